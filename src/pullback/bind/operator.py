@@ -1,0 +1,242 @@
+"""The callable that `pb.operator` returns."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from pullback.define.line import Line, Scalar
+from pullback.define.line import Tensor as TensorSpec
+from pullback.define.operator import Definition
+from pullback.define.shape import declared
+from pullback.diagnostic import Finding, PullbackError, Rule, did_you_mean
+
+if TYPE_CHECKING:
+    from pullback.bind import pullback_runtime
+
+WrongCall = Rule("PB341", "wrong-call")
+
+PYTHON_TYPES: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str}
+
+
+class Operator:
+    """A registered operator: call it like a function, or as `torch.ops.<namespace>.<name>`.
+
+    Attributes:
+        definition: what its author declared.
+        overload: PyTorch's `OpOverload`.
+    """
+
+    definition: Definition
+    overload: torch._ops.OpOverload
+
+    def __init__(self, definition: Definition, overload: torch._ops.OpOverload) -> None:
+        self.definition = definition
+        self.overload = overload
+        self.__name__ = definition.line.name
+        self.__qualname__ = definition.line.qualname
+        self.__doc__ = documentation(definition)
+        self.__signature__ = signature(definition)
+
+    @property
+    def line(self) -> Line:
+        """What the operator is."""
+        return self.definition.line
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        """Call the operator through PyTorch's dispatcher."""
+        if torch.compiler.is_compiling():
+            return self.overload(*args, **kwargs)
+        try:
+            return self.overload(*args, **kwargs)
+        except PullbackError:
+            raise
+        except (RuntimeError, TypeError) as error:
+            wrong = misuse(self, args, kwargs)
+            if wrong is None and self.refine(error) is error:
+                raise
+            raise wrong or self.refine(error) from None
+
+    @staticmethod
+    def refine(error: Exception) -> Exception:
+        """Return the PullbackError that the runtime's message stands for, or the error itself."""
+        return refined(error)
+
+    def __repr__(self) -> str:
+        return f"<operator {self.line}>"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # By name: the process that unpickles has to have defined the operator.
+        return (by_name, (self.line.qualname,))
+
+
+def by_name(qualname: str) -> Operator:
+    """Return the operator of that name; unpickling an `Operator` calls it."""
+    from pullback.bind.register import operators  # noqa: PLC0415  (it imports this module)
+
+    return operators[qualname]
+
+
+@functools.cache
+def native_operator(runtime: pullback_runtime) -> type[Operator]:
+    """Return the class of operators that are called in C++.
+
+    Its instances have the `__call__` above, which Dynamo traces through and which takes over
+    where an argument is not plain; but calling one enters the runtime directly.
+    """
+
+    class NativeOperator(Operator, runtime.Caller):
+        def __init__(self, definition: Definition, overload: torch._ops.OpOverload) -> None:
+            super().__init__(definition, overload)
+            self.connect(definition.line.qualname)
+
+    NativeOperator.__name__ = NativeOperator.__qualname__ = "Operator"
+    runtime.accelerate(NativeOperator)
+    return NativeOperator
+
+
+def documentation(definition: Definition) -> str:
+    """Return the docstring: the line, the dimensions, and the kernels."""
+    line = definition.line
+    kernels = [
+        *(["C++"] if definition.cpu else []),
+        *(["CUDA"] if definition.cuda else []),
+        *([f"Python: {_name_of(definition.python)}"] if definition.python else []),
+    ]
+    reference = definition.reference or definition.python
+    written = inspect.getdoc(reference) if reference else None
+    rows = [str(line), "", f"Kernels: {', '.join(kernels)}."]
+    rows.append(f"Derivative: {'yes' if definition.backward else 'none'}.")
+    rows.append(f"Registered as torch.ops.{line.namespace}.{line.name}.")
+    return "\n".join([*rows, *(["", written] if written else [])])
+
+
+def _name_of(function: object) -> str:
+    return getattr(function, "__qualname__", repr(function))
+
+
+def signature(definition: Definition) -> inspect.Signature:
+    """Return the Python signature, with the line's dimensions as annotations."""
+    line = definition.line
+    parameters: list[inspect.Parameter] = []
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    for index, parameter in enumerate(line.parameters):
+        default: object = inspect.Parameter.empty
+        if isinstance(parameter, Scalar):
+            annotation: object = PYTHON_TYPES[parameter.type]
+            if parameter.default is not None:
+                default = parameter.default
+        else:
+            annotation = Tensor | None if parameter.optional else Tensor
+            rest = line.parameters[index:]
+            if all(_may_be_left_out(other) for other in rest):
+                default = None
+        parameters.append(
+            inspect.Parameter(parameter.name, kind, default=default, annotation=annotation)
+        )
+    if definition.masked:
+        mask = inspect.Parameter.KEYWORD_ONLY
+        annotation = list[bool] | None
+        parameters.append(
+            inspect.Parameter("output_mask", mask, default=None, annotation=annotation)
+        )
+    count = len(line.outputs)
+    returns = Tensor if count == 1 else tuple.__class_getitem__((Tensor,) * count)
+    return inspect.Signature(parameters, return_annotation=returns)
+
+
+def _may_be_left_out(parameter: TensorSpec | Scalar) -> bool:
+    if isinstance(parameter, Scalar):
+        return parameter.default is not None
+    return parameter.optional
+
+
+MESSAGE = re.compile(r"(?P<name>[a-z][a-z0-9+-]*) \[(?P<code>PB\d+)\]: (?P<rest>.*)", re.DOTALL)
+
+
+def refined(error: Exception) -> Exception:
+    """Return the PullbackError whose text a C++ exception carries, or the error itself."""
+    found = MESSAGE.match(str(error))
+    if not found or isinstance(error, PullbackError):
+        return error
+    message, *rows = found["rest"].split("\n    ")
+    pairs = [row.partition(":") for row in rows]
+    evidence = [(key, value.strip()) for key, _, value in pairs if key != "help"]
+    cure = next((value.strip() for key, _, value in pairs if key == "help"), None)
+    return PullbackError(
+        Finding(
+            code=found["code"],
+            name=found["name"],
+            message=message,
+            evidence=tuple(evidence),
+            help=cure,
+        )
+    )
+
+
+def misuse(
+    operator: Operator, args: tuple[object, ...], kwargs: dict[str, object]
+) -> PullbackError | None:
+    """Return the error for arguments that do not fit the signature, or None if they do."""
+    line = operator.line
+    called = signature(operator.definition)
+    try:
+        bound = called.bind(*args, **kwargs)
+    except TypeError as error:
+        unknown = [name for name in kwargs if name not in called.parameters]
+        return WrongCall.error(
+            f"{line.qualname}: {error}",
+            line=line,
+            help=did_you_mean(unknown[0], called.parameters) if unknown else None,
+        )
+    for parameter in line.parameters:
+        value = bound.arguments.get(parameter.name)
+        if parameter.name in bound.arguments and not fits(parameter, value):
+            return WrongCall.error(
+                f"{line.qualname}: '{parameter.name}' is a {type(value).__name__}, "
+                f"the line says {spelled(parameter)}",
+                value=_short(value),
+                help=cure_for(parameter, value),
+            )
+    return None
+
+
+def fits(parameter: TensorSpec | Scalar, value: object) -> bool:
+    """Return whether a value has the type that the line says."""
+    if isinstance(parameter, TensorSpec):
+        return isinstance(value, Tensor) or (value is None and parameter.optional)
+    match parameter.type:
+        case "int":
+            return isinstance(value, int | torch.SymInt) and not isinstance(value, bool)
+        case "float":
+            return isinstance(value, int | float | torch.SymFloat) and not isinstance(value, bool)
+        case "bool":
+            return isinstance(value, bool)
+        case "str":
+            return isinstance(value, str)
+
+
+def spelled(parameter: TensorSpec | Scalar) -> str:
+    """Print a parameter as in the line, without its default."""
+    if isinstance(parameter, TensorSpec):
+        return declared(parameter)
+    return f"{parameter.name}: {parameter.type}"
+
+
+def cure_for(parameter: TensorSpec | Scalar, value: object) -> str | None:
+    """Return what to do about a value of the wrong type."""
+    if isinstance(parameter, Scalar):
+        return f"pass a {parameter.type}"
+    if value is None:
+        return f"pass a tensor, or mark it optional in the line: {declared(parameter)}?"
+    return f"make a tensor of it: torch.as_tensor({parameter.name})"
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,309 @@
+"""A declared derivative -> the program that the runtime runs: calls of operators, wired by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import torch
+
+from pullback.define import derivative
+from pullback.define.derivative import Call, Constant, Expression, Reference
+from pullback.define.line import Line
+from pullback.define.operator import Definition
+from pullback.define.schema import schema
+from pullback.diagnostic import Rule, did_you_mean
+
+UnknownOperator = Rule("PB321", "unknown-operator")
+WrongArguments = Rule("PB322", "wrong-arguments")
+UnwiredResult = Rule("PB323", "unwired-result")
+
+
+class Kind(IntEnum):
+    """Where an argument comes from; in the order of `Reference::Kind` in operator.h."""
+
+    grad = 0
+    tangent = 1
+    argument = 2
+    output = 3
+    result = 4
+    constant = 5
+    mask = 6
+
+
+@dataclass(frozen=True)
+class Source:
+    """One argument of a call, or one result of a program."""
+
+    kind: Kind
+    index: int = 0
+    result: int = 0
+    optional: bool = False
+    constant: object = None
+
+    def fields(self) -> tuple[object, ...]:
+        """Return it as the runtime reads it."""
+        return (int(self.kind), self.index, self.result, self.optional, self.constant)
+
+
+@dataclass(frozen=True)
+class OperatorCall:
+    """The call of an operator."""
+
+    operator: str
+    overload: str
+    arguments: tuple[Source, ...]
+    results: int
+
+    def fields(self) -> tuple[object, ...]:
+        """Return it as the runtime reads it."""
+        arguments = tuple(argument.fields() for argument in self.arguments)
+        return (self.operator, self.overload, arguments, self.results)
+
+
+@dataclass(frozen=True)
+class Program:
+    """Calls in an order in which they can run, and the source of each result; None is zero."""
+
+    calls: tuple[OperatorCall, ...]
+    results: tuple[Source | None, ...]
+
+    def fields(self) -> tuple[object, ...]:
+        """Return it as the runtime reads it."""
+        results = tuple(result.fields() if result else None for result in self.results)
+        return (tuple(call.fields() for call in self.calls), results)
+
+
+@dataclass
+class Wiring:
+    """The names of one operator's derivative, and the calls found so far.
+
+    Attributes:
+        definition: the operator whose derivative it is.
+        incoming: the names of what arrives, and their index: gradients or tangents.
+        kind: which of the two arrives.
+        lines: the lines of the operators defined so far, by qualname.
+        of: what to call the derivative in messages.
+    """
+
+    definition: Definition
+    incoming: Mapping[str, int]
+    kind: Kind
+    lines: Mapping[str, Line]
+    of: str
+    calls: list[OperatorCall] = field(default_factory=list["OperatorCall"])
+
+    @property
+    def line(self) -> Line:
+        """The line of the operator whose derivative it is."""
+        return self.definition.line
+
+    @property
+    def names(self) -> dict[str, Source]:
+        """Every name that the derivative can use."""
+        arguments = {p.name: Source(Kind.argument, i) for i, p in enumerate(self.line.parameters)}
+        outputs = {o.name: Source(Kind.output, i) for i, o in enumerate(self.line.outputs)}
+        incoming = {name: Source(self.kind, index) for name, index in self.incoming.items()}
+        return {**arguments, **outputs, **incoming}
+
+    def expression(self, expression: Expression, *, optional: bool = False) -> Source:
+        """Return the source of an expression's value, with its calls added."""
+        if isinstance(expression, Constant):
+            return Source(Kind.constant, constant=expression.value)
+        if isinstance(expression, Reference):
+            return self.name(expression.name, optional=optional)
+        target = self.schema(expression.operator, expression.overload)
+        given = len(expression.arguments)
+        if given > len(target.arguments):
+            raise self.wrong(target, f"{given} arguments are given for {len(target.arguments)}")
+        if len(target.returns) != 1:
+            raise self.wrong(target, f"it returns {len(target.returns)} values, not one")
+        arguments: list[Source] = []
+        for index, argument in enumerate(target.arguments):
+            if index < given:
+                optional = may_be_none(argument)
+                source = self.expression(expression.arguments[index], optional=optional)
+                arguments.append(self.fitted(source, argument, target))
+            else:
+                arguments.append(self.default(argument, target))
+        return self.call(expression.operator, expression.overload, arguments, results=1)
+
+    def by_name(self, operator: str, wanted: Sequence[str]) -> list[Source | None]:
+        """Wire a whole operator by its parameters' and outputs' names."""
+        operator, _, overload = operator.partition(".")
+        target = self.schema(operator, overload)
+        arguments: list[Source] = []
+        for argument in target.arguments:
+            if argument.name == "output_mask":
+                arguments.append(Source(Kind.mask))
+            elif argument.name in self.names:
+                source = self.name(argument.name, optional=may_be_none(argument))
+                arguments.append(self.fitted(source, argument, target))
+            elif argument.has_default_value():
+                arguments.append(self.default(argument, target))
+            else:
+                raise derivative.unknown_name(
+                    argument.name, list(self.names), of=f"{self.of}: '{operator}'"
+                )
+        outputs = self.outputs_of(operator, target, wanted)
+        call = self.call(operator, overload, arguments, results=len(outputs))
+        return [
+            Source(Kind.result, call.index, outputs.index(name)) if name in outputs else None
+            for name in wanted
+        ]
+
+    def outputs_of(
+        self, operator: str, target: torch._C.FunctionSchema, wanted: Sequence[str]
+    ) -> list[str]:
+        """Return the names of an operator's outputs, each of which has to be wanted."""
+        if operator in self.lines:
+            outputs = [output.name for output in self.lines[operator].outputs]
+        elif len(target.returns) == len(wanted):
+            # An operator without a line: its results are taken in order.
+            return list(wanted)
+        else:
+            raise self.wrong(target, f"it returns {len(target.returns)} values for {len(wanted)}")
+        for name in outputs:
+            if name not in wanted:
+                raise UnwiredResult.error(
+                    f"{self.of}: '{operator}' returns '{name}', which is not asked for",
+                    asked=", ".join(wanted),
+                    help=did_you_mean(name, wanted),
+                )
+        return outputs
+
+    def call(
+        self, operator: str, overload: str, arguments: list[Source], *, results: int
+    ) -> Source:
+        """Add a call, or find the same one; return its first result."""
+        call = OperatorCall(operator, overload, tuple(arguments), results)
+        if call not in self.calls:
+            self.calls.append(call)
+        return Source(Kind.result, self.calls.index(call))
+
+    def name(self, name: str, *, optional: bool) -> Source:
+        """Return the source of a name."""
+        if name not in self.names:
+            raise derivative.unknown_name(name, list(self.names), of=self.of)
+        source = self.names[name]
+        return Source(source.kind, source.index, optional=optional)
+
+    def schema(self, operator: str, overload: str) -> torch._C.FunctionSchema:
+        """Return an operator's schema: this one's own, or a registered one's."""
+        if operator == self.line.qualname:
+            return torch._C.parse_schema(
+                f"{self.line.namespace}::{schema(self.line, masked=self.definition.masked)}"
+            )
+        found = find_schema(operator, overload)
+        if found is None:
+            overloads = torch._C._jit_get_schemas_for_operator(operator)
+            have = ", ".join(s.overload_name or "(none)" for s in overloads)
+            raise UnknownOperator.error(
+                f"{self.of} calls {operator}, which is not registered"
+                + (f" with the overload '{overload}'" if overloads else ""),
+                overloads=have or None,
+                help=did_you_mean(operator, [*self.lines, self.line.qualname])
+                or "define it before this operator",
+            )
+        return found
+
+    def fitted(
+        self, source: Source, argument: torch._C.Argument, target: torch._C.FunctionSchema
+    ) -> Source:
+        """Return the source as the argument's type takes it, or stop."""
+        type_ = self.type_of(source)
+        wanted = str(argument.type).removeprefix("Optional[").removesuffix("]")
+        if wanted == type_ or (type_ == "NoneType" and may_be_none(argument)):
+            return source
+        if source.kind is Kind.constant and isinstance(source.constant, int | float):
+            if wanted == "float":
+                return Source(Kind.constant, constant=float(source.constant))
+            if wanted == "number":
+                return source
+        if wanted == "number" and type_ in ("int", "float", "bool"):
+            return source
+        raise self.wrong(target, f"'{argument.name}' is a {wanted}, and a {type_} is given")
+
+    def type_of(self, source: Source) -> str:
+        """Return the type of a source, as a schema prints it."""
+        if source.kind is Kind.constant:
+            return type(source.constant).__name__
+        if source.kind is Kind.argument:
+            parameter = self.line.parameters[source.index]
+            return getattr(parameter, "type", "Tensor")
+        return "Tensor"
+
+    def default(self, argument: torch._C.Argument, target: torch._C.FunctionSchema) -> Source:
+        """Return the default of an argument that is not given."""
+        if not argument.has_default_value():
+            raise self.wrong(target, f"'{argument.name}' is not given")
+        return Source(Kind.constant, constant=argument.default_value)
+
+    def wrong(self, target: torch._C.FunctionSchema, why: str) -> Exception:
+        """Return the error for a call that does not fit."""
+        return WrongArguments.error(
+            f"{self.of} calls {target.name} with arguments that do not fit: {why}", schema=target
+        )
+
+
+def find_schema(operator: str, overload: str) -> torch._C.FunctionSchema | None:
+    """Return a registered operator's schema."""
+    try:
+        return torch._C._get_schema(operator, overload)
+    except RuntimeError:
+        return None
+
+
+def may_be_none(argument: torch._C.Argument) -> bool:
+    """Return whether an argument takes None."""
+    return str(argument.type).startswith("Optional[")
+
+
+def backward(definition: Definition, declared: object, lines: Mapping[str, Line]) -> Program:
+    """Return the program of `backward=`: one result for each input tensor.
+
+    Args:
+        definition: the operator.
+        declared: expressions by input, or the name of an operator.
+        lines: those of the operators defined so far.
+    """
+    line = definition.line
+    of = f"the derivative of {line.qualname}"
+    wiring = Wiring(definition, derivative.grad_names(line), Kind.grad, lines, of)
+    names = [tensor.name for tensor in line.tensors]
+    wanted = derivative.differentiable(line)
+    return _program(wiring, declared, names, wanted, prefix="grad_")
+
+
+def jvp(definition: Definition, declared: object, lines: Mapping[str, Line]) -> Program:
+    """Return the program of `jvp=`: one result for each output."""
+    line = definition.line
+    of = f"the jvp of {line.qualname}"
+    wiring = Wiring(definition, derivative.tangent_names(line), Kind.tangent, lines, of)
+    names = [output.name for output in line.outputs]
+    wanted = [output.name for output in line.outputs if derivative.is_floating(output.dtype)]
+    return _program(wiring, declared, names, wanted, prefix="tangent_")
+
+
+def _program(
+    wiring: Wiring, declared: object, names: list[str], wanted: list[str], *, prefix: str
+) -> Program:
+    if isinstance(declared, str):
+        sources = wiring.by_name(declared, [prefix + name for name in wanted])
+        found = dict(zip(wanted, sources, strict=True))
+    else:
+        assert isinstance(declared, Mapping)
+        kind = "input with a gradient" if prefix == "grad_" else "output with a tangent"
+        derivative.require_keys(declared, wanted, of=wiring.of, kind=kind)
+        found = {name: _entry(wiring, name, declared[name]) for name in wanted}
+    return Program(tuple(wiring.calls), tuple(found.get(name) for name in names))
+
+
+def _entry(wiring: Wiring, name: str, text: str | None) -> Source | None:
+    if text is None:
+        return None
+    of = f"{wiring.of} for '{name}'"
+    expression = derivative.parse(text, of=of)
+    derivative.require_names(expression, list(wiring.names), of=of)
+    return wiring.expression(expression)

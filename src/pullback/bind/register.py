@@ -1,0 +1,272 @@
+"""A definition -> the entries of PyTorch's dispatcher."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from pullback.bind import kernel, native, program, rule, runtime
+from pullback.bind.operator import Operator, native_operator
+from pullback.bind.program import Program
+from pullback.bind.rule import DerivativeRule
+from pullback.define.derivative import Declared
+from pullback.define.line import Line
+from pullback.define.operator import Definition
+from pullback.define.parse import parse
+from pullback.define.schema import schema
+from pullback.define.source import Source
+from pullback.diagnostic import Rule
+from pullback.kernels import compile as compilation
+from pullback.kernels import glue
+
+NoKernel = Rule("PB351", "no-kernel")
+TwoKernels = Rule("PB352", "two-kernels")
+NotYet = Rule("PB353", "not-yet")
+ForeignOperator = Rule("PB354", "foreign-operator")
+WrongDeclaration = Rule("PB355", "wrong-declaration")
+TooManyArguments = Rule("PB356", "too-many-arguments")
+
+operators: dict[str, Operator] = {}
+# Torch's registrations last as long as these live.
+_libraries: dict[str, torch.library.Library] = {}
+
+
+class RedefinitionNotice(UserWarning):
+    """An operator was defined again; the new definition replaces the old one."""
+
+
+def operator(
+    line: str,
+    *,
+    cpu: Source | None = None,
+    cuda: Source | None = None,
+    python: Callable[..., object] | None = None,
+    reference: Callable[..., object] | None = None,
+    backward: Declared | None = None,
+    jvp: Declared | None = None,
+) -> Operator:
+    """Define an operator by its line, register it with PyTorch and return it.
+
+    Args:
+        line: its name, inputs and outputs: "demo::add2(a[...], b[...]) -> c[...]".
+        cpu: its C++ kernel, `pb.source("add2.cpp", call="add2(c, a, b, numel(c))")`.
+        cuda: its CUDA kernel, given likewise.
+        python: in place of kernels, a function of the inputs in the line's order, in PyTorch,
+            NumPy or anything else. `torch.compile` does not look into it.
+        reference: the same in plain PyTorch, for checks and exporters.
+        backward: the gradients: expressions by input, {"a": "demo::mul(grad, b)"}; or the name of
+            an operator that takes `grad` (or `grad_<output>`), inputs and outputs by name and
+            returns `grad_<input>`; or a function of the same names that returns the gradients in
+            the line's order. A gradient that nothing arrives for is zeros; it is None where the
+            operator's line marks it optional, or the function's parameter is annotated so.
+        jvp: the tangents of the outputs in the same three forms, of `tangent_<input>`. Without
+            it, forward mode is derived by two reverse passes.
+
+    Returns:
+        The operator, which is `torch.ops.<namespace>.<name>` as well.
+
+    Raises:
+        PullbackError: PB1xx, the line or a derivative is wrong; PB2xx, a kernel does not compile;
+            PB3xx, it cannot be registered.
+    """
+    definition = Definition(
+        line=parse(line),
+        cpu=cpu,
+        cuda=cuda,
+        python=python,
+        reference=reference,
+        backward=backward,
+        jvp=jvp,
+    )
+    require_sensible(definition)
+    return register(definition)
+
+
+def require_sensible(definition: Definition) -> None:
+    """Stop at a definition that cannot be registered, whatever the machine."""
+    line = definition.line
+    if line.formula is not None:
+        raise NotYet.error(
+            f"{line.qualname}: formulas do not make kernels yet",
+            help="leave out '= ...' and give cpu=, cuda= or python=",
+        )
+    if definition.python and (definition.cpu or definition.cuda):
+        raise TwoKernels.error(
+            f"{line.qualname}: python= stands beside a compiled kernel",
+            help="give it as reference=, if it is the same in plain PyTorch",
+        )
+    if not (definition.python or definition.cpu or definition.cuda):
+        raise NoKernel.error(f"{line.qualname} has no kernel", help="give cpu=, cuda= or python=")
+    if not line.tensors:
+        raise NoKernel.error(
+            f"{line.qualname} takes no tensor, so PyTorch cannot tell the device to run it on",
+            help="give it an input tensor",
+        )
+    if len(line.parameters) > native.MOST_ARGUMENTS:
+        raise TooManyArguments.error(
+            f"{line.qualname} has {len(line.parameters)} parameters; "
+            f"{native.MOST_ARGUMENTS} is the most"
+        )
+    for name in ("cpu", "cuda"):
+        given = getattr(definition, name)
+        if given is not None and not isinstance(given, Source):
+            raise WrongDeclaration.error(
+                f"{line.qualname}: {name}= is a {type(given).__name__}",
+                help=f'{name}=pb.source("file", call="function(...)")',
+            )
+    if definition.python is not None and not callable(definition.python):
+        raise WrongDeclaration.error(f"{line.qualname}: python= is not a function")
+    for name in ("backward", "jvp"):
+        given = getattr(definition, name)
+        if not (given is None or isinstance(given, str | Mapping) or callable(given)):
+            raise WrongDeclaration.error(
+                f"{line.qualname}: {name}= is a {type(given).__name__}",
+                help="give a dictionary of expressions, an operator's name or a function",
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """Everything that can fail, done before an earlier definition is given up."""
+
+    definition: Definition
+    kernels: dict[glue.Device, int]  # the address of the entry point
+    backward: Program | None
+    jvp: Program | None
+    rules: tuple[DerivativeRule, ...]
+
+
+def prepare(definition: Definition) -> Prepared:
+    """Compile the kernels and wire the derivatives."""
+    line = definition.line
+    lines = {name: other.line for name, other in operators.items()}
+    rules: list[DerivativeRule] = []
+    programs: dict[str, Program | None] = {"backward": None, "jvp": None}
+    for kind, wire, rule_of in (
+        ("backward", program.backward, rule.backward_rule),
+        ("jvp", program.jvp, rule.jvp_rule),
+    ):
+        declared: Declared | None = getattr(definition, kind)
+        if callable(declared):
+            rules.append(rule_of(line, declared))
+            rules[-1].schema()
+            programs[kind] = rules[-1].program()
+        elif declared is not None:
+            programs[kind] = wire(definition, declared, lines)
+    return Prepared(
+        definition=definition,
+        kernels=compile_kernels(definition),
+        backward=programs["backward"],
+        jvp=programs["jvp"],
+        rules=tuple(rules),
+    )
+
+
+def compile_kernels(definition: Definition) -> dict[glue.Device, int]:
+    """Compile and load the kernels that can run here; return their addresses."""
+    addresses: dict[glue.Device, int] = {}
+    for device, source in (("cpu", definition.cpu), ("cuda", definition.cuda)):
+        if source is None or (device == "cuda" and not torch.cuda.is_available()):
+            continue
+        plan = glue.plan_of(definition.line, source, device, architecture(device))
+        library = compilation.open_library(compilation.compile(plan))
+        entry = getattr(library, glue.symbol_of(definition.line, device))
+        addresses[device] = native.address_of(entry)
+        _loaded.append(library)
+    return addresses
+
+
+# Never unloaded: a graph made before a redefinition may still call into them.
+_loaded: list[object] = []
+
+
+def architecture(device: glue.Device) -> str | None:
+    """Return the GPU to compile for."""
+    if device == "cpu" or not torch.cuda.is_available():
+        return None
+    major, minor = torch.cuda.get_device_capability()
+    return f"sm_{major}{minor}"
+
+
+def register(definition: Definition) -> Operator:
+    """Compile, wire and register a definition, in place of an earlier one of the same name."""
+    line = definition.line
+    if line.qualname not in operators and program.find_schema(line.qualname, ""):
+        raise ForeignOperator.error(
+            f"{line.qualname} is registered already, and not by pullback",
+            help="choose another namespace or name",
+        )
+    native_runtime = runtime.load()
+    prepared = prepare(definition)
+    if line.qualname in operators:
+        announce_redefinition(line)
+        remove(line.qualname)
+    library = torch.library.Library(line.namespace, "FRAGMENT")
+    _libraries[line.qualname] = library
+    library.define(schema(line, masked=definition.masked), tags=(torch.Tag.pt2_compliant_tag,))
+    for derivative_rule in prepared.rules:
+        rule.register(derivative_rule, library)
+    native_runtime.define(
+        native.definition_fields(definition, prepared.backward, prepared.jvp)
+    )
+    for device in ("cpu", "cuda"):
+        strided = getattr(getattr(definition, device), "strided", False)
+        native_runtime.set_kernel(line.qualname, device, prepared.kernels.get(device, 0), strided)
+    overload = getattr(getattr(torch.ops, line.namespace), line.name).default
+    register_python_kernels(definition, library, overload)
+    operators[line.qualname] = native_operator(native_runtime)(definition, overload)
+    return operators[line.qualname]
+
+
+def register_python_kernels(
+    definition: Definition, library: torch.library.Library, overload: torch._ops.OpOverload
+) -> None:
+    """Register what is written in Python for every operator: fake kernel and batching rule."""
+    qualname = definition.line.qualname
+    if definition.python:
+        library.impl(
+            definition.line.name, kernel.python_kernel(definition), "CompositeExplicitAutograd"
+        )
+    else:
+        library.impl(
+            definition.line.name, missing_kernel(definition), "CompositeExplicitAutograd"
+        )
+    torch.library.register_fake(qualname, kernel.fake(definition), lib=library)
+    torch.library.register_vmap(qualname, kernel.batching(definition, overload), lib=library)
+
+
+def missing_kernel(definition: Definition) -> Callable[..., object]:
+    """Return what runs on a device for which there is no kernel: an error that says so."""
+    line = definition.line
+    have = [name for name in ("cpu", "cuda") if getattr(definition, name)]
+
+    def refuse(*arguments: object, **_: object) -> object:
+        devices = {str(a.device) for a in arguments if isinstance(a, torch.Tensor)}
+        raise NoKernel.error(
+            f"{line.qualname} has no kernel for {', '.join(sorted(devices))}",
+            have=", ".join(have),
+            help=f"move the tensors to {have[0]}, or give the operator another kernel",
+        )
+
+    return refuse
+
+
+def announce_redefinition(line: Line) -> None:
+    """Say that a definition is replaced, at the line that replaces it."""
+    level = 2
+    while sys._getframe(level).f_globals.get("__name__", "").startswith("pullback."):
+        level += 1
+    text = f"{line.qualname} is defined again; this definition replaces the earlier one"
+    warnings.warn(text, RedefinitionNotice, stacklevel=level + 1)
+
+
+def remove(qualname: str) -> None:
+    """Take an operator's definition out of the dispatcher."""
+    _libraries.pop(qualname)._destroy()
+    del operators[qualname]
+
+

@@ -1,0 +1,193 @@
+"""A derivative written as a Python function -> an operator of its own, wired by parameter names.
+
+The operator is composite: PyTorch sees through it to what the function calls. So double backward,
+`torch.compile` and `vmap` work on the function's body, and what the runtime knows stays the same:
+to get the gradients of these inputs, call that operator with these tensors.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pullback.bind.program import Kind, OperatorCall, Program, Source
+from pullback.define import derivative
+from pullback.define.line import Line, Scalar
+from pullback.define.line import Tensor as TensorSpec
+from pullback.diagnostic import Rule
+
+VariableArguments = Rule("PB324", "variable-arguments")
+WrongNumber = Rule("PB325", "wrong-number")
+NotTensor = Rule("PB326", "not-a-tensor")
+
+NEEDS = "needs_input_grad"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DerivativeRule:
+    """A Python function that computes gradients or tangents, and how it is wired.
+
+    Attributes:
+        name: of its operator, without the namespace: `_mul_backward`.
+        function: takes some of the incoming, the inputs and the outputs, by name.
+        line: of the operator whose derivative it is.
+        incoming: names of the gradients or tangents, with their index.
+        kind: `Kind.grad` or `Kind.tangent`.
+        results: the inputs or outputs whose gradients or tangents it returns.
+    """
+
+    name: str
+    function: Callable[..., object]
+    line: Line
+    incoming: Mapping[str, int]
+    kind: Kind
+    results: tuple[str, ...]
+
+    @property
+    def of(self) -> str:
+        """What to call it in messages."""
+        return f"{'backward' if self.kind is Kind.grad else 'jvp'} of {self.line.qualname}"
+
+    @property
+    def parameters(self) -> list[inspect.Parameter]:
+        """The function's parameters, each a known name."""
+        parameters = list(inspect.signature(self.function).parameters.values())
+        for parameter in parameters:
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                raise VariableArguments.error(
+                    f"the {self.of} takes '{parameter}', so nothing says what to pass",
+                    help=f"name what it needs: {', '.join(self.known)}",
+                )
+            if parameter.name not in self.known:
+                raise derivative.unknown_name(
+                    parameter.name, self.known, of=f"the {self.of} '{self.function.__name__}'"
+                )
+        return parameters
+
+    @property
+    def known(self) -> list[str]:
+        """The names that the function can take."""
+        line = self.line
+        needs = [NEEDS] if self.kind is Kind.grad else []
+        return [*self.incoming, *(p.name for p in (*line.parameters, *line.outputs)), *needs]
+
+    def schema(self) -> str:
+        """Return the operator's schema."""
+        arguments = ", ".join(f"{self.type_of(p)} {p.name}" for p in self.parameters)
+        returns = ", ".join("Tensor" for _ in self.results)
+        returns = returns if len(self.results) == 1 else f"({returns})"
+        return f"{self.name}({arguments}) -> {returns}"
+
+    def type_of(self, parameter: inspect.Parameter) -> str:
+        """Return a parameter's type in the schema."""
+        if parameter.name == NEEDS:
+            return "bool[]"
+        if parameter.name in self.incoming:
+            return "Tensor?" if takes_none(parameter) else "Tensor"
+        values = {p.name: p for p in (*self.line.parameters, *self.line.outputs)}
+        value = values[parameter.name]
+        if isinstance(value, Scalar):
+            return value.type
+        return "Tensor?" if value.optional else "Tensor"
+
+    def program(self) -> Program:
+        """Return the program: one call of the operator."""
+        line = self.line
+        sources: list[Source] = []
+        arguments = {p.name: i for i, p in enumerate(line.parameters)}
+        outputs = {o.name: i for i, o in enumerate(line.outputs)}
+        for parameter in self.parameters:
+            name = parameter.name
+            if name == NEEDS:
+                sources.append(Source(Kind.mask))
+            elif name in self.incoming:
+                index = self.incoming[name]
+                sources.append(Source(self.kind, index, optional=takes_none(parameter)))
+            elif name in arguments:
+                sources.append(Source(Kind.argument, arguments[name]))
+            else:
+                sources.append(Source(Kind.output, outputs[name]))
+        qualname = f"{line.namespace}::{self.name}"
+        call = OperatorCall(qualname, "", tuple(sources), len(self.results))
+        of = line.tensors if self.kind is Kind.grad else line.outputs
+        return Program((call,), tuple(self.source_of(tensor) for tensor in of))
+
+    def source_of(self, tensor: TensorSpec) -> Source | None:
+        """Return where a tensor's gradient or tangent is among the results."""
+        if tensor.name not in self.results:
+            return None
+        return Source(Kind.result, 0, self.results.index(tensor.name))
+
+    def __call__(self, *arguments: object) -> object:
+        """Run the function and return its results in the schema's order."""
+        returned = self.function(*arguments)
+        values = self.in_order(returned)
+        for name, value in zip(self.results, values, strict=True):
+            if value is not None and not isinstance(value, Tensor):
+                raise NotTensor.error(
+                    f"the {self.of} returned a {type(value).__name__} for '{name}'",
+                    help="return a tensor, or None where the gradient is zero",
+                )
+        return values[0] if len(values) == 1 else tuple(values)
+
+    def in_order(self, returned: object) -> list[object]:
+        """Return what the function returned, one value a result."""
+        if isinstance(returned, Mapping):
+            derivative.require_keys(
+                returned, list(self.results), of=f"what the {self.of} returned", kind="result"
+            )
+            return [returned[name] for name in self.results]
+        values = list(returned) if isinstance(returned, tuple | list) else [returned]
+        if len(values) != len(self.results):
+            raise WrongNumber.error(
+                f"the {self.of} returned {len(values)} values for {len(self.results)}: "
+                f"{', '.join(self.results)}",
+                help="return one gradient for each input tensor, in the line's order, "
+                "or a dictionary by name",
+            )
+        return values
+
+
+def takes_none(parameter: inspect.Parameter) -> bool:
+    """Return whether an undefined gradient arrives as None: it is annotated so, or defaults to it.
+
+    Otherwise it arrives as zeros.
+    """
+    annotation = parameter.annotation
+    text = annotation if isinstance(annotation, str) else str(annotation)
+    return parameter.default is None or "None" in text or "Optional" in text
+
+
+def backward_rule(line: Line, function: Callable[..., object]) -> DerivativeRule:
+    """Return the rule of `backward=function`."""
+    return DerivativeRule(
+        name=f"_{line.name}_backward",
+        function=function,
+        line=line,
+        incoming=derivative.grad_names(line),
+        kind=Kind.grad,
+        results=tuple(derivative.differentiable(line)),
+    )
+
+
+def jvp_rule(line: Line, function: Callable[..., object]) -> DerivativeRule:
+    """Return the rule of `jvp=function`."""
+    floating = (o.name for o in line.outputs if derivative.is_floating(o.dtype))
+    return DerivativeRule(
+        name=f"_{line.name}_jvp",
+        function=function,
+        line=line,
+        incoming=derivative.tangent_names(line),
+        kind=Kind.tangent,
+        results=tuple(floating),
+    )
+
+
+def register(rule: DerivativeRule, library: torch.library.Library) -> None:
+    """Register a rule's operator."""
+    library.define(rule.schema(), tags=(torch.Tag.pt2_compliant_tag,))
+    library.impl(rule.name, rule, "CompositeImplicitAutograd")

@@ -1,0 +1,176 @@
+/// What every generated entry point shares; kernels/glue.py writes the rest.
+///
+/// Included after the author's file: which dtypes there are to try depends on its headers.
+#pragma once
+
+#include "kernel_abi.h"
+
+#include <limits.h>
+#include <stdio.h>
+
+#include <exception>
+#include <type_traits>
+
+namespace pullback {
+
+template <class T>
+struct Dtype;
+
+#define PULLBACK_DTYPE(type, code_, bits_, text_)                                             \
+  template <>                                                                                 \
+  struct Dtype<type> {                                                                        \
+    static constexpr const char* text = text_;                                                \
+    static constexpr bool is(DataType d) { return d.code == code_ && d.bits == bits_; }       \
+  };
+
+template <class... T>
+struct Dtypes {};
+
+PULLBACK_DTYPE(double, 2, 64, "float64")
+PULLBACK_DTYPE(float, 2, 32, "float32")
+
+#if defined(_GLIBCXX_COMPLEX) || defined(_LIBCPP_COMPLEX)
+PULLBACK_DTYPE(std::complex<float>, 5, 64, "complex64")
+PULLBACK_DTYPE(std::complex<double>, 5, 128, "complex128")
+#define PULLBACK_COMPLEX , std::complex<float>, std::complex<double>
+#else
+#define PULLBACK_COMPLEX
+#endif
+
+#if defined(__CUDA_FP16_H__)
+PULLBACK_DTYPE(__half, 2, 16, "float16")
+#define PULLBACK_HALF , __half
+#elif defined(__FLT16_MAX__) && !defined(__CUDACC__)
+PULLBACK_DTYPE(_Float16, 2, 16, "float16")
+#define PULLBACK_HALF , _Float16
+#else
+#define PULLBACK_HALF
+#endif
+
+#if defined(__CUDA_BF16_H__)
+PULLBACK_DTYPE(__nv_bfloat16, 4, 16, "bfloat16")
+#define PULLBACK_BFLOAT16 , __nv_bfloat16
+#elif defined(__BFLT16_MAX__) && !defined(__CUDACC__)
+PULLBACK_DTYPE(__bf16, 4, 16, "bfloat16")
+#define PULLBACK_BFLOAT16 , __bf16
+#else
+#define PULLBACK_BFLOAT16
+#endif
+
+using AllDtypes = Dtypes<float, double PULLBACK_COMPLEX PULLBACK_HALF PULLBACK_BFLOAT16>;
+
+/// A size, as long as it is only asked which integers a kernel takes.
+///
+/// It converts to 64-bit integers alone, so that a kernel which takes its sizes as `int` refuses it.
+struct Wide {
+  operator int64_t() const { return 0; }
+  template <class U>
+    requires(std::is_arithmetic_v<U> && sizeof(U) < sizeof(int64_t))
+  operator U() const = delete;
+};
+
+#define PULLBACK_WIDE(op)                         \
+  inline Wide operator op(Wide, Wide);            \
+  template <class U>                              \
+    requires std::is_arithmetic_v<U>              \
+  Wide operator op(Wide, U);                      \
+  template <class U>                              \
+    requires std::is_arithmetic_v<U>              \
+  Wide operator op(U, Wide);
+PULLBACK_WIDE(+)
+PULLBACK_WIDE(-)
+PULLBACK_WIDE(*)
+PULLBACK_WIDE(/)
+PULLBACK_WIDE(%)
+
+inline int64_t count(const Tensor& tensor) {
+  int64_t count = 1;
+  for (int32_t d = 0; d < tensor.ndim; ++d) count *= tensor.shape[d];
+  return count;
+}
+
+// `I` is int64_t where the kernel is called, and Wide where it is only asked.
+template <class I>
+I numel_of(const Tensor& tensor) {
+  if constexpr (std::is_same_v<I, Wide>) return {};
+  else return count(tensor);
+}
+
+template <class I>
+I size_of(const Tensor& tensor, int64_t d) {
+  if constexpr (std::is_same_v<I, Wide>) return {};
+  else return tensor.shape[d < 0 ? d + tensor.ndim : d];
+}
+
+template <class I>
+I stride_of(const Tensor& tensor, int64_t d) {
+  if constexpr (std::is_same_v<I, Wide>) return {};
+  else return tensor.strides[d < 0 ? d + tensor.ndim : d];
+}
+
+/// Runs the author's call; what it throws becomes a status, since nothing may pass through C.
+template <class Body, class T>
+int run(const Call& call, char* message, uint64_t capacity) {
+  if constexpr (!Body::template takes<T, Wide>()) {
+    for (int32_t i = 0; i < Body::tensors; ++i) {
+      if (call.tensors[i].data && count(call.tensors[i]) > INT_MAX) {
+        snprintf(message, capacity, "'%s' has %lld elements, and the kernel takes its sizes as int",
+                 Body::name(i), static_cast<long long>(count(call.tensors[i])));
+        return size_overflow;
+      }
+    }
+  }
+  try {
+    Body::template run<T, int64_t>(call);
+  } catch (const std::exception& error) {
+    snprintf(message, capacity, "%s", error.what());
+    return kernel_raised;
+  } catch (...) {
+    snprintf(message, capacity, "an exception that is no std::exception");
+    return kernel_raised;
+  }
+#ifdef __CUDACC__
+  if (const cudaError_t error = cudaGetLastError()) {
+    snprintf(message, capacity, "CUDA: %s", cudaGetErrorString(error));
+    return kernel_raised;
+  }
+#endif
+  return ok;
+}
+
+/// Tries one dtype; returns whether it is the one at hand and the kernel takes it.
+template <class Body, class T>
+bool try_dtype(const Call& call, char* message, uint64_t capacity, int& status) {
+  if constexpr (Body::template takes<T, int64_t>()) {
+    if (!Dtype<T>::is(call.dtype)) return false;
+    status = run<Body, T>(call, message, capacity);
+    return true;
+  } else {
+    return false;
+  }
+}
+
+template <class Body, class T>
+uint64_t list_dtype(char* message, uint64_t used, uint64_t capacity) {
+  if constexpr (Body::template takes<T, int64_t>()) {
+    if (used < capacity) used += snprintf(message + used, capacity - used, "%s%s", used ? ", " : "", Dtype<T>::text);
+  }
+  return used;
+}
+
+/// Calls the kernel for the dtype at hand, out of those that the author's function can take.
+template <class Body, class... T>
+int dispatch(Dtypes<T...>, const Call& call, char* message, uint64_t capacity) {
+  if constexpr (!(Body::template takes<T, int64_t>() || ...)) {
+    // No dtype fits: compiled all the same, so that the compiler says why.
+    return run<Body, float>(call, message, capacity);
+  } else {
+    int status = dtype_refused;
+    if ((try_dtype<Body, T>(call, message, capacity, status) || ...)) return status;
+    uint64_t used = 0;
+    ((used = list_dtype<Body, T>(message, used, capacity)), ...);
+    return dtype_refused;
+  }
+}
+
+}  // namespace pullback

@@ -1,0 +1,63 @@
+/// What a compiled kernel sees: DLPack tensors and plain C, no PyTorch header.
+///
+/// One binary therefore serves every PyTorch and Python version, and compiles in a tenth of a
+/// second. `Tensor` and `DataType` have the layout of DLPack's `DLTensor` and `DLDataType`; the
+/// runtime asserts it (kernel.cpp). Declared here, under our own names, so that an author's file may
+/// include any version of dlpack.h itself.
+#pragma once
+
+#include <stdint.h>
+
+namespace pullback {
+
+constexpr int32_t abi_version = 1;
+
+struct DataType {
+  uint8_t code;  // 0 signed integer, 1 unsigned, 2 floating, 4 bfloat16, 5 complex, 6 bool
+  uint8_t bits;
+  uint16_t lanes;
+};
+
+struct Device {
+  int32_t type;  // 1 CPU, 2 CUDA
+  int32_t index;
+};
+
+struct Tensor {
+  void* data;  // null: an optional input that is None, or an output that nobody asked for
+  Device device;
+  int32_t ndim;
+  DataType dtype;
+  const int64_t* shape;
+  const int64_t* strides;  // in elements, never null
+  uint64_t byte_offset;    // always 0
+};
+
+union Scalar {
+  int64_t integer;
+  double real;
+  const char* text;
+};
+
+/// The arguments of one call of one kernel.
+struct Call {
+  int32_t version;
+  DataType dtype;         // shared by all tensors whose dtype the line leaves open
+  const Tensor* tensors;  // the inputs, then the outputs, in the line's order
+  const int64_t* dims;    // the named dimensions in order of first appearance
+  int64_t batch;          // product of `...`
+  const Scalar* scalars;  // in the line's order
+  void* stream;           // CUDA: PyTorch's current stream
+};
+
+enum Status : int {
+  ok = 0,
+  dtype_refused = 1,   // message: the dtypes that the kernel takes
+  kernel_raised = 2,   // message: what() of the exception, or the CUDA error
+  size_overflow = 3,   // message: the size that does not fit the kernel's 32-bit integer
+};
+
+/// The entry point of a kernel. On failure it writes a message of at most `capacity` bytes.
+using Kernel = int (*)(const Call* call, char* message, uint64_t capacity);
+
+}  // namespace pullback

@@ -1,0 +1,285 @@
+/// The boxed autograd kernel: one node, saved variables and edges as in PyTorch's generated code,
+/// then forward mode.
+#include "derivative.h"
+#include "node.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/functions/utils.h>
+
+#include <bit>
+
+namespace pullback {
+
+namespace {
+
+using torch::autograd::SavedVariable;
+using torch::autograd::variable_list;
+using Arguments = c10::SmallVector<c10::IValue, 6>;
+
+/// The batch dimensions of an output, by which a broadcast gradient is recognised.
+std::optional<c10::SymIntArrayRef> batch_of(const Signature& signature, size_t output, c10::SymIntArrayRef shape) {
+  const TensorSpec& spec = signature.outputs[output];
+  if (!spec.batched || shape.size() < spec.core()) return std::nullopt;
+  return shape.slice(spec.before.size(), shape.size() - spec.core());
+}
+
+/// The values of a backward pass: gradients that arrived, and what the node saved.
+class SavedValues final : public Values {
+ public:
+  SavedValues(Node& node, const variable_list& grads) : node_(node), grads_(grads) {}
+
+  c10::IValue argument(size_t index) override {
+    if (!(node_.tensors >> index & 1)) return node_.scalars.empty() ? c10::IValue() : node_.scalars[index];
+    return unpack(std::popcount(node_.tensors & ((uint64_t{1} << index) - 1)), false);
+  }
+  c10::IValue output(size_t index) override {
+    return unpack(std::popcount(node_.tensors) + std::popcount(node_.outputs & ((uint64_t{1} << index) - 1)), true);
+  }
+  at::Tensor grad(size_t output) override { return grads_[output]; }
+  at::Tensor zero_grad(size_t output) override {
+    if (!zeros_[output].defined()) zeros_[output] = node_.input_metadata(output).zeros_like();
+    return zeros_[output];
+  }
+  at::Tensor tangent(size_t) override { return {}; }
+  at::Tensor zero_tangent(size_t) override { return {}; }
+
+ private:
+  /// Unpacks once for each backward: unpacking twice fails under non-reentrant checkpointing.
+  c10::IValue unpack(size_t index, bool is_output) {
+    if (!unpacked_[index]) {
+      unpacked_[index] = node_.saved[index].unpack(is_output ? self(node_) : NodePtr());
+    }
+    return unpacked_[index]->defined() ? c10::IValue(*unpacked_[index]) : c10::IValue();
+  }
+
+  Node& node_;
+  const variable_list& grads_;
+  Tensors zeros_ = Tensors(grads_.size());
+  c10::SmallVector<std::optional<at::Tensor>, 4> unpacked_{node_.saved.size(), std::nullopt};
+};
+
+/// The values of a forward-mode pass, at hand in the autograd kernel.
+class LiveValues final : public Values {
+ public:
+  Arguments arguments;
+  Tensors outputs, grads, tangents;
+  const Signature& signature;
+
+  explicit LiveValues(const Signature& signature) : signature(signature) {}
+
+  c10::IValue argument(size_t index) override { return arguments[index]; }
+  c10::IValue output(size_t index) override { return outputs[index]; }
+  at::Tensor grad(size_t output) override { return grads[output]; }
+  at::Tensor zero_grad(size_t output) override { return at::zeros_like(outputs[output]); }
+  at::Tensor tangent(size_t input) override { return tangents[input]; }
+  at::Tensor zero_tangent(size_t input) override { return at::zeros_like(primal(input)); }
+  const at::Tensor& primal(size_t input) const { return tensor_of(arguments[signature.inputs[input].argument]); }
+};
+
+[[noreturn]] void no_derivative(const Signature& signature) {
+  fail("no-derivative [PB308]", signature, "it has no derivative, and one is asked for",
+       "give it backward=..., or call it on detached tensors");
+}
+
+/// Forward mode without `jvp=`: J v is the derivative of Jᵀ u with respect to u, transposed once
+/// more. Source: J. Townsend, "A new trick for calculating Jacobian vector products" (2017).
+Tensors tangents_by_double_backward(const Definition& definition, LiveValues& values) {
+  const Signature& signature = definition.signature;
+  if (!definition.backward) {
+    fail("no-forward-mode [PB309]", signature, "it has no forward-mode derivative: neither jvp= nor backward= is given",
+         "give it jvp=... or backward=...");
+  }
+  const bool differentiable = c10::GradMode::is_enabled();
+  const c10::AutoGradMode enable(true);
+  for (const at::Tensor& output : values.outputs) {
+    values.grads.push_back(torch::autograd::isDifferentiableType(output.scalar_type())
+                               ? at::zeros_like(output).set_requires_grad(true) : at::Tensor());
+  }
+  c10::SmallVector<bool, 8> needed;
+  for (const at::Tensor& tangent : values.tangents) needed.push_back(tangent.defined());
+  Tensors pulled = run(signature, *definition.backward, values, needed);
+
+  variable_list gradients, vectors, seeds;
+  for (size_t i = 0; i < pulled.size(); ++i) {
+    if (!needed[i] || !pulled[i].defined() || !pulled[i].requires_grad()) continue;
+    const at::Tensor& primal = values.primal(i);
+    gradients.push_back(fit(signature, i, std::move(pulled[i]), primal.sym_sizes(), primal.options(), std::nullopt));
+    vectors.push_back(values.tangents[i]);
+  }
+  for (const at::Tensor& grad : values.grads) if (grad.defined()) seeds.push_back(grad);
+  variable_list pushed(seeds.size());
+  if (!gradients.empty()) {
+    pushed = torch::autograd::grad(gradients, seeds, vectors, /*retain_graph=*/true, differentiable, /*allow_unused=*/true);
+  }
+  Tensors tangents(values.outputs.size());
+  for (size_t k = 0, seed = 0; k < tangents.size(); ++k) {
+    if (values.grads[k].defined()) tangents[k] = pushed[seed++];
+  }
+  return tangents;
+}
+
+class AutogradFunctor final : public c10::OperatorKernel {
+ public:
+  explicit AutogradFunctor(const Entry& entry) : entry_(entry) {}
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+    const Definition& definition = *entry_.definition.load();
+    const Signature& signature = definition.signature;
+    const auto arguments = torch::jit::last(*stack, signature.arguments);
+    bool requires_grad = false, has_tangent = false;
+    for (const TensorSpec& input : signature.inputs) {
+      const at::Tensor& tensor = tensor_of(arguments[input.argument]);
+      if (!tensor.defined()) continue;
+      requires_grad = requires_grad || tensor.requires_grad();
+      has_tangent = has_tangent || tensor._fw_grad(0).defined();
+    }
+    requires_grad = requires_grad && c10::GradMode::is_enabled();
+    if (!requires_grad && !has_tangent) {
+      const at::AutoDispatchBelowADInplaceOrView below;
+      op.redispatchBoxed(keys & c10::after_autograd_keyset, stack);
+    } else {
+      tracked(definition, op, keys, *stack, requires_grad, has_tangent);
+    }
+  }
+
+ private:
+  void tracked(const Definition& definition, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+               torch::jit::Stack& stack, bool requires_grad, bool has_tangent) const {
+    const Signature& signature = definition.signature;
+    const auto last = torch::jit::last(stack, signature.arguments);
+    Arguments arguments;
+    if (has_tangent) arguments.append(last.begin(), last.end());
+    const auto node = requires_grad ? record(definition, last) : decltype(record(definition, last))();
+    {
+      const at::AutoDispatchBelowADInplaceOrView below;
+      op.redispatchBoxed(keys & c10::after_autograd_keyset, &stack);
+    }
+    const auto outputs = torch::jit::last(stack, signature.outputs.size());
+    if (node) attach(*node, outputs);
+    if (has_tangent) push_forward(definition, std::move(arguments), outputs);
+  }
+
+  /// Makes the node: edges to all tensor inputs, and those inputs saved that a needed gradient reads.
+  static auto record(const Definition& definition, c10::ArrayRef<c10::IValue> arguments)
+      -> decltype(make_node<Node>(definition)) {
+    auto node = make_node<Node>(definition);
+    const Signature& signature = definition.signature;
+    torch::autograd::edge_list edges;
+    edges.reserve(signature.inputs.size());
+    bool scalars = false;
+    for (size_t i = 0; i < signature.inputs.size(); ++i) {
+      const at::Tensor& tensor = tensor_of(arguments[signature.inputs[i].argument]);
+      edges.push_back(tensor.defined() ? torch::autograd::impl::gradient_edge(tensor) : torch::autograd::Edge());
+      if (!definition.backward || !edges.back().is_valid()) continue;
+      const Program::Reads& reads = definition.backward->reads[i];
+      node->tensors |= reads.tensors;
+      node->outputs |= reads.outputs;
+      scalars = scalars || reads.scalars;
+    }
+    node->set_next_edges(std::move(edges));
+    node->saved.reserve(std::popcount(node->tensors) + std::popcount(node->outputs));
+    for (uint64_t rest = node->tensors; rest; rest &= rest - 1) {
+      const at::Tensor& tensor = tensor_of(arguments[std::countr_zero(rest)]);
+      node->saved.emplace_back(tensor, /*is_output=*/false);
+    }
+    if (scalars) {
+      for (const c10::IValue& value : arguments) node->scalars.push_back(value.isTensor() ? c10::IValue() : value);
+    }
+    return node;
+  }
+
+  /// Hangs the node on the outputs, and saves those outputs that its gradients read.
+  template <class Ptr>
+  static void attach_to(const Ptr& node, c10::ArrayRef<c10::IValue> outputs) {
+    for (const c10::IValue& value : outputs) {
+      const at::Tensor& output = tensor_of(value);
+      if (output.defined() && torch::autograd::isDifferentiableType(output.scalar_type())) {
+        torch::autograd::set_history(output, node);
+      } else {
+        node->add_input_metadata(torch::autograd::Node::undefined_input());
+      }
+    }
+  }
+
+  static void attach(Node& node, c10::ArrayRef<c10::IValue> outputs) {
+    attach_to(self(node), outputs);
+    for (uint64_t rest = node.outputs; rest; rest &= rest - 1) {
+      node.saved.emplace_back(tensor_of(outputs[std::countr_zero(rest)]), /*is_output=*/true);
+    }
+  }
+
+  static void push_forward(const Definition& definition, Arguments arguments, c10::ArrayRef<c10::IValue> outputs) {
+    const Signature& signature = definition.signature;
+    LiveValues values(signature);
+    values.arguments = std::move(arguments);
+    for (const TensorSpec& input : signature.inputs) {
+      c10::IValue& value = values.arguments[input.argument];
+      const at::Tensor& tensor = tensor_of(value);
+      values.tangents.push_back(tensor.defined() ? tensor._fw_grad(0) : at::Tensor());
+      // Through _fw_primal, as in PyTorch's generated code: still differentiable in reverse mode.
+      if (tensor.defined()) value = tensor._fw_primal(0);
+    }
+    for (const c10::IValue& output : outputs) values.outputs.push_back(tensor_of(output));
+    Tensors tangents;
+    if (definition.jvp) {
+      const c10::SmallVector<bool, 8> needed(outputs.size(), true);
+      tangents = run(signature, *definition.jvp, values, needed);
+    } else {
+      tangents = tangents_by_double_backward(definition, values);
+    }
+    for (size_t k = 0; k < tangents.size(); ++k) set_tangent(signature, k, values.outputs[k], tangents[k]);
+  }
+
+  static void set_tangent(const Signature& signature, size_t k, const at::Tensor& output, const at::Tensor& tangent) {
+    if (!tangent.defined() || !output.defined()) return;
+    if (!tangent.sym_sizes().equals(output.sym_sizes()) || tangent.scalar_type() != output.scalar_type()) {
+      fail("tangent-shape [PB310]", signature,
+           "jvp returned a tangent for '" + signature.outputs[k].name + "' whose shape or dtype is not that of the output");
+    }
+    output._set_fw_grad(tangent, /*level=*/0, /*is_inplace_op=*/false);
+  }
+
+  const Entry& entry_;
+};
+
+}  // namespace
+
+variable_list Node::apply(variable_list&& grads) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const Signature& signature = definition.signature;
+  variable_list gradients(num_outputs());
+  if (std::none_of(grads.begin(), grads.end(), [](const at::Tensor& g) { return g.defined(); })) return gradients;
+  if (!definition.backward) no_derivative(signature);
+
+  c10::SmallVector<bool, 8> needed;
+  for (size_t i = 0; i < gradients.size(); ++i) needed.push_back(task_should_compute_output(i));
+  SavedValues values(*this, grads);
+  Tensors results = run(signature, *definition.backward, values, needed);
+
+  std::optional<c10::SymIntArrayRef> batch;
+  for (size_t k = 0; k < num_inputs() && !batch; ++k) {
+    if (grads[k].defined()) batch = batch_of(signature, k, input_metadata(k).shape_as_dim_vector());
+  }
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (!needed[i] || !results[i].defined()) continue;
+    const auto& edge = next_edge(i);
+    const auto& input = edge.function->input_metadata(edge.input_nr);
+    gradients[i] = fit(signature, i, std::move(results[i]), input.shape_as_dim_vector(), input.options(), batch);
+  }
+  return gradients;
+}
+
+void Node::release_variables() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (SavedVariable& variable : saved) variable.reset_data();
+}
+
+std::string Node::name() const { return definition.signature.name + "Backward"; }
+
+c10::KernelFunction autograd_kernel(const Entry& entry) {
+  return c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<AutogradFunctor>(entry));
+}
+
+}  // namespace pullback

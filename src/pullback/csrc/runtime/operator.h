@@ -1,0 +1,84 @@
+/// An operator as the runtime holds it, and the dispatcher entries that lead to it.
+#pragma once
+
+#include "../kernel_abi.h"
+#include "signature.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+
+namespace pullback {
+
+/// Where an argument of a derivative's call comes from.
+struct Reference {
+  enum class Kind {
+    grad,      // of output `index`
+    tangent,   // of input `index`
+    argument,  // `index` of the forward call: a tensor or a scalar
+    output,    // `index` of the forward call
+    result,    // number `result` of call `index` of the same program
+    constant,
+    mask,      // which results of this call are needed
+  } kind;
+  size_t index = 0;
+  size_t result = 0;
+  bool optional = false;  // an undefined gradient or tangent is passed as None, not as zeros
+  c10::IValue constant;
+};
+
+/// A derivative: calls of operators, and which of their results is which gradient.
+///
+/// The runtime knows no more about derivatives than this; a call goes through the dispatcher, so
+/// it is itself differentiable, traceable and batchable.
+struct Program {
+  struct OperatorCall {
+    c10::OperatorName operator_name;
+    std::vector<Reference> arguments;
+    size_t results = 1;
+  };
+
+  /// What a result reads of the forward call, one bit an argument or output.
+  struct Reads {
+    uint64_t tensors = 0, outputs = 0;
+    bool scalars = false;
+  };
+
+  std::vector<OperatorCall> calls;
+  std::vector<std::optional<Reference>> results;  // one an input (backward) or output (jvp)
+  std::vector<Reads> reads;                       // one a result, filled by `define`
+};
+
+struct Definition {
+  Signature signature;
+  std::optional<Program> backward, jvp;
+};
+
+struct NativeKernel {
+  Kernel function;
+  bool strided;  // takes inputs with any strides; otherwise they arrive contiguous
+};
+
+/// All that lives under one name, for as long as the process: the dispatcher's entry is never
+/// erased, so that a graph made before a redefinition still finds an operator of that name.
+struct Entry {
+  std::atomic<const Definition*> definition{nullptr};
+  std::atomic<const NativeKernel*> cpu{nullptr}, cuda{nullptr};
+  std::optional<c10::RegistrationHandleRAII> autograd_registration, cpu_registration, cuda_registration;
+};
+
+Entry& entry_of(const std::string& name);
+
+/// Defines or redefines an operator. What it replaces is kept: another thread may be inside it.
+void define(Definition definition);
+
+/// Gives an operator its kernel for CPU or CUDA; null takes it away.
+void set_kernel(const std::string& name, c10::DeviceType device, const NativeKernel* kernel);
+
+c10::KernelFunction native_kernel(const Entry& entry, c10::DeviceType device);  // kernel.cpp
+c10::KernelFunction autograd_kernel(const Entry& entry);                        // autograd.cpp
+
+}  // namespace pullback

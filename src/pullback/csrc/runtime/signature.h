@@ -1,0 +1,85 @@
+/// What the line says, as the runtime needs it, and the checks that follow from it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/stack.h>
+#include <c10/util/SmallVector.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace pullback {
+
+using Ints = c10::SmallVector<int64_t, 8>;
+
+/// One step of a dimension's expression in postfix order.
+struct Step {
+  enum class Kind { number, dimension, scalar, add, subtract, multiply, divide, modulo } kind;
+  int64_t value = 0;  // the number, or the index of the dimension or of the argument
+};
+
+struct Dimension {
+  std::vector<Step> steps;
+  std::string text;  // as printed in the line: "h - p + 1"
+
+  /// The index of the dimension if this is only its name, else -1.
+  int64_t name() const {
+    return steps.size() == 1 && steps[0].kind == Step::Kind::dimension ? steps[0].value : -1;
+  }
+};
+
+/// A tensor of the line: `x[..., n]: int64?`.
+struct TensorSpec {
+  std::string name;
+  std::string text;  // the whole of it, for messages
+  std::vector<Dimension> before, after;  // the core dimensions on both sides of `...`
+  bool batched = false;                  // has `...`
+  bool optional = false;
+  std::optional<at::ScalarType> dtype;
+  size_t argument = 0;  // position among the operator's arguments (inputs only)
+
+  size_t core() const { return before.size() + after.size(); }
+};
+
+struct ScalarSpec {
+  enum class Kind { integer, real, boolean, text } kind;
+  std::string name;
+  size_t argument;
+};
+
+struct Signature {
+  std::string name;  // namespace::name
+  std::vector<TensorSpec> inputs, outputs;
+  std::vector<ScalarSpec> scalars;
+  std::vector<std::string> dimensions;
+  size_t arguments = 0;  // of the schema, `output_mask` included
+  bool masked = false;   // the last argument is `output_mask`
+};
+
+/// The sizes that one call's inputs give to the line's names.
+struct Sizes {
+  Ints dims;  // -1: appears only in inputs that are None
+  c10::SmallVector<int32_t, 8> owner;  // the input that gave each size, for messages
+  Ints batch;
+  at::ScalarType dtype = at::ScalarType::Undefined;
+  at::Device device = at::kCPU;
+};
+
+/// Returns the tensor of an argument, or an undefined one for None.
+const at::Tensor& tensor_of(const c10::IValue& value);
+
+/// Checks every input against the line and solves for its dimensions.
+///
+/// Throws PB111 to PB118, with the text that `define/shape.py` gives for the same mistake.
+Sizes solve(const Signature& signature, c10::ArrayRef<c10::IValue> arguments);
+
+/// Evaluates the shape of output `index`. Throws PB114, PB115.
+Ints output_shape(const Signature& signature, size_t index, const Sizes& sizes,
+                  c10::ArrayRef<c10::IValue> arguments);
+
+/// Throws a user's error in the form of `diagnostic.Finding`; `help` may be empty.
+[[noreturn]] void fail(const char* rule, const Signature& signature, const std::string& message,
+                       const std::string& help = "");
+
+}  // namespace pullback

@@ -1,0 +1,191 @@
+"""A derivative as an author declares it: expressions by name, an operator's name, or a function."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from pullback.define.line import Line
+from pullback.diagnostic import PullbackError, Rule, did_you_mean
+
+UnknownName = Rule("PB121", "unknown-name")
+ExpressionSyntax = Rule("PB122", "expression-syntax")
+DerivativeKeys = Rule("PB123", "derivative-keys")
+
+# What `backward=` and `jvp=` take.
+Declared = Mapping[str, str | None] | str | Callable[..., object]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A gradient, a tangent, an input, an output or a scalar, by its name."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A number, True, False or None."""
+
+    value: int | float | bool | None
+
+    def __str__(self) -> str:
+        return repr(self.value)
+
+
+@dataclass(frozen=True)
+class Call:
+    """`namespace::name.overload(arguments)`: any operator of PyTorch's dispatcher."""
+
+    operator: str
+    overload: str
+    arguments: tuple[Expression, ...]
+
+    def __str__(self) -> str:
+        overload = f".{self.overload}" if self.overload else ""
+        return f"{self.operator}{overload}({', '.join(map(str, self.arguments))})"
+
+
+Expression = Reference | Constant | Call
+
+TOKEN = re.compile(
+    r"\s*(?:(?P<name>[A-Za-z_]\w*(?:::[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)?)?)"
+    r"|(?P<number>-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
+    r"|(?P<mark>[(),]))"
+)
+CONSTANTS = {"True": True, "False": False, "None": None}
+
+
+def parse(text: str, *, of: str) -> Expression:
+    """Parse an expression: `grad`, `demo::mul(grad, b)`, `aten::mul.Scalar(grad, 2)`.
+
+    Args:
+        text: the expression.
+        of: what it is the derivative of, for messages.
+
+    Raises:
+        PullbackError: PB122, with the column and what was expected there.
+    """
+    return _Parser(text, of).run()
+
+
+class _Parser:
+    def __init__(self, text: str, of: str) -> None:
+        self.text = text
+        self.of = of
+        self.position = 0
+
+    def run(self) -> Expression:
+        expression = self.expression()
+        if self.text[self.position :].strip():
+            raise self.error("the end")
+        return expression
+
+    def expression(self) -> Expression:
+        token = TOKEN.match(self.text, self.position)
+        if not token or token.lastgroup == "mark":
+            raise self.error("a name, a number or the call of an operator")
+        self.position = token.end()
+        word = token[token.lastgroup or 0]
+        if token.lastgroup == "number":
+            return Constant(float(word) if re.search(r"[.eE]", word) else int(word))
+        if "::" in word:
+            operator, _, overload = word.partition(".")
+            return Call(operator, overload, tuple(self.arguments()))
+        return Constant(CONSTANTS[word]) if word in CONSTANTS else Reference(word)
+
+    def arguments(self) -> Iterator[Expression]:
+        if not self.accept("("):
+            raise self.error("'('")
+        if self.accept(")"):
+            return
+        while True:
+            yield self.expression()
+            if self.accept(")"):
+                return
+            if not self.accept(","):
+                raise self.error("',' or ')'")
+
+    def accept(self, mark: str) -> bool:
+        token = TOKEN.match(self.text, self.position)
+        if not token or token["mark"] != mark:
+            return False
+        self.position = token.end()
+        return True
+
+    def error(self, expected: str) -> PullbackError:
+        rest = self.text[self.position :]
+        column = self.position + len(rest) - len(rest.lstrip())
+        return ExpressionSyntax.error(
+            f"{self.of}: column {column + 1}: expected {expected}",
+            at=f"{self.text}\n{' ' * column}^",
+            help="a derivative is a name, or calls of operators: \"demo::mul(grad, b)\"",
+        )
+
+
+def names_in(expression: Expression) -> Iterator[str]:
+    """Yield the names that an expression refers to."""
+    if isinstance(expression, Reference):
+        yield expression.name
+    elif isinstance(expression, Call):
+        for argument in expression.arguments:
+            yield from names_in(argument)
+
+
+def require_names(expression: Expression, known: list[str], *, of: str) -> None:
+    """Stop at a name that nothing has."""
+    for name in names_in(expression):
+        if name not in known:
+            raise unknown_name(name, known, of=of)
+
+
+def unknown_name(name: str, known: list[str], *, of: str) -> PullbackError:
+    """Return the error for a name that nothing has."""
+    return UnknownName.error(
+        f"{of} uses '{name}', which is not defined",
+        have=", ".join(sorted(known)),
+        help=did_you_mean(name, known),
+    )
+
+
+def differentiable(line: Line) -> list[str]:
+    """Return the inputs that have a gradient: those of the shared dtype, or of a floating one."""
+    return [t.name for t in line.tensors if is_floating(t.dtype)]
+
+
+def is_floating(dtype: str | None) -> bool:
+    """Return whether a tensor of this dtype can have a gradient; None is the shared dtype."""
+    return dtype is None or "float" in dtype or "complex" in dtype
+
+
+def grad_names(line: Line) -> dict[str, int]:
+    """Return the names by which a backward can call the gradients, with the output's index."""
+    names = {f"grad_{output.name}": index for index, output in enumerate(line.outputs)}
+    return {"grad": 0, **names} if len(line.outputs) == 1 else names
+
+
+def tangent_names(line: Line) -> dict[str, int]:
+    """Return the names by which a jvp can call the tangents, with the input's index."""
+    names = {f"tangent_{tensor.name}": index for index, tensor in enumerate(line.tensors)}
+    return {"tangent": 0, **names} if len(line.tensors) == 1 else names
+
+
+def require_keys(given: Mapping[str, object], wanted: list[str], *, of: str, kind: str) -> None:
+    """Stop unless a dictionary of derivatives has exactly the keys it should have."""
+    for key in given:
+        if key not in wanted:
+            raise DerivativeKeys.error(
+                f"{of} has an entry for '{key}', which is no {kind}",
+                have=", ".join(wanted),
+                help=did_you_mean(key, wanted),
+            )
+    missing = [name for name in wanted if name not in given]
+    if missing:
+        raise DerivativeKeys.error(
+            f"{of} has no entry for '{missing[0]}'",
+            help=f"add \"{missing[0]}\": an expression, or None if the gradient is always zero",
+        )

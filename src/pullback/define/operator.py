@@ -1,0 +1,42 @@
+"""All that an author declares about an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pullback.define.derivative import Declared
+from pullback.define.line import Line
+from pullback.define.source import Source
+
+
+@dataclass(frozen=True, kw_only=True)
+class Definition:
+    """One operator: its line, its kernels and its derivatives.
+
+    Attributes:
+        line: what it is.
+        cpu: its C++ kernel.
+        cuda: its CUDA kernel.
+        python: a function of tensors and scalars in place of kernels.
+        reference: the same in plain PyTorch, for checks and exporters.
+        backward: the gradients of the inputs.
+        jvp: the tangents of the outputs.
+    """
+
+    line: Line
+    cpu: Source | None = None
+    cuda: Source | None = None
+    python: Callable[..., object] | None = None
+    reference: Callable[..., object] | None = None
+    backward: Declared | None = None
+    jvp: Declared | None = None
+
+    @property
+    def masked(self) -> bool:
+        """Whether it is a backward that is told which gradients are wanted, by `output_mask`.
+
+        These are the operators with several outputs, all named `grad_<something>`.
+        """
+        outputs = self.line.outputs
+        return len(outputs) > 1 and all(output.name.startswith("grad_") for output in outputs)

@@ -1,0 +1,271 @@
+"""Text -> `Line`, by recursive descent; a syntax error points at its column."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TypeVar, cast
+
+from pullback.define.line import (
+    INT_LIMIT,
+    PRECEDENCE,
+    PYTHON_TYPES,
+    Arithmetic,
+    Batch,
+    Default,
+    Dim,
+    Expression,
+    Line,
+    Name,
+    Number,
+    Operation,
+    Scalar,
+    Syntax,
+    Tensor,
+    Type,
+)
+from pullback.diagnostic import PullbackError, did_you_mean
+
+Kind = Literal["name", "float", "int", "string", "sign", "other", "end"]
+Item = TypeVar("Item")
+
+# The escapes are those that `repr` writes; whatever matches is a Python literal.
+ESCAPE = r"\\(?:[\\'\"nrt]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U00(?:0[0-9a-fA-F]|10)[0-9a-fA-F]{4})"
+PLAIN = r"\\\x00-\x08\x0a-\x1f\ud800-\udfff"
+TOKEN = re.compile(
+    rf"""
+      (?P<name>   [A-Za-z_]\w* )
+    | (?P<float>  (?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)? | \d+[eE][+-]?\d+ )
+    | (?P<int>    \d+ )
+    | (?P<string> '(?:[^'{PLAIN}]|{ESCAPE})*' | "(?:[^"{PLAIN}]|{ESCAPE})*" )
+    | (?P<sign>   \.\.\. | :: | -> | // | [-+*%()\[\]:,?=] )
+    | (?P<end>    \Z )
+    | (?P<other>  . )
+    """,
+    re.VERBOSE | re.ASCII | re.DOTALL,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Token:
+    """A word of the text and where it stands."""
+
+    kind: Kind
+    text: str
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        if self.kind == "end":
+            return "the end"
+        return "a quote that opens no string" if self.text in ("'", '"') else f"'{self.text}'"
+
+
+def parse(text: str) -> Line:
+    """Return the `Line` that `text` says.
+
+    Args:
+        text: such as `demo::linear(input[n, i], weight[o, i], bias[o]?) -> output[n, o]`.
+
+    Raises:
+        PullbackError: PB101, a syntax error; PB102 to PB109, a line that means nothing.
+    """
+    return Parser(text).line()
+
+
+class Parser:
+    """Reads a text token by token; each method reads what it is named after."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.token = self.read(0)
+
+    def read(self, position: int) -> Token:
+        """Return the token at or after `position`."""
+        while position < len(self.text) and self.text[position].isspace():
+            position += 1
+        match = TOKEN.match(self.text, position)
+        assert match, "the last alternative takes every character"
+        kind = cast("Kind", match.lastgroup)
+        return Token(kind=kind, text=match.group(), start=position, end=match.end())
+
+    def advance(self) -> Token:
+        """Return the present token and go to the next."""
+        token, self.token = self.token, self.read(self.token.end)
+        return token
+
+    def accept(self, *signs: str) -> Token | None:
+        """Go past the present token if it is one of `signs`."""
+        return self.advance() if self.token.kind == "sign" and self.token.text in signs else None
+
+    def expect(self, sign: str, expected: str | None = None) -> Token:
+        """Go past `sign` or stop."""
+        token = self.accept(sign)
+        if not token:
+            raise self.error(expected or f"'{sign}'")
+        return token
+
+    def error(self, expected: str, help: str | None = None) -> PullbackError:
+        """Return the error that says what was expected instead of the present token."""
+        start = self.token.start
+        begin = self.text.rfind("\n", 0, start) + 1
+        row = self.text[begin:].partition("\n")[0].replace("\t", " ")
+        at = f"{row}\n{' ' * (start - begin)}^"
+        return Syntax.error(f"expected {expected}, found {self.token}", at=at, help=help)
+
+    def name(self, expected: str) -> str:
+        """Read an identifier."""
+        if self.token.kind != "name":
+            raise self.error(expected)
+        return self.advance().text
+
+    def separated(self, item: Callable[[], Item], end: str) -> list[Item]:
+        """Read items with commas between them, and `end`."""
+        items = [item()]
+        while not self.accept(end):
+            if not self.accept(","):
+                raise self.error(f"',' or '{end}'")
+            items.append(item())
+        return items
+
+    def line(self) -> Line:
+        """Read all of the text."""
+        namespace = self.name("a namespace")
+        self.expect("::")
+        name = self.name("the name of the operator")
+        self.expect("(")
+        parameters = [] if self.accept(")") else self.separated(self.parameter, ")")
+        self.expect("->")
+        outputs = self.separated(self.output, ")") if self.accept("(") else [self.output()]
+        return Line(
+            namespace=namespace,
+            name=name,
+            parameters=tuple(parameters),
+            outputs=tuple(outputs),
+            formula=self.formula(),
+        )
+
+    def formula(self) -> str | None:
+        """Read the end, or take everything after `=` as it is."""
+        if self.token.kind == "end":
+            return None
+        formula = self.text[self.expect("=", "'=' or the end").end :].strip()
+        if not formula:
+            raise self.error("a formula")
+        return formula
+
+    def parameter(self) -> Tensor | Scalar:
+        """Read `name[dims]` or `name: type`."""
+        name = self.name("a parameter")
+        if self.accept("["):
+            return self.tensor(name, self.dims(self.input_dim))
+        self.expect(":", "'[' or ':'")
+        return self.scalar(name)
+
+    def output(self) -> Tensor:
+        """Read an output, whose dimensions may be computed."""
+        name = self.name("an output")
+        self.expect("[")
+        return self.tensor(name, self.dims(self.output_dim))
+
+    def tensor(self, name: str, dims: tuple[Dim, ...]) -> Tensor:
+        """Read what stands after `]`: a dtype, a question mark."""
+        dtype = self.name("a dtype") if self.accept(":") else None
+        return Tensor(name=name, dims=dims, dtype=dtype, optional=bool(self.accept("?")))
+
+    def dims(self, dim: Callable[[], Dim]) -> tuple[Dim, ...]:
+        """Read dimensions and `]`, with `...` at most once."""
+        batch: Token | None = None
+
+        def batch_or_dim() -> Dim:
+            nonlocal batch
+            if batch and self.token.text == "...":
+                raise self.error("a name or a number", "a tensor has one '...' at most")
+            if token := self.accept("..."):
+                batch = token
+                return Batch()
+            return dim()
+
+        return () if self.accept("]") else tuple(self.separated(batch_or_dim, "]"))
+
+    def input_dim(self) -> Dim:
+        """Read a name or a number."""
+        if self.token.kind not in ("name", "int"):
+            raise self.error("a name, a number or '...'")
+        dim = self.atom()
+        if self.token.text in PRECEDENCE:
+            raise self.error("',' or ']'", "name this dimension; arithmetic stands in outputs")
+        return dim
+
+    def output_dim(self) -> Expression:
+        """Read a sum; `+` and `-` group from the left."""
+        left = self.product()
+        while sign := self.accept("+", "-"):
+            left = arithmetic(sign, left, self.product())
+        return left
+
+    def product(self) -> Expression:
+        """Read a product; `*`, `//` and `%` group from the left."""
+        left = self.factor()
+        while sign := self.accept("*", "//", "%"):
+            left = arithmetic(sign, left, self.factor())
+        return left
+
+    def factor(self) -> Expression:
+        """Read an atom after any number of minus signs; `-n` is kept as `0 - n`."""
+        if sign := self.accept("-"):
+            operand = self.factor()
+            if isinstance(operand, Number):
+                return Number(value=-operand.value)
+            return arithmetic(sign, Number(value=0), operand)
+        return self.atom()
+
+    def atom(self) -> Expression:
+        """Read a name, a number or parentheses."""
+        if self.accept("("):
+            inner = self.output_dim()
+            self.expect(")")
+            return inner
+        if self.token.kind == "int":
+            return Number(value=self.integer())
+        return Name(name=self.name("a name or a number"))
+
+    def integer(self) -> int:
+        """Read digits that fit in 64 bits."""
+        digits = self.token.text
+        # Python refuses to convert thousands of digits, so the length is looked at first.
+        if len(digits) > 19 or int(digits) >= INT_LIMIT:
+            raise self.error("a number below 2**63")
+        return int(self.advance().text)
+
+    def scalar(self, name: str) -> Scalar:
+        """Read a type, then a default if there is one."""
+        if self.token.text not in PYTHON_TYPES:
+            help = did_you_mean(self.token.text, PYTHON_TYPES)
+            raise self.error("int, float, bool or str", help)
+        type = cast("Type", self.advance().text)
+        return Scalar(
+            name=name, type=type, default=self.literal(type) if self.accept("=") else None
+        )
+
+    def literal(self, type: Type) -> Default:
+        """Read a literal; a whole number is a float where one is declared."""
+        if self.token.text in ("True", "False"):
+            return self.advance().text == "True"
+        if self.token.kind == "string":
+            return ast.literal_eval(self.advance().text)
+        minus = bool(self.accept("-"))
+        if self.token.kind not in ("int", "float"):
+            raise self.error("a number" if minus else f"a literal of type {type}")
+        if self.token.kind == "float" or type == "float":
+            value = float(self.advance().text)
+        else:
+            value = self.integer()
+        return -value if minus else value
+
+
+def arithmetic(sign: Token, left: Expression, right: Expression) -> Arithmetic:
+    """Return the node of a sign that the parser has accepted."""
+    return Arithmetic(operator=cast("Operation", sign.text), left=left, right=right)

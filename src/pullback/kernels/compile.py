@@ -1,0 +1,277 @@
+"""Run a plan: the cached library if it still holds, else the compiler, once."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Generator, Iterable
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import Any
+
+from pullback.diagnostic import PullbackError, Rule, did_you_mean
+from pullback.kernels import cache
+from pullback.kernels.plan import Plan
+from pullback.kernels.toolchain import CompilerMissing, first_error
+
+Announce = Callable[[str], AbstractContextManager[Any]]
+
+CompileFailed = Rule("PB202", "compile-failed")
+SourceMissing = Rule("PB203", "source-missing")
+CannotWrite = Rule("PB204", "cannot-write")
+CompilerKilled = Rule("PB205", "compiler-killed")
+LibraryNotLoadable = Rule("PB206", "library-not-loadable")
+
+LIBRARY = "library.so"
+MOST_SHOWN = 12  # files of a folder
+# Files that are edited while they compile are compiled again, not for ever.
+ATTEMPTS = 5
+# A file's time is that of the last tick of the system's clock, up to 10 ms ago.
+TICK = 10_000_000
+
+DISK_FULL = re.compile(r"No space left on device|Disk quota exceeded|File size limit exceeded")
+KILLED = re.compile(r"(\w+) signal terminated program|died due to signal (\d+)")
+
+
+def compile(plan: Plan, *, announce: Announce | None = None) -> Path:
+    """Return the path of the plan's library, compiled if need be.
+
+    Args:
+        plan: what to compile.
+        announce: gives a context that lasts as long as the compiler runs, if it has to; it is
+            given a line to show.
+
+    Raises:
+        PullbackError: PB202, it does not compile; PB203, a source is not there; PB204, the disk
+            is full; PB205, the compiler was killed.
+    """
+    if library := cache.lookup(plan):
+        return library
+    _require_sources(plan)
+    with _writing(plan), cache.lock(plan):
+        if library := cache.lookup(plan):
+            return library
+        line = f"compiling {plan.name} with {plan.compiler}"
+        with announce(line) if announce else nullcontext():
+            return _build(plan)
+
+
+def open_library(path: Path) -> ctypes.CDLL:
+    """Load a library.
+
+    Raises:
+        PullbackError: PB206, with the loader's own words.
+    """
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        reason = str(error).removeprefix(f"{path}: ")
+    symbol = re.search(r"undefined symbol: (\w+)", reason)
+    noexec = "failed to map segment" in reason and "not permitted" in reason
+    cure = "its folder may be mounted noexec: set PULLBACK_CACHE to another" if noexec else None
+    raise LibraryNotLoadable.error(
+        f"{path.name} cannot be loaded",
+        reason=reason,
+        missing=_demangled(symbol[1]) if symbol else None,
+        at=path,
+        help="define it, or link the library that does" if symbol else cure,
+    )
+
+
+def _build(plan: Plan) -> Path:
+    """Compile until the author's files are the same before and after."""
+    known: Iterable[Path] = plan.sources
+    for _ in range(ATTEMPTS):
+        _require_sources(plan)
+        before = {path: cache.digest(path) for path in known}
+        started = time.time_ns() - TICK
+        with cache.workspace(plan) as where:
+            _compile_and_link(plan, where)
+            known = {*plan.sources, *_included(where)}
+            after = {path: sha for path in known if (sha := cache.digest(path))}
+            if len(after) == len(known) and not any(
+                _changed(path, sha, before, started) for path, sha in after.items()
+            ):
+                return cache.store(plan, where / LIBRARY, after)
+    raise CompileFailed.error(
+        f"{plan.name} changed while it compiled, {ATTEMPTS} times",
+        files=", ".join(str(path) for path in known),
+        help="compile when whatever writes these files has finished",
+    )
+
+
+def _changed(path: Path, sha: str, before: dict[Path, str | None], started: int) -> bool:
+    """Tell whether a file is another than was compiled; a new one is known by its time alone."""
+    if path in before:
+        return before[path] != sha
+    try:
+        return path.stat().st_mtime_ns >= started
+    except OSError:
+        return True
+
+
+def _compile_and_link(plan: Plan, where: Path) -> None:
+    """One command for one unit; else one each, side by side, and one to link."""
+    for unit in plan.units:
+        (where / unit.file).write_text(unit.text, encoding="utf-8")
+    command, end = [*plan.compiler.command, *plan.flags], [*plan.link, "-o", LIBRARY]
+    units = [[unit.file, "-MMD", "-MF", f"{unit.file}.d"] for unit in plan.units]
+    if len(units) == 1:
+        _run(plan, where, [[*command, *units[0], *end]])
+        return
+    objects = [f"{unit.file}.o" for unit in plan.units]
+    compiling = zip(units, objects, strict=True)
+    _run(plan, where, [[*command, "-c", *unit, "-o", made] for unit, made in compiling])
+    _run(plan, where, [[*command, *objects, *end]])
+
+
+def _run(plan: Plan, where: Path, commands: list[list[str]]) -> None:
+    """Run commands, as many at once as there are cores; stop all when one fails."""
+    running: list[tuple[subprocess.Popen[bytes], Path]] = []
+    width = len(os.sched_getaffinity(0))
+    try:
+        for index, command in enumerate(commands):
+            if index >= width:
+                _wait(plan, where, *running[index - width])
+            log = where / f"{index}.log"
+            running.append((_start(command, where, log), log))
+        for process, log in running:
+            _wait(plan, where, process, log)
+    finally:
+        for process, _ in running:
+            _kill(process)
+
+
+def _start(command: list[str], where: Path, log: Path) -> subprocess.Popen[bytes]:
+    """Start a compiler in a process group of its own, so that its children can be killed too."""
+    # Its messages are parsed, so they are to be in English; its temporary files go with ours.
+    environment = {**os.environ, "LC_ALL": "C", "TMPDIR": str(where)}
+    with log.open("wb") as output:
+        try:
+            return subprocess.Popen(
+                command,
+                cwd=where,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                process_group=0,
+            )
+        except OSError as error:
+            raise CompilerMissing.error(
+                f"{command[0]} cannot be started", reason=error.strerror
+            ) from error
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _wait(plan: Plan, where: Path, process: subprocess.Popen[bytes], log: Path) -> None:
+    if status := process.wait():
+        # The folder's name says nothing to the author, and it is gone when this is read.
+        text = log.read_text(encoding="utf-8", errors="replace").replace(f"{where}/", "")
+        raise _failure(plan, status, text)
+
+
+def _failure(plan: Plan, status: int, log: str) -> PullbackError:
+    """Say why a compiler failed: the disk, a signal, or the author's text."""
+    full, killed = DISK_FULL.search(log), KILLED.search(log)
+    if full or -status == signal.SIGXFSZ:
+        return _cannot_write(plan, full[0] if full else "File size limit exceeded")
+    kept: Path | None = None
+    with suppress(OSError):
+        kept = cache.keep_log(plan, log)
+    # "internal compiler error: Segmentation fault signal terminated program": a bug, no kill.
+    if status < 0 or (killed and killed[1] not in ("fault",)):
+        return CompilerKilled.error(
+            f"the compiler was killed while it compiled {plan.name}",
+            signal=signal.strsignal(-status) if status < 0 else killed and (killed[1] or killed[2]),
+            log=kept,
+            help="most often memory ran out: compile fewer things at once, or free some",
+        )
+    first = first_error(log)
+    return CompileFailed.error(
+        f"{plan.name} does not compile",
+        at=first.at,
+        required_from=first.required_from,
+        error=first.text,
+        log=kept,
+        help=_suggestion(plan, first.text),
+    )
+
+
+def _suggestion(plan: Plan, error: str) -> str | None:
+    """Do for nvcc what g++ does itself: name what the author may have meant."""
+    missing = re.match(r'identifier "(\w+)" is undefined', error)
+    if missing is None:
+        return None
+    texts = [unit.text for unit in plan.units]
+    for source in plan.sources:
+        with suppress(OSError):
+            texts.append(source.read_text(encoding="utf-8", errors="replace"))
+    names = {name for text in texts for name in re.findall(r"[A-Za-z_]\w+", text)}
+    return did_you_mean(missing[1], sorted(names - {missing[1]}))
+
+
+def _included(where: Path) -> set[Path]:
+    """Return the author's files that were compiled, from what the compilers noted."""
+    found: set[Path] = set()
+    for note in where.glob("*.d"):
+        rule = note.read_text(encoding="utf-8", errors="replace").replace("\\\n", " ")
+        names = re.findall(r"(?:\\.|[^\s\\])+", re.split(r"\s*:\s", rule, maxsplit=1)[-1])
+        plain = (re.sub(r"\\(.)", r"\1", name).replace("$$", "$") for name in names)
+        # A relative name is that of a generated unit.
+        found |= {path for path in map(Path, plain) if path.is_absolute()}
+    # nvcc notes its own headers too; the compiler's identity stands for them.
+    toolkit = next((path.parent for path in found if path.name == "cuda_runtime.h"), None)
+    return {path for path in found if toolkit is None or not path.is_relative_to(toolkit)}
+
+
+def _require_sources(plan: Plan) -> None:
+    for source in plan.sources:
+        if not source.is_file():
+            near = source.parent
+            have = sorted(path.name for path in near.iterdir()) if near.is_dir() else []
+            raise SourceMissing.error(
+                f"{plan.name} is to be compiled from {source.name}, which is not there",
+                at=source,
+                have=", ".join(have[:MOST_SHOWN]) or None,
+                help=did_you_mean(source.name, have),
+            )
+
+
+@contextmanager
+def _writing(plan: Plan) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES):
+            raise _cannot_write(plan, error.strerror) from error
+        raise
+
+
+def _cannot_write(plan: Plan, reason: str | None) -> PullbackError:
+    return CannotWrite.error(
+        f"{plan.name} cannot be written",
+        reason=reason,
+        folder=cache.folder(),
+        help="free some space there, or set PULLBACK_CACHE to another folder",
+    )
+
+
+def _demangled(symbol: str) -> str:
+    tool = shutil.which("c++filt")
+    if tool is None:
+        return symbol
+    answer = subprocess.run([tool, symbol], capture_output=True, text=True, check=False)
+    return answer.stdout.strip() or symbol

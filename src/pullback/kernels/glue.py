@@ -1,0 +1,178 @@
+"""The `call` expression -> a C entry point that finds out which dtypes the author's function takes.
+
+Nothing here parses C++. The entry point asks the compiler, by `requires`, whether the call compiles
+for a dtype, so plain functions, overloads and templates are used without touching them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pullback.define.line import Line, Scalar, Tensor
+from pullback.define.source import Source
+from pullback.diagnostic import Rule
+from pullback.kernels import toolchain
+from pullback.kernels.plan import Plan, Unit, kernel_flags
+
+ReservedInCpp = Rule("PB207", "reserved-in-c++")
+
+Device = Literal["cpu", "cuda"]
+CSRC = Path(__file__).parent.parent / "csrc"
+C_TYPES = {
+    **{"float64": "double", "float32": "float", "int64": "int64_t", "int32": "int32_t"},
+    **{"int16": "int16_t", "int8": "int8_t", "uint8": "uint8_t", "bool": "bool"},
+    **{"complex64": "std::complex<float>", "complex128": "std::complex<double>"},
+    **{"float16": "_Float16", "bfloat16": "__bf16"},
+}
+CUDA_TYPES = {**C_TYPES, "float16": "__half", "bfloat16": "__nv_bfloat16"}
+C_SCALARS = {"int": "int64_t", "float": "double", "bool": "bool", "str": "const char*"}
+SCALAR_FIELDS = {"int": "integer", "float": "real", "bool": "integer", "str": "text"}
+CPP_KEYWORDS = frozenset(
+    """alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl
+    concept const consteval constexpr constinit continue decltype default delete do double
+    dynamic_cast else enum explicit export extern false float for friend goto if inline int long
+    mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public
+    register requires return short signed sizeof static static_assert static_cast struct switch
+    template this thread_local throw true try typedef typeid typename union unsigned using
+    virtual void volatile wchar_t while xor xor_eq""".split()
+)
+
+
+def plan_of(line: Line, source: Source, device: Device, architecture: str | None = None) -> Plan:
+    """Return what to compile for one kernel of an operator.
+
+    Args:
+        line: the operator.
+        source: its kernel for `device`.
+        device: decides the compiler.
+        architecture: the GPU to compile for, such as "sm_90"; None leaves it to nvcc.
+
+    Raises:
+        PullbackError: PB201, no compiler; PB207, a name of the line that C++ reserves.
+    """
+    require_names(line)
+    compiler = toolchain.find("cuda" if device == "cuda" else "c++")
+    file = path_of(source)
+    suffix = "cu" if device == "cuda" else "cpp"
+    return Plan(
+        name=f"{line.namespace}-{line.name}-{device}",
+        compiler=compiler,
+        units=(Unit(f"glue.{suffix}", entry_point(line, source, device)),),
+        sources=() if file is None else (file,),
+        flags=(*kernel_flags(compiler, architecture), *source.flags),
+        abi="kernel-1",
+    )
+
+
+def symbol_of(line: Line, device: Device) -> str:
+    """Return the name of the entry point."""
+    return f"pullback_{line.namespace}_{line.name}_{device}"
+
+
+def path_of(source: Source) -> Path | None:
+    """Return the author's file: beside the Python file that names it, else in the working folder."""
+    if source.file is None:
+        return None
+    beside = Path(source.folder) / source.file
+    return beside if beside.exists() else Path(source.file).absolute()
+
+
+def require_names(line: Line) -> None:
+    """Stop at a name that C++ reserves."""
+    for name in (*(p.name for p in line.parameters), *(o.name for o in line.outputs), *line.dimensions):
+        if name in CPP_KEYWORDS:
+            raise ReservedInCpp.error(
+                f"{line.qualname}: '{name}' is a word of C++, so no kernel in C++ can use it",
+                help=f"choose another name, such as '{name}_'",
+            )
+
+
+def entry_point(line: Line, source: Source, device: Device) -> str:
+    """Return the translation unit: the author's code, then the call."""
+    parameters = "\n".join(declarations(line, device, asked=True))
+    locals_ = "\n".join(declarations(line, device, asked=False))
+    tensors = (*line.tensors, *line.outputs)
+    names = ", ".join(f'"{tensor.name}"' for tensor in tensors)
+    call = f'\n#line 1 "call of {line.qualname}"\n{source.call}\n'
+    shared = any(tensor.dtype is None for tensor in tensors)
+    dispatch = (
+        "pullback::dispatch<Body>(pullback::AllDtypes{}, *call, message, capacity)"
+        if shared
+        else "pullback::run<Body, void>(*call, message, capacity)"
+    )
+    return f"""#include "{CSRC}/kernel_abi.h"
+{author_code(line, source)}
+#line 1 "glue of {line.qualname}"
+#include "{CSRC}/glue.h"
+#define numel(x) pullback::numel_of<I>(x##_tensor)
+#define size(x, d) pullback::size_of<I>(x##_tensor, d)
+#define stride(x, d) pullback::stride_of<I>(x##_tensor, d)
+namespace {{
+struct Body {{
+static constexpr int32_t tensors = {len(tensors)};
+static const char* name(int32_t i) {{ const char* names[] = {{{names}}}; return names[i]; }}
+template <class T, class I>
+static constexpr bool takes() {{
+return requires({parameters.rstrip(",")}) {{ {call}; }};
+}}
+template <class T, class I>
+static void run(const pullback::Call& pullback_call) {{
+{locals_}{call};
+}}
+}};
+}}
+extern "C" __attribute__((visibility("default")))
+int {symbol_of(line, device)}(const pullback::Call* call, char* message, uint64_t capacity) {{
+return {dispatch};
+}}
+"""
+
+
+def author_code(line: Line, source: Source) -> str:
+    """Return the author's code: included by path, so that messages name the author's lines."""
+    file = path_of(source)
+    if file is not None:
+        return f'#include "{file}"'
+    return f'#line 1 "source of {line.qualname}"\n{source.text}'
+
+
+def declarations(line: Line, device: Device, *, asked: bool) -> list[str]:
+    """Return what the call can name: as parameters of the question, or as variables."""
+    rows: list[str] = []
+
+    def add(type_: str, name: str, value: str) -> None:
+        rows.append(f"{type_} {name}," if asked else f"[[maybe_unused]] {type_} {name} = {value};")
+
+    for index, tensor in enumerate((*line.tensors, *line.outputs)):
+        pointer = pointer_type(tensor, device, const=index < len(line.tensors))
+        add("const pullback::Tensor&", f"{tensor.name}_tensor", f"pullback_call.tensors[{index}]")
+        add(pointer, tensor.name, f"static_cast<{pointer}>({tensor.name}_tensor.data)")
+    for index, name in enumerate(line.dimensions):
+        add("const I", name, f"pullback_call.dims[{index}]")
+    for index, scalar in enumerate(line.scalars):
+        add(scalar_type(scalar), scalar.name, scalar_value(scalar, index))
+    add("const I", "batch", "pullback_call.batch")
+    if device == "cuda":
+        add("cudaStream_t", "stream", "static_cast<cudaStream_t>(pullback_call.stream)")
+    return rows
+
+
+def pointer_type(tensor: Tensor, device: Device, *, const: bool) -> str:
+    """Return the C++ type of a tensor's pointer."""
+    names = CUDA_TYPES if device == "cuda" else C_TYPES
+    element = names[tensor.dtype] if tensor.dtype else "T"
+    return f"{'const ' * const}{element}*"
+
+
+def scalar_type(scalar: Scalar) -> str:
+    """Return the C++ type of a scalar."""
+    return C_SCALARS[scalar.type]
+
+
+def scalar_value(scalar: Scalar, index: int) -> str:
+    """Return the expression that reads a scalar."""
+    value = f"pullback_call.scalars[{index}].{SCALAR_FIELDS[scalar.type]}"
+    return f"{value} != 0" if scalar.type == "bool" else value
+
+

@@ -1,0 +1,98 @@
+"""What to compile, as data: no file is read and no process started here."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from pullback.kernels.toolchain import Compiler
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A generated translation unit; it includes the author's files by absolute path."""
+
+    file: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """One shared library: everything that decides its content, but the author's own text.
+
+    Attributes:
+        name: for messages and file names, such as "demo-add2-cpu".
+        compiler: what compiles and links it.
+        units: compiled side by side where there are several.
+        sources: the author's files; what they include is learnt by compiling.
+        flags: for compiling and for linking. Folders in them must be absolute: compilers run
+            in a folder of their own.
+        link: after the objects, such as "-lm".
+        abi: what the library has to agree with, such as "kernel-1" or "torch 2.13.0 cp311".
+    """
+
+    name: str
+    compiler: Compiler
+    units: tuple[Unit, ...]
+    sources: tuple[Path, ...]
+    flags: tuple[str, ...]
+    link: tuple[str, ...] = ()
+    abi: str
+
+    def __post_init__(self) -> None:
+        assert re.fullmatch(r"\w[\w.+-]*", self.name), f"{self.name!r} cannot name a file"
+        assert self.units, "a plan without a unit makes no library"
+        assert len({Path(unit.file).stem for unit in self.units}) == len(self.units)
+        assert all(Path(unit.file).name == unit.file for unit in self.units)
+        assert all(source.is_absolute() for source in self.sources)
+
+    @cached_property
+    def key(self) -> str:
+        """The name of its cache entry. The author's texts vary within one entry."""
+        content = [
+            self.name,
+            self.compiler.language,
+            self.compiler.identity,
+            [[unit.file, unit.text] for unit in self.units],
+            [str(source) for source in self.sources],
+            self.flags,
+            self.link,
+            self.abi,
+        ]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
+
+
+def kernel_flags(compiler: Compiler, architecture: str | None = None) -> tuple[str, ...]:
+    """Return the flags for a kernel: as fast as floating-point rules allow, no faster.
+
+    Args:
+        compiler: C++ or CUDA.
+        architecture: the GPU for nvcc's `-arch`, such as "sm_90"; None leaves it to nvcc.
+            "native" is not told apart from one machine to the next by the cache.
+    """
+    if compiler.language == "cuda":
+        chosen = () if architecture is None else (f"-arch={architecture}",)
+        return (*CUDA_FLAGS, *chosen)
+    return CXX_FLAGS
+
+
+CXX_FLAGS = (
+    "-std=c++20",
+    "-O3",
+    "-march=native",
+    # Neither changes a value; PyTorch's own kernels are compiled so. Without them a loop with
+    # a square root or a comparison is not vectorised.
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-pthread",
+    "-pipe",
+    "-shared",
+)
+
+CUDA_FLAGS = ("-std=c++20", "-O3", "-shared", "-Xcompiler", "-fPIC,-fvisibility=hidden")

@@ -1,0 +1,280 @@
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import stat
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pullback.kernels import cache
+from pullback.kernels.plan import Plan, Unit
+from pullback.kernels.toolchain import Compiler
+
+GXX = Compiler(language="c++", path=Path("/bin/g++"), version="12.2.0", identity="g++ 12.2.0")
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PULLBACK_CACHE", str(tmp_path / "cache"))
+    cache._instead_of.cache_clear()
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def plan(root: Path) -> Plan:
+    source = root.parent / "add2.cpp"
+    source.write_text("1")
+    return Plan(
+        name="demo", compiler=GXX, units=(Unit("u.cpp", ""),), sources=(source,), flags=(), abi="1"
+    )
+
+
+def keep(plan: Plan, content: str) -> Path:
+    """Store a library as if it were compiled from the sources as they are."""
+    built = plan.sources[0].parent / "library.so"
+    built.write_text(content)
+    hashes = {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in plan.sources}
+    return cache.store(plan, built, hashes)
+
+
+def test_what_was_stored_is_found(plan: Plan) -> None:
+    assert cache.lookup(plan) is None
+    library = keep(plan, "one")
+    assert cache.lookup(plan) == library
+    assert library.read_text() == "one"
+
+
+def test_folder_and_files_are_the_users_alone(plan: Plan, root: Path) -> None:
+    keep(plan, "one")
+    assert stat.S_IMODE(root.stat().st_mode) == 0o700
+    for path in root.rglob("*"):
+        assert not path.stat().st_mode & 0o077, path
+
+
+def test_each_state_of_a_source_has_its_library(plan: Plan) -> None:
+    first = keep(plan, "one")
+    plan.sources[0].write_text("2")
+    assert cache.lookup(plan) is None
+    second = keep(plan, "two")
+    assert cache.lookup(plan) == second
+    plan.sources[0].write_text("1")
+    assert cache.lookup(plan) == first
+    plan.sources[0].unlink()
+    assert cache.lookup(plan) is None
+
+
+def test_the_oldest_of_nine_is_dropped_with_its_file(plan: Plan) -> None:
+    libraries: list[Path] = []
+    for number in range(9):
+        plan.sources[0].write_text(str(number))
+        libraries.append(keep(plan, f"library {number}"))
+    assert [path.exists() for path in libraries] == [False] + [True] * 8
+    plan.sources[0].write_text("0")
+    assert cache.lookup(plan) is None
+    plan.sources[0].write_text("1")
+    assert cache.lookup(plan) == libraries[1]
+
+
+@pytest.mark.parametrize("damage", ["", "on", "two", None], ids=["empty", "cut", "other", "gone"])
+def test_a_damaged_library_is_not_returned(plan: Plan, damage: str | None) -> None:
+    library = keep(plan, "one")
+    if damage is None:
+        library.unlink()
+    else:
+        library.write_text(damage)
+    assert cache.lookup(plan) is None
+    plan.sources[0].write_text("2")
+    keep(plan, "another")
+    assert len(json.loads((library.parent / "manifest.json").read_text())["variants"]) == 1
+    assert not library.exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "null", '{"variants": 3}', '{"variants": [{"library": "x"}]}', "\0\xff",
+     '{"variants": [{"dependencies": [], "library": "x", "sha256": "y"}]}', "[" * 100_000],
+    ids=range(9),
+)  # fmt: skip
+def test_a_corrupt_manifest_counts_as_empty(plan: Plan, text: str) -> None:
+    library = keep(plan, "one")
+    (library.parent / "manifest.json").write_bytes(text.encode("latin-1"))
+    assert cache.lookup(plan) is None
+    assert keep(plan, "one") == library
+    assert cache.lookup(plan) == library
+
+
+def test_a_manifest_cannot_lead_out_of_its_folder(plan: Plan, root: Path) -> None:
+    library = keep(plan, "one")
+    outside = root.parent / "evil.so"
+    outside.write_text("one")
+    manifest = library.parent / "manifest.json"
+    manifest.write_text(manifest.read_text().replace(library.name, f"../../{outside.name}"))
+    assert cache.lookup(plan) is None
+
+
+@pytest.mark.parametrize("failing", ["fsync", "replace"])
+def test_a_full_disk_leaves_what_was_there(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    library = keep(plan, "one")
+    files = sorted(library.parent.iterdir())
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    plan.sources[0].write_text("2")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, failing, full)
+        with pytest.raises(OSError, match="No space left"):
+            keep(plan, "two")
+    assert sorted(library.parent.iterdir()) == files
+    plan.sources[0].write_text("1")
+    assert cache.lookup(plan) == library
+
+
+def test_our_own_folder_is_tightened(plan: Plan, root: Path) -> None:
+    keep(plan, "one")
+    root.chmod(0o777)
+    assert cache.folder() == root
+    assert stat.S_IMODE(root.stat().st_mode) == 0o700
+
+
+def refused(root: Path, reason: str) -> None:
+    """Check that another folder is used and that this is said once."""
+    with pytest.warns(cache.CacheNotice, match=reason) as caught:
+        private = cache.folder()
+    assert "set PULLBACK_CACHE" in str(caught[0].message)
+    assert private != root
+    assert stat.S_IMODE(private.stat().st_mode) == 0o700
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert cache.folder() == private
+    cache._remove_own(private, os.getpid() + 1)
+    assert private.exists(), "a forked child must not remove it"
+    cache._remove_own(private, os.getpid())
+    assert not private.exists()
+
+
+def test_a_foreign_open_folder_is_refused_and_left_as_it_is(root: Path) -> None:
+    root.mkdir()
+    (root / "someone's").touch()
+    root.chmod(0o1777)
+    refused(root, "can be written by other users")
+    assert stat.S_IMODE(root.stat().st_mode) == 0o1777
+
+
+def test_a_folder_of_another_user_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root.mkdir()
+    owner = root.stat().st_uid
+    monkeypatch.setattr(os, "getuid", lambda: owner + 1)
+    refused(root, f"belongs to user {owner}")
+
+
+def test_a_read_only_folder_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root.mkdir()
+    # Root may write everywhere, so the mode alone would prove nothing where tests run as root.
+    monkeypatch.setattr(os, "access", lambda *_: False)  # pyright: ignore
+    refused(root, "cannot be written")
+
+
+def test_a_file_in_place_of_the_folder_is_refused(root: Path) -> None:
+    root.write_text("a file")
+    refused(root, "file exists")
+    assert root.read_text() == "a file"
+
+
+def test_the_private_folder_is_gone_after_the_process(root: Path) -> None:
+    root.write_text("a file")
+    code = "from pullback.kernels import cache; print(cache.folder())"
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert "CacheNotice" in ran.stderr
+    assert not Path(ran.stdout.strip()).exists()
+
+
+def test_one_thread_at_a_time_holds_the_lock(plan: Plan) -> None:
+    order: list[str] = []
+
+    def second() -> None:
+        with cache.lock(plan):
+            order.append("second")
+
+    with cache.lock(plan):
+        thread = threading.Thread(target=second)
+        thread.start()
+        time.sleep(0.1)
+        order.append("first")
+    thread.join(10)
+    assert order == ["first", "second"]
+
+
+def test_a_killed_process_leaves_no_lock(plan: Plan, root: Path) -> None:
+    code = (
+        "import fcntl, os, sys, time; handle = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT);"
+        "fcntl.flock(handle, fcntl.LOCK_EX); print('held', flush=True); time.sleep(60)"
+    )
+    path = cache.folder() / f"{plan.key}.lock"
+    with subprocess.Popen([sys.executable, "-c", code, path], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout
+        assert holder.stdout.readline() == b"held\n"
+        holder.kill()
+    with cache.lock(plan):
+        pass
+
+
+def test_a_filesystem_without_locks_is_worked_on_without(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(cache, "fcntl", SimpleNamespace(LOCK_EX=fcntl.LOCK_EX, flock=none))
+    with cache.lock(plan):
+        library = keep(plan, "one")
+    assert cache.lookup(plan) == library
+
+
+def test_a_workspace_is_removed_even_after_an_error(plan: Plan) -> None:
+    made: list[Path] = []
+
+    def fail() -> None:
+        with cache.workspace(plan) as where:
+            made.append(where)
+            (where / "unit.o").touch()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert not made[0].exists()
+
+
+def test_workspaces_of_dead_builds_are_removed_and_running_ones_kept(plan: Plan) -> None:
+    with cache.workspace(plan) as running:
+        left = running.parent / "build-dead"
+        left.mkdir()
+        os.utime(left, (1, 1))
+        with cache.workspace(plan):
+            assert running.exists()
+            assert not left.exists()
+
+
+def test_clean_removes_every_library_and_nothing_else(plan: Plan, root: Path) -> None:
+    keep(plan, "one")
+    stranger = root / "thesis.txt"
+    stranger.write_text("mine")
+    cache.clean()
+    assert list(root.iterdir()) == [stranger]
+    stranger.unlink()
+    keep(plan, "one")
+    cache.clean()
+    assert not root.exists()
