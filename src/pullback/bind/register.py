@@ -6,10 +6,11 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
-from pullback.bind import kernel, native, program, rule, runtime
+from pullback.bind import kernel, native, program, python_only, rule, runtime
 from pullback.bind.operator import Operator, native_operator
 from pullback.bind.program import Program
 from pullback.bind.rule import DerivativeRule
@@ -19,9 +20,12 @@ from pullback.define.operator import Definition
 from pullback.define.parse import parse
 from pullback.define.schema import schema
 from pullback.define.source import Source
-from pullback.diagnostic import Rule
+from pullback.diagnostic import PullbackError, Rule
 from pullback.kernels import compile as compilation
 from pullback.kernels import glue
+
+if TYPE_CHECKING:
+    from pullback.bind import pullback_runtime
 
 NoKernel = Rule("PB351", "no-kernel")
 TwoKernels = Rule("PB352", "two-kernels")
@@ -200,7 +204,7 @@ def register(definition: Definition) -> Operator:
             f"{line.qualname} is registered already, and not by pullback",
             help="choose another namespace or name",
         )
-    native_runtime = runtime.load()
+    native_runtime = runtime_for(definition)
     prepared = prepare(definition)
     if line.qualname in operators:
         announce_redefinition(line)
@@ -210,33 +214,47 @@ def register(definition: Definition) -> Operator:
     library.define(schema(line, masked=definition.masked), tags=(torch.Tag.pt2_compliant_tag,))
     for derivative_rule in prepared.rules:
         rule.register(derivative_rule, library)
-    native_runtime.define(
-        native.definition_fields(definition, prepared.backward, prepared.jvp)
-    )
-    for device in ("cpu", "cuda"):
-        strided = getattr(getattr(definition, device), "strided", False)
-        native_runtime.set_kernel(line.qualname, device, prepared.kernels.get(device, 0), strided)
     overload = getattr(getattr(torch.ops, line.namespace), line.name).default
     register_python_kernels(definition, library, overload)
-    operators[line.qualname] = native_operator(native_runtime)(definition, overload)
-    return operators[line.qualname]
+    if native_runtime:
+        install(native_runtime, prepared)
+        made = native_operator(native_runtime)(definition, overload)
+    else:
+        python_only.register_autograd(definition, prepared.backward, library, overload)
+        made = Operator(definition, overload)
+    operators[line.qualname] = made
+    return made
+
+
+def runtime_for(definition: Definition) -> pullback_runtime | None:
+    """Return the runtime; None where it cannot be built and the operator does not need it."""
+    try:
+        return runtime.load()
+    except PullbackError as error:
+        if not definition.python:
+            raise
+        python_only.announce(error)
+        return None
+
+
+def install(native_runtime: pullback_runtime, prepared: Prepared) -> None:
+    """Hand a definition and its kernels to the runtime."""
+    definition, name = prepared.definition, prepared.definition.line.qualname
+    native_runtime.define(native.definition_fields(definition, prepared.backward, prepared.jvp))
+    for device, source in (("cpu", definition.cpu), ("cuda", definition.cuda)):
+        address = prepared.kernels.get(device, 0)
+        native_runtime.set_kernel(name, device, address, bool(source and source.strided))
 
 
 def register_python_kernels(
     definition: Definition, library: torch.library.Library, overload: torch._ops.OpOverload
 ) -> None:
-    """Register what is written in Python for every operator: fake kernel and batching rule."""
-    qualname = definition.line.qualname
-    if definition.python:
-        library.impl(
-            definition.line.name, kernel.python_kernel(definition), "CompositeExplicitAutograd"
-        )
-    else:
-        library.impl(
-            definition.line.name, missing_kernel(definition), "CompositeExplicitAutograd"
-        )
-    torch.library.register_fake(qualname, kernel.fake(definition), lib=library)
-    torch.library.register_vmap(qualname, kernel.batching(definition, overload), lib=library)
+    """Register what is written in Python: the `python=` function, fake kernel, batching rule."""
+    line = definition.line
+    run = kernel.python_kernel(definition) if definition.python else missing_kernel(definition)
+    library.impl(line.name, run, "CompositeExplicitAutograd")
+    torch.library.register_fake(line.qualname, kernel.fake(definition), lib=library)
+    torch.library.register_vmap(line.qualname, kernel.batching(definition, overload), lib=library)
 
 
 def missing_kernel(definition: Definition) -> Callable[..., object]:
