@@ -1,8 +1,40 @@
-"""pullback: write your own differentiable PyTorch operators; one line, one operator."""
+"""pullback: write your own differentiable PyTorch operators; one line, one operator.
 
-from pullback.bind.operator import Operator
-from pullback.bind.register import operator
-from pullback.define.source import source
-from pullback.diagnostic import Finding, PullbackError, Rule
+The public names are loaded when first used, so that `import pullback` costs nothing to programs that
+only may need it, and `pullback --help` does not wait for PyTorch.
+"""
 
-__all__ = ["Finding", "Operator", "PullbackError", "Rule", "operator", "source"]
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pullback.bind.operator import Operator
+    from pullback.bind.register import operator
+    from pullback.define.source import source
+    from pullback.diagnostic import Finding, PullbackError, Rule
+    from pullback.graph import graph
+
+_HOMES = {
+    "Finding": "pullback.diagnostic",
+    "Operator": "pullback.bind.operator",
+    "PullbackError": "pullback.diagnostic",
+    "Rule": "pullback.diagnostic",
+    "graph": "pullback.graph",
+    "operator": "pullback.bind.register",
+    "source": "pullback.define.source",
+}
+
+__all__ = ["Finding", "Operator", "PullbackError", "Rule", "graph", "operator", "source"]
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name on first use (PEP 562)."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'pullback' has no attribute '{name}'")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -178,8 +178,12 @@ def batching(definition: Definition, overload: Callable[..., Any]) -> Callable[.
             for spec, value, dim in zip(line.parameters, arguments, in_dims, strict=False)
         ]
         results = overload(*moved, **keywords)
-        dims = tuple(len(output.before) for output in line.outputs)
-        return (results, dims[0]) if len(dims) == 1 else (results, dims)
+        dims = [len(output.before) for output in line.outputs]
+        if len(dims) == 1:
+            return results, dims[0]
+        return results, tuple(
+            None if result is None else dim for result, dim in zip(results, dims, strict=True)
+        )
 
     def one_by_one(size: int, in_dims: Any, arguments: Any, keywords: Any) -> Any:  # noqa: ANN401
         rows = [

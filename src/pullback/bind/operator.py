@@ -62,6 +62,17 @@ class Operator:
                 raise
             raise wrong or self.refine(error) from None
 
+    def reload(self) -> None:
+        """Compile the kernels whose files have changed since; the next call runs them.
+
+        Raises:
+            PullbackError: PB2xx, one does not compile; the earlier kernels stay in use.
+        """
+        from pullback.bind import register  # noqa: PLC0415  (it imports this module)
+
+        if self.definition.cpu or self.definition.cuda:
+            register.reload(self.definition)
+
     @staticmethod
     def refine(error: Exception) -> Exception:
         """Return the PullbackError that the runtime's message stands for, or the error itself."""

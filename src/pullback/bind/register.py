@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pullback.bind import kernel, native, program, python_only, rule, runtime
+from pullback.bind import kernel, native, program, rule, runtime
 from pullback.bind.operator import Operator, native_operator
 from pullback.bind.program import Program
 from pullback.bind.rule import DerivativeRule
@@ -220,6 +220,8 @@ def register(definition: Definition) -> Operator:
         install(native_runtime, prepared)
         made = native_operator(native_runtime)(definition, overload)
     else:
+        from pullback.bind import python_only  # noqa: PLC0415
+
         python_only.register_autograd(definition, prepared.backward, library, overload)
         made = Operator(definition, overload)
     operators[line.qualname] = made
@@ -233,17 +235,36 @@ def runtime_for(definition: Definition) -> pullback_runtime | None:
     except PullbackError as error:
         if not definition.python:
             raise
+        from pullback.bind import python_only  # noqa: PLC0415  (seldom needed)
+
         python_only.announce(error)
         return None
 
 
 def install(native_runtime: pullback_runtime, prepared: Prepared) -> None:
     """Hand a definition and its kernels to the runtime."""
-    definition, name = prepared.definition, prepared.definition.line.qualname
+    definition = prepared.definition
     native_runtime.define(native.definition_fields(definition, prepared.backward, prepared.jvp))
+    set_kernels(native_runtime, definition, prepared.kernels)
+
+
+def set_kernels(
+    native_runtime: pullback_runtime, definition: Definition, kernels: dict[glue.Device, int]
+) -> None:
+    """Give the dispatcher the kernels that are there, and take away those that are not."""
     for device, source in (("cpu", definition.cpu), ("cuda", definition.cuda)):
-        address = prepared.kernels.get(device, 0)
-        native_runtime.set_kernel(name, device, address, bool(source and source.strided))
+        address = kernels.get(device, 0)
+        strided = bool(source and source.strided)
+        native_runtime.set_kernel(definition.line.qualname, device, address, strided)
+
+
+def reload(definition: Definition) -> None:
+    """Compile kernels whose files have changed; the dispatcher calls them from now on.
+
+    Raises:
+        PullbackError: PB2xx, one does not compile; the earlier kernels stay.
+    """
+    set_kernels(runtime.load(), definition, compile_kernels(definition))
 
 
 def register_python_kernels(

@@ -28,8 +28,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
 from pullback.kernels.plan import Plan
 
 MANIFEST = "manifest.json"
@@ -75,7 +73,10 @@ def folder() -> Path:
 
     One that cannot be trusted or written is replaced by a temporary one, with a `CacheNotice`.
     """
-    chosen, own = os.environ.get("PULLBACK_CACHE"), platformdirs.user_cache_path("pullback")
+    import platformdirs  # noqa: PLC0415  (4 ms that `import pullback` need not take)
+
+    chosen = os.environ.get("PULLBACK_CACHE")
+    own = platformdirs.user_cache_path("pullback")
     path = Path(chosen).expanduser().absolute() if chosen else own
     reason = _objection(path)
     return path if reason is None else _instead_of(path, reason)
