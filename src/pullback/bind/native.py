@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 
 from pullback.bind.program import Program
 from pullback.define import shape
 from pullback.define.line import Arithmetic, Expression, Line, Name, Number, Scalar, Tensor
 from pullback.define.operator import Definition
+from pullback.define.source import Source
+from pullback.kernels.glue import Device
 
 # One bit of a 64-bit mask says whether an argument is saved.
 MOST_ARGUMENTS = 63
@@ -22,9 +25,19 @@ SCALAR_TYPES = {
 
 
 def definition_fields(
-    definition: Definition, backward: Program | None, jvp: Program | None
+    definition: Definition,
+    backward: Program | None,
+    jvp: Program | None,
+    kernels: Mapping[Device, int],
 ) -> tuple[object, ...]:
-    """Return all that the runtime knows of an operator."""
+    """Return all that the runtime knows of an operator.
+
+    Args:
+        definition: the operator.
+        backward: its gradients, wired.
+        jvp: its tangents, wired.
+        kernels: the address of the entry point for each device that has one.
+    """
     line = definition.line
     position = {parameter.name: index for index, parameter in enumerate(line.parameters)}
     return (
@@ -37,7 +50,14 @@ def definition_fields(
         definition.masked,
         backward.fields() if backward else None,
         jvp.fields() if jvp else None,
+        kernel_fields(definition.cpu, kernels.get("cpu")),
+        kernel_fields(definition.cuda, kernels.get("cuda")),
     )
+
+
+def kernel_fields(source: Source | None, address: int | None) -> tuple[object, ...]:
+    """Return a kernel's address, 0 if there is none, and whether it takes any strides."""
+    return (address or 0, source is not None and source.strided)
 
 
 def tensor_fields(tensor: Tensor, line: Line, argument: int) -> tuple[object, ...]:

@@ -72,6 +72,10 @@ class Operator:
 
         if self.definition.cpu or self.definition.cuda:
             register.reload(self.definition)
+            self.connect()
+
+    def connect(self) -> None:
+        """Find the definition that is called; the native class does."""
 
     @staticmethod
     def refine(error: Exception) -> Exception:
@@ -104,7 +108,10 @@ def native_operator(runtime: pullback_runtime) -> type[Operator]:
     class NativeOperator(Operator, runtime.Caller):
         def __init__(self, definition: Definition, overload: torch._ops.OpOverload) -> None:
             super().__init__(definition, overload)
-            self.connect(definition.line.qualname)
+            self.connect()
+
+        def connect(self) -> None:
+            self.find(self.line.qualname)
 
     NativeOperator.__name__ = NativeOperator.__qualname__ = "Operator"
     runtime.accelerate(NativeOperator)

@@ -14,6 +14,7 @@ from pullback.bind import kernel, native, program, rule, runtime
 from pullback.bind.operator import Operator, native_operator
 from pullback.bind.program import Program
 from pullback.bind.rule import DerivativeRule
+from pullback.define import derivative
 from pullback.define.derivative import Declared
 from pullback.define.line import Line
 from pullback.define.operator import Definition
@@ -105,6 +106,11 @@ def require_sensible(definition: Definition) -> None:
         )
     if not (definition.python or definition.cpu or definition.cuda):
         raise NoKernel.error(f"{line.qualname} has no kernel", help="give cpu=, cuda= or python=")
+    if definition.backward is not None and not derivative.differentiable(line):
+        raise WrongDeclaration.error(
+            f"{line.qualname}: backward= is given, but no input can have a gradient",
+            help="leave it out",
+        )
     if not line.tensors:
         raise NoKernel.error(
             f"{line.qualname} takes no tensor, so PyTorch cannot tell the device to run it on",
@@ -243,19 +249,11 @@ def runtime_for(definition: Definition) -> pullback_runtime | None:
 
 def install(native_runtime: pullback_runtime, prepared: Prepared) -> None:
     """Hand a definition and its kernels to the runtime."""
-    definition = prepared.definition
-    native_runtime.define(native.definition_fields(definition, prepared.backward, prepared.jvp))
-    set_kernels(native_runtime, definition, prepared.kernels)
-
-
-def set_kernels(
-    native_runtime: pullback_runtime, definition: Definition, kernels: dict[glue.Device, int]
-) -> None:
-    """Give the dispatcher the kernels that are there, and take away those that are not."""
-    for device, source in (("cpu", definition.cpu), ("cuda", definition.cuda)):
-        address = kernels.get(device, 0)
-        strided = bool(source and source.strided)
-        native_runtime.set_kernel(definition.line.qualname, device, address, strided)
+    native_runtime.define(
+        native.definition_fields(
+            prepared.definition, prepared.backward, prepared.jvp, prepared.kernels
+        )
+    )
 
 
 def reload(definition: Definition) -> None:
@@ -264,7 +262,7 @@ def reload(definition: Definition) -> None:
     Raises:
         PullbackError: PB2xx, one does not compile; the earlier kernels stay.
     """
-    set_kernels(runtime.load(), definition, compile_kernels(definition))
+    install(runtime.load(), prepare(definition))
 
 
 def register_python_kernels(

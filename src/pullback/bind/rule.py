@@ -64,7 +64,7 @@ class DerivativeRule:
                 )
             if parameter.name not in self.known:
                 raise derivative.unknown_name(
-                    parameter.name, self.known, of=f"the {self.of} '{self.function.__name__}'"
+                    parameter.name, self.known, of=f"the {self.of}"
                 )
         return parameters
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from pullback.define.line import Line
+from pullback.define.line import Line, TwoMeanings
 from pullback.diagnostic import PullbackError, Rule, did_you_mean
 
 UnknownName = Rule("PB121", "unknown-name")
@@ -164,14 +164,25 @@ def is_floating(dtype: str | None) -> bool:
 
 def grad_names(line: Line) -> dict[str, int]:
     """Return the names by which a backward can call the gradients, with the output's index."""
-    names = {f"grad_{output.name}": index for index, output in enumerate(line.outputs)}
-    return {"grad": 0, **names} if len(line.outputs) == 1 else names
+    return _incoming(line, "grad", [output.name for output in line.outputs])
 
 
 def tangent_names(line: Line) -> dict[str, int]:
     """Return the names by which a jvp can call the tangents, with the input's index."""
-    names = {f"tangent_{tensor.name}": index for index, tensor in enumerate(line.tensors)}
-    return {"tangent": 0, **names} if len(line.tensors) == 1 else names
+    return _incoming(line, "tangent", [tensor.name for tensor in line.tensors])
+
+
+def _incoming(line: Line, word: str, of: list[str]) -> dict[str, int]:
+    taken = {value.name for value in (*line.parameters, *line.outputs)}
+    names = {f"{word}_{name}": index for index, name in enumerate(of)}
+    for name in names:
+        if name in taken:
+            raise TwoMeanings.error(
+                f"{line.qualname}: '{name}' is both a tensor of the line and what arrives",
+                help="give the tensor another name",
+            )
+    # A tensor called `grad` keeps its name: in the derivative of a backward that is its input.
+    return {word: 0, **names} if len(of) == 1 and word not in taken else names
 
 
 def require_keys(given: Mapping[str, object], wanted: list[str], *, of: str, kind: str) -> None:

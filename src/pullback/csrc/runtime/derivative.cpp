@@ -181,9 +181,9 @@ at::Tensor fit(const Signature& signature, size_t input, at::Tensor gradient, c1
   const TensorSpec& spec = signature.inputs[input];
   if (C10_UNLIKELY(gradient.scalar_type() != c10::typeMetaToScalarType(options.dtype()) || gradient.device() != options.device())) {
     fail("gradient-dtype [PB306]", signature,
-         std::string("backward returned a ") + c10::toString(gradient.scalar_type()) + " gradient on " +
+         "backward returned a " + dtype_text(gradient.scalar_type()) + " gradient on " +
              gradient.device().str() + " for '" + spec.name + "', which is " +
-             c10::toString(c10::typeMetaToScalarType(options.dtype())) + " on " + options.device().str(),
+             dtype_text(c10::typeMetaToScalarType(options.dtype())) + " on " + options.device().str(),
          "return the dtype and device of the input");
   }
   const auto sizes = gradient.sym_sizes();

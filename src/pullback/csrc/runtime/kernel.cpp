@@ -106,7 +106,7 @@ bool wanted(const Signature& signature, c10::ArrayRef<c10::IValue> arguments, si
   switch (status) {
     case Status::dtype_refused:
       fail("kernel-dtype [PB302]", signature,
-           std::string("its kernel does not take ") + c10::toString(dtype) + "; it takes " + message,
+           "its kernel does not take " + dtype_text(dtype) + "; it takes " + message,
            "convert the inputs, or make the kernel a template over the dtype");
     case Status::size_overflow:
       fail("kernel-size [PB303]", signature, message,
@@ -121,8 +121,9 @@ class NativeFunctor final : public c10::OperatorKernel {
   NativeFunctor(const Entry& entry, c10::DeviceType device) : entry_(entry), device_(device) {}
 
   void operator()(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack* stack) {
-    const Signature& signature = entry_.definition.load()->signature;
-    const NativeKernel& kernel = *(device_ == c10::DeviceType::CUDA ? entry_.cuda : entry_.cpu).load();
+    const Definition& definition = *entry_.definition.load();
+    const Signature& signature = definition.signature;
+    const NativeKernel& kernel = device_ == c10::DeviceType::CUDA ? definition.cuda : definition.cpu;
     const auto arguments = torch::jit::last(*stack, signature.arguments);
     const Sizes sizes = solve(signature, arguments);
     c10::SmallVector<at::Tensor, 2> outputs = run(signature, kernel, sizes, arguments);
@@ -166,9 +167,8 @@ class NativeFunctor final : public c10::OperatorKernel {
     for (const ScalarSpec& spec : signature.scalars) scalars.push_back(scalar(spec, arguments[spec.argument]));
     int64_t batch = 1;
     for (const int64_t size : sizes.batch) batch *= size;
-    Call call{abi_version, {},    tensors.data(), sizes.dims.data(),
-              batch,       scalars.data(), nullptr};
-    if (sizes.dtype != at::ScalarType::Undefined) call.dtype = data_type(sizes.dtype);
+    Call call{abi_version, data_type(sizes.dtype), tensors.data(), sizes.dims.data(), batch,
+              scalars.data(), nullptr};
     char message[1024] = "";
     int status = 0;
     if (device_ == c10::DeviceType::CPU) {

@@ -125,6 +125,12 @@ Program read_program(Fields& f) {
   return program;
 }
 
+NativeKernel read_kernel(Fields& fields) {
+  Fields f = fields.nested();
+  const auto function = reinterpret_cast<Kernel>(f.integer());
+  return {function, f.boolean()};
+}
+
 Definition read_definition(PyObject* tuple) {
   Fields f(tuple);
   Definition definition;
@@ -138,6 +144,8 @@ Definition read_definition(PyObject* tuple) {
   signature.masked = f.boolean();
   definition.backward = f.optional(read_program);
   definition.jvp = f.optional(read_program);
+  definition.cpu = read_kernel(f);
+  definition.cuda = read_kernel(f);
   return definition;
 }
 
@@ -272,20 +280,14 @@ PyObject* call_slow(PyObject* callable, PyObject* const* args, size_t flags, PyO
 
 /// Lets Python turn one of the runtime's messages into a PullbackError.
 PyObject* raise_refined(PyObject* callable) {
-  PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
-  PyErr_Fetch(&type, &value, &traceback);
-  PyErr_NormalizeException(&type, &value, &traceback);
-  PyObject* refined = PyObject_CallMethod(callable, "refine", "O", value);
+  PyObject* error = take_exception();
+  PyObject* refined = PyObject_CallMethod(callable, "refine", "O", error);
+  // `refine` itself failed: its own error is the one to see.
   if (refined) {
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(refined)), refined);
     Py_DECREF(refined);
-    Py_XDECREF(type);
-    Py_XDECREF(value);
-    Py_XDECREF(traceback);
-  } else {
-    PyErr_Clear();
-    PyErr_Restore(type, value, traceback);
   }
+  Py_DECREF(error);
   return nullptr;
 }
 
@@ -319,8 +321,8 @@ Parameter::Kind kind_of(const c10::Argument& argument) {
   }
 }
 
-/// Caller.connect(name): looks the operator up once; called by Operator's constructor.
-PyObject* connect(PyObject* object, PyObject* name) {
+/// Caller.find(name): looks the operator up, once for all calls.
+PyObject* find(PyObject* object, PyObject* name) {
   return guarded([&]() -> PyObject* {
     Caller& self = *reinterpret_cast<Caller*>(object);
     const std::string text = PyUnicode_AsUTF8(name);
@@ -370,7 +372,7 @@ void delete_caller(PyObject* object) {
 PyMemberDef caller_members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(Caller, vectorcall), READONLY, nullptr},
     {nullptr, 0, 0, 0, nullptr}};
-PyMethodDef caller_methods[] = {{"connect", connect, METH_O, "Look the operator up by its name."},
+PyMethodDef caller_methods[] = {{"find", find, METH_O, "Look the operator up by its name."},
                                 {nullptr, nullptr, 0, nullptr}};
 PyType_Slot caller_slots[] = {{Py_tp_new, reinterpret_cast<void*>(new_caller)},
                               {Py_tp_dealloc, reinterpret_cast<void*>(delete_caller)},
@@ -384,19 +386,6 @@ PyType_Spec caller_spec = {"pullback_runtime.Caller", sizeof(Caller), 0,
 PyObject* py_define(PyObject*, PyObject* tuple) {
   return guarded([&]() -> PyObject* {
     define(read_definition(tuple));
-    Py_RETURN_NONE;
-  });
-}
-
-/// set_kernel(name, "cpu" | "cuda", address, strided); address 0 takes the kernel away.
-PyObject* py_set_kernel(PyObject*, PyObject* tuple) {
-  return guarded([&]() -> PyObject* {
-    Fields f(tuple);
-    const std::string name = f.text();
-    const auto device = f.text() == "cuda" ? c10::DeviceType::CUDA : c10::DeviceType::CPU;
-    const auto function = reinterpret_cast<Kernel>(f.integer());
-    // Kept for good, like definitions: a call in another thread may be reading it.
-    set_kernel(name, device, function ? new NativeKernel{function, f.boolean()} : nullptr);
     Py_RETURN_NONE;
   });
 }
@@ -429,7 +418,6 @@ PyObject* py_saved(PyObject*, PyObject* object) {
 }
 
 PyMethodDef module_methods[] = {{"define", py_define, METH_O, "Define or redefine an operator."},
-                                {"set_kernel", py_set_kernel, METH_VARARGS, "Give or take a kernel."},
                                 {"accelerate", py_accelerate, METH_O, "Let instances be called in C."},
                                 {"saved", py_saved, METH_O, "What a node of pullback's saved."},
                                 {nullptr, nullptr, 0, nullptr}};

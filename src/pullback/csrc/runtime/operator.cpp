@@ -6,10 +6,16 @@ namespace {
 
 std::mutex mutex;
 
-c10::RegistrationHandleRAII add(const std::string& name, c10::DispatchKey key,
-                                c10::KernelFunction kernel) {
-  return c10::Dispatcher::singleton().registerImpl(c10::OperatorName(name, ""), key, std::move(kernel),
-                                                   std::nullopt, nullptr, "pullback");
+/// Registers a kernel, or takes it away, so that the dispatcher has it just if it is there.
+template <class Make>
+void set(std::optional<c10::RegistrationHandleRAII>& handle, bool present, const std::string& name,
+         c10::DispatchKey key, Make make) {
+  if (!present) {
+    handle.reset();
+  } else if (!handle) {
+    handle.emplace(c10::Dispatcher::singleton().registerImpl(c10::OperatorName(name, ""), key, make(),
+                                                             std::nullopt, nullptr, "pullback"));
+  }
 }
 
 }  // namespace
@@ -21,29 +27,18 @@ Entry& entry_of(const std::string& name) {
   return *entry;
 }
 
-void define(Definition definition) {
+void define(Definition given) {
   const std::lock_guard<std::mutex> lock(mutex);
-  const std::string name = definition.signature.name;
+  if (given.backward) find_reads(given.signature, *given.backward);
+  const auto* definition = new Definition(std::move(given));
+  const std::string& name = definition->signature.name;
   Entry& entry = entry_of(name);
-  if (definition.backward) find_reads(definition.signature, *definition.backward);
-  entry.definition = new Definition(std::move(definition));
-  if (!entry.autograd_registration) {
-    entry.autograd_registration.emplace(add(name, c10::DispatchKey::Autograd, autograd_kernel(entry)));
-  }
-}
-
-void set_kernel(const std::string& name, c10::DeviceType device, const NativeKernel* kernel) {
-  const std::lock_guard<std::mutex> lock(mutex);
-  Entry& entry = entry_of(name);
-  const bool cuda = device == c10::DeviceType::CUDA;
-  auto& registration = cuda ? entry.cuda_registration : entry.cpu_registration;
-  (cuda ? entry.cuda : entry.cpu) = kernel;
-  if (!kernel) {
-    registration.reset();
-  } else if (!registration) {
-    registration.emplace(
-        add(name, cuda ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU, native_kernel(entry, device)));
-  }
+  entry.definition = definition;
+  set(entry.autograd, true, name, c10::DispatchKey::Autograd, [&] { return autograd_kernel(entry); });
+  set(entry.cpu, definition->cpu.function, name, c10::DispatchKey::CPU,
+      [&] { return native_kernel(entry, c10::DeviceType::CPU); });
+  set(entry.cuda, definition->cuda.function, name, c10::DispatchKey::CUDA,
+      [&] { return native_kernel(entry, c10::DeviceType::CUDA); });
 }
 
 }  // namespace pullback

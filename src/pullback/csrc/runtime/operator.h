@@ -52,31 +52,28 @@ struct Program {
   std::vector<Reads> reads;                       // one a result, filled by `define`
 };
 
+struct NativeKernel {
+  Kernel function = nullptr;  // null: there is none
+  bool strided = false;       // takes inputs with any strides; otherwise they arrive contiguous
+};
+
 struct Definition {
   Signature signature;
   std::optional<Program> backward, jvp;
-};
-
-struct NativeKernel {
-  Kernel function;
-  bool strided;  // takes inputs with any strides; otherwise they arrive contiguous
+  NativeKernel cpu, cuda;
 };
 
 /// All that lives under one name, for as long as the process: the dispatcher's entry is never
 /// erased, so that a graph made before a redefinition still finds an operator of that name.
 struct Entry {
   std::atomic<const Definition*> definition{nullptr};
-  std::atomic<const NativeKernel*> cpu{nullptr}, cuda{nullptr};
-  std::optional<c10::RegistrationHandleRAII> autograd_registration, cpu_registration, cuda_registration;
+  std::optional<c10::RegistrationHandleRAII> autograd, cpu, cuda;
 };
 
 Entry& entry_of(const std::string& name);
 
 /// Defines or redefines an operator. What it replaces is kept: another thread may be inside it.
 void define(Definition definition);
-
-/// Gives an operator its kernel for CPU or CUDA; null takes it away.
-void set_kernel(const std::string& name, c10::DeviceType device, const NativeKernel* kernel);
 
 c10::KernelFunction native_kernel(const Entry& entry, c10::DeviceType device);  // kernel.cpp
 c10::KernelFunction autograd_kernel(const Entry& entry);                        // autograd.cpp

@@ -24,6 +24,21 @@ bool THPCppFunction_Check(PyObject* object);
 
 namespace pullback {
 
+/// Takes the exception that is set, with its traceback.
+inline PyObject* take_exception() {
+#if PY_VERSION_HEX >= 0x030C0000
+  return PyErr_GetRaisedException();
+#else
+  PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  if (traceback) PyException_SetTraceback(value, traceback);
+  Py_XDECREF(type);
+  Py_XDECREF(traceback);
+  return value;
+#endif
+}
+
 struct PyTensor {
   PyObject_HEAD
   at::Tensor tensor;

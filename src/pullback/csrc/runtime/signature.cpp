@@ -1,5 +1,6 @@
 #include "signature.h"
 
+#include <c10/core/DefaultDtype.h>
 #include <c10/util/StringUtil.h>
 
 namespace pullback {
@@ -14,24 +15,6 @@ std::string shape_text(const Sizes& sizes) {
     text += std::to_string(sizes[i]);
   }
   return text + ")";
-}
-
-std::string dtype_text(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kDouble: return "float64";
-    case at::kFloat: return "float32";
-    case at::kHalf: return "float16";
-    case at::kBFloat16: return "bfloat16";
-    case at::kComplexFloat: return "complex64";
-    case at::kComplexDouble: return "complex128";
-    case at::kLong: return "int64";
-    case at::kInt: return "int32";
-    case at::kShort: return "int16";
-    case at::kChar: return "int8";
-    case at::kByte: return "uint8";
-    case at::kBool: return "bool";
-    default: return c10::toString(dtype);
-  }
 }
 
 std::string quote(const std::string& name) { return "'" + name + "'"; }
@@ -61,6 +44,7 @@ class Solver {
       check_core(i, tensor);
       if (spec.batched) broadcast(spec, tensor);
     }
+    if (!shared_) sizes_.dtype = c10::get_default_dtype_as_scalartype();
     return std::move(sizes_);
   }
 
@@ -304,6 +288,24 @@ class Evaluator {
 };
 
 }  // namespace
+
+std::string dtype_text(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kDouble: return "float64";
+    case at::kFloat: return "float32";
+    case at::kHalf: return "float16";
+    case at::kBFloat16: return "bfloat16";
+    case at::kComplexFloat: return "complex64";
+    case at::kComplexDouble: return "complex128";
+    case at::kLong: return "int64";
+    case at::kInt: return "int32";
+    case at::kShort: return "int16";
+    case at::kChar: return "int8";
+    case at::kByte: return "uint8";
+    case at::kBool: return "bool";
+    default: return c10::toString(dtype);
+  }
+}
 
 const at::Tensor& tensor_of(const c10::IValue& value) {
   static const at::Tensor undefined;

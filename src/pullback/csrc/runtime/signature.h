@@ -62,9 +62,12 @@ struct Sizes {
   Ints dims;  // -1: appears only in inputs that are None
   c10::SmallVector<int32_t, 8> owner;  // the input that gave each size, for messages
   Ints batch;
-  at::ScalarType dtype = at::ScalarType::Undefined;
+  at::ScalarType dtype = at::ScalarType::Undefined;  // shared; PyTorch's default if no input has it
   at::Device device = at::kCPU;
 };
+
+/// Returns a dtype's name in the line: "float32".
+std::string dtype_text(at::ScalarType dtype);
 
 /// Returns the tensor of an argument, or an undefined one for None.
 const at::Tensor& tensor_of(const c10::IValue& value);

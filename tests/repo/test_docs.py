@@ -1,0 +1,62 @@
+"""The documentation's code runs, from top to bottom, as a reader would run it."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# A named file ("`softplus.cpp`:" or "`softplus.cpp` knows …") and the block after it, or Python.
+BLOCK = re.compile(
+    r"(?:^`(?P<file>[\w.]+)`[^\n]*\n\n)?```(?P<language>cpp|python)\n(?P<code>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+
+pytestmark = pytest.mark.compiler
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
+def test_the_code_on_a_page_runs(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    warnings.simplefilter("ignore")
+    namespace: dict[str, object] = {"__name__": "page"}
+    blocks = list(BLOCK.finditer((ROOT / page).read_text()))
+    assert blocks
+    for block in blocks:
+        if block["language"] == "cpp":
+            Path(block["file"]).write_text(block["code"])
+        elif not block["code"].startswith(">>>"):
+            exec(compile(block["code"], page, "exec"), namespace)
+
+
+def test_a_session_in_the_tutorial_prints_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    warnings.simplefilter("ignore")
+    namespace: dict[str, object] = {"__name__": "page"}
+    sessions = 0
+    for block in BLOCK.finditer((ROOT / "docs/tutorial.md").read_text()):
+        code = block["code"]
+        if block["language"] == "cpp":
+            Path(block["file"]).write_text(code)
+        elif not code.startswith(">>>"):
+            exec(compile(code, "tutorial", "exec"), namespace)
+        else:
+            sessions += 1
+            for example in re.findall(r">>> (.*)\n((?:(?!>>>).*\n)+)", code):
+                assert_prints(*example, namespace)
+    assert sessions
+
+
+def assert_prints(source: str, expected: str, namespace: dict[str, object]) -> None:
+    try:
+        printed = repr(eval(source, namespace))
+    except Exception as error:
+        printed = f"{type(error).__name__}: {error}"
+    assert printed.strip() == expected.strip()
