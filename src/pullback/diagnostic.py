@@ -24,7 +24,9 @@ class Finding:
         width = max((len(key) for key, _ in rows), default=0) + 1
         # A value of several lines (a compiler's message) stands under its key.
         indent = "\n" + " " * (width + 5)
-        lines = [f"    {key + ':':<{width}} {value.replace(chr(10), indent)}" for key, value in rows]
+        lines = [
+            f"    {key + ':':<{width}} {value.replace(chr(10), indent)}" for key, value in rows
+        ]
         return "\n".join([f"{self.name} [{self.code}]: {self.message}", *lines])
 
 

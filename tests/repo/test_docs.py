@@ -50,7 +50,7 @@ def test_a_session_in_the_tutorial_prints_what_it_says(
         else:
             sessions += 1
             for example in re.findall(r">>> (.*)\n((?:(?!>>>).*\n)+)", code):
-                assert_prints(*example, namespace)
+                assert_prints(example[0], example[1], namespace)
     assert sessions
 
 

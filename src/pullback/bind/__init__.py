@@ -1,0 +1,1 @@
+"""Compiled code and Python functions -> PyTorch's dispatcher."""

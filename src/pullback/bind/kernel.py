@@ -166,7 +166,7 @@ def batching(definition: Definition, overload: Callable[..., Any]) -> Callable[.
         call = at_once if together else one_by_one
         return call(info.batch_size, in_dims, arguments, keywords)
 
-    def at_once(size: int, in_dims: Any, arguments: Any, keywords: Any) -> Any:  # noqa: ANN401, ARG001
+    def at_once(size: int, in_dims: Any, arguments: Any, keywords: Any) -> Any:  # noqa: ANN401
         ranks = [
             value.dim() - (dim is not None) - len(spec.before) - len(spec.after)
             for spec, value, dim in zip(line.parameters, arguments, in_dims, strict=False)
@@ -174,7 +174,9 @@ def batching(definition: Definition, overload: Callable[..., Any]) -> Callable[.
         ]
         rank = max(ranks)
         moved = [
-            with_leading(value, dim, spec, rank) if dim is not None else value
+            with_leading(value, dim, spec, rank)
+            if dim is not None and isinstance(spec, TensorSpec)
+            else value
             for spec, value, dim in zip(line.parameters, arguments, in_dims, strict=False)
         ]
         results = overload(*moved, **keywords)

@@ -5,19 +5,17 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from pullback.bind.runtime import Runtime
 from pullback.define.line import Line, Scalar
 from pullback.define.line import Tensor as TensorSpec
 from pullback.define.operator import Definition
 from pullback.define.shape import declared
 from pullback.diagnostic import Finding, PullbackError, Rule, did_you_mean
-
-if TYPE_CHECKING:
-    from pullback.bind import pullback_runtime
 
 WrongCall = Rule("PB341", "wrong-call")
 
@@ -98,7 +96,7 @@ def by_name(qualname: str) -> Operator:
 
 
 @functools.cache
-def native_operator(runtime: pullback_runtime) -> type[Operator]:
+def native_operator(runtime: Runtime) -> type[Operator]:
     """Return the class of operators that are called in C++.
 
     Its instances have the `__call__` above, which Dynamo traces through and which takes over

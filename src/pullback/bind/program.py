@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
 import torch
 
 from pullback.define import derivative
-from pullback.define.derivative import Call, Constant, Expression, Reference
+from pullback.define.derivative import Constant, Expression, Reference
 from pullback.define.line import Line
 from pullback.define.operator import Definition
 from pullback.define.schema import schema

@@ -148,7 +148,7 @@ class Run:
             for source, needed in zip(self.program.results, self.needed, strict=True)
         ]
 
-    def value(self, source: Source, call: int) -> object:
+    def value(self, source: Source, call: int) -> object:  # noqa: PLR0911  (one a kind)
         """Return what a source stands for in call number `call`."""
         match source.kind:
             case Kind.grad:

@@ -6,7 +6,6 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -14,6 +13,7 @@ from pullback.bind import kernel, native, program, rule, runtime
 from pullback.bind.operator import Operator, native_operator
 from pullback.bind.program import Program
 from pullback.bind.rule import DerivativeRule
+from pullback.bind.runtime import Runtime
 from pullback.define import derivative
 from pullback.define.derivative import Declared
 from pullback.define.line import Line
@@ -24,9 +24,6 @@ from pullback.define.source import Source
 from pullback.diagnostic import PullbackError, Rule
 from pullback.kernels import compile as compilation
 from pullback.kernels import glue
-
-if TYPE_CHECKING:
-    from pullback.bind import pullback_runtime
 
 NoKernel = Rule("PB351", "no-kernel")
 TwoKernels = Rule("PB352", "two-kernels")
@@ -44,7 +41,7 @@ class RedefinitionNotice(UserWarning):
     """An operator was defined again; the new definition replaces the old one."""
 
 
-def operator(
+def operator(  # noqa: PLR0913  (an operator's parts, each by its name)
     line: str,
     *,
     cpu: Source | None = None,
@@ -179,7 +176,8 @@ def prepare(definition: Definition) -> Prepared:
 def compile_kernels(definition: Definition) -> dict[glue.Device, int]:
     """Compile and load the kernels that can run here; return their addresses."""
     addresses: dict[glue.Device, int] = {}
-    for device, source in (("cpu", definition.cpu), ("cuda", definition.cuda)):
+    sources: dict[glue.Device, Source | None] = {"cpu": definition.cpu, "cuda": definition.cuda}
+    for device, source in sources.items():
         if source is None or (device == "cuda" and not torch.cuda.is_available()):
             continue
         plan = glue.plan_of(definition.line, source, device, architecture(device))
@@ -234,7 +232,7 @@ def register(definition: Definition) -> Operator:
     return made
 
 
-def runtime_for(definition: Definition) -> pullback_runtime | None:
+def runtime_for(definition: Definition) -> Runtime | None:
     """Return the runtime; None where it cannot be built and the operator does not need it."""
     try:
         return runtime.load()
@@ -247,7 +245,7 @@ def runtime_for(definition: Definition) -> pullback_runtime | None:
         return None
 
 
-def install(native_runtime: pullback_runtime, prepared: Prepared) -> None:
+def install(native_runtime: Runtime, prepared: Prepared) -> None:
     """Hand a definition and its kernels to the runtime."""
     native_runtime.define(
         native.definition_fields(
@@ -305,5 +303,3 @@ def remove(qualname: str) -> None:
     """Take an operator's definition out of the dispatcher."""
     _libraries.pop(qualname)._destroy()
     del operators[qualname]
-
-

@@ -63,9 +63,7 @@ class DerivativeRule:
                     help=f"name what it needs: {', '.join(self.known)}",
                 )
             if parameter.name not in self.known:
-                raise derivative.unknown_name(
-                    parameter.name, self.known, of=f"the {self.of}"
-                )
+                raise derivative.unknown_name(parameter.name, self.known, of=f"the {self.of}")
         return parameters
 
     @property

@@ -6,11 +6,11 @@ import functools
 import importlib.util
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import Any, Protocol, cast
 
 import torch
 
@@ -18,9 +18,6 @@ from pullback.diagnostic import Rule
 from pullback.kernels import compile as compilation
 from pullback.kernels import toolchain
 from pullback.kernels.plan import Plan, Unit
-
-if TYPE_CHECKING:
-    from pullback.bind import pullback_runtime
 
 NoPythonHeaders = Rule("PB311", "no-python-headers")
 
@@ -30,8 +27,27 @@ SOURCES = Path(__file__).parent.parent / "csrc" / "runtime"
 HALVES = (("autograd", "derivative", "kernel"), ("module", "operator", "signature"))
 
 
+class Runtime(Protocol):
+    """What csrc/runtime/module.cpp exports."""
+
+    Caller: type[Any]
+    """A callable that goes from Python straight to PyTorch's dispatcher."""
+
+    def define(self, definition: tuple[object, ...], /) -> None:
+        """Define or redefine an operator; `native.definition_fields` makes the tuple."""
+        ...
+
+    def accelerate(self, cls: type, /) -> None:
+        """Let instances of a subclass of `Caller` be called in C."""
+        ...
+
+    def saved(self, grad_fn: object, /) -> list[tuple[str, torch.Tensor]] | None:
+        """Return what a node saved, by name; None if it is no node of pullback's."""
+        ...
+
+
 @functools.cache
-def load() -> pullback_runtime:
+def load() -> Runtime:
     """Return the runtime, compiled first if this PyTorch and Python have not seen it.
 
     Raises:
@@ -41,10 +57,11 @@ def load() -> pullback_runtime:
     spec = importlib.util.spec_from_file_location(
         "pullback_runtime", library, loader=ExtensionFileLoader("pullback_runtime", str(library))
     )
-    assert spec and spec.loader
+    assert spec
+    assert spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return cast("pullback_runtime", module)
+    return cast("Runtime", module)
 
 
 def plan() -> Plan:
@@ -85,7 +102,7 @@ FLAGS = (
 
 
 @contextmanager
-def announce(text: str) -> Iterator[None]:
+def announce(text: str) -> Generator[None]:
     """Show that something takes a while, on the terminal or, without one, as one line."""
     from rich.console import Console  # noqa: PLC0415  (only where there is something to show)
 

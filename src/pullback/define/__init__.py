@@ -1,0 +1,1 @@
+"""What an operator is, as data: no PyTorch, no files, no processes."""

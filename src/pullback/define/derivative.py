@@ -123,7 +123,7 @@ class _Parser:
         return ExpressionSyntax.error(
             f"{self.of}: column {column + 1}: expected {expected}",
             at=f"{self.text}\n{' ' * column}^",
-            help="a derivative is a name, or calls of operators: \"demo::mul(grad, b)\"",
+            help='a derivative is a name, or calls of operators: "demo::mul(grad, b)"',
         )
 
 
@@ -198,5 +198,5 @@ def require_keys(given: Mapping[str, object], wanted: list[str], *, of: str, kin
     if missing:
         raise DerivativeKeys.error(
             f"{of} has no entry for '{missing[0]}'",
-            help=f"add \"{missing[0]}\": an expression, or None if the gradient is always zero",
+            help=f'add "{missing[0]}": an expression, or None if the gradient is always zero',
         )

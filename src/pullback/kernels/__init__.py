@@ -1,0 +1,1 @@
+"""An author's kernel -> a shared library in the cache."""

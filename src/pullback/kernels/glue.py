@@ -28,15 +28,16 @@ C_TYPES = {
 CUDA_TYPES = {**C_TYPES, "float16": "__half", "bfloat16": "__nv_bfloat16"}
 C_SCALARS = {"int": "int64_t", "float": "double", "bool": "bool", "str": "const char*"}
 SCALAR_FIELDS = {"int": "integer", "float": "real", "bool": "integer", "str": "text"}
-CPP_KEYWORDS = frozenset(
-    """alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl
-    concept const consteval constexpr constinit continue decltype default delete do double
-    dynamic_cast else enum explicit export extern false float for friend goto if inline int long
-    mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public
-    register requires return short signed sizeof static static_assert static_cast struct switch
-    template this thread_local throw true try typedef typeid typename union unsigned using
-    virtual void volatile wchar_t while xor xor_eq""".split()
-)
+CPP_WORDS = """
+    alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl concept
+    const consteval constexpr constinit continue decltype default delete do double dynamic_cast
+    else enum explicit export extern false float for friend goto if inline int long mutable
+    namespace new noexcept not not_eq nullptr operator or or_eq private protected public register
+    requires return short signed sizeof static static_assert static_cast struct switch template
+    this thread_local throw true try typedef typeid typename union unsigned using virtual void
+    volatile wchar_t while xor xor_eq
+"""
+CPP_KEYWORDS = frozenset(CPP_WORDS.split())
 
 
 def plan_of(line: Line, source: Source, device: Device, architecture: str | None = None) -> Plan:
@@ -71,7 +72,7 @@ def symbol_of(line: Line, device: Device) -> str:
 
 
 def path_of(source: Source) -> Path | None:
-    """Return the author's file: beside the Python file that names it, else in the working folder."""
+    """Return the author's file: beside the Python file that names it, or in the working folder."""
     if source.file is None:
         return None
     beside = Path(source.folder) / source.file
@@ -80,7 +81,11 @@ def path_of(source: Source) -> Path | None:
 
 def require_names(line: Line) -> None:
     """Stop at a name that C++ reserves."""
-    for name in (*(p.name for p in line.parameters), *(o.name for o in line.outputs), *line.dimensions):
+    for name in (
+        *(p.name for p in line.parameters),
+        *(o.name for o in line.outputs),
+        *line.dimensions,
+    ):
         if name in CPP_KEYWORDS:
             raise ReservedInCpp.error(
                 f"{line.qualname}: '{name}' is a word of C++, so no kernel in C++ can use it",
@@ -174,5 +179,3 @@ def scalar_value(scalar: Scalar, index: int) -> str:
     """Return the expression that reads a scalar."""
     value = f"pullback_call.scalars[{index}].{SCALAR_FIELDS[scalar.type]}"
     return f"{value} != 0" if scalar.type == "bool" else value
-
-

@@ -1,0 +1,42 @@
+"""What to call a node: autograd's names -> the operator's."""
+
+from __future__ import annotations
+
+import re
+
+from torch.autograd.function import BackwardCFunction
+from torch.autograd.graph import Node as GradFn
+
+from pullback.graph.data import Kind
+
+OWN = re.compile(r"(?!torch::)(?P<operator>\w+::\w+)Backward")
+# torch.library.register_autograd's name for its Function.
+GENERATED = re.compile(r"GeneratedBackwardFor_(?P<namespace>[^_]+)_(?P<name>\w+)_\w+?Backward")
+EXTENSION = re.compile(r"torch::autograd::CppNode<(?P<name>.+)>")
+BUILT_IN = re.compile(r"(?P<name>\w+?)Backwards?\d*")
+WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+
+def kind_of(node: GradFn) -> Kind:
+    """Return who wrote a node's derivative."""
+    if isinstance(node, BackwardCFunction):
+        return "function"
+    if OWN.fullmatch(node.name()):
+        return "pullback"
+    return "extension" if EXTENSION.fullmatch(node.name()) else "built-in"
+
+
+def operator_of(node: GradFn) -> str:
+    """Return the operator that made a node: "demo::mul", "relu", "MyReLU"."""
+    name = node.name()
+    if found := OWN.fullmatch(name):
+        return found["operator"]
+    if isinstance(node, BackwardCFunction):
+        if found := GENERATED.fullmatch(name):
+            return f"{found['namespace']}::{found['name']}"
+        return name.removesuffix("Backward")
+    if found := EXTENSION.fullmatch(name):
+        return found["name"]
+    if found := BUILT_IN.fullmatch(name):
+        return WORDS.sub("_", found["name"]).lower()
+    return name
