@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pullback.bind import check
 from pullback.define import shape
+from pullback.define.line import Line, Scalar
 from pullback.define.line import Tensor as TensorSpec
 from pullback.define.operator import Definition
 from pullback.diagnostic import Rule
@@ -45,6 +46,12 @@ def outputs_of(definition: Definition, arguments: Sequence[object]) -> Outputs:
     return Outputs(definition, shapes, dtypes, device, mask_of(definition, arguments))
 
 
+def completed(line: Line, arguments: tuple[object, ...]) -> tuple[object, ...]:
+    """Return the arguments with their defaults, which the dispatcher leaves out at the end."""
+    rest = line.parameters[len(arguments) :]
+    return (*arguments, *(p.default if isinstance(p, Scalar) else None for p in rest))
+
+
 def mask_of(definition: Definition, arguments: Sequence[object]) -> list[bool]:
     """Return which outputs are wanted."""
     everything = [True] * len(definition.line.outputs)
@@ -56,6 +63,7 @@ def fake(definition: Definition) -> Callable[..., object]:
     """Return the fake kernel: empty outputs of the right shape, from sizes that may be symbolic."""
 
     def kernel(*arguments: object, output_mask: list[bool] | None = None) -> object:
+        arguments = completed(definition.line, arguments)
         if definition.masked:
             arguments = (*arguments, output_mask)
         outputs = outputs_of(definition, arguments)
@@ -77,6 +85,7 @@ def python_kernel(definition: Definition) -> Callable[..., object]:
     takes_mask = definition.masked and "output_mask" in _parameter_names(function)
 
     def kernel(*arguments: Any, output_mask: list[bool] | None = None) -> object:  # noqa: ANN401
+        arguments = completed(definition.line, arguments)
         if definition.masked:
             arguments = (*arguments, output_mask)
         outputs = outputs_of(definition, arguments)
@@ -134,7 +143,16 @@ def checked_one(outputs: Outputs, index: int, value: object) -> Tensor:
             f"says {check.name_of(outputs.dtypes[index])} on {outputs.device}",
             help="convert it before returning it",
         )
-    return value.contiguous()
+    return laid_out(value)
+
+
+def laid_out(value: Tensor) -> Tensor:
+    """Return a tensor with the strides that the fake kernel says.
+
+    `contiguous()` alone keeps those of sizes 0 and 1 as they are.
+    """
+    wanted = torch.empty(value.shape, device="meta").stride()
+    return value if value.stride() == wanted else value.clone(memory_format=torch.contiguous_format)
 
 
 def shares(a: Tensor, b: Tensor) -> bool:
@@ -156,7 +174,9 @@ def batching(definition: Definition, overload: Callable[..., Any]) -> Callable[.
     line = definition.line
 
     def rule(info: Any, in_dims: Any, *arguments: Any, **keywords: Any) -> Any:  # noqa: ANN401
-        batched = [dim is not None for dim in in_dims[: len(line.parameters)]]
+        arguments = completed(line, arguments)
+        in_dims = (*in_dims, *[None] * (len(arguments) - len(in_dims)))
+        batched = [dim is not None for dim in in_dims]
         specs = line.parameters
         together = all(
             isinstance(spec, TensorSpec) and spec.has_batch

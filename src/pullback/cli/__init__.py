@@ -1,1 +1,87 @@
-"""The command line; one command a file."""
+"""The command line: one command a file. PyTorch is imported by the commands that need it."""
+
+from __future__ import annotations
+
+import traceback
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from pullback.cli import build, info, tour
+from pullback.cli.screen import complain
+from pullback.diagnostic import PullbackError
+
+CANNOT_RUN = 2
+
+
+class Commands(TyperGroup):
+    """The commands, with the exit codes and texts of errors that all of them share."""
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401  (typer's own context and result)
+        """Run a command; a user's error is its text, ours is a traceback and a request."""
+        try:
+            return super().invoke(ctx)
+        except PullbackError as error:
+            complain(str(error))
+            raise typer.Exit(CANNOT_RUN) from None
+        except Exception as error:
+            if is_typers(error):
+                raise
+            complain(traceback.format_exc())
+            complain("This is a fault of pullback. Report it with the text above and the output of")
+            complain("'pullback info', so that it can be mended.")
+            raise typer.Exit(CANNOT_RUN) from None
+
+
+def is_typers(error: Exception) -> bool:
+    """Tell whether typer raised it to end the program: a usage error, an exit, an abort."""
+    return any(base.__module__.startswith(("click.", "typer.")) for base in type(error).__mro__)
+
+
+app = typer.Typer(
+    cls=Commands,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def show_version(wanted: bool) -> None:
+    """Print the versions and stop; PyTorch is asked for its own without importing it."""
+    if wanted:
+        typer.echo(f"pullback {version_of('pullback')}, torch {version_of('torch')}")
+        raise typer.Exit
+
+
+def version_of(package: str) -> str:
+    """Return an installed package's version."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+@app.callback()
+def pullback(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=show_version, is_eager=True, help="Print the versions and stop."
+        ),
+    ] = False,
+) -> None:
+    """Write your own differentiable PyTorch operators: one line, one operator."""
+
+
+app.command()(tour.tour)
+app.command()(build.build)
+app.command()(info.info)
+
+
+def main() -> None:
+    """Run the command line."""
+    app(prog_name="pullback")

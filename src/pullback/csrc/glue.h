@@ -160,7 +160,7 @@ uint64_t list_dtype(char* message, uint64_t used, uint64_t capacity) {
 
 /// Calls the kernel for the dtype at hand, out of those that the author's function can take.
 template <class Body, class... T>
-int dispatch(Dtypes<T...>, const Call& call, char* message, uint64_t capacity) {
+int dispatch_among(Dtypes<T...>, const Call& call, char* message, uint64_t capacity) {
   if constexpr (!(Body::template takes<T, int64_t>() || ...)) {
     // No dtype fits: compiled all the same, so that the compiler says why.
     return run<Body, float>(call, message, capacity);
@@ -171,6 +171,32 @@ int dispatch(Dtypes<T...>, const Call& call, char* message, uint64_t capacity) {
     ((used = list_dtype<Body, T>(message, used, capacity)), ...);
     return dtype_refused;
   }
+}
+
+/// A dtype that no function is written for: one that takes it takes anything.
+struct Anything;
+
+/// Calls the kernel where the author names no dtypes.
+///
+/// A template over any dtype is used for float32 and float64 alone. Whether its body compiles for a
+/// half or a complex number cannot be asked, only tried, and an error there would be the end of all.
+template <class Body>
+int dispatch(const Call& call, char* message, uint64_t capacity) {
+  if constexpr (Body::template takes<Anything, int64_t>()) {
+    return dispatch_among<Body>(Dtypes<float, double>{}, call, message, capacity);
+  } else {
+    return dispatch_among<Body>(AllDtypes{}, call, message, capacity);
+  }
+}
+
+/// Calls the kernel for one of the dtypes that the author names; each has to compile.
+template <class Body, class... T>
+int dispatch_named(const Call& call, char* message, uint64_t capacity) {
+  int status = dtype_refused;
+  if (((Dtype<T>::is(call.dtype) && (status = run<Body, T>(call, message, capacity), true)) || ...)) return status;
+  uint64_t used = 0;
+  ((used += used < capacity ? snprintf(message + used, capacity - used, "%s%s", used ? ", " : "", Dtype<T>::text) : 0), ...);
+  return dtype_refused;
 }
 
 }  // namespace pullback

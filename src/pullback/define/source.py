@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from pullback.define.line import DTYPES, UnknownDtype
+from pullback.diagnostic import did_you_mean
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +22,7 @@ class Source:
         call: a C++ expression, `add2(c, a, b, numel(c))`.
         strided: whether the kernel takes inputs with any strides; otherwise they are contiguous.
         flags: for the compiler, after pullback's own.
+        dtypes: the dtypes it is compiled for, of those the tensors of the line can share.
     """
 
     file: str | None
@@ -26,10 +31,28 @@ class Source:
     call: str
     strided: bool = False
     flags: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.dtypes or ():
+            if name not in SHARED_DTYPES:
+                raise UnknownDtype.error(
+                    f"a kernel is to be compiled for '{name}', which is no dtype it can share",
+                    have=", ".join(SHARED_DTYPES),
+                    help=did_you_mean(name, SHARED_DTYPES),
+                )
+
+
+SHARED_DTYPES = tuple(name for name in DTYPES if "float" in name or "complex" in name)
 
 
 def source(
-    code: str | Path, *, call: str, strided: bool = False, flags: tuple[str, ...] | list[str] = ()
+    code: str | Path,
+    *,
+    call: str,
+    strided: bool = False,
+    flags: Sequence[str] = (),
+    dtypes: Sequence[str] | None = None,
 ) -> Source:
     """Say where a C++ or CUDA kernel is and how it is called.
 
@@ -45,6 +68,8 @@ def source(
         strided: whether the kernel takes inputs with any strides. Without it they arrive
             contiguous and expanded over `...`.
         flags: for the compiler, after pullback's own, such as "-fopenmp" or "-I/usr/include/x".
+        dtypes: what a template is compiled for, such as ["float32", "float16"]. Without it a
+            template is compiled for float32 and float64, and functions for what they take.
 
     Returns:
         What `pb.operator` takes as `cpu=` and `cuda=`.
@@ -61,4 +86,5 @@ def source(
         call=call,
         strided=strided,
         flags=tuple(flags),
+        dtypes=None if dtypes is None else tuple(dtypes),
     )

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +27,6 @@ FRAME = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>
 TORCH = str(Path(torch.__file__).parent)
 OURS = tuple(str(Path(__file__).parents[1] / stage) for stage in ("bind", "graph"))
 
-Roots = list[tuple[GradFn, int]]
 LeafKind = Literal["parameter", "input", "tensor"]
 
 
@@ -230,7 +229,7 @@ class Walker:
 
 def place_of(node: GradFn) -> Place | None:
     """Return the innermost line of the user's that made a node, None where none was recorded."""
-    stack: list[str] = node.metadata.get("traceback_", [])
+    stack = cast("dict[str, list[str]]", node.metadata).get("traceback_", [])
     frames = [found for row in stack if (found := FRAME.match(row))]
     ours = [i for i, frame in enumerate(frames) if is_record(frame)]
     inside, outside = (frames[ours[-1] + 1 :], frames[: ours[-1]]) if ours else (frames, [])

@@ -101,11 +101,7 @@ def entry_point(line: Line, source: Source, device: Device) -> str:
     names = ", ".join(f'"{tensor.name}"' for tensor in tensors)
     call = f'\n#line 1 "call of {line.qualname}"\n{source.call}\n'
     shared = any(tensor.dtype is None for tensor in tensors)
-    dispatch = (
-        "pullback::dispatch<Body>(pullback::AllDtypes{}, *call, message, capacity)"
-        if shared
-        else "pullback::run<Body, void>(*call, message, capacity)"
-    )
+    dispatch = dispatch_of(source, device, shared=shared)
     return f"""#include "{CSRC}/kernel_abi.h"
 {author_code(line, source)}
 #line 1 "glue of {line.qualname}"
@@ -129,9 +125,19 @@ static void run(const pullback::Call& pullback_call) {{
 }}
 extern "C" __attribute__((visibility("default")))
 int {symbol_of(line, device)}(const pullback::Call* call, char* message, uint64_t capacity) {{
-return {dispatch};
+return pullback::{dispatch}(*call, message, capacity);
 }}
 """
+
+
+def dispatch_of(source: Source, device: Device, *, shared: bool) -> str:
+    """Return the function of glue.h that finds the dtype; `shared`: whether the line leaves one."""
+    if not shared:
+        return "run<Body, void>"
+    if source.dtypes is None:
+        return "dispatch<Body>"
+    types = CUDA_TYPES if device == "cuda" else C_TYPES
+    return f"dispatch_named<Body, {', '.join(types[name] for name in source.dtypes)}>"
 
 
 def author_code(line: Line, source: Source) -> str:

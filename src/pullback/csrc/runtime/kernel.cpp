@@ -107,7 +107,7 @@ bool wanted(const Signature& signature, c10::ArrayRef<c10::IValue> arguments, si
     case Status::dtype_refused:
       fail("kernel-dtype [PB302]", signature,
            "its kernel does not take " + dtype_text(dtype) + "; it takes " + message,
-           "convert the inputs, or make the kernel a template over the dtype");
+           "convert the inputs; or, if the kernel is a template, name the dtype: pb.source(..., dtypes=[...])");
     case Status::size_overflow:
       fail("kernel-size [PB303]", signature, message,
            "let the kernel take its sizes as int64_t");
