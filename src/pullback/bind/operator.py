@@ -117,7 +117,7 @@ def native_operator(runtime: Runtime) -> type[Operator]:
 
 
 def documentation(definition: Definition) -> str:
-    """Return the docstring: the line, the dimensions, and the kernels."""
+    """Return the docstring: the line, how it is called, its kernels and whether it has a derivative."""
     line = definition.line
     kernels = [
         *(["C++"] if definition.cpu else []),
@@ -126,7 +126,8 @@ def documentation(definition: Definition) -> str:
     ]
     reference = definition.reference or definition.python
     written = inspect.getdoc(reference) if reference else None
-    rows = [str(line), "", f"Kernels: {', '.join(kernels)}."]
+    called = f"{line.name}{signature(definition)}"
+    rows = [str(line), "", called, "", f"Kernels: {', '.join(kernels)}."]
     rows.append(f"Derivative: {'yes' if definition.backward else 'none'}.")
     rows.append(f"Registered as torch.ops.{line.namespace}.{line.name}.")
     return "\n".join([*rows, *(["", written] if written else [])])

@@ -281,6 +281,11 @@ def missing_kernel(definition: Definition) -> Callable[..., object]:
 
     def refuse(*arguments: object, **_: object) -> object:
         devices = {str(a.device) for a in arguments if isinstance(a, torch.Tensor)}
+        if not devices:
+            raise NoKernel.error(
+                f"{line.qualname}: every tensor is None, so PyTorch cannot tell the device",
+                help="pass at least one tensor",
+            )
         raise NoKernel.error(
             f"{line.qualname} has no kernel for {', '.join(sorted(devices))}",
             have=", ".join(have),

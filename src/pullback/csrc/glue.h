@@ -111,17 +111,17 @@ I stride_of(const Tensor& tensor, int64_t d) {
 /// Runs the author's call; what it throws becomes a status, since nothing may pass through C.
 template <class Body, class T>
 int run(const Call& call, char* message, uint64_t capacity) {
-  if constexpr (!Body::template takes<T, Wide>()) {
-    for (int32_t i = 0; i < Body::tensors; ++i) {
+  if constexpr (!Body::template pullback_takes<T, Wide>()) {
+    for (int32_t i = 0; i < Body::pullback_tensors; ++i) {
       if (call.tensors[i].data && count(call.tensors[i]) > INT_MAX) {
         snprintf(message, capacity, "'%s' has %lld elements, and the kernel takes its sizes as int",
-                 Body::name(i), static_cast<long long>(count(call.tensors[i])));
+                 Body::pullback_name(i), static_cast<long long>(count(call.tensors[i])));
         return size_overflow;
       }
     }
   }
   try {
-    Body::template run<T, int64_t>(call);
+    Body::template pullback_run<T, int64_t>(call);
   } catch (const std::exception& error) {
     snprintf(message, capacity, "%s", error.what());
     return kernel_raised;
@@ -141,7 +141,7 @@ int run(const Call& call, char* message, uint64_t capacity) {
 /// Tries one dtype; returns whether it is the one at hand and the kernel takes it.
 template <class Body, class T>
 bool try_dtype(const Call& call, char* message, uint64_t capacity, int& status) {
-  if constexpr (Body::template takes<T, int64_t>()) {
+  if constexpr (Body::template pullback_takes<T, int64_t>()) {
     if (!Dtype<T>::is(call.dtype)) return false;
     status = run<Body, T>(call, message, capacity);
     return true;
@@ -152,7 +152,7 @@ bool try_dtype(const Call& call, char* message, uint64_t capacity, int& status) 
 
 template <class Body, class T>
 uint64_t list_dtype(char* message, uint64_t used, uint64_t capacity) {
-  if constexpr (Body::template takes<T, int64_t>()) {
+  if constexpr (Body::template pullback_takes<T, int64_t>()) {
     if (used < capacity) used += snprintf(message + used, capacity - used, "%s%s", used ? ", " : "", Dtype<T>::text);
   }
   return used;
@@ -161,7 +161,7 @@ uint64_t list_dtype(char* message, uint64_t used, uint64_t capacity) {
 /// Calls the kernel for the dtype at hand, out of those that the author's function can take.
 template <class Body, class... T>
 int dispatch_among(Dtypes<T...>, const Call& call, char* message, uint64_t capacity) {
-  if constexpr (!(Body::template takes<T, int64_t>() || ...)) {
+  if constexpr (!(Body::template pullback_takes<T, int64_t>() || ...)) {
     // No dtype fits: compiled all the same, so that the compiler says why.
     return run<Body, float>(call, message, capacity);
   } else {
@@ -182,7 +182,7 @@ struct Anything;
 /// half or a complex number cannot be asked, only tried, and an error there would be the end of all.
 template <class Body>
 int dispatch(const Call& call, char* message, uint64_t capacity) {
-  if constexpr (Body::template takes<Anything, int64_t>()) {
+  if constexpr (Body::template pullback_takes<Anything, int64_t>()) {
     return dispatch_among<Body>(Dtypes<float, double>{}, call, message, capacity);
   } else {
     return dispatch_among<Body>(AllDtypes{}, call, message, capacity);

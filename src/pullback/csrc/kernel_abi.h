@@ -6,6 +6,7 @@
 /// include any version of dlpack.h itself.
 #pragma once
 
+#include <stddef.h>
 #include <stdint.h>
 
 namespace pullback {

@@ -157,8 +157,10 @@ class AutogradFunctor final : public c10::OperatorKernel {
       op.redispatchBoxed(keys & c10::after_autograd_keyset, &stack);
     }
     const auto outputs = torch::jit::last(stack, signature.outputs.size());
-    if (node) attach(*node, outputs);
+    if (node) attach_to(self(*node), outputs);
     if (has_tangent) push_forward(definition, std::move(arguments), outputs);
+    // Saved last: an output is saved together with its tangent.
+    if (node) save(*node, outputs);
   }
 
   /// Makes the node: edges to all tensor inputs, and those inputs saved that a needed gradient reads.
@@ -190,7 +192,7 @@ class AutogradFunctor final : public c10::OperatorKernel {
     return node;
   }
 
-  /// Hangs the node on the outputs, and saves those outputs that its gradients read.
+  /// Hangs the node on the outputs.
   template <class Ptr>
   static void attach_to(const Ptr& node, c10::ArrayRef<c10::IValue> outputs) {
     for (const c10::IValue& value : outputs) {
@@ -203,8 +205,8 @@ class AutogradFunctor final : public c10::OperatorKernel {
     }
   }
 
-  static void attach(Node& node, c10::ArrayRef<c10::IValue> outputs) {
-    attach_to(self(node), outputs);
+  /// Saves those outputs that the gradients read.
+  static void save(Node& node, c10::ArrayRef<c10::IValue> outputs) {
     for (uint64_t rest = node.outputs; rest; rest &= rest - 1) {
       node.saved.emplace_back(tensor_of(outputs[std::countr_zero(rest)]), /*is_output=*/true);
     }
