@@ -117,7 +117,7 @@ def native_operator(runtime: Runtime) -> type[Operator]:
 
 
 def documentation(definition: Definition) -> str:
-    """Return the docstring: the line, how it is called, its kernels and whether it has a derivative."""
+    """Return the docstring: the line, how it is called, its kernels, its derivative."""
     line = definition.line
     kernels = [
         *(["C++"] if definition.cpu else []),
