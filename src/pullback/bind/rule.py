@@ -189,3 +189,5 @@ def register(rule: DerivativeRule, library: torch.library.Library) -> None:
     """Register a rule's operator."""
     library.define(rule.schema(), tags=(torch.Tag.pt2_compliant_tag,))
     library.impl(rule.name, rule, "CompositeImplicitAutograd")
+    # Without it vmap would call the operator once an element, and warn that this is slow.
+    library.impl(rule.name, rule, "FuncTorchBatched")

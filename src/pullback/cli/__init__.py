@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 import traceback
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any
@@ -84,4 +86,8 @@ app.command()(info.info)
 
 def main() -> None:
     """Run the command line."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal that has no ² or │ shows a question mark.
+            stream.reconfigure(errors="replace")
     app(prog_name="pullback")

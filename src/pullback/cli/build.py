@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -58,7 +58,11 @@ class Builder:
             note = "in Python: nothing to compile"
             self.rows.append(Row(operator=name, device="any", note=note))
         addresses: dict[glue.Device, int] = {}
-        for device, source in (("cpu", definition.cpu), ("cuda", definition.cuda)):
+        sources: dict[glue.Device, Source | None] = {
+            "cpu": definition.cpu,
+            "cuda": definition.cuda,
+        }
+        for device, source in sources.items():
             if source is None:
                 continue
             row = self.built(definition, source, device)
@@ -114,8 +118,7 @@ def build(
     console = screen()
     builder = Builder(arch)
     stopped: PullbackError | None = None
-    status = console.status(f"building {file}") if console.is_terminal else nullcontext()
-    with status, building(builder):
+    with building(builder):
         try:
             load(file)
         except PullbackError as error:
@@ -154,11 +157,13 @@ def load(file: Path) -> None:
         PullbackError: PB802, it raised; pullback's own errors come as they are.
     """
     path = file.resolve()
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    # Its own name might be that of a module that is in use: json.py.
+    name = f"pullback_build_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise FileMissing.error(f"{file} is not a Python file", help="its name ends in .py")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
+    sys.modules[name] = module
     sys.path.insert(0, str(path.parent))
     try:
         spec.loader.exec_module(module)

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
-WIDEST = 100
+# A log has no width: what is cut or broken there is lost.
+WIDEST = 240
 
 
 def screen() -> Console:
     """Return the console of standard output; it obeys NO_COLOR."""
     console = Console(highlight=False)
     if not console.is_terminal:
-        # A log has no width; 80 columns would break paths and tables.
         console.width = WIDEST
     return console
 

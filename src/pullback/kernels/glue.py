@@ -102,23 +102,25 @@ def entry_point(line: Line, source: Source, device: Device) -> str:
     call = f'\n#line 1 "call of {line.qualname}"\n{source.call}\n'
     shared = any(tensor.dtype is None for tensor in tensors)
     dispatch = dispatch_of(source, device, shared=shared)
+    # Every name here begins with `pullback`, apart from those that a call may use: an author's own
+    # function `run` or type `Body` would be hidden by one of the same name.
     return f"""#include "{CSRC}/kernel_abi.h"
 {author_code(line, source)}
 #line 1 "glue of {line.qualname}"
 #include "{CSRC}/glue.h"
-#define numel(x) pullback::numel_of<I>(x##_tensor)
-#define size(x, d) pullback::size_of<I>(x##_tensor, d)
-#define stride(x, d) pullback::stride_of<I>(x##_tensor, d)
+#define numel(x) pullback::numel_of<pullback_int>(x##_tensor)
+#define size(x, d) pullback::size_of<pullback_int>(x##_tensor, d)
+#define stride(x, d) pullback::stride_of<pullback_int>(x##_tensor, d)
 namespace {{
-struct Body {{
-static constexpr int32_t tensors = {len(tensors)};
-static const char* name(int32_t i) {{ const char* names[] = {{{names}}}; return names[i]; }}
-template <class T, class I>
-static constexpr bool takes() {{
+struct pullback_body {{
+static constexpr int32_t pullback_tensors = {len(tensors)};
+static const char* pullback_name(int32_t i) {{ const char* names[] = {{{names}}}; return names[i]; }}
+template <class T, class pullback_int>
+static constexpr bool pullback_takes() {{
 return requires({parameters.rstrip(",")}) {{ {call}; }};
 }}
-template <class T, class I>
-static void run(const pullback::Call& pullback_call) {{
+template <class T, class pullback_int>
+static void pullback_run(const pullback::Call& pullback_call) {{
 {locals_}{call};
 }}
 }};
@@ -133,11 +135,11 @@ return pullback::{dispatch}(*call, message, capacity);
 def dispatch_of(source: Source, device: Device, *, shared: bool) -> str:
     """Return the function of glue.h that finds the dtype; `shared`: whether the line leaves one."""
     if not shared:
-        return "run<Body, void>"
+        return "run<pullback_body, void>"
     if source.dtypes is None:
-        return "dispatch<Body>"
+        return "dispatch<pullback_body>"
     types = CUDA_TYPES if device == "cuda" else C_TYPES
-    return f"dispatch_named<Body, {', '.join(types[name] for name in source.dtypes)}>"
+    return f"dispatch_named<pullback_body, {', '.join(types[name] for name in source.dtypes)}>"
 
 
 def author_code(line: Line, source: Source) -> str:
@@ -160,10 +162,10 @@ def declarations(line: Line, device: Device, *, asked: bool) -> list[str]:
         add("const pullback::Tensor&", f"{tensor.name}_tensor", f"pullback_call.tensors[{index}]")
         add(pointer, tensor.name, f"static_cast<{pointer}>({tensor.name}_tensor.data)")
     for index, name in enumerate(line.dimensions):
-        add("const I", name, f"pullback_call.dims[{index}]")
+        add("const pullback_int", name, f"pullback_call.dims[{index}]")
     for index, scalar in enumerate(line.scalars):
         add(scalar_type(scalar), scalar.name, scalar_value(scalar, index))
-    add("const I", "batch", "pullback_call.batch")
+    add("const pullback_int", "batch", "pullback_call.batch")
     if device == "cuda":
         add("cudaStream_t", "stream", "static_cast<cudaStream_t>(pullback_call.stream)")
     return rows

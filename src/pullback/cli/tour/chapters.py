@@ -101,7 +101,8 @@ def load(where: Path, name: str) -> ModuleType:
             )
         target.write_text(text, encoding="utf-8")
     spec = importlib.util.spec_from_file_location(f"pullback_tour_{name}", where / f"{name}.py")
-    assert spec and spec.loader
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -118,18 +119,23 @@ def verify(console: Console, add2: ModuleType, legendre3: ModuleType) -> bool:
     wrong = operator(
         "tour::wrong(x[...]) -> y[...]",
         python=reference,
-        backward=lambda grad, x: grad * 1.5 * (5 * x**2 + 1),
+        backward=wrong_backward,
     )
     results = {
         "add2": compare(add2.add2, (a, b), step=0.5),
         "legendre3": compare(legendre3.legendre3, (x,), step=2**-17),
-        "wrong": compare(wrong, (x,), step=2**-17),
+        "wrong, on purpose": compare(wrong, (x,), step=2**-17),
     }
     show_comparisons(console, results)
     torch.autograd.gradcheck(legendre3.legendre3, (x[:32].requires_grad_(),))
     say(console, "\ntorch.autograd.gradcheck passes legendre3 too. PyTorch's own derivative of")
     say(console, f"(5x³ - 3x) / 2 is the same to {against_pytorch(legendre3, x):.1e}.")
     return not (results["add2"].agrees and results["legendre3"].agrees)
+
+
+def wrong_backward(grad: Tensor, x: Tensor) -> Tensor:
+    """Return what a slip of a sign makes of the derivative of P₃."""
+    return grad * 1.5 * (5 * x**2 + 1)
 
 
 def reference(x: Tensor) -> Tensor:
@@ -192,7 +198,8 @@ def fit(console: Console, legendre3: ModuleType) -> None:
             loss.backward()
             with torch.no_grad():
                 for parameter in model.parameters():
-                    parameter -= RATE * parameter.grad
+                    assert parameter.grad is not None
+                    parameter.add_(parameter.grad, alpha=-RATE)
                     parameter.grad = None
     values = ", ".join(f"{name} = {value.item():.7g}" for name, value in model.named_parameters())
     say(console, f"loss {loss.item():.3f} after {STEPS} steps in {took}")
@@ -208,7 +215,7 @@ def bar(console: Console) -> Generator[Iterable[int]]:
     with Progress(
         TextColumn("  fitting"),
         BarColumn(),
-        TextColumn("{task.completed}/{task.total}"),
+        TextColumn("{task.completed:.0f} of {task.total:.0f}"),
         console=console,
         transient=True,
     ) as progress:
@@ -224,12 +231,11 @@ def show_graph(console: Console, add2: ModuleType) -> None:
 def show_times(console: Console, add2: ModuleType) -> None:
     """Show what a call costs."""
     chapter(console, "6  What a call costs")
+    say(console, f"Microseconds a call on {timing.ELEMENTS} floats: medians of {timing.ROUNDS}")
     say(
         console,
-        f"Microseconds a call on {timing.ELEMENTS} floats: medians of {timing.ROUNDS} turns",
+        f"turns of {timing.CALLS} calls. The autograd.Function is Python's and calls torch.add.\n",
     )
-    say(console, f"of {timing.CALLS} calls. The autograd.Function is written in Python and calls")
-    say(console, "torch.add.\n")
     calls: dict[str, timing.Call] = {
         "torch.add": torch.add,
         "add2, by pullback": add2.add2,
@@ -245,13 +251,12 @@ def show_times(console: Console, add2: ModuleType) -> None:
 def show_next(console: Console, where: Path, *, took: str) -> None:
     """Say what to do next."""
     chapter(console, f"That was all, in {took}. Next:")
-    shown = table("", "")
-    shown.show_header = False
     for command, what in (
-        (f"python -i {where / 'add2.py'}", "call add2 yourself, edit add2.cpp, call it again"),
-        (f"pullback build {where / 'add2.py'}", "compile the operators of a file ahead of time"),
+        (f"cd {where}", "where the two operators are"),
+        ("python -i add2.py", "call add2 yourself; edit add2.cpp and start again"),
+        ("pullback build add2.py", "compile the operators of a file ahead of time"),
         ("pullback info", "the compilers, PyTorch and the cache of this machine"),
-        ("README.md, docs/tutorial.md, examples/", "in the repository: your own first operator"),
     ):
-        shown.add_row(Text(command, overflow="fold"), Text(what, "dim"))
-    console.print(shown)
+        say(console, f"\n  {command}")
+        say(console, f"      {what}", style="dim")
+    say(console, "\nYour own first operator: docs/tutorial.md and examples/ in the repository.")

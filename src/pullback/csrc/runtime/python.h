@@ -39,6 +39,17 @@ inline PyObject* take_exception() {
 #endif
 }
 
+/// Runs `body` with C++ exceptions turned into Python's, as PyTorch turns its own.
+template <class Body>
+PyObject* guarded(Body body) {
+  try {
+    return body();
+  } catch (...) {
+    if (!PyErr_Occurred()) torch::translate_exception_to_python(std::current_exception());
+    return nullptr;
+  }
+}
+
 struct PyTensor {
   PyObject_HEAD
   at::Tensor tensor;

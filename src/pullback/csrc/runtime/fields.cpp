@@ -1,0 +1,149 @@
+#include "fields.h"
+
+#include <stdexcept>
+
+namespace pullback {
+
+namespace {
+
+/// A Python tuple, read field by field in the order in which `bind/native.py` writes it.
+class Fields {
+ public:
+  explicit Fields(PyObject* tuple) : tuple_(tuple) {
+    if (!PyTuple_Check(tuple)) throw std::invalid_argument("pullback_runtime: a tuple was expected");
+  }
+
+  PyObject* next() {
+    if (position_ >= PyTuple_GET_SIZE(tuple_)) throw std::invalid_argument("pullback_runtime: a field is missing");
+    return PyTuple_GET_ITEM(tuple_, position_++);
+  }
+  int64_t integer() { return PyLong_AsLongLong(next()); }
+  bool boolean() { return PyObject_IsTrue(next()) == 1; }
+  std::string text() {
+    const char* text = PyUnicode_AsUTF8(next());
+    if (!text) throw std::invalid_argument("pullback_runtime: a string was expected");
+    return text;
+  }
+  template <class Read>
+  auto list(Read read) {
+    Fields items(next());
+    std::vector<decltype(read(items))> result;
+    while (items.position_ < PyTuple_GET_SIZE(items.tuple_)) result.push_back(read(items));
+    return result;
+  }
+  template <class Read>
+  auto optional(Read read) {
+    PyObject* item = next();
+    std::optional<decltype(read(std::declval<Fields&>()))> result;
+    if (item != Py_None) {
+      Fields fields(item);
+      result = read(fields);
+    }
+    return result;
+  }
+  Fields nested() { return Fields(next()); }
+
+ private:
+  PyObject* tuple_;
+  Py_ssize_t position_ = 0;
+};
+
+c10::IValue constant(PyObject* object) {
+  if (object == Py_None) return {};
+  if (PyBool_Check(object)) return object == Py_True;
+  if (PyLong_Check(object)) return static_cast<int64_t>(PyLong_AsLongLong(object));
+  if (PyFloat_Check(object)) return PyFloat_AS_DOUBLE(object);
+  if (PyUnicode_Check(object)) return std::string(PyUnicode_AsUTF8(object));
+  throw std::invalid_argument("pullback_runtime: a constant of an unknown type");
+}
+
+Dimension read_dimension(Fields& fields) {
+  Fields f = fields.nested();
+  Dimension dimension;
+  dimension.text = f.text();
+  dimension.steps = f.list([](Fields& steps) {
+    Fields step = steps.nested();
+    const auto kind = static_cast<Step::Kind>(step.integer());
+    return Step{kind, step.integer()};
+  });
+  return dimension;
+}
+
+TensorSpec read_tensor(Fields& fields) {
+  Fields f = fields.nested();
+  TensorSpec spec;
+  spec.name = f.text();
+  spec.text = f.text();
+  spec.before = f.list(read_dimension);
+  spec.after = f.list(read_dimension);
+  spec.batched = f.boolean();
+  spec.optional = f.boolean();
+  const int64_t dtype = f.integer();
+  if (dtype >= 0) spec.dtype = static_cast<at::ScalarType>(dtype);
+  spec.argument = f.integer();
+  return spec;
+}
+
+ScalarSpec read_scalar(Fields& fields) {
+  Fields f = fields.nested();
+  const auto kind = static_cast<ScalarSpec::Kind>(f.integer());
+  std::string name = f.text();
+  return {kind, std::move(name), static_cast<size_t>(f.integer())};
+}
+
+Reference read_reference(Fields& f) {
+  Reference reference;
+  reference.kind = static_cast<Reference::Kind>(f.integer());
+  reference.index = f.integer();
+  reference.result = f.integer();
+  reference.optional = f.boolean();
+  reference.constant = constant(f.next());
+  return reference;
+}
+
+Program::OperatorCall read_call(Fields& fields) {
+  Fields f = fields.nested();
+  std::string name = f.text();
+  Program::OperatorCall call{c10::OperatorName(std::move(name), f.text()), {}, 1};
+  call.arguments = f.list([](Fields& arguments) {
+    Fields argument = arguments.nested();
+    return read_reference(argument);
+  });
+  call.results = f.integer();
+  return call;
+}
+
+Program read_program(Fields& f) {
+  Program program;
+  program.calls = f.list(read_call);
+  program.results = f.list([](Fields& results) { return results.optional(read_reference); });
+  return program;
+}
+
+NativeKernel read_kernel(Fields& fields) {
+  Fields f = fields.nested();
+  const auto function = reinterpret_cast<Kernel>(f.integer());
+  return {function, f.boolean()};
+}
+
+}  // namespace
+
+Definition read_definition(PyObject* tuple) {
+  Fields f(tuple);
+  Definition definition;
+  Signature& signature = definition.signature;
+  signature.name = f.text();
+  signature.inputs = f.list(read_tensor);
+  signature.outputs = f.list(read_tensor);
+  signature.scalars = f.list(read_scalar);
+  signature.dimensions = f.list([](Fields& names) { return names.text(); });
+  signature.arguments = f.integer();
+  signature.masked = f.boolean();
+  definition.backward = f.optional(read_program);
+  definition.jvp = f.optional(read_program);
+  definition.cpu = read_kernel(f);
+  definition.cuda = read_kernel(f);
+  return definition;
+}
+
+}  // namespace pullback
