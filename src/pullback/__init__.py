@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from pullback.bind.register import operator
     from pullback.define.source import source
     from pullback.diagnostic import Finding, PullbackError, Rule
-    from pullback.graph import graph
+    from pullback.graphs import graph
 
 _HOMES = {
     "Finding": "pullback.diagnostic",
     "Operator": "pullback.bind.operator",
     "PullbackError": "pullback.diagnostic",
     "Rule": "pullback.diagnostic",
-    "graph": "pullback.graph",
+    "graph": "pullback.graphs",
     "operator": "pullback.bind.register",
     "source": "pullback.define.source",
 }

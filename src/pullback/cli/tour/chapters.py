@@ -22,7 +22,7 @@ from pullback.cli.screen import clock, say, table
 from pullback.cli.tour import timing
 from pullback.cli.tour.verify import Comparison, compare
 from pullback.diagnostic import Rule
-from pullback.graph import graph
+from pullback.graphs import graph
 from pullback.kernels import cache
 
 FileInTheWay = Rule("PB803", "file-in-the-way")

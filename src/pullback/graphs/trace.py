@@ -15,9 +15,9 @@ from torch.autograd.graph import Node as GradFn
 from torch.utils import _pytree
 
 from pullback.diagnostic import Rule
-from pullback.graph.data import Edge, Graph, Leaf, Node, Place
-from pullback.graph.saved import Memory, saved_by
-from pullback.graph.title import kind_of, operator_of
+from pullback.graphs.data import Edge, Graph, Leaf, Node, Place
+from pullback.graphs.saved import Memory, saved_by
+from pullback.graphs.title import kind_of, operator_of
 
 NoGraph = Rule("PB601", "no-graph")
 NotTraceable = Rule("PB602", "not-traceable")
@@ -25,7 +25,7 @@ NotTraceable = Rule("PB602", "not-traceable")
 FRAME = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)\n(?P<text>.*)')
 # Frames in which a user's line is not to be looked for.
 TORCH = str(Path(torch.__file__).parent)
-OURS = tuple(str(Path(__file__).parents[1] / stage) for stage in ("bind", "graph"))
+OURS = tuple(str(Path(__file__).parents[1] / stage) for stage in ("bind", "graphs"))
 
 LeafKind = Literal["parameter", "input", "tensor"]
 

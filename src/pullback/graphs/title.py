@@ -7,7 +7,7 @@ import re
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import Node as GradFn
 
-from pullback.graph.data import Kind
+from pullback.graphs.data import Kind
 
 OWN = re.compile(r"(?!torch::)(?P<operator>\w+::\w+)Backward")
 # torch.library.register_autograd's name for its Function.

@@ -10,8 +10,8 @@ from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import Node as GradFn
 
 from pullback.bind import runtime
-from pullback.graph.data import Saved
-from pullback.graph.title import kind_of
+from pullback.graphs.data import Saved
+from pullback.graphs.title import kind_of
 
 RAW = "_raw_saved_"
 

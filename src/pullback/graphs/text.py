@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 
-from pullback.graph.data import Edge, Graph, Leaf, Node, Saved
+from pullback.graphs.data import Edge, Graph, Leaf, Node, Saved
 
 # A branch deeper than this is drawn below, from the margin.
 MOST_COLUMNS = 48

@@ -105,7 +105,7 @@ class Graph:
     held: int
 
     def __str__(self) -> str:
-        from pullback.graph.text import draw  # noqa: PLC0415  (drawing reads this module)
+        from pullback.graphs.text import draw  # noqa: PLC0415  (drawing reads this module)
 
         return draw(self)
 
