@@ -218,7 +218,7 @@ def register(definition: Definition) -> Operator:
     library.define(schema(line, masked=definition.masked), tags=(torch.Tag.pt2_compliant_tag,))
     for derivative_rule in prepared.rules:
         rule.register(derivative_rule, library)
-    overload = getattr(getattr(torch.ops, line.namespace), line.name).default
+    overload = overload_of(line)
     register_python_kernels(definition, library, overload)
     if native_runtime:
         install(native_runtime, prepared)
@@ -230,6 +230,24 @@ def register(definition: Definition) -> Operator:
         made = Operator(definition, overload)
     operators[line.qualname] = made
     return made
+
+
+_overloads: dict[str, torch._ops.OpOverload] = {}
+
+
+def overload_of(line: Line) -> torch._ops.OpOverload:
+    """Return PyTorch's Python object for the operator that was just defined: one for a name.
+
+    The dispatcher's entry remembers the first one for good, and tracing finds it there. So after a
+    redefinition the first one takes over what the new one knows.
+    """
+    fresh = getattr(getattr(torch.ops, line.namespace), line.name).default
+    kept = _overloads.setdefault(line.qualname, fresh)
+    if kept is not fresh:
+        kept.__dict__.clear()
+        kept.__dict__.update(fresh.__dict__)
+        fresh._overloadpacket.default = kept
+    return kept
 
 
 def runtime_for(definition: Definition) -> Runtime | None:
