@@ -1,4 +1,4 @@
-"""What all tests share: one private cache folder, one source of randomness, Hypothesis' settings."""
+"""What all tests share: a private cache folder, a source of randomness, Hypothesis' settings."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ Each has a kernel of another kind, an independent reference in PyTorch, and exam
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -112,7 +113,9 @@ def allowed(case: Case, arguments: tuple[Any, ...]) -> float:
         a.abs().to(wide) if isinstance(a, Tensor) and a.dtype != torch.int64 else a
         for a in arguments
     ]
-    largest = max((out.abs().max().item() for out in case.expected(*sizes) if out.numel()), default=0)
+    largest = max(
+        (out.abs().max().item() for out in case.expected(*sizes) if out.numel()), default=0
+    )
     return case.roundings * eps * max(largest, eps)
 
 
@@ -156,7 +159,8 @@ void linear(T* y, const T* x, const T* w, const T* b, long n, long i, long o) {
     }
 }
 template <class T>
-void linear_backward(T* gx, T* gw, T* gb, const T* g, const T* x, const T* w, long n, long i, long o) {
+void linear_backward(T* gx, T* gw, T* gb, const T* g, const T* x, const T* w,
+                     long n, long i, long o) {
   if (gx)
     for (long r = 0; r < n; ++r)
       for (long k = 0; k < i; ++k) {
@@ -188,7 +192,8 @@ def linear_backward() -> pb.Operator:
         " -> (grad_input[n, i], grad_weight[o, i], grad_bias[o])",
         cpu=pb.source(
             LINEAR,
-            call="linear_backward(grad_input, grad_weight, grad_bias, grad, input, weight, n, i, o)",
+            call="linear_backward(grad_input, grad_weight, grad_bias, grad, input, weight,"
+            " n, i, o)",
         ),
     )
 
@@ -298,8 +303,11 @@ def define_correlate() -> pb.Operator:
 
 
 def correlate_reference(x: Tensor, k: Tensor) -> Tensor:
-    windows = x.unfold(0, k.shape[0], 1).unfold(1, k.shape[1], 1)
-    return (windows * k).sum((-2, -1))
+    (h, w), (p, q) = x.shape, k.shape
+    total = x.new_zeros(h - p + 1, w - q + 1)
+    for i, j in itertools.product(range(p), range(q)):
+        total = total + x[i : h - p + 1 + i, j : w - q + 1 + j] * k[i, j]
+    return total
 
 
 # --- matvec: batch dimensions before others

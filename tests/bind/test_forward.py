@@ -44,7 +44,7 @@ def overlapping(tensor: Tensor) -> Tensor:
 
 def negated(tensor: Tensor) -> Tensor:
     """A view whose elements are negated when they are read."""
-    return torch._neg_view(tensor)
+    return torch._neg_view(tensor)  # pyright: ignore[reportPrivateImportUsage]
 
 
 def conjugated(tensor: Tensor) -> Tensor:
@@ -74,7 +74,9 @@ each_case = pytest.mark.parametrize("case", TABLE, ids=lambda case: case.name)
 each_layout = pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.__name__)
 
 
-def laid_out(arguments: tuple[object, ...], layout: Callable[[Tensor], Tensor]) -> tuple[object, ...]:
+def laid_out(
+    arguments: tuple[object, ...], layout: Callable[[Tensor], Tensor]
+) -> tuple[object, ...]:
     return tuple(
         layout(a) if isinstance(a, Tensor) and a.dtype != torch.int64 else a for a in arguments
     )

@@ -265,7 +265,7 @@ def test_gradients_do_not_flow_into_what_is_detached_or_made_under_no_grad() -> 
     with torch.inference_mode():
         inside = mul(a, b)
     assert inside.is_inference()
-    with pytest.raises(RuntimeError, match="[Ii]nference"):
+    with pytest.raises(RuntimeError, match=r"[Ii]nference"):
         mul(a, inside).sum().backward()
     mul(a.detach(), b).sum().backward()
     assert a.grad is None

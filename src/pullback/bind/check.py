@@ -109,14 +109,14 @@ def require_dtype(
             )
         return
     assert shared
+    if tensor.dtype != shared[1].dtype:
+        raise DtypeMismatch.error(
+            f"{place}, but '{shared[0].name}' is {name_of(shared[1].dtype)}",
+            help=f"convert one: {spec.name}.to({shared[0].name}.dtype)",
+        )
     if not (tensor.is_floating_point() or tensor.is_complex()):
         raise DtypeMismatch.error(
             f"{place}; a tensor without a dtype in the line is floating-point or complex",
             help=f"convert it: {spec.name}.to(torch.float32), "
             f"or name the dtype in the line: {declared(spec)}: {found}",
-        )
-    if tensor.dtype != shared[1].dtype:
-        raise DtypeMismatch.error(
-            f"{place}, but '{shared[0].name}' is {name_of(shared[1].dtype)}",
-            help=f"convert one: {spec.name}.to({shared[0].name}.dtype)",
         )

@@ -143,6 +143,11 @@ def checked_one(outputs: Outputs, index: int, value: object) -> Tensor:
             f"says {check.name_of(outputs.dtypes[index])} on {outputs.device}",
             help="convert it before returning it",
         )
+    if value.layout != torch.strided:
+        raise WrongOutput.error(
+            f"{place} '{spec.name}' as a tensor that is not dense",
+            help="return its to_dense()",
+        )
     return laid_out(value)
 
 

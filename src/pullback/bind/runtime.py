@@ -24,7 +24,10 @@ NoPythonHeaders = Rule("PB311", "no-python-headers")
 SOURCES = Path(__file__).parent.parent / "csrc" / "runtime"
 # Reading PyTorch's headers is most of what compiling a file costs, so the files are compiled in two
 # halves, side by side, which take about as long as each other.
-HALVES = (("autograd", "derivative", "kernel"), ("module", "caller", "fields", "operator", "signature"))
+HALVES = (
+    ("autograd", "derivative", "kernel"),
+    ("module", "caller", "fields", "operator", "signature"),
+)
 
 
 class Runtime(Protocol):

@@ -99,7 +99,8 @@ def entry_point(line: Line, source: Source, device: Device) -> str:
     locals_ = "\n".join(declarations(line, device, asked=False))
     tensors = (*line.tensors, *line.outputs)
     names = ", ".join(f'"{tensor.name}"' for tensor in tensors)
-    call = f'\n#line 1 "call of {line.qualname}"\n{source.call}\n'
+    glue = f'#line 1 "glue of {line.qualname}"\n'
+    call = f'\n#line 1 "call of {line.qualname}"\n{source.call}\n{glue}'
     shared = any(tensor.dtype is None for tensor in tensors)
     dispatch = dispatch_of(source, device, shared=shared)
     # Every name here begins with `pullback`, apart from those that a call may use: an author's own
@@ -114,7 +115,10 @@ def entry_point(line: Line, source: Source, device: Device) -> str:
 namespace {{
 struct pullback_body {{
 static constexpr int32_t pullback_tensors = {len(tensors)};
-static const char* pullback_name(int32_t i) {{ const char* names[] = {{{names}}}; return names[i]; }}
+static const char* pullback_name(int32_t i) {{
+const char* names[] = {{{names}}};
+return names[i];
+}}
 template <class T, class pullback_int>
 static constexpr bool pullback_takes() {{
 return requires({parameters.rstrip(",")}) {{ {call}; }};
