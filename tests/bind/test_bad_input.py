@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -132,17 +132,7 @@ def csr(dense: Tensor) -> Tensor:
         return dense.to_sparse_csr()
 
 
-# The dispatcher sends these past the kernel that would say it: to `register.missing_kernel`.
-LATER = {"sparse", "compressed"}
-
-
-def each(kinds: Iterable[str], later: set[str], reason: str) -> list[Any]:
-    """Return parameters, those of `later` expected to fail until it is done."""
-    mark = pytest.mark.xfail(reason=reason)
-    return [pytest.param(kind, marks=mark if kind in later else ()) for kind in kinds]
-
-
-@pytest.mark.parametrize("kind", each(CALLS, LATER, "PB351 is raised before PB119"))
+@pytest.mark.parametrize("kind", CALLS)
 def test_a_wrong_call_is_refused_with_its_own_code_and_words(kind: str) -> None:
     code, words, call = CALLS[kind]
     with pytest.raises(RuntimeError, match=re.escape(words)) as caught:
@@ -211,7 +201,6 @@ def test_a_file_that_does_not_compile_is_named_with_its_line(tmp_path: Path) -> 
     assert_no_noise(text, but=str(tmp_path))
 
 
-@pytest.mark.xfail(reason="toolchain.first_error names the template's line, not the author's")
 def test_a_template_that_does_not_compile_is_said_in_a_few_lines() -> None:
     text = """#include <algorithm>
     #include <vector>
@@ -236,10 +225,10 @@ NONSENSE = pytest.mark.xfail(reason="the first error of a call is overlooked")
         ("add(y, x)", "add"),
         ("add(y, z, n)", "z"),
         ("add(x, y, n)", "add"),
-        pytest.param(*("add(y, x, n", ""), marks=NONSENSE),
+        ("add(y, x, n", ""),
         ("add(y, x, n))", ""),
-        pytest.param(*("", ""), marks=NONSENSE),
-        pytest.param(*("}", ""), marks=NONSENSE),
+        ("", ""),
+        ("}", ""),
     ],
 )
 def test_a_call_that_does_not_compile_is_quoted(call: str, word: str) -> None:

@@ -1,4 +1,4 @@
-"""Kernels in Python: the `python=` function, the fake kernel, and batching over `...`."""
+"""Kernels in Python: the `python=` function and the fake kernel."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pullback.bind import check
 from pullback.define import shape
-from pullback.define.line import Line, Scalar
+from pullback.define.line import Scalar
 from pullback.define.line import Tensor as TensorSpec
 from pullback.define.operator import Definition
 from pullback.diagnostic import Rule
@@ -46,10 +46,13 @@ def outputs_of(definition: Definition, arguments: Sequence[object]) -> Outputs:
     return Outputs(definition, shapes, dtypes, device, mask_of(definition, arguments))
 
 
-def completed(line: Line, arguments: tuple[object, ...]) -> tuple[object, ...]:
-    """Return the arguments with their defaults, which the dispatcher leaves out at the end."""
-    rest = line.parameters[len(arguments) :]
-    return (*arguments, *(p.default if isinstance(p, Scalar) else None for p in rest))
+def completed(
+    definition: Definition, arguments: tuple[object, ...], output_mask: list[bool] | None
+) -> tuple[object, ...]:
+    """Return the arguments with their defaults, which the dispatcher leaves out, and the mask."""
+    rest = definition.line.parameters[len(arguments) :]
+    defaults = (p.default if isinstance(p, Scalar) else None for p in rest)
+    return (*arguments, *defaults, *([output_mask] if definition.masked else []))
 
 
 def mask_of(definition: Definition, arguments: Sequence[object]) -> list[bool]:
@@ -63,9 +66,7 @@ def fake(definition: Definition) -> Callable[..., object]:
     """Return the fake kernel: empty outputs of the right shape, from sizes that may be symbolic."""
 
     def kernel(*arguments: object, output_mask: list[bool] | None = None) -> object:
-        arguments = completed(definition.line, arguments)
-        if definition.masked:
-            arguments = (*arguments, output_mask)
+        arguments = completed(definition, arguments, output_mask)
         outputs = outputs_of(definition, arguments)
         made = [
             torch.empty(size, dtype=dtype, device=outputs.device) if wanted else None
@@ -85,9 +86,7 @@ def python_kernel(definition: Definition) -> Callable[..., object]:
     takes_mask = definition.masked and "output_mask" in _parameter_names(function)
 
     def kernel(*arguments: Any, output_mask: list[bool] | None = None) -> object:  # noqa: ANN401
-        arguments = completed(definition.line, arguments)
-        if definition.masked:
-            arguments = (*arguments, output_mask)
+        arguments = completed(definition, arguments, output_mask)
         outputs = outputs_of(definition, arguments)
         plain = [a.detach() if isinstance(a, Tensor) else a for a in arguments]
         given = plain[: len(definition.line.parameters)]
@@ -168,77 +167,3 @@ def shares(a: Tensor, b: Tensor) -> bool:
 def _parameter_names(function: Callable[..., object]) -> list[str]:
     code = getattr(function, "__code__", None)
     return list(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]) if code else []
-
-
-def batching(definition: Definition, overload: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the batching rule of `torch.vmap`.
-
-    Where every batched tensor has `...`, the new dimension becomes its first batch dimension, and
-    the operator is called once. Otherwise it is called for each element.
-    """
-    line = definition.line
-
-    def rule(info: Any, in_dims: Any, *arguments: Any, **keywords: Any) -> Any:  # noqa: ANN401
-        arguments = completed(line, arguments)
-        in_dims = (*in_dims, *[None] * (len(arguments) - len(in_dims)))
-        batched = [dim is not None for dim in in_dims]
-        specs = line.parameters
-        together = all(
-            isinstance(spec, TensorSpec) and spec.has_batch
-            for spec, is_batched in zip(specs, batched, strict=True)
-            if is_batched
-        ) and all(output.has_batch for output in line.outputs)
-        call = at_once if together else one_by_one
-        return call(info.batch_size, in_dims, arguments, keywords)
-
-    def at_once(size: int, in_dims: Any, arguments: Any, keywords: Any) -> Any:  # noqa: ANN401
-        ranks = [
-            value.dim() - (dim is not None) - len(spec.before) - len(spec.after)
-            for spec, value, dim in zip(line.parameters, arguments, in_dims, strict=False)
-            if isinstance(spec, TensorSpec) and spec.has_batch and value is not None
-        ]
-        rank = max(ranks)
-        moved = [
-            with_leading(value, dim, spec, rank)
-            if dim is not None and isinstance(spec, TensorSpec)
-            else value
-            for spec, value, dim in zip(line.parameters, arguments, in_dims, strict=False)
-        ]
-        results = overload(*moved, **keywords)
-        dims = [len(output.before) for output in line.outputs]
-        if len(dims) == 1:
-            return results, dims[0]
-        return results, tuple(
-            None if result is None else dim for result, dim in zip(results, dims, strict=True)
-        )
-
-    def one_by_one(size: int, in_dims: Any, arguments: Any, keywords: Any) -> Any:  # noqa: ANN401
-        rows = [
-            overload(
-                *(
-                    value if dim is None else value.select(dim, index)
-                    for value, dim in zip(arguments, in_dims, strict=False)
-                ),
-                **keywords,
-            )
-            for index in range(size)
-        ]
-        if len(line.outputs) == 1:
-            return torch.stack(rows), 0
-        columns = [
-            None if column[0] is None else torch.stack(column)
-            for column in map(list, zip(*rows, strict=True))
-        ]
-        return tuple(columns), tuple(None if column is None else 0 for column in columns)
-
-    return rule
-
-
-def with_leading(value: Tensor, dim: int, spec: TensorSpec, rank: int) -> Tensor:
-    """Move the batched dimension to the front of `...`, which gets `rank` dimensions after it."""
-    first = len(spec.before)
-    value = value.movedim(dim, first)
-    own = value.dim() - 1 - len(spec.before) - len(spec.after)
-    for _ in range(rank - own):
-        value = value.unsqueeze(first + 1)
-    return value

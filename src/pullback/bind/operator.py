@@ -18,6 +18,7 @@ from pullback.define.shape import declared
 from pullback.diagnostic import Finding, PullbackError, Rule, did_you_mean
 
 WrongCall = Rule("PB341", "wrong-call")
+NotDefined = Rule("PB342", "not-defined")
 
 PYTHON_TYPES: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str}
 
@@ -50,15 +51,15 @@ class Operator:
         """Call the operator through PyTorch's dispatcher."""
         if torch.compiler.is_compiling():
             return self.overload(*args, **kwargs)
+        # Before PyTorch's own check, which takes a tensor for a number, and cuts it to an int.
+        if wrong := misuse(self, args, kwargs):
+            raise wrong
         try:
             return self.overload(*args, **kwargs)
-        except PullbackError:
-            raise
-        except (RuntimeError, TypeError) as error:
-            wrong = misuse(self, args, kwargs)
-            if wrong is None and self.refine(error) is error:
+        except RuntimeError as error:
+            if self.refine(error) is error:
                 raise
-            raise wrong or self.refine(error) from None
+            raise self.refine(error) from None
 
     def reload(self) -> None:
         """Compile the kernels whose files have changed since; the next call runs them.
@@ -92,6 +93,11 @@ def by_name(qualname: str) -> Operator:
     """Return the operator of that name; unpickling an `Operator` calls it."""
     from pullback.bind.register import operators  # noqa: PLC0415  (it imports this module)
 
+    if qualname not in operators:
+        raise NotDefined.error(
+            f"{qualname} is not defined in this process",
+            help="import the module that defines it before unpickling",
+        )
     return operators[qualname]
 
 
@@ -200,17 +206,18 @@ def misuse(
     operator: Operator, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> PullbackError | None:
     """Return the error for arguments that do not fit the signature, or None if they do."""
-    line = operator.line
-    called = signature(operator.definition)
+    line, called = operator.line, operator.__signature__
+    for name in kwargs:
+        if name not in called.parameters:
+            return WrongCall.error(
+                f"{line.qualname}: it has no parameter '{name}'",
+                line=line,
+                help=did_you_mean(name, called.parameters),
+            )
     try:
         bound = called.bind(*args, **kwargs)
     except TypeError as error:
-        unknown = [name for name in kwargs if name not in called.parameters]
-        return WrongCall.error(
-            f"{line.qualname}: {error}",
-            line=line,
-            help=did_you_mean(unknown[0], called.parameters) if unknown else None,
-        )
+        return WrongCall.error(f"{line.qualname}: {error}", line=line)
     for parameter in line.parameters:
         value = bound.arguments.get(parameter.name)
         if parameter.name in bound.arguments and not fits(parameter, value):

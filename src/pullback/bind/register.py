@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from pullback.bind import kernel, native, program, rule, runtime
+from pullback.bind.batching import batching
 from pullback.bind.operator import Operator, native_operator
 from pullback.bind.program import Program
 from pullback.bind.rule import DerivativeRule
@@ -289,7 +290,7 @@ def register_python_kernels(
     run = kernel.python_kernel(definition) if definition.python else missing_kernel(definition)
     library.impl(line.name, run, "CompositeExplicitAutograd")
     torch.library.register_fake(line.qualname, kernel.fake(definition), lib=library)
-    torch.library.register_vmap(line.qualname, kernel.batching(definition, overload), lib=library)
+    torch.library.register_vmap(line.qualname, batching(definition, overload), lib=library)
 
 
 def missing_kernel(definition: Definition) -> Callable[..., object]:
@@ -297,7 +298,11 @@ def missing_kernel(definition: Definition) -> Callable[..., object]:
     line = definition.line
     have = [name for name in ("cpu", "cuda") if getattr(definition, name)]
 
-    def refuse(*arguments: object, **_: object) -> object:
+    def refuse(*arguments: object, output_mask: list[bool] | None = None) -> object:
+        # A wrong input is said first: a sparse tensor on the CPU comes here as well.
+        given = kernel.completed(definition, arguments, output_mask)
+        if any(isinstance(value, torch.Tensor) for value in given):
+            kernel.outputs_of(definition, given)
         devices = {str(a.device) for a in arguments if isinstance(a, torch.Tensor)}
         if not devices:
             raise NoKernel.error(

@@ -14,8 +14,11 @@ from pullback.define.source import Source
 from pullback.diagnostic import Rule
 from pullback.kernels import toolchain
 from pullback.kernels.plan import Plan, Unit, kernel_flags
+from pullback.kernels.toolchain import Compiler
 
 ReservedInCpp = Rule("PB207", "reserved-in-c++")
+DtypeNotInCompiler = Rule("PB208", "dtype-not-in-compiler")
+FIRST_WITH_BFLOAT16 = 13
 
 Device = Literal["cpu", "cuda"]
 CSRC = Path(__file__).parent.parent / "csrc"
@@ -50,10 +53,12 @@ def plan_of(line: Line, source: Source, device: Device, architecture: str | None
         architecture: the GPU to compile for, such as "sm_90"; None leaves it to nvcc.
 
     Raises:
-        PullbackError: PB201, no compiler; PB207, a name of the line that C++ reserves.
+        PullbackError: PB201, no compiler; PB207, a name of the line that C++ reserves; PB208, a
+            dtype that the compiler lacks.
     """
     require_names(line)
     compiler = toolchain.find("cuda" if device == "cuda" else "c++")
+    require_types(line, source, compiler)
     file = path_of(source)
     suffix = "cu" if device == "cuda" else "cpp"
     return Plan(
@@ -91,6 +96,19 @@ def require_names(line: Line) -> None:
                 f"{line.qualname}: '{name}' is a word of C++, so no kernel in C++ can use it",
                 help=f"choose another name, such as '{name}_'",
             )
+
+
+def require_types(line: Line, source: Source, compiler: Compiler) -> None:
+    """Stop at bfloat16 where the compiler has no such type: C++ before g++ 13."""
+    used = {tensor.dtype for tensor in (*line.tensors, *line.outputs)} | set(source.dtypes or ())
+    major = int(compiler.version.partition(".")[0])
+    if "bfloat16" not in used or compiler.language == "cuda" or "g++" not in compiler.path.name:
+        return
+    if major < FIRST_WITH_BFLOAT16:
+        raise DtypeNotInCompiler.error(
+            f"{line.qualname}: {compiler.path.name} {compiler.version} has no bfloat16",
+            help=f"use g++ {FIRST_WITH_BFLOAT16} or newer, by CXX, or another dtype",
+        )
 
 
 def entry_point(line: Line, source: Source, device: Device) -> str:

@@ -40,11 +40,14 @@ MOST_LINES, MOST_COLUMNS = 12, 300
 
 ERROR = re.compile(
     # g++, clang: file:line:column: error: text
-    r"^(?P<file>[^\s:][^:]*):(?P<line>\d+):(?:(?P<column>\d+):)? "
+    # The parts of generated code are called "call of demo::add2".
+    r"^(?P<file>(?:(?:call|source|glue) of \w+::\w+)|[^\s:][^:]*):"
+    r"(?P<line>\d+):(?:(?P<column>\d+):)? "
     r"(?:fatal |internal compiler )?error: (?P<text>.*)"
     # nvcc: file(line): error: text
     r"|^(?P<nvfile>\S.*?)\((?P<nvline>\d+)\): (?:\w+ )?error(?: #[\w-]+)?: (?P<nvtext>.*)"
 )
+NOT_THE_AUTHORS = re.compile(r"glue of |/usr/|.*/csrc/glue\.h$")
 REQUIRED = re.compile(r"^(\S.*?):(\d+):(?:(\d+):)?\s+required from|at line (\d+) of (.+)$")
 HINT = re.compile(r"note: (.*(?:did you (?:mean|forget)|suggested alternative).*)")
 
@@ -288,9 +291,10 @@ def _context(lines: list[str]) -> list[str]:
 
 
 def _required_from(lines: list[str]) -> str | None:
-    """Return the outermost place: where the author's code asked for the template."""
+    """Return the innermost place in the author's code: where it asked for the template."""
     found = [match for line in lines if (match := REQUIRED.search(line))]
+    own = [match for match in found if not NOT_THE_AUTHORS.match(match[1] or match[5])]
     if not found:
         return None
-    file, row, column, nvrow, nvfile = found[-1].groups()
+    file, row, column, nvrow, nvfile = (own or found[-1:])[0].groups()
     return f"{nvfile}:{nvrow}" if nvfile else f"{file}:{row}" + (f":{column}" if column else "")

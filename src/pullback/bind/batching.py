@@ -1,0 +1,110 @@
+"""The batching rule of `torch.vmap`, which follows from the line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pullback.bind import kernel
+from pullback.define.line import Line
+from pullback.define.line import Tensor as TensorSpec
+from pullback.define.operator import Definition
+
+
+def batching(definition: Definition, overload: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the batching rule of an operator.
+
+    Where every batched tensor has `...`, the new dimension becomes its first batch dimension, and
+    the operator is called once. Otherwise it is called for each element.
+    """
+
+    def rule(info: Any, in_dims: Any, *arguments: Any, **keywords: Any) -> Any:  # noqa: ANN401
+        parameters = definition.line.parameters
+        given = kernel.completed(definition, arguments, None)[: len(parameters)]
+        dims = (*in_dims, *[None] * (len(parameters) - len(in_dims)))
+        call = BatchedCall(definition.line, overload, info.batch_size, dims, given, keywords)
+        return call.at_once() if call.is_one_call() else call.one_by_one()
+
+    return rule
+
+
+@dataclass(frozen=True)
+class BatchedCall:
+    """A call under `vmap`: `dims` says where each argument is batched, None where it is not."""
+
+    line: Line
+    overload: Callable[..., Any]
+    size: int
+    dims: tuple[int | None, ...]
+    arguments: tuple[Any, ...]
+    keywords: dict[str, Any]
+
+    def is_one_call(self) -> bool:
+        """Return whether every batched tensor and every output has `...`."""
+        batched = [
+            spec
+            for spec, dim in zip(self.line.parameters, self.dims, strict=True)
+            if dim is not None
+        ]
+        return all(isinstance(spec, TensorSpec) and spec.has_batch for spec in batched) and all(
+            output.has_batch for output in self.line.outputs
+        )
+
+    def at_once(self) -> tuple[Any, Any]:
+        """Call the operator once, with one batch dimension more."""
+        rows = list(zip(self.line.parameters, self.arguments, self.dims, strict=True))
+        rank = max(
+            value.dim() - (dim is not None) - len(spec.before) - len(spec.after)
+            for spec, value, dim in rows
+            if isinstance(spec, TensorSpec) and spec.has_batch and value is not None
+        )
+        moved = [
+            with_leading(value, dim, spec, rank)
+            if dim is not None and isinstance(spec, TensorSpec)
+            else value
+            for spec, value, dim in rows
+        ]
+        results = self.overload(*moved, **self.keywords)
+        dims = [len(output.before) for output in self.line.outputs]
+        if len(dims) == 1:
+            return results, dims[0]
+        return results, tuple(
+            None if result is None else dim for result, dim in zip(results, dims, strict=True)
+        )
+
+    def one_by_one(self) -> tuple[Any, Any]:
+        """Call the operator for each element; once on zeros for the shapes if there is none."""
+        rows = [
+            self.overload(*(self.element(i, index) for i in range(len(self.dims))), **self.keywords)
+            for index in range(max(self.size, 1))
+        ]
+        if len(self.line.outputs) == 1:
+            return torch.stack(rows)[: self.size], 0
+        columns = [
+            None if column[0] is None else torch.stack(column)[: self.size]
+            for column in zip(*rows, strict=True)
+        ]
+        return tuple(columns), tuple(None if column is None else 0 for column in columns)
+
+    def element(self, argument: int, index: int) -> Any:  # noqa: ANN401
+        """Return what one argument is in one element of the batch."""
+        value, dim = self.arguments[argument], self.dims[argument]
+        if dim is None:
+            return value
+        if self.size == 0:
+            return value.new_zeros([n for d, n in enumerate(value.shape) if d != dim % value.dim()])
+        return value.select(dim, index)
+
+
+def with_leading(value: Tensor, dim: int, spec: TensorSpec, rank: int) -> Tensor:
+    """Move the batched dimension to the front of `...`, which gets `rank` dimensions after it."""
+    first = len(spec.before)
+    value = value.movedim(dim, first)
+    own = value.dim() - 1 - len(spec.before) - len(spec.after)
+    for _ in range(rank - own):
+        value = value.unsqueeze(first + 1)
+    return value
