@@ -200,3 +200,29 @@ def test_reload_runs_the_changed_kernel_and_keeps_the_old_one_if_it_is_broken(
     with pytest.raises(pb.PullbackError, match="PB202"):
         scale.reload()
     assert scale(x).tolist() == [3, 3, 3]
+
+
+WRONG_OUTPUTS: dict[str, Callable[[Tensor], object]] = {
+    "2 values, the line says 1": lambda x: (x, x),
+    "of shape \\(3, 1\\), the line says \\(3\\)": lambda x: x[:, None],
+    "as float32 on cpu, the line says float64": lambda x: x.float(),
+    "a list for 'y'": lambda x: ([1.0],),
+    "on meta, the line says float64 on cpu": lambda x: x.to("meta"),
+}
+
+
+@pytest.mark.parametrize("words", WRONG_OUTPUTS)
+def test_a_python_kernel_that_returns_something_else_than_the_line_says_is_refused(
+    words: str,
+) -> None:
+    wrong = pb.operator(named("(x[n]) -> y[n]"), python=WRONG_OUTPUTS[words])
+    with pytest.raises(pb.PullbackError, match=words) as caught:
+        wrong(torch.ones(3, dtype=torch.float64))
+    assert caught.value.finding.code == "PB331"
+
+
+def test_a_python_kernel_that_returns_its_input_gets_a_copy() -> None:
+    x = torch.ones(3)
+    y = pb.operator(named("(x[n]) -> y[n]"), python=same)(x)
+    y.add_(1)
+    assert x.tolist() == [1, 1, 1]

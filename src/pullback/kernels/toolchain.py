@@ -263,11 +263,10 @@ def first_error(log: str) -> FirstError:
     shown = [match["text"] or match["nvtext"], *_indented(rest)]
     if hint := next((found[1] for other in rest if (found := HINT.search(other))), None):
         shown[0] += f" ({hint})"
-    return FirstError(
-        text="\n".join(shown[:MOST_LINES]),
-        at=f"{file}:{row}{column}",
-        required_from=_required_from([*_context(lines[:index]), *rest]),
-    )
+    at, required_from = f"{file}:{row}{column}", _required_from([*_context(lines[:index]), *rest])
+    if required_from and NOT_THE_AUTHORS.match(file):
+        at, required_from = required_from, None
+    return FirstError(text="\n".join(shown[:MOST_LINES]), at=at, required_from=required_from)
 
 
 def _index_of_error(lines: list[str]) -> int:
