@@ -363,7 +363,7 @@ def test_an_error_inside_a_template_is_short(work: Path, language: str) -> None:
     source = write(work / name, text)
     finding = finding_of(plan_in(work, name=name, language=language))
     evidence = dict(finding.evidence)
-    assert evidence["required_from"].startswith(f"{source}:4")
+    assert evidence["at"].startswith(f"{source}:4")
     assert len(evidence["error"].splitlines()) <= 12
     assert len(str(finding).splitlines()) < 20
     assert "note:" not in str(finding)

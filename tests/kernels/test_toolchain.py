@@ -172,8 +172,7 @@ NVCC_TEMPLATE = """\
 
 def test_a_template_error_of_gxx_keeps_the_error_and_the_authors_line() -> None:
     first = first_error(GXX_TEMPLATE)
-    assert first.at == "/usr/include/c++/12/bits/ops.h:45:23"
-    assert first.required_from == "/home/me/a.cpp:5:38"
+    assert (first.at, first.required_from) == ("/home/me/a.cpp:5:38", None)
     assert first.text.splitlines() == [
         "no match for 'operator<'",
         "   45 |       { return *__it1 < *__it2; }",
@@ -183,10 +182,7 @@ def test_a_template_error_of_gxx_keeps_the_error_and_the_authors_line() -> None:
 
 def test_a_template_error_of_nvcc_keeps_the_error_and_the_authors_line() -> None:
     first = first_error(NVCC_TEMPLATE)
-    assert (first.at, first.required_from) == (
-        "/usr/include/c++/12/bits/ops.h:45",
-        "/home/me/a.cu:5",
-    )
+    assert (first.at, first.required_from) == ("/home/me/a.cu:5", None)
     assert first.text.splitlines()[0] == 'no operator "<" matches these operands'
     assert "pages" not in first.text
     assert "detected during" not in first.text
