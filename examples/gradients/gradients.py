@@ -33,8 +33,8 @@ def main() -> dict[str, list[float]]:
     a = torch.tensor([2.0, 3.0], requires_grad=True)
     b = torch.tensor([6.0, 4.0], requires_grad=True)
 
+    print(pb.graph(q_of, a, b), end="\n\n")
     q = q_of(a, b)
-    print(pb.graph(q), end="\n\n")
     q.backward(gradient=torch.ones_like(q))
     gradients = {"a, of ones": a.grad, "b, of ones": b.grad}
 

@@ -6,7 +6,7 @@ import pullback as pb
 
 
 def double_backward(grad_grad_x: Tensor, grad: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the gradients for grad and x: P₃′(x), and P₃″(x) = 15x."""
+    """Return the gradients for grad and x, of the first and the second derivative."""
     return legendre3_backward(grad_grad_x, x), 15 * grad_grad_x * grad * x
 
 

@@ -7,18 +7,19 @@ from torch.autograd import gradcheck, gradgradcheck
 import pullback as pb
 
 
-def double_backward(  # noqa: PLR0913  (the gradients and the inputs, each by its name)
+def double_backward(  # noqa: PLR0913, PLR0917  (what arrives and the inputs, each by its name)
     grad_grad_input: Tensor,
     grad_grad_weight: Tensor,
-    grad_grad_bias: Tensor,
+    grad_grad_bias: Tensor | None,
     grad: Tensor,
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     weight: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients for grad, input and weight: the same two operators once more."""
+    of_input = linear_operator(grad_grad_input, weight)
+    of_weight_and_bias = linear_operator(input, grad_grad_weight, grad_grad_bias)
     grad_input, grad_weight, _ = linear_backward(grad, grad_grad_input, grad_grad_weight)
-    forward = linear_operator(input, grad_grad_weight, grad_grad_bias)
-    return linear_operator(grad_grad_input, weight) + forward, grad_input, grad_weight
+    return of_input + of_weight_and_bias, grad_input, grad_weight
 
 
 linear_backward = pb.operator(
@@ -37,7 +38,7 @@ linear_operator = pb.operator(
 )
 
 
-def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:  # noqa: A002
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return input · weightᵀ + bias, of shape (n, o)."""
     return linear_operator(input, weight, bias)
 
@@ -50,7 +51,7 @@ class Linear(nn.Module):
         self.weight = nn.Parameter(torch.empty(outputs, inputs).uniform_(-0.1, 0.1))
         self.bias = nn.Parameter(torch.empty(outputs).uniform_(-0.1, 0.1)) if bias else None
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+    def forward(self, input: Tensor) -> Tensor:
         return linear(input, self.weight, self.bias)
 
 
@@ -61,7 +62,7 @@ def main(seed: int = 0) -> dict[str, bool]:
     w = torch.randn(30, 20, dtype=torch.float64, requires_grad=True)
     b = torch.randn(30, dtype=torch.float64, requires_grad=True)
     layer = Linear(20, 30).double()
-    small = x[:3, :4].detach().requires_grad_(), w[:2, :4].detach().requires_grad_()
+    small = [tensor[:3, :3].detach().requires_grad_() for tensor in (x, w)]
     figures = {
         "function": gradcheck(linear, (x, w)),
         "function with a bias": gradcheck(linear, (x, w, b)),

@@ -1,20 +1,18 @@
-"""A tensor times a Python number. The number is no tensor, so nothing asks for its gradient."""
+"""A tensor times a Python number.
+
+The number is no tensor, so nothing asks for its gradient. Where no gradient arrives for the output,
+no backward is run: None goes on to the tensor, and no zeros are made.
+"""
 
 import torch
 from torch import Tensor
 
 import pullback as pb
 
-
-def mul_constant_backward(grad: Tensor | None, constant: float) -> Tensor | None:
-    """Return the gradient for the tensor, and None at no cost where nothing arrives."""
-    return None if grad is None else mul_constant(grad, constant)
-
-
 mul_constant = pb.operator(
     "examples::mul_constant(tensor[...], constant: float) -> output[...]",
     cpu=pb.source("mul_constant.cpp", call="mul_constant(output, tensor, constant, numel(tensor))"),
-    backward=mul_constant_backward,
+    backward={"tensor": "examples::mul_constant(grad, constant)"},
 )
 
 

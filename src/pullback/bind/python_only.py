@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from pullback.bind import kernel
 from pullback.bind.program import Kind, OperatorCall, Program, Source
 from pullback.define.line import Line
 from pullback.define.line import Tensor as TensorSpec
@@ -47,16 +49,16 @@ def register_autograd(
     overload: torch._ops.OpOverload,
 ) -> None:
     """Register the autograd kernel of an operator, which the C++ runtime would otherwise have."""
-    function = autograd_function(definition.line, backward, overload)
+    function = autograd_function(definition, backward, overload)
 
-    def kernel(keys: Any, *arguments: object, **keywords: object) -> object:  # noqa: ANN401
+    def run(keys: Any, *arguments: object, **keywords: object) -> object:  # noqa: ANN401
         tensors = [value for value in arguments if isinstance(value, Tensor)]
         refuse_tangents(definition.line, tensors)
         if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
             return function.apply(keys, keywords, *arguments)
         return redispatch(overload, keys, arguments, keywords)
 
-    library.impl(definition.line.name, kernel, "Autograd", with_keyset=True)
+    library.impl(definition.line.name, run, "Autograd", with_keyset=True)
 
 
 def redispatch(
@@ -82,9 +84,10 @@ def refuse_tangents(line: Line, tensors: Sequence[Tensor]) -> None:
 
 
 def autograd_function(
-    line: Line, backward: Program | None, overload: torch._ops.OpOverload
+    definition: Definition, backward: Program | None, overload: torch._ops.OpOverload
 ) -> type[torch.autograd.Function]:
     """Return the autograd function of an operator: its node and its backward."""
+    line = definition.line
 
     def forward(ctx: Any, keys: Any, keywords: Any, *arguments: object) -> object:  # noqa: ANN401
         output = redispatch(overload, keys, arguments, keywords)
@@ -107,7 +110,7 @@ def autograd_function(
         arguments, outputs = values[: ctx.inputs], values[ctx.inputs :]
         needs = ctx.needs_input_grad[2:]
         needed = [need for need, p in zip(needs, line.parameters, strict=False) if is_tensor(p)]
-        gradients = iter(Run(backward, arguments, outputs, grads, needed).results())
+        gradients = iter(Run(definition, backward, arguments, outputs, grads, needed).results())
         fits = [
             fitted(line, p, next(gradients), value, outputs) if is_tensor(p) else None
             for p, value in zip(line.parameters, arguments, strict=False)
@@ -123,23 +126,17 @@ def is_tensor(parameter: object) -> bool:
     return isinstance(parameter, TensorSpec)
 
 
+@dataclass
 class Run:
     """One run of a backward program, as `run` in derivative.cpp."""
 
-    def __init__(
-        self,
-        program: Program,
-        arguments: Sequence[object],
-        outputs: Sequence[object],
-        grads: Sequence[Tensor | None],
-        needed: Sequence[bool],
-    ) -> None:
-        self.program = program
-        self.arguments = arguments
-        self.outputs = outputs
-        self.grads = grads
-        self.needed = needed
-        self.done: dict[int, tuple[object, ...]] = {}
+    definition: Definition
+    program: Program
+    arguments: Sequence[object]
+    outputs: Sequence[object]
+    grads: Sequence[Tensor | None]
+    needed: Sequence[bool]
+    done: dict[int, tuple[object, ...]] = field(default_factory=dict[int, tuple[object, ...]])
 
     def results(self) -> list[object]:
         """Return the gradients; None where none is needed."""
@@ -148,16 +145,12 @@ class Run:
             for source, needed in zip(self.program.results, self.needed, strict=True)
         ]
 
-    def value(self, source: Source, call: int) -> object:  # noqa: PLR0911  (one a kind)
+    def value(self, source: Source, call: int) -> object:
         """Return what a source stands for in call number `call`."""
         match source.kind:
             case Kind.grad:
                 grad = self.grads[source.index]
-                output = self.outputs[source.index]
-                if grad is None and not source.optional:
-                    assert isinstance(output, Tensor)
-                    return torch.zeros_like(output)
-                return grad
+                return self.zeros(source.index) if grad is None and not source.optional else grad
             case Kind.argument:
                 return self.arguments[source.index]
             case Kind.output:
@@ -168,6 +161,12 @@ class Run:
                 return self.mask(call)
             case _:
                 return source.constant
+
+    def zeros(self, index: int) -> Tensor:
+        """Return the zeros that stand for the gradient of an output, also of one not asked for."""
+        outputs = kernel.outputs_of(self.definition, self.arguments)
+        shape, dtype = outputs.shapes[index], outputs.dtypes[index]
+        return torch.zeros(shape, dtype=dtype, device=outputs.device)
 
     def mask(self, call: int) -> list[bool]:
         """Return which results of a call are needed."""

@@ -25,7 +25,7 @@ SOURCES = Path(__file__).parent.parent / "csrc" / "runtime"
 # Reading PyTorch's headers is most of what compiling a file costs, so the files are compiled in two
 # halves, side by side, which take about as long as each other.
 HALVES = (
-    ("autograd", "derivative", "kernel"),
+    ("autograd", "derivative", "kernel", "zeros"),
     ("module", "caller", "fields", "operator", "signature"),
 )
 

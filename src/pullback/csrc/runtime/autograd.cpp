@@ -39,8 +39,12 @@ class SavedValues final : public Values {
   }
   at::Tensor grad(size_t output) override { return grads_[output]; }
   at::Tensor zero_grad(size_t output) override {
-    if (!zeros_[output].defined()) zeros_[output] = node_.input_metadata(output).zeros_like();
-    return zeros_[output];
+    at::Tensor& zeros = zeros_[output];
+    if (!zeros.defined()) {
+      const bool absent = !node_.absent.empty() && node_.absent[output];
+      zeros = absent ? node_.absent[output]->zeros() : node_.input_metadata(output).zeros_like();
+    }
+    return zeros;
   }
   at::Tensor tangent(size_t) override { return {}; }
   at::Tensor zero_tangent(size_t) override { return {}; }
@@ -72,7 +76,10 @@ class LiveValues final : public Values {
   c10::IValue argument(size_t index) override { return arguments[index]; }
   c10::IValue output(size_t index) override { return outputs[index]; }
   at::Tensor grad(size_t output) override { return grads[output]; }
-  at::Tensor zero_grad(size_t output) override { return at::zeros_like(outputs[output]); }
+  at::Tensor zero_grad(size_t output) override {
+    return outputs[output].defined() ? at::zeros_like(outputs[output])
+                                     : absent_output(signature, output, arguments).zeros();
+  }
   at::Tensor tangent(size_t input) override { return tangents[input]; }
   at::Tensor zero_tangent(size_t input) override { return at::zeros_like(primal(input)); }
   const at::Tensor& primal(size_t input) const { return tensor_of(arguments[signature.inputs[input].argument]); }
@@ -94,7 +101,7 @@ Tensors tangents_by_double_backward(const Definition& definition, LiveValues& va
   const bool differentiable = c10::GradMode::is_enabled();
   const c10::AutoGradMode enable(true);
   for (const at::Tensor& output : values.outputs) {
-    values.grads.push_back(torch::autograd::isDifferentiableType(output.scalar_type())
+    values.grads.push_back(output.defined() && torch::autograd::isDifferentiableType(output.scalar_type())
                                ? at::zeros_like(output).set_requires_grad(true) : at::Tensor());
   }
   c10::SmallVector<bool, 8> needed;
@@ -185,6 +192,11 @@ class AutogradFunctor final : public c10::OperatorKernel {
     for (uint64_t rest = node->tensors; rest; rest &= rest - 1) {
       const at::Tensor& tensor = tensor_of(arguments[std::countr_zero(rest)]);
       node->saved.emplace_back(tensor, /*is_output=*/false);
+    }
+    for (size_t k = 0; signature.masked && k < signature.outputs.size(); ++k) {
+      node->absent.push_back(wanted(signature, arguments, k)
+                                 ? std::nullopt
+                                 : std::optional(absent_output(signature, k, arguments)));
     }
     if (scalars) {
       for (const c10::IValue& value : arguments) node->scalars.push_back(value.isTensor() ? c10::IValue() : value);

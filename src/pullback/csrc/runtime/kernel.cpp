@@ -90,18 +90,6 @@ Scalar scalar(const ScalarSpec& spec, const c10::IValue& value) {
   return result;
 }
 
-/// Whether output `index` is asked for by the call's `output_mask`.
-bool wanted(const Signature& signature, c10::ArrayRef<c10::IValue> arguments, size_t index) {
-  if (!signature.masked || arguments.back().isNone()) return true;
-  const auto mask = arguments.back().toBoolList();
-  if (mask.size() != signature.outputs.size()) {
-    fail("output-mask [PB120]", signature,
-         "output_mask has " + std::to_string(mask.size()) + " entries for " +
-             std::to_string(signature.outputs.size()) + " outputs");
-  }
-  return mask.get(index);
-}
-
 [[noreturn]] void refuse(const Signature& signature, at::ScalarType dtype, int status, const char* message) {
   switch (status) {
     case Status::dtype_refused:

@@ -329,6 +329,17 @@ Ints output_shape(const Signature& signature, size_t index, const Sizes& sizes,
   return shape;
 }
 
+bool wanted(const Signature& signature, c10::ArrayRef<c10::IValue> arguments, size_t index) {
+  if (!signature.masked || arguments.back().isNone()) return true;
+  const auto mask = arguments.back().toBoolList();
+  if (mask.size() != signature.outputs.size()) {
+    fail("output-mask [PB120]", signature,
+         "output_mask has " + std::to_string(mask.size()) + " entries for " +
+             std::to_string(signature.outputs.size()) + " outputs");
+  }
+  return mask.get(index);
+}
+
 void fail(const char* rule, const Signature& signature, const std::string& message,
           const std::string& help) {
   std::string text = std::string(rule) + ": " + signature.name + ": " + message;

@@ -81,6 +81,9 @@ Sizes solve(const Signature& signature, c10::ArrayRef<c10::IValue> arguments);
 Ints output_shape(const Signature& signature, size_t index, const Sizes& sizes,
                   c10::ArrayRef<c10::IValue> arguments);
 
+/// Whether output `index` is asked for by the call's `output_mask`. Throws PB120.
+bool wanted(const Signature& signature, c10::ArrayRef<c10::IValue> arguments, size_t index);
+
 /// Throws a user's error in the form of `diagnostic.Finding`; `help` may be empty.
 [[noreturn]] void fail(const char* rule, const Signature& signature, const std::string& message,
                        const std::string& help = "");
