@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.autograd import gradcheck, gradgradcheck
 from torch.func import grad, vmap
 
-
 pytestmark = pytest.mark.compiler
 each_operator = pytest.mark.parametrize("row", TABLE, ids=str)
 derived = [row for row in TABLE if row.orders]

@@ -1,0 +1,1 @@
+"""Figures with their peers, measured in the same run: `python -m benchmarks`."""
