@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from pullback.diagnostic import Rule, did_you_mean
@@ -126,18 +127,18 @@ class Tensor:
         dtype = f": {self.dtype}" if self.dtype else ""
         return f"{self.name}[{', '.join(map(str, self.dims))}]{dtype}{'?' * self.optional}"
 
-    @property
+    @cached_property
     def has_batch(self) -> bool:
         """Whether `...` is among the dimensions."""
         return Batch() in self.dims
 
-    @property
+    @cached_property
     def before(self) -> tuple[Expression, ...]:
         """The dimensions before `...`; without `...` all of them."""
         end = self.dims.index(Batch()) if self.has_batch else len(self.dims)
         return tuple(dim for dim in self.dims[:end] if not isinstance(dim, Batch))
 
-    @property
+    @cached_property
     def after(self) -> tuple[Expression, ...]:
         """The dimensions after `...`; without `...` none."""
         return tuple(dim for dim in self.dims[len(self.before) :] if not isinstance(dim, Batch))
@@ -192,22 +193,22 @@ class Line:
         formula = "" if self.formula is None else f" = {self.formula}"
         return f"{self.qualname}({', '.join(map(str, self.parameters))}) -> {returns}{formula}"
 
-    @property
+    @cached_property
     def qualname(self) -> str:
         """The name in PyTorch's dispatcher: `demo::add2`."""
         return f"{self.namespace}::{self.name}"
 
-    @property
+    @cached_property
     def tensors(self) -> tuple[Tensor, ...]:
         """The input tensors, in order."""
         return tuple(p for p in self.parameters if isinstance(p, Tensor))
 
-    @property
+    @cached_property
     def scalars(self) -> tuple[Scalar, ...]:
         """The scalar parameters, in order."""
         return tuple(p for p in self.parameters if isinstance(p, Scalar))
 
-    @property
+    @cached_property
     def dimensions(self) -> tuple[str, ...]:
         """The names of the inputs' dimensions, in order of first appearance."""
         dims = (dim for tensor in self.tensors for dim in tensor.dims)
