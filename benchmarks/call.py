@@ -44,6 +44,15 @@ def ours() -> dict[str, Multiply]:
     return {"pullback": by_expressions, "pullback, native backward": native}
 
 
+def in_python(kernel: Multiply) -> Multiply:
+    """Return pullback's operator around a Python function, as `custom_op` has it."""
+    return pb.operator(
+        "bench::python_mul(a[...], b[...]) -> c[...]",
+        python=kernel,
+        backward={"a": "bench::python_mul(grad, b)", "b": "bench::python_mul(grad, a)"},
+    )
+
+
 def others() -> tuple[dict[str, Multiply], dict[str, str]]:
     """Return the peers, and those that cannot be built here with the reason."""
     built: dict[str, Multiply] = {BASE: torch.mul}
@@ -63,6 +72,7 @@ def others() -> tuple[dict[str, Multiply], dict[str, str]]:
             "autograd.Function, ctx": peers.function_with_ctx,
             "autograd.Function, setup_context": peers.function_with_setup_context,
             "torch.library.custom_op": peers.custom_op,
+            "pullback, python=": in_python,
             "torch.library impl + Function": peers.library_and_function,
         },
         peers.pybind_kernel,

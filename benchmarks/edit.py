@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 import tempfile
 import time
@@ -100,6 +101,9 @@ def with_torch(*, precompiled: bool) -> Edit:
 def with_tvm(kernel: str, argument: str) -> Edit:
     """tvm_ffi.cpp.load_inline; a CUDA source is compiled, and not run without a GPU."""
     import tvm_ffi.cpp  # noqa: PLC0415  (optional)
+
+    # Without a GPU tvm-ffi cannot ask it; the same as pullback compiles for here.
+    os.environ.setdefault("TVM_FFI_CUDA_ARCH_LIST", "9.0")
 
     def edit(k: int) -> torch.Tensor:
         source = TVM.format(kernel=kernel.format(k=k))

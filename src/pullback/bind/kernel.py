@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from pullback.define.operator import Definition
 from pullback.diagnostic import Rule
 
 WrongOutput = Rule("PB331", "wrong-output")
+MOST_KNOWN = 256  # shapes that one operator remembers
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,11 @@ class Outputs:
     dtypes: list[torch.dtype]
     device: torch.device
     wanted: list[bool]
+
+    @cached_property
+    def strides(self) -> list[tuple[int, ...]]:
+        """The strides of the outputs, as PyTorch gives them to new tensors."""
+        return [torch.empty(size, device="meta").stride() for size in self.shapes]
 
 
 def outputs_of(definition: Definition, arguments: Sequence[object]) -> Outputs:
@@ -84,10 +91,20 @@ def python_kernel(definition: Definition) -> Callable[..., object]:
     function = definition.python
     assert function
     takes_mask = definition.masked and "output_mask" in _parameter_names(function)
+    # What follows from the inputs' shapes and dtypes alone is worked out once for each.
+    known: dict[object, Outputs] = {}
+
+    def outputs_for(arguments: tuple[object, ...]) -> Outputs:
+        key = (*map(described, arguments), torch.get_default_dtype())
+        if key not in known:
+            if len(known) >= MOST_KNOWN:
+                known.clear()
+            known[key] = outputs_of(definition, arguments)
+        return known[key]
 
     def kernel(*arguments: Any, output_mask: list[bool] | None = None) -> object:  # noqa: ANN401
         arguments = completed(definition, arguments, output_mask)
-        outputs = outputs_of(definition, arguments)
+        outputs = outputs_for(arguments)
         plain = [a.detach() if isinstance(a, Tensor) else a for a in arguments]
         given = plain[: len(definition.line.parameters)]
         # Autograd is above this kernel: nothing in it is recorded.
@@ -101,6 +118,13 @@ def python_kernel(definition: Definition) -> Callable[..., object]:
     return kernel
 
 
+def described(value: object) -> object:
+    """Return all of an argument that its checks and the outputs' shapes depend on."""
+    if isinstance(value, Tensor):
+        return (value.shape, value.dtype, value.device, value.layout)
+    return tuple(value) if isinstance(value, list) else value
+
+
 def checked(outputs: Outputs, returned: object, inputs: list[Tensor]) -> object:
     """Return what the function returned as the line says it, or stop."""
     line = outputs.definition.line
@@ -111,12 +135,14 @@ def checked(outputs: Outputs, returned: object, inputs: list[Tensor]) -> object:
             f"the line says {len(line.outputs)}"
         )
     tensors: list[Tensor | None] = []
+    # An operator's output is its own memory: a view of an input would escape autograd.
+    taken = {memory_of(tensor) for tensor in inputs if tensor.numel()}
     for index, value in enumerate(values):
         tensor = checked_one(outputs, index, value) if outputs.wanted[index] else None
-        # An operator's output is its own memory: a view of an input would escape autograd.
-        taken = [*inputs, *(t for t in tensors if t is not None)]
-        if tensor is not None and any(shares(tensor, other) for other in taken):
-            tensor = tensor.clone()
+        if tensor is not None and tensor.numel():
+            if memory_of(tensor) in taken:
+                tensor = tensor.clone()
+            taken.add(memory_of(tensor))
         tensors.append(tensor)
     return tensors[0] if len(tensors) == 1 else tuple(tensors)
 
@@ -131,7 +157,7 @@ def checked_one(outputs: Outputs, index: int, value: object) -> Tensor:
         value = value.to(outputs.device)
     if not isinstance(value, Tensor):
         raise WrongOutput.error(f"{place} a {type(value).__name__} for '{spec.name}'")
-    if tuple(value.shape) != tuple(outputs.shapes[index]):
+    if value.shape != outputs.shapes[index]:
         raise WrongOutput.error(
             f"{place} '{spec.name}' of shape {shape.shown(value.shape)}, "
             f"the line says {shape.shown(outputs.shapes[index])}: {shape.declared(spec)}"
@@ -147,21 +173,15 @@ def checked_one(outputs: Outputs, index: int, value: object) -> Tensor:
             f"{place} '{spec.name}' as a tensor that is not dense",
             help="return its to_dense()",
         )
-    return laid_out(value)
+    # The fake kernel's strides: `contiguous()` alone keeps those of sizes 0 and 1 as they are.
+    if value.stride() != outputs.strides[index]:
+        value = value.clone(memory_format=torch.contiguous_format)
+    return value
 
 
-def laid_out(value: Tensor) -> Tensor:
-    """Return a tensor with the strides that the fake kernel says.
-
-    `contiguous()` alone keeps those of sizes 0 and 1 as they are.
-    """
-    wanted = torch.empty(value.shape, device="meta").stride()
-    return value if value.stride() == wanted else value.clone(memory_format=torch.contiguous_format)
-
-
-def shares(a: Tensor, b: Tensor) -> bool:
-    """Return whether two tensors use the same memory."""
-    return a.numel() > 0 and a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+def memory_of(tensor: Tensor) -> int:
+    """Return the address of a tensor's memory, which views of it share."""
+    return tensor.untyped_storage().data_ptr()
 
 
 def _parameter_names(function: Callable[..., object]) -> list[str]:
