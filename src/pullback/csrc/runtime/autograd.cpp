@@ -158,21 +158,20 @@ class AutogradFunctor final : public c10::OperatorKernel {
     const auto last = torch::jit::last(stack, signature.arguments);
     Arguments arguments;
     if (has_tangent) arguments.append(last.begin(), last.end());
-    const auto node = requires_grad ? record(definition, last) : decltype(record(definition, last))();
+    const auto node = requires_grad ? record(definition, last) : Owner<Node>();
     {
       const at::AutoDispatchBelowADInplaceOrView below;
       op.redispatchBoxed(keys & c10::after_autograd_keyset, &stack);
     }
     const auto outputs = torch::jit::last(stack, signature.outputs.size());
-    if (node) attach_to(self(*node), outputs);
+    if (node) attach(self(*node), outputs);
     if (has_tangent) push_forward(definition, std::move(arguments), outputs);
     // Saved last: an output is saved together with its tangent.
     if (node) save(*node, outputs);
   }
 
   /// Makes the node: edges to all tensor inputs, and those inputs saved that a needed gradient reads.
-  static auto record(const Definition& definition, c10::ArrayRef<c10::IValue> arguments)
-      -> decltype(make_node<Node>(definition)) {
+  static Owner<Node> record(const Definition& definition, c10::ArrayRef<c10::IValue> arguments) {
     auto node = make_node<Node>(definition);
     const Signature& signature = definition.signature;
     torch::autograd::edge_list edges;
@@ -205,8 +204,7 @@ class AutogradFunctor final : public c10::OperatorKernel {
   }
 
   /// Hangs the node on the outputs.
-  template <class Ptr>
-  static void attach_to(const Ptr& node, c10::ArrayRef<c10::IValue> outputs) {
+  static void attach(const NodePtr& node, c10::ArrayRef<c10::IValue> outputs) {
     for (const c10::IValue& value : outputs) {
       const at::Tensor& output = tensor_of(value);
       if (output.defined() && torch::autograd::isDifferentiableType(output.scalar_type())) {

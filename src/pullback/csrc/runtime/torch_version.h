@@ -12,26 +12,30 @@ using AutogradNode = torch::autograd::Node;
 
 #if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 13
 // Before 2.13 a node is held by a shared_ptr.
-using NodePtr = std::shared_ptr<AutogradNode>;
+template <class T>
+using Owner = std::shared_ptr<T>;
 
 template <class T, class... Args>
-std::shared_ptr<T> make_node(Args&&... args) {
+Owner<T> make_node(Args&&... args) {
   // deleteNode keeps the destruction of a long chain of nodes from overflowing the stack.
-  return std::shared_ptr<T>(new T(std::forward<Args>(args)...), torch::autograd::deleteNode);
+  return Owner<T>(new T(std::forward<Args>(args)...), torch::autograd::deleteNode);
 }
 
-inline NodePtr self(AutogradNode& node) { return node.getptr(); }
+inline Owner<AutogradNode> self(AutogradNode& node) { return node.getptr(); }
 #else
-using NodePtr = c10::intrusive_ptr<AutogradNode>;
+template <class T>
+using Owner = c10::intrusive_ptr<T>;
 
 template <class T, class... Args>
-c10::intrusive_ptr<T> make_node(Args&&... args) {
+Owner<T> make_node(Args&&... args) {
   return c10::make_intrusive<T>(std::forward<Args>(args)...);
 }
 
-inline NodePtr self(AutogradNode& node) {
-  return NodePtr::unsafe_reclaim_from_nonowning(&node);
+inline Owner<AutogradNode> self(AutogradNode& node) {
+  return Owner<AutogradNode>::unsafe_reclaim_from_nonowning(&node);
 }
 #endif
+
+using NodePtr = Owner<AutogradNode>;
 
 }  // namespace pullback
