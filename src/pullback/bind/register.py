@@ -204,16 +204,12 @@ def architecture(device: glue.Device) -> str | None:
 def register(definition: Definition) -> Operator:
     """Compile, wire and register a definition, in place of an earlier one of the same name."""
     line = definition.line
-    if line.qualname not in operators and program.find_schema(line.qualname, ""):
-        raise ForeignOperator.error(
-            f"{line.qualname} is registered already, and not by pullback",
-            help="choose another namespace or name",
-        )
     native_runtime = runtime_for(definition)
     prepared = prepare(definition)
     if line.qualname in operators:
         announce_redefinition(line)
         remove(line.qualname)
+    require_free(line, prepared.rules)
     library = torch.library.Library(line.namespace, "FRAGMENT")
     _libraries[line.qualname] = library
     library.define(schema(line, masked=definition.masked), tags=(torch.Tag.pt2_compliant_tag,))
@@ -231,6 +227,16 @@ def register(definition: Definition) -> Operator:
         made = Operator(definition, overload)
     operators[line.qualname] = made
     return made
+
+
+def require_free(line: Line, rules: tuple[DerivativeRule, ...]) -> None:
+    """Stop at a name, the operator's or its derivative function's, that another operator has."""
+    for name in (line.name, *(made.name for made in rules)):
+        if program.find_schema(f"{line.namespace}::{name}", ""):
+            raise ForeignOperator.error(
+                f"{line.namespace}::{name} is registered already, and not by this definition",
+                help="choose another namespace or name",
+            )
 
 
 _overloads: dict[str, torch._ops.OpOverload] = {}
