@@ -84,6 +84,18 @@ def test_a_named_backward_computes_what_is_needed(seed: int) -> None:
     assert seen == [[True, False]]
 
 
+def test_a_derivative_reads_a_default_that_the_caller_left_out(seed: int) -> None:
+    scale = pb.operator(
+        f"python_only::scale{next(fresh)}(x[...], beta: float = 2.0, bias[n]?) -> y[...]",
+        python=lambda x, beta, bias: x * beta,
+        backward=lambda grad, beta: (grad * beta, None),
+    )
+    x = doubles(3)
+    for call, beta in ((scale(x), 2.0), (scale(x, 3.0), 3.0), (scale(x, 3.0, x.detach()), 3.0)):
+        (gradient,) = torch.autograd.grad(call.sum(), x)
+        assert gradient.tolist() == [beta] * 3
+
+
 @pytest.mark.parametrize("shapes", [((3, 1), (4,)), ((2, 3, 4), (4,)), ((1,), (5, 1))])
 def test_gradients_are_summed_back_over_the_batch(
     shapes: tuple[tuple[int, ...], tuple[int, ...]], seed: int

@@ -27,7 +27,7 @@ def refusal(text: str, shapes: Shapes, **scalars: int) -> tuple[str, str]:
     """Return the code and the message with which the shapes are refused."""
     line = parse(text)
     with pytest.raises(PullbackError) as caught:
-        output_shapes(line, solve(line, shapes, scalars), scalars)
+        output_shapes(line, solve(line, shapes), scalars)
     assert caught.value.finding.help is None
     return caught.value.finding.code, caught.value.finding.message
 
@@ -245,7 +245,7 @@ def test_fitting_shapes_are_solved_and_outputs_follow_python(data: st.DataObject
     line = data.draw(lines(formula=False))
     shapes = data.draw(shapes_for(line))
     scalars = {s.name: data.draw(st.integers(-3, 9)) for s in line.scalars if s.type == "int"}
-    sizes = solve(line, shapes, scalars)
+    sizes = solve(line, shapes)
     assert sizes.dims == positions(line, shapes)
     expected = python_says(line, {**sizes.dims, **scalars}, sizes.batch)
     if expected is None:

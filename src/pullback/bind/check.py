@@ -60,7 +60,7 @@ def solve(line: Line, arguments: Mapping[str, object]) -> tuple[Sizes, torch.dty
         if spec.dtype is None:
             shared = shared or (spec, tensor)
         require_dtype(line, spec, tensor, shared)
-    sizes = shape.solve(line, shapes, arguments)
+    sizes = shape.solve(line, shapes)
     dtype = shared[1].dtype if shared else torch.get_default_dtype()
     return sizes, dtype, seen[1].device if seen else torch.device("cpu")
 

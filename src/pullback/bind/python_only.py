@@ -55,7 +55,9 @@ def register_autograd(
         tensors = [value for value in arguments if isinstance(value, Tensor)]
         refuse_tangents(definition.line, tensors)
         if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
-            return function.apply(keys, keywords, *arguments)
+            # With the defaults, which the dispatcher leaves out: a derivative may read them.
+            given = kernel.completed(definition, arguments, None)
+            return function.apply(keys, keywords, *given[: len(definition.line.parameters)])
         return redispatch(overload, keys, arguments, keywords)
 
     library.impl(definition.line.name, run, "Autograd", with_keyset=True)

@@ -51,15 +51,12 @@ class Sizes:
     batch: tuple[Size, ...]
 
 
-def solve(
-    line: Line, shapes: Mapping[str, Shape | None], scalars: Mapping[str, object] = {}
-) -> Sizes:
+def solve(line: Line, shapes: Mapping[str, Shape | None]) -> Sizes:
     """Return the sizes that the inputs' shapes give to the names of `line`.
 
     Args:
         line: the operator.
         shapes: by name of input tensor; None for an optional one that is absent.
-        scalars: by name; no input's dimension depends on one.
 
     Raises:
         PullbackError: PB111, a wrong number of dimensions; PB112, a size that differs from

@@ -1,7 +1,5 @@
 #include "derivative.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
-
 #include <sstream>
 
 namespace pullback {
