@@ -41,6 +41,7 @@ at::Tensor call(const at::Tensor& x) {{
   return y;
 }}
 """
+EXTENSION = TORCH + 'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ m.def("call", &call); }}\n'
 TVM = """
 {kernel}
 void call(tvm::ffi::TensorView x, tvm::ffi::TensorView y) {{
@@ -67,6 +68,17 @@ def with_pullback(folder: Path) -> Edit:
         file.write_text(CPP.format(k=k))
         operator.reload()
         return operator(x)
+
+    return edit
+
+
+def with_extension(folder: Path) -> Edit:
+    """The same source as cpp_extension's: what is edited includes PyTorch's headers."""
+    file = folder / "extension.cpp"
+
+    def edit(k: int) -> torch.Tensor:
+        file.write_text(EXTENSION.replace("{kernel}", CPP).format(k=k))
+        return pb.source(file).call(x)
 
     return edit
 
@@ -145,6 +157,11 @@ def candidates(folder: Path) -> dict[str, Candidate]:
         "cpp_extension.load_inline": (lambda: with_torch(precompiled=False), True, 1),
         "cpp_extension.load_inline, precompiled header": (
             lambda: with_torch(precompiled=True),
+            True,
+            1,
+        ),
+        "pullback, a source that includes torch/extension.h": (
+            lambda: with_extension(folder),
             True,
             1,
         ),

@@ -8,9 +8,9 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pullback.bind.extension import source
     from pullback.bind.operator import Operator
     from pullback.bind.register import operator
-    from pullback.define.source import source
     from pullback.diagnostic import Finding, PullbackError, Rule
     from pullback.graphs import graph
 
@@ -21,7 +21,7 @@ _HOMES = {
     "Rule": "pullback.diagnostic",
     "graph": "pullback.graphs",
     "operator": "pullback.bind.register",
-    "source": "pullback.define.source",
+    "source": "pullback.bind.extension",
 }
 
 __all__ = ["Finding", "Operator", "PullbackError", "Rule", "graph", "operator", "source"]

@@ -125,7 +125,10 @@ def test_a_formula_may_name_new_dimensions() -> None:
         ),
         ("demo::f(x[n]?¦: int8) -> y[n]", "expected ',' or ')', found ':'"),
         ("demo::f(x[n]: ¦3) -> y[n]", "expected a dtype, found '3'"),
-        ("demo::f(k: ¦int64) -> y[k]", "expected int, float, bool or str, found 'int64'"),
+        (
+            "demo::f(k: ¦int64) -> y[k]",
+            "expected int, float, bool, str, int[] or float[], found 'int64'",
+        ),
         ("demo::f(k: int = ¦None) -> y[k]", "expected a literal of type int, found 'None'"),
         ("demo::f(e: float = -¦inf) -> y[1]", "expected a number, found 'inf'"),
         (
@@ -174,7 +177,7 @@ def test_any_text_parses_or_is_refused_with_a_column(text: str) -> None:
     ("text", "code", "message"),
     [
         ("demo::f(x[n], x[n]) -> y[n]", "PB102", "'x' stands twice"),
-        ("demo::f(x[n]) -> x[n]", "PB102", "'x' stands twice"),
+        ("demo::f(x[n], y[m]) -> x[m]", "PB102", "'x' stands twice"),
         (
             "demo::f(x[n], n: int) -> y[n]",
             "PB103",

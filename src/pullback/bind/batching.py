@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +45,9 @@ class BatchedCall:
     keywords: dict[str, Any]
 
     def is_one_call(self) -> bool:
-        """Return whether every batched tensor and every output has `...`."""
+        """Return whether every batched tensor and every output has `...`, and none is a list."""
+        if any(tensor.many for tensor in self.line.tensors):
+            return False
         batched = [
             spec
             for spec, dim in zip(self.line.parameters, self.dims, strict=True)
@@ -78,10 +81,8 @@ class BatchedCall:
 
     def one_by_one(self) -> tuple[Any, Any]:
         """Call the operator for each element; once on zeros for the shapes if there is none."""
-        rows = [
-            self.overload(*(self.element(i, index) for i in range(len(self.dims))), **self.keywords)
-            for index in range(max(self.size, 1))
-        ]
+        call = functools.partial(self.overload, **self.keywords)
+        rows = looped(call, self.size, self.dims, self.arguments)
         if len(self.line.outputs) == 1:
             return torch.stack(rows)[: self.size], 0
         columns = [
@@ -90,14 +91,27 @@ class BatchedCall:
         ]
         return tuple(columns), tuple(None if column is None else 0 for column in columns)
 
-    def element(self, argument: int, index: int) -> Any:  # noqa: ANN401
-        """Return what one argument is in one element of the batch."""
-        value, dim = self.arguments[argument], self.dims[argument]
-        if dim is None:
-            return value
-        if self.size == 0:
-            return value.new_zeros([n for d, n in enumerate(value.shape) if d != dim % value.dim()])
-        return value.select(dim, index)
+
+def looped(
+    call: Callable[..., Any], size: int, dims: Sequence[Any], arguments: Sequence[Any]
+) -> list[Any]:
+    """Return what `call` returns for each element; for an empty batch, once for zeros."""
+    return [
+        call(*(element(a, dim, i, size) for a, dim in zip(arguments, dims, strict=True)))
+        for i in range(max(size, 1))
+    ]
+
+
+def element(value: Any, dim: Any, index: int, size: int) -> Any:  # noqa: ANN401
+    """Return what one argument, or each of a list, is in one element of the batch."""
+    if isinstance(dim, list | tuple):
+        pairs: Any = zip(value, dim, strict=True)
+        return [element(v, d, index, size) for v, d in pairs]
+    if dim is None:
+        return value
+    if size == 0:
+        return value.new_zeros([n for d, n in enumerate(value.shape) if d != dim % value.dim()])
+    return value.select(dim, index)
 
 
 def with_leading(value: Tensor, dim: int, spec: TensorSpec, rank: int) -> Tensor:

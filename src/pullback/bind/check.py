@@ -6,7 +6,9 @@ property-based test holds the two together.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -45,24 +47,37 @@ def solve(line: Line, arguments: Mapping[str, object]) -> tuple[Sizes, torch.dty
     """
     seen: tuple[TensorSpec, Tensor] | None = None
     shared: tuple[TensorSpec, Tensor] | None = None
-    shapes: dict[str, Shape | None] = {}
+    shapes: dict[str, Shape | list[Shape] | None] = {}
     for spec in line.tensors:
-        tensor = arguments[spec.name]
-        if tensor is None:
-            require_optional(line, spec)
-            shapes[spec.name] = None
-            continue
-        assert isinstance(tensor, Tensor)
-        shapes[spec.name] = tensor.shape
-        require_dense(line, spec, tensor)
-        seen = seen or (spec, tensor)
-        require_device(line, spec, tensor, seen)
-        if spec.dtype is None:
-            shared = shared or (spec, tensor)
-        require_dtype(line, spec, tensor, shared)
+        given = arguments[spec.name]
+        if spec.many:
+            assert isinstance(given, list | tuple)
+            shapes[spec.name] = [tensor.shape for tensor in cast("Sequence[Tensor]", given)]
+        else:
+            assert given is None or isinstance(given, Tensor)
+            shapes[spec.name] = None if given is None else given.shape
+        for element, tensor in elements(line, spec, given):
+            require_dense(line, element, tensor)
+            seen = seen or (element, tensor)
+            require_device(line, element, tensor, seen)
+            if spec.dtype is None:
+                shared = shared or (element, tensor)
+            require_dtype(line, element, tensor, shared)
     sizes = shape.solve(line, shapes)
     dtype = shared[1].dtype if shared else torch.get_default_dtype()
     return sizes, dtype, seen[1].device if seen else torch.device("cpu")
+
+
+def elements(line: Line, spec: TensorSpec, given: object) -> Iterator[tuple[TensorSpec, Tensor]]:
+    """Yield a tensor that is there, or each of a list by the name `xs[0]`."""
+    if spec.many:
+        for index, tensor in enumerate(cast("Sequence[Tensor | None]", given)):
+            element = replace(spec, name=f"{spec.name}[{index}]", many=False)
+            yield from elements(line, element, tensor)
+    elif given is None:
+        require_optional(line, spec)
+    else:
+        yield spec, cast("Tensor", given)
 
 
 def require_optional(line: Line, spec: TensorSpec) -> None:

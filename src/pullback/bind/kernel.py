@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pullback.bind import check
+from pullback.bind import autocast, check
 from pullback.define import shape
 from pullback.define.line import Scalar
 from pullback.define.line import Tensor as TensorSpec
@@ -31,6 +31,12 @@ class Outputs:
     dtypes: list[torch.dtype]
     device: torch.device
     wanted: list[bool]
+
+    @property
+    def maker(self) -> str:
+        """What to call the author's function in messages."""
+        function = self.definition.function
+        return f"forward of {function.__name__}" if function else "its Python kernel"
 
     @cached_property
     def strides(self) -> list[tuple[int, ...]]:
@@ -75,10 +81,15 @@ def fake(definition: Definition) -> Callable[..., object]:
     def kernel(*arguments: object, output_mask: list[bool] | None = None) -> object:
         arguments = completed(definition, arguments, output_mask)
         outputs = outputs_of(definition, arguments)
+        named = dict(zip((p.name for p in definition.line.parameters), arguments, strict=False))
         made = [
-            torch.empty(size, dtype=dtype, device=outputs.device) if wanted else None
-            for size, dtype, wanted in zip(
-                outputs.shapes, outputs.dtypes, outputs.wanted, strict=True
+            named[output.name]
+            if output.name in definition.line.changed
+            else torch.empty(size, dtype=dtype, device=outputs.device)
+            if wanted
+            else None
+            for output, size, dtype, wanted in zip(
+                definition.line.outputs, outputs.shapes, outputs.dtypes, outputs.wanted, strict=True
             )
         ]
         return made[0] if len(made) == 1 else tuple(made)
@@ -107,8 +118,8 @@ def python_kernel(definition: Definition) -> Callable[..., object]:
         outputs = outputs_for(arguments)
         plain = [a.detach() if isinstance(a, Tensor) else a for a in arguments]
         given = plain[: len(definition.line.parameters)]
-        # Autograd is above this kernel: nothing in it is recorded.
-        with torch.no_grad():
+        # Autograd and autocast are above this kernel: nothing in it is recorded or cast.
+        with torch.no_grad(), autocast.excluded():
             if takes_mask:
                 returned = function(*given, output_mask=outputs.wanted)
             else:
@@ -131,7 +142,7 @@ def checked(outputs: Outputs, returned: object, inputs: list[Tensor]) -> object:
     values = list(returned) if isinstance(returned, tuple | list) else [returned]
     if len(values) != len(line.outputs):
         raise WrongOutput.error(
-            f"{line.qualname}: its Python kernel returned {len(values)} values, "
+            f"{line.qualname}: {outputs.maker} returned {len(values)} values, "
             f"the line says {len(line.outputs)}"
         )
     tensors: list[Tensor | None] = []
@@ -151,13 +162,13 @@ def checked_one(outputs: Outputs, index: int, value: object) -> Tensor:
     """Return one output as a tensor, or stop."""
     line = outputs.definition.line
     spec: TensorSpec = line.outputs[index]
-    place = f"{line.qualname}: its Python kernel returned"
+    place = f"{line.qualname}: {outputs.maker} returned"
     if isinstance(value, np.ndarray | np.generic):
         value = torch.as_tensor(np.ascontiguousarray(value)).reshape(np.shape(value))
         value = value.to(outputs.device)
     if not isinstance(value, Tensor):
         raise WrongOutput.error(f"{place} a {type(value).__name__} for '{spec.name}'")
-    if value.shape != outputs.shapes[index]:
+    if value.shape != outputs.shapes[index] and not spec.has_any_shape:
         raise WrongOutput.error(
             f"{place} '{spec.name}' of shape {shape.shown(value.shape)}, "
             f"the line says {shape.shown(outputs.shapes[index])}: {shape.declared(spec)}"
@@ -173,7 +184,10 @@ def checked_one(outputs: Outputs, index: int, value: object) -> Tensor:
             f"{place} '{spec.name}' as a tensor that is not dense",
             help="return its to_dense()",
         )
+    value = value.resolve_conj().resolve_neg()
     # The fake kernel's strides: `contiguous()` alone keeps those of sizes 0 and 1 as they are.
+    if spec.has_any_shape:
+        return value.contiguous()
     if value.stride() != outputs.strides[index]:
         value = value.clone(memory_format=torch.contiguous_format)
     return value

@@ -17,7 +17,9 @@ MOST_ARGUMENTS = 63
 # In the order of Step::Kind, ScalarSpec::Kind and at::ScalarType.
 NUMBER, DIMENSION, SCALAR = range(3)
 OPERATIONS = {"+": 3, "-": 4, "*": 5, "//": 6, "%": 7}
+# Those that a compiled kernel can take.
 SCALAR_KINDS = {"int": 0, "float": 1, "bool": 2, "str": 3}
+TAKEN = ("no", "yes", "with own derivative")
 SCALAR_TYPES = {
     **{"uint8": 0, "int8": 1, "int16": 2, "int32": 3, "int64": 4, "float16": 5, "float32": 6},
     **{"float64": 7, "complex64": 9, "complex128": 10, "bool": 11, "bfloat16": 15},
@@ -44,7 +46,11 @@ def definition_fields(
         line.qualname,
         tuple(tensor_fields(tensor, line, position[tensor.name]) for tensor in line.tensors),
         tuple(tensor_fields(output, line, 0) for output in line.outputs),
-        tuple(scalar_fields(scalar, position[scalar.name]) for scalar in line.scalars),
+        tuple(
+            scalar_fields(scalar, position[scalar.name])
+            for scalar in line.scalars
+            if scalar.type in SCALAR_KINDS and not scalar.optional
+        ),
         line.dimensions,
         len(line.parameters) + definition.masked,
         definition.masked,
@@ -52,6 +58,7 @@ def definition_fields(
         jvp.fields() if jvp else None,
         kernel_fields(definition.cpu, kernels.get("cpu")),
         kernel_fields(definition.cuda, kernels.get("cuda")),
+        TAKEN.index(definition.taken),
     )
 
 

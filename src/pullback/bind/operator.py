@@ -20,7 +20,10 @@ from pullback.diagnostic import Finding, PullbackError, Rule, did_you_mean
 WrongCall = Rule("PB341", "wrong-call")
 NotDefined = Rule("PB342", "not-defined")
 
-PYTHON_TYPES: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str}
+PYTHON_TYPES: dict[str, object] = {
+    **{"int": int, "float": float, "bool": bool, "str": str},
+    **{"int[]": list[int], "float[]": list[float]},
+}
 
 
 class Operator:
@@ -129,12 +132,14 @@ def documentation(definition: Definition) -> str:
         *(["C++"] if definition.cpu else []),
         *(["CUDA"] if definition.cuda else []),
         *([f"Python: {_name_of(definition.python)}"] if definition.python else []),
+        *([f"autograd.Function: {_name_of(definition.function)}"] if definition.function else []),
     ]
-    reference = definition.reference or definition.python
+    reference = definition.reference or definition.python or definition.function
     written = inspect.getdoc(reference) if reference else None
     called = f"{line.name}{signature(definition)}"
     rows = [str(line), "", called, "", f"Kernels: {', '.join(kernels)}."]
-    rows.append(f"Derivative: {'yes' if definition.backward else 'none'}.")
+    derivative = definition.backward or definition.function
+    rows.append(f"Derivative: {'yes' if derivative else 'none'}.")
     rows.append(f"Registered as torch.ops.{line.namespace}.{line.name}.")
     return "\n".join([*rows, *(["", written] if written else [])])
 
@@ -151,13 +156,14 @@ def signature(definition: Definition) -> inspect.Signature:
     for index, parameter in enumerate(line.parameters):
         default: object = inspect.Parameter.empty
         if isinstance(parameter, Scalar):
-            annotation: object = PYTHON_TYPES[parameter.type]
+            annotation: Any = PYTHON_TYPES[parameter.type]
             if parameter.default is not None:
                 default = parameter.default
         else:
-            annotation = Tensor | None if parameter.optional else Tensor
-            rest = line.parameters[index:]
-            if all(_may_be_left_out(other) for other in rest):
+            annotation = list[Tensor] if parameter.many else Tensor
+        if parameter.optional:
+            annotation = annotation | None
+            if all(_may_be_left_out(other) for other in line.parameters[index:]):
                 default = None
         parameters.append(
             inspect.Parameter(parameter.name, kind, default=default, annotation=annotation)
@@ -174,9 +180,7 @@ def signature(definition: Definition) -> inspect.Signature:
 
 
 def _may_be_left_out(parameter: TensorSpec | Scalar) -> bool:
-    if isinstance(parameter, Scalar):
-        return parameter.default is not None
-    return parameter.optional
+    return parameter.may_be_left_out if isinstance(parameter, Scalar) else parameter.optional
 
 
 MESSAGE = re.compile(r"(?P<name>[a-z][a-z0-9+-]*) \[(?P<code>PB\d+)\]: (?P<rest>.*)", re.DOTALL)
@@ -232,24 +236,36 @@ def misuse(
 
 def fits(parameter: TensorSpec | Scalar, value: object) -> bool:
     """Return whether a value has the type that the line says."""
+    if value is None:
+        return parameter.optional
     if isinstance(parameter, TensorSpec):
-        return isinstance(value, Tensor) or (value is None and parameter.optional)
-    match parameter.type:
+        if parameter.many:
+            return isinstance(value, list | tuple) and all(isinstance(v, Tensor) for v in value)
+        return isinstance(value, Tensor)
+    if parameter.type.endswith("[]"):
+        kind = parameter.type[:-2]
+        return isinstance(value, list | tuple) and all(is_number(v, kind) for v in value)
+    return is_number(value, parameter.type)
+
+
+def is_number(value: object, type: str) -> bool:
+    """Return whether a value is of a scalar's type; an int is a float, a bool is no number."""
+    match type:
         case "int":
             return isinstance(value, int | torch.SymInt) and not isinstance(value, bool)
         case "float":
             return isinstance(value, int | float | torch.SymFloat) and not isinstance(value, bool)
         case "bool":
             return isinstance(value, bool)
-        case "str":
+        case _:
             return isinstance(value, str)
 
 
 def spelled(parameter: TensorSpec | Scalar) -> str:
     """Print a parameter as in the line, without its default."""
     if isinstance(parameter, TensorSpec):
-        return declared(parameter)
-    return f"{parameter.name}: {parameter.type}"
+        return declared(parameter) + "*" * parameter.many
+    return f"{parameter.name}: {parameter.type}{'?' * parameter.optional}"
 
 
 def cure_for(parameter: TensorSpec | Scalar, value: object) -> str | None:

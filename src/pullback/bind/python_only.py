@@ -17,6 +17,7 @@ from torch.autograd import forward_ad
 
 from pullback.bind import kernel
 from pullback.bind.program import Kind, OperatorCall, Program, Source
+from pullback.define.derivative import NoDerivative, NoForwardMode
 from pullback.define.line import Line
 from pullback.define.line import Tensor as TensorSpec
 from pullback.define.operator import Definition
@@ -25,8 +26,6 @@ from pullback.diagnostic import PullbackError, Rule
 
 GradientShape = Rule("PB305", "gradient-shape")
 GradientDtype = Rule("PB306", "gradient-dtype")
-NoDerivative = Rule("PB308", "no-derivative")
-NoForwardMode = Rule("PB309", "no-forward-mode")
 
 
 class PythonOnlyNotice(UserWarning):

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 
-from pullback.bind import kernel, native, program, rule, runtime
+from pullback.bind import autocast as casting
+from pullback.bind import kernel, native, program, rule, runtime, takeover
 from pullback.bind.batching import batching
+from pullback.bind.functions import from_example
+from pullback.bind.functions import operator as function_operator
+from pullback.bind.functions.adopted import Adopted, adopt
 from pullback.bind.operator import Operator, native_operator
 from pullback.bind.program import Program
 from pullback.bind.rule import DerivativeRule
 from pullback.bind.runtime import Runtime
-from pullback.define import derivative
+from pullback.bind.sensible import NoKernel, WrongDeclaration, require_sensible
 from pullback.define.derivative import Declared
 from pullback.define.line import Line
-from pullback.define.operator import Definition
+from pullback.define.operator import Autocast, Definition
 from pullback.define.parse import parse
 from pullback.define.schema import schema
 from pullback.define.source import Source
@@ -26,12 +30,7 @@ from pullback.diagnostic import PullbackError, Rule
 from pullback.kernels import compile as compilation
 from pullback.kernels import glue
 
-NoKernel = Rule("PB351", "no-kernel")
-TwoKernels = Rule("PB352", "two-kernels")
-NotYet = Rule("PB353", "not-yet")
 ForeignOperator = Rule("PB354", "foreign-operator")
-WrongDeclaration = Rule("PB355", "wrong-declaration")
-TooManyArguments = Rule("PB356", "too-many-arguments")
 
 operators: dict[str, Operator] = {}
 # Torch's registrations last as long as these live.
@@ -48,18 +47,25 @@ def operator(  # noqa: PLR0913  (an operator's parts, each by its name)
     cpu: Source | None = None,
     cuda: Source | None = None,
     python: Callable[..., object] | None = None,
+    function: type | None = None,
     reference: Callable[..., object] | None = None,
     backward: Declared | None = None,
     jvp: Declared | None = None,
+    autocast: Autocast = "as_is",
+    example: Sequence[object] | None = None,
 ) -> Operator:
     """Define an operator by its line, register it with PyTorch and return it.
 
     Args:
-        line: its name, inputs and outputs: "demo::add2(a[...], b[...]) -> c[...]".
+        line: its name, inputs and outputs: "demo::add2(a[...], b[...]) -> c[...]". The name of an
+            operator that somebody else registered takes that over; with a whole line and no
+            kernel, what it lacks is added: fake kernel, derivative, batching, autocast.
         cpu: its C++ kernel, `pb.source("add2.cpp", call="add2(c, a, b, numel(c))")`.
         cuda: its CUDA kernel, given likewise.
         python: in place of kernels, a function of the inputs in the line's order, in PyTorch,
             NumPy or anything else. `torch.compile` does not look into it.
+        function: in place of kernels, an existing `torch.autograd.Function`, as it is; it brings
+            its own backward.
         reference: the same in plain PyTorch, for checks and exporters.
         backward: the gradients: expressions by input, {"a": "demo::mul(grad, b)"}; or the name of
             an operator that takes `grad` (or `grad_<output>`), inputs and outputs by name and
@@ -68,6 +74,11 @@ def operator(  # noqa: PLR0913  (an operator's parts, each by its name)
             operator's line marks it optional, or the function's parameter is annotated so.
         jvp: the tangents of the outputs in the same three forms, of `tangent_<input>`. Without
             it, forward mode is derived by two reverse passes.
+        autocast: what `torch.autocast` does to the tensors of the shared dtype: "as_is", nothing;
+            "lower", cast to its dtype; "float32"; "promote", to the widest of them.
+        example: arguments of the Function's `apply`. With a name in place of the line, the line is
+            worked out by calling forward at a few sizes, and printed; with a line, forward is held
+            against it.
 
     Returns:
         The operator, which is `torch.ops.<namespace>.<name>` as well.
@@ -76,65 +87,59 @@ def operator(  # noqa: PLR0913  (an operator's parts, each by its name)
         PullbackError: PB1xx, the line or a derivative is wrong; PB2xx, a kernel does not compile;
             PB3xx, it cannot be registered.
     """
+    if is_name(line) and function is None and line in operators:
+        return operators[line]
     definition = Definition(
-        line=parse(line),
+        line=line_for(line, function, example),
         cpu=cpu,
         cuda=cuda,
         python=python,
+        function=function,
         reference=reference,
         backward=backward,
         jvp=jvp,
+        autocast=autocast,
     )
+    if is_foreign(definition.line):
+        if definition.kernels:
+            raise foreign_operator(definition.line.qualname)
+        definition = takeover.taken(definition)
     require_sensible(definition)
+    if function is not None and example is not None and not is_name(line):
+        from_example.require_fit(definition.line, function, example)
     return register(definition)
 
 
-def require_sensible(definition: Definition) -> None:
-    """Stop at a definition that cannot be registered, whatever the machine."""
-    line = definition.line
-    if line.formula is not None:
-        raise NotYet.error(
-            f"{line.qualname}: formulas do not make kernels yet",
-            help="leave out '= ...' and give cpu=, cuda= or python=",
-        )
-    if definition.python and (definition.cpu or definition.cuda):
-        raise TwoKernels.error(
-            f"{line.qualname}: python= stands beside a compiled kernel",
-            help="give it as reference=, if it is the same in plain PyTorch",
-        )
-    if not (definition.python or definition.cpu or definition.cuda):
-        raise NoKernel.error(f"{line.qualname} has no kernel", help="give cpu=, cuda= or python=")
-    if definition.backward is not None and not derivative.differentiable(line):
+def is_name(line: str) -> bool:
+    """Return whether a line is left out, and only the operator's name is given."""
+    return "(" not in line
+
+
+def line_for(text: str, function: object, example: Sequence[object] | None) -> Line:
+    """Return the line that is given; or that of an example, or of a registered operator."""
+    if example is not None and function is None:
         raise WrongDeclaration.error(
-            f"{line.qualname}: backward= is given, but no input can have a gradient",
-            help="leave it out",
+            f"{text}: example= is given without function=", help="leave it out"
         )
-    if not line.tensors:
-        raise NoKernel.error(
-            f"{line.qualname} takes no tensor, so PyTorch cannot tell the device to run it on",
-            help="give it an input tensor",
+    if not is_name(text):
+        return parse(text)
+    if function is None:
+        return takeover.line_of(text)
+    if example is None:
+        raise WrongDeclaration.error(
+            f"{text}: neither a line nor an example says what the operator is",
+            help=f'pb.operator("{text}(x[n]) -> y[n]", function=...), or example=(arguments of '
+            "apply) to work the line out",
         )
-    if len(line.parameters) > native.MOST_ARGUMENTS:
-        raise TooManyArguments.error(
-            f"{line.qualname} has {len(line.parameters)} parameters; "
-            f"{native.MOST_ARGUMENTS} is the most"
-        )
-    for name in ("cpu", "cuda"):
-        given = getattr(definition, name)
-        if given is not None and not isinstance(given, Source):
-            raise WrongDeclaration.error(
-                f"{line.qualname}: {name}= is a {type(given).__name__}",
-                help=f'{name}=pb.source("file", call="function(...)")',
-            )
-    if definition.python is not None and not callable(definition.python):
-        raise WrongDeclaration.error(f"{line.qualname}: python= is not a function")
-    for name in ("backward", "jvp"):
-        given = getattr(definition, name)
-        if not (given is None or isinstance(given, str | Mapping) or callable(given)):
-            raise WrongDeclaration.error(
-                f"{line.qualname}: {name}= is a {type(given).__name__}",
-                help="give a dictionary of expressions, an operator's name or a function",
-            )
+    return from_example.line_from(text, function, example)
+
+
+def is_foreign(line: Line) -> bool:
+    """Return whether somebody else registered an operator of this name."""
+    own = operators.get(line.qualname)
+    if own is not None:
+        return own.definition.taken != "no"
+    return program.find_schema(line.qualname, "") is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,6 +151,7 @@ class Prepared:
     backward: Program | None
     jvp: Program | None
     rules: tuple[DerivativeRule, ...]
+    adopted: Adopted | None
 
 
 def prepare(definition: Definition) -> Prepared:
@@ -171,6 +177,7 @@ def prepare(definition: Definition) -> Prepared:
         backward=programs["backward"],
         jvp=programs["jvp"],
         rules=tuple(rules),
+        adopted=adopt(line, definition.function) if definition.function else None,
     )
 
 
@@ -204,25 +211,36 @@ def architecture(device: glue.Device) -> str | None:
 def register(definition: Definition) -> Operator:
     """Compile, wire and register a definition, in place of an earlier one of the same name."""
     line = definition.line
-    native_runtime = runtime_for(definition)
+    taken = definition.taken != "no"
+    composite = taken and takeover.is_composite(line.qualname)
+    # A Function brings its own autograd, and a composite operator needs none.
+    native_runtime = None if definition.function or composite else runtime_for(definition)
     prepared = prepare(definition)
     if line.qualname in operators:
         announce_redefinition(line)
         remove(line.qualname)
-    require_free(line, prepared.rules)
+    if not taken:
+        require_free(line, prepared.rules)
     library = torch.library.Library(line.namespace, "FRAGMENT")
     _libraries[line.qualname] = library
-    library.define(schema(line, masked=definition.masked), tags=(torch.Tag.pt2_compliant_tag,))
+    if not taken:
+        library.define(schema(line, masked=definition.masked), tags=(torch.Tag.pt2_compliant_tag,))
     for derivative_rule in prepared.rules:
         rule.register(derivative_rule, library)
-    overload = overload_of(line)
-    register_python_kernels(definition, library, overload)
-    if native_runtime:
+    overload = overload_of(line.qualname)
+    casting.register(definition, library, overload)
+    if prepared.adopted:
+        made = function_operator.install(definition, prepared.adopted, library, overload_of)
+    elif composite:
+        made = Operator(definition, overload)
+    elif native_runtime:
+        (takeover.register if taken else register_python_kernels)(definition, library, overload)
         install(native_runtime, prepared)
         made = native_operator(native_runtime)(definition, overload)
     else:
         from pullback.bind import python_only  # noqa: PLC0415
 
+        register_python_kernels(definition, library, overload)
         python_only.register_autograd(definition, prepared.backward, library, overload)
         made = Operator(definition, overload)
     operators[line.qualname] = made
@@ -233,23 +251,29 @@ def require_free(line: Line, rules: tuple[DerivativeRule, ...]) -> None:
     """Stop at a name, the operator's or its derivative function's, that another operator has."""
     for name in (line.name, *(made.name for made in rules)):
         if program.find_schema(f"{line.namespace}::{name}", ""):
-            raise ForeignOperator.error(
-                f"{line.namespace}::{name} is registered already, and not by this definition",
-                help="choose another namespace or name",
-            )
+            raise foreign_operator(f"{line.namespace}::{name}")
+
+
+def foreign_operator(qualname: str) -> PullbackError:
+    """Return the error for a name that somebody else's operator has."""
+    return ForeignOperator.error(
+        f"{qualname} is registered already, and not by this definition",
+        help="choose another namespace or name; or leave the kernels out, to take it over",
+    )
 
 
 _overloads: dict[str, torch._ops.OpOverload] = {}
 
 
-def overload_of(line: Line) -> torch._ops.OpOverload:
+def overload_of(qualname: str) -> torch._ops.OpOverload:
     """Return PyTorch's Python object for the operator that was just defined: one for a name.
 
     The dispatcher's entry remembers the first one for good, and tracing finds it there. So after a
     redefinition the first one takes over what the new one knows.
     """
-    fresh = getattr(getattr(torch.ops, line.namespace), line.name).default
-    kept = _overloads.setdefault(line.qualname, fresh)
+    namespace, _, name = qualname.partition("::")
+    fresh = getattr(getattr(torch.ops, namespace), name).default
+    kept = _overloads.setdefault(qualname, fresh)
     if kept is not fresh:
         kept.__dict__.clear()
         kept.__dict__.update(fresh.__dict__)

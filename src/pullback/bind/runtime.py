@@ -10,6 +10,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Protocol, cast
 
 import torch
@@ -21,6 +22,7 @@ from pullback.kernels.plan import Plan, Unit
 
 NoPythonHeaders = Rule("PB311", "no-python-headers")
 
+ROOT = Path(torch.__file__).parent
 SOURCES = Path(__file__).parent.parent / "csrc" / "runtime"
 # Reading PyTorch's headers is most of what compiling a file costs, so the files are compiled in two
 # halves, side by side, which take about as long as each other.
@@ -57,26 +59,23 @@ def load() -> Runtime:
         PullbackError: PB201, no C++ compiler; PB202, it does not compile; PB311, no Python.h.
     """
     library = compilation.compile(plan(), announce=announce)
+    return cast("Runtime", import_library("pullback_runtime", library))
+
+
+def import_library(name: str, library: Path) -> ModuleType:
+    """Return the Python module that a library defines."""
     spec = importlib.util.spec_from_file_location(
-        "pullback_runtime", library, loader=ExtensionFileLoader("pullback_runtime", str(library))
+        name, library, loader=ExtensionFileLoader(name, str(library))
     )
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return cast("Runtime", module)
+    return module
 
 
 def plan() -> Plan:
     """Return what to compile for the running PyTorch and Python."""
-    root = Path(torch.__file__).parent
-    python = Path(sysconfig.get_paths()["include"])
-    if not (python / "Python.h").exists():
-        raise NoPythonHeaders.error(
-            "the runtime needs Python's headers, and Python.h is not installed",
-            looked=python,
-            help="install them, such as with: apt install python3-dev",
-        )
     return Plan(
         name="pullback-runtime",
         compiler=toolchain.find("c++"),
@@ -85,10 +84,36 @@ def plan() -> Plan:
             for half in HALVES
         ),
         sources=tuple(sorted(SOURCES.glob("*"))),
-        flags=(*FLAGS, "-isystem", str(root / "include"), "-isystem", str(python)),
-        link=(f"-L{root / 'lib'}", "-ltorch_python", "-ltorch_cpu", "-lc10"),
-        abi=f"torch {torch.__version__} {sysconfig.get_config_var('SOABI')}",
+        flags=(*FLAGS, *include_flags()),
+        link=link_flags(),
+        abi=abi(),
     )
+
+
+def include_flags() -> tuple[str, ...]:
+    """Return where PyTorch's and Python's headers are.
+
+    Raises:
+        PullbackError: PB311, no Python.h.
+    """
+    python = Path(sysconfig.get_paths()["include"])
+    if not (python / "Python.h").exists():
+        raise NoPythonHeaders.error(
+            "what includes PyTorch needs Python's headers, and Python.h is not installed",
+            looked=python,
+            help="install them, such as with: apt install python3-dev",
+        )
+    return ("-isystem", str(ROOT / "include"), "-isystem", str(python))
+
+
+def link_flags() -> tuple[str, ...]:
+    """Return PyTorch's libraries; the process that loads the result has loaded them."""
+    return (f"-L{ROOT / 'lib'}", "-ltorch_python", "-ltorch_cpu", "-lc10")
+
+
+def abi() -> str:
+    """Return what a library compiled against PyTorch has to agree with."""
+    return f"torch {torch.__version__} {sysconfig.get_config_var('SOABI')}"
 
 
 FLAGS = (

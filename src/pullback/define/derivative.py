@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pullback.define.line import Line, TwoMeanings
 from pullback.diagnostic import PullbackError, Rule, did_you_mean
 
+NoDerivative = Rule("PB308", "no-derivative")
+NoForwardMode = Rule("PB309", "no-forward-mode")
 UnknownName = Rule("PB121", "unknown-name")
 ExpressionSyntax = Rule("PB122", "expression-syntax")
 DerivativeKeys = Rule("PB123", "derivative-keys")

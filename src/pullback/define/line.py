@@ -32,10 +32,13 @@ RESERVED = frozenset({"batch", "stream", "T", "numel", "size", "stride", "output
 INT_LIMIT = 2**63
 
 Operation = Literal["+", "-", "*", "//", "%"]
-Type = Literal["int", "float", "bool", "str"]
-Default = int | float | bool | str
+Type = Literal["int", "float", "bool", "str", "int[]", "float[]"]
+Default = int | float | bool | str | tuple[int, ...] | tuple[float, ...]
 PRECEDENCE: dict[str, int] = {"+": 1, "-": 1, "*": 2, "//": 2, "%": 2}
-PYTHON_TYPES: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str}
+PYTHON_TYPES: dict[str, type] = {
+    **{"int": int, "float": float, "bool": bool, "str": str},
+    **{"int[]": tuple, "float[]": tuple},
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +47,14 @@ class Batch:
 
     def __str__(self) -> str:
         return "..."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Anything:
+    """`*`, alone: any dimensions at all, which nothing is said about."""
+
+    def __str__(self) -> str:
+        return "*"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +98,7 @@ class Arithmetic:
 
 
 Expression = Name | Number | Arithmetic
-Dim = Batch | Expression
+Dim = Batch | Anything | Expression
 
 
 def precedence(dim: Expression) -> int:
@@ -106,14 +117,17 @@ def names_in(dim: Dim) -> Iterator[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Tensor:
-    """A tensor of a line: `weight[o, i]`, `index[m]: int64`, `bias[o]?`."""
+    """A tensor of a line: `weight[o, i]`, `index[m]: int64`, `bias[o]?`, a list `layers[n, d]*`."""
 
     name: str
     dims: tuple[Dim, ...]
     dtype: str | None = None
     optional: bool = False
+    many: bool = False
 
     def __post_init__(self) -> None:
+        if Anything() in self.dims and len(self.dims) > 1:
+            raise Syntax.error(f"'{self.name}' has '*' beside other dimensions", at=self)
         if self.dims.count(Batch()) > 1:
             raise Syntax.error(f"'{self.name}' has more than one '...'", at=self)
         if self.dtype is not None and self.dtype not in DTYPES:
@@ -125,7 +139,8 @@ class Tensor:
 
     def __str__(self) -> str:
         dtype = f": {self.dtype}" if self.dtype else ""
-        return f"{self.name}[{', '.join(map(str, self.dims))}]{dtype}{'?' * self.optional}"
+        mark = "?" * self.optional + "*" * self.many
+        return f"{self.name}[{', '.join(map(str, self.dims))}]{dtype}{mark}"
 
     @cached_property
     def has_batch(self) -> bool:
@@ -133,40 +148,69 @@ class Tensor:
         return Batch() in self.dims
 
     @cached_property
+    def has_any_shape(self) -> bool:
+        """Whether nothing is said about its shape: `x[*]`."""
+        return Anything() in self.dims
+
+    @cached_property
     def before(self) -> tuple[Expression, ...]:
         """The dimensions before `...`; without `...` all of them."""
         end = self.dims.index(Batch()) if self.has_batch else len(self.dims)
-        return tuple(dim for dim in self.dims[:end] if not isinstance(dim, Batch))
+        return expressions(self.dims[:end])
 
     @cached_property
     def after(self) -> tuple[Expression, ...]:
         """The dimensions after `...`; without `...` none."""
-        return tuple(dim for dim in self.dims[len(self.before) :] if not isinstance(dim, Batch))
+        return () if self.has_any_shape else expressions(self.dims[len(self.before) :])
+
+
+def expressions(dims: tuple[Dim, ...]) -> tuple[Expression, ...]:
+    """Return those of the dimensions that have a size of their own."""
+    return tuple(dim for dim in dims if not isinstance(dim, Batch | Anything))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scalar:
-    """A scalar parameter: `eps: float = 1e-05`; without a default it is required."""
+    """A scalar parameter: `eps: float = 1e-05`; without a default it is required.
+
+    `k: int?` may be None, and may be left out as an optional tensor may.
+    """
 
     name: str
     type: Type
     default: Default | None = None
+    optional: bool = False
 
     def __post_init__(self) -> None:
         default = self.default
         if default is None:
             return
+        if self.optional:
+            raise WrongDefault.error(f"'{self.name}' has '?', so its default is None: {default!r}")
         # `type` and not `isinstance`: True is no int here.
         if type(default) is not PYTHON_TYPES[self.type]:
             raise WrongDefault.error(f"the default of '{self.name}' is no {self.type}: {default!r}")
-        if isinstance(default, float) and not math.isfinite(default):
-            raise WrongDefault.error(f"the default of '{self.name}' is not finite: {default}")
-        if isinstance(default, int) and abs(default) >= INT_LIMIT:
-            raise WrongDefault.error(f"the default of '{self.name}' is beyond 64 bits: {default}")
+        for value in default if isinstance(default, tuple) else (default,):
+            self.require_number(value)
+
+    def require_number(self, value: Default) -> None:
+        """Stop at a number in the default that a schema cannot hold."""
+        if self.type.endswith("[]") and type(value).__name__ != self.type[:-2]:
+            raise WrongDefault.error(f"the default of '{self.name}' is no {self.type}: {value!r}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise WrongDefault.error(f"the default of '{self.name}' is not finite: {value}")
+        if isinstance(value, int) and abs(value) >= INT_LIMIT:
+            raise WrongDefault.error(f"the default of '{self.name}' is beyond 64 bits: {value}")
 
     def __str__(self) -> str:
-        default = "" if self.default is None else f" = {self.default!r}"
-        return f"{self.name}: {self.type}{default}"
+        value = list(self.default) if isinstance(self.default, tuple) else self.default
+        default = "" if value is None else f" = {value!r}"
+        return f"{self.name}: {self.type}{'?' * self.optional}{default}"
+
+    @cached_property
+    def may_be_left_out(self) -> bool:
+        """Whether it has a default, None included."""
+        return self.optional or self.default is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,11 +258,18 @@ class Line:
         dims = (dim for tensor in self.tensors for dim in tensor.dims)
         return tuple(dict.fromkeys(name for dim in dims for name in names_in(dim)))
 
+    @cached_property
+    def changed(self) -> tuple[str, ...]:
+        """The inputs that are changed in place: an output has the name of its input."""
+        inputs = {tensor.name for tensor in self.tensors}
+        return tuple(output.name for output in self.outputs if output.name in inputs)
+
 
 def check_names(line: Line) -> None:
     """Stop at a name that is not one, is reserved, stands twice or has two meanings."""
     values = {value.name: value for value in (*line.parameters, *line.outputs)}
-    names = [value.name for value in (*line.parameters, *line.outputs)]
+    returned = [output for output in line.outputs if output not in line.tensors]
+    names = [value.name for value in (*line.parameters, *returned)]
     tensors = (*line.tensors, *line.outputs)
     dims = [name for tensor in tensors for dim in tensor.dims for name in names_in(dim)]
     for name in (line.namespace, line.name, *names, *dims):
@@ -231,7 +282,7 @@ def check_names(line: Line) -> None:
             reserved = ", ".join(sorted(RESERVED))
             raise ReservedName.error(f"'{name}' is reserved", at=line, reserved=reserved)
         if names.count(name) > 1:
-            raise DuplicateName.error(f"'{name}' stands twice", at=line)
+            raise DuplicateName.error(f"'{name}' stands twice", at=line, help=cure_for(name, line))
     for name in dims:
         value = values.get(name)
         if value and not (is_int_scalar(value) and name not in line.dimensions):
@@ -239,9 +290,17 @@ def check_names(line: Line) -> None:
             raise TwoMeanings.error(f"'{name}' is both a dimension and a {kind}", at=line)
 
 
+def cure_for(name: str, line: Line) -> str | None:
+    """Return what to do about a name that an input and an output have."""
+    for tensor in line.tensors:
+        if tensor.name == name and tensor.name in {output.name for output in line.outputs}:
+            return f"write '{tensor}' in both places if it is changed in place"
+    return None
+
+
 def is_int_scalar(value: Tensor | Scalar) -> bool:
     """Return whether `value` can stand in an output's arithmetic."""
-    return isinstance(value, Scalar) and value.type == "int"
+    return isinstance(value, Scalar) and value.type == "int" and not value.optional
 
 
 def check_inputs(line: Line) -> None:
@@ -264,6 +323,8 @@ def check_outputs(line: Line) -> None:
     for output in line.outputs:
         if output.optional:
             raise UnusableOutput.error(f"the output '{output.name}' is optional", at=line)
+        if output.many:
+            raise UnusableOutput.error(f"the output '{output.name}' is a list", at=line)
         if output.has_batch and not any(tensor.has_batch for tensor in line.tensors):
             raise UnknownDimension.error(f"'{output.name}' has '...', but no input has", at=line)
         for dim in output.dims:
@@ -290,7 +351,7 @@ def check_defaults(line: Line) -> None:
     for p in line.parameters:
         if isinstance(p, Scalar) and p.default is not None:
             with_default = p
-        elif with_default and not (isinstance(p, Tensor) and p.optional):
+        elif with_default and not p.optional:
             raise RequiredAfterDefault.error(
                 f"'{p.name}' has no default but stands after '{with_default.name}', which has one",
                 at=line,

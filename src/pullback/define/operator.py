@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from pullback.define.derivative import Declared
 from pullback.define.line import Line
 from pullback.define.source import Source
+
+Autocast = Literal["as_is", "lower", "float32", "promote"]
+AUTOCAST: tuple[Autocast, ...] = get_args(Autocast)
+Taken = Literal["no", "yes", "with own derivative"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,18 +24,30 @@ class Definition:
         cpu: its C++ kernel.
         cuda: its CUDA kernel.
         python: a function of tensors and scalars in place of kernels.
+        function: a `torch.autograd.Function`, which brings its own backward.
         reference: the same in plain PyTorch, for checks and exporters.
         backward: the gradients of the inputs.
         jvp: the tangents of the outputs.
+        autocast: what `torch.autocast` does to its inputs.
+        taken: whether somebody else registered it, and whether with a derivative.
     """
 
     line: Line
     cpu: Source | None = None
     cuda: Source | None = None
     python: Callable[..., object] | None = None
+    function: type | None = None
     reference: Callable[..., object] | None = None
     backward: Declared | None = None
     jvp: Declared | None = None
+    autocast: Autocast = "as_is"
+    taken: Taken = "no"
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """What computes it, by the names of `pb.operator`'s parameters."""
+        names = ("cpu", "cuda", "python", "function")
+        return tuple(name for name in names if getattr(self, name) is not None)
 
     @property
     def masked(self) -> bool:

@@ -12,6 +12,7 @@ from pullback.define.line import (
     INT_LIMIT,
     PRECEDENCE,
     PYTHON_TYPES,
+    Anything,
     Arithmetic,
     Batch,
     Default,
@@ -171,9 +172,11 @@ class Parser:
         return self.tensor(name, self.dims(self.output_dim))
 
     def tensor(self, name: str, dims: tuple[Dim, ...]) -> Tensor:
-        """Read what stands after `]`: a dtype, a question mark."""
+        """Read what stands after `]`: a dtype, a question mark, a star."""
         dtype = self.name("a dtype") if self.accept(":") else None
-        return Tensor(name=name, dims=dims, dtype=dtype, optional=bool(self.accept("?")))
+        mark = self.accept("?", "*")
+        optional, many = (bool(mark and mark.text == sign) for sign in "?*")
+        return Tensor(name=name, dims=dims, dtype=dtype, optional=optional, many=many)
 
     def dims(self, dim: Callable[[], Dim]) -> tuple[Dim, ...]:
         """Read dimensions and `]`, with `...` at most once."""
@@ -188,6 +191,9 @@ class Parser:
                 return Batch()
             return dim()
 
+        if self.accept("*"):
+            self.expect("]", "']': '*' stands alone")
+            return (Anything(),)
         return () if self.accept("]") else tuple(self.separated(batch_or_dim, "]"))
 
     def input_dim(self) -> Dim:
@@ -241,16 +247,28 @@ class Parser:
         return int(self.advance().text)
 
     def scalar(self, name: str) -> Scalar:
-        """Read a type, then a default if there is one."""
+        """Read a type, then a question mark or a default if there is one."""
         if self.token.text not in PYTHON_TYPES:
             help = did_you_mean(self.token.text, PYTHON_TYPES)
-            raise self.error("int, float, bool or str", help)
-        type = cast("Type", self.advance().text)
-        return Scalar(
-            name=name, type=type, default=self.literal(type) if self.accept("=") else None
-        )
+            raise self.error("int, float, bool, str, int[] or float[]", help)
+        type = self.advance().text
+        if type in ("int", "float") and self.accept("["):
+            self.expect("]")
+            type += "[]"
+        optional = bool(self.accept("?"))
+        default = self.default(cast("Type", type)) if self.accept("=") else None
+        return Scalar(name=name, type=cast("Type", type), default=default, optional=optional)
 
-    def literal(self, type: Type) -> Default:
+    def default(self, type: Type) -> Default:
+        """Read a literal, or a list of them in brackets."""
+        if not type.endswith("[]"):
+            return self.literal(type)
+        self.expect("[")
+        element = cast("Type", type.removesuffix("[]"))
+        items = [] if self.accept("]") else self.separated(lambda: self.literal(element), "]")
+        return cast("Default", tuple(items))
+
+    def literal(self, type: Type) -> int | float | bool | str:
         """Read a literal; a whole number is a float where one is declared."""
         if self.token.text in ("True", "False"):
             return self.advance().text == "True"

@@ -19,31 +19,42 @@ def schema(line: Line, *, masked: bool) -> str:
     for parameter in reversed(line.parameters):
         default = default_of(parameter) if may_be_left_out else None
         may_be_left_out = default is not None
-        arguments.append(f"{type_of(parameter)} {parameter.name}{default or ''}")
+        type = type_of(parameter, alias(parameter.name, line))
+        arguments.append(f"{type} {parameter.name}{default or ''}")
     arguments.reverse()
     if masked:
         arguments += ["*", "bool[]? output_mask=None"]
-    returns = ", ".join("Tensor" for _ in line.outputs)
+    returns = ", ".join(f"Tensor{alias(output.name, line)}" for output in line.outputs)
     returns = returns if len(line.outputs) == 1 else f"({returns})"
     return f"{line.name}({', '.join(arguments)}) -> {returns}"
 
 
-def type_of(parameter: Tensor | Scalar) -> str:
+def type_of(parameter: Tensor | Scalar, alias: str = "") -> str:
     """Return the type as a schema writes it."""
+    mark = "?" * parameter.optional
     if isinstance(parameter, Scalar):
-        return parameter.type
-    return "Tensor?" if parameter.optional else "Tensor"
+        return f"{parameter.type}{mark}"
+    return f"Tensor{alias}{mark}{'[]' * parameter.many}"
+
+
+def alias(name: str, line: Line) -> str:
+    """Return the mark of a tensor that is changed in place: the input and the output share it."""
+    return f"({chr(ord('a') + line.changed.index(name))}!)" if name in line.changed else ""
 
 
 def default_of(parameter: Tensor | Scalar) -> str | None:
     """Return `=` and the default; None for a parameter that is always given."""
-    if isinstance(parameter, Tensor):
-        return "=None" if parameter.optional else None
-    return None if parameter.default is None else f"={literal(parameter.default)}"
+    if parameter.optional:
+        return "=None"
+    if isinstance(parameter, Tensor) or parameter.default is None:
+        return None
+    return f"={literal(parameter.default)}"
 
 
 def literal(value: Default) -> str:
     """Return a default as a schema writes it, strings in double quotes."""
+    if isinstance(value, tuple):
+        return repr(list(value))
     if not isinstance(value, str):
         return repr(value)
     # PyTorch reads few escapes; of the characters it does not take as they are, these are all.

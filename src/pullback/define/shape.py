@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from pullback.define.line import (
@@ -51,12 +51,13 @@ class Sizes:
     batch: tuple[Size, ...]
 
 
-def solve(line: Line, shapes: Mapping[str, Shape | None]) -> Sizes:
+def solve(line: Line, shapes: Mapping[str, Shape | Sequence[Shape] | None]) -> Sizes:
     """Return the sizes that the inputs' shapes give to the names of `line`.
 
     Args:
         line: the operator.
-        shapes: by name of input tensor; None for an optional one that is absent.
+        shapes: by name of input tensor; None for an optional one that is absent; for a list the
+            shape of each.
 
     Raises:
         PullbackError: PB111, a wrong number of dimensions; PB112, a size that differs from
@@ -64,10 +65,8 @@ def solve(line: Line, shapes: Mapping[str, Shape | None]) -> Sizes:
     """
     owners: dict[str, Owner] = {}
     batch: tuple[Size, ...] = ()
-    for tensor in line.tensors:
-        shape = shapes[tensor.name]
-        if shape is None:
-            assert tensor.optional, f"{line.qualname}: '{tensor.name}' is None"
+    for tensor, shape in present(line, shapes):
+        if tensor.has_any_shape:
             continue
         check_rank(line, tensor, shape)
         for index, dim in core(tensor, len(shape)):
@@ -80,6 +79,21 @@ def solve(line: Line, shapes: Mapping[str, Shape | None]) -> Sizes:
             own = tuple(shape[len(tensor.before) : len(shape) - len(tensor.after)])
             batch = broadcast(line, tensor, own, batch)
     return Sizes({name: owner.size for name, owner in owners.items()}, batch)
+
+
+def present(
+    line: Line, shapes: Mapping[str, Shape | Sequence[Shape] | None]
+) -> Iterator[tuple[Tensor, Shape]]:
+    """Yield each tensor that is there and its shape, those of a list one by one: `xs[0]`."""
+    for tensor in line.tensors:
+        shape = shapes[tensor.name]
+        if shape is None:
+            assert tensor.optional, f"{line.qualname}: '{tensor.name}' is None"
+        elif tensor.many:
+            for index, element in enumerate(cast("Sequence[Shape]", shape)):
+                yield replace(tensor, name=f"{tensor.name}[{index}]", many=False), element
+        else:
+            yield tensor, cast("Shape", shape)
 
 
 @dataclass(frozen=True)
@@ -158,7 +172,7 @@ def broadcast(
 def output_shapes(
     line: Line, sizes: Sizes, scalars: Mapping[str, object] = {}
 ) -> list[tuple[Size, ...]]:
-    """Return the shapes of the outputs, in order.
+    """Return the shapes of the outputs, in order; that of `y[*]` is not known and left empty.
 
     Args:
         line: the operator.

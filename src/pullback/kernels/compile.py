@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,9 @@ from pullback.kernels.plan import Plan
 from pullback.kernels.toolchain import CompilerMissing, first_error
 
 Announce = Callable[[str], AbstractContextManager[Any]]
+# A unit's file -> the header it reads first, precompiled.
+Headers = Mapping[str, Path]
+Ahead = Callable[[], Headers]
 
 CompileFailed = Rule("PB202", "compile-failed")
 SourceMissing = Rule("PB203", "source-missing")
@@ -36,16 +39,19 @@ ATTEMPTS = 5
 TICK = 10_000_000
 
 DISK_FULL = re.compile(r"No space left on device|Disk quota exceeded|File size limit exceeded")
+# A precompiled header that is damaged, or too much for the memory.
+NOT_THE_AUTHORS_FAULT = re.compile(r"internal compiler error|\.gch\b|compiler-killed")
 KILLED = re.compile(r"(\w+) signal terminated program|died due to signal (\d+)")
 
 
-def compile(plan: Plan, *, announce: Announce | None = None) -> Path:
+def compile(plan: Plan, *, announce: Announce | None = None, ahead: Ahead | None = None) -> Path:
     """Return the path of the plan's library, compiled if need be.
 
     Args:
         plan: what to compile.
         announce: gives a context that lasts as long as the compiler runs, if it has to; it is
             given a line to show.
+        ahead: precompiles headers, if the compiler has to run.
 
     Raises:
         PullbackError: PB202, it does not compile; PB203, a source is not there; PB204, the disk
@@ -57,9 +63,10 @@ def compile(plan: Plan, *, announce: Announce | None = None) -> Path:
     with _writing(plan), cache.lock(plan):
         if library := cache.lookup(plan):
             return library
+        headers = ahead() if ahead else {}
         line = f"compiling {plan.name} with {plan.compiler}"
         with announce(line) if announce else nullcontext():
-            return _build(plan)
+            return _build(plan, headers)
 
 
 def open_library(path: Path) -> ctypes.CDLL:
@@ -84,7 +91,7 @@ def open_library(path: Path) -> ctypes.CDLL:
     )
 
 
-def _build(plan: Plan) -> Path:
+def _build(plan: Plan, headers: Headers) -> Path:
     """Compile until the author's files are the same before and after."""
     known: Iterable[Path] = plan.sources
     for _ in range(ATTEMPTS):
@@ -92,7 +99,7 @@ def _build(plan: Plan) -> Path:
         before = {path: cache.digest(path) for path in known}
         started = time.time_ns() - TICK
         with cache.workspace(plan) as where:
-            _compile_and_link(plan, where)
+            _compile_and_link(plan, where, headers)
             known = {*plan.sources, *_included(where)}
             after = {path: sha for path in known if (sha := cache.digest(path))}
             if len(after) == len(known) and not any(
@@ -116,22 +123,36 @@ def _changed(path: Path, sha: str, before: dict[Path, str | None], started: int)
         return True
 
 
-def _compile_and_link(plan: Plan, where: Path) -> None:
-    """One command for one unit; else one each, side by side, and one to link."""
+def _compile_and_link(plan: Plan, where: Path, headers: Headers) -> None:
+    """Compile; once more where only a precompiled header may be at fault."""
     for unit in plan.units:
         (where / unit.file).write_text(unit.text, encoding="utf-8")
+    try:
+        _run_compiler(plan, where, headers)
+    except PullbackError as error:
+        if not headers or not NOT_THE_AUTHORS_FAULT.search(str(error)):
+            raise
+        _run_compiler(plan, where, {})
+
+
+def _run_compiler(plan: Plan, where: Path, headers: Headers) -> None:
+    """One command for one unit; else one each, side by side, and one to link."""
     command, end = [*plan.compiler.command, *plan.flags], [*plan.link, "-o", LIBRARY]
-    units = [[unit.file, "-MMD", "-MF", f"{unit.file}.d"] for unit in plan.units]
+    first = {file: ["-include", str(header)] for file, header in headers.items()}
+    units = [
+        [*first.get(unit.file, []), unit.file, "-MMD", "-MF", f"{unit.file}.d"]
+        for unit in plan.units
+    ]
     if len(units) == 1:
-        _run(plan, where, [[*command, *units[0], *end]])
+        run(plan, where, [[*command, *units[0], *end]])
         return
     objects = [f"{unit.file}.o" for unit in plan.units]
     compiling = zip(units, objects, strict=True)
-    _run(plan, where, [[*command, "-c", *unit, "-o", made] for unit, made in compiling])
-    _run(plan, where, [[*command, *objects, *end]])
+    run(plan, where, [[*command, "-c", *unit, "-o", made] for unit, made in compiling])
+    run(plan, where, [[*command, *objects, *end]])
 
 
-def _run(plan: Plan, where: Path, commands: list[list[str]]) -> None:
+def run(plan: Plan, where: Path, commands: list[list[str]]) -> None:
     """Run commands, as many at once as there are cores; stop all when one fails."""
     running: list[tuple[subprocess.Popen[bytes], Path]] = []
     width = len(os.sched_getaffinity(0))
@@ -234,7 +255,9 @@ def _included(where: Path) -> set[Path]:
         found |= {path for path in map(Path, plain) if path.is_absolute()}
     # nvcc notes its own headers too; the compiler's identity stands for them.
     toolkit = next((path.parent for path in found if path.name == "cuda_runtime.h"), None)
-    return {path for path in found if toolkit is None or not path.is_relative_to(toolkit)}
+    # A precompiled header is in the cache; its own key stands for it.
+    others = [cache.folder(), *([toolkit] if toolkit else [])]
+    return {path for path in found if not any(path.is_relative_to(other) for other in others)}
 
 
 def _require_sources(plan: Plan) -> None:

@@ -78,10 +78,13 @@ def symbol_of(line: Line, device: Device) -> str:
 
 def path_of(source: Source) -> Path | None:
     """Return the author's file: beside the Python file that names it, or in the working folder."""
-    if source.file is None:
-        return None
-    beside = Path(source.folder) / source.file
-    return beside if beside.exists() else Path(source.file).absolute()
+    return None if source.file is None else located(source.file, source.folder)
+
+
+def located(file: str, folder: str) -> Path:
+    """Return where a named file is: in the folder, or else in the working folder."""
+    beside = Path(folder) / file
+    return beside if beside.exists() else Path(file).absolute()
 
 
 def require_names(line: Line) -> None:

@@ -142,6 +142,7 @@ class AutogradFunctor final : public c10::OperatorKernel {
       requires_grad = requires_grad || tensor.requires_grad();
       has_tangent = has_tangent || tensor._fw_grad(0).defined();
     }
+    if (definition.taken == Definition::Taken::with_own_derivative) return own_derivative(definition, op, keys, *stack, has_tangent);
     requires_grad = requires_grad && c10::GradMode::is_enabled();
     if (!requires_grad && !has_tangent) {
       const at::AutoDispatchBelowADInplaceOrView below;
@@ -152,6 +153,25 @@ class AutogradFunctor final : public c10::OperatorKernel {
   }
 
  private:
+  /// Runs the derivative that the operator came with; tangents, which it may drop, come from `jvp=`.
+  void own_derivative(const Definition& definition, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                      torch::jit::Stack& stack, bool has_tangent) const {
+    const Signature& signature = definition.signature;
+    if (!has_tangent) return entry_.own_derivative->callBoxed(op, keys, &stack);
+    if (!definition.jvp) {
+      fail("no-forward-mode [PB309]", signature, "it came with a derivative of its own, which has no forward mode",
+           "give it jvp=...");
+    }
+    const auto last = torch::jit::last(stack, signature.arguments);
+    Arguments arguments(last.begin(), last.end());
+    for (const TensorSpec& input : signature.inputs) {
+      c10::IValue& value = stack[stack.size() - signature.arguments + input.argument];
+      if (tensor_of(value).defined()) value = tensor_of(value)._fw_primal(0);
+    }
+    entry_.own_derivative->callBoxed(op, keys, &stack);
+    push_forward(definition, std::move(arguments), torch::jit::last(stack, signature.outputs.size()));
+  }
+
   void tracked(const Definition& definition, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                torch::jit::Stack& stack, bool requires_grad, bool has_tangent) const {
     const Signature& signature = definition.signature;

@@ -2,6 +2,8 @@
 
 #include <sstream>
 
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
 namespace pullback {
 
 namespace {
@@ -166,6 +168,8 @@ void find_reads(const Signature& signature, Program& program) {
 }
 
 Tensors run(const Signature& signature, const Program& program, Values& values, c10::ArrayRef<bool> needed) {
+  // The gradients have their inputs' dtypes: backward may run inside of autocast, forward outside.
+  const c10::impl::ExcludeDispatchKeyGuard without_autocast(c10::autocast_dispatch_keyset);
   Run run(signature, program, values, needed);
   Tensors results(program.results.size());
   for (size_t i = 0; i < results.size(); ++i) {

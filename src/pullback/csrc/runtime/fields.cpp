@@ -143,6 +143,7 @@ Definition read_definition(PyObject* tuple) {
   definition.jvp = f.optional(read_program);
   definition.cpu = read_kernel(f);
   definition.cuda = read_kernel(f);
+  definition.taken = static_cast<Definition::Taken>(f.integer());
   return definition;
 }
 

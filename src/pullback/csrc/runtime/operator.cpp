@@ -34,7 +34,16 @@ void define(Definition given) {
   const std::string& name = definition->signature.name;
   Entry& entry = entry_of(name);
   entry.definition = definition;
-  set(entry.autograd, true, name, c10::DispatchKey::Autograd, [&] { return autograd_kernel(entry); });
+  const bool taken = definition->taken != Definition::Taken::no;
+  if (definition->taken == Definition::Taken::with_own_derivative && !entry.own_derivative) {
+    entry.own_derivative = c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), "")
+                               .getComputedKernelForDispatchKey(c10::DispatchKey::AutogradCPU);
+  }
+  const auto autograd = [&] { return autograd_kernel(entry); };
+  set(entry.autograd, !taken, name, c10::DispatchKey::Autograd, autograd);
+  // More specific than what the operator has, which it thus stands before without replacing it.
+  set(entry.autograd_cpu, taken, name, c10::DispatchKey::AutogradCPU, autograd);
+  set(entry.autograd_cuda, taken, name, c10::DispatchKey::AutogradCUDA, autograd);
   set(entry.cpu, definition->cpu.function, name, c10::DispatchKey::CPU,
       [&] { return native_kernel(entry, c10::DeviceType::CPU); });
   set(entry.cuda, definition->cuda.function, name, c10::DispatchKey::CUDA,

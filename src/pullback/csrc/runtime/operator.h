@@ -61,13 +61,17 @@ struct Definition {
   Signature signature;
   std::optional<Program> backward, jvp;
   NativeKernel cpu, cuda;
+  /// Registered by somebody else and taken over: with a derivative that lacks something, or with one
+  /// of its own, which stays and gets the forward mode.
+  enum class Taken { no, yes, with_own_derivative } taken = Taken::no;
 };
 
 /// All that lives under one name, for as long as the process: the dispatcher's entry is never
 /// erased, so that a graph made before a redefinition still finds an operator of that name.
 struct Entry {
   std::atomic<const Definition*> definition{nullptr};
-  std::optional<c10::RegistrationHandleRAII> autograd, cpu, cuda;
+  std::optional<c10::RegistrationHandleRAII> autograd, autograd_cpu, autograd_cuda, cpu, cuda;
+  std::optional<c10::SafeKernelFunction> own_derivative;  // of an operator that was taken over
 };
 
 Entry& entry_of(const std::string& name);

@@ -1,0 +1,284 @@
+"""A call of forward -> its line; and a line against a call."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+import torch
+
+from pullback.bind.check import name_of
+from pullback.bind.example.against import Against, verify
+from pullback.bind.example.first_call import State, aliases, first_call, require_same
+from pullback.bind.example.given import Given, arguments_of, free_name, given_of, usable
+from pullback.bind.example.independence import Batches, Split, find_splits
+from pullback.bind.example.names import Labels, Naming
+from pullback.bind.example.outputs import ASK, NotFound, Sizing, others_than, sizes_of_outputs
+from pullback.bind.example.sizes import Move, find_moves, settle
+from pullback.bind.example.trial import Result, Run, Trial, agree
+from pullback.define.line import Anything, Batch, Default, Dim, Line, Scalar
+from pullback.define.line import Tensor as TensorSpec
+from pullback.diagnostic import PullbackError
+
+__all__ = ["Run", "line_of", "verify"]
+
+OTHER_DTYPE = {
+    torch.float32: torch.float64,
+    torch.complex64: torch.complex128,
+    torch.complex128: torch.complex64,
+}
+
+
+def line_of(
+    qualname: str,
+    run: Run,
+    parameters: Sequence[inspect.Parameter],
+    example: Sequence[object],
+    *,
+    names: Sequence[str] | None = None,
+) -> Line:
+    """Return the line of forward, worked out from its signature and a call.
+
+    Forward is called many times, at other sizes and with other values like the example's; the
+    arguments themselves are not changed, nor are the global generators.
+
+    Args:
+        qualname: the operator's name, `demo::linear`.
+        run: calls forward with its arguments; returns its outputs, and the places of the arguments
+            that it changed in place and returned.
+        parameters: forward's, without `ctx`.
+        example: a value for each, or for the first of them if the others have defaults.
+        names: what the outputs may be called.
+
+    Raises:
+        PullbackError: PB361 to PB367 and PB369.
+    """
+    given = given_of(qualname, parameters, example)
+    trial = Trial(run, arguments_of(given))
+    places = [one.name for one in given for _ in range(count_of(one))]
+    result = first_call(qualname, trial, places)
+    changed = aliases(qualname, result, places)
+    given = [with_default(one, trial, result) for one in given]
+    # A size of 1 is one like any other, unless it is there to broadcast.
+    for ones in (True, False):
+        again = Trial(run, trial.arguments)
+        line = Reading(qualname, again, given, result, changed, names or ()).line(ones=ones)
+        if fits(line, Trial(run, trial.arguments)):
+            # Once more, after all the other calls: a counter or a cache shows by now.
+            require_same(qualname, Trial(run, trial.arguments), result)
+            return line
+    raise NotFound.error(
+        f"{qualname}: the line found at other sizes does not fit the example", line=line, help=ASK
+    )
+
+
+def fits(line: Line, trial: Trial) -> bool:
+    """Return whether a line fits the example that it was made from."""
+    try:
+        Against(line, trial).require_outputs()
+    except PullbackError as error:
+        # Whatever is wrong with forward itself is said elsewhere.
+        return error.finding.code == State.code
+    return True
+
+
+def count_of(given: Given) -> int:
+    """Return how many arguments of a call a parameter stands for."""
+    return len(cast("Sequence[object]", given.value)) if given.spread else 1
+
+
+def with_default(given: Given, trial: Trial, result: Result) -> Given:
+    """Return the parameter optional only if forward takes None, and returns the like of it."""
+    if not given.optional or given.value is None:
+        return given
+    without = trial.attempt(others={given.first: None})
+    fits = without is not None and described(without) == described(result)
+    if given.type == "int":
+        # A scalar that may be None cannot stand in arithmetic: one that has to may not be None.
+        near = [trial.attempt(others={given.first: value}) for value in others_than(given)]
+        fits = fits and all(r is None or r.shapes == result.shapes for r in near)
+    return replace(given, optional=fits and given.type != "tensors")
+
+
+def described(result: Result) -> object:
+    """Return the shapes and dtypes of a result."""
+    return [(tuple(t.shape), t.dtype) for t in result.tensors]
+
+
+@dataclass
+class Reading:
+    """What is known of forward, from which its line is put together."""
+
+    qualname: str
+    trial: Trial
+    given: list[Given]
+    result: Result
+    changed: Mapping[int, int]  # outputs that are arguments changed in place
+    names: Sequence[str]
+
+    def line(self, *, ones: bool) -> Line:
+        """Find out everything, and return the line; `ones`: a size of 1 may be another."""
+        moves = self.moves(ones=ones)
+        owners = self.owners()
+        sizing = Sizing.of(self.qualname, self.trial, self.given, self.result)
+        splits = self.splits(moves, owners, sizing)
+        dtypes, shared = self.dtypes(owners)
+        names = [self.given[owner].name for owner in owners]
+        labels = Naming(names, splits, self.trial.base, moves).labels(
+            [one.name for one in self.given], self.output_names()
+        )
+        outputs = sizes_of_outputs(sizing, splits, moves, labels, self.batched(splits))
+        kinds, pinned = self.output_dtypes(shared, dtypes)
+        tensors = {
+            index: self.tensor(index, splits, labels, pinned.get(index, dtypes.get(index)))
+            for index, one in enumerate(self.given)
+            if one.is_tensor
+        }
+        parameters = [tensors.get(i) or scalar(one) for i, one in enumerate(self.given)]
+        made = [
+            tensors[self.parameter_at(self.changed[number])]
+            if number in self.changed
+            else TensorSpec(name=labels.outputs[number], dims=dims, dtype=kinds[number])
+            for number, dims in enumerate(outputs)
+        ]
+        namespace, _, name = self.qualname.partition("::")
+        return Line(
+            namespace=namespace,
+            name=name,
+            parameters=without_unusable_defaults(parameters),
+            outputs=tuple(made),
+        )
+
+    def moves(self, *, ones: bool) -> list[Move]:
+        """Return how the dimensions change, at small sizes if forward takes them."""
+        settle(self.trial, ones=ones)
+        moves = find_moves(self.trial)
+        moving = {axis for move in moves for axis in move.steps}
+        for tensor, (shape, base) in enumerate(
+            zip(self.trial.examples, self.trial.base, strict=True)
+        ):
+            for dim, size in enumerate(base):
+                if size != shape.shape[dim] and (tensor, dim) not in moving:
+                    # A size that was changed has to be free: this one is the example's after all.
+                    self.trial.base = tuple(tuple(e.shape) for e in self.trial.examples)
+                    return find_moves(self.trial)
+        return moves
+
+    def owners(self) -> list[int]:
+        """Return the number of the parameter that each tensor belongs to."""
+        return [self.parameter_at(index) for index, _ in self.trial.places]
+
+    def parameter_at(self, argument: int) -> int:
+        """Return the number of the parameter that an argument belongs to."""
+        return max(i for i, one in enumerate(self.given) if one.first <= argument)
+
+    def splits(self, moves: Sequence[Move], owners: Sequence[int], sizing: Sizing) -> list[Split]:
+        """Return what of each tensor is `...`; nothing is if forward draws random numbers."""
+        for seed in (1, 2, 3):
+            other = self.trial.attempt(seed=seed)
+            if other is None or not agree(self.result, other):
+                return [Split(0, len(shape), batched=False) for shape in self.trial.base]
+        return find_splits(self.trial, moves, owners, sizing.others())
+
+    def batched(self, splits: Sequence[Split]) -> list[bool]:
+        """Return which outputs have `...`."""
+        none = [False] * len(self.result.outputs)
+        if not any(split.batched for split in splits):
+            return none
+        return Batches(self.trial, splits, {}).independent() or none
+
+    def output_names(self) -> list[str]:
+        """Return a name for each output, those of the arguments that are changed included."""
+        count = len(self.result.outputs)
+        inputs = [one.name for one in self.given]
+        found: list[str] = []
+        for number in range(count):
+            name = self.names[number] if len(self.names) == count else ""
+            # `grad_...` has a meaning in a derivative.
+            if name in inputs or usable(name, number) != name or name.startswith("grad"):
+                name = f"output{number}" if count > 1 else "output"
+            taken = [*inputs, *found, *self.names]
+            found.append(name if name in self.names else free_name(name, taken))
+        for number, argument in self.changed.items():
+            found[number] = self.given[self.parameter_at(argument)].name
+        return found
+
+    def tensor(
+        self, index: int, splits: Sequence[Split], labels: Labels, dtype: str | None
+    ) -> TensorSpec:
+        """Return a parameter that is a tensor or a list."""
+        one = self.given[index]
+        core = labels.of(one.name)
+        batched = splits[labels.owners.index(one.name)].batched
+        dims: tuple[Dim, ...] = (Anything(),)
+        if core is not None:
+            dims = (Batch(), *core) if batched else core
+        is_output = index in map(self.parameter_at, self.changed.values())
+        return TensorSpec(
+            name=one.name,
+            dims=dims,
+            dtype=dtype,
+            optional=one.optional and not is_output,
+            many=one.type == "tensors",
+        )
+
+    def dtypes(self, owners: Sequence[int]) -> tuple[dict[int, str], torch.dtype | None]:
+        """Return the dtypes that stand in the line, by parameter, and the one that is shared."""
+        floating = [e.dtype for e in self.trial.examples if e.is_floating_point() or e.is_complex()]
+        counted = Counter(floating).most_common(1)
+        shared = counted[0][0] if counted else None
+        own = dict(zip(owners, (e.dtype for e in self.trial.examples), strict=True))
+        return {i: name_of(dtype) for i, dtype in own.items() if dtype != shared}, shared
+
+    def output_dtypes(
+        self, shared: torch.dtype | None, dtypes: Mapping[int, str]
+    ) -> tuple[list[str | None], dict[int, str]]:
+        """Return the outputs' dtypes, None where one follows the inputs'.
+
+        And the inputs', where forward does not take another, or an output neither follows nor
+        stays.
+        """
+        found = [output.dtype for output in self.result.tensors]
+        explicit = [None if dtype == shared else name_of(dtype) for dtype in found]
+        other = OTHER_DTYPE.get(shared, torch.float32) if shared else None
+        result = self.trial.attempt(
+            [e.to(other) if e.dtype == shared else e for e in self.trial.examples]
+        )
+        if shared is None or result is None:
+            return explicit, {}
+        elsewhere = [output.dtype for output in result.tensors]
+        follows = [a == shared and b == other for a, b in zip(found, elsewhere, strict=True)]
+        stays = [a == b for a, b in zip(found, elsewhere, strict=True)]
+        if all(f or s for f, s in zip(follows, stays, strict=True)):
+            return [None if f else name_of(a) for f, a in zip(follows, found, strict=True)], {}
+        owners = self.owners()
+        pinned = {
+            owner: name_of(example.dtype)
+            for owner, example in zip(owners, self.trial.examples, strict=True)
+        }
+        return [name_of(a) for a in found], {**dtypes, **pinned}
+
+
+def scalar(given: Given) -> Scalar:
+    """Return a parameter that is a scalar."""
+    default: Default | None = None if given.optional else given.default
+    assert given.type not in ("tensor", "tensors")
+    return Scalar(name=given.name, type=given.type, default=default, optional=given.optional)
+
+
+def without_unusable_defaults(
+    parameters: Sequence[TensorSpec | Scalar],
+) -> tuple[TensorSpec | Scalar, ...]:
+    """Return the parameters without a default that stands before one that is required."""
+    found: list[TensorSpec | Scalar] = []
+    required = False
+    for one in reversed(parameters):
+        if isinstance(one, Scalar) and required:
+            one = replace(one, default=None)  # noqa: PLW2901
+        has_default = isinstance(one, Scalar) and one.default is not None
+        required = required or not (has_default or one.optional)
+        found.append(one)
+    return tuple(reversed(found))

@@ -1,0 +1,247 @@
+"""`pb.source`: a kernel with `call=`, or, without, C++ that includes PyTorch's headers.
+
+The second kind is what `torch.utils.cpp_extension.load` takes. It is compiled as kernels are, so
+cache, locks, headers that change and messages are theirs.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import overload
+
+from pullback.bind import loading, runtime
+from pullback.define.source import Source, folder_of, is_inline
+from pullback.diagnostic import PullbackError, Rule
+from pullback.kernels import compile as compilation
+from pullback.kernels import glue, precompile, toolchain
+from pullback.kernels.plan import Plan, Unit
+
+CallMissing = Rule("PB211", "call-missing")
+SeveralSources = Rule("PB212", "several-sources")
+CudaExtension = Rule("PB213", "cuda-extension")
+
+FLAGS = ("-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-pipe", "-shared")
+# What shows that a file is an extension: it includes PyTorch, or defines a Python module.
+MARKS = re.compile(r"\b(torch|ATen|c10|pybind11)/|\b(TORCH_|PYBIND11_)\w+|\bPyInit_|\bPython\.h")
+# Headers that include most of PyTorch, each all that follow it; precompiled is the first that a
+# file includes. Few, so that few are kept.
+PRECOMPILED = (
+    "torch/extension.h",
+    "torch/torch.h",
+    "torch/all.h",
+    "torch/script.h",
+    "torch/types.h",
+    "ATen/ATen.h",
+    "torch/library.h",
+)
+# What the widest one lacks of the others.
+BESIDE = {"ATen/ATen.h": {"torch/library.h"}}
+# Where text finds the headers that it names in quotes.
+BESIDE_TEXT = "-iquote"
+MODULE = "-DTORCH_EXTENSION_NAME="
+# "-L folder" and "-I folder" are two words, or one.
+WITH_FOLDER = ("-I", "-L", "-isystem", "-iquote")
+FOR_LINKING = ("-l", "-L", "-Wl,")
+
+
+@overload
+def source(
+    code: str | Path,
+    *,
+    call: str,
+    strided: bool = False,
+    flags: Sequence[str] = (),
+    dtypes: Sequence[str] | None = None,
+) -> Source: ...
+
+
+@overload
+def source(
+    code: str | Path, *more: str | Path, flags: Sequence[str] = (), precompiled: bool = True
+) -> ModuleType: ...
+
+
+def source(  # noqa: PLR0913  (two functions under one name)
+    code: str | Path,
+    *more: str | Path,
+    call: str | None = None,
+    strided: bool = False,
+    flags: Sequence[str] = (),
+    dtypes: Sequence[str] | None = None,
+    precompiled: bool = True,
+) -> Source | ModuleType:
+    """Say where a C++ or CUDA kernel is and how it is called; or compile and load an extension.
+
+    Args:
+        code: a file's name, relative to the Python file that names it or to the working folder;
+            or the code itself, if it has a line break, a brace or a semicolon.
+        more: further files of an extension.
+        call: a C++ expression. In it every tensor of the line is a typed pointer (`const` for
+            inputs; null for an optional input that is None and for a gradient that is not
+            needed), every named dimension is an integer, the scalars have their names, `T` is the
+            dtype that the tensors share, `batch` is the product of `...`, `numel(x)`,
+            `size(x, d)` and `stride(x, d)` ask a tensor, and with CUDA `stream` is PyTorch's
+            current stream. Without `call` the code is an extension: C++ that includes PyTorch's
+            headers and registers operators (`TORCH_LIBRARY`) or defines a Python module
+            (`PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)`).
+        strided: whether the kernel takes inputs with any strides. Without it they arrive
+            contiguous and expanded over `...`.
+        flags: for the compiler, after pullback's own, such as "-fopenmp" or "-I/usr/include/x";
+            for an extension "-L" and "-l" as well.
+        dtypes: what a template is compiled for, such as ["float32", "float16"]. Without it a
+            template is compiled for float32 and float64, and functions for what they take.
+        precompiled: whether PyTorch's headers are precompiled for an extension, which is done
+            once and takes up to 800 MB in the cache.
+
+    Returns:
+        With `call`, what `pb.operator` takes as `cpu=` and `cuda=`. Without, the extension's
+        Python module; a module with its `operators` if it defines none.
+
+    Raises:
+        PullbackError: PB201 to PB206, an extension does not compile; PB211 to PB215.
+    """
+    folder = folder_of(sys._getframe(1))
+    files = (code, *more)
+    if call is None:
+        if strided or dtypes is not None:
+            raise _call_missing(files, "strided= and dtypes= are for kernels")
+        plan = plan_of(files, folder, flags)
+        ahead = functools.partial(headers, plan) if precompiled else None
+        library = compilation.compile(plan, announce=runtime.announce, ahead=ahead)
+        return loading.load(library)
+    if more:
+        raise SeveralSources.error(
+            f"a kernel with call= is one file, and {len(files)} are given",
+            help="include the others in it; or leave call= out, if they are an extension",
+        )
+    text = str(code)
+    return Source(
+        file=None if is_inline(code) else text,
+        text=text if is_inline(code) else None,
+        folder=folder,
+        call=call,
+        strided=strided,
+        flags=tuple(flags),
+        dtypes=None if dtypes is None else tuple(dtypes),
+    )
+
+
+def plan_of(files: Sequence[str | Path], folder: str, flags: Sequence[str]) -> Plan:
+    """Return what to compile for an extension.
+
+    Args:
+        files: names, or C++ itself.
+        folder: where relative names are looked up first, those in flags as well.
+        flags: the author's.
+
+    Raises:
+        PullbackError: PB201, no compiler; PB211, not an extension; PB213, CUDA.
+    """
+    paths = [None if is_inline(file) else glue.located(str(file), folder) for file in files]
+    _refuse_others(files, paths)
+    compiling, linking = _sorted(flags, folder)
+    quoted = () if all(paths) else (BESIDE_TEXT + folder,)
+    name = next((re.sub(r"\W", "_", path.stem) for path in paths if path), "extension")
+    return Plan(
+        name=name,
+        compiler=toolchain.find("c++"),
+        units=tuple(_unit(*each) for each in zip(range(len(files)), files, paths, strict=True)),
+        sources=tuple(path for path in paths if path),
+        flags=(
+            *FLAGS,
+            *include_flags(),
+            *quoted,
+            *compiling,
+            MODULE + name,
+        ),
+        link=(*runtime.link_flags(), *linking),
+        abi=runtime.abi(),
+    )
+
+
+def include_flags() -> tuple[str, ...]:
+    """Return where an extension's headers are: <torch/torch.h> has a folder of its own."""
+    api = runtime.ROOT / "include" / "torch" / "csrc" / "api" / "include"
+    return (*runtime.include_flags(), "-isystem", str(api))
+
+
+def headers(plan: Plan) -> dict[str, Path]:
+    """Return the precompiled header of each unit that can begin with it."""
+    wanted: dict[str, list[str]] = {}
+    for unit in plan.units:
+        # A unit includes its file, or is the text.
+        found = precompile.leading(Path(unit.file), unit.text, PRECOMPILED.__contains__)
+        if found:
+            wanted[unit.file] = found
+    if not wanted or not precompile.can(plan.compiler):
+        return {}
+    named = {name for found in wanted.values() for name in found}
+    widest = min(named, key=PRECOMPILED.index)
+    includes = sorted({widest} | named & BESIDE.get(widest, set()))
+    # Neither changes what PyTorch's headers say: extensions share what is made of them.
+    flags = [flag for flag in plan.flags if not flag.startswith((MODULE, BESIDE_TEXT))]
+    made = precompile.plan_of(includes, plan.compiler, flags, plan.abi)
+    header = precompile.header(made, runtime.announce)
+    return dict.fromkeys(wanted, header) if header else {}
+
+
+def _unit(index: int, code: str | Path, path: Path | None) -> Unit:
+    """Include a file by path, or repeat the text: messages name the author's lines."""
+    if path:
+        return Unit(f"{index}-{path.stem}.cpp", f'#include "{path}"\n')
+    return Unit(f"{index}-inline.cpp", f'#line 1 "source of the extension"\n{code}\n')
+
+
+def _sorted(flags: Sequence[str], folder: str) -> tuple[list[str], list[str]]:
+    """Return flags for compiling and for linking; folders in them absolute."""
+    compiling: list[str] = []
+    linking: list[str] = []
+    words = iter(flags)
+    for word in words:
+        flag = next((each for each in WITH_FOLDER if word.startswith(each)), None)
+        if flag is None:
+            (linking if word.startswith(FOR_LINKING) else compiling).append(word)
+            continue
+        # "-I folder" may be two words.
+        named = word.removeprefix(flag) or next(words, "")
+        (linking if flag == "-L" else compiling).extend([flag, str(Path(folder, named))])
+    return compiling, linking
+
+
+def _refuse_others(files: Sequence[str | Path], paths: Sequence[Path | None]) -> None:
+    """Stop at CUDA, and at what has neither call= nor a sign of PyTorch."""
+    for path in paths:
+        if path and path.suffix in (".cu", ".cuh"):
+            raise CudaExtension.error(
+                f"{path.name} includes PyTorch's headers in CUDA, which is not built yet",
+                at=path,
+                help="give its kernel a call=: cuda=pb.source(...); or use "
+                "torch.utils.cpp_extension.load",
+            )
+    texts = [_text(*each) for each in zip(files, paths, strict=True)]
+    # A file that is not there is named when it is to be compiled.
+    if None not in texts and not any(MARKS.search(text or "") for text in texts):
+        raise _call_missing(files, "the code includes none of PyTorch's headers")
+
+
+def _text(code: str | Path, path: Path | None) -> str | None:
+    if path is None:
+        return str(code)
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+
+
+def _call_missing(files: Sequence[str | Path], reason: str) -> PullbackError:
+    named = ", ".join("inline code" if is_inline(file) else Path(file).name for file in files)
+    return CallMissing.error(
+        f"a source without call= is an extension that includes PyTorch's headers, and {reason}",
+        source=named,
+        help='say how the kernel is called, such as call="add(c, a, b, numel(c))"',
+    )

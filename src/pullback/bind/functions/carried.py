@@ -1,0 +1,122 @@
+"""What a Function's forward leaves for its backward, as their operators hand it on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor
+from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
+
+from pullback.bind.functions.context import State, find
+from pullback.diagnostic import Rule
+
+ContextGone = Rule("PB377", "context-gone")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pass:
+    """What forward leaves for backward, as the hidden operators hand it on."""
+
+    outputs: list[Tensor]
+    kept: list[Tensor]
+    number: Tensor
+    owners: list[Tensor]
+
+    def flat(self) -> list[Tensor]:
+        """Return its tensors one by one."""
+        return [*self.outputs, *self.kept, self.number, *self.owners]
+
+    @staticmethod
+    def returned(by_forward: Sequence[Any]) -> Pass:
+        """Return what the forward operator returned."""
+        *outputs, kept, number, owners = by_forward
+        return Pass(outputs=outputs, kept=kept, number=number, owners=owners)
+
+    @staticmethod
+    def of(flat: Sequence[Any], outputs: int, kept: int) -> Pass:
+        """Return what `flat` was made of."""
+        end = outputs + kept
+        return Pass(
+            outputs=list(flat[:outputs]),
+            kept=list(flat[outputs:end]),
+            number=flat[end],
+            owners=list(flat[end + 1 :]),
+        )
+
+    def states(self) -> list[State] | None:
+        """Return the states of its calls, one for each element of a batch; None while traced."""
+        number = unwrapped(self.number)
+        if type(number) is not Tensor:
+            return None
+        return [state_of(value) for value in number.flatten().tolist()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pull:
+    """What backward is given: gradients, and the tensors of the forward call.
+
+    `needs` and `lengths` say for each flat argument whether its gradient is needed, and how long
+    the lists among the arguments are.
+    """
+
+    grads: Sequence[Tensor | None]
+    inputs: Sequence[Tensor | None]
+    outputs: Sequence[Tensor]
+    kept: Sequence[Tensor]
+    needs: Sequence[bool]
+    lengths: Sequence[int]
+
+    @staticmethod
+    def given(arguments: Sequence[Any]) -> tuple[Pull, Tensor, list[Tensor]]:
+        """Return what the backward operator is given, and the number and owners of the state."""
+        grads, inputs, outputs, kept, number, owners, needs, lengths = arguments
+        pull = Pull(
+            grads=grads, inputs=inputs, outputs=outputs, kept=kept, needs=needs, lengths=lengths
+        )
+        return pull, number, owners
+
+    def arguments(self, number: Tensor, owners: Sequence[Tensor]) -> tuple[Any, ...]:
+        """Return the arguments of the backward operator."""
+        tensors = (self.grads, self.inputs, self.outputs, self.kept)
+        rest = (list(self.needs), list(self.lengths))
+        return (*map(list, tensors), number, list(owners), *rest)
+
+    def flat(self) -> list[Tensor | None]:
+        """Return its tensors one by one."""
+        return [*self.grads, *self.inputs, *self.outputs, *self.kept]
+
+    def exchanged(self, flat: Sequence[Any]) -> Pull:
+        """Return the same with other tensors."""
+        rest, parts = list(flat), []
+        for part in (self.grads, self.inputs, self.outputs, self.kept):
+            parts.append(rest[: len(part)])
+            rest = rest[len(part) :]
+        grads, inputs, outputs, kept = parts
+        return replace(self, grads=grads, inputs=inputs, outputs=outputs, kept=kept)
+
+    def passed(self, number: Tensor, owners: Sequence[Tensor]) -> Pass:
+        """Return what forward left for it."""
+        return Pass(
+            outputs=list(self.outputs), kept=list(self.kept), number=number, owners=list(owners)
+        )
+
+
+def state_of(number: int) -> State:
+    """Return what forward left on `ctx`, or stop if it is gone."""
+    state = find(number)
+    if state is None:
+        raise ContextGone.error(
+            "backward runs after the ctx of its forward was given free",
+            help="a saved-tensor hook copied 'owners' of a traced Function; leave int64 tensors "
+            "in such a hook as they are",
+        )
+    return state
+
+
+def unwrapped(tensor: Tensor) -> Tensor:
+    """Return what functorch has wrapped, all levels of it."""
+    while _functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = _functorch.get_unwrapped(tensor)
+    return tensor

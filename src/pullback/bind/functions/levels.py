@@ -1,0 +1,110 @@
+"""Where a call stands: levels of functorch, forward mode, tracers; and how to go one below."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
+from torch.autograd import forward_ad
+
+from pullback.bind.functions.carried import unwrapped
+
+BELOW = torch._C._AutoDispatchBelowAutograd
+
+
+def is_smooth(tensor: Tensor) -> bool:
+    """Return whether a tensor can have a derivative."""
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def is_tracked(flat: Sequence[object]) -> bool:
+    """Return whether a derivative is recorded for a call with these values."""
+    return torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in flat)
+
+
+def tangents_of(flat: Sequence[object]) -> list[Tensor | None]:
+    """Return the tangent of each value, None where it has none."""
+    if forward_ad._current_level < 0:
+        return [None] * len(flat)
+    return [forward_ad.unpack_dual(t).tangent if isinstance(t, Tensor) else None for t in flat]
+
+
+def primal(value: Any) -> Any:  # noqa: ANN401
+    """Return a value without its tangent, still differentiable in reverse mode."""
+    if isinstance(value, list | tuple):
+        return [primal(v) for v in value]
+    return forward_ad.unpack_dual(value).primal if isinstance(value, Tensor) else value
+
+
+def zeros_for(tangent: Tensor | None, value: object) -> Tensor | None:
+    """Return a tangent as jvp takes it: zeros where there is none, None for what is no tensor."""
+    if tangent is None and isinstance(value, Tensor) and is_smooth(value):
+        return torch.zeros_like(value)
+    return tangent
+
+
+def is_hold() -> bool:
+    """Return whether intermediates stay out of sight: a tracer could not say their shapes."""
+    return torch._C._len_torch_dispatch_stack() > 0
+
+
+def all_zero(gradients: Sequence[Tensor]) -> bool:
+    """Return whether all gradients are zero, so that they may depend on nothing."""
+    return not any(bool(unwrapped(gradient).any()) for gradient in gradients)
+
+
+def fresh(tensor: Tensor | None) -> Tensor | None:
+    """Return a view whose history is a node of its own.
+
+    In `jacrev`, a level of functorch is over when its backward runs: its tensors are unwrapped,
+    and only values are left.
+    """
+    if tensor is None or not is_smooth(tensor):
+        return tensor
+    value = _functorch.unwrap_if_dead(tensor)
+    if tensor.requires_grad and not value.requires_grad:
+        with single_level():
+            return value.detach().requires_grad_()
+    return value.view_as(value)
+
+
+def direct(node: Any) -> Callable[..., Any]:  # noqa: ANN401
+    """Return what applies a node inside functorch, at the level at which a kernel is called."""
+    apply: Callable[..., Any] = super(torch.autograd.Function, node).apply  # pyright: ignore
+
+    def call(*arguments: Any) -> Any:  # noqa: ANN401
+        with single_level():
+            return apply(*arguments)
+
+    return call
+
+
+@contextmanager
+def lower() -> Generator[None]:
+    """Go below this level's autograd; a lower level of functorch records for itself."""
+    with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True), BELOW():
+        yield
+
+
+@contextmanager
+def single_level() -> Generator[None]:
+    """Let one level of functorch use autograd's own functions, as functorch itself does."""
+    function = _functorch.get_single_level_autograd_function_allowed()
+    in_place = _functorch.get_inplace_requires_grad_allowed()
+    _functorch.set_single_level_autograd_function_allowed(True)
+    _functorch.set_inplace_requires_grad_allowed(True)
+    try:
+        yield
+    finally:
+        _functorch.set_single_level_autograd_function_allowed(function)
+        _functorch.set_inplace_requires_grad_allowed(in_place)
+
+
+def seed(output: Tensor) -> Tensor:
+    """Return zeros like an output that a derivative can be asked of."""
+    with single_level():
+        return torch.zeros_like(output).requires_grad_()

@@ -1,0 +1,176 @@
+"""A Function inside `torch.func`, forward mode and tracers: the autograd of its operators.
+
+The node of the forward operator calls the backward operator; the node of that one, where a second
+derivative is asked for, runs the author's backward again and lets PyTorch differentiate it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pullback.bind.functions import push
+from pullback.bind.functions.adopted import Adopted
+from pullback.bind.functions.carried import Pass, Pull
+from pullback.bind.functions.context import State
+from pullback.bind.functions.cut import CutDerivative, cut_derivative
+from pullback.bind.functions.hidden import Hidden, as_returned
+from pullback.bind.functions.levels import (
+    BELOW,
+    all_zero,
+    is_hold,
+    is_smooth,
+    is_tracked,
+    primal,
+    tangents_of,
+)
+from pullback.bind.functions.nodes import Recording, backward_node, forward_node
+from pullback.bind.functions.recorded import intermediate_derivative
+from pullback.define.derivative import NoForwardMode
+from pullback.diagnostic import PullbackError, Rule
+
+WhileTraced = Rule("PB379", "while-traced")
+
+
+class Nested:
+    """The autograd kernels of an adopted Function where plain eager mode does not do."""
+
+    def __init__(self, hidden: Hidden) -> None:
+        self.hidden = hidden
+        self.adopted = hidden.adopted
+        self.count = len(hidden.adopted.line.outputs)
+        self.forward_node = forward_node(self)
+        self.backward_node = backward_node(self)
+
+    def call(self, *arguments: Any) -> Any:  # noqa: ANN401
+        """Run the operator itself; what is changed in place gets its result copied in."""
+        line = self.adopted.line
+        flat, _ = self.adopted.flat(arguments)
+        passed = self.passed(arguments, [False] * len(flat), is_hold(), only_outputs=True)
+        named = dict(zip((p.name for p in line.parameters), arguments, strict=True))
+        pairs = zip(line.outputs, passed.outputs, strict=True)
+        return as_returned(
+            [named[o.name].copy_(value) if o.name in named else value for o, value in pairs]
+        )
+
+    def forward(self, _keys: object, *given: Any) -> Any:  # noqa: ANN401
+        """Run the forward operator: its autograd kernel."""
+        *arguments, needs, hold = given
+        passed = self.passed(arguments, needs, hold, only_outputs=False)
+        return (*passed.outputs, passed.kept, passed.number, passed.owners)
+
+    def passed(
+        self, arguments: Sequence[Any], needs: Sequence[bool], hold: bool, *, only_outputs: bool
+    ) -> Pass:
+        """Run forward, with a node and with tangents if they are asked for."""
+        flat, lengths = self.adopted.flat(arguments)
+        tangents = tangents_of(flat)
+        pushed = any(t is not None for t in tangents)
+        if pushed:
+            arguments = [primal(a) for a in arguments]
+            flat, _ = self.adopted.flat(arguments)
+        recording = Recording(arguments, needs, hold, lengths)
+        if is_tracked(flat):
+            result = self.forward_node(recording, *flat)
+            passed = Pass.of(result, self.count, recording.kept)
+        else:
+            with BELOW():
+                passed = Pass.returned(self.hidden.operators[0](*arguments, list(needs), hold))
+        if not pushed:
+            return passed
+        if not only_outputs and any(map(is_smooth, passed.kept)):
+            raise intermediate_derivative(self.adopted)
+        state = self.one_state(passed, "forward mode")
+        return push.with_tangents(
+            self, state, passed, tangents, self.pull_of(flat, passed, lengths)
+        )
+
+    def pull_of(self, flat: Sequence[Any], passed: Pass, lengths: tuple[int, ...]) -> Pull:
+        """Return what backward of a call is given, but for the gradients."""
+        inputs = [value if isinstance(value, Tensor) else None for value in flat]
+        return Pull(
+            grads=[None] * self.count,
+            inputs=inputs,
+            outputs=passed.outputs,
+            kept=passed.kept,
+            needs=[False] * len(inputs),
+            lengths=lengths,
+        )
+
+    def inputs(self, flat: Sequence[Any], passed: Pass) -> list[Tensor | None]:
+        """Return the inputs to save; for one that is changed, the output that it becomes."""
+        line = self.adopted.line
+        if not line.changed:
+            return [value if isinstance(value, Tensor) else None for value in flat]
+        new = {o.name: value for o, value in zip(line.outputs, passed.outputs, strict=True)}
+        names = [p.name for p in line.parameters]
+        pairs = zip(names, flat, strict=True)
+        return [new.get(n, v) if isinstance(v, Tensor) else None for n, v in pairs]
+
+    def differentiably(self, state: State, pull: Pull, rule: Rule = CutDerivative) -> list[Tensor]:
+        """Run backward so that PyTorch can differentiate it; `rule` is of what asks for it."""
+        if any(is_smooth(tensor) for tensor in state.held):
+            raise intermediate_derivative(self.adopted)
+        try:
+            pulled = self.hidden.pull(state, pull)
+        except RuntimeError as error:
+            if isinstance(error, PullbackError):
+                raise
+            raise rule.error(
+                f"{self.adopted.line.qualname}: backward of {self.adopted.function.__name__} "
+                f"cannot be differentiated: {error}",
+                help="write it in PyTorch; for forward mode, give the Function a jvp",
+            ) from error
+        asked = any(g is not None and g.requires_grad for g in pull.grads)
+        if asked and not any(p.requires_grad for p in pulled) and not all_zero(pulled):
+            raise cut_derivative(self.adopted, rule)
+        return pulled
+
+    def one_state(self, passed: Pass, what: str) -> State:
+        """Return the state of a call, which has to be the same in every element of a batch."""
+        states = passed.states()
+        if states is None:
+            raise while_traced(self.adopted, what)
+        try:
+            same = all(state == states[0] for state in states[1:])
+        except (RuntimeError, ValueError):  # what is on ctx cannot be compared
+            same = False
+        if not same:
+            raise CutDerivative.error(
+                f"{self.adopted.line.qualname}: under vmap, {what} needs the same values on the "
+                f"ctx of {self.adopted.function.__name__} for every element",
+                help="save what differs as a tensor",
+            )
+        return states[0]
+
+    def backward(self, _keys: object, *given: Any) -> list[Tensor]:  # noqa: ANN401
+        """Run the backward operator: its autograd kernel."""
+        pull, number, owners = Pull.given(given)
+        flat = pull.flat()
+        if any(t is not None for t in tangents_of(flat)):
+            state = self.one_state(pull.passed(number, owners), "forward mode")
+            return self.differentiably(state, pull, NoForwardMode)
+        if is_tracked(flat):
+            return list(self.backward_node(pull, *flat, number, *owners))
+        with BELOW():
+            return self.hidden.operators[1](*given)
+
+
+def while_traced(adopted: Adopted, what: str) -> PullbackError:
+    """Return the error for a derivative that a traced program cannot have."""
+    return WhileTraced.error(
+        f"{adopted.line.qualname}: {what} is asked for inside torch.compile or another tracer, "
+        f"which cannot look into {adopted.function.__name__}",
+        help="call this part outside of it: torch.compiler.disable(function)",
+    )
+
+
+def register(hidden: Hidden, library: torch.library.Library) -> Nested:
+    """Register the autograd kernels of the hidden operators."""
+    nested = Nested(hidden)
+    for name, run in zip(hidden.names, (nested.forward, nested.backward), strict=True):
+        library.impl(name, run, "Autograd", with_keyset=True)
+    return nested

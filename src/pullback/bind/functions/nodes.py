@@ -1,0 +1,142 @@
+"""The autograd nodes of a Function's hidden operators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from pullback.bind.functions.carried import Pass, Pull
+from pullback.bind.functions.context import State
+from pullback.bind.functions.cut import cut_derivative
+from pullback.bind.functions.levels import direct, fresh, lower
+from pullback.bind.functions.recorded import refuse_intermediates, require_derivative
+
+if TYPE_CHECKING:
+    from pullback.bind.functions.nested import Nested
+
+
+@dataclass
+class Recording:
+    """What a node needs to know of the call that it records, beside tensors."""
+
+    arguments: Sequence[Any]
+    needs: Sequence[bool]
+    hold: bool
+    lengths: tuple[int, ...]
+    kept: int = 0
+    inputs: int = 0
+
+
+def forward_node(nested: Nested) -> Any:  # noqa: ANN401
+    """Return the node of the forward operator."""
+    adopted, count = nested.adopted, nested.count
+    forward, backward = nested.hidden.operators
+
+    class Node(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, recording: Recording, *flat: Any) -> Any:  # noqa: ANN401
+            own = ctx.needs_input_grad[1:]
+            needs = [a or b for a, b in zip(own, recording.needs, strict=True)]
+            with lower():
+                passed = Pass.returned(forward(*recording.arguments, needs, recording.hold))
+            states = passed.states()
+            ctx.mark_non_differentiable(
+                *(passed.outputs[k] for k in (states[0].non_differentiable if states else ()))
+            )
+            recording.kept, recording.inputs = len(passed.kept), len(flat)
+            ctx.recording = recording
+            ctx.save_for_backward(*nested.inputs(flat, passed), *passed.flat())
+            ctx.set_materialize_grads(False)
+            return tuple(passed.flat())
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:  # noqa: ANN401
+            require_derivative(adopted)
+            recording: Recording = ctx.recording
+            refuse_intermediates(adopted, grads[count : count + recording.kept])
+            inputs = ctx.saved_tensors[: recording.inputs]
+            passed = Pass.of(ctx.saved_tensors[recording.inputs :], count, recording.kept)
+            needs = ctx.needs_input_grad[1:]
+            pull = Pull(
+                grads=grads[:count],
+                inputs=inputs,
+                outputs=passed.outputs,
+                kept=passed.kept,
+                needs=needs,
+                lengths=recording.lengths,
+            )
+            found = iter(backward(*pull.arguments(passed.number, passed.owners)))
+            return (None, *(next(found) if need else None for need in needs))
+
+    Node.__name__ = Node.__qualname__ = adopted.function.__name__
+    return direct(Node)
+
+
+def backward_node(nested: Nested) -> Any:  # noqa: ANN401
+    """Return the node of the backward operator."""
+    adopted, operator = nested.adopted, nested.hidden.operators[1]
+
+    class Node(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, pull: Pull, *flat: Any) -> Any:  # noqa: ANN401
+            count = len(pull.flat())
+            ctx.pull = pull.exchanged([None] * count)  # its tensors are saved by PyTorch
+            ctx.save_for_backward(*flat)
+            ctx.set_materialize_grads(False)
+            number, *owners = flat[count:]
+            with lower():
+                return tuple(operator(*pull.arguments(number, owners)))
+
+        @staticmethod
+        def backward(ctx: Any, *second: Any) -> Any:  # noqa: ANN401
+            count = len(ctx.pull.flat())
+            number, *owners = ctx.saved_tensors[count:]
+            passed = ctx.pull.passed(number, owners)
+            state = nested.one_state(passed, "a second derivative")
+            flat, found = second_derivative(nested, state, ctx.pull, ctx.saved_tensors, second)
+            each = iter(found)
+            gradients = [next(each) if t is not None and t.requires_grad else None for t in flat]
+            return (None, *gradients, None, *[None] * len(owners))
+
+    Node.__name__ = Node.__qualname__ = f"{adopted.function.__name__}Backward"
+    return direct(Node)
+
+
+def second_derivative(
+    nested: Nested,
+    state: State,
+    pull: Pull,
+    saved: Sequence[Tensor | None],
+    second: Sequence[Tensor | None],
+) -> tuple[list[Tensor | None], Sequence[Tensor | None]]:
+    """Run backward again and differentiate it.
+
+    Returns:
+        The tensors that it was run on, and the gradients of those that require one.
+    """
+    differentiable = torch.is_grad_enabled()
+    with torch.enable_grad():
+        # Fresh views: an output's derivative stops here, as PyTorch goes on from it.
+        flat = [fresh(t) for t in saved[: len(pull.flat())]]
+        pulled = nested.differentiably(state, pull.exchanged(flat))
+        pairs = [
+            (p, s) for p, s in zip(pulled, second, strict=True) if s is not None and p.requires_grad
+        ]
+        wanted = [t for t in flat if t is not None and t.requires_grad]
+        if not pairs:
+            return flat, [None] * len(wanted)
+        found = torch.autograd.grad(
+            [p for p, _ in pairs],
+            wanted,
+            [s for _, s in pairs],
+            create_graph=differentiable,
+            allow_unused=True,
+        )
+    # `allow_unused`: None where nothing arrives
+    if not any(f is not None for f in found):  # pyright: ignore[reportUnnecessaryComparison]
+        raise cut_derivative(nested.adopted)
+    return flat, found

@@ -1,0 +1,166 @@
+"""An adopted Function -> its operator: what happens at a call, and where it is registered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from pullback.bind import kernel, takeover
+from pullback.bind.batching import batching
+from pullback.bind.functions import levels, nested
+from pullback.bind.functions.adopted import Adopted
+from pullback.bind.functions.hidden import Hidden
+from pullback.bind.functions.recorded import recorder, require_unchanged, versions
+from pullback.bind.operator import Operator
+from pullback.define.line import Scalar
+from pullback.define.operator import Definition
+
+PLAIN = (Tensor, torch.nn.Parameter)
+# What PyTorch asks itself before it looks at a single argument.
+transforms_active = torch._C._are_functorch_transforms_active
+dispatch_modes = torch._C._len_torch_dispatch_stack
+function_modes = torch._C._len_torch_function_stack
+autocast_enabled = torch._C._is_any_autocast_enabled
+is_compiling = torch.compiler.is_compiling
+
+
+class FunctionOperator(Operator):
+    """An operator that an existing `torch.autograd.Function` was made into."""
+
+    calls: Calls
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        """Call it: in plain eager mode the Function's own node, else through the dispatcher."""
+        if kwargs or is_compiling() or function_modes() or autocast_enabled() or not is_eager():
+            return super().__call__(*args, **kwargs)
+        calls = self.calls
+        given = args if len(args) >= calls.count else (*args, *calls.defaults[len(args) :])
+        expected = calls.known.get(key_of(given))
+        # A call of a new kind is checked on its way through the dispatcher.
+        return super().__call__(*args) if expected is None else calls.run(expected, given)
+
+
+def is_eager() -> bool:
+    """Return whether no transform, tracer or forward mode is active."""
+    return not transforms_active() and not dispatch_modes() and forward_ad._current_level < 0
+
+
+def key_of(arguments: Sequence[Any]) -> object:
+    """Return all of a call's arguments that its checks and the outputs' shapes depend on.
+
+    It is None if one of them is not plain, so that PyTorch has to see the call.
+    """
+    key: list[object] = []
+    for value in arguments:
+        if type(value) in PLAIN:
+            key += (value.shape, value.dtype, value.device, value.layout)
+        elif isinstance(value, list | tuple):
+            own = key_of(value)
+            if own is None:
+                return None
+            key.append(own)
+        elif isinstance(value, Tensor | torch.SymInt | torch.SymFloat | torch.SymBool):
+            return None
+        else:
+            key += (type(value), value)
+    return tuple(key)
+
+
+class Calls:
+    """The checks around a call of a Function, remembered by the kind of its arguments."""
+
+    def __init__(self, definition: Definition, adopted: Adopted) -> None:
+        line = definition.line
+        self.definition = definition
+        self.adopted = adopted
+        self.record = recorder(adopted)
+        self.count = len(line.parameters)
+        self.defaults = [p.default if isinstance(p, Scalar) else None for p in line.parameters]
+        # Without a tensor of the shared dtype, the outputs' depend on PyTorch's default.
+        self.remember = any(tensor.dtype is None for tensor in line.tensors)
+        self.known: dict[object, kernel.Outputs] = {}
+
+    def outputs(self, arguments: Sequence[object]) -> kernel.Outputs:
+        """Check a call's arguments and return what its outputs are."""
+        key = key_of(arguments) if self.remember else None
+        if key in self.known:
+            return self.known[key]
+        found = kernel.outputs_of(self.definition, arguments)
+        if key is not None:
+            if len(self.known) >= kernel.MOST_KNOWN:
+                self.known.clear()
+            self.known[key] = found
+        return found
+
+    def eager(self, arguments: Sequence[Any]) -> Any:  # noqa: ANN401
+        """Run the Function as PyTorch does, between the checks of its inputs and outputs."""
+        known = key_of(arguments) in self.known
+        expected = self.outputs(arguments)
+        if known or self.adopted.line.changed:
+            return self.run(expected, arguments)
+        # The first call of a kind is looked at more closely.
+        flat, _ = self.adopted.flat(arguments)
+        before = versions(flat)
+        returned = self.run(expected, arguments)
+        require_unchanged(self.adopted, before, flat)
+        return returned
+
+    def run(self, expected: kernel.Outputs, arguments: Sequence[Any]) -> Any:  # noqa: ANN401
+        """Run the Function and check its outputs."""
+        returned: Any = self.record(*arguments)
+        values: tuple[Tensor, ...] = returned if type(returned) is tuple else (returned,)
+        for value, shape, dtype in zip(values, expected.shapes, expected.dtypes, strict=True):
+            if value.shape != shape or value.dtype != dtype:
+                # Raises, with the words for it, unless the line says nothing of the shape.
+                for index, each in enumerate(values):
+                    kernel.checked_one(expected, index, each)
+        return returned
+
+
+def install(
+    definition: Definition,
+    adopted: Adopted,
+    library: torch.library.Library,
+    overload_of: Callable[[str], torch._ops.OpOverload],
+) -> Operator:
+    """Register all that an adopted Function consists of; return its operator."""
+    line = definition.line
+    calls = Calls(definition, adopted)
+    hidden = Hidden(adopted, definition, calls.outputs)
+    hidden.register(library)
+    for name in hidden.names:
+        overload_of(f"{line.namespace}::{name}")
+    transformed = nested.register(hidden, library)
+    overload = overload_of(line.qualname)
+
+    def autograd(keys: Any, *given: Any) -> Any:  # noqa: ANN401
+        arguments = kernel.completed(definition, given, None)
+        flat, _ = adopted.flat(arguments)
+        if is_eager() and key_of(flat) is not None:
+            return calls.eager(arguments)
+        if (
+            line.changed
+            or levels.is_tracked(flat)
+            or any(tangent is not None for tangent in levels.tangents_of(flat))
+        ):
+            return transformed.call(*arguments)
+        with levels.BELOW():
+            return overload.redispatch(keys & torch._C._after_autograd_keyset, *given)
+
+    if definition.taken == "no":
+        library.impl(line.name, hidden.plain, "CompositeExplicitAutograd")
+        library.impl(line.name, autograd, "Autograd", with_keyset=True)
+        torch.library.register_fake(line.qualname, hidden.fake, lib=library)
+        torch.library.register_vmap(line.qualname, batching(definition, overload), lib=library)
+    else:
+        # More specific than the key that it has its own derivative under.
+        for key in ("AutogradCPU", "AutogradCUDA"):
+            library.impl(line.name, autograd, key, with_keyset=True)
+        takeover.register(definition, library, overload)
+    made = FunctionOperator(definition, overload)
+    made.calls = calls
+    return made

@@ -1,0 +1,92 @@
+"""Forward mode of a Function: by its own jvp, or by two reverse passes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from pullback.bind.functions.adopted import Adopted
+from pullback.bind.functions.carried import Pass, Pull
+from pullback.bind.functions.context import State, put_together
+from pullback.bind.functions.cut import cut_derivative
+from pullback.bind.functions.levels import is_smooth, seed, zeros_for
+from pullback.bind.functions.recorded import require_derivative
+from pullback.define.derivative import NoForwardMode
+
+if TYPE_CHECKING:
+    from pullback.bind.functions.nested import Nested
+
+Tangents = Sequence[Tensor | None]
+
+
+def with_tangents(
+    nested: Nested, state: State, passed: Pass, tangents: Tangents, pull: Pull
+) -> Pass:
+    """Return the outputs of a call with their tangents.
+
+    Args:
+        nested: the Function's autograd kernels.
+        state: what forward left on `ctx`.
+        passed: what forward returned, for inputs without tangents.
+        tangents: of the flat arguments.
+        pull: the tensors of the call.
+    """
+    pull = replace(pull, needs=[tangent is not None for tangent in tangents])
+    if nested.adopted.push is not None:
+        pushed = by_jvp(nested.adopted, state, tangents, pull)
+    else:
+        pushed = by_pulling(nested, state, tangents, pull)
+    outputs = [
+        output
+        if tangent is None or index in state.non_differentiable
+        else forward_ad.make_dual(output, tangent)
+        for index, (output, tangent) in enumerate(zip(passed.outputs, pushed, strict=True))
+    ]
+    return replace(passed, outputs=outputs)
+
+
+def by_jvp(adopted: Adopted, state: State, tangents: Tangents, pull: Pull) -> Tangents:
+    """Return the tangents that the Function's own jvp gives."""
+    needs = adopted.as_forward(pull.needs, pull.lengths)
+    ctx = put_together(state, pull.inputs, pull.outputs, pull.kept, needs)
+    ctx.saved_tensors = ctx.saved_for_forward
+    filled = [zeros_for(t, value) for t, value in zip(tangents, pull.inputs, strict=True)]
+    returned = adopted.push(ctx, *adopted.as_forward(filled, pull.lengths))
+    return returned if isinstance(returned, tuple) else [returned]
+
+
+def by_pulling(nested: Nested, state: State, tangents: Tangents, pull: Pull) -> Tangents:
+    """Return J v as the derivative of uᵀJ by u, transposed.
+
+    Source: J. Townsend, "A new trick for calculating Jacobian vector products" (2017).
+    """
+    require_derivative(nested.adopted)
+    differentiable = torch.is_grad_enabled()
+    with torch.enable_grad():
+        seeds = [
+            seed(output) if is_smooth(output) and k not in state.non_differentiable else None
+            for k, output in enumerate(pull.outputs)
+        ]
+        pulled = nested.differentiably(state, replace(pull, grads=seeds), NoForwardMode)
+        wanted = [tangent for tangent in tangents if tangent is not None]
+        pairs = [(p, t) for p, t in zip(pulled, wanted, strict=True) if p.requires_grad]
+        inputs = [each for each in seeds if each is not None]
+        found: Tangents = [None] * len(inputs)
+        if pairs:
+            found = torch.autograd.grad(
+                [p for p, _ in pairs],
+                inputs,
+                [t for _, t in pairs],
+                create_graph=differentiable,
+                allow_unused=True,
+            )
+            # `allow_unused`: None where nothing arrives
+            if not any(f is not None for f in found):  # pyright: ignore[reportUnnecessaryComparison]
+                raise cut_derivative(nested.adopted, NoForwardMode)
+    each_found = iter(found)
+    return [None if each is None else next(each_found) for each in seeds]

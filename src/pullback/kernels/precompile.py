@@ -1,0 +1,179 @@
+"""Precompiled headers, in the cache: reading PyTorch's headers is most of what compiling costs.
+
+g++ only. It checks itself that the command line fits what it finds, and reads the text beside it
+otherwise. What it does not check is whether the headers are still the same, so that is done here:
+by size and time, since there are ten thousand of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext, suppress
+from pathlib import Path
+
+from pullback.diagnostic import PullbackError
+from pullback.kernels import cache
+from pullback.kernels.compile import Announce, run
+from pullback.kernels.plan import Plan, Unit
+from pullback.kernels.toolchain import Compiler
+
+HEADER = "precompiled.h"
+NOTES = "headers.json"
+# One for torch/extension.h has 800 MB.
+MOST_KEPT = 4
+# Seconds until what failed is tried again: the disk was full, say.
+PATIENCE = 86_400.0
+
+COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+INCLUDE = re.compile(r'#\s*include\s*([<"])([^>"]+)[>"]')
+HARMLESS = re.compile(r"#\s*pragma\s+once|#\s*line\b|$")
+# Headers with no macros of an author's: the standard library's, PyTorch's, pybind11's.
+NEUTRAL = re.compile(r"<[\w.]+$|[<\"](torch|ATen|c10|pybind11)/")
+# "#ifndef NAME", "#define NAME" at the top of a header: its guard changes nothing that follows.
+GUARD = re.compile(r"\s*#\s*ifndef\s+(\w+)\s+#\s*define\s+\1[ \t]*$", re.MULTILINE)
+
+
+def can(compiler: Compiler) -> bool:
+    """Tell whether it is g++; clang and nvcc go without."""
+    return compiler.language == "c++" and "Free Software Foundation" in compiler.identity
+
+
+def plan_of(includes: Sequence[str], compiler: Compiler, flags: Sequence[str], abi: str) -> Plan:
+    """Return what to precompile.
+
+    Args:
+        includes: headers in their order, such as "torch/extension.h".
+        compiler: g++.
+        flags: those that compile what uses it.
+        abi: what the headers belong to, such as "torch 2.13.0 cp311".
+    """
+    text = "".join(f"#include <{name}>\n" for name in includes)
+    return Plan(
+        name=f"precompiled-{includes[0].replace('/', '-')}",
+        compiler=compiler,
+        units=(Unit(HEADER, text),),
+        sources=(),
+        flags=tuple(flag for flag in flags if flag != "-shared"),
+        abi=abi,
+    )
+
+
+def header(plan: Plan, announce: Announce | None = None) -> Path | None:
+    """Return the header to include, precompiled first if need be; None if that failed."""
+    entry = cache.folder() / plan.key
+    if _holds(entry):
+        return _used(entry)
+    with cache.lock(plan):
+        if _holds(entry):
+            return _used(entry)
+        if _failed_lately(entry):
+            return None
+        names = ", ".join(re.findall(r"<(.+)>", plan.units[0].text))
+        line = f"precompiling {names} with {plan.compiler}, once for these flags"
+        with announce(line) if announce else nullcontext():
+            # It only saves time: what is wrong is said when the author's file is compiled.
+            try:
+                _build(plan, entry)
+            except (PullbackError, OSError):
+                return None
+    _drop_the_oldest()
+    return _used(entry)
+
+
+def leading(path: Path, text: str, known: Callable[[str], bool]) -> list[str] | None:
+    """Return the known headers that a file includes before anything that could change them.
+
+    A macro may, so what follows one is not counted; None where nothing is left.
+
+    Args:
+        path: of the file; headers named in quotes are looked up beside it and read as well.
+        text: its content.
+        known: tells whether a header is one to precompile.
+    """
+    found: list[str] = []
+    for name in _read(path, text, {path}):
+        if name is None:
+            break
+        if known(name):
+            found.append(name)
+    return found or None
+
+
+def _read(path: Path, text: str, seen: set[Path]) -> Iterator[str | None]:
+    """Yield the headers that a file includes; None at what may be a macro or code."""
+    text = COMMENT.sub(" ", text)
+    for row in GUARD.sub("", text, count=1).splitlines():
+        line = row.strip()
+        include = INCLUDE.match(line)
+        if include is None:
+            if not HARMLESS.match(line):
+                yield None
+            continue
+        beside = path.parent / include[2]
+        if include[1] == '"' and beside.is_file():
+            if beside not in seen:
+                seen.add(beside)
+                own = beside.read_text(encoding="utf-8", errors="replace")
+                yield from _read(beside, own, seen)
+            continue
+        yield include[2] if NEUTRAL.match(include[1] + include[2]) else None
+
+
+def _build(plan: Plan, entry: Path) -> None:
+    unit = plan.units[0]
+    with cache.workspace(plan) as where:
+        (where / HEADER).write_text(unit.text, encoding="utf-8")
+        made = where / f"{HEADER}.gch"
+        command = [*plan.compiler.command, *plan.flags, "-x", "c++-header", HEADER]
+        run(plan, where, [[*command, "-MD", "-MF", "headers.d", "-o", made.name]])
+        note = (where / "headers.d").read_text(encoding="utf-8").replace("\\\n", " ")
+        names = re.findall(r"(?:\\.|[^\s\\])+", note.partition(":")[2])
+        paths = [re.sub(r"\\(.)", r"\1", name) for name in names]
+        read = {path: _state(Path(path)) for path in paths if Path(path).is_absolute()}
+        notes = {"made": made.stat().st_size, "read": read}
+        (where / NOTES).write_text(json.dumps(notes), encoding="utf-8")
+        # The notes last: without them, or with a size that is another, nothing is used.
+        for name in (HEADER, made.name, NOTES):
+            (where / name).replace(entry / name)
+
+
+def _holds(entry: Path) -> bool:
+    """Tell whether the precompiled header is whole and what it read is as it was."""
+    try:
+        notes = json.loads((entry / NOTES).read_bytes())
+        whole = (entry / f"{HEADER}.gch").stat().st_size == notes["made"]
+        return whole and all(_state(Path(path)) == was for path, was in notes["read"].items())
+    except (OSError, ValueError, TypeError, LookupError, AttributeError):
+        return False
+
+
+def _state(path: Path) -> list[int]:
+    status = path.stat()
+    return [status.st_size, status.st_mtime_ns]
+
+
+def _used(entry: Path) -> Path:
+    with suppress(OSError):
+        os.utime(entry / f"{HEADER}.gch")
+    return entry / HEADER
+
+
+def _failed_lately(entry: Path) -> bool:
+    try:
+        return time.time() - (entry / "compile.log").stat().st_mtime < PATIENCE
+    except OSError:
+        return False
+
+
+def _drop_the_oldest() -> None:
+    """Keep those used last. The text stays: a compiler that is about to start reads it instead."""
+    with suppress(OSError):
+        made = sorted(
+            cache.folder().glob(f"*/{HEADER}.gch"), key=lambda path: path.stat().st_mtime_ns
+        )
+        for path in made[:-MOST_KEPT]:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,321 @@
+"""Functions that do not fit their line, or misbehave: each has its error, and none is silent."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, func
+from torch.autograd import Function
+
+import pullback as pb
+from pullback.bind.functions import context
+from pullback.bind.functions.recorded import AliasNotice
+
+# pyright: reportIncompatibleMethodOverride=false
+
+
+def x(*shape: int) -> Tensor:
+    return torch.ones(shape, dtype=torch.float64, requires_grad=True)
+
+
+def error_of(line: str, function: Any, *, code: str, match: str, **options: Any) -> None:
+    with pytest.raises(pb.PullbackError, match=match) as caught:
+        pb.operator(line, function=function, **options)
+    assert caught.value.finding.code == code
+
+
+def call_error(operator: Any, *arguments: Any, code: str, match: str) -> None:
+    with pytest.raises(pb.PullbackError, match=match) as caught:
+        operator(*arguments)
+    assert caught.value.finding.code == code
+
+
+class Double(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return 2 * grad
+
+
+def made(forward: Any = None, backward: Any = None) -> type[Function]:
+    """Return a Function with another forward or backward than Double's."""
+    members = {"forward": forward, "backward": backward}
+    methods = {name: staticmethod(m) for name, m in members.items() if m is not None}
+    return type("Made", (Double,), methods)
+
+
+# --- at the definition
+
+
+@pytest.mark.parametrize("function", [torch.sin, Double.apply, int, "Double"])
+def test_what_is_no_function_is_refused(function: Any) -> None:
+    error_of("pbbad::a(x[...]) -> y[...]", function, code="PB371", match="Function")
+
+
+def test_a_function_without_forward_is_refused() -> None:
+    empty = type("Empty", (Function,), {})
+    error_of("pbbad::a(x[...]) -> y[...]", empty, code="PB371", match="has no forward")
+
+
+@pytest.mark.parametrize(
+    "line", ["pbbad::a(x[...], k: int) -> y[...]", "pbbad::a(x[...], z[...]) -> y[...]"]
+)
+def test_another_number_of_parameters_is_refused(line: str) -> None:
+    error_of(line, Double, code="PB372", match=r"takes \(x")
+
+
+def test_a_spread_of_tensors_needs_a_list() -> None:
+    spread = made(lambda ctx, *tensors: sum(tensors))
+    error_of("pbbad::a(x[...]) -> y[...]", spread, code="PB372", match="does not end with a list")
+
+
+def test_neither_line_nor_example_is_refused() -> None:
+    error_of("pbbad::a", Double, code="PB355", match="neither a line nor an example")
+
+
+def test_a_second_derivative_of_its_own_is_refused() -> None:
+    error_of(
+        "pbbad::a(x[...]) -> y[...]",
+        Double,
+        backward=lambda grad: grad,
+        code="PB355",
+        match="brings",
+    )
+    error_of(
+        "pbbad::a(x[...]) -> y[...]", Double, python=torch.sin, code="PB352", match="stands beside"
+    )
+
+
+def test_an_unknown_policy_is_refused() -> None:
+    error_of("pbbad::a(x[...]) -> y[...]", Double, autocast="lowr", code="PB355", match="autocast")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "pbbad::a(xs[...]*) -> y[...]",
+        "pbbad::a(x[...]) -> y[*]",
+        "pbbad::a(x[...]) -> x[...]",
+    ],
+)
+def test_what_only_a_function_can_have_is_refused_elsewhere(line: str) -> None:
+    with pytest.raises(pb.PullbackError, match="does not go with python=") as caught:
+        pb.operator(line, python=torch.sin)
+    assert caught.value.finding.code == "PB353"
+
+
+def test_a_line_against_its_example() -> None:
+    arguments = (torch.ones(2, 3),)
+    error_of("pbbad::a(x[n, m]) -> y[m, n]", Double, example=arguments, code="PB368", match="shape")
+
+
+def test_python_state_that_changes_is_noticed() -> None:
+    calls: list[int] = []
+
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        calls.append(1)
+        return x * len(calls)
+
+    error_of(
+        "pbbad::a", made(forward), example=(torch.ones(3),), code="PB365", match="called again"
+    )
+
+
+# --- at a call
+
+
+def test_something_that_is_no_tensor() -> None:
+    number = pb.operator("pbbad::number(x[...]) -> y[...]", function=made(lambda ctx, x: 3.0))
+    call_error(number, x(2), code="PB373", match="returned a float for 'y'")
+
+
+def test_another_number_of_outputs() -> None:
+    two = pb.operator("pbbad::two(x[...]) -> y[...]", function=made(lambda ctx, x: (x + 1, x + 2)))
+    call_error(two, x(2), code="PB373", match="returned 2 values, the line says 1")
+
+
+def test_another_shape_or_dtype() -> None:
+    shape = pb.operator("pbbad::shape(x[n]) -> y[n]", function=made(lambda ctx, x: x[:1] * 2))
+    call_error(shape, x(2), code="PB331", match=r"forward of Made returned 'y' of shape \(1\)")
+    dtype = pb.operator("pbbad::dtype(x[n]) -> y[n]", function=made(lambda ctx, x: x.float()))
+    call_error(dtype, x(2), code="PB331", match="float32")
+
+
+def test_wrong_arguments() -> None:
+    double = pb.operator("pbbad::double(x[n]) -> y[n]", function=Double)
+    call_error(double, x(2, 3), code="PB111", match="has 2 dimensions")
+    call_error(double, 3.0, code="PB341", match="'x' is a float")
+    call_error(double, code="PB341", match="missing")
+
+
+def test_an_output_that_is_its_input_is_copied_with_a_notice() -> None:
+    same = pb.operator("pbbad::same(x[...]) -> y[...]", function=made(lambda ctx, x: x))
+    a = x(3)
+    with pytest.warns(AliasNotice, match="'y' shares memory"):
+        y = same(a)
+    y.sum().backward()
+    with torch.no_grad():
+        y.add_(1)
+    assert a.tolist() == [1, 1, 1]
+    assert a.grad is not None
+    assert a.grad.tolist() == [2, 2, 2]
+
+
+def test_an_output_that_shares_memory_through_numpy_is_copied() -> None:
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return torch.from_numpy(x.detach().numpy().view(np.float64))
+
+    shared = pb.operator("pbbad::shared(x[...]) -> y[...]", function=made(forward))
+    a = x(3)
+    with pytest.warns(AliasNotice):
+        assert shared(a).data_ptr() != a.data_ptr()
+
+
+def test_an_input_that_is_changed_without_a_word() -> None:
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.mul_(2) + 1
+
+    silent = pb.operator("pbbad::silent(x[...]) -> y[...]", function=made(forward))
+    call_error(silent, torch.ones(2), code="PB375", match="changed an input in place")
+
+
+def test_in_place_by_the_line_or_by_forward_alone() -> None:
+    declared = pb.operator("pbbad::declared(x[...]) -> x[...]", function=Double)
+    call_error(declared, torch.ones(2), code="PB375", match="does not mark it dirty")
+
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.mark_dirty(x)
+        return x.mul_(2)
+
+    marked = pb.operator("pbbad::marked(x[...]) -> y[...]", function=made(forward))
+    call_error(marked, torch.ones(2), code="PB375", match="mark_dirty")
+
+
+# --- in backward
+
+
+def test_no_backward() -> None:
+    only = type("Only", (Function,), {"forward": staticmethod(lambda ctx, x: x + 1)})
+    forward_only = pb.operator("pbbad::forward_only(x[...]) -> y[...]", function=only)
+    call_error(forward_only(x(2)).sum().backward, code="PB308", match="Only has no backward")
+    call_error(func.grad(lambda t: forward_only(t).sum()), x(2), code="PB308", match="backward")
+
+
+def test_a_gradient_of_another_shape_through_torch_func() -> None:
+    wrong = pb.operator(
+        "pbbad::wrong(x[n]) -> y[n]", function=made(backward=lambda ctx, grad: grad[:1].repeat(7))
+    )
+    gradient = func.grad(lambda t: wrong(t).sum())
+    call_error(
+        gradient, torch.ones(3), code="PB374", match=r"shape \(7\) for an input of shape \(3\)"
+    )
+
+
+def test_too_few_gradients_through_torch_func() -> None:
+    class Add(Function):
+        @staticmethod
+        def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+            return a + b
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Tensor:
+            return grad
+
+    add = pb.operator("pbbad::add(a[...], b[...]) -> c[...]", function=Add)
+    gradient = func.grad(lambda a, b: add(a, b).sum())
+    call_error(gradient, torch.ones(2), torch.ones(2), code="PB374", match="returned 1 values")
+
+
+def test_none_for_a_list_whose_tensors_need_gradients() -> None:
+    class Sum(Function):
+        @staticmethod
+        def forward(ctx: Any, tensors: list[Tensor]) -> Tensor:
+            return torch.stack(tensors).sum(0)
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> None:
+            return None
+
+    total = pb.operator("pbbad::sum(tensors[n]*) -> y[n]", function=Sum)
+    call_error(
+        total([x(2), x(2)]).sum().backward, code="PB374", match="None for the list 'tensors'"
+    )
+
+
+def test_a_second_derivative_through_an_intermediate() -> None:
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        t = x.exp()
+        ctx.save_for_backward(t)
+        return t * 2
+
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return grad * 2 * ctx.saved_tensors[0]
+
+    operator = pb.operator("pbbad::between(x[n]) -> y[n]", function=made(forward, backward))
+    a = x(2)
+    (first,) = torch.autograd.grad(operator(a).sum(), a, create_graph=True)
+    call_error(first.sum().backward, code="PB376", match="intermediate")
+    second = func.grad(lambda t: func.grad(lambda s: operator(s).sum())(t).sum())
+    call_error(second, torch.ones(2), code="PB376", match="intermediate")
+
+
+def test_a_second_derivative_that_numpy_cuts_off() -> None:
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x**3
+
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return torch.from_numpy(3 * grad.detach().numpy() * x.detach().numpy() ** 2)
+
+    cut = pb.operator("pbbad::cut(x[n]) -> y[n]", function=made(forward, backward))
+    a = x(2)
+    (first,) = torch.autograd.grad(cut(a).sum(), a, create_graph=True)
+    assert first.tolist() == [3, 3]
+    call_error((first + a).sum().backward, code="PB378", match="cut off")
+    call_error(func.jacfwd(cut), torch.ones(2), code="PB309", match="cannot be differentiated")
+
+
+def test_forward_mode_while_traced() -> None:
+    double = pb.operator("pbbad::traced(x[n]) -> y[n]", function=Double)
+
+    def push(t: Tensor) -> Any:
+        return func.jvp(double, (t,), (t,))
+
+    with pytest.raises(RuntimeError, match="PB379"):
+        torch.compile(push, fullgraph=True, backend="aot_eager")(torch.ones(2))
+
+
+def test_a_context_that_is_gone() -> None:
+    hidden = pb.operator("pbbad::gone(x[n]) -> y[n]", function=Double)
+    forward = torch.ops.pbbad._gone_forward
+    a = torch.ones(2)
+    y, kept, number, owners = forward(a, [True], False)
+    arguments = ([a], [a], [y], kept, number.clone())
+    assert torch.ops.pbbad._gone_backward(*arguments, owners, [True], [])[0].tolist() == [2, 2]
+    del owners
+    gc.collect()
+    call_error(
+        torch.ops.pbbad._gone_backward, *arguments, [], [True], [], code="PB377", match="given free"
+    )
+    assert hidden(a).tolist() == [2, 2]
+
+
+def test_what_forward_keeps_is_given_free_with_the_graph() -> None:
+    double = pb.operator("pbbad::freed(x[n]) -> y[n]", function=Double)
+    gc.collect()
+    before = len(context._owners)
+    gradient = func.vmap(func.grad(lambda t: double(t).sum()))
+    for _ in range(5):
+        gradient(torch.ones(3, 2))
+    compiled = torch.compile(lambda t: double(t).sum(), backend="aot_eager", fullgraph=True)
+    compiled(x(2)).backward()
+    gc.collect()
+    assert len(context._owners) == before

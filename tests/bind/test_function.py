@@ -1,0 +1,233 @@
+"""Existing Functions, unchanged: their values, and derivatives in every way PyTorch has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from functions import TABLE, Adopted, tensors_in
+from torch import Tensor, func
+from torch.autograd import forward_ad
+from torch.utils import _pytree as pytree
+
+
+@pytest.fixture(params=TABLE, ids=[case.name for case in TABLE])
+def case(request: pytest.FixtureRequest) -> Adopted:
+    return request.param
+
+
+def same(found: Any, expected: Any) -> None:
+    """Compare two trees of tensors."""
+    found, expected = pytree.tree_leaves(found), pytree.tree_leaves(expected)
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+
+
+def on_tensors(
+    case: Adopted, seed: int, call: Callable[..., Any]
+) -> tuple[Callable[..., Any], tuple[Tensor, ...]]:
+    """Return a function of the floating inputs alone, which leaves them as they are."""
+    arguments = case.arguments(seed)
+    leaves, spec = pytree.tree_flatten(arguments)
+    places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+
+    # What is changed in place is not the leaf itself.
+    changed = bool(case.operator.line.changed)
+
+    def function(*tensors: Tensor) -> Any:
+        given = list(leaves)
+        for place, tensor in zip(places, tensors, strict=True):
+            given[place] = tensor.clone() if changed else tensor
+        outputs = call(*pytree.tree_unflatten(given, spec))
+        return tuple(o for o in tensors_in(outputs if isinstance(outputs, tuple) else (outputs,)))
+
+    return function, tuple(leaves[i] for i in places)
+
+
+def total(function: Callable[..., Any]) -> Callable[..., Tensor]:
+    """Return a scalar function in which every output counts differently."""
+
+    def function_of(*tensors: Tensor) -> Tensor:
+        outputs = function(*tensors)
+        return torch.stack([((i + 1) * o**2).sum() for i, o in enumerate(outputs)]).sum()
+
+    return function_of
+
+
+def both(case: Adopted, seed: int, use: Callable[..., Any]) -> None:
+    """Compare what `use` makes of the operator with what it makes of the reference."""
+    function, tensors = on_tensors(case, seed, case.operator)
+    reference, _ = on_tensors(case, seed, case.reference)
+    same(use(function, tensors), use(reference, tensors))
+
+
+def numbers(tensors: tuple[Tensor, ...]) -> tuple[int, ...]:
+    return tuple(range(len(tensors)))
+
+
+def gradients(function: Any, tensors: tuple[Tensor, ...]) -> Any:
+    leaves = [t.clone().requires_grad_() for t in tensors]
+    return torch.autograd.grad(total(function)(*leaves), leaves)
+
+
+def test_value_without_grad(case: Adopted, seed: int) -> None:
+    with torch.no_grad():
+        both(case, seed, lambda f, tensors: f(*tensors))
+    with torch.inference_mode():
+        both(case, seed, lambda f, tensors: f(*tensors))
+
+
+def test_gradients(case: Adopted, seed: int) -> None:
+    both(case, seed, gradients)
+
+
+def test_through_the_dispatcher(case: Adopted, seed: int) -> None:
+    function, tensors = on_tensors(case, seed, case.operator.overload)
+    reference, _ = on_tensors(case, seed, case.reference)
+    same(gradients(function, tensors), gradients(reference, tensors))
+
+
+def test_each_output_alone(case: Adopted, seed: int) -> None:
+    function, tensors = on_tensors(case, seed, case.operator)
+    reference, _ = on_tensors(case, seed, case.reference)
+    for index in range(len(function(*tensors))):
+        leaves = [t.clone().requires_grad_() for t in tensors]
+        found = torch.autograd.grad(function(*leaves)[index].sum(), leaves)
+        expected = torch.autograd.grad(reference(*leaves)[index].sum(), leaves)
+        same(found, expected)
+
+
+def test_each_input_alone(case: Adopted, seed: int) -> None:
+    function, tensors = on_tensors(case, seed, case.operator)
+    reference, _ = on_tensors(case, seed, case.reference)
+    for index in range(len(tensors)):
+        leaves = [t.clone().requires_grad_(i == index) for i, t in enumerate(tensors)]
+        found = torch.autograd.grad(total(function)(*leaves), leaves[index])
+        same(found, torch.autograd.grad(total(reference)(*leaves), leaves[index]))
+
+
+def test_double_backward(case: Adopted, seed: int) -> None:
+    def use(function: Any, tensors: tuple[Tensor, ...]) -> Any:
+        leaves = [t.clone().requires_grad_() for t in tensors]
+        first = torch.autograd.grad(total(function)(*leaves), leaves, create_graph=True)
+        return torch.autograd.grad(torch.stack([(g**2).sum() for g in first]).sum(), leaves)
+
+    if case.orders == 1:
+        with pytest.raises(RuntimeError, match=r"PB376|PB378|differentiate twice|numpy"):
+            use(*on_tensors(case, seed, case.operator))
+        return
+    both(case, seed, use)
+
+
+def test_grad_vjp_jacrev(case: Adopted, seed: int) -> None:
+    both(case, seed, lambda f, ts: func.grad(total(f), numbers(ts))(*ts))
+    both(case, seed, lambda f, ts: func.vjp(total(f), *ts)[1](torch.ones((), dtype=torch.float64)))
+    both(case, seed, lambda f, ts: func.jacrev(f, numbers(ts))(*ts))
+
+
+def test_forward_mode(case: Adopted, seed: int) -> None:
+    def dual(function: Any, tensors: tuple[Tensor, ...]) -> Any:
+        with forward_ad.dual_level():
+            outputs = function(*(forward_ad.make_dual(t, t.sin()) for t in tensors))
+            return [forward_ad.unpack_dual(o).tangent for o in outputs]
+
+    def jvp(function: Any, tensors: tuple[Tensor, ...]) -> Any:
+        return func.jvp(function, tensors, tuple(t.sin() for t in tensors))
+
+    if not case.forward_mode:
+        function, tensors = on_tensors(case, seed, case.operator)
+        for use in (dual, jvp):
+            with pytest.raises(RuntimeError, match=r"PB309|differentiate twice"):
+                use(function, tensors)
+        return
+    both(case, seed, dual)
+    both(case, seed, jvp)
+    both(case, seed, lambda f, ts: func.jacfwd(f, numbers(ts))(*ts))
+
+
+def test_hessian(case: Adopted, seed: int) -> None:
+    def use(function: Any, tensors: tuple[Tensor, ...]) -> Any:
+        return func.hessian(total(function), numbers(tensors))(*tensors)
+
+    def reverse(function: Any, tensors: tuple[Tensor, ...]) -> Any:
+        return func.jacrev(func.grad(total(function), numbers(tensors)), numbers(tensors))(*tensors)
+
+    if case.orders == 1:
+        function, tensors = on_tensors(case, seed, case.operator)
+        for refused in (use, reverse):
+            with pytest.raises(RuntimeError, match=r"PB3\d\d|differentiate twice"):
+                refused(function, tensors)
+        return
+    both(case, seed, use)
+    both(case, seed, reverse)
+
+
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_vmap(case: Adopted, seed: int, dim: int) -> None:
+    def use(function: Any, tensors: tuple[Tensor, ...]) -> Any:
+        stacked = [torch.stack([t, t.sin(), t + 1], dim=dim) for t in tensors]
+        values = func.vmap(function, in_dims=dim)(*stacked)
+        grads = func.vmap(func.grad(total(function), numbers(tensors)), in_dims=dim)(*stacked)
+        return values, grads
+
+    both(case, seed, use)
+
+
+def test_vmap_over_some_inputs(case: Adopted, seed: int) -> None:
+    def use(function: Any, tensors: tuple[Tensor, ...]) -> Any:
+        found = []
+        for index in range(len(tensors)):
+            dims = tuple(0 if i == index else None for i in range(len(tensors)))
+            given = [torch.stack([t, t + 1]) if i == index else t for i, t in enumerate(tensors)]
+            gradient = func.grad(total(function), numbers(tensors))
+            found.append(func.vmap(function, in_dims=dims)(*given))
+            found.append(func.vmap(gradient, in_dims=dims)(*given))
+        return found
+
+    both(case, seed, use)
+
+
+def test_grads_batched(case: Adopted, seed: int) -> None:
+    def use(function: Any, tensors: tuple[Tensor, ...]) -> Any:
+        leaves = [t.clone().requires_grad_() for t in tensors]
+        output = function(*leaves)[0]
+        eye = torch.eye(output.numel(), dtype=output.dtype).view(-1, *output.shape)
+        return torch.autograd.grad(output, leaves, eye, is_grads_batched=True)
+
+    both(case, seed, use)
+
+
+def test_compiled(case: Adopted, seed: int) -> None:
+    torch._dynamo.reset()
+
+    def use(function: Any, tensors: tuple[Tensor, ...]) -> Any:
+        whole = torch.compile(
+            lambda *ts: total(function)(*(torch.mul(t, 1) for t in ts)),
+            fullgraph=True,
+            backend="aot_eager",
+            dynamic=True,
+        )
+        leaves = [t.clone().requires_grad_() for t in tensors]
+        return torch.autograd.grad(whole(*leaves), leaves)
+
+    function, tensors = on_tensors(case, seed, case.operator)
+    reference, _ = on_tensors(case, seed, case.reference)
+    same(use(function, tensors), gradients(reference, tensors))
+
+
+def test_compiled_transforms(case: Adopted, seed: int) -> None:
+    torch._dynamo.reset()
+    function, tensors = on_tensors(case, seed, case.operator)
+    reference, _ = on_tensors(case, seed, case.reference)
+
+    def compiled(use: Callable[..., Any]) -> Any:
+        return torch.compile(use, fullgraph=True, backend="aot_eager")(*tensors)
+
+    of = numbers(tensors)
+    same(compiled(func.grad(total(function), of)), func.grad(total(reference), of)(*tensors))
+    rows = [torch.stack([t, t + 1]) for t in tensors]
+    found = torch.compile(func.vmap(function), fullgraph=True, backend="aot_eager")(*rows)
+    same(found, func.vmap(reference)(*rows))
