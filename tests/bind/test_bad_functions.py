@@ -195,7 +195,7 @@ def test_in_place_by_the_line_or_by_forward_alone() -> None:
         return x.mul_(2)
 
     marked = pb.operator("pbbad::marked(x[...]) -> y[...]", function=made(forward))
-    call_error(marked, torch.ones(2), code="PB375", match="mark_dirty")
+    call_error(marked, torch.ones(2), code="PB375", match="marks 1 of its inputs")
 
 
 # --- in backward

@@ -95,7 +95,7 @@ def test_an_operator_agrees_with_its_reference(
 
 @each_case
 def test_an_operator_agrees_through_torch_ops_and_by_keyword(case: Case, seed: int) -> None:
-    packet = getattr(torch.ops.pbtest, case.name)
+    packet = getattr(torch.ops.pbtest, case.operator.__name__)
     for example in case.examples:
         arguments = draw(example, case.dtypes[0], seed)
         names = [parameter.name for parameter in case.operator.line.parameters]

@@ -27,8 +27,12 @@ def excluded() -> Any:  # noqa: ANN401
 def register(
     definition: Definition, library: torch.library.Library, overload: Callable[..., Any]
 ) -> None:
-    """Register the casts of an operator's policy; without one, its inputs stay as they are."""
-    if definition.autocast == "as_is":
+    """Register the casts of an operator's policy; without one, its inputs stay as they are.
+
+    What pullback calls itself is outside of autocast anyway; the kernel of an operator that was
+    taken over has to be put there.
+    """
+    if definition.autocast == "as_is" and definition.taken == "no":
         return
     for device, key in DEVICES.items():
         library.impl(definition.line.name, kernel(definition, overload, device), key)
@@ -39,6 +43,8 @@ def kernel(definition: Definition, overload: Callable[..., Any], device: str) ->
 
     def run(*arguments: Any, **keywords: Any) -> Any:  # noqa: ANN401
         with excluded():
+            if definition.autocast == "as_is":
+                return overload(*arguments, **keywords)
             dtype = dtype_for(definition.autocast, definition.line, arguments, device)
             return overload(*cast(definition.line, arguments, dtype), **keywords)
 

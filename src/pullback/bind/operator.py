@@ -136,6 +136,8 @@ def documentation(definition: Definition) -> str:
     ]
     reference = definition.reference or definition.python or definition.function
     written = inspect.getdoc(reference) if reference else None
+    if written == inspect.getdoc(torch.autograd.Function):
+        written = None  # inherited, and about something else
     called = f"{line.name}{signature(definition)}"
     rows = [str(line), "", called, "", f"Kernels: {', '.join(kernels)}."]
     derivative = definition.backward or definition.function

@@ -8,12 +8,18 @@ to get the gradients of these inputs, call that operator with these tensors.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
+from pullback.bind.cut import Cuts
+from pullback.bind.levels import asks, is_smooth, unwrapped
 from pullback.bind.program import Kind, OperatorCall, Program, Source
 from pullback.define import derivative
 from pullback.define.line import Line, Scalar
@@ -122,8 +128,7 @@ class DerivativeRule:
 
     def __call__(self, *arguments: object) -> object:
         """Run the function and return its results in the schema's order."""
-        returned = self.function(*arguments)
-        values = self.in_order(returned)
+        values = self.guarded(arguments) if self.is_watched else self.run(arguments)
         for name, value in zip(self.results, values, strict=True):
             if value is not None and not isinstance(value, Tensor):
                 raise NotTensor.error(
@@ -131,6 +136,55 @@ class DerivativeRule:
                     help="return a tensor, or None where the gradient is zero",
                 )
         return values[0] if len(values) == 1 else tuple(values)
+
+    def run(self, arguments: Sequence[object]) -> list[object]:
+        """Run the function; return one value a result."""
+        return self.in_order(self.function(*arguments))
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether the gradients are differentiated in turn, outside of a tracer."""
+        if self.kind is not Kind.grad or not torch.is_grad_enabled():
+            return False
+        return not torch._C._len_torch_dispatch_stack()
+
+    def guarded(self, arguments: Sequence[object]) -> list[object]:
+        """Run the function so that a result that cannot be differentiated raises when it is."""
+        places = [i for i, p in enumerate(self.parameters) if p.name in self.incoming]
+
+        def run(grads: Sequence[object]) -> list[object]:
+            given = list(arguments)
+            for place, grad in zip(places, grads, strict=True):
+                given[place] = grad
+            return self.run(given)
+
+        if not torch._C._are_functorch_transforms_active():
+            return self.cuts.guarded(run, [arguments[place] for place in places], arguments)
+        if not self.is_known:
+            self.learn(arguments, places)
+        return self.cuts.marked(self.run(arguments), arguments)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is known of every result if it is cut off from the gradients."""
+        return len(self.cuts.known) == len(self.results)
+
+    def learn(self, arguments: Sequence[object], places: Sequence[int]) -> None:
+        """Find out which results are cut off, on values of the same shapes.
+
+        A level of functorch cannot be asked, but this is outside of all levels.
+        """
+        with temporarily_clear_interpreter_stack(), torch.enable_grad(), suppress(RuntimeError):
+            given = [stand_in(value) for value in arguments]
+            grads = [asks(g) if (g := given[place]) is not None else None for place in places]
+            for place, grad in zip(places, grads, strict=True):
+                given[place] = grad
+            self.cuts.learn(self.run(given), grads)
+
+    @cached_property
+    def cuts(self) -> Cuts:
+        """What is known of results that are cut off from the gradients."""
+        return Cuts(f"the {self.of}")
 
     def in_order(self, returned: object) -> list[object]:
         """Return what the function returned, one value a result."""
@@ -148,6 +202,14 @@ class DerivativeRule:
                 "or a dictionary by name",
             )
         return values
+
+
+def stand_in(value: Any) -> Any:  # noqa: ANN401
+    """Return random numbers in the shape of a floating tensor; everything else as it is."""
+    if not is_smooth(value):
+        return unwrapped(value) if isinstance(value, Tensor) else value
+    shape = [int(n) for n in value.shape]
+    return torch.rand(shape, dtype=value.dtype, device=value.device)
 
 
 def takes_none(parameter: inspect.Parameter) -> bool:

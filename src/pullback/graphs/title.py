@@ -20,7 +20,7 @@ WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 def kind_of(node: GradFn) -> Kind:
     """Return who wrote a node's derivative."""
     if isinstance(node, BackwardCFunction):
-        return "function"
+        return "pullback" if hasattr(node, "pullback_operator") else "function"
     if OWN.fullmatch(node.name()):
         return "pullback"
     return "extension" if EXTENSION.fullmatch(node.name()) else "built-in"
@@ -29,14 +29,20 @@ def kind_of(node: GradFn) -> Kind:
 def operator_of(node: GradFn) -> str:
     """Return the operator that made a node: "demo::mul", "relu", "MyReLU"."""
     name = node.name()
-    if found := OWN.fullmatch(name):
-        return found["operator"]
     if isinstance(node, BackwardCFunction):
-        if found := GENERATED.fullmatch(name):
-            return f"{found['namespace']}::{found['name']}"
-        return name.removesuffix("Backward")
-    if found := EXTENSION.fullmatch(name):
-        return found["name"]
+        return operator_of_function(node, name)
+    for pattern in (OWN, EXTENSION):
+        if found := pattern.fullmatch(name):
+            return found[1]
     if found := BUILT_IN.fullmatch(name):
         return WORDS.sub("_", found["name"]).lower()
     return name
+
+
+def operator_of_function(node: BackwardCFunction, name: str) -> str:
+    """Return the operator that a Function's node is of, the Function itself if it is of none."""
+    if operator := getattr(node, "pullback_operator", None):
+        return operator
+    if found := GENERATED.fullmatch(name):
+        return f"{found['namespace']}::{found['name']}"
+    return name.removesuffix("Backward")

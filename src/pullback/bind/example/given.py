@@ -211,7 +211,7 @@ def annotated(parameter: inspect.Parameter) -> str | None:
         return None
     text = annotation if isinstance(annotation, str) else str(annotation)
     words = re.findall(r"\b(Tensor|bool|int|float|str)\b", text)
-    return words[0].lower() if words[0] == "Tensor" else words[0] if words else None
+    return words[0].lower() if words else None
 
 
 def default_of(kind: str, default: object) -> Default | None:

@@ -45,6 +45,11 @@ class Adopted:
                 return getattr(self.function, name)
         return None
 
+    @property
+    def backward_of(self) -> str:
+        """What to call its backward in messages."""
+        return f"backward of {self.function.__name__} ({self.line.qualname})"
+
     @cached_property
     def push(self) -> Any:  # noqa: ANN401
         """Its forward-mode derivative, None if it has none."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
-from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
 
 from pullback.bind.functions.context import State, find
+from pullback.bind.levels import unwrapped
 from pullback.diagnostic import Rule
 
 ContextGone = Rule("PB377", "context-gone")
@@ -113,10 +113,3 @@ def state_of(number: int) -> State:
             "in such a hook as they are",
         )
     return state
-
-
-def unwrapped(tensor: Tensor) -> Tensor:
-    """Return what functorch has wrapped, all levels of it."""
-    while _functorch.is_functorch_wrapped_tensor(tensor):
-        tensor = _functorch.get_unwrapped(tensor)
-    return tensor

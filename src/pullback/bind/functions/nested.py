@@ -12,23 +12,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pullback.bind.cut import CutDerivative, Cuts
 from pullback.bind.functions import push
 from pullback.bind.functions.adopted import Adopted
 from pullback.bind.functions.carried import Pass, Pull
 from pullback.bind.functions.context import State
-from pullback.bind.functions.cut import CutDerivative, cut_derivative
 from pullback.bind.functions.hidden import Hidden, as_returned
-from pullback.bind.functions.levels import (
+from pullback.bind.functions.nodes import Recording, backward_node, forward_node
+from pullback.bind.functions.recorded import intermediate_derivative
+from pullback.bind.levels import (
     BELOW,
-    all_zero,
     is_hold,
     is_smooth,
     is_tracked,
     primal,
     tangents_of,
 )
-from pullback.bind.functions.nodes import Recording, backward_node, forward_node
-from pullback.bind.functions.recorded import intermediate_derivative
 from pullback.define.derivative import NoForwardMode
 from pullback.diagnostic import PullbackError, Rule
 
@@ -42,6 +41,7 @@ class Nested:
         self.hidden = hidden
         self.adopted = hidden.adopted
         self.count = len(hidden.adopted.line.outputs)
+        self.cuts = Cuts(hidden.adopted.backward_of)
         self.forward_node = forward_node(self)
         self.backward_node = backward_node(self)
 
@@ -124,9 +124,7 @@ class Nested:
                 f"cannot be differentiated: {error}",
                 help="write it in PyTorch; for forward mode, give the Function a jvp",
             ) from error
-        asked = any(g is not None and g.requires_grad for g in pull.grads)
-        if asked and not any(p.requires_grad for p in pulled) and not all_zero(pulled):
-            raise cut_derivative(self.adopted, rule)
+        self.cuts.require_none(pulled, pull.grads, rule)
         return pulled
 
     def one_state(self, passed: Pass, what: str) -> State:

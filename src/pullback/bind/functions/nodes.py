@@ -11,9 +11,8 @@ from torch import Tensor
 
 from pullback.bind.functions.carried import Pass, Pull
 from pullback.bind.functions.context import State
-from pullback.bind.functions.cut import cut_derivative
-from pullback.bind.functions.levels import direct, fresh, lower
-from pullback.bind.functions.recorded import refuse_intermediates, require_derivative
+from pullback.bind.functions.recorded import entitle, refuse_intermediates, require_derivative
+from pullback.bind.levels import direct, fresh, lower
 
 if TYPE_CHECKING:
     from pullback.bind.functions.nested import Nested
@@ -58,8 +57,10 @@ def forward_node(nested: Nested) -> Any:  # noqa: ANN401
             require_derivative(adopted)
             recording: Recording = ctx.recording
             refuse_intermediates(adopted, grads[count : count + recording.kept])
-            inputs = ctx.saved_tensors[: recording.inputs]
-            passed = Pass.of(ctx.saved_tensors[recording.inputs :], count, recording.kept)
+            # Once: a checkpoint unpacks no tensor twice.
+            saved = ctx.saved_tensors
+            inputs = saved[: recording.inputs]
+            passed = Pass.of(saved[recording.inputs :], count, recording.kept)
             needs = ctx.needs_input_grad[1:]
             pull = Pull(
                 grads=grads[:count],
@@ -72,7 +73,7 @@ def forward_node(nested: Nested) -> Any:  # noqa: ANN401
             found = iter(backward(*pull.arguments(passed.number, passed.owners)))
             return (None, *(next(found) if need else None for need in needs))
 
-    Node.__name__ = Node.__qualname__ = adopted.function.__name__
+    entitle(Node, adopted)
     return direct(Node)
 
 
@@ -94,15 +95,16 @@ def backward_node(nested: Nested) -> Any:  # noqa: ANN401
         @staticmethod
         def backward(ctx: Any, *second: Any) -> Any:  # noqa: ANN401
             count = len(ctx.pull.flat())
-            number, *owners = ctx.saved_tensors[count:]
+            saved = ctx.saved_tensors
+            number, *owners = saved[count:]
             passed = ctx.pull.passed(number, owners)
             state = nested.one_state(passed, "a second derivative")
-            flat, found = second_derivative(nested, state, ctx.pull, ctx.saved_tensors, second)
+            flat, found = second_derivative(nested, state, ctx.pull, saved, second)
             each = iter(found)
             gradients = [next(each) if t is not None and t.requires_grad else None for t in flat]
             return (None, *gradients, None, *[None] * len(owners))
 
-    Node.__name__ = Node.__qualname__ = f"{adopted.function.__name__}Backward"
+    entitle(Node, adopted, "Backward")
     return direct(Node)
 
 
@@ -136,7 +138,4 @@ def second_derivative(
             create_graph=differentiable,
             allow_unused=True,
         )
-    # `allow_unused`: None where nothing arrives
-    if not any(f is not None for f in found):  # pyright: ignore[reportUnnecessaryComparison]
-        raise cut_derivative(nested.adopted)
     return flat, found

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from pullback.bind import kernel, takeover
+from pullback.bind import kernel, levels, takeover
 from pullback.bind.batching import batching
-from pullback.bind.functions import levels, nested
+from pullback.bind.functions import nested
 from pullback.bind.functions.adopted import Adopted
 from pullback.bind.functions.hidden import Hidden
 from pullback.bind.functions.recorded import recorder, require_unchanged, versions

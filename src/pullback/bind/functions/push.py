@@ -13,9 +13,8 @@ from torch.autograd import forward_ad
 from pullback.bind.functions.adopted import Adopted
 from pullback.bind.functions.carried import Pass, Pull
 from pullback.bind.functions.context import State, put_together
-from pullback.bind.functions.cut import cut_derivative
-from pullback.bind.functions.levels import is_smooth, seed, zeros_for
 from pullback.bind.functions.recorded import require_derivative
+from pullback.bind.levels import asks, is_smooth, zeros_for
 from pullback.define.derivative import NoForwardMode
 
 if TYPE_CHECKING:
@@ -68,8 +67,11 @@ def by_pulling(nested: Nested, state: State, tangents: Tangents, pull: Pull) -> 
     require_derivative(nested.adopted)
     differentiable = torch.is_grad_enabled()
     with torch.enable_grad():
+        # Ones and not zeros, though J is linear in them: a gradient that is cut off shows itself.
         seeds = [
-            seed(output) if is_smooth(output) and k not in state.non_differentiable else None
+            asks(torch.ones_like(output))
+            if is_smooth(output) and k not in state.non_differentiable
+            else None
             for k, output in enumerate(pull.outputs)
         ]
         pulled = nested.differentiably(state, replace(pull, grads=seeds), NoForwardMode)
@@ -85,8 +87,5 @@ def by_pulling(nested: Nested, state: State, tangents: Tangents, pull: Pull) -> 
                 create_graph=differentiable,
                 allow_unused=True,
             )
-            # `allow_unused`: None where nothing arrives
-            if not any(f is not None for f in found):  # pyright: ignore[reportUnnecessaryComparison]
-                raise cut_derivative(nested.adopted, NoForwardMode)
     each_found = iter(found)
     return [None if each is None else next(each_found) for each in seeds]

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from pullback.bind import autocast
+from pullback.bind.cut import Cuts
 from pullback.bind.functions.adopted import Adopted, NotDeclared
 from pullback.bind.functions.batched import is_batched, run_batched
 from pullback.bind.functions.context import (
@@ -25,7 +26,6 @@ from pullback.bind.functions.context import (
     put_together,
     take_apart,
 )
-from pullback.bind.functions.cut import Cuts
 from pullback.define.derivative import NoDerivative
 from pullback.diagnostic import PullbackError, Rule
 
@@ -39,7 +39,7 @@ class AliasNotice(UserWarning):
 def recorder(adopted: Adopted) -> Callable[..., tuple[Tensor, ...] | Tensor]:
     """Return what calls a Function on the line's arguments and records its node."""
     count, lists, pull = len(adopted.line.outputs), adopted.lists, adopted.pull
-    cuts = Cuts(adopted)
+    cuts = Cuts(adopted.backward_of)
 
     class Recorded(torch.autograd.Function):
         @staticmethod
@@ -60,10 +60,10 @@ def recorder(adopted: Adopted) -> Callable[..., tuple[Tensor, ...] | Tensor]:
                 gradients = run_batched(lambda *g: run_backward(adopted, ctx, g), grads)
                 return (*gradients, None) if lists else tuple(gradients)
             if torch.is_grad_enabled():
-                return tuple(cuts.guarded(pull, ctx, grads))
+                return tuple(differentiable(cuts, pull, ctx, grads))
             return pull(ctx, *grads)
 
-    Recorded.__name__ = Recorded.__qualname__ = adopted.function.__name__
+    entitle(Recorded, adopted)
     prepare_context(Recorded)
     # The one in C++: in Python it also looks whether functorch is active, which is known here.
     apply: Any = super(torch.autograd.Function, Recorded).apply  # pyright: ignore
@@ -78,6 +78,32 @@ def recorder(adopted: Adopted) -> Callable[..., tuple[Tensor, ...] | Tensor]:
         return outputs
 
     return call
+
+
+def entitle(node: Any, adopted: Adopted, more: str = "") -> None:  # noqa: ANN401
+    """Give a node the name that it has in PyTorch's own graph, and that of its operator."""
+    node.__name__ = node.__qualname__ = adopted.function.__name__ + more
+    backward = node._backward_cls
+    backward.__name__ = backward.__qualname__ = f"{node.__name__}Backward"
+    backward.pullback_operator = adopted.line.qualname
+
+
+def differentiable(cuts: Cuts, pull: Any, ctx: Any, grads: Sequence[Any]) -> list[Any]:  # noqa: ANN401
+    """Run backward in `create_graph` mode; what cannot be differentiated raises when it is."""
+
+    def run(given: Sequence[Any]) -> Any:  # noqa: ANN401
+        return pull(ctx, *given)
+
+    around = ctx.saved_tensors
+    try:
+        return cuts.guarded(run, grads, around)
+    except RuntimeError:
+        # What forward saved is connected to the inputs here, also where its author detached it
+        # for NumPy: then that is what backward gets.
+        if not isinstance(ctx, Context):
+            raise
+        ctx.saved_tensors = tuple(t if t is None else t.detach() for t in around)
+        return cuts.guarded(run, grads, around)
 
 
 def prepare_context(node: Any) -> None:  # noqa: ANN401

@@ -2,8 +2,10 @@
 /// then forward mode.
 #include "derivative.h"
 #include "node.h"
+#include "python.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -101,8 +103,9 @@ Tensors tangents_by_double_backward(const Definition& definition, LiveValues& va
   const bool differentiable = c10::GradMode::is_enabled();
   const c10::AutoGradMode enable(true);
   for (const at::Tensor& output : values.outputs) {
+    // Ones and not zeros, though J is linear in them: a gradient that is cut off shows itself.
     values.grads.push_back(output.defined() && torch::autograd::isDifferentiableType(output.scalar_type())
-                               ? at::zeros_like(output).set_requires_grad(true) : at::Tensor());
+                               ? at::ones_like(output).set_requires_grad(true) : at::Tensor());
   }
   c10::SmallVector<bool, 8> needed;
   for (const at::Tensor& tangent : values.tangents) needed.push_back(tangent.defined());
@@ -118,6 +121,7 @@ Tensors tangents_by_double_backward(const Definition& definition, LiveValues& va
   for (const at::Tensor& grad : values.grads) if (grad.defined()) seeds.push_back(grad);
   variable_list pushed(seeds.size());
   if (!gradients.empty()) {
+    const WithoutGil released;  // a tracer holds it, and the engine refuses to run then
     pushed = torch::autograd::grad(gradients, seeds, vectors, /*retain_graph=*/true, differentiable, /*allow_unused=*/true);
   }
   Tensors tangents(values.outputs.size());
@@ -181,6 +185,8 @@ class AutogradFunctor final : public c10::OperatorKernel {
     const auto node = requires_grad ? record(definition, last) : Owner<Node>();
     {
       const at::AutoDispatchBelowADInplaceOrView below;
+      // Somebody else's kernel may be NumPy, which looks at the grad mode.
+      const c10::AutoGradMode mode(definition.taken == Definition::Taken::no && c10::GradMode::is_enabled());
       op.redispatchBoxed(keys & c10::after_autograd_keyset, &stack);
     }
     const auto outputs = torch::jit::last(stack, signature.outputs.size());

@@ -10,17 +10,6 @@ namespace pullback {
 
 namespace {
 
-class WithoutGil {
- public:
-  WithoutGil() : state_(PyEval_SaveThread()) {}
-  ~WithoutGil() { PyEval_RestoreThread(state_); }
-  WithoutGil(const WithoutGil&) = delete;
-  WithoutGil& operator=(const WithoutGil&) = delete;
-
- private:
-  PyThreadState* state_;
-};
-
 /// A parameter of the schema, as a call fills it.
 struct Parameter {
   enum class Kind { tensor, optional_tensor, integer, real, boolean, text, other } kind;

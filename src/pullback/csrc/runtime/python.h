@@ -50,6 +50,20 @@ PyObject* guarded(Body body) {
   }
 }
 
+/// Lets other threads run Python, if this one holds the lock.
+class WithoutGil {
+ public:
+  WithoutGil() : state_(PyGILState_Check() ? PyEval_SaveThread() : nullptr) {}
+  ~WithoutGil() {
+    if (state_) PyEval_RestoreThread(state_);
+  }
+  WithoutGil(const WithoutGil&) = delete;
+  WithoutGil& operator=(const WithoutGil&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
 struct PyTensor {
   PyObject_HEAD
   at::Tensor tensor;

@@ -11,14 +11,7 @@ from torch import Tensor
 from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
 from torch.autograd import forward_ad
 
-from pullback.bind.functions.carried import unwrapped
-
 BELOW = torch._C._AutoDispatchBelowAutograd
-
-
-def is_smooth(tensor: Tensor) -> bool:
-    """Return whether a tensor can have a derivative."""
-    return tensor.is_floating_point() or tensor.is_complex()
 
 
 def is_tracked(flat: Sequence[object]) -> bool:
@@ -52,11 +45,6 @@ def is_hold() -> bool:
     return torch._C._len_torch_dispatch_stack() > 0
 
 
-def all_zero(gradients: Sequence[Tensor]) -> bool:
-    """Return whether all gradients are zero, so that they may depend on nothing."""
-    return not any(bool(unwrapped(gradient).any()) for gradient in gradients)
-
-
 def fresh(tensor: Tensor | None) -> Tensor | None:
     """Return a view whose history is a node of its own.
 
@@ -67,8 +55,7 @@ def fresh(tensor: Tensor | None) -> Tensor | None:
         return tensor
     value = _functorch.unwrap_if_dead(tensor)
     if tensor.requires_grad and not value.requires_grad:
-        with single_level():
-            return value.detach().requires_grad_()
+        return asks(value)
     return value.view_as(value)
 
 
@@ -90,6 +77,24 @@ def lower() -> Generator[None]:
         yield
 
 
+def is_smooth(value: object) -> bool:
+    """Return whether a value is a tensor that can have a derivative."""
+    return isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
+
+
+def unwrapped(tensor: Tensor) -> Tensor:
+    """Return what functorch has wrapped, all levels of it."""
+    while _functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = _functorch.get_unwrapped(tensor)
+    return tensor
+
+
+def asks(tensor: Tensor) -> Tensor:
+    """Return a tensor of the same values that a derivative can be asked of."""
+    with single_level():
+        return tensor.detach().requires_grad_()
+
+
 @contextmanager
 def single_level() -> Generator[None]:
     """Let one level of functorch use autograd's own functions, as functorch itself does."""
@@ -102,9 +107,3 @@ def single_level() -> Generator[None]:
     finally:
         _functorch.set_single_level_autograd_function_allowed(function)
         _functorch.set_inplace_requires_grad_allowed(in_place)
-
-
-def seed(output: Tensor) -> Tensor:
-    """Return zeros like an output that a derivative can be asked of."""
-    with single_level():
-        return torch.zeros_like(output).requires_grad_()
