@@ -2,10 +2,11 @@
 
 import warnings
 
-from benchmarks import call, edit, start
+from benchmarks import adopt, call, edit, start
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     call.main()
+    adopt.main()
     edit.main()
     start.main()

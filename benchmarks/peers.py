@@ -109,6 +109,16 @@ void forward(tvm::ffi::TensorView a, tvm::ffi::TensorView b, tvm::ffi::TensorVie
 
 def function_with_ctx(kernel: Multiply) -> Multiply:
     """torch.autograd.Function with ctx in forward."""
+    return class_with_ctx(kernel).apply
+
+
+def function_with_setup_context(kernel: Multiply) -> Multiply:
+    """torch.autograd.Function with setup_context."""
+    return class_with_setup_context(kernel).apply
+
+
+def class_with_ctx(kernel: Multiply) -> type[torch.autograd.Function]:
+    """Return a Function with ctx in forward."""
 
     class Mul(torch.autograd.Function):
         @staticmethod
@@ -121,11 +131,11 @@ def function_with_ctx(kernel: Multiply) -> Multiply:
             a, b = ctx.saved_tensors
             return kernel(grad, b), kernel(grad, a)
 
-    return Mul.apply
+    return Mul
 
 
-def function_with_setup_context(kernel: Multiply) -> Multiply:
-    """torch.autograd.Function with setup_context."""
+def class_with_setup_context(kernel: Multiply) -> type[torch.autograd.Function]:
+    """Return a Function with setup_context."""
 
     class Mul(torch.autograd.Function):
         @staticmethod
@@ -141,13 +151,13 @@ def function_with_setup_context(kernel: Multiply) -> Multiply:
             a, b = ctx.saved_tensors
             return kernel(grad, b), kernel(grad, a)
 
-    return Mul.apply
+    return Mul
 
 
-def custom_op(kernel: Multiply) -> Multiply:
+def custom_op(kernel: Multiply, name: str = "bench_custom::mul") -> Multiply:
     """torch.library.custom_op and register_autograd."""
 
-    @torch.library.custom_op("bench_custom::mul", mutates_args=())
+    @torch.library.custom_op(name, mutates_args=())
     def mul(a: Tensor, b: Tensor) -> Tensor:
         return kernel(a, b)
 

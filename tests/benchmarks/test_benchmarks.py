@@ -11,7 +11,7 @@ import torch
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import call, edit, measure  # noqa: E402  (from the repository, not installed)
+from benchmarks import adopt, call, edit, measure  # noqa: E402  (from the repository, not installed)
 
 pytestmark = [
     pytest.mark.compiler,
@@ -32,6 +32,15 @@ def test_a_call_costs_less_than_through_pythons_own_ways(monkeypatch: pytest.Mon
     # A third to a fifth of it; backward is mostly the engine's, too close for a busy machine.
     assert ours[0].median < function[0].median
     assert ours[1].median < function[1].median
+
+
+def test_an_adopted_function_costs_less_than_setup_context() -> None:
+    figures = adopt.main(rounds=5, calls=200)
+    ours, theirs = figures[adopt.OURS_SETUP], figures[adopt.SETUP]
+    # Half of it; backward is mostly the engine's, too close for a busy machine.
+    assert ours[0].median < theirs[0].median
+    assert ours[1].median < theirs[1].median
+    assert adopt.graph_breaks() == 0
 
 
 def test_an_edit_is_seen_in_less_than_the_time_of_a_thought() -> None:

@@ -183,7 +183,14 @@ def test_an_input_that_is_changed_without_a_word() -> None:
         return x.mul_(2) + 1
 
     silent = pb.operator("pbbad::silent(x[...]) -> y[...]", function=made(forward))
-    call_error(silent, torch.ones(2), code="PB375", match="changed an input in place")
+    # Also the second time, and where no gradient is recorded.
+    for call in (silent, silent, torch.no_grad()(silent), func.grad(lambda t: silent(t).sum())):
+        call_error(call, torch.ones(2), code="PB375", match="changed an input in place")
+
+
+def test_a_python_kernel_that_changes_its_input() -> None:
+    changes = pb.operator("pbbad::changes(x[...]) -> y[...]", python=lambda x: x.mul_(2).clone())
+    call_error(changes, torch.ones(2), code="PB331", match="changed an input in place")
 
 
 def test_in_place_by_the_line_or_by_forward_alone() -> None:

@@ -205,7 +205,7 @@ def test_compiled(case: Adopted, seed: int) -> None:
 
     def use(function: Any, tensors: tuple[Tensor, ...]) -> Any:
         whole = torch.compile(
-            lambda *ts: total(function)(*(torch.mul(t, 1) for t in ts)),
+            lambda *ts: total(function)(*(t.mul(1) for t in ts)),  # pyright: ignore
             fullgraph=True,
             backend="aot_eager",
             dynamic=True,

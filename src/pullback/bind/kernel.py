@@ -118,15 +118,26 @@ def python_kernel(definition: Definition) -> Callable[..., object]:
         outputs = outputs_for(arguments)
         plain = [a.detach() if isinstance(a, Tensor) else a for a in arguments]
         given = plain[: len(definition.line.parameters)]
+        before = versions(given)
         # Autograd and autocast are above this kernel: nothing in it is recorded or cast.
         with torch.no_grad(), autocast.excluded():
             if takes_mask:
                 returned = function(*given, output_mask=outputs.wanted)
             else:
                 returned = function(*given)
+        if versions(given) != before:
+            raise WrongOutput.error(
+                f"{definition.line.qualname}: its Python kernel changed an input in place",
+                help="clone it first; a torch.autograd.Function as function= may change its inputs",
+            )
         return checked(outputs, returned, [a for a in plain if isinstance(a, Tensor)])
 
     return kernel
+
+
+def versions(values: Sequence[Any]) -> list[int]:
+    """Return how many times each tensor was changed in place, by PyTorch's count."""
+    return [t._version for t in values if isinstance(t, Tensor) and not t.is_inference()]
 
 
 def described(value: object) -> object:

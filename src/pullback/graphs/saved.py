@@ -60,9 +60,9 @@ def storage_of(tensor: Tensor) -> int:
 def saved_by(node: GradFn, memory: Memory) -> Iterator[Saved]:
     """Yield what a node keeps, in its own order."""
     match kind_of(node):
-        case "pullback":
+        case "pullback" if not isinstance(node, BackwardCFunction):
             yield from saved_by_pullback(node, memory)
-        case "function":
+        case "pullback" | "function":
             yield from saved_by_function(node, memory)
         case _:
             yield from saved_by_pytorch(node, memory)

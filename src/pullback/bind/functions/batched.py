@@ -27,7 +27,10 @@ def is_batched(grads: Sequence[Tensor | None]) -> bool:
     """Return whether gradients may be batched."""
     if transforms_active():
         return True
-    return any(grad is not None and is_legacy(grad) for grad in grads)
+    for grad in grads:  # noqa: SIM110  (a generator costs as much as the rest; asked in every backward)
+        if grad is not None and is_legacy(grad):
+            return True
+    return False
 
 
 def run_batched(backward: Backward, grads: Sequence[Tensor | None]) -> list[Any]:

@@ -28,7 +28,12 @@ from pullback.bind.functions.context import (
     stow,
     take_apart,
 )
-from pullback.bind.functions.recorded import check_memory, run_backward, run_forward
+from pullback.bind.functions.recorded import (
+    check_memory,
+    require_unchanged,
+    run_backward,
+    run_forward,
+)
 from pullback.define.operator import Definition
 from pullback.define.schema import type_of
 from pullback.define.shape import shown
@@ -93,8 +98,11 @@ class Hidden:
         flat = [asking(f) if need else f for f, need in zip(flat, needs, strict=True)]
         ctx = Context(adopted.as_forward(needs, lengths))
         ctx._lengths = lengths  # pyright: ignore[reportAttributeAccessIssue]
+        before = kernel.versions(flat)
         with torch.no_grad():
-            return ctx, flat, run_forward(adopted, ctx, flat)
+            outputs = run_forward(adopted, ctx, flat)
+        require_unchanged(adopted, before, flat)
+        return ctx, flat, outputs
 
     def checked(self, arguments: Sequence[Any], outputs: tuple[Tensor, ...]) -> list[Tensor]:
         """Return the outputs as the line says them, each with memory of its own."""

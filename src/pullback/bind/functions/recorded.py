@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pullback.bind import autocast
+from pullback.bind import autocast, kernel
 from pullback.bind.cut import Cuts
 from pullback.bind.functions.adopted import Adopted, NotDeclared
 from pullback.bind.functions.batched import is_batched, run_batched
@@ -73,9 +73,10 @@ def recorder(adopted: Adopted) -> Callable[..., tuple[Tensor, ...] | Tensor]:
             flat, lengths = adopted.flat(arguments)
             arguments = (*flat, lengths)
         outputs = apply(*arguments)
-        if type(outputs) is tuple and len(outputs) > count:
-            return outputs[:count] if count > 1 else outputs[0]
-        return outputs
+        if type(outputs) is not tuple or len(outputs) == count:
+            return outputs
+        # The rest are intermediates.
+        return outputs[:count] if count > 1 else outputs[0]
 
     return call
 
@@ -284,9 +285,8 @@ def check_memory(
     line = adopted.line
     if dirty or line.changed:
         require_declared(adopted, dirty or (), outputs)
-    starts = [a.data_ptr() for a in flat if isinstance(a, Tensor)]
     for output in outputs:
-        if output._is_view() or output.data_ptr() in starts:
+        if output._is_view() or starts_as(output, flat):
             break
     else:
         return outputs
@@ -297,6 +297,15 @@ def check_memory(
         else value
         for output, value in zip(line.outputs, outputs, strict=True)
     )
+
+
+def starts_as(output: Tensor, flat: Sequence[Any]) -> bool:
+    """Return whether an output's memory starts where an input's does."""
+    start = output.data_ptr()
+    for value in flat:  # noqa: SIM110  (as in `is_batched`)
+        if isinstance(value, Tensor) and value.data_ptr() == start:
+            return True
+    return False
 
 
 def copied(adopted: Adopted, name: str, output: Tensor) -> Tensor:
@@ -335,14 +344,9 @@ def require_declared(
     )
 
 
-def versions(flat: Sequence[Any]) -> list[int]:
-    """Return how many times each tensor was changed in place, by PyTorch's count."""
-    return [t._version for t in flat if isinstance(t, Tensor) and not t.is_inference()]
-
-
 def require_unchanged(adopted: Adopted, before: list[int], flat: Sequence[Any]) -> None:
     """Stop if forward changed an input in place without a word."""
-    if versions(flat) != before and not adopted.line.changed:
+    if kernel.versions(flat) != before and not adopted.line.changed:
         raise NotDeclared.error(
             f"{adopted.line.qualname}: forward of {adopted.function.__name__} changed an input in "
             "place and did not say so",

@@ -131,6 +131,13 @@ Tensors tangents_by_double_backward(const Definition& definition, LiveValues& va
   return tangents;
 }
 
+/// What lies above the kernels. A function in Python is watched for inputs that it changes, so there
+/// PyTorch goes on counting such changes.
+c10::DispatchKeySet excluded(const Definition& definition) {
+  const bool native = definition.cpu.function || definition.cuda.function;
+  return native ? c10::autograd_dispatch_keyset_with_ADInplaceOrView : c10::autograd_dispatch_keyset;
+}
+
 class AutogradFunctor final : public c10::OperatorKernel {
  public:
   explicit AutogradFunctor(const Entry& entry) : entry_(entry) {}
@@ -149,7 +156,7 @@ class AutogradFunctor final : public c10::OperatorKernel {
     if (definition.taken == Definition::Taken::with_own_derivative) return own_derivative(definition, op, keys, *stack, has_tangent);
     requires_grad = requires_grad && c10::GradMode::is_enabled();
     if (!requires_grad && !has_tangent) {
-      const at::AutoDispatchBelowADInplaceOrView below;
+      const c10::impl::ExcludeDispatchKeyGuard below(excluded(definition));
       op.redispatchBoxed(keys & c10::after_autograd_keyset, stack);
     } else {
       tracked(definition, op, keys, *stack, requires_grad, has_tangent);
@@ -184,7 +191,7 @@ class AutogradFunctor final : public c10::OperatorKernel {
     if (has_tangent) arguments.append(last.begin(), last.end());
     const auto node = requires_grad ? record(definition, last) : Owner<Node>();
     {
-      const at::AutoDispatchBelowADInplaceOrView below;
+      const c10::impl::ExcludeDispatchKeyGuard below(excluded(definition));
       // Somebody else's kernel may be NumPy, which looks at the grad mode.
       const c10::AutoGradMode mode(definition.taken == Definition::Taken::no && c10::GradMode::is_enabled());
       op.redispatchBoxed(keys & c10::after_autograd_keyset, &stack);
