@@ -191,3 +191,40 @@ def test_a_native_backward_of_another_number_of_outputs_is_refused() -> None:
     with pytest.raises(PullbackError, match="2 values for 1"):
         pb.operator("pbtest::pair(x[n]) -> y[n]", python=torch.clone, backward="pbtest::pair_pull")
     library._destroy()
+
+
+def test_a_backward_in_numpy_under_a_transform() -> None:
+    def backward(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(2 * grad.numpy() * x.numpy())
+
+    square = pb.operator(
+        "pbwrong::numpy(x[...]) -> y[...]", python=lambda x: x * x, backward=backward
+    )
+    with pytest.raises(RuntimeError, match="PB327"):
+        torch.func.grad(lambda t: square(t).sum())(torch.ones(2))
+    leaf = torch.ones(2, requires_grad=True)
+    square(leaf).sum().backward()
+    assert leaf.grad is not None
+    assert leaf.grad.tolist() == [2, 2]
+
+
+def test_a_backward_that_detaches_what_arrives_has_no_second_derivative() -> None:
+    square = pb.operator(
+        "pbwrong::detached(x[...]) -> y[...]",
+        python=lambda x: x * x,
+        backward=lambda grad, x: 2 * grad.detach() * x,
+    )
+
+    def loss(t: torch.Tensor) -> torch.Tensor:
+        return (square(t) ** 2).sum()
+
+    leaf = torch.ones(2, requires_grad=True)
+    (first,) = torch.autograd.grad(loss(leaf), leaf, create_graph=True)
+    assert first.tolist() == [4, 4]
+    with pytest.raises(RuntimeError, match="PB378"):
+        first.sum().backward()
+    for transform in (torch.func.hessian, torch.func.jacfwd):
+        with pytest.raises(RuntimeError, match="PB378"):
+            transform(loss)(torch.ones(2))
+    with pytest.raises(RuntimeError, match="PB378"):
+        torch.func.grad(lambda t: torch.func.grad(loss)(t).sum())(torch.ones(2))

@@ -8,6 +8,7 @@ to get the gradients of these inputs, call that operator with these tensors.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,13 +25,17 @@ from pullback.bind.program import Kind, OperatorCall, Program, Source
 from pullback.define import derivative
 from pullback.define.line import Line, Scalar
 from pullback.define.line import Tensor as TensorSpec
-from pullback.diagnostic import Rule
+from pullback.diagnostic import PullbackError, Rule
 
 VariableArguments = Rule("PB324", "variable-arguments")
 WrongNumber = Rule("PB325", "wrong-number")
 NotTensor = Rule("PB326", "not-a-tensor")
 
+LeavesPyTorch = Rule("PB327", "leaves-pytorch")
+
 NEEDS = "needs_input_grad"
+# What PyTorch says to `numpy()` of a tensor that autograd, functorch or a tracer watches.
+LEAVES = re.compile(r"doesn't have storage|Can't call numpy\(\)|Cannot access data pointer")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +133,12 @@ class DerivativeRule:
 
     def __call__(self, *arguments: object) -> object:
         """Run the function and return its results in the schema's order."""
-        values = self.guarded(arguments) if self.is_watched else self.run(arguments)
+        try:
+            values = self.guarded(arguments) if self.is_watched else self.run(arguments)
+        except RuntimeError as error:
+            if LEAVES.search(str(error)):
+                raise self.leaves_pytorch() from error
+            raise
         for name, value in zip(self.results, values, strict=True):
             if value is not None and not isinstance(value, Tensor):
                 raise NotTensor.error(
@@ -136,6 +146,14 @@ class DerivativeRule:
                     help="return a tensor, or None where the gradient is zero",
                 )
         return values[0] if len(values) == 1 else tuple(values)
+
+    def leaves_pytorch(self) -> PullbackError:
+        """Return the error for a function that gives a transform's tensors to NumPy."""
+        return LeavesPyTorch.error(
+            f"the {self.of} leaves PyTorch, as with numpy(), where a transform or a second "
+            "derivative has to look into it",
+            help="make an operator of it, python=..., and give that operator's name instead",
+        )
 
     def run(self, arguments: Sequence[object]) -> list[object]:
         """Run the function; return one value a result."""
