@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from functions import TABLE, Adopted, tensors_in
+from functions import TABLE, Adopted, WithRules, tensors_in
 from torch import Tensor, func
 from torch.autograd import forward_ad
 from torch.utils import _pytree as pytree
+
+import pullback as pb
 
 
 @pytest.fixture(params=TABLE, ids=[case.name for case in TABLE])
@@ -231,3 +234,31 @@ def test_compiled_transforms(case: Adopted, seed: int) -> None:
     rows = [torch.stack([t, t + 1]) for t in tensors]
     found = torch.compile(func.vmap(function), fullgraph=True, backend="aot_eager")(*rows)
     same(found, func.vmap(reference)(*rows))
+
+
+def test_a_batching_rule_of_its_own_is_used() -> None:
+    """What its author says of batching counts, in `vmap` and in what is built on it."""
+    calls: list[str] = []
+
+    class Recorded(WithRules):
+        @staticmethod
+        def vmap(info: Any, in_dims: Any, x: Tensor, k: float) -> Any:
+            calls.append("vmap")
+            return WithRules.vmap(info, in_dims, x, k)
+
+        @staticmethod
+        def jvp(ctx: Any, *tangents: Any) -> Any:  # pyright: ignore
+            calls.append("jvp")
+            return WithRules.jvp(ctx, *tangents)
+
+    operator = pb.operator("pbfn::rules(x[...], k: float) -> y[...]", function=Recorded)
+    x = torch.linspace(0, 1, 6, dtype=torch.float64).view(2, 3)
+    same(func.vmap(lambda t: operator(t, 2.0))(x), 2 * x.sin())
+    assert calls == ["vmap"]
+    for call in (operator, torch.ops.pbfn.rules):
+        calls.clear()
+        same(func.jvp(functools.partial(call, k=2.0), (x,), (x,))[1], 2 * x * x.cos())
+        assert calls == ["jvp"]
+    calls.clear()
+    same(func.vmap(func.grad(lambda t: operator(t, 2.0).sum()))(x), 2 * x.cos())
+    assert "vmap" in calls

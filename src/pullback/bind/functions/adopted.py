@@ -56,6 +56,12 @@ class Adopted:
         return self.function.jvp if overrides(self.function, "jvp") else None
 
     @cached_property
+    def batches(self) -> bool:
+        """Whether its author says how it is batched, so that PyTorch's own way is to be gone."""
+        given = overrides(self.function, "vmap") or self.function.generate_vmap_rule
+        return self.split and given and not self.lists
+
+    @cached_property
     def spread(self) -> bool:
         """Whether forward takes the line's last parameter, a list, as `*tensors`."""
         return any(p.kind is p.VAR_POSITIONAL for p in parameters_of(self.function))

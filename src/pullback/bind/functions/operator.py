@@ -35,9 +35,11 @@ class FunctionOperator(Operator):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         """Call it: in plain eager mode the Function's own node, else through the dispatcher."""
-        if kwargs or is_compiling() or function_modes() or autocast_enabled() or not is_eager():
-            return super().__call__(*args, **kwargs)
         calls = self.calls
+        if kwargs or is_compiling() or function_modes() or autocast_enabled() or not is_eager():
+            if calls.adopted.batches and not kwargs and is_transform(calls.adopted):
+                return calls.transformed(args)
+            return super().__call__(*args, **kwargs)
         given = args if len(args) >= calls.count else (*args, *calls.defaults[len(args) :])
         key = key_of(given)
         last_key, last = calls.last
@@ -52,6 +54,16 @@ class FunctionOperator(Operator):
 def is_eager() -> bool:
     """Return whether no transform, tracer or forward mode is active."""
     return not transforms_active() and not dispatch_modes() and forward_ad._current_level < 0
+
+
+def is_transform(adopted: Adopted) -> bool:
+    """Return whether a Function's own rules serve: `torch.func` alone is active.
+
+    PyTorch's own way has no forward mode without a jvp; and a tracer would look into it.
+    """
+    if is_compiling() or not transforms_active() or dispatch_modes():
+        return False
+    return forward_ad._current_level < 0 or adopted.push is not None
 
 
 def key_of(arguments: Sequence[Any]) -> object:
@@ -113,6 +125,13 @@ class Calls:
         if self.remember:
             remember(self.known, key_of(arguments), expected)
         return returned
+
+    def transformed(self, arguments: Sequence[Any]) -> Any:  # noqa: ANN401
+        """Call a Function with rules of its own inside `torch.func`, which uses them."""
+        rest = self.defaults[len(arguments) :]
+        given = (*arguments, *rest)
+        kernel.outputs_of(self.definition, given)
+        return self.adopted.function.apply(*given)
 
     def run(self, expected: kernel.Outputs, arguments: Sequence[Any]) -> Any:  # noqa: ANN401
         """Run the Function and check its outputs."""
