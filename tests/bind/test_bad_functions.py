@@ -205,6 +205,15 @@ def test_in_place_by_the_line_or_by_forward_alone() -> None:
     call_error(marked, torch.ones(2), code="PB375", match="marks 1 of its inputs")
 
 
+def test_an_output_that_is_a_view_may_be_changed_in_place() -> None:
+    numpy = pb.operator("pbbad::view(x[n, m]) -> y[m, n]", python=lambda x: x.numpy().T.copy().T.T)
+    plain = pb.operator(
+        "pbbad::view2(x[n, m]) -> y[m, n]", python=lambda x: (x * 2).t(), backward={"x": None}
+    )
+    for operator in (numpy, plain):
+        operator(x(2, 3) * 1).mul_(3)
+
+
 # --- in backward
 
 

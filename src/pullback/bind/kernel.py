@@ -175,7 +175,7 @@ def checked_one(outputs: Outputs, index: int, value: object) -> Tensor:
     spec: TensorSpec = line.outputs[index]
     place = f"{line.qualname}: {outputs.maker} returned"
     if isinstance(value, np.ndarray | np.generic):
-        value = torch.as_tensor(np.ascontiguousarray(value)).reshape(np.shape(value))
+        value = torch.as_tensor(np.ascontiguousarray(value).reshape(np.shape(value)))
         value = value.to(outputs.device)
     if not isinstance(value, Tensor):
         raise WrongOutput.error(f"{place} a {type(value).__name__} for '{spec.name}'")
@@ -196,6 +196,8 @@ def checked_one(outputs: Outputs, index: int, value: object) -> Tensor:
             help="return its to_dense()",
         )
     value = value.resolve_conj().resolve_neg()
+    if value._is_view():
+        value = value.data  # the same memory: what it was a view of is the function's own affair
     # The fake kernel's strides: `contiguous()` alone keeps those of sizes 0 and 1 as they are.
     if spec.has_any_shape:
         return value.contiguous()

@@ -37,7 +37,7 @@ class FunctionOperator(Operator):
         """Call it: in plain eager mode the Function's own node, else through the dispatcher."""
         calls = self.calls
         if kwargs or is_compiling() or function_modes() or autocast_enabled() or not is_eager():
-            if calls.adopted.batches and not kwargs and is_transform(calls.adopted):
+            if not kwargs and calls.batches and is_transform(calls.adopted):
                 return calls.transformed(args)
             return super().__call__(*args, **kwargs)
         given = args if len(args) >= calls.count else (*args, *calls.defaults[len(args) :])
@@ -95,6 +95,7 @@ class Calls:
         self.definition = definition
         self.adopted = adopted
         self.record = recorder(adopted)
+        self.batches = adopted.batches
         self.count = len(line.parameters)
         self.defaults = [p.default if isinstance(p, Scalar) else None for p in line.parameters]
         # Without a tensor of the shared dtype, the outputs' depend on PyTorch's default.

@@ -7,6 +7,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
@@ -192,8 +193,11 @@ class AutogradFunctor final : public c10::OperatorKernel {
     const auto node = requires_grad ? record(definition, last) : Owner<Node>();
     {
       const c10::impl::ExcludeDispatchKeyGuard below(excluded(definition));
-      // Somebody else's kernel may be NumPy, which looks at the grad mode.
-      const c10::AutoGradMode mode(definition.taken == Definition::Taken::no && c10::GradMode::is_enabled());
+      // Somebody else's kernel may be NumPy, which looks at the grad mode; a lower level of functorch
+      // needs it.
+      const bool bottom = !c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerBackMode);
+      const bool silent = bottom && definition.taken != Definition::Taken::no;
+      const c10::AutoGradMode mode(!silent && c10::GradMode::is_enabled());
       op.redispatchBoxed(keys & c10::after_autograd_keyset, &stack);
     }
     const auto outputs = torch::jit::last(stack, signature.outputs.size());
