@@ -12,7 +12,6 @@ import torch
 from pullback.bind import autocast as casting
 from pullback.bind import kernel, native, program, rule, runtime, takeover
 from pullback.bind.batching import batching
-from pullback.bind.functions import from_example
 from pullback.bind.functions import operator as function_operator
 from pullback.bind.functions.adopted import Adopted, adopt
 from pullback.bind.operator import Operator, native_operator
@@ -106,6 +105,8 @@ def operator(  # noqa: PLR0913  (an operator's parts, each by its name)
         definition = takeover.taken(definition)
     require_sensible(definition)
     if function is not None and example is not None and not is_name(line):
+        from pullback.bind.functions import from_example  # noqa: PLC0415  (seldom needed)
+
         from_example.require_fit(definition.line, function, example)
     return register(definition)
 
@@ -131,6 +132,8 @@ def line_for(text: str, function: object, example: Sequence[object] | None) -> L
             help=f'pb.operator("{text}(x[n]) -> y[n]", function=...), or example=(arguments of '
             "apply) to work the line out",
         )
+    from pullback.bind.functions import from_example  # noqa: PLC0415  (seldom needed)
+
     return from_example.line_from(text, function, example)
 
 

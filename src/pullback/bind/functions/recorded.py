@@ -26,6 +26,7 @@ from pullback.bind.functions.context import (
     put_together,
     take_apart,
 )
+from pullback.bind.levels import is_smooth
 from pullback.define.derivative import NoDerivative
 from pullback.diagnostic import PullbackError, Rule
 
@@ -48,7 +49,7 @@ def recorder(adopted: Adopted) -> Callable[..., tuple[Tensor, ...] | Tensor]:
                 flat = regroup(adopted, ctx, flat)
             outputs = run_forward(adopted, ctx, flat)
             outputs = check_memory(adopted, ctx.dirty_tensors, flat, outputs)
-            if has_intermediates(ctx, flat, outputs):
+            if has_to_part(ctx, flat, outputs):
                 return part(ctx, flat, outputs)
             return outputs if count > 1 else outputs[0]
 
@@ -170,20 +171,18 @@ def tensors_in(value: object) -> Iterator[Tensor]:
         yield from found
 
 
-def has_intermediates(ctx: Any, flat: Sequence[object], outputs: Sequence[Tensor]) -> bool:  # noqa: ANN401
-    """Return whether `ctx` has a floating tensor that is no input and no output."""
+def has_to_part(ctx: Any, flat: Sequence[object], outputs: Sequence[Tensor]) -> bool:  # noqa: ANN401
+    """Return whether `ctx` keeps tensors that PyTorch does not know as its own.
+
+    These are intermediates, whose derivative would be left out of a second one; and tensors on
+    attributes, of which a later change in place would go unnoticed.
+    """
     for tensor in ctx.to_save or ():
-        for value in flat:
-            if value is tensor:
-                break
-        else:
-            if tensor is not None and is_intermediate(tensor, flat, outputs):
-                return True
+        if tensor is not None and is_intermediate(tensor, flat, outputs):
+            return True
     attributes = vars(ctx)
     return bool(attributes) and any(
-        is_intermediate(tensor, flat, outputs)
-        for value in attributes.values()
-        for tensor in tensors_in(value)
+        is_smooth(tensor) for value in attributes.values() for tensor in tensors_in(value)
     )
 
 
@@ -195,7 +194,7 @@ def is_intermediate(tensor: Tensor, flat: Sequence[object], outputs: Sequence[Te
     for value in outputs:
         if value is tensor:
             return False
-    return tensor.is_floating_point() or tensor.is_complex()
+    return is_smooth(tensor)
 
 
 class Parted:

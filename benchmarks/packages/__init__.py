@@ -1,0 +1,1 @@
+"""Functions of packages on PyPI, adopted as they are: `python -m benchmarks.packages`."""
