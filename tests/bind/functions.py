@@ -425,14 +425,12 @@ TABLE = [
         line="pbfn::swish(x[...]) -> y[...]",
         example=(XY,),
         reference=torch.nn.functional.silu,
-        orders=1,
     ),
     Adopted(
         function=SwishAttribute,
         line="pbfn::swish_attribute(x[...]) -> y[...]",
         example=(XY,),
         reference=torch.nn.functional.silu,
-        orders=1,
     ),
     Adopted(
         function=Transposed,

@@ -207,18 +207,18 @@ def reverse_over_reverse(function: Function, tensors: Tensors) -> Any:
 
 
 def forward_over_forward(function: Function, tensors: Tensors) -> Any:
-    def once(*ts: Tensor) -> Any:
+    def pushed(*ts: Tensor) -> Any:
         return func.jvp(function, ts, tuple(t.cos() for t in ts))[1]
 
-    return func.jvp(once, tensors, tuple(t.sin() for t in tensors))
+    return func.jvp(pushed, tensors, tuple(t.sin() for t in tensors))
 
 
 def reverse_over_forward(function: Function, tensors: Tensors) -> Any:
-    def once(*ts: Tensor) -> Any:
+    def pushed(*ts: Tensor) -> Any:
         pushed = func.jvp(function, ts, tuple(t.cos() for t in ts))[1]
         return torch.stack([(i + 1) * (p**2).sum() for i, p in enumerate(pushed)]).sum()
 
-    return func.grad(once, numbers(tensors))(*tensors)
+    return func.grad(pushed, numbers(tensors))(*tensors)
 
 
 def vmap_vmap(function: Function, tensors: Tensors) -> Any:
@@ -263,8 +263,8 @@ def gradcheck(row: Row, seed: int) -> None:
             function,
             leaves,
             check_batched_grad=True,
-            check_forward_ad=pushed(row) is None,
-            check_batched_forward_grad=pushed(row) is None and foreign(row) is None,
+            check_forward_ad=once(row) is None,
+            check_batched_forward_grad=once(row) is None and foreign(row) is None,
         )
 
 
@@ -314,12 +314,12 @@ ONCE = {
         "PB378: a backward in NumPy or with `detach()` is cut off from its gradient",
         "compute in PyTorch in backward, or make an operator of the NumPy part",
     ),
-    "intermediate": Refusal(
-        "PB376",
-        "PB376: the second derivative goes through an intermediate that forward saved",
-        "compute it in backward from the inputs, or return it as one more output",
-    ),
 }
+LINEARIZE = Refusal(
+    "PB376",
+    "PB376: `linearize` traces forward mode, and the intermediates are out of a tracer's sight",
+    "use `torch.func.jvp`",
+)
 FUNCTORCH = Refusal(
     r"cannot use C\+\+ torch::autograd::Function with functorch transforms",
     "a `torch::autograd::Function` in C++ refuses `torch.func`",
@@ -337,9 +337,9 @@ def once(row: Row) -> Refusal | None:
     return next((ONCE[limit] for limit in ONCE if limit in row.limits), None)
 
 
-def pushed(row: Row) -> Refusal | None:
-    """Return what forward mode raises: without `jvp=` it is derived by two reverse passes."""
-    return None if "intermediate" in row.limits else once(row)
+def out_of_sight(row: Row) -> Refusal | None:
+    """Return what forward mode raises in a tracer."""
+    return LINEARIZE if "intermediate" in row.limits else None
 
 
 def either(*refusals: Callable[[Row], Refusal | None]) -> Callable[[Row], Refusal | None]:
@@ -351,10 +351,10 @@ EAGER = (
     Way(name="forward", check=both(values)),
     Way(name="backward", check=both(each_alone)),
     Way(name="double backward", check=both(double_backward), refusal=once),
-    Way(name="forward mode", check=both(forward_mode), refusal=pushed),
+    Way(name="forward mode", check=both(forward_mode), refusal=once),
     Way(name="`func.grad`", check=both(func_grad), refusal=foreign),
     Way(name="`func.vjp`", check=both(func_vjp), refusal=foreign),
-    Way(name="`func.jvp`", check=both(func_jvp), refusal=either(foreign, pushed)),
+    Way(name="`func.jvp`", check=both(func_jvp), refusal=either(foreign, once)),
     Way(
         name="`func.jacrev`",
         check=both(lambda f, ts: func.jacrev(f, numbers(ts))(*ts)),
@@ -363,7 +363,7 @@ EAGER = (
     Way(
         name="`func.jacfwd`",
         check=both(lambda f, ts: func.jacfwd(f, numbers(ts))(*ts)),
-        refusal=either(foreign, pushed),
+        refusal=either(foreign, once),
     ),
     Way(name="`func.hessian`", check=both(hessian), refusal=either(foreign, once)),
     Way(name="`vmap`, every `in_dims`", check=both(vmap)),
@@ -381,7 +381,7 @@ EAGER = (
     ),
     Way(name="backward through `vmap`", check=both(backward_through_func)),
     Way(name="backward through `grad`", check=both(penalty_of_func), refusal=either(foreign, once)),
-    Way(name="`func.linearize`", check=both(linearize), refusal=once),
+    Way(name="`func.linearize`", check=both(linearize), refusal=either(once, out_of_sight)),
     Way(name="`is_grads_batched`", check=both(grads_batched)),
     Way(name="`gradcheck`", check=gradcheck),
     Way(name="inputs and outputs changed in place", check=in_place),

@@ -97,7 +97,8 @@ class Hidden:
         # As in PyTorch, forward may ask its inputs whether they require a gradient.
         flat = [asking(f) if need else f for f, need in zip(flat, needs, strict=True)]
         ctx = Context(adopted.as_forward(needs, lengths))
-        ctx._lengths = lengths  # pyright: ignore[reportAttributeAccessIssue]
+        if adopted.lists:
+            ctx._lengths = lengths  # pyright: ignore[reportAttributeAccessIssue]
         before = kernel.versions(flat)
         with torch.no_grad():
             outputs = run_forward(adopted, ctx, flat)

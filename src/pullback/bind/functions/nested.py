@@ -7,6 +7,7 @@ derivative is asked for, runs the author's backward again and lets PyTorch diffe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,11 +16,11 @@ from torch import Tensor
 from pullback.bind.cut import CutDerivative, Cuts
 from pullback.bind.functions import push
 from pullback.bind.functions.adopted import Adopted
+from pullback.bind.functions.again import Again, intermediate_derivative, scalars_of
 from pullback.bind.functions.carried import Pass, Pull
 from pullback.bind.functions.context import State
 from pullback.bind.functions.hidden import Hidden, as_returned
 from pullback.bind.functions.nodes import Recording, backward_node, forward_node
-from pullback.bind.functions.recorded import intermediate_derivative
 from pullback.bind.levels import (
     BELOW,
     is_hold,
@@ -66,12 +67,11 @@ class Nested:
         self, arguments: Sequence[Any], needs: Sequence[bool], hold: bool, *, only_outputs: bool
     ) -> Pass:
         """Run forward, with a node and with tangents if they are asked for."""
-        flat, lengths = self.adopted.flat(arguments)
-        tangents = tangents_of(flat)
+        duals, lengths = self.adopted.flat(arguments)
+        tangents = tangents_of(duals)
         pushed = any(t is not None for t in tangents)
-        if pushed:
-            arguments = [primal(a) for a in arguments]
-            flat, _ = self.adopted.flat(arguments)
+        arguments = [primal(a) for a in arguments] if pushed else arguments
+        flat, _ = self.adopted.flat(arguments)
         recording = Recording(arguments, needs, hold, lengths)
         if is_tracked(flat):
             result = self.forward_node(recording, *flat)
@@ -81,12 +81,15 @@ class Nested:
                 passed = Pass.returned(self.hidden.operators[0](*arguments, list(needs), hold))
         if not pushed:
             return passed
-        if not only_outputs and any(map(is_smooth, passed.kept)):
-            raise intermediate_derivative(self.adopted)
         state = self.one_state(passed, "forward mode")
-        return push.with_tangents(
-            self, state, passed, tangents, self.pull_of(flat, passed, lengths)
-        )
+        pull = self.pull_of(flat, passed, lengths)
+        outputs = push.with_tangents(self, state, passed, tangents, pull)
+        if only_outputs or not any(map(is_smooth, passed.kept)):
+            return outputs
+        scalars = scalars_of(flat, saved=[True] * len(flat))
+        again = Again(self.adopted, state, scalars, lengths)
+        tensors = [d if isinstance(d, Tensor) else None for d in duals]
+        return replace(outputs, kept=again.with_tangents(tensors, passed.kept))
 
     def pull_of(self, flat: Sequence[Any], passed: Pass, lengths: tuple[int, ...]) -> Pull:
         """Return what backward of a call is given, but for the gradients."""
@@ -113,7 +116,7 @@ class Nested:
     def differentiably(self, state: State, pull: Pull, rule: Rule = CutDerivative) -> list[Tensor]:
         """Run backward so that PyTorch can differentiate it; `rule` is of what asks for it."""
         if any(is_smooth(tensor) for tensor in state.held):
-            raise intermediate_derivative(self.adopted)
+            raise intermediate_derivative(self.adopted, "it was out of sight of the call")
         try:
             pulled = self.hidden.pull(state, pull)
         except RuntimeError as error:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from pullback.bind.functions.again import Again, scalars_of
 from pullback.bind.functions.carried import Pass, Pull
 from pullback.bind.functions.context import State
-from pullback.bind.functions.recorded import entitle, refuse_intermediates, require_derivative
+from pullback.bind.functions.recorded import added, entitle, require_derivative
 from pullback.bind.levels import direct, fresh, lower
 
 if TYPE_CHECKING:
@@ -22,12 +23,12 @@ if TYPE_CHECKING:
 class Recording:
     """What a node needs to know of the call that it records, beside tensors."""
 
-    arguments: Sequence[Any]
+    arguments: Sequence[Any]  # of the line, until forward has run
     needs: Sequence[bool]
     hold: bool
     lengths: tuple[int, ...]
     kept: int = 0
-    inputs: int = 0
+    scalars: Sequence[Any] = ()
 
 
 def forward_node(nested: Nested) -> Any:  # noqa: ANN401
@@ -46,7 +47,8 @@ def forward_node(nested: Nested) -> Any:  # noqa: ANN401
             ctx.mark_non_differentiable(
                 *(passed.outputs[k] for k in (states[0].non_differentiable if states else ()))
             )
-            recording.kept, recording.inputs = len(passed.kept), len(flat)
+            recording.kept, recording.arguments = len(passed.kept), ()
+            recording.scalars = scalars_of(flat, saved=[True] * len(flat))
             ctx.recording = recording
             ctx.save_for_backward(*nested.inputs(flat, passed), *passed.flat())
             ctx.set_materialize_grads(False)
@@ -56,11 +58,10 @@ def forward_node(nested: Nested) -> Any:  # noqa: ANN401
         def backward(ctx: Any, *grads: Any) -> Any:  # noqa: ANN401
             require_derivative(adopted)
             recording: Recording = ctx.recording
-            refuse_intermediates(adopted, grads[count : count + recording.kept])
             # Once: a checkpoint unpacks no tensor twice.
             saved = ctx.saved_tensors
-            inputs = saved[: recording.inputs]
-            passed = Pass.of(saved[recording.inputs :], count, recording.kept)
+            inputs = saved[: len(recording.scalars)]
+            passed = Pass.of(saved[len(recording.scalars) :], count, recording.kept)
             needs = ctx.needs_input_grad[1:]
             pull = Pull(
                 grads=grads[:count],
@@ -71,7 +72,13 @@ def forward_node(nested: Nested) -> Any:  # noqa: ANN401
                 lengths=recording.lengths,
             )
             found = iter(backward(*pull.arguments(passed.number, passed.owners)))
-            return (None, *(next(found) if need else None for need in needs))
+            gradients = [next(found) if need else None for need in needs]
+            extra = grads[count : count + recording.kept]
+            if any(grad is not None for grad in extra):
+                state = nested.one_state(passed, "a second derivative")
+                again = Again(adopted, state, recording.scalars, recording.lengths)
+                gradients = added(gradients, again.gradients(inputs, passed.kept, extra))
+            return (None, *gradients)
 
     entitle(Node, adopted)
     return direct(Node)

@@ -17,10 +17,10 @@ from torch import Tensor
 from pullback.bind import autocast, kernel
 from pullback.bind.cut import Cuts
 from pullback.bind.functions.adopted import Adopted, NotDeclared
+from pullback.bind.functions.again import Again, scalars_of
 from pullback.bind.functions.batched import is_batched, run_batched
 from pullback.bind.functions.context import (
     Context,
-    State,
     address,
     exchange,
     put_together,
@@ -28,9 +28,6 @@ from pullback.bind.functions.context import (
 )
 from pullback.bind.levels import is_smooth
 from pullback.define.derivative import NoDerivative
-from pullback.diagnostic import PullbackError, Rule
-
-IntermediateDerivative = Rule("PB376", "intermediate-derivative")
 
 
 class AliasNotice(UserWarning):
@@ -45,24 +42,31 @@ def recorder(adopted: Adopted) -> Callable[..., tuple[Tensor, ...] | Tensor]:
     class Recorded(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, *flat: Any) -> Any:  # noqa: ANN401
+            lengths: tuple[int, ...] = ()
             if lists:
-                flat = regroup(adopted, ctx, flat)
+                flat, lengths = regroup(adopted, ctx, flat)
             outputs = run_forward(adopted, ctx, flat)
             outputs = check_memory(adopted, ctx.dirty_tensors, flat, outputs)
             if has_to_part(ctx, flat, outputs):
-                return part(ctx, flat, outputs)
+                return part(adopted, ctx, flat, outputs, lengths)
             return outputs if count > 1 else outputs[0]
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:  # noqa: ANN401
+            more = None
             if ctx._parted is not None:
-                ctx, grads = ctx._parted.join(adopted, ctx, grads)
+                ctx, grads, more = ctx._parted.join(adopted, ctx, grads)
             if lists or pull is None or autocast.is_enabled() or is_batched(grads):
                 gradients = run_batched(lambda *g: run_backward(adopted, ctx, g), grads)
-                return (*gradients, None) if lists else tuple(gradients)
-            if torch.is_grad_enabled():
-                return tuple(differentiable(cuts, pull, ctx, grads))
-            return pull(ctx, *grads)
+            elif torch.is_grad_enabled():
+                gradients = differentiable(cuts, pull, ctx, grads)
+            elif more is None:
+                return pull(ctx, *grads)
+            else:
+                gradients = run_backward(adopted, ctx, grads)
+            if more is not None:
+                gradients = added(gradients, more)
+            return (*gradients, None) if lists else tuple(gradients)
 
     entitle(Recorded, adopted)
     prepare_context(Recorded)
@@ -120,13 +124,16 @@ def prepare_context(node: Any) -> None:  # noqa: ANN401
     node._backward_cls.set_materialize_grads = set_materialize_grads
 
 
-def regroup(adopted: Adopted, ctx: Any, flat: tuple[Any, ...]) -> tuple[Any, ...]:  # noqa: ANN401
+def regroup(
+    adopted: Adopted,
+    ctx: Any,  # noqa: ANN401
+    flat: tuple[Any, ...],
+) -> tuple[tuple[Any, ...], tuple[int, ...]]:
     """Take the lengths of the lists off the flat arguments; give forward its `needs_input_grad`."""
-    *flat_list, lengths = flat
-    needs = ctx.needs_input_grad[:-1]
-    ctx.needs_input_grad = adopted.as_forward(needs, lengths)
+    *rest, lengths = flat
+    ctx.needs_input_grad = adopted.as_forward(ctx.needs_input_grad[:-1], lengths)
     ctx._lengths = lengths
-    return tuple(flat_list)
+    return tuple(rest), lengths
 
 
 def require_derivative(adopted: Adopted) -> None:
@@ -200,9 +207,8 @@ def is_intermediate(tensor: Tensor, flat: Sequence[object], outputs: Sequence[Te
 class Parted:
     """What forward left on `ctx`, with its tensors saved as inputs, outputs or intermediates."""
 
-    def __init__(self, state: State, inputs: int, outputs: Sequence[Tensor]) -> None:
-        self.state = state
-        self.inputs = inputs
+    def __init__(self, again: Again, outputs: Sequence[Tensor]) -> None:
+        self.again = again
         self.templates = [(o.shape, o.dtype, o.device) for o in outputs]
 
     def join(
@@ -210,43 +216,48 @@ class Parted:
         adopted: Adopted,
         ctx: Any,  # noqa: ANN401
         grads: Sequence[Tensor | None],
-    ) -> tuple[Context, list[Tensor | None]]:
-        """Return `ctx` as forward left it, and the gradients of the line's outputs."""
-        count = len(self.templates)
-        refuse_intermediates(adopted, grads[count:])
+    ) -> tuple[Context, list[Tensor | None], list[Tensor | None] | None]:
+        """Return `ctx` as forward left it, and the gradients of the line's outputs.
+
+        Third, what the gradients of intermediates add to those of the inputs, if there are any.
+        """
         saved = ctx.saved_tensors
-        first, last = self.inputs, self.inputs + count
-        joined = put_together(
-            self.state, saved[:first], saved[first:last], saved[last:], ctx.needs_input_grad
-        )
-        return joined, self.materialized(grads[:count])
+        first, last = len(self.again.scalars), len(self.again.scalars) + len(self.templates)
+        inputs, kept = saved[:first], saved[last:]
+        needs = ctx.needs_input_grad
+        joined = put_together(self.again.state, inputs, saved[first:last], kept, needs)
+        own, extra = grads[: len(self.templates)], grads[len(self.templates) :]
+        more = None
+        if any(grad is not None for grad in extra):
+            more = self.again.gradients(inputs, kept, extra)
+        return joined, self.materialized(own), more
 
     def materialized(self, grads: Sequence[Tensor | None]) -> list[Tensor | None]:
         """Return the gradients, with zeros for those that did not arrive if forward wants it."""
         return [
             torch.zeros(shape, dtype=dtype, device=device)
-            if grad is None and self.state.materialize_grads
+            if grad is None and self.again.state.materialize_grads
             else grad
             for grad, (shape, dtype, device) in zip(grads, self.templates, strict=True)
         ]
 
 
-def refuse_intermediates(adopted: Adopted, grads: Sequence[Tensor | None]) -> None:
-    """Stop where a second derivative needs that of an intermediate, which nobody has."""
-    if any(grad is not None for grad in grads):
-        raise intermediate_derivative(adopted)
+def added(gradients: Sequence[Any], more: Sequence[Tensor | None]) -> list[Any]:
+    """Return the sums of two lists of gradients, None standing for zero."""
+    rest = [None] * (len(gradients) - len(more))
+    return [
+        b if a is None else a if b is None else a + b
+        for a, b in zip(gradients, [*more, *rest], strict=True)
+    ]
 
 
-def intermediate_derivative(adopted: Adopted) -> PullbackError:
-    """Return the error for a second derivative through what forward saved."""
-    return IntermediateDerivative.error(
-        f"{adopted.line.qualname}: the second derivative goes through an intermediate that forward "
-        f"of {adopted.function.__name__} saved, whose own derivative is not known",
-        help="compute it in backward from the saved inputs, or return it as one more output",
-    )
-
-
-def part(ctx: Any, flat: Sequence[Any], outputs: tuple[Tensor, ...]) -> Any:  # noqa: ANN401
+def part(
+    adopted: Adopted,
+    ctx: Any,  # noqa: ANN401
+    flat: Sequence[Any],
+    outputs: tuple[Tensor, ...],
+    lengths: tuple[int, ...],
+) -> Any:  # noqa: ANN401
     """Save the tensors of `ctx` by their places; return the intermediates with the outputs."""
     own = Context(ctx.needs_input_grad)
     own.to_save, own.saved_for_forward = ctx.to_save or (), ctx.saved_for_forward or ()
@@ -256,11 +267,12 @@ def part(ctx: Any, flat: Sequence[Any], outputs: tuple[Tensor, ...]) -> Any:  # 
     vars(own).update(vars(ctx))
     state, kept = take_apart(own, flat, outputs, hold=False)
     vars(ctx).clear()
-    ctx._parted = Parted(state, len(flat), outputs)
-    ctx.set_materialize_grads(False)
     used = state.uses()
+    has = [("argument", i) in used for i in range(len(flat))]
+    ctx._parted = Parted(Again(adopted, state, scalars_of(flat, saved=has), lengths), outputs)
+    ctx.set_materialize_grads(False)
     ctx.save_for_backward(
-        *(value if ("argument", i) in used else None for i, value in enumerate(flat)),
+        *(value if kept_too else None for value, kept_too in zip(flat, has, strict=True)),
         *(value if ("output", i) in used else None for i, value in enumerate(outputs)),
         *kept,
     )
