@@ -8,9 +8,9 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pullback.bind.declare import operator
     from pullback.bind.extension import source
     from pullback.bind.operator import Operator
-    from pullback.bind.register import operator
     from pullback.diagnostic import Finding, PullbackError, Rule
     from pullback.graphs import graph
 
@@ -20,7 +20,7 @@ _HOMES = {
     "PullbackError": "pullback.diagnostic",
     "Rule": "pullback.diagnostic",
     "graph": "pullback.graphs",
-    "operator": "pullback.bind.register",
+    "operator": "pullback.bind.declare",
     "source": "pullback.bind.extension",
 }
 

@@ -13,7 +13,7 @@ from torch.autograd import Function
 
 import pullback as pb
 from pullback.bind.functions import context
-from pullback.bind.functions.recorded import AliasNotice
+from pullback.bind.functions.memory import AliasNotice
 
 # pyright: reportIncompatibleMethodOverride=false
 

@@ -28,12 +28,8 @@ from pullback.bind.functions.context import (
     stow,
     take_apart,
 )
-from pullback.bind.functions.recorded import (
-    check_memory,
-    require_unchanged,
-    run_backward,
-    run_forward,
-)
+from pullback.bind.functions.memory import check_memory, require_unchanged
+from pullback.bind.functions.recorded import run_backward, run_forward
 from pullback.define.operator import Definition
 from pullback.define.schema import type_of
 from pullback.define.shape import shown

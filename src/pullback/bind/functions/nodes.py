@@ -12,7 +12,8 @@ from torch import Tensor
 from pullback.bind.functions.again import Again, scalars_of
 from pullback.bind.functions.carried import Pass, Pull
 from pullback.bind.functions.context import State
-from pullback.bind.functions.recorded import added, entitle, require_derivative
+from pullback.bind.functions.parted import added
+from pullback.bind.functions.recorded import entitle, require_derivative
 from pullback.bind.levels import direct, fresh, lower
 
 if TYPE_CHECKING:

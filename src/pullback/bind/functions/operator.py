@@ -14,7 +14,8 @@ from pullback.bind.batching import batching
 from pullback.bind.functions import nested
 from pullback.bind.functions.adopted import Adopted
 from pullback.bind.functions.hidden import Hidden
-from pullback.bind.functions.recorded import recorder, require_unchanged
+from pullback.bind.functions.memory import require_unchanged
+from pullback.bind.functions.recorded import recorder
 from pullback.bind.operator import Operator
 from pullback.define.line import Scalar
 from pullback.define.operator import Definition

@@ -2,36 +2,26 @@
 
 Nothing stands between but the checks of the line, and one repair: PyTorch forgets how an
 intermediate that forward saved depends on the inputs, so a second derivative would silently lack
-that part. Here the intermediates are outputs of the node as well, and what reaches them raises.
+that part. Here the intermediates are outputs of the node as well (`parted.py`), and what reaches
+them is worked out (`again.py`).
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from pullback.bind import autocast, kernel
+from pullback.bind import autocast
 from pullback.bind.cut import Cuts
-from pullback.bind.functions.adopted import Adopted, NotDeclared
-from pullback.bind.functions.again import Again, scalars_of
+from pullback.bind.functions.adopted import Adopted
 from pullback.bind.functions.batched import is_batched, run_batched
-from pullback.bind.functions.context import (
-    Context,
-    address,
-    exchange,
-    put_together,
-    take_apart,
-)
-from pullback.bind.levels import is_smooth
+from pullback.bind.functions.context import Context
+from pullback.bind.functions.memory import check_memory
+from pullback.bind.functions.parted import added, has_to_part, part
 from pullback.define.derivative import NoDerivative
-
-
-class AliasNotice(UserWarning):
-    """An output shared the memory of an input and was copied."""
 
 
 def recorder(adopted: Adopted) -> Callable[..., tuple[Tensor, ...] | Tensor]:
@@ -166,201 +156,3 @@ def run_backward(adopted: Adopted, ctx: Any, grads: Sequence[Tensor | None]) -> 
         with autocast.excluded():
             return adopted.backward(ctx, grads)
     return adopted.backward(ctx, grads)
-
-
-def tensors_in(value: object) -> Iterator[Tensor]:
-    """Yield the tensors in a value of `ctx`, in tuples, lists and dicts too."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, tuple | list | dict):
-        found: list[Tensor] = []
-        exchange(value, Tensor, found.append)
-        yield from found
-
-
-def has_to_part(ctx: Any, flat: Sequence[object], outputs: Sequence[Tensor]) -> bool:  # noqa: ANN401
-    """Return whether `ctx` keeps tensors that PyTorch does not know as its own.
-
-    These are intermediates, whose derivative would be left out of a second one; and tensors on
-    attributes, of which a later change in place would go unnoticed.
-    """
-    for tensor in ctx.to_save or ():
-        if tensor is not None and is_intermediate(tensor, flat, outputs):
-            return True
-    attributes = vars(ctx)
-    return bool(attributes) and any(
-        is_smooth(tensor) for value in attributes.values() for tensor in tensors_in(value)
-    )
-
-
-def is_intermediate(tensor: Tensor, flat: Sequence[object], outputs: Sequence[Tensor]) -> bool:
-    """Return whether a tensor is floating, no input and no output."""
-    for value in flat:
-        if value is tensor:
-            return False
-    for value in outputs:
-        if value is tensor:
-            return False
-    return is_smooth(tensor)
-
-
-class Parted:
-    """What forward left on `ctx`, with its tensors saved as inputs, outputs or intermediates."""
-
-    def __init__(self, again: Again, outputs: Sequence[Tensor]) -> None:
-        self.again = again
-        self.templates = [(o.shape, o.dtype, o.device) for o in outputs]
-
-    def join(
-        self,
-        adopted: Adopted,
-        ctx: Any,  # noqa: ANN401
-        grads: Sequence[Tensor | None],
-    ) -> tuple[Context, list[Tensor | None], list[Tensor | None] | None]:
-        """Return `ctx` as forward left it, and the gradients of the line's outputs.
-
-        Third, what the gradients of intermediates add to those of the inputs, if there are any.
-        """
-        saved = ctx.saved_tensors
-        first, last = len(self.again.scalars), len(self.again.scalars) + len(self.templates)
-        inputs, kept = saved[:first], saved[last:]
-        needs = ctx.needs_input_grad
-        joined = put_together(self.again.state, inputs, saved[first:last], kept, needs)
-        own, extra = grads[: len(self.templates)], grads[len(self.templates) :]
-        more = None
-        if any(grad is not None for grad in extra):
-            more = self.again.gradients(inputs, kept, extra)
-        return joined, self.materialized(own), more
-
-    def materialized(self, grads: Sequence[Tensor | None]) -> list[Tensor | None]:
-        """Return the gradients, with zeros for those that did not arrive if forward wants it."""
-        return [
-            torch.zeros(shape, dtype=dtype, device=device)
-            if grad is None and self.again.state.materialize_grads
-            else grad
-            for grad, (shape, dtype, device) in zip(grads, self.templates, strict=True)
-        ]
-
-
-def added(gradients: Sequence[Any], more: Sequence[Tensor | None]) -> list[Any]:
-    """Return the sums of two lists of gradients, None standing for zero."""
-    rest = [None] * (len(gradients) - len(more))
-    return [
-        b if a is None else a if b is None else a + b
-        for a, b in zip(gradients, [*more, *rest], strict=True)
-    ]
-
-
-def part(
-    adopted: Adopted,
-    ctx: Any,  # noqa: ANN401
-    flat: Sequence[Any],
-    outputs: tuple[Tensor, ...],
-    lengths: tuple[int, ...],
-) -> Any:  # noqa: ANN401
-    """Save the tensors of `ctx` by their places; return the intermediates with the outputs."""
-    own = Context(ctx.needs_input_grad)
-    own.to_save, own.saved_for_forward = ctx.to_save or (), ctx.saved_for_forward or ()
-    own.non_differentiable = ctx.non_differentiable or ()
-    own.materialize_grads = ctx._materialize
-    vars(ctx).pop("_materialize", None)
-    vars(own).update(vars(ctx))
-    state, kept = take_apart(own, flat, outputs, hold=False)
-    vars(ctx).clear()
-    used = state.uses()
-    has = [("argument", i) in used for i in range(len(flat))]
-    ctx._parted = Parted(Again(adopted, state, scalars_of(flat, saved=has), lengths), outputs)
-    ctx.set_materialize_grads(False)
-    ctx.save_for_backward(
-        *(value if kept_too else None for value, kept_too in zip(flat, has, strict=True)),
-        *(value if ("output", i) in used else None for i, value in enumerate(outputs)),
-        *kept,
-    )
-    return (*outputs, *kept) if len(outputs) + len(kept) > 1 else outputs[0]
-
-
-def check_memory(
-    adopted: Adopted,
-    dirty: Sequence[Tensor] | None,
-    flat: Sequence[Any],
-    outputs: tuple[Tensor, ...],
-) -> tuple[Tensor, ...]:
-    """Return the outputs, each with memory of its own unless the line declares otherwise.
-
-    Args:
-        adopted: the Function.
-        dirty: what forward marked as changed in place.
-        flat: its arguments, with PyTorch's autograd below them.
-        outputs: what it returned.
-    """
-    line = adopted.line
-    if dirty or line.changed:
-        require_declared(adopted, dirty or (), outputs)
-    for output in outputs:
-        if output._is_view() or starts_as(output, flat):
-            break
-    else:
-        return outputs
-    taken = {address(a) for a in flat if isinstance(a, Tensor) and a.numel()}
-    return tuple(
-        copied(adopted, output.name, value)
-        if address(value) in taken and output.name not in line.changed
-        else value
-        for output, value in zip(line.outputs, outputs, strict=True)
-    )
-
-
-def starts_as(output: Tensor, flat: Sequence[Any]) -> bool:
-    """Return whether an output's memory starts where an input's does."""
-    start = output.data_ptr()
-    for value in flat:  # noqa: SIM110  (as in `is_batched`)
-        if isinstance(value, Tensor) and value.data_ptr() == start:
-            return True
-    return False
-
-
-def copied(adopted: Adopted, name: str, output: Tensor) -> Tensor:
-    """Return a copy of an output that shares memory with an input, and say so."""
-    warnings.warn(
-        f"{adopted.line.qualname}: '{name}' shares memory with an input of forward of "
-        f"{adopted.function.__name__}, and is copied; return a clone(), or declare it as changed "
-        "in place with mark_dirty and in the line",
-        AliasNotice,
-        stacklevel=6,
-    )
-    return output.clone()
-
-
-def require_declared(
-    adopted: Adopted, dirty: Sequence[Tensor], outputs: tuple[Tensor, ...]
-) -> None:
-    """Stop unless the inputs that forward marks dirty are those that the line says."""
-    line = adopted.line
-    pairs = zip(line.outputs, outputs, strict=True)
-    returned = tuple(o.name for o, value in pairs if any(value is tensor for tensor in dirty))
-    if returned == line.changed and len(dirty) == len(returned):
-        return
-    if not dirty:
-        raise NotDeclared.error(
-            f"{line.qualname}: by the line '{line.changed[0]}' is changed in place, and forward of "
-            f"{adopted.function.__name__} does not mark it dirty",
-            help=f"in forward: ctx.mark_dirty({line.changed[0]}), and return it; or give the "
-            "output of the line another name",
-        )
-    raise NotDeclared.error(
-        f"{line.qualname}: forward of {adopted.function.__name__} marks {len(dirty)} of its inputs "
-        f"as changed in place, and by the line {', '.join(line.changed) or 'none'} is",
-        help="an output that is its input changed in place stands in the line as its input does: "
-        "demo::scale_(x[n], k: float) -> x[n]",
-    )
-
-
-def require_unchanged(adopted: Adopted, before: list[int], flat: Sequence[Any]) -> None:
-    """Stop if forward changed an input in place without a word."""
-    if kernel.versions(flat) != before and not adopted.line.changed:
-        raise NotDeclared.error(
-            f"{adopted.line.qualname}: forward of {adopted.function.__name__} changed an input in "
-            "place and did not say so",
-            help="clone it first; or call ctx.mark_dirty, and name the output in the line as the "
-            "input: demo::scale_(x[n], k: float) -> x[n]",
-        )

@@ -17,7 +17,7 @@ from rich.text import Text
 from torch import Tensor
 
 from pullback.bind import runtime
-from pullback.bind.register import operator
+from pullback.bind.declare import operator
 from pullback.cli.screen import clock, say, table
 from pullback.cli.tour import timing
 from pullback.cli.tour.verify import Comparison, compare
