@@ -23,6 +23,8 @@ PRINTED = (
     "demo::pick(x[n, ..., 3], index[m]: int64, mask[]: bool?, k: int) -> y[m * (k - 1) // -2, ...]",
     "demo::cut(x[n], mode: str = 'it\\'s \"x\"\\n', flag: bool = True) -> y[]: int8",
     "demo::fill(n: int, k: int = -3) -> y[n, n % 7]",
+    "demo::cat(layers[n, d]*, index[*]: int64, dims: int[] = [0, -1]) -> (y[*], z[n]: bool)",
+    "demo::scale_(x[..., n], k: float?, w: float[]?, s: float[] = [1.0]) -> x[..., n]",
 )
 
 
@@ -178,6 +180,15 @@ def test_any_text_parses_or_is_refused_with_a_column(text: str) -> None:
     [
         ("demo::f(x[n], x[n]) -> y[n]", "PB102", "'x' stands twice"),
         ("demo::f(x[n], y[m]) -> x[m]", "PB102", "'x' stands twice"),
+        ("demo::f(x[n]) -> x[n]: int64", "PB102", "'x' stands twice"),
+        ("demo::f(x[n]) -> y[n]*", "PB108", "the output 'y' is a list"),
+        ("demo::f(x[n], k: int? = 2) -> y[n]", "PB109", "'k' has '?', so its default is None: 2"),
+        (
+            "demo::f(x[n], k: int?) -> y[k]",
+            "PB103",
+            "'k' is both a dimension and a scalar of type int?",
+        ),
+        ("demo::f(k: int[] = [1, True]) -> y[1]", "PB109", "the default of 'k' is no int[]: True"),
         (
             "demo::f(x[n], n: int) -> y[n]",
             "PB103",

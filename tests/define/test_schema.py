@@ -21,6 +21,15 @@ from pullback.define.schema import schema
             "linear(Tensor input, Tensor weight, Tensor? bias=None, float eps=1e-05) -> Tensor",
         ),
         (
+            "demo::f(xs[*]*, k: int?, s: int[] = [1, 2], o[n]?) -> y[n]",
+            "f(Tensor[] xs, int? k=None, int[] s=[1, 2], Tensor? o=None) -> Tensor",
+        ),
+        (
+            "demo::f_(x[n], a[n], y[n], k: float[]) -> (y[n], z[n], x[n])",
+            "f_(Tensor(b!) x, Tensor a, Tensor(a!) y, float[] k) "
+            "-> (Tensor(a!), Tensor, Tensor(b!))",
+        ),
+        (
             "demo::f(x[n], o[n]?, k: int) -> (y[n], z[n])",
             "f(Tensor x, Tensor? o, int k) -> (Tensor, Tensor)",
         ),
@@ -32,6 +41,7 @@ from pullback.define.schema import schema
 )
 def test_a_schema_says_what_the_line_says(text: str, expected: str) -> None:
     assert schema(parse(text), masked=False) == expected
+    torch._C.parse_schema(expected)
 
 
 def test_a_masked_schema_ends_with_the_mask() -> None:

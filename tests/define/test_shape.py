@@ -289,3 +289,11 @@ class Nonzero(torch.nn.Module):
 def test_sizes_that_depend_on_data_are_not_asked_for() -> None:
     program = torch.export.export(Nonzero(), (torch.ones(3),))
     assert program.module()(torch.tensor([0.0, 2.0, 3.0])).shape == (2, 1)
+
+
+def test_a_list_fits_its_dimensions_one_by_one() -> None:
+    line = parse("demo::f(xs[n, d]*, w[d], any[*]) -> y[n]")
+    sizes = solve(line, {"xs": [(2, 3), (2, 3)], "w": (3,), "any": (1, 2, 3)})
+    assert sizes == Sizes({"n": 2, "d": 3}, ())
+    with pytest.raises(PullbackError, match=r"'d' is 3 in 'xs\[0\]' \(2, 3\) but 4 in 'xs\[1\]'"):
+        solve(line, {"xs": [(2, 3), (2, 4)], "w": (3,), "any": ()})

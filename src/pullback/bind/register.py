@@ -6,14 +6,13 @@ import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
 from pullback.bind import autocast as casting
 from pullback.bind import kernel, native, program, rule, runtime, takeover
 from pullback.bind.batching import batching
-from pullback.bind.functions import operator as function_operator
-from pullback.bind.functions.adopted import Adopted, adopt
 from pullback.bind.operator import Operator, native_operator
 from pullback.bind.program import Program
 from pullback.bind.rule import DerivativeRule
@@ -27,6 +26,9 @@ from pullback.define.source import Source
 from pullback.diagnostic import PullbackError, Rule
 from pullback.kernels import compile as compilation
 from pullback.kernels import glue
+
+if TYPE_CHECKING:
+    from pullback.bind.functions.adopted import Adopted
 
 ForeignOperator = Rule("PB354", "foreign-operator")
 
@@ -74,8 +76,17 @@ def prepare(definition: Definition) -> Prepared:
         backward=programs["backward"],
         jvp=programs["jvp"],
         rules=tuple(rules),
-        adopted=adopt(line, definition.function) if definition.function else None,
+        adopted=adopted_by(definition),
     )
+
+
+def adopted_by(definition: Definition) -> Adopted | None:
+    """Return the Function that a definition adopts; what it needs is imported only then."""
+    if definition.function is None:
+        return None
+    from pullback.bind.functions.adopted import adopt  # noqa: PLC0415
+
+    return adopt(definition.line, definition.function)
 
 
 def compile_kernels(definition: Definition) -> dict[glue.Device, int]:
@@ -127,7 +138,9 @@ def register(definition: Definition) -> Operator:
     overload = overload_of(line.qualname)
     casting.register(definition, library, overload)
     if prepared.adopted:
-        made = function_operator.install(definition, prepared.adopted, library, overload_of)
+        from pullback.bind.functions import operator as functions  # noqa: PLC0415
+
+        made = functions.install(definition, prepared.adopted, library, overload_of)
     elif composite:
         made = Operator(definition, overload)
     elif native_runtime:

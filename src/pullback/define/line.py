@@ -286,7 +286,8 @@ def check_names(line: Line) -> None:
     for name in dims:
         value = values.get(name)
         if value and not (is_int_scalar(value) and name not in line.dimensions):
-            kind = "tensor" if isinstance(value, Tensor) else f"scalar of type {value.type}"
+            mark = "?" * value.optional
+            kind = "tensor" if isinstance(value, Tensor) else f"scalar of type {value.type}{mark}"
             raise TwoMeanings.error(f"'{name}' is both a dimension and a {kind}", at=line)
 
 

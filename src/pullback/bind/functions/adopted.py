@@ -225,6 +225,7 @@ def is_split(function: type[Any]) -> bool:
 
 
 def parameters_of(function: type[Any]) -> list[inspect.Parameter]:
-    """Return the parameters of forward, without `ctx`."""
+    """Return the parameters of forward that `apply` can fill, without `ctx`."""
     parameters = list(inspect.signature(function.forward).parameters.values())
-    return parameters if is_split(function) else parameters[1:]
+    own = parameters if is_split(function) else parameters[1:]
+    return [p for p in own if p.kind not in (p.KEYWORD_ONLY, p.VAR_KEYWORD)]
