@@ -370,11 +370,12 @@ def test_a_context_that_is_gone() -> None:
     a = torch.ones(2)
     y, kept, number, owners = forward(a, [True], False)
     arguments = ([a], [a], [y], kept, number.clone())
-    assert torch.ops.pbbad._gone_backward(*arguments, owners, [True], [])[0].tolist() == [2, 2]
+    rest = ([True], [], [False, False])
+    assert torch.ops.pbbad._gone_backward(*arguments, owners, *rest)[0].tolist() == [2, 2]
     del owners
     gc.collect()
     call_error(
-        torch.ops.pbbad._gone_backward, *arguments, [], [True], [], code="PB377", match="given free"
+        torch.ops.pbbad._gone_backward, *arguments, [], *rest, code="PB377", match="given free"
     )
     assert hidden(a).tolist() == [2, 2]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from functions import TABLE, Adopted, WithRules, tensors_in
+from functions import TABLE, Adopted, Linear, WithRules, tensors_in
 from torch import Tensor, func
 from torch.autograd import forward_ad
 from torch.utils import _pytree as pytree
@@ -262,3 +262,64 @@ def test_a_batching_rule_of_its_own_is_used() -> None:
     calls.clear()
     same(func.vmap(func.grad(lambda t: operator(t, 2.0).sum()))(x), 2 * x.cos())
     assert "vmap" in calls
+
+
+def kept_by_compiled(operator: pb.Operator, *shapes: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Return the shapes of the floating tensors that a compiled call keeps for backward."""
+    torch._dynamo.reset()
+    kept: list[tuple[int, ...]] = []
+
+    def pack(tensor: Tensor) -> Tensor:
+        if tensor.is_floating_point():
+            kept.append(tuple(tensor.shape))
+        return tensor
+
+    compiled = torch.compile(operator, fullgraph=True, backend="aot_eager")
+    leaves = [torch.rand(shape, requires_grad=True) for shape in shapes]
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        output = compiled(*leaves)
+    output.sum().backward()
+    assert all(leaf.grad is not None and leaf.grad.shape == leaf.shape for leaf in leaves)
+    return kept
+
+
+def test_a_compiled_call_keeps_what_forward_saves_and_no_more() -> None:
+    class Shift(Linear):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:  # pyright: ignore
+            ctx.save_for_backward(y.t())
+            return x.sum(0) + y.exp()
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore
+            (yt,) = ctx.saved_tensors
+            return grad.expand(7, 5, 3), grad * yt.t().exp()
+
+    shift = pb.operator("pbfn::shift(x[k, n, m], y[n, m]) -> z[n, m]", function=Shift)
+    assert kept_by_compiled(shift, (7, 5, 3), (5, 3)) == [(5, 3)]
+
+    class ShiftInNumpy(Shift):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:  # pyright: ignore
+            x.detach().numpy()
+            return Shift.forward(ctx, x, y)
+
+    unknown = pb.operator("pbfn::shift2(x[k, n, m], y[n, m]) -> z[n, m]", function=ShiftInNumpy)
+    assert (7, 5, 3) in kept_by_compiled(unknown, (7, 5, 3), (5, 3))
+
+
+def test_a_forward_that_saves_something_else_than_when_it_was_traced() -> None:
+    class Fickle(Linear):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:  # pyright: ignore
+            # A tracer's tensors have another type.
+            ctx.save_for_backward(x if type(x) is Tensor else y)
+            return x * y
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore
+            return grad, grad * ctx.saved_tensors[0]
+
+    fickle = pb.operator("pbfn::fickle(x[n], y[n]) -> z[n]", function=Fickle)
+    with pytest.raises(RuntimeError, match="PB377"):
+        kept_by_compiled(fickle, (3,), (3,))

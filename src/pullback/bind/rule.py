@@ -20,7 +20,7 @@ from torch import Tensor
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 from pullback.bind.cut import Cuts
-from pullback.bind.levels import asks, is_smooth, unwrapped
+from pullback.bind.levels import asks, is_smooth
 from pullback.bind.program import Kind, OperatorCall, Program, Source
 from pullback.define import derivative
 from pullback.define.line import Line, Scalar
@@ -192,7 +192,8 @@ class DerivativeRule:
 
         A level of functorch cannot be asked, but this is outside of all levels.
         """
-        with temporarily_clear_interpreter_stack(), torch.enable_grad(), suppress(RuntimeError):
+        # Whatever the author's function raises on these values says nothing about its own.
+        with temporarily_clear_interpreter_stack(), torch.enable_grad(), suppress(Exception):
             given = [stand_in(value) for value in arguments]
             grads = [asks(g) if (g := given[place]) is not None else None for place in places]
             for place, grad in zip(places, grads, strict=True):
@@ -223,11 +224,11 @@ class DerivativeRule:
 
 
 def stand_in(value: Any) -> Any:  # noqa: ANN401
-    """Return random numbers in the shape of a floating tensor; everything else as it is."""
-    if not is_smooth(value):
-        return unwrapped(value) if isinstance(value, Tensor) else value
-    shape = [int(n) for n in value.shape]
-    return torch.rand(shape, dtype=value.dtype, device=value.device)
+    """Return a tensor of the same shape: random numbers, zeros for an index; others as they are."""
+    if not isinstance(value, Tensor):
+        return value
+    make = torch.rand if is_smooth(value) else torch.zeros
+    return make([int(n) for n in value.shape], dtype=value.dtype, device=value.device)
 
 
 def takes_none(parameter: inspect.Parameter) -> bool:

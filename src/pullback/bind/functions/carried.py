@@ -57,8 +57,9 @@ class Pass:
 class Pull:
     """What backward is given: gradients, and the tensors of the forward call.
 
-    `needs` and `lengths` say for each flat argument whether its gradient is needed, and how long
-    the lists among the arguments are.
+    `needs` says for each flat argument whether its gradient is needed, `lengths` how long the lists
+    among the arguments are. What is `absent`, of the inputs and then the outputs, was not kept: a
+    tensor of the same shape, without values, stands in its place.
     """
 
     grads: Sequence[Tensor | None]
@@ -67,20 +68,27 @@ class Pull:
     kept: Sequence[Tensor]
     needs: Sequence[bool]
     lengths: Sequence[int]
+    absent: Sequence[bool]
 
     @staticmethod
     def given(arguments: Sequence[Any]) -> tuple[Pull, Tensor, list[Tensor]]:
         """Return what the backward operator is given, and the number and owners of the state."""
-        grads, inputs, outputs, kept, number, owners, needs, lengths = arguments
+        grads, inputs, outputs, kept, number, owners, needs, lengths, absent = arguments
         pull = Pull(
-            grads=grads, inputs=inputs, outputs=outputs, kept=kept, needs=needs, lengths=lengths
+            grads=grads,
+            inputs=inputs,
+            outputs=outputs,
+            kept=kept,
+            needs=needs,
+            lengths=lengths,
+            absent=absent,
         )
         return pull, number, owners
 
     def arguments(self, number: Tensor, owners: Sequence[Tensor]) -> tuple[Any, ...]:
         """Return the arguments of the backward operator."""
         tensors = (self.grads, self.inputs, self.outputs, self.kept)
-        rest = (list(self.needs), list(self.lengths))
+        rest = (list(self.needs), list(self.lengths), list(self.absent))
         return (*map(list, tensors), number, list(owners), *rest)
 
     def flat(self) -> list[Tensor | None]:
@@ -101,6 +109,19 @@ class Pull:
         return Pass(
             outputs=list(self.outputs), kept=list(self.kept), number=number, owners=list(owners)
         )
+
+    def require(self, state: State) -> None:
+        """Stop if what forward left refers to something that was not kept."""
+        count = len(self.inputs)
+        for of, index in state.uses():
+            place = {"argument": index, "output": count + index}.get(of)
+            if place is not None and self.absent[place]:
+                raise ContextGone.error(
+                    f"forward saved its {of} {index}, which it did not when it was traced",
+                    help="let what forward saves depend on its arguments' shapes and dtypes alone; "
+                    "after an edit of forward, PyTorch's cache of compiled code is out of date: "
+                    "TORCHINDUCTOR_FORCE_DISABLE_CACHES=1",
+                )
 
 
 def state_of(number: int) -> State:

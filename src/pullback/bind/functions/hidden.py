@@ -8,13 +8,15 @@ fake kernel and a batching rule here; their derivatives are in `nested.py`.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from pullback.bind import kernel
 from pullback.bind.batching import looped
@@ -29,12 +31,19 @@ from pullback.bind.functions.context import (
     take_apart,
 )
 from pullback.bind.functions.memory import check_memory, require_unchanged
+from pullback.bind.functions.parted import tensors_in
 from pullback.bind.functions.recorded import run_backward, run_forward
 from pullback.define.operator import Definition
 from pullback.define.schema import type_of
 from pullback.define.shape import shown
 
 CPU = torch.device("cpu")
+
+
+class Traced(threading.local):
+    """What the fake kernel of forward saw last: the inputs and outputs that forward saves."""
+
+    uses: set[tuple[str, int]] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +53,7 @@ class Hidden:
     adopted: Adopted
     definition: Definition
     known: Callable[[Sequence[object]], kernel.Outputs]
+    traced: Traced = field(default_factory=Traced)
 
     @property
     def namespace(self) -> str:
@@ -71,7 +81,8 @@ class Hidden:
             f"{forward}({inputs}bool[] needs_input_grad_, bool hold_) "
             f"-> ({outputs}Tensor[], Tensor, Tensor[])",
             f"{backward}(Tensor?[] grads, Tensor?[] inputs, Tensor[] outputs, Tensor[] kept, "
-            "Tensor number, Tensor[] owners, bool[] needs_input_grad, int[] lengths) -> Tensor[]",
+            "Tensor number, Tensor[] owners, bool[] needs_input_grad, int[] lengths, "
+            "bool[] absent) -> Tensor[]",
         )
 
     def evaluate(
@@ -135,10 +146,23 @@ class Hidden:
 
     def forward_fake(self, *given: Any) -> Any:  # noqa: ANN401
         """Return empty outputs; nothing is said of intermediates while tracing."""
-        *arguments, _, _ = given
+        *arguments, needs, _ = given
         made = self.empty(arguments)
+        self.traced.uses = self.uses(arguments, needs)
         number = torch.empty((), dtype=torch.int64, device=CPU)
         return (*made, [], number, [torch.empty((1,), dtype=torch.int64, device=CPU)])
+
+    def uses(self, arguments: Sequence[Any], needs: Sequence[bool]) -> set[tuple[str, int]] | None:
+        """Return which inputs and outputs forward saves; None if fake tensors do not tell."""
+        try:
+            ctx, flat, outputs = self.evaluate(arguments, needs, clone=True)
+        except Exception:  # NumPy, a value that is asked for: whatever its author's code does
+            return None
+        own = [*ctx.to_save, *ctx.saved_for_forward, *(tensors_in(vars(ctx)))]
+        saved = {StorageWeakRef(t.untyped_storage()) for t in own if t is not None}
+        known = [("argument", i, t) for i, t in enumerate(flat) if isinstance(t, Tensor)]
+        known += [("output", i, t) for i, t in enumerate(outputs)]
+        return {(of, i) for of, i, t in known if StorageWeakRef(t.untyped_storage()) in saved}
 
     def empty(self, arguments: Sequence[Any]) -> list[Tensor]:
         """Return empty outputs; a shape that the line does not say comes from running forward."""
@@ -175,6 +199,7 @@ class Hidden:
     def pull(self, state: State, pull: Pull) -> list[Tensor]:
         """Run backward on tensors of any kind; return the gradients that are needed."""
         adopted = self.adopted
+        pull.require(state)
         needs = adopted.as_forward(pull.needs, pull.lengths)
         ctx = put_together(state, pull.inputs, pull.outputs, pull.kept, needs)
         grads = pull.grads

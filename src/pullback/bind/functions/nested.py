@@ -101,6 +101,7 @@ class Nested:
             kept=passed.kept,
             needs=[False] * len(inputs),
             lengths=lengths,
+            absent=[False] * (len(inputs) + self.count),
         )
 
     def inputs(self, flat: Sequence[Any], passed: Pass) -> list[Tensor | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,6 +31,8 @@ class Recording:
     lengths: tuple[int, ...]
     kept: int = 0
     scalars: Sequence[Any] = ()
+    # Of the inputs and outputs that are not saved: what stands in their places.
+    absent: Sequence[tuple[Any, torch.dtype, torch.device] | None] = ()
 
 
 def forward_node(nested: Nested) -> Any:  # noqa: ANN401
@@ -42,6 +45,7 @@ def forward_node(nested: Nested) -> Any:  # noqa: ANN401
         def forward(ctx: Any, recording: Recording, *flat: Any) -> Any:  # noqa: ANN401
             own = ctx.needs_input_grad[1:]
             needs = [a or b for a, b in zip(own, recording.needs, strict=True)]
+            nested.hidden.traced.uses = None
             with lower():
                 passed = Pass.returned(forward(*recording.arguments, needs, recording.hold))
             states = passed.states()
@@ -51,7 +55,14 @@ def forward_node(nested: Nested) -> Any:  # noqa: ANN401
             recording.kept, recording.arguments = len(passed.kept), ()
             recording.scalars = scalars_of(flat, saved=[True] * len(flat))
             ctx.recording = recording
-            ctx.save_for_backward(*nested.inputs(flat, passed), *passed.flat())
+            tensors = [*nested.inputs(flat, passed), *passed.outputs]
+            uses = None if states or adopted.line.changed else nested.hidden.traced.uses
+            saved = tensors if uses is None else used(tensors, len(flat), uses)
+            recording.absent = [
+                (t.shape, t.dtype, t.device) if t is not None and s is None else None
+                for t, s in zip(tensors, saved, strict=True)
+            ]
+            ctx.save_for_backward(*saved, *passed.flat()[count:])
             ctx.set_materialize_grads(False)
             return tuple(passed.flat())
 
@@ -60,7 +71,8 @@ def forward_node(nested: Nested) -> Any:  # noqa: ANN401
             require_derivative(adopted)
             recording: Recording = ctx.recording
             # Once: a checkpoint unpacks no tensor twice.
-            saved = ctx.saved_tensors
+            pairs: Any = zip_longest(ctx.saved_tensors, recording.absent)
+            saved = [t if absent is None else stand_in(*absent) for t, absent in pairs]
             inputs = saved[: len(recording.scalars)]
             passed = Pass.of(saved[len(recording.scalars) :], count, recording.kept)
             needs = ctx.needs_input_grad[1:]
@@ -71,6 +83,7 @@ def forward_node(nested: Nested) -> Any:  # noqa: ANN401
                 kept=passed.kept,
                 needs=needs,
                 lengths=recording.lengths,
+                absent=[absent is not None for absent in recording.absent],
             )
             found = iter(backward(*pull.arguments(passed.number, passed.owners)))
             gradients = [next(found) if need else None for need in needs]
@@ -83,6 +96,21 @@ def forward_node(nested: Nested) -> Any:  # noqa: ANN401
 
     entitle(Node, adopted)
     return direct(Node)
+
+
+def used(
+    tensors: Sequence[Tensor | None], inputs: int, uses: set[tuple[str, int]]
+) -> list[Tensor | None]:
+    """Return those of a call's inputs and outputs that its backward uses, None for the others."""
+    return [
+        t if (("argument", i) if i < inputs else ("output", i - inputs)) in uses else None
+        for i, t in enumerate(tensors)
+    ]
+
+
+def stand_in(shape: Any, dtype: torch.dtype, device: torch.device) -> Tensor:  # noqa: ANN401
+    """Return a tensor of this shape that takes no memory, without values."""
+    return torch.empty((), dtype=dtype, device=device).expand(shape)
 
 
 def backward_node(nested: Nested) -> Any:  # noqa: ANN401
