@@ -21,7 +21,7 @@ settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
-made = pytest.StashKey[str]()
+made = pytest.StashKey[dict[str, str]]()
 
 
 # PyTorch's own forward mode calls what PyTorch itself has deprecated.
@@ -36,15 +36,18 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     for line in OF_TORCH:
         config.addinivalue_line("filterwarnings", line)
-    if not os.environ.get("PULLBACK_CACHE"):
-        config.stash[made] = tempfile.mkdtemp(prefix="pullback-tests-")
-        os.environ["PULLBACK_CACHE"] = config.stash[made]
+    # PyTorch's own of compiled code would give back programs of an earlier state of the source.
+    unset = [
+        name for name in ("PULLBACK_CACHE", "TORCHINDUCTOR_CACHE_DIR") if name not in os.environ
+    ]
+    config.stash[made] = {name: tempfile.mkdtemp(prefix="pullback-tests-") for name in unset}
+    os.environ.update(config.stash[made])
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    if made in config.stash:
-        del os.environ["PULLBACK_CACHE"]
-        shutil.rmtree(config.stash[made], ignore_errors=True)
+    for name, folder in config.stash[made].items():
+        del os.environ[name]
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture
