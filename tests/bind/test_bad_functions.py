@@ -148,11 +148,28 @@ def test_another_shape_or_dtype() -> None:
     call_error(dtype, x(2), code="PB331", match="float32")
 
 
+class Generated(Function):
+    """PyTorch's own way of batching is used for it."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, y: Tensor | None = None) -> Tensor:
+        return x.tanh() if y is None else x * y
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+
 def test_wrong_arguments() -> None:
     double = pb.operator("pbbad::double(x[n]) -> y[n]", function=Double)
     call_error(double, x(2, 3), code="PB111", match="has 2 dimensions")
-    call_error(double, 3.0, code="PB341", match="'x' is a float")
+    for wrong in (3.0, {"x": 1}, [x(2)], np.ones(2), object()):
+        call_error(double, wrong, code="PB341", match=f"'x' is a {type(wrong).__name__}")
     call_error(double, code="PB341", match="missing")
+    tanh = pb.operator("pbbad::tanh(x[n], y[n]?) -> z[n]", function=Generated)
+    call_error(func.vmap(lambda t: tanh(t, 3.0)), x(2, 3), code="PB341", match="'y' is a float")
 
 
 def test_an_output_that_is_its_input_is_copied_with_a_notice() -> None:

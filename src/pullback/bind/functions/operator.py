@@ -16,7 +16,7 @@ from pullback.bind.functions.adopted import Adopted
 from pullback.bind.functions.hidden import Hidden
 from pullback.bind.functions.memory import require_unchanged
 from pullback.bind.functions.recorded import recorder
-from pullback.bind.operator import Operator
+from pullback.bind.operator import Operator, misuse
 from pullback.define.line import Scalar
 from pullback.define.operator import Definition
 
@@ -39,6 +39,8 @@ class FunctionOperator(Operator):
         calls = self.calls
         if kwargs or is_compiling() or function_modes() or autocast_enabled() or not is_eager():
             if not kwargs and calls.batches and is_transform(calls.adopted):
+                if wrong := misuse(self, args, kwargs):
+                    raise wrong
                 return calls.transformed(args)
             return super().__call__(*args, **kwargs)
         given = args if len(args) >= calls.count else (*args, *calls.defaults[len(args) :])
@@ -81,10 +83,10 @@ def key_of(arguments: Sequence[Any]) -> object:
             if own is None:
                 return None
             key.append(own)
-        elif isinstance(value, Tensor | torch.SymInt | torch.SymFloat | torch.SymBool):
-            return None
-        else:
+        elif value is None or isinstance(value, int | float | str):
             key += (type(value), value)
+        else:
+            return None
     return tuple(key)
 
 
