@@ -85,10 +85,7 @@ class BatchedCall:
         rows = looped(call, self.size, self.dims, self.arguments)
         if len(self.line.outputs) == 1:
             return torch.stack(rows)[: self.size], 0
-        columns = [
-            None if column[0] is None else torch.stack(column)[: self.size]
-            for column in zip(*rows, strict=True)
-        ]
+        columns = stacked(rows, self.size)
         return tuple(columns), tuple(None if column is None else 0 for column in columns)
 
 
@@ -99,6 +96,17 @@ def looped(
     return [
         call(*(element(a, dim, i, size) for a, dim in zip(arguments, dims, strict=True)))
         for i in range(max(size, 1))
+    ]
+
+
+def stacked(rows: Sequence[Sequence[Any]], size: int) -> list[Any]:
+    """Return the columns of some rows, each as one tensor; None for what is always None.
+
+    `size` is 0 for an empty batch, of which there is one row.
+    """
+    return [
+        None if column[0] is None else torch.stack(column)[:size]
+        for column in zip(*rows, strict=True)
     ]
 
 

@@ -16,10 +16,10 @@ from pullback.bind.levels import (
     BELOW,
     asks,
     direct,
+    has_tangent,
     is_smooth,
     is_tracked,
     lower,
-    tangents_of,
     unwrapped,
 )
 from pullback.diagnostic import PullbackError, Rule
@@ -77,7 +77,7 @@ class CutNode(torch.autograd.Function):
 
 def cut_autograd(value: Tensor, around: list[Tensor], of: str) -> Tensor:
     """Record the node that raises; raise for a tangent."""
-    if any(tangent is not None for tangent in tangents_of(around)):
+    if has_tangent(around):
         raise cut_derivative(of)
     if is_tracked([value, *around]):
         return direct(CutNode)(of, value, *around)

@@ -108,9 +108,7 @@ def python_kernel(definition: Definition) -> Callable[..., object]:
     def outputs_for(arguments: tuple[object, ...]) -> Outputs:
         key = (*map(described, arguments), torch.get_default_dtype())
         if key not in known:
-            if len(known) >= MOST_KNOWN:
-                known.clear()
-            known[key] = outputs_of(definition, arguments)
+            remember(known, key, outputs_of(definition, arguments))
         return known[key]
 
     def kernel(*arguments: Any, output_mask: list[bool] | None = None) -> object:  # noqa: ANN401
@@ -133,6 +131,13 @@ def python_kernel(definition: Definition) -> Callable[..., object]:
         return checked(outputs, returned, [a for a in plain if isinstance(a, Tensor)])
 
     return kernel
+
+
+def remember(known: dict[object, Outputs], key: object, outputs: Outputs) -> None:
+    """Add an entry, to a dictionary that does not grow for ever."""
+    if len(known) >= MOST_KNOWN:
+        known.clear()
+    known[key] = outputs
 
 
 def versions(values: Sequence[Any]) -> list[int]:

@@ -26,6 +26,11 @@ def tangents_of(flat: Sequence[object]) -> list[Tensor | None]:
     return [forward_ad.unpack_dual(t).tangent if isinstance(t, Tensor) else None for t in flat]
 
 
+def has_tangent(flat: Sequence[object]) -> bool:
+    """Return whether a value has a tangent."""
+    return any(tangent is not None for tangent in tangents_of(flat))
+
+
 def primal(value: Any) -> Any:  # noqa: ANN401
     """Return a value without its tangent, still differentiable in reverse mode."""
     if isinstance(value, list | tuple):
@@ -80,6 +85,25 @@ def lower() -> Generator[None]:
 def is_smooth(value: object) -> bool:
     """Return whether a value is a tensor that can have a derivative."""
     return isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
+
+
+def derivatives(
+    results: Sequence[tuple[Tensor, Tensor]], inputs: Sequence[Tensor], *, differentiable: bool
+) -> Sequence[Tensor | None]:
+    """Return what results and the gradients that arrive for them give for each input.
+
+    A result without a history gives nothing, as an input that none depends on gets nothing.
+    """
+    connected = [(result, grad) for result, grad in results if result.requires_grad]
+    if not connected or not inputs:
+        return [None] * len(inputs)
+    return torch.autograd.grad(
+        [result for result, _ in connected],
+        inputs,
+        [grad for _, grad in connected],
+        create_graph=differentiable,
+        allow_unused=True,
+    )
 
 
 def unwrapped(tensor: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
-from pullback.bind.cut import Cuts
+from pullback.bind.cut import Cuts, as_list
 from pullback.bind.levels import asks, is_smooth
 from pullback.bind.program import Kind, OperatorCall, Program, Source
 from pullback.define import derivative
@@ -212,7 +212,7 @@ class DerivativeRule:
                 returned, list(self.results), of=f"what the {self.of} returned", kind="result"
             )
             return [returned[name] for name in self.results]
-        values = list(returned) if isinstance(returned, tuple | list) else [returned]
+        values = as_list(returned)
         if len(values) != len(self.results):
             raise WrongNumber.error(
                 f"the {self.of} returned {len(values)} values for {len(self.results)}: "

@@ -55,16 +55,12 @@ def line_of(qualname: str) -> Line:
 
 def parameter_of(qualname: str, argument: torch._C.Argument) -> TensorSpec | Scalar:
     """Return one parameter of a registered operator."""
-    text = str(argument.type).replace("SymInt", "int")
-    optional = text.startswith("Optional[")
-    text = text.removeprefix("Optional[").removesuffix("]") if optional else text
-    many = text == "List[Tensor]"
-    if many or text == "Tensor":
+    text = spelled(argument)
+    type, optional = text.removesuffix("?"), text.endswith("?")
+    if type in ("Tensor", "Tensor[]"):
         return TensorSpec(
-            name=argument.name, dims=(Anything(),), dtype=None, optional=optional, many=many
+            name=argument.name, dims=(Anything(),), optional=optional, many=type == "Tensor[]"
         )
-    types = {"List[int]": "int[]", "List[float]": "float[]"}
-    type = types.get(text, text)
     if type not in ("int", "float", "bool", "str", "int[]", "float[]") or argument.kwarg_only:
         raise BeyondLine.error(
             f"{qualname}: '{argument.name}' is a {argument.type}"

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pullback.bind.cut import as_list
 from pullback.define.line import Line
 from pullback.define.line import Tensor as TensorSpec
 from pullback.diagnostic import Rule
@@ -125,7 +126,7 @@ class Adopted:
     def backward(self, ctx: Any, grads: Sequence[Tensor | None]) -> list[Tensor | None]:  # noqa: ANN401
         """Run backward; return a gradient for each of forward's arguments, lists flattened."""
         returned = self.pull(ctx, *grads)
-        values = list(returned) if isinstance(returned, tuple | list) else [returned]
+        values = as_list(returned)
         return self.flattened(values, ctx.needs_input_grad) if self.lists else values
 
     def flattened(self, gradients: list[Any], needs: Sequence[Any]) -> list[Tensor | None]:

@@ -17,7 +17,7 @@ from torch.autograd import forward_ad
 
 from pullback.bind.functions.adopted import Adopted
 from pullback.bind.functions.context import Context, Place, State, exchange
-from pullback.bind.levels import fresh, is_smooth, unwrapped
+from pullback.bind.levels import derivatives, fresh, is_smooth, unwrapped
 from pullback.diagnostic import PullbackError, Rule
 
 IntermediateDerivative = Rule("PB376", "intermediate-derivative")
@@ -66,15 +66,7 @@ class Again:
                 if grad is not None and self.depends(i, again[i].requires_grad, kept, again, flat)
             ]
             wanted = [t for t in flat if is_smooth(t) and t.requires_grad]
-            found: Sequence[Tensor | None] = [None] * len(wanted)
-            if pairs and wanted:
-                found = torch.autograd.grad(
-                    [p for p, _ in pairs],
-                    wanted,
-                    [g for _, g in pairs],
-                    create_graph=differentiable,
-                    allow_unused=True,
-                )
+            found = derivatives(pairs, wanted, differentiable=differentiable)
         each = iter(found)
         return [next(each) if is_smooth(t) and t.requires_grad else None for t in flat]
 

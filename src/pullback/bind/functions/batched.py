@@ -14,7 +14,7 @@ from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
 from torch._functorch.pyfunctorch import VmapInterpreter, retrieve_current_functorch_interpreter
 from torch._functorch.vmap import unwrap_batched, wrap_batched
 
-from pullback.bind.batching import looped
+from pullback.bind.batching import looped, stacked
 
 transforms_active = torch._C._are_functorch_transforms_active
 # What `torch.autograd.grad(is_grads_batched=True)` makes, in an older way than `torch.vmap`.
@@ -81,12 +81,4 @@ def each_legacy(backward: Backward, grads: Sequence[Tensor | None]) -> list[Any]
     return [
         None if column is None else _VF._add_batch_dim(column, 0, level)
         for column in stacked(rows, size)
-    ]
-
-
-def stacked(rows: Sequence[Sequence[Tensor | None]], size: int) -> list[Tensor | None]:
-    """Return the columns of some rows, each as one tensor; None for what is always None."""
-    return [
-        None if column[0] is None else torch.stack(column)[:size]  # pyright: ignore
-        for column in zip(*rows, strict=True)
     ]

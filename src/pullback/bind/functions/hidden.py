@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from pullback.bind import kernel
-from pullback.bind.batching import looped
+from pullback.bind.batching import looped, stacked
 from pullback.bind.functions.adopted import Adopted, WrongGradients
 from pullback.bind.functions.carried import Pass, Pull, state_of
 from pullback.bind.functions.context import (
@@ -33,6 +33,7 @@ from pullback.bind.functions.context import (
 from pullback.bind.functions.memory import check_memory, require_unchanged
 from pullback.bind.functions.parted import tensors_in
 from pullback.bind.functions.recorded import run_backward, run_forward
+from pullback.bind.levels import is_smooth
 from pullback.define.operator import Definition
 from pullback.define.schema import type_of
 from pullback.define.shape import shown
@@ -284,8 +285,7 @@ class Hidden:
 
 def asking(value: Any) -> Any:  # noqa: ANN401
     """Return a detached tensor that requires a gradient, if it is of a dtype that can."""
-    smooth = isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
-    return value.requires_grad_() if smooth else value
+    return value.requires_grad_() if is_smooth(value) else value
 
 
 def detached(value: Any) -> Any:  # noqa: ANN401
@@ -295,11 +295,6 @@ def detached(value: Any) -> Any:  # noqa: ANN401
     if isinstance(value, list | tuple) and value and isinstance(value[0], Tensor):
         return [tensor.detach() for tensor in value]
     return value
-
-
-def stacked(rows: Sequence[Sequence[Tensor]], size: int) -> list[Tensor]:
-    """Return the columns of some rows, each as one tensor; `size` is 0 for an empty batch."""
-    return [torch.stack(column)[:size] for column in zip(*rows, strict=True)]
 
 
 def as_returned(values: Sequence[Any]) -> Any:  # noqa: ANN401

@@ -23,6 +23,7 @@ from pullback.bind.functions.hidden import Hidden, as_returned
 from pullback.bind.functions.nodes import Recording, backward_node, forward_node
 from pullback.bind.levels import (
     BELOW,
+    has_tangent,
     is_hold,
     is_smooth,
     is_tracked,
@@ -71,7 +72,7 @@ class Nested:
         tangents = tangents_of(duals)
         pushed = any(t is not None for t in tangents)
         arguments = [primal(a) for a in arguments] if pushed else arguments
-        flat, _ = self.adopted.flat(arguments)
+        flat = self.adopted.flat(arguments)[0] if pushed else duals
         recording = Recording(arguments, needs, hold, lengths)
         if is_tracked(flat):
             result = self.forward_node(recording, *flat)
@@ -152,7 +153,7 @@ class Nested:
         """Run the backward operator: its autograd kernel."""
         pull, number, owners = Pull.given(given)
         flat = pull.flat()
-        if any(t is not None for t in tangents_of(flat)):
+        if has_tangent(flat):
             state = self.one_state(pull.passed(number, owners), "forward mode")
             return self.differentiably(state, pull, NoForwardMode)
         if is_tracked(flat):

@@ -15,7 +15,7 @@ from pullback.bind.functions.carried import Pass, Pull
 from pullback.bind.functions.context import State
 from pullback.bind.functions.parted import added
 from pullback.bind.functions.recorded import entitle, require_derivative
-from pullback.bind.levels import direct, fresh, lower
+from pullback.bind.levels import derivatives, direct, fresh, lower
 
 if TYPE_CHECKING:
     from pullback.bind.functions.nested import Nested
@@ -161,17 +161,7 @@ def second_derivative(
         # Fresh views: an output's derivative stops here, as PyTorch goes on from it.
         flat = [fresh(t) for t in saved[: len(pull.flat())]]
         pulled = nested.differentiably(state, pull.exchanged(flat))
-        pairs = [
-            (p, s) for p, s in zip(pulled, second, strict=True) if s is not None and p.requires_grad
-        ]
+        pairs = [(p, s) for p, s in zip(pulled, second, strict=True) if s is not None]
         wanted = [t for t in flat if t is not None and t.requires_grad]
-        if not pairs:
-            return flat, [None] * len(wanted)
-        found = torch.autograd.grad(
-            [p for p, _ in pairs],
-            wanted,
-            [s for _, s in pairs],
-            create_graph=differentiable,
-            allow_unused=True,
-        )
+        found = derivatives(pairs, wanted, differentiable=differentiable)
     return flat, found

@@ -116,7 +116,7 @@ class Calls:
             return self.memo[key]
         found = kernel.outputs_of(self.definition, arguments)
         if key is not None:
-            remember(self.memo, key, found)
+            kernel.remember(self.memo, key, found)
         return found
 
     def eager(self, arguments: Sequence[Any]) -> Any:  # noqa: ANN401
@@ -127,7 +127,7 @@ class Calls:
         returned = self.run(expected, arguments)
         require_unchanged(self.adopted, before, flat)
         if self.remember:
-            remember(self.known, key_of(arguments), expected)
+            kernel.remember(self.known, key_of(arguments), expected)
         return returned
 
     def transformed(self, arguments: Sequence[Any]) -> Any:  # noqa: ANN401
@@ -154,13 +154,6 @@ class Calls:
         return returned
 
 
-def remember(known: dict[object, kernel.Outputs], key: object, outputs: kernel.Outputs) -> None:
-    """Add an entry, to a dictionary that does not grow for ever."""
-    if len(known) >= kernel.MOST_KNOWN:
-        known.clear()
-    known[key] = outputs
-
-
 def install(
     definition: Definition,
     adopted: Adopted,
@@ -182,11 +175,7 @@ def install(
         flat, _ = adopted.flat(arguments)
         if is_eager() and key_of(flat) is not None:
             return calls.eager(arguments)
-        if (
-            line.changed
-            or levels.is_tracked(flat)
-            or any(tangent is not None for tangent in levels.tangents_of(flat))
-        ):
+        if line.changed or levels.is_tracked(flat) or levels.has_tangent(flat):
             return transformed.call(*arguments)
         with levels.BELOW():
             return overload.redispatch(keys & torch._C._after_autograd_keyset, *given)

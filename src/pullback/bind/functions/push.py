@@ -14,7 +14,7 @@ from pullback.bind.functions.adopted import Adopted
 from pullback.bind.functions.carried import Pass, Pull
 from pullback.bind.functions.context import State, put_together
 from pullback.bind.functions.recorded import require_derivative
-from pullback.bind.levels import asks, is_smooth, zeros_for
+from pullback.bind.levels import asks, derivatives, is_smooth, zeros_for
 from pullback.define.derivative import NoForwardMode
 
 if TYPE_CHECKING:
@@ -76,16 +76,8 @@ def by_pulling(nested: Nested, state: State, tangents: Tangents, pull: Pull) -> 
         ]
         pulled = nested.differentiably(state, replace(pull, grads=seeds), NoForwardMode)
         wanted = [tangent for tangent in tangents if tangent is not None]
-        pairs = [(p, t) for p, t in zip(pulled, wanted, strict=True) if p.requires_grad]
         inputs = [each for each in seeds if each is not None]
-        found: Tangents = [None] * len(inputs)
-        if pairs:
-            found = torch.autograd.grad(
-                [p for p, _ in pairs],
-                inputs,
-                [t for _, t in pairs],
-                create_graph=differentiable,
-                allow_unused=True,
-            )
+        pairs = list(zip(pulled, wanted, strict=True))
+        found = derivatives(pairs, inputs, differentiable=differentiable)
     each_found = iter(found)
     return [None if each is None else next(each_found) for each in seeds]
