@@ -10,6 +10,7 @@ import pytest
 import torch
 from functions import TABLE, Adopted, Linear, WithRules, tensors_in
 from torch import Tensor, func
+from torch._dynamo.testing import CompileCounterWithBackend
 from torch.autograd import forward_ad
 from torch.utils import _pytree as pytree
 
@@ -323,3 +324,31 @@ def test_a_forward_that_saves_something_else_than_when_it_was_traced() -> None:
     fickle = pb.operator("pbfn::fickle(x[n], y[n]) -> z[n]", function=Fickle)
     with pytest.raises(RuntimeError, match="PB377"):
         kept_by_compiled(fickle, (3,), (3,))
+
+
+def test_a_forward_that_asks_for_values_and_sizes_compiles() -> None:
+    """What it asks is no business of the program that is traced."""
+
+    class Asks(Linear):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:  # pyright: ignore
+            ctx.rows = x.nonzero().shape[0] if x.shape[0] != 5 else 0
+            ctx.largest = x.max().item()
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore
+            (x,) = ctx.saved_tensors
+            assert ctx.largest == x.max().item()
+            return 2 * grad * x
+
+    asks = pb.operator("pbfn::asks(x[...]) -> y[...]", function=Asks)
+    torch._dynamo.reset()
+    programs = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(lambda x: asks(x * 1), fullgraph=True, dynamic=True, backend=programs)
+    for size in (3, 4, 5, 6):
+        leaf = torch.rand(size, 2, requires_grad=True)
+        compiled(leaf).sum().backward()
+        same(leaf.grad, 2 * leaf.detach())
+    assert programs.frame_count == 1

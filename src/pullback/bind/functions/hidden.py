@@ -16,7 +16,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import _disable_current_modes
 
 from pullback.bind import kernel
 from pullback.bind.batching import looped, stacked
@@ -155,10 +157,13 @@ class Hidden:
 
     def uses(self, arguments: Sequence[Any], needs: Sequence[bool]) -> set[tuple[str, int]] | None:
         """Return which inputs and outputs forward saves; None if fake tensors do not tell."""
-        try:
-            ctx, flat, outputs = self.evaluate(arguments, needs, clone=True)
-        except Exception:  # NumPy, a value that is asked for: whatever its author's code does
-            return None
+        # Apart from the tracer: what forward asks of its arguments is no guard of the program.
+        with _disable_current_modes(), FakeTensorMode():
+            try:
+                apart = [stand_in(value) for value in arguments]
+                ctx, flat, outputs = self.evaluate(apart, needs, clone=True)
+            except Exception:  # NumPy, a value that is asked for: whatever its author's code does
+                return None
         own = [*ctx.to_save, *ctx.saved_for_forward, *(tensors_in(vars(ctx)))]
         saved = {StorageWeakRef(t.untyped_storage()) for t in own if t is not None}
         known = [("argument", i, t) for i, t in enumerate(flat) if isinstance(t, Tensor)]
@@ -286,6 +291,21 @@ class Hidden:
 def asking(value: Any) -> Any:  # noqa: ANN401
     """Return a detached tensor that requires a gradient, if it is of a dtype that can."""
     return value.requires_grad_() if is_smooth(value) else value
+
+
+def stand_in(value: Any) -> Any:  # noqa: ANN401
+    """Return a tensor like a traced one, with the sizes that its trace began with."""
+    if isinstance(value, list | tuple):
+        return [stand_in(each) for each in value]
+    if not isinstance(value, Tensor):
+        return hint(value)
+    size, stride = ([hint(n) for n in numbers] for numbers in (value.shape, value.stride()))
+    return torch.empty_strided(size, stride, dtype=value.dtype, device=value.device)
+
+
+def hint(size: Any) -> Any:  # noqa: ANN401
+    """Return the number that a symbol began with, None if it has none; others as they are."""
+    return size.node.hint if isinstance(size, torch.SymInt | torch.SymFloat) else size
 
 
 def detached(value: Any) -> Any:  # noqa: ANN401
