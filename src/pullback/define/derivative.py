@@ -59,6 +59,7 @@ TOKEN = re.compile(
     r"|(?P<number>-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
     r"|(?P<mark>[(),]))"
 )
+PLAIN = re.compile(r"\s*(?:[A-Za-z_]\w*|-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)?\s*")
 CONSTANTS = {"True": True, "False": False, "None": None}
 
 
@@ -125,8 +126,21 @@ class _Parser:
         return ExpressionSyntax.error(
             f"{self.of}: column {column + 1}: expected {expected}",
             at=f"{self.text}\n{' ' * column}^",
-            help='a derivative is a name, or calls of operators: "demo::mul(grad, b)"',
+            help='a derivative is a name, calls of operators, "demo::mul(grad, b)", or a formula '
+            'without such calls, "grad * cos(x)"',
         )
+
+
+def formulas_in(declared: object) -> dict[str, str]:
+    """Return those entries of a derivative that are mathematics: `grad * cos(x)`."""
+    if not isinstance(declared, Mapping):
+        return {}
+    return {n: t for n, t in declared.items() if isinstance(t, str) and is_formula(t)}
+
+
+def is_formula(text: str) -> bool:
+    """Return whether a text is more than a name, a number, or calls of operators."""
+    return "::" not in text and not PLAIN.fullmatch(text)
 
 
 def names_in(expression: Expression) -> Iterator[str]:

@@ -265,6 +265,15 @@ class Line:
         return tuple(output.name for output in self.outputs if output.name in inputs)
 
 
+def is_masked(line: Line) -> bool:
+    """Return whether an operator is a backward that is told which gradients are wanted.
+
+    These are the operators with several outputs, all named `grad_<something>`.
+    """
+    outputs = line.outputs
+    return len(outputs) > 1 and all(output.name.startswith("grad_") for output in outputs)
+
+
 def check_names(line: Line) -> None:
     """Stop at a name that is not one, is reserved, stands twice or has two meanings."""
     values = {value.name: value for value in (*line.parameters, *line.outputs)}

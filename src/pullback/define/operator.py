@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from pullback.define.derivative import Declared
-from pullback.define.line import Line
+from pullback.define.line import Line, is_masked
 from pullback.define.source import Source
+
+if TYPE_CHECKING:
+    from pullback.define.formula.formula import Formula
 
 Autocast = Literal["as_is", "lower", "float32", "promote"]
 AUTOCAST: tuple[Autocast, ...] = get_args(Autocast)
+Accuracy = Literal["4ulp", "1ulp"]
+ACCURACY: dict[str, int] = {"4ulp": 4, "1ulp": 1}
 Taken = Literal["no", "yes", "with own derivative"]
 
 
@@ -24,6 +29,7 @@ class Definition:
         cpu: its C++ kernel.
         cuda: its CUDA kernel.
         python: a function of tensors and scalars in place of kernels.
+        formula: the mathematics, from which everything else is generated.
         function: a `torch.autograd.Function`, which brings its own backward.
         reference: the same in plain PyTorch, for checks and exporters.
         backward: the gradients of the inputs.
@@ -36,6 +42,7 @@ class Definition:
     cpu: Source | None = None
     cuda: Source | None = None
     python: Callable[..., object] | None = None
+    formula: Formula | None = None
     function: type | None = None
     reference: Callable[..., object] | None = None
     backward: Declared | None = None
@@ -46,14 +53,10 @@ class Definition:
     @property
     def kernels(self) -> tuple[str, ...]:
         """What computes it, by the names of `pb.operator`'s parameters."""
-        names = ("cpu", "cuda", "python", "function")
+        names = ("cpu", "cuda", "python", "formula", "function")
         return tuple(name for name in names if getattr(self, name) is not None)
 
     @property
     def masked(self) -> bool:
-        """Whether it is a backward that is told which gradients are wanted, by `output_mask`.
-
-        These are the operators with several outputs, all named `grad_<something>`.
-        """
-        outputs = self.line.outputs
-        return len(outputs) > 1 and all(output.name.startswith("grad_") for output in outputs)
+        """Whether it is a backward that is told which gradients are wanted, by `output_mask`."""
+        return is_masked(self.line)

@@ -1,0 +1,1 @@
+"""The mathematics after `=`: one expression graph, its functions, its derivatives, its text."""

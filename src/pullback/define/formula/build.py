@@ -1,0 +1,240 @@
+"""A function and its operands -> a node: types made to fit, and what is certain simplified.
+
+What is simplified keeps every value, NaN, infinities and the sign of zero included: `x*1` is x, but
+`x*0` is not 0 and `x + 0` is not x.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+
+from pullback.define.formula.functions import ALIASES, CONSTANTS, TABLE, Function
+from pullback.define.formula.node import NUMBER, READ, Node, Type, in_order, is_number, make, number
+
+# An integral exponent up to this is a product; beyond, it is the library's power.
+MOST_PRODUCT = 32
+
+
+class Misfit(Exception):  # noqa: N818  (it becomes a PullbackError where the text is known)
+    """Operands that a function does not take."""
+
+
+def apply(name: str, *args: Node) -> Node:
+    """Return the node of a function of the table.
+
+    Raises:
+        Misfit: a condition where a number is needed, or the other way round.
+    """
+    function = TABLE[ALIASES.get(name, name)]
+    assert len(args) == len(function.parameters), name
+    if function.defined is not None:
+        return evaluated(function.defined, dict(zip(function.parameters, args, strict=True)))
+    operands, type = fitted(function, args)
+    return simplified(function, operands, type)
+
+
+def powi(base: Node, exponent: int) -> Node:
+    """Return `base` to a whole power that is known."""
+    if exponent == 0:
+        return number(1) if base.type == "int" else number(1.0)
+    if exponent == 1:
+        return base
+    if base.op == NUMBER:
+        folded = fold("pow", [base, number(exponent)], base.type)
+        if folded is not None:
+            return folded
+    return make("powi", (base,), exponent, base.type, NONE)
+
+
+def rebuilt(node: Node, args: tuple[Node, ...]) -> Node:
+    """Return a node with other operands of the same types."""
+    if node.op == "powi":
+        assert isinstance(node.data, int)
+        return powi(args[0], node.data)
+    return apply(node.op, *args)
+
+
+NONE: frozenset[str] = frozenset()
+
+
+def evaluated(text: str, names: Mapping[str, Node]) -> Node:
+    """Return what a text of the table says of some operands."""
+    from pullback.define.formula.language import expression  # noqa: PLC0415  (it builds by this)
+
+    return expression(text, names)
+
+
+def fitted(function: Function, args: Sequence[Node]) -> tuple[tuple[Node, ...], Type]:
+    """Return the operands in the types that a function takes, and the type of its value."""
+    match function.kind:
+        case "real":
+            if function.name == "polygamma":
+                require_order(args[0])
+                return (args[0], real(args[1])), "real"
+            return tuple(map(real, args)), "real"
+        case "number" | "test":
+            common = "real" if any(arg.type == "real" for arg in args) else "int"
+            operands = tuple(real(arg) if common == "real" else whole(arg) for arg in args)
+            return operands, common if function.kind == "number" else "bool"
+        case "logic":
+            for arg in args:
+                require_condition(arg, function)
+            return tuple(args), "bool"
+        case "where":
+            require_condition(args[0], function)
+            types = {arg.type for arg in args[1:]}
+            if types == {"bool"}:
+                return tuple(args), "bool"
+            convert, type = (real, "real") if "real" in types else (whole, "int")
+            return (args[0], convert(args[1]), convert(args[2])), type
+
+
+def require_condition(node: Node, function: Function) -> None:
+    """Stop at a number where a condition is needed."""
+    if node.type != "bool":
+        word = function.name.removeprefix("logical_")
+        raise Misfit(f"'{word}' takes conditions, and this is a number: write {node!r} != 0")
+
+
+def require_order(node: Node) -> None:
+    """Stop unless the order of a polygamma function is one whole number for all elements."""
+    if node.type != "int" or any(leaf.op == READ for leaf in in_order([node])):
+        raise Misfit("the order of polygamma(n, x) is a whole number or an int scalar")
+
+
+def real(node: Node) -> Node:
+    """Return a node as a real number."""
+    if node.type == "real":
+        return node
+    return (
+        number(float(node.number))
+        if node.op == NUMBER
+        else make("real", (node,), None, "real", NONE)
+    )
+
+
+def whole(node: Node) -> Node:
+    """Return a condition as 0 or 1; a whole number as it is."""
+    assert node.type != "real"
+    if node.type == "int":
+        return node
+    return (
+        number(int(node.number)) if node.op == NUMBER else make("whole", (node,), None, "int", NONE)
+    )
+
+
+def simplified(function: Function, args: tuple[Node, ...], type: Type) -> Node:
+    """Return the node, or a simpler one that has the same value whatever the operands are."""
+    name = function.name
+    if name in ("real", "whole"):
+        return args[0]
+    if name == "pow" and (product := power(*args)):
+        return product
+    if all(arg.op == NUMBER for arg in args) and (folded := fold(name, args, type)):
+        return folded
+    simple = SIMPLER[name](*args) if name in SIMPLER else None
+    return simple or make(name, args, None, type, NONE)
+
+
+def power(base: Node, exponent: Node) -> Node | None:
+    """Return a power whose exponent is known as PyTorch computes it: by products and roots."""
+    if exponent.op != NUMBER:
+        return None
+    value = exponent.number
+    if base.type == "int":
+        return powi(base, int(value)) if 0 <= value <= MOST_PRODUCT else None
+    if value == 0.5:
+        return apply("sqrt", base)
+    if value == -0.5:
+        return apply("rsqrt", base)
+    if math.isfinite(value) and value == int(value) and abs(value) <= MOST_PRODUCT:
+        return powi(base, int(value))
+    return None
+
+
+def fold(name: str, args: Sequence[Node], type: Type) -> Node | None:
+    """Return the number that a function of numbers is; None where Python does not know it."""
+    if name not in FOLDED:
+        return None
+    try:
+        value = FOLDED[name](*(arg.data for arg in args))
+    except (ArithmeticError, ValueError, TypeError):
+        return None
+    if not isinstance(value, int | float) or (type == "int" and abs(value) >= 2**63):
+        return None  # such as a complex root
+    return number(bool(value) if type == "bool" else int(value) if type == "int" else float(value))
+
+
+FOLDED: dict[str, Callable[..., object]] = {
+    **{"add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv},
+    **{"neg": operator.neg, "pow": operator.pow, "lt": operator.lt, "le": operator.le},
+    **{"gt": operator.gt, "ge": operator.ge, "eq": operator.eq, "ne": operator.ne},
+    **{"sqrt": math.sqrt, "exp": math.exp, "log": math.log, "abs": abs},
+    **{"logical_not": operator.not_},
+}
+
+
+def _minus(node: Node) -> Node | None:
+    return node.args[0] if node.op == "neg" else None
+
+
+def _mul(x: Node, y: Node) -> Node | None:
+    for one, other in ((x, y), (y, x)):
+        if is_number(one, 1):
+            return other
+        if is_number(one, -1) and other.type == "real":
+            return apply("neg", other)
+        if inner := _minus(one):
+            return apply(
+                "neg", apply("mul", inner, other) if one is x else apply("mul", other, inner)
+            )
+    return None
+
+
+def _div(x: Node, y: Node) -> Node | None:
+    if is_number(y, 1):
+        return x
+    if inner := _minus(x):
+        return apply("neg", apply("div", inner, y))
+    return None
+
+
+def _add(x: Node, y: Node) -> Node | None:
+    if inner := _minus(y):
+        return apply("sub", x, inner)
+    if inner := _minus(x):
+        return apply("sub", y, inner)
+    return None
+
+
+def _sub(x: Node, y: Node) -> Node | None:
+    if is_number(y, 0):
+        return x
+    if inner := _minus(y):
+        return apply("add", x, inner)
+    return None
+
+
+def _where(condition: Node, x: Node, y: Node) -> Node | None:
+    if condition.op == NUMBER:
+        return x if condition.number else y
+    return x if x is y else None
+
+
+def _whole_already(x: Node) -> Node | None:
+    return x if x.type == "int" else None
+
+
+SIMPLER: Mapping[str, Callable[..., Node | None]] = {
+    **{"mul": _mul, "div": _div, "add": _add, "sub": _sub, "neg": _minus, "where": _where},
+    **dict.fromkeys(("floor", "ceil", "round", "trunc"), _whole_already),
+}
+
+
+@functools.cache
+def constant(name: str) -> Node | None:
+    """Return a number that has a name: pi, e, inf, nan."""
+    return number(CONSTANTS[name]) if name in CONSTANTS else None

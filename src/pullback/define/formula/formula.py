@@ -1,0 +1,191 @@
+"""A line and its mathematics: what each output is, and the space that it is computed in."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from pullback.define.formula import language, show
+from pullback.define.formula.index import BATCH, at
+from pullback.define.formula.node import READ, Node, Type, in_order, read, scalar
+from pullback.define.line import Batch, Line, Name, Number, Scalar, Tensor, is_masked
+from pullback.diagnostic import Rule
+
+FormulaDimensions = Rule("PB138", "formula-dimensions")
+FormulaDtype = Rule("PB139", "formula-dtype")
+
+WHOLE = ("int64", "int32", "int16", "int8", "uint8")
+SCALAR_TYPES: dict[str, Type] = {"int": "int", "float": "real", "bool": "bool"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Formula:
+    """The mathematics of one operator.
+
+    Attributes:
+        line: what it is the formula of.
+        nodes: one for each output: its element anywhere in the space.
+        space: the dimensions that the elements are computed over, as a tensor has them. An output
+            that lacks one of them is summed over it.
+        accuracy: the largest error of one function, in units of the last place.
+        full: the inputs that certainly have the shape of the space: what arrives in a backward.
+    """
+
+    line: Line
+    nodes: tuple[Node, ...]
+    space: Tensor
+    accuracy: int = 4
+    full: frozenset[str] = frozenset()
+
+    @cached_property
+    def masked(self) -> bool:
+        """Whether a call may ask for some of the outputs alone; the others are then None."""
+        return is_masked(self.line)
+
+    @cached_property
+    def sums(self) -> tuple[tuple[str, ...], ...]:
+        """The indices over which each output is summed."""
+        space = labels(self.space)
+        return tuple(
+            tuple(index for index in space if index not in labels(output))
+            for output in self.line.outputs
+        )
+
+    @property
+    def text(self) -> str:
+        """The formula as it is written after `=`."""
+        taken = [value.name for value in (*self.line.parameters, *self.line.outputs)]
+        names = [output.name for output in self.line.outputs]
+        return show.statements(list(zip(names, self.nodes, self.sums, strict=True)), taken)
+
+
+def labels(tensor: Tensor) -> tuple[str, ...]:
+    """Return a tensor's dimensions as indices; the second `n` of `x[n, n]` is `n'`."""
+    seen: Counter[str] = Counter()
+    found: list[str] = []
+    for dim in tensor.dims:
+        name = BATCH if isinstance(dim, Batch) else str(dim)
+        found.append(name + "'" * seen[name])
+        seen[name] += 1
+    return tuple(found)
+
+
+def parse(line: Line, accuracy: int = 4) -> Formula:
+    """Return the formula of a line.
+
+    Raises:
+        PullbackError: PB131 to PB139.
+    """
+    assert line.formula is not None
+    outputs = tuple(output.name for output in line.outputs)
+    nodes = language.statements(
+        line.formula, names_of(line.parameters, line.qualname), outputs, line.qualname
+    )
+    return of_nodes(line, nodes, accuracy)
+
+
+def of_nodes(line: Line, nodes: list[Node], accuracy: int = 4) -> Formula:
+    """Return the formula that says some nodes of a line's outputs."""
+    for output, node in zip(line.outputs, nodes, strict=True):
+        require_dtype(line, output, node)
+        require_dimensions(line, output, node)
+    shapes = {labels(output) for output in line.outputs}
+    if len(shapes) > 1:
+        shown = ", ".join(str(output) for output in line.outputs)
+        raise FormulaDimensions.error(
+            f"{line.qualname}: the outputs of one formula have the same dimensions: {shown}",
+            help="make two operators of it",
+        )
+    space = Tensor(name="space", dims=line.outputs[0].dims)
+    return Formula(line=line, nodes=tuple(nodes), space=space, accuracy=accuracy)
+
+
+def names_of(parameters: Iterable[Tensor | Scalar], of: str) -> dict[str, Node]:
+    """Return what a formula may name: tensors, element by element, and scalars.
+
+    Args:
+        parameters: of a line.
+        of: whose formula it is, for messages.
+    """
+    names: dict[str, Node] = {}
+    for parameter in parameters:
+        if not isinstance(parameter, Scalar):
+            names[parameter.name] = element(parameter, of)
+        elif parameter.type in SCALAR_TYPES and not parameter.optional:
+            names[parameter.name] = scalar(parameter.name, SCALAR_TYPES[parameter.type])
+        else:
+            raise FormulaDtype.error(
+                f"{of}: a formula cannot use '{parameter}'",
+                help="its scalars are int, float and bool, and always given",
+            )
+    return names
+
+
+def element(tensor: Tensor, of: str) -> Node:
+    """Return the node of a tensor's element."""
+    plain = all(isinstance(dim, Batch | Name | Number) for dim in tensor.dims)
+    if tensor.many or not plain:
+        raise FormulaDimensions.error(
+            f"{of}: a formula cannot use '{tensor}'",
+            help="its tensors have named dimensions, '...' or both",
+        )
+    return read(tensor.name, map(at, labels(tensor)), type_of(tensor, of))
+
+
+def type_of(tensor: Tensor, of: str) -> Type:
+    """Return the type of a tensor's elements."""
+    if tensor.dtype is not None and "complex" in tensor.dtype:
+        raise FormulaDtype.error(
+            f"{of}: '{tensor.name}' is {tensor.dtype}, and formulas are of real numbers",
+            help="view it as real numbers: torch.view_as_real",
+        )
+    if tensor.dtype in WHOLE:
+        return "int"
+    return "bool" if tensor.dtype == "bool" else "real"
+
+
+def require_dtype(line: Line, output: Tensor, node: Node) -> None:
+    """Stop at a condition for a floating output, and at a number for a bool one."""
+    type = type_of(output, line.qualname)
+    if type == node.type or (type == "real" and node.type == "int"):
+        return
+    kind = {"bool": "a condition", "int": "a whole number", "real": "a real number"}[node.type]
+    cure = (
+        f"write {output.name}[...]: bool in the line, or float(...) in the formula"
+        if node.type == "bool"
+        else f"write '{output.name}' without ': {output.dtype}'"
+        if node.type == "real"
+        else f"write {output.name}[...]: int64 in the line"
+    )
+    raise FormulaDtype.error(f"{line.qualname}: '{output}' is given {kind}", help=cure)
+
+
+def require_dimensions(line: Line, output: Tensor, node: Node) -> None:
+    """Stop unless an output has every dimension that its formula depends on."""
+    own = labels(output)
+    known = {label for tensor in line.tensors for label in labels(tensor)}
+    for index in own:
+        if index not in known:
+            raise FormulaDimensions.error(
+                f"{line.qualname}: no input has the dimension '{index}' of '{output}'"
+            )
+    for leaf in in_order([node]):
+        if leaf.op != READ:
+            continue
+        for index in sorted(leaf.free - set(own)):
+            tensor = next(t for t in line.tensors if t.name == leaf.name)
+            raise FormulaDimensions.error(
+                f"{line.qualname}: '{output}' lacks the dimension '{index}' of '{tensor}'",
+                help="give the output the dimension; sums over indices come later",
+            )
+        doubled = {index.rstrip("'") for index in own if index.endswith("'")}
+        for index in leaf.free:
+            plain = index.rstrip("'")
+            if plain in doubled and set(leaf.free) != set(own):
+                tensor = next(t for t in line.tensors if t.name == leaf.name)
+                raise FormulaDimensions.error(
+                    f"{line.qualname}: which '{plain}' of '{output}' is that of '{tensor}'?",
+                    help="give the two dimensions two names",
+                )

@@ -1,0 +1,271 @@
+"""The table of functions: one row says what a function is, everywhere.
+
+A row gives the name (PyTorch's), the parameters, how it is written in C++ and CUDA (the functions
+of `csrc/formula/` if nothing else is said), how PyTorch evaluates it, and its derivative in the
+language itself, with the words of PyTorch's `derivatives.yaml`: `grad` arrives, `result` is the
+value. A derivative is linear in `grad`, so it serves forward mode as well. It picks by `where` and
+never by a product, which would make NaN of zero times infinity. Kinks are PyTorch's: relu'(0) = 0.
+
+A function that others make up is `defined` by them, and is gone once it is parsed.
+
+Sources of derivatives: PyTorch's tools/autograd/derivatives.yaml; M. Abramowitz and I. Stegun,
+Handbook of Mathematical Functions (1964), chapters 4, 6 and 7.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+# What a function takes and gives: real numbers; whole numbers too, which stay whole; conditions.
+Kind = Literal["real", "number", "test", "logic", "where"]
+ARITHMETIC, ROOT, SERIES = 1, 4, 100  # work, in multiplications
+
+
+@dataclass(frozen=True, kw_only=True)
+class Function:
+    """One row.
+
+    Attributes:
+        name: as users write it, or the word for an operator: "add".
+        parameters: their names; `defaults` are those of the last ones.
+        kind: of numbers that it takes and gives.
+        vjp: for each parameter the gradient, or None where it is zero.
+        defined: the same in other functions of the table, in place of all that follows.
+        code: C++ and CUDA, with the parameters in braces.
+        torch: where PyTorch has it: "special.xlog1py" is `torch.special.xlog1py`.
+        work: about how many multiplications it costs.
+    """
+
+    name: str
+    parameters: tuple[str, ...]
+    defaults: tuple[float, ...] = ()
+    kind: Kind = "real"
+    vjp: tuple[str | None, ...] = ()
+    defined: str | None = None
+    code: str = ""
+    torch: str = ""
+    work: int = 10
+
+
+TABLE: dict[str, Function] = {}
+
+
+def row(  # noqa: PLR0913  (the columns)
+    signature: str,
+    *vjp: str | None,
+    kind: Kind = "real",
+    defined: str | None = None,
+    code: str | None = None,
+    torch: str | None = None,
+    work: int = 10,
+) -> None:
+    """Add a row; `signature` is such as "elu(x, alpha=1)"."""
+    name, _, inside = signature.rstrip(")").partition("(")
+    words = [word.strip().partition("=") for word in inside.split(",")]
+    parameters = tuple(word for word, _, _ in words)
+    TABLE[name] = Function(
+        name=name,
+        parameters=parameters,
+        defaults=tuple(float(value) for _, _, value in words if value),
+        kind=kind,
+        vjp=vjp or (None,) * len(parameters),
+        defined=defined,
+        code=code or f"{name}({', '.join(f'{{{p}}}' for p in parameters)})",
+        torch=torch or name,
+        work=work,
+    )
+
+
+# Arithmetic, by operators.
+row("add(x, y)", "grad", "grad", kind="number", code="({x} + {y})", work=1)
+row("sub(x, y)", "grad", "-grad", kind="number", code="({x} - {y})", work=1)
+row("mul(x, y)", "grad * y", "grad * x", kind="number", code="({x} * {y})", work=1)
+row("div(x, y)", "grad / y", "-grad * (result / y)", code="({x} / {y})", work=ROOT)
+row("neg(x)", "-grad", kind="number", code="(-{x})", work=1)
+row(
+    "pow(x, y)",
+    "where(y == 0, 0, grad * (y * x**(y - 1)))",
+    "where((x == 0) and (y >= 0), 0, grad * (result * log(x)))",
+    kind="number",
+    work=20,
+)
+# `n` is a number that the node carries.
+row("powi(x)", "grad * (n * x**(n - 1))", kind="number", code="powi<{n}>({x})", work=2)
+row("remainder(x, y)", "grad", "-grad * floor(x / y)", kind="number", work=ROOT)
+row("floor_divide(x, y)", kind="number", work=ROOT)
+row("fmod(x, y)", "grad", "-grad * trunc(x / y)", kind="number", work=ROOT)
+row("square(x)", defined="x**2")
+row("reciprocal(x)", defined="1 / x")
+row("true_divide(x, y)", defined="x / y")
+
+# Conditions. `real` and `int` make numbers of them: True is 1.
+row("lt(x, y)", kind="test", work=1)
+row("le(x, y)", kind="test", work=1)
+row("gt(x, y)", kind="test", work=1)
+row("ge(x, y)", kind="test", work=1)
+row("eq(x, y)", kind="test", work=1)
+row("ne(x, y)", kind="test", work=1)
+row("isnan(x)", kind="test", work=1)
+row("isinf(x)", kind="test", work=1)
+row("isfinite(x)", kind="test", work=1)
+row("signbit(x)", kind="test", work=1)
+row("logical_and(x, y)", kind="logic", work=1)
+row("logical_or(x, y)", kind="logic", work=1)
+row("logical_xor(x, y)", kind="logic", work=1)
+row("logical_not(x)", kind="logic", work=1)
+row(
+    "where(condition, x, y)",
+    *(None, "where(condition, grad, 0)", "where(condition, 0, grad)"),
+    kind="where",
+    work=1,
+)
+row("real(x)", "grad", work=1)
+row("whole(x)", kind="number", work=1)
+
+# Exponentials and logarithms.
+row("exp(x)", "grad * result")
+row("exp2(x)", "grad * (result * 0.6931471805599453)")
+row("expm1(x)", "grad * (result + 1)")
+row("log(x)", "grad / x")
+row("log2(x)", "grad / (x * 0.6931471805599453)")
+row("log10(x)", "grad / (x * 2.302585092994046)")
+row("log1p(x)", "grad / (x + 1)")
+row("logaddexp(x, y)", "grad * sigmoid(x - y)", "grad * sigmoid(y - x)", work=20)
+row("logaddexp2(x, y)", "grad / (1 + exp2(y - x))", "grad / (1 + exp2(x - y))", work=20)
+row(
+    "xlogy(x, y)",
+    "where((x == 0) and (y <= 0), 0, grad * log(y))",
+    "grad * (x / y)",
+)
+row(
+    "xlog1py(x, y)",
+    "where((x == 0) and (y <= -1), 0, grad * log1p(y))",
+    "grad * (x / (y + 1))",
+    torch="special.xlog1py",
+)
+row("logit(x)", defined="log(x / (1 - x))")
+row("sqrt(x)", "grad / (2 * result)", work=ROOT)
+row("rsqrt(x)", "-0.5 * (grad * result**3)", work=ROOT)
+row("hypot(x, y)", "grad * (x / result)", "grad * (y / result)")
+
+# Trigonometric and hyperbolic functions.
+row("sin(x)", "grad * cos(x)")
+row("cos(x)", "grad * -sin(x)")
+row("tan(x)", "grad * (1 + result**2)")
+row("asin(x)", "grad * rsqrt(1 - x**2)")
+row("acos(x)", "grad * -rsqrt(1 - x**2)")
+row("atan(x)", "grad / (x**2 + 1)")
+row("atan2(x, y)", "grad * (y / (x**2 + y**2))", "grad * (-x / (x**2 + y**2))", work=15)
+row("sinh(x)", "grad * cosh(x)")
+row("cosh(x)", "grad * sinh(x)")
+row("tanh(x)", "grad * (1 - result**2)")
+row("asinh(x)", "grad * rsqrt(x**2 + 1)")
+row("acosh(x)", "grad * rsqrt(x**2 - 1)")
+row("atanh(x)", "grad / (1 - x**2)")
+row(
+    "sinc(x)",
+    "where(x == 0, 0, grad * ((pi * x * cos(pi * x) - sin(pi * x)) / (pi * x * x)))",
+)
+row("deg2rad(x)", defined="x * (pi / 180)")
+row("rad2deg(x)", defined="x * (180 / pi)")
+
+# Special functions.
+row("erf(x)", "1.1283791670955126 * exp(-x**2) * grad")
+row("erfc(x)", "-1.1283791670955126 * exp(-x**2) * grad")
+row("erfinv(x)", "0.8862269254527579 * exp(result**2) * grad", work=30)
+row("lgamma(x)", "grad * digamma(x)", work=30)
+row("digamma(x)", "grad * polygamma(1, x)", work=SERIES)
+row(
+    "polygamma(n, x)",
+    *(None, "grad * polygamma(n + 1, x)"),
+    code="polygamma({n}, {x})",
+    work=SERIES,
+)
+
+# Steps and pieces.
+row("abs(x)", "grad * sign(x)", kind="number", work=1)
+row("sign(x)", kind="number", work=1)
+row("floor(x)", kind="number", work=1)
+row("ceil(x)", kind="number", work=1)
+row("round(x)", kind="number", work=1)
+row("trunc(x)", kind="number", work=1)
+row("frac(x)", "grad", work=2)
+row("copysign(x, y)", "where(x == 0, 0, grad * copysign(1, x) * copysign(1, y))", None, work=1)
+row("heaviside(x, y)", defined="where(x == 0, y, real(x > 0))")
+MOST = "where(x == y, grad / 2, where({}, 0, grad))"
+row("maximum(x, y)", MOST.format("x < y"), MOST.format("y < x"), kind="number", work=1)
+row("minimum(x, y)", MOST.format("x > y"), MOST.format("y > x"), kind="number", work=1)
+FIRST = "(x {} y) or isnan(y)"
+for name, sign in (("fmax", ">="), ("fmin", "<=")):
+    first = FIRST.format(sign)
+    row(f"{name}(x, y)", f"where({first}, grad, 0)", f"where({first}, 0, grad)", work=1)
+row("clamp_min(x, min)", defined="clamp(x, min, inf)")
+row("clamp_max(x, max)", defined="clamp(x, -inf, max)")
+row(
+    "clamp(x, min=-inf, max=inf)",
+    "where((x >= min) and (x <= max), grad, 0)",
+    "where((min < max) and (x < min), grad, 0)",
+    "where((x > max) or (max < min), grad, 0)",
+    code="minimum(maximum({x}, {min}), {max})",
+    work=2,
+)
+row(
+    "lerp(x, y, weight)",
+    defined="where(abs(weight) < 0.5, x + weight * (y - x), y - (y - x) * (1 - weight))",
+)
+
+# Activations.
+row("sigmoid(x)", "grad * ((1 - result) * result)")
+row("log_sigmoid(x)", "grad * sigmoid(-x)", torch="nn.functional.logsigmoid", work=20)
+row("softplus(x)", "grad * sigmoid(x)", work=20)
+row("softplus_beta(x, beta)", defined="softplus(x * beta) / beta")
+row("relu(x)", "where(result <= 0, 0, grad)", kind="number", work=1)
+row(
+    "gelu(x)",
+    "grad * (0.5 * erfc(x * -0.7071067811865476) + x * (exp(x**2 / -2) * 0.3989422804014327))",
+    torch="nn.functional.gelu",
+    work=20,
+)
+row(
+    "gelu_tanh(x)",
+    defined="0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x**3)))",
+)
+row("silu(x)", defined="x * sigmoid(x)")
+row("mish(x)", defined="x * tanh(softplus(x))")
+row("softsign(x)", defined="x / (1 + abs(x))")
+row("tanhshrink(x)", defined="x - tanh(x)")
+row("elu(x, alpha=1)", defined="where(x > 0, x, alpha * expm1(x))")
+row(
+    "selu(x)",
+    defined="1.0507009873554805 * where(x > 0, x, 1.6732632423543772 * expm1(x))",
+)
+row("celu(x, alpha=1)", defined="where(x > 0, x, alpha * expm1(x / alpha))")
+row("leaky_relu(x, negative_slope=0.01)", defined="where(x > 0, x, x * negative_slope)")
+row("relu6(x)", defined="hardtanh(x, 0, 6)")
+row(
+    "hardtanh(x, min_val=-1, max_val=1)",
+    defined="where(x <= min_val, min_val, where(x >= max_val, max_val, x))",
+)
+row("hardsigmoid(x)", defined="where(x <= -3, 0, where(x >= 3, 1, x / 6 + 0.5))")
+row("hardswish(x)", defined="where(x <= -3, 0, where(x >= 3, x, x * (x / 6 + 0.5)))")
+row("hardshrink(x, lambd=0.5)", defined="where((x >= -lambd) and (x <= lambd), 0, x)")
+row(
+    "softshrink(x, lambd=0.5)",
+    defined="where(x > lambd, x - lambd, where(x < -lambd, x + lambd, 0))",
+)
+row("threshold(x, threshold, value)", defined="where(x <= threshold, value, x)")
+
+# Other names that PyTorch has for the same.
+ALIASES = {
+    **{"absolute": "abs", "arccos": "acos", "arccosh": "acosh", "arcsin": "asin"},
+    **{"arcsinh": "asinh", "arctan": "atan", "arctan2": "atan2", "arctanh": "atanh"},
+    **{"clip": "clamp", "divide": "div", "expit": "sigmoid", "fix": "trunc", "greater": "gt"},
+    **{"greater_equal": "ge", "less": "lt", "less_equal": "le", "logsigmoid": "log_sigmoid"},
+    **{"multiply": "mul", "negative": "neg", "not_equal": "ne", "sgn": "sign"},
+    **{"subtract": "sub", "max": "maximum", "min": "minimum", "float": "real"},
+}
+CONSTANTS = {
+    **{"pi": 3.141592653589793, "e": 2.718281828459045, "inf": float("inf")},
+    **{"nan": float("nan")},
+}

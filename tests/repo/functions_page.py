@@ -1,0 +1,52 @@
+"""Prints docs/functions.md from the table of functions: `python tests/repo/functions_page.py`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pullback.define.formula.functions import ALIASES, CONSTANTS, TABLE, Function
+
+PAGE = Path(__file__).parents[2] / "docs" / "functions.md"
+HEAD = """# Functions of formulas
+
+Written by `python tests/repo/functions_page.py` from the table that everything else comes from,
+`define/formula/functions.py`. In derivatives `grad` is what arrives and `result` the value; `where` selects, so that nothing of
+the other branch is left. A function that others make up has their derivatives.
+
+| function | derivative by each parameter, or what it is made of |
+|---|---|
+"""
+# Written by operators, or made by the language itself.
+HIDDEN = ("powi", "softplus_beta", "gelu_tanh", "whole")
+
+
+def page() -> str:
+    """Return the page."""
+    rows = [row(function) for name, function in TABLE.items() if name not in HIDDEN]
+    aliases = ", ".join(f"`{alias}` is `{name}`" for alias, name in sorted(ALIASES.items()))
+    constants = ", ".join(f"`{name}`" for name in CONSTANTS)
+    return (
+        HEAD
+        + "\n".join(rows)
+        + '\n\n`gelu(x, approximate="tanh")` and `softplus(x, beta)` are as in PyTorch. '
+        + f"Constants: {constants}.\n\nOther names: {aliases}.\n"
+    )
+
+
+def row(function: Function) -> str:
+    """Return a function's row."""
+    defaults: list[float | None] = [
+        *[None] * (len(function.parameters) - len(function.defaults)),
+        *function.defaults,
+    ]
+    parameters = ", ".join(
+        name if default is None else f"{name}={default:g}"
+        for name, default in zip(function.parameters, defaults, strict=True)
+    )
+    said = function.defined or "; ".join(rule or "0" for rule in function.vjp)
+    word = "is " if function.defined else ""
+    return f"| `{function.name}({parameters})` | {word}`{said}` |"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
