@@ -2,7 +2,7 @@
 
 import warnings
 
-from benchmarks import adopt, call, edit, start
+from benchmarks import adopt, call, edit, formula, start
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
@@ -10,3 +10,4 @@ if __name__ == "__main__":
     adopt.main()
     edit.main()
     start.main()
+    formula.main()

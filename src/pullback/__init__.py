@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pullback.bind.declare import operator
     from pullback.bind.extension import source
+    from pullback.bind.formula.declare import formula
     from pullback.bind.operator import Operator
     from pullback.diagnostic import Finding, PullbackError, Rule
     from pullback.graphs import graph
@@ -19,12 +20,18 @@ _HOMES = {
     "Operator": "pullback.bind.operator",
     "PullbackError": "pullback.diagnostic",
     "Rule": "pullback.diagnostic",
+    "formula": "pullback.bind.formula.declare",
     "graph": "pullback.graphs",
     "operator": "pullback.bind.declare",
     "source": "pullback.bind.extension",
 }
 
-__all__ = ["Finding", "Operator", "PullbackError", "Rule", "graph", "operator", "source"]
+# Written out, since type checkers read it.
+# fmt: off
+__all__ = [
+    "Finding", "Operator", "PullbackError", "Rule", "formula", "graph", "operator", "source",
+]
+# fmt: on
 
 
 def __getattr__(name: str) -> object:

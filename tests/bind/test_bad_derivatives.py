@@ -37,7 +37,10 @@ DECLARED: dict[str, tuple[Any, str, str]] = {
     "several results": ({"a": "aten::max.dim(grad, 0)", "b": None}, "PB322", "2 values"),
     "unknown input": ({"a": "grad", "b": None, "q": "grad"}, "PB123", "'q'"),
     "missing input": ({"a": "grad"}, "PB123", "'b'"),
-    "syntax": ({"a": "grad * b", "b": None}, "PB122", "column 6"),
+    "syntax": ({"a": "pbtest::mul(grad, b) * b", "b": None}, "PB122", "column 22"),
+    "unknown name in a formula": ({"a": "gard * b", "b": None}, "PB133", "did you mean 'grad'"),
+    "unknown function in a formula": ({"a": "sine(grad)", "b": None}, "PB132", "'sin'"),
+    "syntax of a formula": ({"a": "grad * ", "b": None}, "PB131", "the derivative of pbtest"),
     "unknown named operator": ("pbtest::nowhere", "PB321", "nowhere"),
     "function with an unknown name": (lambda gard: gard, "PB121", "did you mean 'grad'"),  # pyright: ignore
     "function of anything": (lambda *some: some, "PB324", "grad"),  # pyright: ignore

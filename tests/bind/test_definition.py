@@ -53,7 +53,8 @@ REFUSED: dict[str, Callable[[], object]] = {
     ),
     "PB351": lambda: pb.operator(named("(x[n]) -> y[n]")),
     "PB352": lambda: pb.operator(named("(x[n]) -> y[n]"), cpu=ADD, python=same),
-    "PB353": lambda: pb.operator(named("(x[n]) -> y[n] = x**2"), python=same),
+    "PB352 of a formula": lambda: pb.operator(named("(x[n]) -> y[n] = x**2"), python=same),
+    "PB353": lambda: pb.operator(named("(xs[n]*) -> y[n]"), python=same),
     "PB354": lambda: pb.operator("aten::relu(x[n]) -> y[n]", python=same),
     "PB354 of a derivative's function": with_a_taken_name,
     "PB355": lambda: pb.operator(named("(x[n]) -> y[n]"), python=same, backward=3),  # pyright: ignore[reportArgumentType]

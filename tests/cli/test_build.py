@@ -44,6 +44,11 @@ import pullback as pb
 twice = pb.operator("{namespace}::twice(x[...]) -> y[...]", python=lambda x: 2 * x)
 """
 
+FORMULA = """
+import pullback as pb
+cube = pb.operator("{namespace}::cube(x[...]) -> y[...] = x**3")
+"""
+
 
 def build(folder: Path, *texts: str, namespace: str, more: tuple[str, ...] = ()) -> Result:
     file = folder / "operators.py"
@@ -65,6 +70,17 @@ def test_builds_and_shows_each_kernel_once(tmp_path: Path) -> None:
     assert Path(copy[-1]).is_file()
     assert twice == ["buildgood::twice", "any", "in Python: nothing to compile"]
     assert count == ["1 of 1 kernel built"]
+
+
+@pytest.mark.compiler
+def test_a_formula_and_its_gradients_are_built_for_float32(tmp_path: Path) -> None:
+    result = build(tmp_path, FORMULA, namespace="buildformula")
+    assert result.exit_code == 0
+    built = [row[:2] for row in rows(result) if row[0].startswith("buildformula")]
+    assert built == [
+        ["buildformula::cube", "cpu float32"],
+        ["buildformula::_cube_grad", "cpu float32"],
+    ]
 
 
 @pytest.mark.compiler

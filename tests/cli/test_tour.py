@@ -46,6 +46,9 @@ def test_the_tour_defines_verifies_trains_shows_and_times(tmp_path: Path) -> Non
     assert re.search(
         r"^add2, by pullback +\d+\.\d\d +\d+\.\d\d +\d+\.\d\d$", text.replace(" \n", "\n"), re.M
     )
+    assert "grad_x = " in text
+    assert "its second derivative at 0 is 0.64, by another loop" in text
+    assert re.search(r"^pullback +\d+\.\d\d +\d+\.\d\d$", text.replace(" \n", "\n"), re.M)
     names = ["add2.cpp", "add2.py", "legendre3.cpp", "legendre3.py"]
     assert sorted(path.name for path in (tmp_path / "tour").glob("*.*")) == names
 

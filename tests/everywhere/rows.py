@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import in_cpp
+import in_formulas
 import in_python
 import taken_over
 import torch
@@ -135,6 +136,10 @@ def row(kind: str, name: str, define: Any, *limits: Limit, of: str | None = None
 
 
 ROWS = (
+    row("formula", "formula_product", in_formulas.product),
+    row("formula", "formula_exp", in_formulas.exp),
+    row("formula", "formula_sin_cos", in_formulas.sin_cos),
+    row("formula", "formula_swish", in_formulas.swish),
     row("C++", "cpp_product", in_cpp.product),
     row("C++", "cpp_linear", in_cpp.linear, "native"),
     row("C++", "cpp_exp", in_cpp.exp),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pullback.define.formula.functions import ALIASES, CONSTANTS, TABLE, Function
+from pullback.define.formula.functions import ALIASES, CONSTANTS, HIDDEN, TABLE, Function
 
 PAGE = Path(__file__).parents[2] / "docs" / "functions.md"
 HEAD = """# Functions of formulas
@@ -16,8 +16,6 @@ the other branch is left. A function that others make up has their derivatives.
 | function | derivative by each parameter, or what it is made of |
 |---|---|
 """
-# Written by operators, or made by the language itself.
-HIDDEN = ("powi", "softplus_beta", "gelu_tanh", "whole")
 
 
 def page() -> str:

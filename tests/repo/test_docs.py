@@ -6,6 +6,7 @@ import re
 import warnings
 from pathlib import Path
 
+import functions_page
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -60,3 +61,7 @@ def assert_prints(source: str, expected: str, namespace: dict[str, object]) -> N
     except Exception as error:
         printed = f"{type(error).__name__}: {error}"
     assert printed.strip() == expected.strip()
+
+
+def test_the_page_of_functions_is_that_of_the_table() -> None:
+    assert functions_page.PAGE.read_text(encoding="utf-8") == functions_page.page()

@@ -28,9 +28,20 @@ def batching(definition: Definition, overload: Callable[..., Any]) -> Callable[.
         given = kernel.completed(definition, arguments, None)[: len(parameters)]
         dims = (*in_dims, *[None] * (len(parameters) - len(in_dims)))
         call = BatchedCall(definition.line, overload, info.batch_size, dims, given, keywords)
-        return call.at_once() if call.is_one_call() else call.one_by_one()
+        if call.is_one_call():
+            return call.at_once()
+        if definition.formula and info.batch_size:
+            return one_dimension_more(definition)(info, in_dims, *arguments, **keywords)
+        return call.one_by_one()
 
     return rule
+
+
+def one_dimension_more(definition: Definition) -> Callable[..., Any]:
+    """Return the batching rule of a formula, whose line can have one dimension more."""
+    from pullback.bind.formula import batched  # noqa: PLC0415  (only formulas need it)
+
+    return batched.batching(definition)
 
 
 @dataclass(frozen=True)

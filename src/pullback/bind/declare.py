@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from pullback.bind import program, takeover
 from pullback.bind.operator import Operator
@@ -10,9 +11,12 @@ from pullback.bind.register import foreign_operator, operators, register
 from pullback.bind.sensible import WrongDeclaration, require_sensible
 from pullback.define.derivative import Declared
 from pullback.define.line import Line
-from pullback.define.operator import Autocast, Definition
+from pullback.define.operator import ACCURACY, Accuracy, Autocast, Definition
 from pullback.define.parse import parse
 from pullback.define.source import Source
+
+if TYPE_CHECKING:
+    from pullback.define.formula.formula import Formula
 
 
 def operator(  # noqa: PLR0913  (an operator's parts, each by its name)
@@ -26,6 +30,7 @@ def operator(  # noqa: PLR0913  (an operator's parts, each by its name)
     backward: Declared | None = None,
     jvp: Declared | None = None,
     autocast: Autocast = "as_is",
+    accuracy: Accuracy = "4ulp",
     example: Sequence[object] | None = None,
 ) -> Operator:
     """Define an operator by its line, register it with PyTorch and return it.
@@ -50,6 +55,8 @@ def operator(  # noqa: PLR0913  (an operator's parts, each by its name)
             it, forward mode is derived by two reverse passes.
         autocast: what `torch.autocast` does to the tensors of the shared dtype: "as_is", nothing;
             "lower", cast to its dtype; "float32"; "promote", to the widest of them.
+        accuracy: of a formula's functions: "4ulp", at most four units in the last place, or "1ulp",
+            that of PyTorch's own.
         example: arguments of the Function's `apply`. With a name in place of the line, the line is
             worked out by calling forward at a few sizes, and printed; with a line, forward is held
             against it.
@@ -63,8 +70,10 @@ def operator(  # noqa: PLR0913  (an operator's parts, each by its name)
     """
     if is_name(line) and function is None and line in operators:
         return operators[line]
+    parsed = line_for(line, function, example)
     definition = Definition(
-        line=line_for(line, function, example),
+        line=parsed,
+        formula=formula_of(parsed, accuracy),
         cpu=cpu,
         cuda=cuda,
         python=python,
@@ -84,6 +93,19 @@ def operator(  # noqa: PLR0913  (an operator's parts, each by its name)
 
         from_example.require_fit(definition.line, function, example)
     return register(definition)
+
+
+def formula_of(line: Line, accuracy: Accuracy) -> Formula | None:
+    """Return the formula after `=`, if there is one."""
+    if accuracy not in ACCURACY:
+        raise WrongDeclaration.error(
+            f"{line.qualname}: accuracy= is {accuracy!r}", have=", ".join(ACCURACY)
+        )
+    if line.formula is None:
+        return None
+    from pullback.define.formula import formula  # noqa: PLC0415  (only formulas need it)
+
+    return formula.parse(line, ACCURACY[accuracy])
 
 
 def is_name(line: str) -> bool:

@@ -27,6 +27,7 @@ class Outputs:
     """What the line says of one call's outputs."""
 
     definition: Definition
+    sizes: shape.Sizes
     shapes: list[tuple[int, ...]]
     dtypes: list[torch.dtype]
     device: torch.device
@@ -56,7 +57,7 @@ def outputs_of(definition: Definition, arguments: Sequence[object]) -> Outputs:
     sizes, dtype, device = check.solve(line, by_name)
     shapes = shape.output_shapes(line, sizes, by_name)
     dtypes = [check.dtype_named(o.dtype) if o.dtype else dtype for o in line.outputs]
-    return Outputs(definition, shapes, dtypes, device, mask_of(definition, arguments))
+    return Outputs(definition, sizes, shapes, dtypes, device, mask_of(definition, arguments))
 
 
 def completed(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
 
 from pullback.bind.program import Program
 from pullback.define import shape
@@ -26,11 +28,45 @@ SCALAR_TYPES = {
 }
 
 
+@dataclass(frozen=True, kw_only=True)
+class NativeFormula:
+    """How a compiled loop computes an operator.
+
+    Attributes:
+        space: the index space of the loop, written like a tensor of the line. Its name stands in
+            messages about its sizes, so it is best that of an output.
+        alignments: one an input tensor. None: it lines up with the space from the right as it is.
+            Else, for each core dimension of the space (before `...`, then after), the position of
+            that dimension among the input's, or -1 where it has none. `...` lines up by itself.
+        sums: one an output: the core dimensions of the space, by position, and whether those of
+            `...`, over which the loop's result is summed. What is left are the output's dimensions,
+            in any order.
+        devices: where a loop can be asked for.
+        request: `request(device, dtype, wanted, present) -> (address, used)` returns the compiled
+            loop, a `Loop` or on a GPU a `Launcher` of kernel_abi.h. `dtype` is at::ScalarType's
+            number of the shared dtype; `wanted` has a bit for each output that is asked for,
+            `present` for each input tensor that is not None, `used` for each that the loop reads.
+            It is called from any thread, and from two at once if both need a loop first.
+        complete: `complete("backward")` or `complete("jvp")` derives that derivative and defines
+            the operator again with it, and with this very `request`: by that the runtime knows
+            that it is the same operator, and keeps the loops that it has.
+    """
+
+    space: Tensor
+    alignments: tuple[tuple[int, ...] | None, ...]
+    sums: tuple[tuple[tuple[int, ...], bool], ...]
+    devices: tuple[Device, ...]
+    request: Callable[[Device, int, int, int], tuple[int, int]]
+    complete: Callable[[Literal["backward", "jvp"]], None]
+
+
 def definition_fields(
     definition: Definition,
     backward: Program | None,
     jvp: Program | None,
     kernels: Mapping[Device, int],
+    *,
+    formula: NativeFormula | None = None,
 ) -> tuple[object, ...]:
     """Return all that the runtime knows of an operator.
 
@@ -39,6 +75,7 @@ def definition_fields(
         backward: its gradients, wired.
         jvp: its tangents, wired.
         kernels: the address of the entry point for each device that has one.
+        formula: what computes it on devices without a kernel.
     """
     line = definition.line
     position = {parameter.name: index for index, parameter in enumerate(line.parameters)}
@@ -59,6 +96,21 @@ def definition_fields(
         kernel_fields(definition.cpu, kernels.get("cpu")),
         kernel_fields(definition.cuda, kernels.get("cuda")),
         TAKEN.index(definition.taken),
+        formula_fields(formula, line) if formula else None,
+    )
+
+
+def formula_fields(formula: NativeFormula, line: Line) -> tuple[object, ...]:
+    """Return how a loop computes the operator."""
+    assert len(formula.alignments) == len(line.tensors)
+    assert len(formula.sums) == len(line.outputs)
+    return (
+        tensor_fields(formula.space, line, 0),
+        formula.alignments,
+        formula.sums,
+        formula.devices,
+        formula.request,
+        formula.complete,
     )
 
 

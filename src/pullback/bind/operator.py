@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -17,8 +17,12 @@ from pullback.define.operator import Definition
 from pullback.define.shape import declared
 from pullback.diagnostic import Finding, PullbackError, Rule, did_you_mean
 
+if TYPE_CHECKING:
+    from pullback.bind.formula.shown import Derivative
+
 WrongCall = Rule("PB341", "wrong-call")
 NotDefined = Rule("PB342", "not-defined")
+NoFormula = Rule("PB343", "no-formula")
 
 PYTHON_TYPES: dict[str, object] = {
     **{"int": int, "float": float, "bool": bool, "str": str},
@@ -76,6 +80,21 @@ class Operator:
             register.reload(self.definition)
             self.connect()
 
+    def derivative(self) -> Derivative:
+        """Return the derivative of a formula, to print: text, LaTeX, and what is saved.
+
+        Raises:
+            PullbackError: PB343, it is no formula.
+        """
+        if self.definition.formula is None:
+            raise NoFormula.error(
+                f"{self.line.qualname}: it has no formula whose derivative could be shown",
+                help="pb.graph shows what is recorded for its backward",
+            )
+        from pullback.bind.formula.shown import derivative  # noqa: PLC0415  (seldom needed)
+
+        return derivative(self.definition.formula)
+
     def connect(self) -> None:
         """Find the definition that is called; the native class does."""
 
@@ -131,6 +150,7 @@ def documentation(definition: Definition) -> str:
     kernels = [
         *(["C++"] if definition.cpu else []),
         *(["CUDA"] if definition.cuda else []),
+        *(["formula"] if definition.formula else []),
         *([f"Python: {_name_of(definition.python)}"] if definition.python else []),
         *([f"autograd.Function: {_name_of(definition.function)}"] if definition.function else []),
     ]
@@ -140,7 +160,7 @@ def documentation(definition: Definition) -> str:
         written = None  # inherited, and about something else
     called = f"{line.name}{signature(definition)}"
     rows = [str(line), "", called, "", f"Kernels: {', '.join(kernels)}."]
-    derivative = definition.backward or definition.function
+    derivative = definition.backward or definition.function or definition.formula
     rows.append(f"Derivative: {'yes' if derivative else 'none'}.")
     rows.append(f"Registered as torch.ops.{line.namespace}.{line.name}.")
     return "\n".join([*rows, *(["", written] if written else [])])

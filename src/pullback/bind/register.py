@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -18,6 +18,7 @@ from pullback.bind.program import Program
 from pullback.bind.rule import DerivativeRule
 from pullback.bind.runtime import Runtime
 from pullback.bind.sensible import NoKernel
+from pullback.define import derivative
 from pullback.define.derivative import Declared
 from pullback.define.line import Line
 from pullback.define.operator import Definition
@@ -25,7 +26,7 @@ from pullback.define.schema import schema
 from pullback.define.source import Source
 from pullback.diagnostic import PullbackError, Rule
 from pullback.kernels import compile as compilation
-from pullback.kernels import glue
+from pullback.kernels import glue, toolchain
 
 if TYPE_CHECKING:
     from pullback.bind.functions.adopted import Adopted
@@ -59,17 +60,18 @@ def prepare(definition: Definition) -> Prepared:
     lines = {name: other.line for name, other in operators.items()}
     rules: list[DerivativeRule] = []
     programs: dict[str, Program | None] = {"backward": None, "jvp": None}
-    for kind, wire, rule_of in (
+    kinds: tuple[tuple[Literal["backward", "jvp"], Any, Any], ...] = (
         ("backward", program.backward, rule.backward_rule),
         ("jvp", program.jvp, rule.jvp_rule),
-    ):
+    )
+    for kind, wire, rule_of in kinds:
         declared: Declared | None = getattr(definition, kind)
         if callable(declared):
             rules.append(rule_of(line, declared))
             rules[-1].schema()
             programs[kind] = rules[-1].program()
         elif declared is not None:
-            programs[kind] = wire(definition, declared, lines)
+            programs[kind] = wired(definition, kind, declared, wire, lines)
     return Prepared(
         definition=definition,
         kernels=compile_kernels(definition),
@@ -78,6 +80,24 @@ def prepare(definition: Definition) -> Prepared:
         rules=tuple(rules),
         adopted=adopted_by(definition),
     )
+
+
+def wired(
+    definition: Definition,
+    kind: Literal["backward", "jvp"],
+    declared: Mapping[str, str | None] | str,
+    wire: Callable[..., Program],
+    lines: Mapping[str, Line],
+) -> Program:
+    """Return the program of a derivative; entries that are formulas become an operator first."""
+    texts = derivative.formulas_in(declared)
+    if not texts:
+        return wire(definition, declared, lines)
+    from pullback.bind.formula import written  # noqa: PLC0415  (only formulas need it)
+
+    assert isinstance(declared, Mapping)
+    rest = wire(definition, {**declared, **dict.fromkeys(texts)}, lines)
+    return written.added(definition, kind, texts, rest)
 
 
 def adopted_by(definition: Definition) -> Adopted | None:
@@ -147,6 +167,11 @@ def register(definition: Definition) -> Operator:
         (takeover.register if taken else register_python_kernels)(definition, library, overload)
         install(native_runtime, prepared)
         made = native_operator(native_runtime)(definition, overload)
+    elif definition.formula:
+        # PyTorch sees through it: autograd, vmap and all else are those of its operations.
+        run, _ = kernels_in_python(definition)
+        library.impl(line.name, run, "CompositeImplicitAutograd")
+        made = Operator(definition, overload)
     else:
         from pullback.bind import python_only  # noqa: PLC0415
 
@@ -194,8 +219,15 @@ def overload_of(qualname: str) -> torch._ops.OpOverload:
 def runtime_for(definition: Definition) -> Runtime | None:
     """Return the runtime; None where it cannot be built and the operator does not need it."""
     try:
+        if definition.formula:
+            toolchain.find("c++")  # its loops are compiled when they are needed
         return runtime.load()
     except PullbackError as error:
+        if definition.formula:
+            from pullback.bind.formula import evaluate  # noqa: PLC0415
+
+            evaluate.announce(definition.line, error)
+            return None
         if not definition.python:
             raise
         from pullback.bind import python_only  # noqa: PLC0415  (seldom needed)
@@ -206,6 +238,10 @@ def runtime_for(definition: Definition) -> Runtime | None:
 
 def install(native_runtime: Runtime, prepared: Prepared) -> None:
     """Hand a definition and its kernels to the runtime."""
+    if prepared.definition.formula:
+        from pullback.bind.formula.operator import LazyFormula  # noqa: PLC0415
+
+        return LazyFormula(prepared.definition).begin()
     native_runtime.define(
         native.definition_fields(
             prepared.definition, prepared.backward, prepared.jvp, prepared.kernels
@@ -227,10 +263,24 @@ def register_python_kernels(
 ) -> None:
     """Register what is written in Python: the `python=` function, fake kernel, batching rule."""
     line = definition.line
-    run = kernel.python_kernel(definition) if definition.python else missing_kernel(definition)
+    run, fake = kernels_in_python(definition)
     library.impl(line.name, run, "CompositeExplicitAutograd")
-    torch.library.register_fake(line.qualname, kernel.fake(definition), lib=library)
+    torch.library.register_fake(line.qualname, fake, lib=library)
     torch.library.register_vmap(line.qualname, batching(definition, overload), lib=library)
+
+
+def kernels_in_python(
+    definition: Definition,
+) -> tuple[Callable[..., object], Callable[..., object]]:
+    """Return what runs on any device, and the fake kernel."""
+    if definition.formula:
+        from pullback.bind.formula import evaluate, fake  # noqa: PLC0415
+
+        return evaluate.kernel_of(definition), fake.fake(definition)
+    fake_kernel = kernel.fake(definition)
+    if definition.python:
+        return kernel.python_kernel(definition), fake_kernel
+    return missing_kernel(definition), fake_kernel
 
 
 def missing_kernel(definition: Definition) -> Callable[..., object]:

@@ -28,7 +28,7 @@ SOURCES = Path(__file__).parent.parent / "csrc" / "runtime"
 # halves, side by side, which take about as long as each other.
 HALVES = (
     ("autograd", "derivative", "kernel", "zeros"),
-    ("module", "caller", "fields", "operator", "signature"),
+    ("module", "caller", "fields", "operator", "signature", "formula", "lazy"),
 )
 
 

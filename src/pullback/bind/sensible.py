@@ -17,7 +17,10 @@ WrongDeclaration = Rule("PB355", "wrong-declaration")
 TooManyArguments = Rule("PB356", "too-many-arguments")
 
 
-KINDS = {"cpu": "compiled", "cuda": "compiled", "python": "Python", "function": "Function"}
+KINDS = {
+    **{"cpu": "compiled", "cuda": "compiled", "python": "Python", "function": "Function"},
+    "formula": "formula",
+}
 
 
 def require_sensible(definition: Definition) -> None:
@@ -64,7 +67,7 @@ def require_one_kind(definition: Definition) -> None:
         )
     if len({KINDS[name] for name in kernels}) > 1:
         raise TwoKernels.error(
-            f"{line.qualname}: {kernels[-1]}= stands beside {kernels[0]}=",
+            f"{line.qualname}: {spelled(kernels[-1])} stands beside {spelled(kernels[0])}",
             help="give a function as reference=, if it is the same in plain PyTorch",
         )
     if not line.tensors:
@@ -79,6 +82,11 @@ def require_one_kind(definition: Definition) -> None:
         )
 
 
+def spelled(kernel: str) -> str:
+    """Return what a kind of kernel is called in messages."""
+    return "a formula" if kernel == "formula" else f"{kernel}="
+
+
 def require_derivative(definition: Definition) -> None:
     """Stop at a derivative that has nothing to differentiate, or is one too many."""
     line = definition.line
@@ -88,6 +96,11 @@ def require_derivative(definition: Definition) -> None:
             raise WrongDeclaration.error(
                 f"{line.qualname}: {name}= is given, and function= brings its own derivatives",
                 help=f"write the {name} of {definition.function.__name__} instead",
+            )
+        if given and definition.formula is not None:
+            raise WrongDeclaration.error(
+                f"{line.qualname}: {name}= is given, and the formula has its own derivatives",
+                help="leave it out",
             )
     if definition.backward is not None and not derivative.differentiable(line):
         raise WrongDeclaration.error(
@@ -99,12 +112,7 @@ def require_derivative(definition: Definition) -> None:
 def require_expressible(definition: Definition) -> None:
     """Stop at what a line can say, and a kernel of this kind cannot do."""
     line = definition.line
-    if line.formula is not None:
-        raise NotYet.error(
-            f"{line.qualname}: formulas do not make kernels yet",
-            help="leave out '= ...' and give cpu=, cuda= or python=",
-        )
-    if definition.function is not None:
+    if definition.function is not None or definition.formula is not None:
         return
     derivatives = definition.backward is not None or definition.jvp is not None
     for tensor in line.tensors:

@@ -8,7 +8,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -20,6 +20,10 @@ from pullback.define.source import Source
 from pullback.diagnostic import PullbackError, Rule
 from pullback.kernels import cache, glue, toolchain
 from pullback.kernels import compile as compilation
+from pullback.kernels.plan import Plan
+
+if TYPE_CHECKING:
+    from pullback.define.formula.formula import Formula
 
 FileMissing = Rule("PB801", "file-missing")
 FileStopped = Rule("PB802", "file-stopped")
@@ -57,6 +61,8 @@ class Builder:
         if definition.python:
             note = "in Python: nothing to compile"
             self.rows.append(Row(operator=name, device="any", note=note))
+        if definition.formula:
+            self.rows.append(self.looped(definition.formula))
         addresses: dict[glue.Device, int] = {}
         sources: dict[glue.Device, Source | None] = {
             "cpu": definition.cpu,
@@ -73,6 +79,33 @@ class Builder:
                 addresses[device] = native.address_of(entry)
         return addresses
 
+    def looped(self, formula: Formula) -> Row:
+        """Compile a formula's loop for float32; those for other dtypes are when they are called."""
+        from pullback.bind.formula import loops  # noqa: PLC0415
+        from pullback.kernels.codegen import Loop  # noqa: PLC0415
+
+        line = formula.line
+        everything = (1 << len(line.outputs)) - 1, (1 << len(line.tensors)) - 1
+        loop = Loop(formula=formula, dtype="float32", wanted=everything[0], present=everything[1])
+        try:
+            return self.compiled(line.qualname, "cpu float32", loops.plan_of(loop))
+        except PullbackError as error:
+            return Row(operator=line.qualname, device="cpu", error=error)
+
+    def compiled(self, name: str, device: str, plan: Plan) -> Row:
+        """Compile a plan, unless it is in the cache."""
+        with clock() as took:
+            library = cache.lookup(plan)
+            time = "cached" if library else ""
+            library = library or compilation.compile(plan)
+        return Row(
+            operator=name,
+            device=device,
+            compiler=str(plan.compiler),
+            library=library,
+            time=time or str(took),
+        )
+
     def built(self, definition: Definition, source: Source, device: glue.Device) -> Row:
         """Compile one kernel."""
         from pullback.bind import register  # noqa: PLC0415
@@ -82,18 +115,7 @@ class Builder:
         try:
             chosen = architecture if device == "cuda" else None
             plan = glue.plan_of(definition.line, source, device, chosen)
-            compiler = str(plan.compiler)
-            with clock() as took:
-                library = cache.lookup(plan)
-                time = "cached" if library else ""
-                library = library or compilation.compile(plan)
-            return Row(
-                operator=name,
-                device=f"{device} {chosen}" if chosen else device,
-                compiler=compiler,
-                library=library,
-                time=time or str(took),
-            )
+            return self.compiled(name, f"{device} {chosen}" if chosen else device, plan)
         except PullbackError as error:
             if device == "cuda" and error.finding.code == toolchain.CompilerMissing.code:
                 note = "skipped: no CUDA compiler can be used, see pullback info"

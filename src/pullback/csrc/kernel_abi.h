@@ -61,4 +61,27 @@ enum Status : int {
 /// The entry point of a kernel. On failure it writes a message of at most `capacity` bytes.
 using Kernel = int (*)(const Call* call, char* message, uint64_t capacity);
 
+/// A formula's loop on the CPU: `n` elements of one dimension.
+///
+/// `data` and `strides` have one entry an operand: first the outputs that are wanted, then the
+/// inputs that are used, in the line's order. The loop leaves `data` as it finds it: PyTorch steps
+/// on from there to the next row.
+using Loop = void (*)(char** data, const int64_t* strides /* in bytes */, int64_t n, const Scalar* scalars);
+
+/// One call of a formula's loop on a GPU, of any number of dimensions, the innermost first.
+struct Launch {
+  int32_t version;
+  int32_t ndim;
+  const int64_t* shape;
+  const int64_t* const* strides;  // of each operand, in each dimension, in bytes
+  char* const* data;              // of each operand, in the order of `Loop`
+  int32_t operands;
+  int64_t n;  // the product of `shape`, never 0; every offset and `n` itself fit in 32 bits
+  const Scalar* scalars;
+  void* stream;
+};
+
+/// The entry point of a formula's loop on a GPU. On failure it writes a message as a kernel does.
+using Launcher = int (*)(const Launch* launch, char* message, uint64_t capacity);
+
 }  // namespace pullback

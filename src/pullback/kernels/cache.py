@@ -30,6 +30,7 @@ from typing import Any
 
 from pullback.kernels.plan import Plan
 
+BUILDS = "builds"
 MANIFEST = "manifest.json"
 MOST_VARIANTS = 8
 ENTRY = re.compile(r"[0-9a-f]{32}")
@@ -145,11 +146,13 @@ def lock(plan: Plan) -> Generator[None]:
 @contextmanager
 def workspace(plan: Plan) -> Generator[Path]:
     """Lend an empty folder for one build; those of builds that died are removed."""
-    entry = _entry(plan)
-    for left in entry.parent.glob("*/build-*"):
+    # All in one folder: looking through every entry would cost more than compiling a formula.
+    builds = _entry(plan).parent / BUILDS
+    builds.mkdir(mode=0o700, exist_ok=True)
+    for left in builds.iterdir():
         if _is_abandoned(left):
             shutil.rmtree(left, ignore_errors=True)
-    path = Path(tempfile.mkdtemp(prefix="build-", dir=entry))
+    path = Path(tempfile.mkdtemp(prefix="build-", dir=builds))
     try:
         yield path
     finally:
@@ -169,8 +172,9 @@ def clean() -> None:
             finally:
                 _unlock(handle)
     (root / TAG).unlink(missing_ok=True)
-    with suppress(OSError):
-        root.rmdir()
+    for path in (root / BUILDS, root):
+        with suppress(OSError):
+            path.rmdir()
 
 
 def digest(path: Path) -> str | None:

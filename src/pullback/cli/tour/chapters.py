@@ -19,7 +19,7 @@ from torch import Tensor
 from pullback.bind import runtime
 from pullback.bind.declare import operator
 from pullback.cli.screen import clock, say, table
-from pullback.cli.tour import timing
+from pullback.cli.tour import formulas, timing
 from pullback.cli.tour.verify import Comparison, compare
 from pullback.diagnostic import Rule
 from pullback.graphs import graph
@@ -46,6 +46,8 @@ def tell(console: Console, where: Path) -> bool:
         fit(console, legendre3)
         show_graph(console, add2)
         show_times(console, add2)
+        chapter(console, "7  Write the mathematics, get the operator")
+        formulas.show(console)
     show_next(console, where, took=str(took))
     return wrong
 

@@ -97,6 +97,10 @@ class LiveValues final : public Values {
 /// more. Source: J. Townsend, "A new trick for calculating Jacobian vector products" (2017).
 Tensors tangents_by_double_backward(const Definition& definition, LiveValues& values) {
   const Signature& signature = definition.signature;
+  const auto has_tangent = [](const at::Tensor& output) {
+    return output.defined() && torch::autograd::isDifferentiableType(output.scalar_type());
+  };
+  if (std::none_of(values.outputs.begin(), values.outputs.end(), has_tangent)) return Tensors(values.outputs.size());
   if (!definition.backward) {
     fail("no-forward-mode [PB309]", signature, "it has no forward-mode derivative: neither jvp= nor backward= is given",
          "give it jvp=... or backward=...");
@@ -105,8 +109,7 @@ Tensors tangents_by_double_backward(const Definition& definition, LiveValues& va
   const c10::AutoGradMode enable(true);
   for (const at::Tensor& output : values.outputs) {
     // Ones and not zeros, though J is linear in them: a gradient that is cut off shows itself.
-    values.grads.push_back(output.defined() && torch::autograd::isDifferentiableType(output.scalar_type())
-                               ? at::ones_like(output).set_requires_grad(true) : at::Tensor());
+    values.grads.push_back(has_tangent(output) ? at::ones_like(output).set_requires_grad(true) : at::Tensor());
   }
   c10::SmallVector<bool, 8> needed;
   for (const at::Tensor& tangent : values.tangents) needed.push_back(tangent.defined());
@@ -135,7 +138,7 @@ Tensors tangents_by_double_backward(const Definition& definition, LiveValues& va
 /// What lies above the kernels. A function in Python is watched for inputs that it changes, so there
 /// PyTorch goes on counting such changes.
 c10::DispatchKeySet excluded(const Definition& definition) {
-  const bool native = definition.cpu.function || definition.cuda.function;
+  const bool native = definition.cpu.function || definition.cuda.function || definition.formula;
   return native ? c10::autograd_dispatch_keyset_with_ADInplaceOrView : c10::autograd_dispatch_keyset;
 }
 
@@ -160,7 +163,7 @@ class AutogradFunctor final : public c10::OperatorKernel {
       const c10::impl::ExcludeDispatchKeyGuard below(excluded(definition));
       op.redispatchBoxed(keys & c10::after_autograd_keyset, stack);
     } else {
-      tracked(definition, op, keys, *stack, requires_grad, has_tangent);
+      tracked(completed(entry_, definition, requires_grad, has_tangent), op, keys, *stack, requires_grad, has_tangent);
     }
   }
 

@@ -130,10 +130,19 @@ PyObject* raise_refined(PyObject* callable) {
   return nullptr;
 }
 
+/// Whether the operator is still the one that was found; it is where only a derivative was added.
+bool is_current(Caller& self) {
+  const Definition* definition = self.entry->definition.load();
+  if (C10_LIKELY(definition == self.definition)) return true;
+  if (!definition || !self.definition || !continues(*definition, *self.definition)) return false;
+  self.definition = definition;
+  return true;
+}
+
 PyObject* call(PyObject* callable, PyObject* const* args, size_t flags, PyObject* names) {
-  const Caller& self = *reinterpret_cast<Caller*>(callable);
+  Caller& self = *reinterpret_cast<Caller*>(callable);
   torch::jit::Stack stack;
-  if (self.entry->definition.load() != self.definition || at::impl::torch_function_mode_enabled() ||
+  if (!is_current(self) || at::impl::torch_function_mode_enabled() ||
       !fill(self, stack, args, PyVectorcall_NARGS(flags), names)) {
     return call_slow(callable, args, flags, names);
   }

@@ -26,9 +26,12 @@ class Fields {
   }
   template <class Read>
   auto list(Read read) {
-    Fields items(next());
-    std::vector<decltype(read(items))> result;
-    while (items.position_ < PyTuple_GET_SIZE(items.tuple_)) result.push_back(read(items));
+    return nested().rest(read);
+  }
+  template <class Read>
+  auto rest(Read read) {
+    std::vector<decltype(read(*this))> result;
+    while (position_ < PyTuple_GET_SIZE(tuple_)) result.push_back(read(*this));
     return result;
   }
   template <class Read>
@@ -126,6 +129,29 @@ NativeKernel read_kernel(Fields& fields) {
   return {function, f.boolean()};
 }
 
+int64_t read_integer(Fields& f) { return f.integer(); }
+
+Formula read_formula(Fields& f) {
+  Formula formula;
+  formula.space = read_tensor(f);
+  formula.alignments = f.list([](Fields& inputs) {
+    return inputs.optional([](Fields& cores) { return cores.rest(read_integer); });
+  });
+  formula.finishes = f.list([](Fields& outputs) {
+    Fields output = outputs.nested();
+    Formula::Finish finish;
+    finish.sums = output.list(read_integer);
+    finish.sums_batch = output.boolean();
+    return finish;
+  });
+  for (const std::string& device : f.list([](Fields& devices) { return devices.text(); })) {
+    (device == "cuda" ? formula.cuda : formula.cpu) = true;
+  }
+  formula.request = Py_NewRef(f.next());
+  formula.complete = Py_NewRef(f.next());
+  return formula;
+}
+
 }  // namespace
 
 Definition read_definition(PyObject* tuple) {
@@ -144,6 +170,8 @@ Definition read_definition(PyObject* tuple) {
   definition.cpu = read_kernel(f);
   definition.cuda = read_kernel(f);
   definition.taken = static_cast<Definition::Taken>(f.integer());
+  definition.formula = f.optional(read_formula);
+  if (definition.formula) definition.formula->find_places(signature);
   return definition;
 }
 

@@ -1,10 +1,9 @@
 /// The boxed kernel: checks the line, allocates the outputs, calls the compiled function.
-#include "operator.h"
+#include "kernel.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/dlpack.h>
 #include <ATen/ops/empty.h>
-#include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <cstddef>
@@ -73,12 +72,6 @@ Tensor describe(const at::Tensor& tensor) {
           0};
 }
 
-at::Tensor allocate(at::IntArrayRef shape, at::ScalarType dtype, at::Device device) {
-  // The direct call saves the dispatcher's way to the same function, a fifth of a small call.
-  if (device.is_cpu()) return at::detail::empty_cpu(shape, dtype);
-  return at::empty(shape, at::TensorOptions().dtype(dtype).device(device));
-}
-
 Scalar scalar(const ScalarSpec& spec, const c10::IValue& value) {
   Scalar result{};
   switch (spec.kind) {
@@ -90,20 +83,6 @@ Scalar scalar(const ScalarSpec& spec, const c10::IValue& value) {
   return result;
 }
 
-[[noreturn]] void refuse(const Signature& signature, at::ScalarType dtype, int status, const char* message) {
-  switch (status) {
-    case Status::dtype_refused:
-      fail("kernel-dtype [PB302]", signature,
-           "its kernel does not take " + dtype_text(dtype) + "; it takes " + message,
-           "convert the inputs; or, if the kernel is a template, name the dtype: pb.source(..., dtypes=[...])");
-    case Status::size_overflow:
-      fail("kernel-size [PB303]", signature, message,
-           "let the kernel take its sizes as int64_t");
-    default:
-      fail("kernel-raised [PB304]", signature, std::string("its kernel raised: ") + message);
-  }
-}
-
 class NativeFunctor final : public c10::OperatorKernel {
  public:
   NativeFunctor(const Entry& entry, c10::DeviceType device) : entry_(entry), device_(device) {}
@@ -112,6 +91,8 @@ class NativeFunctor final : public c10::OperatorKernel {
     const Definition& definition = *entry_.definition.load();
     const Signature& signature = definition.signature;
     const NativeKernel& kernel = device_ == c10::DeviceType::CUDA ? definition.cuda : definition.cpu;
+    // Asked here, so that a redefinition as a formula, or as none, needs no other kernel.
+    if (!kernel.function) return call_formula(definition, device_, *stack);
     const auto arguments = torch::jit::last(*stack, signature.arguments);
     const Sizes sizes = solve(signature, arguments);
     c10::SmallVector<at::Tensor, 2> outputs = run(signature, kernel, sizes, arguments);
@@ -136,7 +117,7 @@ class NativeFunctor final : public c10::OperatorKernel {
     bool empty = true;
     for (size_t i = 0; i < outputs.size(); ++i) {
       if (wanted(signature, arguments, i)) {
-        const Ints shape = output_shape(signature, i, sizes, arguments);
+        const Ints shape = shape_of(signature.outputs[i], signature, sizes, arguments);
         outputs[i] = allocate(shape, signature.outputs[i].dtype.value_or(sizes.dtype), sizes.device);
         empty = empty && outputs[i].numel() == 0;
         tensors.push_back(describe(outputs[i]));
@@ -151,8 +132,7 @@ class NativeFunctor final : public c10::OperatorKernel {
 
   void call(const Signature& signature, const NativeKernel& kernel, const Sizes& sizes,
             c10::ArrayRef<c10::IValue> arguments, const c10::SmallVectorImpl<Tensor>& tensors) const {
-    c10::SmallVector<Scalar, 4> scalars;
-    for (const ScalarSpec& spec : signature.scalars) scalars.push_back(scalar(spec, arguments[spec.argument]));
+    const Scalars scalars = scalars_of(signature, arguments);
     int64_t batch = 1;
     for (const int64_t size : sizes.batch) batch *= size;
     Call call{abi_version, data_type(sizes.dtype), tensors.data(), sizes.dims.data(), batch,
@@ -163,9 +143,8 @@ class NativeFunctor final : public c10::OperatorKernel {
     if (device_ == c10::DeviceType::CPU) {
       status = kernel.function(&call, message, sizeof message);
     } else {
-      const c10::DeviceGuard guard(sizes.device);
-      const c10::impl::VirtualGuardImpl device(sizes.device.type());
-      call.stream = device.getStreamNativeHandle(device.getStream(sizes.device));
+      const OnDevice on(sizes.device);
+      call.stream = on.stream;
       status = kernel.function(&call, message, sizeof message);
     }
     if (C10_UNLIKELY(status != Status::ok)) refuse(signature, sizes.dtype, status, message);
@@ -176,6 +155,37 @@ class NativeFunctor final : public c10::OperatorKernel {
 };
 
 }  // namespace
+
+at::Tensor allocate(at::IntArrayRef shape, at::ScalarType dtype, at::Device device) {
+  // The direct call saves the dispatcher's way to the same function, a fifth of a small call.
+  if (device.is_cpu()) return at::detail::empty_cpu(shape, dtype);
+  return at::empty(shape, at::TensorOptions().dtype(dtype).device(device));
+}
+
+Scalars scalars_of(const Signature& signature, c10::ArrayRef<c10::IValue> arguments) {
+  Scalars scalars;
+  for (const ScalarSpec& spec : signature.scalars) scalars.push_back(scalar(spec, arguments[spec.argument]));
+  return scalars;
+}
+
+OnDevice::OnDevice(at::Device device) : guard(device) {
+  const c10::impl::VirtualGuardImpl implementation(device.type());
+  stream = implementation.getStreamNativeHandle(implementation.getStream(device));
+}
+
+void refuse(const Signature& signature, at::ScalarType dtype, int status, const char* message) {
+  switch (status) {
+    case Status::dtype_refused:
+      fail("kernel-dtype [PB302]", signature,
+           "its kernel does not take " + dtype_text(dtype) + "; it takes " + message,
+           "convert the inputs; or, if the kernel is a template, name the dtype: pb.source(..., dtypes=[...])");
+    case Status::size_overflow:
+      fail("kernel-size [PB303]", signature, message,
+           "let the kernel take its sizes as int64_t");
+    default:
+      fail("kernel-raised [PB304]", signature, std::string("its kernel raised: ") + message);
+  }
+}
 
 c10::KernelFunction native_kernel(const Entry& entry, c10::DeviceType device) {
   return c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<NativeFunctor>(entry, device));

@@ -20,6 +20,10 @@ void set(std::optional<c10::RegistrationHandleRAII>& handle, bool present, const
 
 }  // namespace
 
+bool continues(const Definition& definition, const Definition& earlier) {
+  return definition.formula && earlier.formula && definition.formula->request == earlier.formula->request;
+}
+
 Entry& entry_of(const std::string& name) {
   static auto& entries = *new std::map<std::string, std::unique_ptr<Entry>>;
   auto& entry = entries[name];
@@ -30,9 +34,12 @@ Entry& entry_of(const std::string& name) {
 void define(Definition given) {
   const std::lock_guard<std::mutex> lock(mutex);
   if (given.backward) find_reads(given.signature, *given.backward);
+  Entry& entry = entry_of(given.signature.name);
+  if (const Definition* earlier = entry.definition; earlier && continues(given, *earlier)) {
+    given.formula->loops = earlier->formula->loops;
+  }
   const auto* definition = new Definition(std::move(given));
   const std::string& name = definition->signature.name;
-  Entry& entry = entry_of(name);
   entry.definition = definition;
   const bool taken = definition->taken != Definition::Taken::no;
   if (definition->taken == Definition::Taken::with_own_derivative && !entry.own_derivative) {
@@ -44,9 +51,10 @@ void define(Definition given) {
   // More specific than what the operator has, which it thus stands before without replacing it.
   set(entry.autograd_cpu, taken, name, c10::DispatchKey::AutogradCPU, autograd);
   set(entry.autograd_cuda, taken, name, c10::DispatchKey::AutogradCUDA, autograd);
-  set(entry.cpu, definition->cpu.function, name, c10::DispatchKey::CPU,
+  const auto& formula = definition->formula;
+  set(entry.cpu, definition->cpu.function || (formula && formula->cpu), name, c10::DispatchKey::CPU,
       [&] { return native_kernel(entry, c10::DeviceType::CPU); });
-  set(entry.cuda, definition->cuda.function, name, c10::DispatchKey::CUDA,
+  set(entry.cuda, definition->cuda.function || (formula && formula->cuda), name, c10::DispatchKey::CUDA,
       [&] { return native_kernel(entry, c10::DeviceType::CUDA); });
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../kernel_abi.h"
+#include "formula.h"
 #include "signature.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -61,6 +62,7 @@ struct Definition {
   Signature signature;
   std::optional<Program> backward, jvp;
   NativeKernel cpu, cuda;
+  std::optional<Formula> formula;  // computes it on the devices that have no kernel
   /// Registered by somebody else and taken over: with a derivative that lacks something, or with one
   /// of its own, which stays and gets the forward mode.
   enum class Taken { no, yes, with_own_derivative } taken = Taken::no;
@@ -75,6 +77,9 @@ struct Entry {
 };
 
 Entry& entry_of(const std::string& name);
+
+/// Whether a definition is an earlier one with more derivatives: the same formula, the same schema.
+bool continues(const Definition& definition, const Definition& earlier);
 
 /// Defines or redefines an operator. What it replaces is kept: another thread may be inside it.
 void define(Definition definition);

@@ -316,16 +316,15 @@ Sizes solve(const Signature& signature, c10::ArrayRef<c10::IValue> arguments) {
   return Solver(signature, arguments).run();
 }
 
-Ints output_shape(const Signature& signature, size_t index, const Sizes& sizes,
-                  c10::ArrayRef<c10::IValue> arguments) {
-  const TensorSpec& output = signature.outputs[index];
+Ints shape_of(const TensorSpec& tensor, const Signature& signature, const Sizes& sizes,
+              c10::ArrayRef<c10::IValue> arguments) {
   const Evaluator evaluate(signature, sizes, arguments);
   Ints shape;
   size_t position = 0;
-  for (const Dimension& d : output.before) shape.push_back(evaluate.run(output, position++, d));
-  if (output.batched) shape.append(sizes.batch.begin(), sizes.batch.end());
+  for (const Dimension& d : tensor.before) shape.push_back(evaluate.run(tensor, position++, d));
+  if (tensor.batched) shape.append(sizes.batch.begin(), sizes.batch.end());
   position = shape.size();
-  for (const Dimension& d : output.after) shape.push_back(evaluate.run(output, position++, d));
+  for (const Dimension& d : tensor.after) shape.push_back(evaluate.run(tensor, position++, d));
   return shape;
 }
 
@@ -344,6 +343,10 @@ void fail(const char* rule, const Signature& signature, const std::string& messa
           const std::string& help) {
   std::string text = std::string(rule) + ": " + signature.name + ": " + message;
   if (!help.empty()) text += "\n    help: " + help;
+  raise(text);
+}
+
+void raise(const std::string& text) {
   // Not TORCH_CHECK: its message would end in the C++ location, which is ours, not the user's.
   throw c10::Error({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, text);
 }

@@ -77,9 +77,9 @@ const at::Tensor& tensor_of(const c10::IValue& value);
 /// Throws PB111 to PB118, with the text that `define/shape.py` gives for the same mistake.
 Sizes solve(const Signature& signature, c10::ArrayRef<c10::IValue> arguments);
 
-/// Evaluates the shape of output `index`. Throws PB114, PB115.
-Ints output_shape(const Signature& signature, size_t index, const Sizes& sizes,
-                  c10::ArrayRef<c10::IValue> arguments);
+/// Evaluates the shape of an output, or of another tensor of the line. Throws PB114, PB115.
+Ints shape_of(const TensorSpec& tensor, const Signature& signature, const Sizes& sizes,
+              c10::ArrayRef<c10::IValue> arguments);
 
 /// Whether output `index` is asked for by the call's `output_mask`. Throws PB120.
 bool wanted(const Signature& signature, c10::ArrayRef<c10::IValue> arguments, size_t index);
@@ -87,5 +87,8 @@ bool wanted(const Signature& signature, c10::ArrayRef<c10::IValue> arguments, si
 /// Throws a user's error in the form of `diagnostic.Finding`; `help` may be empty.
 [[noreturn]] void fail(const char* rule, const Signature& signature, const std::string& message,
                        const std::string& help = "");
+
+/// Throws an error whose text is `text` and nothing else.
+[[noreturn]] void raise(const std::string& text);
 
 }  // namespace pullback

@@ -42,6 +42,8 @@ def powi(base: Node, exponent: int) -> Node:
         return number(1) if base.type == "int" else number(1.0)
     if exponent == 1:
         return base
+    if base.op == "neg" and exponent % 2 == 0:
+        return powi(base.args[0], exponent)
     if base.op == NUMBER:
         folded = fold("pow", [base, number(exponent)], base.type)
         if folded is not None:
@@ -101,8 +103,9 @@ def require_condition(node: Node, function: Function) -> None:
 
 def require_order(node: Node) -> None:
     """Stop unless the order of a polygamma function is one whole number for all elements."""
-    if node.type != "int" or any(leaf.op == READ for leaf in in_order([node])):
-        raise Misfit("the order of polygamma(n, x) is a whole number or an int scalar")
+    varies = any(leaf.op == READ for leaf in in_order([node]))
+    if node.type != "int" or varies or (node.op == NUMBER and node.number < 0):
+        raise Misfit("the order of polygamma(n, x) is a whole number from 0, or an int scalar")
 
 
 def real(node: Node) -> Node:
@@ -118,7 +121,8 @@ def real(node: Node) -> Node:
 
 def whole(node: Node) -> Node:
     """Return a condition as 0 or 1; a whole number as it is."""
-    assert node.type != "real"
+    if node.type == "real":
+        raise Misfit("int(...) makes a number of a condition; of a real number, trunc(...) does")
     if node.type == "int":
         return node
     return (
@@ -133,10 +137,17 @@ def simplified(function: Function, args: tuple[Node, ...], type: Type) -> Node:
         return args[0]
     if name == "pow" and (product := power(*args)):
         return product
+    if name == "pow" and type == "int" and is_negative(args[1]):
+        raise Misfit(f"a whole number to a negative power is none: write float(...)**{args[1]!r}")
     if all(arg.op == NUMBER for arg in args) and (folded := fold(name, args, type)):
         return folded
     simple = SIMPLER[name](*args) if name in SIMPLER else None
     return simple or make(name, args, None, type, NONE)
+
+
+def is_negative(node: Node) -> bool:
+    """Return whether a node is a number below zero."""
+    return node.op == NUMBER and node.number < 0
 
 
 def power(base: Node, exponent: Node) -> Node | None:
@@ -144,6 +155,8 @@ def power(base: Node, exponent: Node) -> Node | None:
     if exponent.op != NUMBER:
         return None
     value = exponent.number
+    if base.type == "int" and base.op == NUMBER and value < 0:
+        base = real(base)
     if base.type == "int":
         return powi(base, int(value)) if 0 <= value <= MOST_PRODUCT else None
     if value == 0.5:
@@ -224,12 +237,17 @@ def _where(condition: Node, x: Node, y: Node) -> Node | None:
     return x if x is y else None
 
 
+def _tanh(x: Node) -> Node | None:
+    return apply("tanh_softplus", x.args[0]) if x.op == "softplus" else None
+
+
 def _whole_already(x: Node) -> Node | None:
     return x if x.type == "int" else None
 
 
 SIMPLER: Mapping[str, Callable[..., Node | None]] = {
     **{"mul": _mul, "div": _div, "add": _add, "sub": _sub, "neg": _minus, "where": _where},
+    "tanh": _tanh,
     **dict.fromkeys(("floor", "ceil", "round", "trunc"), _whole_already),
 }
 

@@ -170,15 +170,29 @@ def _cheapest(draft: _Draft) -> Formula:
 
 
 def leaves(formula: Formula, chosen: Iterable[int]) -> dict[Node, Node]:
-    """Return the nodes of some outputs, and the reads that stand for them."""
+    """Return the nodes of some outputs, and the reads that stand for them.
+
+    With an output is known what the table says can be told from it.
+    """
     line = formula.line
-    return {formula.nodes[place]: element(line.outputs[place], line.qualname) for place in chosen}
+    found: dict[Node, Node] = {}
+    for place in chosen:
+        node, output = formula.nodes[place], element(line.outputs[place], line.qualname)
+        found[node] = output
+        function = TABLE.get(node.op)
+        if function is not None and function.told:
+            of_parameters, of_result = function.told
+            names = dict(zip(function.parameters, node.args, strict=True))
+            told = build.evaluated(of_result, {"result": output})
+            found[build.evaluated(of_parameters, names)] = told
+    return found
 
 
 def replaced(nodes: Sequence[Node], others: Mapping[Node, Node]) -> tuple[Node, ...]:
     """Return expressions with some nodes replaced."""
     made: dict[Node, Node] = dict(others)
-    for node in in_order(nodes):
+    # What is replaced is not looked into.
+    for node in in_order(nodes, lambda node: () if node in others else node.args):
         if node not in made:
             args = tuple(made[arg] for arg in node.args)
             made[node] = node if args == node.args else build.rebuilt(node, args)

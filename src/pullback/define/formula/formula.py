@@ -9,6 +9,7 @@ from functools import cached_property
 
 from pullback.define.formula import language, show
 from pullback.define.formula.index import BATCH, at
+from pullback.define.formula.language import FormulaOutputs
 from pullback.define.formula.node import READ, Node, Type, in_order, read, scalar
 from pullback.define.line import Batch, Line, Name, Number, Scalar, Tensor, is_masked
 from pullback.diagnostic import Rule
@@ -88,6 +89,12 @@ def parse(line: Line, accuracy: int = 4) -> Formula:
 
 def of_nodes(line: Line, nodes: list[Node], accuracy: int = 4) -> Formula:
     """Return the formula that says some nodes of a line's outputs."""
+    if line.changed:
+        raise FormulaOutputs.error(
+            f"{line.qualname}: '{line.changed[0]}' is an input and an output, and a formula "
+            "changes nothing in place",
+            help="give the output a name of its own",
+        )
     for output, node in zip(line.outputs, nodes, strict=True):
         require_dtype(line, output, node)
         require_dimensions(line, output, node)
@@ -144,6 +151,15 @@ def type_of(tensor: Tensor, of: str) -> Type:
     if tensor.dtype in WHOLE:
         return "int"
     return "bool" if tensor.dtype == "bool" else "real"
+
+
+def require_real(line: Line, dtype: str) -> None:
+    """Stop at complex tensors; a line does not say that its shared dtype is real."""
+    if "complex" in dtype:
+        raise FormulaDtype.error(
+            f"{line.qualname}: its tensors are {dtype}, and formulas are of real numbers",
+            help="view them as real numbers: torch.view_as_real",
+        )
 
 
 def require_dtype(line: Line, output: Tensor, node: Node) -> None:

@@ -31,6 +31,8 @@ class Function:
         parameters: their names; `defaults` are those of the last ones.
         kind: of numbers that it takes and gives.
         vjp: for each parameter the gradient, or None where it is zero.
+        told: what the derivative computes from the parameters, and the same told from `result`, for
+            where that is saved anyway: with less work, and as PyTorch does it, with less precision.
         defined: the same in other functions of the table, in place of all that follows.
         code: C++ and CUDA, with the parameters in braces.
         torch: where PyTorch has it: "special.xlog1py" is `torch.special.xlog1py`.
@@ -42,6 +44,7 @@ class Function:
     defaults: tuple[float, ...] = ()
     kind: Kind = "real"
     vjp: tuple[str | None, ...] = ()
+    told: tuple[str, str] | None = None
     defined: str | None = None
     code: str = ""
     torch: str = ""
@@ -55,6 +58,7 @@ def row(  # noqa: PLR0913  (the columns)
     signature: str,
     *vjp: str | None,
     kind: Kind = "real",
+    told: tuple[str, str] | None = None,
     defined: str | None = None,
     code: str | None = None,
     torch: str | None = None,
@@ -70,6 +74,7 @@ def row(  # noqa: PLR0913  (the columns)
         defaults=tuple(float(value) for _, _, value in words if value),
         kind=kind,
         vjp=vjp or (None,) * len(parameters),
+        told=told,
         defined=defined,
         code=code or f"{name}({', '.join(f'{{{p}}}' for p in parameters)})",
         torch=torch or name,
@@ -126,7 +131,7 @@ row("whole(x)", kind="number", work=1)
 # Exponentials and logarithms.
 row("exp(x)", "grad * result")
 row("exp2(x)", "grad * (result * 0.6931471805599453)")
-row("expm1(x)", "grad * (result + 1)")
+row("expm1(x)", "grad * exp(x)", told=("exp(x)", "result + 1"))
 row("log(x)", "grad / x")
 row("log2(x)", "grad / (x * 0.6931471805599453)")
 row("log10(x)", "grad / (x * 2.302585092994046)")
@@ -156,7 +161,8 @@ row("tan(x)", "grad * (1 + result**2)")
 row("asin(x)", "grad * rsqrt(1 - x**2)")
 row("acos(x)", "grad * -rsqrt(1 - x**2)")
 row("atan(x)", "grad / (x**2 + 1)")
-row("atan2(x, y)", "grad * (y / (x**2 + y**2))", "grad * (-x / (x**2 + y**2))", work=15)
+ORIGIN = "where(x**2 + y**2 == 0, 0, grad * ({} / (x**2 + y**2)))"
+row("atan2(x, y)", ORIGIN.format("y"), ORIGIN.format("-x"), work=15)
 row("sinh(x)", "grad * cosh(x)")
 row("cosh(x)", "grad * sinh(x)")
 row("tanh(x)", "grad * (1 - result**2)")
@@ -216,7 +222,8 @@ row(
 )
 
 # Activations.
-row("sigmoid(x)", "grad * ((1 - result) * result)")
+SLOPE = "exp(-abs(x)) / (1 + exp(-abs(x)))**2"
+row("sigmoid(x)", f"grad * ({SLOPE})", told=(SLOPE, "(1 - result) * result"))
 row("log_sigmoid(x)", "grad * sigmoid(-x)", torch="nn.functional.logsigmoid", work=20)
 row("softplus(x)", "grad * sigmoid(x)", work=20)
 row("softplus_beta(x, beta)", defined="softplus(x * beta) / beta")
@@ -227,12 +234,16 @@ row(
     torch="nn.functional.gelu",
     work=20,
 )
-row(
-    "gelu_tanh(x)",
-    defined="0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x**3)))",
-)
+# 0.5*x*(1 + tanh(u)) by x*sigmoid(2*u), in which nothing cancels where x is below 0.
+row("gelu_tanh(x)", defined="x * sigmoid(1.5957691216057308 * (x + 0.044715 * x**3))")
 row("silu(x)", defined="x * sigmoid(x)")
-row("mish(x)", defined="x * tanh(softplus(x))")
+row("mish(x)", defined="x * tanh_softplus(x)")
+# tanh(softplus(x)) is n / (n + 2) for e = exp(x), n = e*(e + 2): one exponential instead of three.
+E = "exp(where(x > 20, 20, x))"
+row(
+    "tanh_softplus(x)",
+    f"where(x > 20, 0, grad * (4 * {E} * ({E} + 1) / ({E} * ({E} + 2) + 2)**2))",
+)
 row("softsign(x)", defined="x / (1 + abs(x))")
 row("tanhshrink(x)", defined="x - tanh(x)")
 row("elu(x, alpha=1)", defined="where(x > 0, x, alpha * expm1(x))")
@@ -252,7 +263,8 @@ row("hardswish(x)", defined="where(x <= -3, 0, where(x >= 3, x, x * (x / 6 + 0.5
 row("hardshrink(x, lambd=0.5)", defined="where((x >= -lambd) and (x <= lambd), 0, x)")
 row(
     "softshrink(x, lambd=0.5)",
-    defined="where(x > lambd, x - lambd, where(x < -lambd, x + lambd, 0))",
+    # In this order, NaN stays NaN.
+    defined="where((x >= -lambd) and (x <= lambd), 0, where(x > 0, x - lambd, x + lambd))",
 )
 row("threshold(x, threshold, value)", defined="where(x <= threshold, value, x)")
 
@@ -263,9 +275,25 @@ ALIASES = {
     **{"clip": "clamp", "divide": "div", "expit": "sigmoid", "fix": "trunc", "greater": "gt"},
     **{"greater_equal": "ge", "less": "lt", "less_equal": "le", "logsigmoid": "log_sigmoid"},
     **{"multiply": "mul", "negative": "neg", "not_equal": "ne", "sgn": "sign"},
-    **{"subtract": "sub", "max": "maximum", "min": "minimum", "float": "real"},
+    **{"subtract": "sub", "max": "maximum", "min": "minimum", "float": "real", "int": "whole"},
+}
+# Rows that the language makes, and nobody writes.
+HIDDEN = ("powi", "real", "whole", "softplus_beta", "gelu_tanh", "tanh_softplus")
+# Which parameter of what divides.
+DIVISORS = {
+    **{"div": 1, "true_divide": 1, "remainder": 1, "floor_divide": 1, "fmod": 1, "reciprocal": 0},
 }
 CONSTANTS = {
     **{"pi": 3.141592653589793, "e": 2.718281828459045, "inf": float("inf")},
     **{"nan": float("nan")},
 }
+
+
+def named(name: str) -> Function | None:
+    """Return the function that a user means by a name."""
+    return None if name in HIDDEN else TABLE.get(ALIASES.get(name, name))
+
+
+def known() -> list[str]:
+    """Return every name of a function."""
+    return [name for name in (*TABLE, *ALIASES) if name not in HIDDEN]

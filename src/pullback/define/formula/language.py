@@ -8,17 +8,12 @@ from collections.abc import Mapping
 from typing import NoReturn
 
 from pullback.define.formula import build
-from pullback.define.formula.build import Misfit
-from pullback.define.formula.functions import ALIASES, CONSTANTS, TABLE, Function
-from pullback.define.formula.node import Node, is_number, number
+from pullback.define.formula.call import FormulaArguments, FormulaSyntax, Place, called
+from pullback.define.formula.functions import CONSTANTS, named
+from pullback.define.formula.node import Node, number
 from pullback.diagnostic import Rule, did_you_mean
 
-FormulaSyntax = Rule("PB131", "formula-syntax")
-UnknownFunction = Rule("PB132", "unknown-function")
 UnknownFormulaName = Rule("PB133", "unknown-formula-name")
-FormulaArguments = Rule("PB134", "formula-arguments")
-FormulaType = Rule("PB135", "formula-type")
-DivisionByZero = Rule("PB136", "division-by-zero")
 FormulaOutputs = Rule("PB137", "formula-outputs")
 
 OPERATORS: dict[type[ast.AST], str] = {
@@ -86,11 +81,14 @@ def statements(
 
 def expression(text: str, names: Mapping[str, Node]) -> Node:
     """Return the node of one expression of our own."""
-    return _Reader(text, dict(names), "the table of functions").expression(parsed(text, "table"))
+    of = "the table of functions"
+    return _Own(text, names, of).expression(parsed(text, of))
 
 
 def parsed(text: str, of: str) -> ast.expr:
     """Return Python's tree of an expression, or stop where it is none."""
+    if "#" in text:
+        raise FormulaSyntax.error(f"{of}: a formula has no comments", at=text)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # such as "1 is not callable", which is said below
@@ -135,8 +133,6 @@ class _Reader:
             )
         try:
             return self.read(tree)
-        except Misfit as misfit:
-            raise FormulaType.error(f"{self.of}: {misfit}", at=self.shown(tree)) from None
         finally:
             self.depth -= 1
 
@@ -150,17 +146,18 @@ class _Reader:
             case ast.UnaryOp(op=ast.UAdd(), operand=operand):
                 return self.expression(operand)
             case ast.UnaryOp(op=op, operand=operand) if type(op) in OPERATORS:
-                return build.apply(OPERATORS[type(op)], self.expression(operand))
+                return self.apply(tree, OPERATORS[type(op)], self.expression(operand))
             case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATORS:
-                return self.operation(OPERATORS[type(op)], left, right)
+                operands = self.expression(left), self.expression(right)
+                return self.apply(tree, OPERATORS[type(op)], *operands)
             case ast.BoolOp(op=op, values=values):
-                return self.joined(OPERATORS[type(op)], [self.expression(v) for v in values])
+                return self.joined(tree, OPERATORS[type(op)], [self.expression(v) for v in values])
             case ast.Compare(left=left, ops=ops, comparators=others) if all(
                 type(op) in OPERATORS for op in ops
             ):
-                return self.comparison(left, ops, others)
+                return self.comparison(tree, [left, *others], ops)
             case ast.Call(func=ast.Name(id=name)):
-                return self.call(name, tree)
+                return self.call(tree, name)
             case _:
                 self.refuse(tree)
 
@@ -177,7 +174,7 @@ class _Reader:
         node = self.names.get(name) or build.constant(name)
         if node is not None:
             return node
-        function = ALIASES.get(name, name) in TABLE
+        function = named(name) is not None
         raise UnknownFormulaName.error(
             f"{self.of}: '{name}' is not defined",
             at=self.shown(tree),
@@ -187,92 +184,45 @@ class _Reader:
             else did_you_mean(name, [*self.names, *CONSTANTS]),
         )
 
-    def operation(self, name: str, left: ast.expr, right: ast.expr) -> Node:
-        """Return `left op right`."""
-        first, second = self.expression(left), self.expression(right)
-        if name in ("div", "remainder", "floor_divide") and (
-            is_number(second) and second.number == 0
-        ):
-            raise DivisionByZero.error(
-                f"{self.of}: division by zero",
-                at=f"{self.shown(left)} / {self.shown(right)}",
-                help="write inf or nan if that is meant",
-            )
-        return build.apply(name, first, second)
+    def apply(self, tree: ast.expr, name: str, *args: Node) -> Node:
+        """Return an operator's or a function's node."""
+        return called(name, args, {}, Place(self.of, self.shown(tree)))
 
-    def joined(self, name: str, values: list[Node]) -> Node:
+    def joined(self, tree: ast.expr, name: str, values: list[Node]) -> Node:
         """Return `a and b and c`."""
         result = values[0]
         for value in values[1:]:
-            result = build.apply(name, result, value)
+            result = self.apply(tree, name, result, value)
         return result
 
-    def comparison(self, left: ast.expr, ops: list[ast.cmpop], others: list[ast.expr]) -> Node:
+    def comparison(self, tree: ast.expr, trees: list[ast.expr], ops: list[ast.cmpop]) -> Node:
         """Return `a < b`, or `a < b < c` as both of them."""
-        operands = [self.expression(tree) for tree in (left, *others)]
+        operands = [self.expression(each) for each in trees]
         tests = [
-            build.apply(OPERATORS[type(op)], operands[place], operands[place + 1])
+            self.apply(tree, OPERATORS[type(op)], operands[place], operands[place + 1])
             for place, op in enumerate(ops)
         ]
-        return self.joined("logical_and", tests)
+        return self.joined(tree, "logical_and", tests)
 
-    def call(self, name: str, tree: ast.Call) -> Node:
+    def call(self, tree: ast.Call, name: str) -> Node:
         """Return the call of a function."""
-        keywords = {word.arg or "**": word.value for word in tree.keywords}
-        if name == "gelu" and "approximate" in keywords:
-            name = self.gelu(keywords.pop("approximate"))
-        if name == "softplus" and (len(tree.args) == 2 or "beta" in keywords):
-            name = "softplus_beta"
-        function = TABLE.get(ALIASES.get(name, name))
-        if function is None:
-            raise UnknownFunction.error(
-                f"{self.of}: there is no function '{name}'",
-                at=self.shown(tree),
-                help=did_you_mean(name, [*TABLE, *ALIASES]),
-            )
-        args = self.arguments(name, function, tree, keywords)
-        if function.name == "div" and is_number(args[1]) and args[1].number == 0:
-            raise DivisionByZero.error(f"{self.of}: division by zero", at=self.shown(tree))
-        return build.apply(function.name, *args)
-
-    def gelu(self, tree: ast.expr) -> str:
-        """Return which of the two functions `gelu(x, approximate=...)` is."""
-        kind = tree.value if isinstance(tree, ast.Constant) else None
-        if kind not in ("tanh", "none"):
+        if any(isinstance(a, ast.Starred) for a in tree.args) or any(
+            word.arg is None for word in tree.keywords
+        ):
             raise FormulaArguments.error(
-                f"{self.of}: gelu's approximate is 'tanh' or 'none'", at=self.shown(tree)
+                f"{self.of}: a formula's arguments are written out", at=self.shown(tree)
             )
-        return "gelu_tanh" if kind == "tanh" else "gelu"
+        args = [self.argument(arg) for arg in tree.args]
+        keywords = {str(word.arg): self.argument(word.value) for word in tree.keywords}
+        return called(name, args, keywords, Place(self.of, self.shown(tree)))
 
-    def arguments(
-        self, name: str, function: Function, tree: ast.Call, keywords: dict[str, ast.expr]
-    ) -> list[Node]:
-        """Return a call's arguments in the order of the parameters, with defaults filled in."""
-        parameters = function.parameters
-        spelled = f"{name}({', '.join(parameters)})"
-        if len(tree.args) > len(parameters) or any(isinstance(a, ast.Starred) for a in tree.args):
-            raise FormulaArguments.error(
-                f"{self.of}: {len(tree.args)} arguments are given to {spelled}", at=self.shown(tree)
-            )
-        given = dict(zip(parameters, tree.args, strict=False))
-        for word, value in keywords.items():
-            if word not in parameters or word in given:
-                raise FormulaArguments.error(
-                    f"{self.of}: {spelled} takes no '{word}' there",
-                    at=self.shown(tree),
-                    help=did_you_mean(word, parameters),
-                )
-            given[word] = value
-        required = len(parameters) - len(function.defaults)
-        for word in parameters[:required]:
-            if word not in given:
-                raise FormulaArguments.error(
-                    f"{self.of}: '{word}' of {spelled} is missing", at=self.shown(tree)
-                )
-        defaults = dict(zip(parameters[required:], map(number, function.defaults), strict=True))
-        return [
-            self.expression(given[word]) if word in given else defaults[word] for word in parameters
-        ]
+    def argument(self, tree: ast.expr) -> Node | str:
+        """Return an argument, which may be a word: `approximate="tanh"`."""
+        match tree:
+            case ast.Constant(value=str() as word):
+                return word
+            case _:
+                return self.expression(tree)
 
     def refuse(self, tree: ast.expr) -> NoReturn:
         """Stop at something that is no mathematics of this language."""
@@ -286,3 +236,13 @@ class _Reader:
     def shown(self, tree: ast.expr) -> str:
         """Return the part of the text that a tree is."""
         return ast.get_source_segment(self.text.replace("\n", " "), tree) or self.text
+
+
+class _Own(_Reader):
+    """Reads texts of the table, which may use functions that users may not."""
+
+    def apply(self, tree: ast.expr, name: str, *args: Node) -> Node:
+        return build.apply(name, *args)
+
+    def call(self, tree: ast.Call, name: str) -> Node:
+        return build.apply(name, *map(self.expression, tree.args))

@@ -35,7 +35,8 @@ SIGNS = {
     **{"div": "/", "remainder": " % ", "floor_divide": "//", "pow": "**"},
     **{"lt": " < ", "le": " <= ", "gt": " > ", "ge": " >= ", "eq": " == ", "ne": " != "},
 }
-WORDS = {"real": "float"}
+# Functions of ours that are written by those that users have.
+CALLS = {"real": "float({})", "whole": "int({})", "tanh_softplus": "tanh(softplus({}))"}
 ATOM = 9
 EXACT = 10**15  # up to here a whole real number is written without a point
 
@@ -173,7 +174,7 @@ class _Printer:
         if node.op in REDUCTIONS:
             return self.reduction(node)
         args = [self.at_least(arg, 0, bare=is_bare(node, arg)) for arg in node.args]
-        return f"{WORDS.get(node.op, node.op)}({', '.join(args)})"
+        return CALLS.get(node.op, f"{node.op}({{}})").format(", ".join(args))
 
     def operation(self, node: Node) -> str:
         if node.op in (INSIDE, EQUAL):

@@ -53,6 +53,7 @@ def _one(node: Node, args: list[Any]) -> Any:  # noqa: ANN401
         "rsqrt": lambda x: 1 / sympy.sqrt(x),
         "real": lambda x: x,
         "whole": lambda x: x,
+        "tanh_softplus": lambda x: sympy.tanh(sympy.Function("softplus")(x)),
         "where": lambda c, x, y: sympy.Piecewise((x, c), (y, True)),
     }
     if node.op in arithmetic:

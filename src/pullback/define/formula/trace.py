@@ -6,18 +6,17 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pullback.define.formula import build
-from pullback.define.formula.build import Misfit
-from pullback.define.formula.functions import ALIASES, TABLE
-from pullback.define.formula.language import (
+from pullback.define.formula.call import (
     FormulaArguments,
-    FormulaOutputs,
+    FormulaSyntax,
     FormulaType,
-    UnknownFunction,
+    Place,
+    called,
 )
+from pullback.define.formula.functions import named
+from pullback.define.formula.language import FormulaOutputs
 from pullback.define.formula.node import Node, number
 from pullback.define.line import Batch, Line, Scalar, Tensor
-from pullback.diagnostic import did_you_mean
 
 KINDS = {float: "float", int: "int", bool: "bool"}
 
@@ -36,10 +35,15 @@ class Symbol:
     """Stands for an element of a tensor, or for a scalar, while a function is traced.
 
     PyTorch's functions, its methods and Python's operators make nodes of it.
+
+    Attributes:
+        node: what it is.
+        of: whose formula it is, for messages.
     """
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, of: str) -> None:
         self.node = node
+        self.of = of
 
     @classmethod
     def __torch_function__(
@@ -54,21 +58,22 @@ class Symbol:
 
     def __getattr__(self, name: str) -> Callable[..., Symbol]:
         """Return one of PyTorch's methods: `x.tanh()`."""
-        if name.startswith("__") or ALIASES.get(name, name) not in TABLE:
+        if named(name) is None:
             raise AttributeError(f"a formula has no '{name}'")
         return lambda *args, **kwargs: call(name, (self, *args), kwargs)
 
     def __bool__(self) -> bool:
         """Refuse to be asked: `if x > 0`."""
         raise FormulaType.error(
-            "a formula is the same for every element, so Python cannot ask whether one is true",
+            f"{self.of}: a formula is the same for every element, so Python cannot ask whether one "
+            "is true",
             help="write torch.where(condition, a, b)",
         )
 
     def __float__(self) -> float:
         """Refuse to be a number: `math.tanh(x)`."""
         raise FormulaType.error(
-            "a formula is traced with symbols, which are no numbers",
+            f"{self.of}: a formula is traced with symbols, which are no numbers",
             help="use torch's functions: torch.tanh(x), not math.tanh(x)",
         )
 
@@ -77,39 +82,24 @@ class Symbol:
 
 def call(name: str, args: Sequence[object], keywords: Mapping[str, object]) -> Symbol:
     """Return the call of a function of the table, by the name that PyTorch gives it."""
-    if name == "gelu" and keywords.get("approximate", "none") == "tanh":
-        name, keywords = "gelu_tanh", {}
-    if name == "softplus" and (len(args) == 2 or "beta" in keywords):
-        name = "softplus_beta"
-    if "rounding_mode" in keywords:
-        raise FormulaArguments.error(f"{name}: a formula has no rounding_mode", help="write floor")
-    function = TABLE.get(ALIASES.get(name, name))
-    if function is None:
-        raise UnknownFunction.error(
-            f"there is no function '{name}' in formulas",
-            help=did_you_mean(name, [*TABLE, *ALIASES]),
-        )
-    given = dict(zip(function.parameters, args, strict=False)) | dict(keywords)
-    required = len(function.parameters) - len(function.defaults)
-    given = dict(zip(function.parameters[required:], function.defaults, strict=True)) | given
-    if set(given) != set(function.parameters) or len(args) > len(function.parameters):
-        raise FormulaArguments.error(
-            f"{name}({', '.join(function.parameters)}) is given {', '.join(map(str, given))}"
-        )
-    try:
-        return Symbol(build.apply(name, *(node_of(given[word]) for word in function.parameters)))
-    except Misfit as misfit:
-        raise FormulaType.error(str(misfit)) from None
+    of = next(arg.of for arg in (*args, *keywords.values()) if isinstance(arg, Symbol))
+    values = [value_of(arg, of) for arg in args]
+    words = {word: value_of(value, of) for word, value in keywords.items() if value is not None}
+    return Symbol(called(name, values, words, Place(of)), of)
 
 
-def node_of(value: object) -> Node:
-    """Return the node of a symbol or of a number."""
+def value_of(value: object, of: str) -> Node | str:
+    """Return a symbol's node, a number as one, or a word."""
     if isinstance(value, Symbol):
         return value.node
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int) and abs(value) >= 2**63:
+        raise FormulaSyntax.error(f"{of}: {value} does not fit in 64 bits")
     if isinstance(value, bool | int | float):
         return number(value)
     raise FormulaType.error(
-        f"a formula cannot use a {type(value).__name__}",
+        f"{of}: a formula cannot use a {type(value).__name__}",
         help="make it a parameter of the function, or a number",
     )
 
@@ -168,10 +158,27 @@ def traced(
     function: Callable[..., Any], names: Mapping[str, Node], of: str
 ) -> tuple[list[Node], list[str]]:
     """Return what a function returns for some symbols, and the names if it is a dictionary."""
-    returned = function(**{name: Symbol(node) for name, node in names.items()})
-    if isinstance(returned, Mapping):
-        return [node_of(value) for value in returned.values()], list(map(str, returned))
-    values = returned if isinstance(returned, tuple | list) else [returned]
-    if not values or any(value is None for value in values):
-        raise FormulaOutputs.error(f"{of}: the function returns nothing")
-    return [node_of(value) for value in values], []
+    symbols = {name: Symbol(node, of) for name, node in names.items()}
+    try:
+        inspect.signature(function).bind(**symbols)
+    except TypeError as error:
+        raise FormulaArguments.error(
+            f"{of}: the function does not take the line's parameters: {error}",
+            parameters=", ".join(symbols),
+        ) from None
+    try:
+        returned = function(**symbols)
+    except (TypeError, AttributeError) as error:
+        raise FormulaSyntax.error(
+            f"{of}: the function does what a formula cannot",
+            reason=error,
+            help="a formula is made of operators, of torch's functions and methods element by "
+            "element, and of numbers",
+        ) from error
+    values = list(returned.values()) if isinstance(returned, Mapping) else returned
+    values = list(values) if isinstance(values, tuple | list) else [values]
+    nodes = [value_of(value, of) for value in values if value is not None]
+    kept = [node for node in nodes if isinstance(node, Node)]
+    if not kept or len(kept) < len(values):
+        raise FormulaOutputs.error(f"{of}: the function returns nothing, or something else")
+    return kept, list(map(str, returned)) if isinstance(returned, Mapping) else []

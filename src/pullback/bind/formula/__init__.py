@@ -1,0 +1,1 @@
+"""Formulas as PyTorch operators: loops asked for when they are needed, derivatives likewise."""

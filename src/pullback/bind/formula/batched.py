@@ -1,0 +1,82 @@
+"""`torch.vmap` of a formula in one call: the same formula with one dimension more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+
+from pullback.bind import kernel
+from pullback.bind.formula import derive
+from pullback.define.formula import derived
+from pullback.define.formula.formula import Formula, element
+from pullback.define.line import Line, Name
+from pullback.define.line import Tensor as TensorSpec
+from pullback.define.operator import Definition
+
+# No name in a line begins so, as all of them would in a derived line.
+DIMENSION = "vmapped"
+
+
+def batching(definition: Definition) -> Callable[..., Any]:
+    """Return the batching rule of a formula operator."""
+
+    def rule(info: Any, in_dims: Any, *arguments: Any, **keywords: Any) -> Any:  # noqa: ANN401
+        parameters = definition.line.parameters
+        given = kernel.completed(definition, arguments, None)[: len(parameters)]
+        dims: list[int | None] = [*in_dims, *[None] * (len(parameters) - len(in_dims))]
+        moved = [
+            value.movedim(dim, 0) if isinstance(value, Tensor) and dim is not None else value
+            for value, dim in zip(given, dims, strict=True)
+        ]
+        batched = {
+            p.name
+            for p, dim in zip(parameters, dims, strict=True)
+            if dim is not None and isinstance(p, TensorSpec)
+        }
+        with derive.lock:
+            made = derive.operator_of(definition, with_dimension(definition, batched))
+        results = derive.overload_of(made)(*moved, **keywords)
+        if isinstance(results, Tensor):
+            return results, 0
+        return results, tuple(None if result is None else 0 for result in results)
+
+    return rule
+
+
+def with_dimension(definition: Definition, batched: set[str]) -> Formula:
+    """Return a formula in which some tensors, and so all outputs, have one dimension more."""
+    formula = definition.formula
+    assert formula
+    line = formula.line
+    leading = (Name(name=DIMENSION + "_" * nested(line)),)
+    parameters = tuple(
+        replace(p, dims=(*leading, *p.dims))
+        if p.name in batched and isinstance(p, TensorSpec)
+        else p
+        for p in line.parameters
+    )
+    made = Line(
+        namespace=line.namespace,
+        name=derived.name_of(line, "vmap"),
+        parameters=parameters,
+        outputs=tuple(replace(output, dims=(*leading, *output.dims)) for output in line.outputs),
+    )
+    leaves = {
+        element(old, line.qualname): element(new, line.qualname)
+        for old, new in zip(line.tensors, made.tensors, strict=True)
+    }
+    return Formula(
+        line=made,
+        nodes=derived.replaced(formula.nodes, leaves),
+        space=replace(formula.space, dims=(*leading, *formula.space.dims)),
+        accuracy=formula.accuracy,
+        full=formula.full & batched,
+    )
+
+
+def nested(line: Line) -> int:
+    """Return how many dimensions of this kind a line has already: `vmap` of `vmap`."""
+    return sum(name.startswith(DIMENSION) for name in line.dimensions)

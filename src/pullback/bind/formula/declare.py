@@ -1,0 +1,82 @@
+"""`@pb.formula`: a formula written as a Python function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from pullback.bind.declare import is_foreign, is_name
+from pullback.bind.operator import Operator
+from pullback.bind.register import foreign_operator, register
+from pullback.bind.sensible import require_sensible
+from pullback.define.formula import formula as formulas
+from pullback.define.formula import trace
+from pullback.define.formula.language import FormulaOutputs
+from pullback.define.line import Line
+from pullback.define.operator import ACCURACY, Accuracy, Autocast, Definition
+from pullback.define.parse import parse
+
+
+def formula(
+    line: str, *, autocast: Autocast = "as_is", accuracy: Accuracy = "4ulp"
+) -> Callable[[Callable[..., Any]], Operator]:
+    """Make an operator of a Python function of PyTorch's functions, element by element.
+
+    The function is called once, with symbols: what it does to them is the formula, and the kernels
+    and the derivatives of every order come from that.
+
+    ```python
+    @pb.formula("demo::swish")
+    def swish(x, beta: float = 1.0):
+        return x * torch.sigmoid(beta * x)
+    ```
+
+    Args:
+        line: a whole line without `= formula`; or the name alone, "demo::swish". Then a parameter
+            that is annotated float, int or bool, or has such a default, is a scalar, and any other
+            a tensor `x[...]`; a function that returns a tuple or dictionary has several outputs.
+        autocast: as for `pb.operator`.
+        accuracy: as for `pb.operator`.
+
+    Returns:
+        A decorator that returns the operator.
+
+    Raises:
+        PullbackError: PB101 to PB109, the line is wrong; PB13x, the function is no formula; PB3xx,
+            it cannot be registered.
+    """
+
+    def make(function: Callable[..., Any]) -> Operator:
+        declared = trace.line_of(line, function) if is_name(line) else parse(line)
+        names = formulas.names_of(declared.parameters, declared.qualname)
+        nodes, keys = trace.traced(function, names, declared.qualname)
+        if is_name(line):
+            declared = _with_outputs(declared, keys or _numbered(len(nodes)))
+        if len(nodes) != len(declared.outputs):
+            raise FormulaOutputs.error(
+                f"{declared.qualname}: the function returns {len(nodes)} values, "
+                f"the line says {len(declared.outputs)}"
+            )
+        made = formulas.of_nodes(declared, nodes, ACCURACY[accuracy])
+        definition = Definition(
+            line=replace(declared, formula=made.text),
+            formula=made,
+            reference=function,
+            autocast=autocast,
+        )
+        if is_foreign(declared):
+            raise foreign_operator(declared.qualname)
+        require_sensible(definition)
+        return register(definition)
+
+    return make
+
+
+def _numbered(count: int) -> list[str]:
+    return ["output"] if count == 1 else [f"output{place}" for place in range(count)]
+
+
+def _with_outputs(line: Line, names: list[str]) -> Line:
+    (output,) = line.outputs
+    return replace(line, outputs=tuple(replace(output, name=name) for name in names))

@@ -1,0 +1,172 @@
+"""A formula by PyTorch's operations: where there is no compiler, or no kernel for the device."""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pullback.bind import check, kernel
+from pullback.bind.formula import arrange
+from pullback.define.formula import absent
+from pullback.define.formula.formula import Formula, require_real
+from pullback.define.formula.functions import TABLE
+from pullback.define.formula.node import NUMBER, READ, SCALAR, Node, in_order
+from pullback.define.line import Line
+from pullback.define.operator import Definition
+from pullback.diagnostic import PullbackError
+
+
+class FormulaNotice(UserWarning):
+    """A formula runs by PyTorch's operations, one after another: nothing compiles its loop here."""
+
+
+def announce(line: Line, reason: PullbackError) -> None:
+    """Say why a formula goes the slow way."""
+    text = f"{line.qualname} runs by PyTorch's operations, derivatives included\n{reason}"
+    warnings.warn(text, FormulaNotice, stacklevel=5)
+
+
+# Python's operators take numbers and tensors in any order, as PyTorch's functions do not.
+OPERATORS: dict[str, Callable[..., Any]] = {
+    **{"add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv},
+    **{"neg": operator.neg, "lt": operator.lt, "le": operator.le, "gt": operator.gt},
+    **{"ge": operator.ge, "eq": operator.eq, "ne": operator.ne},
+}
+
+
+def kernel_of(definition: Definition) -> Callable[..., object]:
+    """Return a kernel that runs on every device, and that autograd sees through."""
+    formula = definition.formula
+    assert formula
+
+    def run(*arguments: object, output_mask: list[bool] | None = None) -> object:
+        given = kernel.completed(definition, arguments, output_mask)
+        outputs = kernel.outputs_of(definition, given)
+        for dtype in outputs.dtypes:
+            require_real(definition.line, check.name_of(dtype))
+        values = evaluate(formula, arrange.named(definition.line, given), outputs)
+        return values[0] if len(values) == 1 else tuple(values)
+
+    return run
+
+
+def evaluate(
+    formula: Formula, arguments: Mapping[str, object], outputs: kernel.Outputs
+) -> list[Tensor | None]:
+    """Return the outputs of a formula, None for those that nobody wants."""
+    line = formula.line
+    missing = {tensor.name for tensor in line.tensors if arguments[tensor.name] is None}
+    nodes = absent.without(formula.nodes, missing)
+    batch = len(outputs.sizes.batch)
+    values = _Values(formula, arguments, outputs, batch)
+    results: list[Tensor | None] = []
+    for k, node in enumerate(nodes):
+        if not outputs.wanted[k]:
+            results.append(None)
+            continue
+        value = values.of(node)
+        if not isinstance(value, Tensor):
+            value = torch.full((), value, dtype=outputs.dtypes[k], device=outputs.device)
+        value = value.to(outputs.dtypes[k]).expand(arrange.shape_of_space(formula, outputs.sizes))
+        value = arrange.finished(value, formula, k, batch)
+        results.append(value.clone() if shares_memory(value, arguments) else value)
+    return results
+
+
+def shares_memory(value: Tensor, arguments: Mapping[str, object]) -> bool:
+    """Return whether an output is a view: of an input, or of fewer elements than it has."""
+    return value._is_view() or any(value is other for other in arguments.values())
+
+
+class _Values:
+    """The nodes of one call, each computed once."""
+
+    def __init__(
+        self,
+        formula: Formula,
+        arguments: Mapping[str, object],
+        outputs: kernel.Outputs,
+        batch: int,
+    ) -> None:
+        self.formula = formula
+        self.arguments = arguments
+        self.device = outputs.device
+        self.batch = batch
+        self.specs = {tensor.name: tensor for tensor in formula.line.tensors}
+        dtypes = [v.dtype for v in arguments.values() if isinstance(v, Tensor)]
+        floating = [d for d in (*dtypes, *outputs.dtypes) if d.is_floating_point]
+        self.compute = torch.float64 if torch.float64 in floating else torch.float32
+        self.known: dict[Node, Any] = {}
+
+    def of(self, root: Node) -> Any:  # noqa: ANN401
+        """Return a node's value: a tensor, or a Python number where only scalars are in it."""
+        for node in in_order([root]):
+            if node not in self.known:
+                self.known[node] = self.compute_one(node, [self.known[arg] for arg in node.args])
+        return self.known[root]
+
+    def compute_one(self, node: Node, args: Sequence[Any]) -> Any:  # noqa: ANN401
+        """Return a node's value from those of its operands."""
+        if node.op == NUMBER:
+            return node.data
+        if node.op == SCALAR:
+            return self.arguments[node.name]
+        if node.op == READ:
+            return self.read(node)
+        if node.op in OPERATORS:
+            return OPERATORS[node.op](*args)
+        if node.op in SPECIAL:
+            return SPECIAL[node.op](self, node, args)
+        tensors = [self.tensor(arg) for arg in args]
+        return function(TABLE[node.op].torch)(*tensors)
+
+    def read(self, node: Node) -> Tensor:
+        """Return a tensor as it lies in the space, in the dtype that is computed in."""
+        tensor = self.arguments[node.name]
+        assert isinstance(tensor, Tensor)
+        tensor = arrange.view(tensor, self.specs[node.name], self.formula.space, self.batch)
+        if node.type == "real":
+            return tensor.to(self.compute)
+        return tensor if node.type == "bool" else tensor.to(torch.int64)
+
+    def tensor(self, value: Any) -> Tensor:  # noqa: ANN401
+        """Return a value as a tensor, which most of PyTorch's functions want."""
+        if isinstance(value, Tensor):
+            return value
+        dtype = self.compute if isinstance(value, float | torch.SymFloat) else None
+        return torch.as_tensor(value, dtype=dtype, device=self.device)
+
+
+def _converted(dtype: torch.dtype | None, kind: type) -> Callable[..., Any]:
+    def convert(values: _Values, _: Node, args: Sequence[Any]) -> Any:  # noqa: ANN401
+        value = args[0]
+        return value.to(dtype or values.compute) if isinstance(value, Tensor) else kind(value)
+
+    return convert
+
+
+def _softplus(values: _Values, _: Node, args: Sequence[Any]) -> Tensor:
+    # Exact for all x, where PyTorch's softplus goes over to x at 20.
+    x = values.tensor(args[0])
+    return torch.logaddexp(x, torch.zeros_like(x))
+
+
+# Functions that PyTorch's own of that name does not compute as it stands.
+SPECIAL: dict[str, Callable[[_Values, Node, Sequence[Any]], Any]] = {
+    "powi": lambda _, node, args: args[0] ** node.data,
+    "real": _converted(None, float),
+    "whole": _converted(torch.int64, int),
+    "polygamma": lambda values, _, args: torch.polygamma(args[0], values.tensor(args[1])),
+    "softplus": _softplus,
+    "tanh_softplus": lambda values, node, args: _softplus(values, node, args).tanh(),
+}
+
+
+def function(name: str) -> Callable[..., Any]:
+    """Return PyTorch's function of a name such as `special.xlog1py`."""
+    return operator.attrgetter(name)(torch)

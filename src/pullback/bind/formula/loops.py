@@ -1,0 +1,69 @@
+"""The compiled loops of a formula, when needed: one a device, dtype and choice of operands."""
+
+from __future__ import annotations
+
+import functools
+
+from pullback.bind import native, runtime
+from pullback.bind.formula import gpu
+from pullback.define.formula.formula import Formula, require_real
+from pullback.kernels import codegen, toolchain
+from pullback.kernels import compile as compilation
+from pullback.kernels.codegen import Loop
+from pullback.kernels.glue import Device
+from pullback.kernels.plan import Plan, Unit, kernel_flags
+
+DTYPES = {number: name for name, number in native.SCALAR_TYPES.items()}
+# Never unloaded: the runtime keeps their addresses.
+_loaded: list[object] = []
+
+
+def request(
+    formula: Formula, device: Device, dtype: int, wanted: int, present: int
+) -> tuple[int, int]:
+    """Return the address of a compiled loop, and a bit for each tensor that it reads."""
+    require_real(formula.line, DTYPES[dtype])
+    loop = Loop(formula=formula, dtype=DTYPES[dtype], wanted=wanted, present=present)
+    if device == "cuda":
+        library, entry = gpu.launcher(loop)
+    else:
+        library = compilation.open_library(compilation.compile(plan_of(loop)))
+        entry = library.pullback_loop
+    _loaded.append(library)
+    return native.address_of(entry), loop.used
+
+
+def plan_of(loop: Loop) -> Plan:
+    """Return what to compile for a loop on the CPU."""
+    line = loop.formula.line
+    compiler = toolchain.find("c++")
+    return Plan(
+        name=f"{line.namespace}-{line.name}-cpu",
+        compiler=compiler,
+        units=(Unit("loop.cpp", codegen.cpu(loop)),),
+        sources=(),
+        flags=(*kernel_flags(compiler), *FLAGS),
+        link=link_flags(),
+        abi="formula-1",
+    )
+
+
+FLAGS = (
+    # PyTorch's kernels do not contract either: x*x - y*y is exactly 0 for equal x and y.
+    "-ffp-contract=off",
+    # Whole numbers wrap around, as PyTorch's do.
+    "-fwrapv",
+    # Vectors wider than a register are never passed between libraries.
+    "-Wno-psabi",
+)
+
+
+@functools.cache
+def link_flags() -> tuple[str, ...]:
+    """Return the libraries of vector mathematics: glibc's, and SLEEF inside of PyTorch's."""
+    return (f"-L{runtime.ROOT / 'lib'}", "-ltorch_cpu", "-lmvec", "-lm")
+
+
+def devices() -> tuple[Device, ...]:
+    """Return the devices that loops are compiled for on this machine."""
+    return ("cpu", "cuda") if gpu.usable() else ("cpu",)

@@ -1,0 +1,102 @@
+/// The launcher of kernels that NVRTC compiled, by the driver alone: it needs no CUDA toolkit.
+///
+/// Included after `Body`, `Operands` and `pullback_cubin`, the compiled kernels.
+#pragma once
+
+#include <dlfcn.h>
+
+#include "kernels.cuh"
+#include "launch.h"
+
+#if !defined(PULLBACK_DRIVER)  // a test has its own
+#define PULLBACK_DRIVER "libcuda.so.1"
+#endif
+
+namespace pullback::formula {
+
+/// What cuda.h declares of the driver, in plain C: handles are pointers, results and options int.
+struct Driver {
+  using GetErrorString = int(int, const char**);
+  using LibraryLoadData = int(void**, const void*, int*, void**, unsigned, int*, void**, unsigned);
+  using LibraryGetKernel = int(void**, void*, const char*);
+  using LaunchKernel = int(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                           unsigned, void*, void**, void**);
+  using CtxGetCurrent = int(void**);
+  using CtxSetCurrent = int(void*);
+  using PointerGetAttribute = int(void*, int, unsigned long long);
+  using DevicePrimaryCtxRetain = int(void**, int);
+  static constexpr int device_ordinal = 9;  // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+
+  void* library = dlopen(PULLBACK_DRIVER, RTLD_NOW | RTLD_LOCAL);
+  GetErrorString* get_error_string = find<GetErrorString>("cuGetErrorString");
+  LibraryLoadData* load = find<LibraryLoadData>("cuLibraryLoadData");
+  LibraryGetKernel* get_kernel = find<LibraryGetKernel>("cuLibraryGetKernel");
+  LaunchKernel* launch = find<LaunchKernel>("cuLaunchKernel");
+  CtxGetCurrent* get_context = find<CtxGetCurrent>("cuCtxGetCurrent");
+  CtxSetCurrent* set_context = find<CtxSetCurrent>("cuCtxSetCurrent");
+  PointerGetAttribute* get_attribute = find<PointerGetAttribute>("cuPointerGetAttribute");
+  DevicePrimaryCtxRetain* retain = find<DevicePrimaryCtxRetain>("cuDevicePrimaryCtxRetain");
+
+  template <class Function>
+  Function* find(const char* name) const {
+    void* const found = library ? dlsym(library, name) : nullptr;
+    if (!found) throw "the NVIDIA driver is missing, or older than CUDA 12";
+    return reinterpret_cast<Function*>(found);
+  }
+  /// Throws the driver's own words for anything but success.
+  void require(int result) const {
+    if (result == 0) return;
+    const char* text = nullptr;
+    get_error_string(result, &text);
+    throw text ? text : "an error that the driver has no words for";
+  }
+  /// Gives this thread the context of the GPU where `data` is, if it has none.
+  ///
+  /// CUDA's runtime does so with each of its calls. A thread may come here before its first one.
+  void require_context(const void* data) const {
+    void* context = nullptr;
+    require(get_context(&context));
+    if (context) return;
+    int device = 0;
+    require(get_attribute(&device, device_ordinal, reinterpret_cast<unsigned long long>(data)));
+    require(retain(&context, device));
+    require(set_context(context));
+  }
+};
+
+/// Both kernels, loaded once. A library of the driver's, unlike a module, serves every GPU.
+struct Kernels {
+  Driver driver;
+  void* dense = nullptr;
+  void* strided = nullptr;
+
+  explicit Kernels(const void* cubin) {
+    void* library = nullptr;
+    driver.require(driver.load(&library, cubin, nullptr, nullptr, 0, nullptr, nullptr, 0));
+    driver.require(driver.get_kernel(&dense, library, "pullback_dense"));
+    driver.require(driver.get_kernel(&strided, library, "pullback_strided"));
+  }
+};
+
+}  // namespace pullback::formula
+
+extern "C" __attribute__((visibility("default")))
+int pullback_launch(const pullback::Launch* launch, char* message, uint64_t capacity) {
+  using namespace pullback::formula;
+  Body body(launch->scalars);
+  const auto start = [&](bool dense, uint32_t blocks, void* operands) -> const char* {
+    try {
+      // Tried again at the next call if it throws.
+      static const Kernels kernels(pullback_cubin);
+      kernels.driver.require_context(launch->data[0]);
+      void* parameters[] = {&body, operands};
+      kernels.driver.require(kernels.driver.launch(dense ? kernels.dense : kernels.strided, blocks,
+                                                   1, 1, block, 1, 1, 0, launch->stream,
+                                                   parameters, nullptr));
+      return nullptr;
+    } catch (const char* error) {
+      return error;
+    }
+  };
+  return run<Operands>(*launch, message, capacity, start);
+}

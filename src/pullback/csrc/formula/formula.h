@@ -1,0 +1,5 @@
+/// All that a generated formula includes.
+#pragma once
+
+#include "loop.h"
+#include "polygamma.h"

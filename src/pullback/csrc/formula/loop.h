@@ -1,0 +1,162 @@
+/// The loop around a formula: the body is compiled once, for whole contiguous vectors.
+///
+/// What is not contiguous, and the rest that fills no vector, goes block by block through a small
+/// buffer. Gathering lane by lane would need a second body, and stalls the processor besides: a
+/// vector cannot be read out of sixteen stores that are still under way.
+#pragma once
+
+#include "storage.h"
+
+namespace pullback::formula {
+
+template <int... Index>
+struct Indices {};
+#if defined(__clang__)
+template <class Int, Int... Index>
+using IndicesOf = Indices<Index...>;
+template <int count>
+using UpTo = __make_integer_seq<IndicesOf, int, count>;
+#else
+template <int count>
+using UpTo = Indices<__integer_pack(count)...>;
+#endif
+
+constexpr int64_t block = 8 * lanes;  // elements of a buffer
+
+/// Out of line: inlined, it would be compiled three times for each operand.
+template <int size>
+[[gnu::noinline]] void copy(char* to, int64_t to_stride, const char* from, int64_t from_stride,
+                            int64_t count) {
+  for (int64_t k = 0; k < count; ++k) {
+    __builtin_memcpy(to, from, size);
+    to += to_stride, from += from_stride;
+    // Nor does the compiler have to weigh how it might be vectorised: it knows nothing of `to`.
+    __asm__("" : "+r"(to));
+  }
+}
+
+/// Where the next vector of an operand is. Apart from the buffer it may point into, so that the
+/// compiler keeps it in a register.
+template <class Type>
+struct Cursor {
+  char* at;
+  int64_t step;
+  PULLBACK_INLINE char* next() {
+    char* const here = at;
+    at += step;
+    return here;
+  }
+};
+
+template <class Type>
+struct Operand {
+  static constexpr int size = sizeof(Type);
+  char* data;
+  int64_t stride;
+  alignas(register_bytes) char buffer[block * size];
+
+  PULLBACK_INLINE Operand(char* data, int64_t stride) : data(data), stride(stride) {}
+  PULLBACK_INLINE bool in_place(int64_t count) const { return stride == size && count >= lanes; }
+};
+
+/// An input with stride 0 fills one vector of its buffer, once, and is read from there.
+template <class Type>
+struct Input : Operand<Type> {
+  using Operand<Type>::size, Operand<Type>::data, Operand<Type>::stride, Operand<Type>::buffer;
+
+  PULLBACK_INLINE Input(char* data, int64_t stride) : Operand<Type>(data, stride) {
+    if (stride == 0) copy<size>(buffer, size, data, 0, lanes);
+  }
+  PULLBACK_INLINE bool dense() const { return stride == 0 || stride == size; }
+  PULLBACK_INLINE Cursor<Type> start(int64_t count) {
+    if (stride == 0) return {buffer, 0};
+    if (this->in_place(count)) return {data, lanes * size};
+    copy<size>(buffer, size, data, stride, count);
+    // The lanes left over repeat the last element, and so take no slow path of their own.
+    const char* const last = data + (count - 1) * stride;
+    copy<size>(buffer + count * size, size, last, 0, -count & (lanes - 1));
+    return {buffer, lanes * size};
+  }
+  PULLBACK_INLINE void finish(int64_t count) { data += count * stride; }
+};
+
+template <class Type>
+struct Output : Operand<Type> {
+  using Operand<Type>::size, Operand<Type>::data, Operand<Type>::stride, Operand<Type>::buffer;
+  using Operand<Type>::Operand;
+
+  PULLBACK_INLINE bool dense() const { return stride == size; }
+  PULLBACK_INLINE Cursor<Type> start(int64_t count) {
+    return {this->in_place(count) ? data : buffer, lanes * size};
+  }
+  PULLBACK_INLINE void finish(int64_t count) {
+    if (!this->in_place(count)) copy<size>(data, stride, buffer, size, count);
+    data += count * stride;
+  }
+};
+
+/// One value that the body writes; it goes to memory when the body has been called.
+template <class Type>
+struct Written {
+  char* to;
+  Value<Type> value;
+  PULLBACK_INLINE explicit Written(char* to) : to(to) {}
+  PULLBACK_INLINE operator Value<Type>&() { return value; }
+  PULLBACK_INLINE ~Written() { store<Type>(to, value); }
+};
+
+template <class... Type>
+struct Outputs {};
+template <class... Type>
+struct Inputs {};
+template <class Outputs, class Inputs>
+struct Stored;
+
+/// The dtypes in memory. All operands are parameters, since there is no <tuple> here.
+template <class... O, class... I>
+struct Stored<Outputs<O...>, Inputs<I...>> {
+  template <class Body>
+  PULLBACK_INLINE static void sweep(const Body& body, int64_t count, Cursor<O>... output,
+                                    Cursor<I>... input) {
+#pragma GCC unroll 1
+    for (int64_t k = 0; k < count; k += lanes) {
+      body(load<I>(input.next())..., Written<O>(output.next())...);
+    }
+  }
+
+  template <class Body>
+  PULLBACK_INLINE static void loop(const Body& body, int64_t n, Output<O>&&... output,
+                                   Input<I>&&... input) {
+    const bool dense = (true && ... && output.dense()) && (true && ... && input.dense());
+    while (n > 0) {
+      // Whole vectors, as many as there are or fit the buffers; at last those that fill none.
+      const int64_t most = dense || n < block ? n : block;
+      const int64_t count = n < lanes ? n : most & -int64_t(lanes);
+      sweep(body, count, output.start(count)..., input.start(count)...);
+      (output.finish(count), ...);
+      (input.finish(count), ...);
+      n -= count;
+    }
+  }
+};
+
+template <class Body, class... O, int... o, class... I, int... i>
+PULLBACK_INLINE void run_each(const Body& body, Stored<Outputs<O...>, Inputs<I...>>, Indices<o...>,
+                              Indices<i...>, char** data, const int64_t* strides, int64_t n) {
+  constexpr int outputs = sizeof...(O);
+  Stored<Outputs<O...>, Inputs<I...>>::loop(body, n, Output<O>(data[o], strides[o])...,
+                                            Input<I>(data[outputs + i], strides[outputs + i])...);
+}
+
+/// Calls the body for all n elements.
+///
+/// `data` has the outputs, then the inputs; `strides` are in bytes. An output may be an input,
+/// with the same stride; they may not overlap in any other way.
+template <class Body, class... O, class... I>
+PULLBACK_INLINE void run(const Body& body, Stored<Outputs<O...>, Inputs<I...>> stored, char** data,
+                         const int64_t* strides, int64_t n) {
+  if (n <= 0) return;
+  run_each(body, stored, UpTo<sizeof...(O)>{}, UpTo<sizeof...(I)>{}, data, strides, n);
+}
+
+}  // namespace pullback::formula

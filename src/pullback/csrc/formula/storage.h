@@ -1,0 +1,171 @@
+/// Between memory and registers: `lanes` stored elements, of any dtype and stride.
+#pragma once
+
+#include "vector.h"
+
+namespace pullback::formula {
+
+struct Half {
+  uint16_t bits;
+};
+struct Bfloat16 {
+  uint16_t bits;
+};
+
+/// The number that carries the bits of one stored element.
+template <class Stored>
+struct CarrierOf {
+  using Number = Stored;
+};
+template <>
+struct CarrierOf<Half> {
+  using Number = uint16_t;
+};
+template <>
+struct CarrierOf<Bfloat16> {
+  using Number = uint16_t;
+};
+template <>
+struct CarrierOf<bool> {
+  using Number = uint8_t;
+};
+template <class Stored>
+using Carrier = typename CarrierOf<Stored>::Number;
+template <class Stored>
+using Packed = Lanes<Carrier<Stored>>;
+
+using Single = Lanes<float>;
+using Word = Lanes<uint32_t>;
+using HalfWord = Lanes<uint16_t>;
+
+// g++ converts vectors of _Float16 one lane at a time, so its instructions are named here.
+// Elsewhere: M. Dukhan's branch-free conversions (github.com/Maratyszcza/FP16).
+#if defined(__F16C__) && !defined(__clang__) && PULLBACK_LANES == 16
+typedef short Sixteen __attribute__((vector_size(32)));
+PULLBACK_INLINE Single from_half(HalfWord half) {
+  return __builtin_ia32_vcvtph2ps512_mask(Sixteen(half), Single{}, -1, 4);
+}
+PULLBACK_INLINE HalfWord to_half(Single x) {
+  return HalfWord(__builtin_ia32_vcvtps2ph512_mask(x, 0, Sixteen{}, -1));
+}
+#elif defined(__F16C__) && !defined(__clang__) && PULLBACK_LANES == 8
+typedef short Eight __attribute__((vector_size(16)));
+PULLBACK_INLINE Single from_half(HalfWord half) {
+  return __builtin_ia32_vcvtph2ps256(Eight(half));
+}
+PULLBACK_INLINE HalfWord to_half(Single x) {
+  return HalfWord(__builtin_ia32_vcvtps2ph256(x, 0));
+}
+#else
+PULLBACK_INLINE Word choose(Word condition, Word a, Word b) {
+  return (condition & a) | (~condition & b);
+}
+PULLBACK_INLINE Single from_half(HalfWord half) {
+  const Word word = __builtin_convertvector(half, Word) << 16, twice = word + word;
+  const Word normal = Word(Single((twice >> 4) + (0xE0u << 23)) * 0x1p-112f);
+  const Word denormal = Word(Single((twice >> 17) | (126u << 23)) - 0.5f);
+  return Single((word & 0x80000000u) | choose(Word(twice < (1u << 27)), denormal, normal));
+}
+PULLBACK_INLINE HalfWord to_half(Single x) {
+  const Word word = Word(x), twice = word + word, magnitude = word & 0x7FFFFFFFu;
+  // To infinity what is too large; then the sum with a power of two rounds at the half's end.
+  const Single scaled = (Single(magnitude) * 0x1p+112f) * 0x1p-110f;
+  const Word high = twice & 0xFF000000u, least = Word{} + 0x71000000u;
+  const Word bias = (choose(Word(high < least), least, high) >> 1) + 0x07800000u;
+  const Word rounded = Word(Single(bias) + scaled);
+  const Word finite = ((rounded >> 13) & 0x7C00u) + (rounded & 0x0FFFu);
+  const Word kept = choose(Word(twice > 0xFF000000u), Word{} + 0x7E00u, finite);
+  return __builtin_convertvector(((word >> 16) & 0x8000u) | kept, HalfWord);
+}
+#endif
+
+PULLBACK_INLINE Single from_bfloat16(HalfWord stored) {
+  return Single(__builtin_convertvector(stored, Word) << 16);
+}
+
+// To nearest even: adds half of the last place kept, less one unless that place is odd. A NaN
+// might carry over into infinity, so it is made the one that PyTorch writes.
+PULLBACK_INLINE HalfWord to_bfloat16(Single x) {
+  const Word word = Word(x), nan = Word(x != x);
+  const Word rounded = (word + 0x7FFFu + ((word >> 16) & 1u)) >> 16;
+  return __builtin_convertvector((nan & 0x7FC0u) | (~nan & rounded), HalfWord);
+}
+
+/// What a stored type is in registers: floating ones Real, integers Whole, bool Truth.
+template <class Stored>
+PULLBACK_INLINE auto unpack(Packed<Stored> packed) {
+  if constexpr (__is_same(Stored, Half)) {
+    return __builtin_convertvector(from_half(packed), Real);
+  } else if constexpr (__is_same(Stored, Bfloat16)) {
+    return __builtin_convertvector(from_bfloat16(packed), Real);
+  } else if constexpr (__is_same(Stored, float) || __is_same(Stored, double)) {
+    return __builtin_convertvector(packed, Real);
+  } else if constexpr (__is_same(Stored, bool)) {
+    return Truth(__builtin_convertvector(packed, Truth) != 0);
+  } else {
+    return __builtin_convertvector(packed, Whole);
+  }
+}
+
+template <class Stored>
+using Value = decltype(unpack<Stored>(Packed<Stored>{}));
+
+template <class Stored>
+PULLBACK_INLINE Packed<Stored> pack(Value<Stored> value) {
+  if constexpr (__is_same(Stored, Half)) {
+    return to_half(__builtin_convertvector(value, Single));
+  } else if constexpr (__is_same(Stored, Bfloat16)) {
+    return to_bfloat16(__builtin_convertvector(value, Single));
+  } else {
+    // A true lane is -1.
+    if constexpr (__is_same(Stored, bool)) value &= 1;
+    return __builtin_convertvector(value, Packed<Stored>);
+  }
+}
+
+template <class Stored>
+PULLBACK_INLINE Value<Stored> load(const char* from) {
+  Packed<Stored> packed;
+  __builtin_memcpy(&packed, from, sizeof packed);
+  return unpack<Stored>(packed);
+}
+
+template <class Stored>
+PULLBACK_INLINE void store(char* to, Value<Stored> value) {
+  const Packed<Stored> packed = pack<Stored>(value);
+  __builtin_memcpy(to, &packed, sizeof packed);
+}
+
+/// The first `count` lanes. The others repeat the last of them, and so take no slow path that
+/// the values themselves do not take.
+template <class Stored>
+PULLBACK_INLINE Value<Stored> load_some(const char* from, int64_t stride, int64_t count) {
+  char staged[sizeof(Packed<Stored>)];
+  for (int64_t k = 0; k < lanes; ++k) {
+    const char* const element = from + (k < count ? k : count - 1) * stride;
+    __builtin_memcpy(staged + k * int64_t(sizeof(Stored)), element, sizeof(Stored));
+  }
+  return load<Stored>(staged);
+}
+
+template <class Stored>
+PULLBACK_INLINE void store_some(char* to, int64_t stride, Value<Stored> value, int64_t count) {
+  char staged[sizeof(Packed<Stored>)];
+  store<Stored>(staged, value);
+  for (int64_t k = 0; k < count; ++k) {
+    __builtin_memcpy(to + k * stride, staged + k * int64_t(sizeof(Stored)), sizeof(Stored));
+  }
+}
+
+/// The stride is in bytes; it may be 0 or negative.
+template <class Stored>
+PULLBACK_INLINE Value<Stored> load_strided(const char* from, int64_t stride) {
+  return load_some<Stored>(from, stride, lanes);
+}
+
+template <class Stored>
+PULLBACK_INLINE void store_strided(char* to, int64_t stride, Value<Stored> value) {
+  store_some<Stored>(to, stride, value, lanes);
+}
+
+}  // namespace pullback::formula

@@ -1,0 +1,157 @@
+/// The values a formula works on: vectors of one register, and the scalars beside them.
+///
+/// Written with the vector extensions of g++ and clang, so a formula is vectorised whatever the
+/// optimiser thinks of its loop. No header of the C++ library is read: including <cmath> alone
+/// takes as long as compiling a formula. Compile with -Wno-psabi: g++ remarks that passing wide
+/// vectors by value depends on -march, but all of this is inlined.
+///
+/// Everything has a twin for double, int64_t and bool, for what depends on scalar arguments
+/// alone: that is computed once a call, not once an element.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if !defined(PULLBACK_COMPUTE) || !defined(PULLBACK_ULP)
+#error "define PULLBACK_COMPUTE (float or double) and PULLBACK_ULP (4 or 1) first"
+#endif
+
+#if defined(__AVX512F__)
+#define PULLBACK_REGISTER_BYTES 64
+#elif defined(__AVX2__)
+#define PULLBACK_REGISTER_BYTES 32
+#else
+#define PULLBACK_REGISTER_BYTES 16
+#endif
+
+// The preprocessor chooses library functions by the dtype, so it has to know it: 0 or 1.
+#define PULLBACK_IS_float 0
+#define PULLBACK_IS_double 1
+#define PULLBACK_JOIN_(a, b) a##b
+#define PULLBACK_JOIN(a, b) PULLBACK_JOIN_(a, b)
+#define PULLBACK_DOUBLE PULLBACK_JOIN(PULLBACK_IS_, PULLBACK_COMPUTE)
+#define PULLBACK_LANES (PULLBACK_REGISTER_BYTES / (PULLBACK_DOUBLE ? 8 : 4))
+
+#define PULLBACK_INLINE [[gnu::always_inline]] inline
+
+namespace pullback::formula {
+
+using Compute = PULLBACK_COMPUTE;
+
+constexpr int register_bytes = PULLBACK_REGISTER_BYTES;
+constexpr int lanes = PULLBACK_LANES;
+
+/// As many elements as there are lanes, in however many registers that takes.
+template <class Element>
+using Lanes [[gnu::vector_size(lanes * sizeof(Element))]] = Element;
+
+template <class Compute>
+struct TruthOf;
+template <>
+struct TruthOf<float> {
+  using Lane = int32_t;
+};
+// As wide as int64_t but not the same type: Whole and Truth must be two to overload.
+template <>
+struct TruthOf<double> {
+  using Lane = long long;
+};
+
+using Real = Lanes<Compute>;
+using Whole = Lanes<int64_t>;
+using Truth = Lanes<TruthOf<Compute>::Lane>;  // 0 or -1
+static_assert(!__is_same(Whole, Truth));
+
+constexpr Compute infinity = Compute(__builtin_inf());
+constexpr Compute not_a_number = Compute(__builtin_nan(""));
+
+// One value in every lane. `v - 0` is v, also where v is -0.0; `v + 0` is not.
+PULLBACK_INLINE Real splat(double value) { return Compute(value) - Real{}; }
+PULLBACK_INLINE Whole splat(int64_t value) { return value - Whole{}; }
+PULLBACK_INLINE Truth splat(bool value) { return -TruthOf<Compute>::Lane(value) - Truth{}; }
+
+/// A constant of V, which is Real or double: one definition then serves both.
+template <class V>
+PULLBACK_INLINE V constant(double value) {
+  if constexpr (__is_same(V, Real)) {
+    return splat(value);
+  } else {
+    return value;
+  }
+}
+
+PULLBACK_INLINE Real real(Real x) { return x; }
+PULLBACK_INLINE Real real(Whole x) { return __builtin_convertvector(x, Real); }
+PULLBACK_INLINE Real real(Truth x) { return Real(x & Truth(splat(1.0))); }
+PULLBACK_INLINE double real(double x) { return x; }
+PULLBACK_INLINE double real(int64_t x) { return double(x); }
+PULLBACK_INLINE double real(bool x) { return x; }
+
+PULLBACK_INLINE Whole whole(Whole x) { return x; }
+PULLBACK_INLINE Whole whole(Truth x) { return -__builtin_convertvector(x, Whole); }
+PULLBACK_INLINE int64_t whole(int64_t x) { return x; }
+PULLBACK_INLINE int64_t whole(bool x) { return x; }
+
+#define PULLBACK_COMPARISON(name, sign)                                  \
+  PULLBACK_INLINE Truth name(Real a, Real b) { return Truth(a sign b); } \
+  PULLBACK_INLINE Truth name(Whole a, Whole b) {                         \
+    return __builtin_convertvector(a sign b, Truth);                     \
+  }                                                                      \
+  PULLBACK_INLINE bool name(double a, double b) { return a sign b; }     \
+  PULLBACK_INLINE bool name(int64_t a, int64_t b) { return a sign b; }
+
+PULLBACK_COMPARISON(lt, <)
+PULLBACK_COMPARISON(le, <=)
+PULLBACK_COMPARISON(gt, >)
+PULLBACK_COMPARISON(ge, >=)
+PULLBACK_COMPARISON(eq, ==)
+PULLBACK_COMPARISON(ne, !=)
+#undef PULLBACK_COMPARISON
+
+PULLBACK_INLINE Truth truth(Truth x) { return x; }
+PULLBACK_INLINE Truth truth(Real x) { return ne(x, Real{}); }
+PULLBACK_INLINE Truth truth(Whole x) { return ne(x, Whole{}); }
+PULLBACK_INLINE bool truth(bool x) { return x; }
+PULLBACK_INLINE bool truth(double x) { return x != 0; }
+PULLBACK_INLINE bool truth(int64_t x) { return x != 0; }
+
+PULLBACK_INLINE Truth logical_and(Truth a, Truth b) { return a & b; }
+PULLBACK_INLINE Truth logical_or(Truth a, Truth b) { return a | b; }
+PULLBACK_INLINE Truth logical_xor(Truth a, Truth b) { return a ^ b; }
+PULLBACK_INLINE Truth logical_not(Truth a) { return ~a; }
+PULLBACK_INLINE bool logical_and(bool a, bool b) { return a && b; }
+PULLBACK_INLINE bool logical_or(bool a, bool b) { return a || b; }
+PULLBACK_INLINE bool logical_xor(bool a, bool b) { return a != b; }
+PULLBACK_INLINE bool logical_not(bool a) { return !a; }
+
+// Chooses bits: a NaN in the branch not taken stays there.
+PULLBACK_INLINE Real where(Truth condition, Real a, Real b) { return condition ? a : b; }
+PULLBACK_INLINE Truth where(Truth condition, Truth a, Truth b) {
+  return (condition & a) | (~condition & b);
+}
+PULLBACK_INLINE Whole where(Truth condition, Whole a, Whole b) {
+  const Whole wide = __builtin_convertvector(condition, Whole);
+  return (wide & a) | (~wide & b);
+}
+template <class V>
+PULLBACK_INLINE V where(bool condition, V a, V b) {
+  return condition ? a : b;
+}
+
+PULLBACK_INLINE bool any(Truth x) {
+  TruthOf<Compute>::Lane found = 0;
+  for (int k = 0; k < lanes; ++k) found |= x[k];
+  return found != 0;
+}
+PULLBACK_INLINE bool any(bool x) { return x; }
+
+/// Calls a function of doubles once a lane, for what has no vector form.
+template <class Function, class... Arguments>
+PULLBACK_INLINE Real each_lane(Function function, Arguments... x) {
+  Real y;
+#pragma GCC unroll 1
+  for (int k = 0; k < lanes; ++k) y[k] = Compute(function(double(x[k])...));
+  return y;
+}
+
+}  // namespace pullback::formula

@@ -1,0 +1,99 @@
+/// An operator given as mathematics: its index space, and the loops compiled for it so far.
+#pragma once
+
+#include "../kernel_abi.h"
+#include "signature.h"
+
+#include <ATen/core/stack.h>
+
+#include <atomic>
+#include <memory>
+
+typedef struct _object PyObject;  // as in Python.h, which only few files of the runtime need
+
+namespace pullback {
+
+struct Definition;
+struct Entry;
+
+/// A compiled loop: a `Loop` on the CPU, a `Launcher` on a GPU.
+struct CompiledLoop {
+  void* address = nullptr;
+  uint64_t used = 0;  // the inputs that it reads, one bit each
+};
+
+/// The loops of one formula, each compiled when it is first needed.
+///
+/// A list that only grows: a call that finds its loop takes no lock. Few formulas have more than two.
+class Loops {
+ public:
+  struct Key {
+    uint64_t wanted;   // outputs, one bit each
+    uint64_t present;  // inputs that are not None
+    at::ScalarType dtype;
+    c10::DeviceType device;
+
+    bool operator==(const Key&) const = default;
+  };
+
+  const CompiledLoop* find(const Key& key) const {
+    for (const Item* item = newest_.load(std::memory_order_acquire); item; item = item->next) {
+      if (item->key == key) return &item->loop;
+    }
+    return nullptr;
+  }
+
+  /// What is added stays as long as the process, like the code that it points to.
+  const CompiledLoop& add(const Key& key, CompiledLoop loop) {
+    auto* item = new Item{key, loop, newest_.load()};
+    while (!newest_.compare_exchange_weak(item->next, item)) {}
+    return item->loop;
+  }
+
+ private:
+  struct Item {
+    Key key;
+    CompiledLoop loop;
+    const Item* next;
+  };
+  std::atomic<const Item*> newest_{nullptr};
+};
+
+struct Formula {
+  /// What has to be done to the loop's result, which has the shape of the space, to make an output.
+  struct Finish {
+    std::vector<int64_t> sums;  // core dimensions of the space, by position
+    bool sums_batch = false;    // and those of `...`
+    // Of the core dimensions that are left: how many stand before `...`, and the place of each of the
+    // output's; no places if the output has them as the space has them.
+    size_t before = 0;
+    std::vector<int64_t> places;
+  };
+
+  TensorSpec space;
+  /// One an input. For each core dimension of the space the one of the input, or -1; none if the input
+  /// lines up with the space from the right as it is.
+  std::vector<std::optional<std::vector<int64_t>>> alignments;
+  std::vector<Finish> finishes;  // one an output
+  bool cpu = false, cuda = false;
+  // Kept for ever, as is every definition. The same `request` again: the same formula, completed.
+  PyObject* request = nullptr;
+  PyObject* complete = nullptr;
+  std::shared_ptr<Loops> loops = std::make_shared<Loops>();
+
+  /// Fills in `before` and `places`. Throws std::invalid_argument if an output does not consist of just
+  /// the dimensions of the space that are not summed.
+  void find_places(const Signature& signature);
+};
+
+/// Runs a formula operator on the arguments on the stack, and leaves its outputs there. (formula.cpp)
+void call_formula(const Definition& definition, c10::DeviceType device, torch::jit::Stack& stack);
+
+/// Has a loop compiled in Python, and remembers it. Throws what Python raises. (lazy.cpp)
+const CompiledLoop& request_loop(const Signature& signature, const Formula& formula, const Loops::Key& key);
+
+/// Returns the definition with the derivatives that a call needs; Python derives those that are not
+/// there yet. Throws what Python raises. (lazy.cpp)
+const Definition& completed(const Entry& entry, const Definition& definition, bool backward, bool jvp);
+
+}  // namespace pullback

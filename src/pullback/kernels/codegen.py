@@ -1,0 +1,226 @@
+"""A formula -> the text of its kernel: one body for CPU and CUDA, in the words of csrc/formula."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from pullback.define.formula import absent
+from pullback.define.formula.formula import Formula
+from pullback.define.formula.functions import TABLE
+from pullback.define.formula.node import NUMBER, READ, SCALAR, Node, in_order
+from pullback.define.line import Tensor
+
+CSRC = Path(__file__).parent.parent / "csrc"
+# The type of a stored element, by its dtype in the line.
+STORED = {
+    **{"float64": "double", "float32": "float", "float16": "Half", "bfloat16": "Bfloat16"},
+    **{"int64": "int64_t", "int32": "int32_t", "int16": "int16_t", "int8": "int8_t"},
+    **{"uint8": "uint8_t", "bool": "bool"},
+}
+VALUES = {"real": "Real", "int": "Whole", "bool": "Truth"}
+SCALARS = {"real": "double", "int": "int64_t", "bool": "bool"}
+FIELDS = {"real": "real", "int": "integer", "bool": "integer != 0"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loop:
+    """One kernel of a formula.
+
+    Attributes:
+        formula: whose it is.
+        dtype: the shared dtype.
+        wanted: a bit for each output that is computed.
+        present: a bit for each input tensor that is not None.
+    """
+
+    formula: Formula
+    dtype: str
+    wanted: int
+    present: int
+
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        """What is computed, in the order of the wanted outputs."""
+        tensors = self.formula.line.tensors
+        missing = {t.name for k, t in enumerate(tensors) if not self.present >> k & 1}
+        nodes = [n for k, n in enumerate(self.formula.nodes) if self.wanted >> k & 1]
+        return absent.without(nodes, missing)
+
+    @cached_property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """The wanted outputs."""
+        outputs = self.formula.line.outputs
+        return tuple(o for k, o in enumerate(outputs) if self.wanted >> k & 1)
+
+    @cached_property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """The tensors that are read."""
+        read = {node.name for node in in_order(self.nodes) if node.op == READ}
+        return tuple(t for t in self.formula.line.tensors if t.name in read)
+
+    @property
+    def used(self) -> int:
+        """A bit for each input tensor that is read."""
+        return sum(1 << k for k, t in enumerate(self.formula.line.tensors) if t in self.inputs)
+
+    @property
+    def compute(self) -> str:
+        """The type that real numbers are computed in: double if one of them is, else float."""
+        dtypes = {t.dtype or self.dtype for t in (*self.inputs, *self.outputs)}
+        floating = [dtype for dtype in dtypes if "float" in dtype] or [self.dtype]
+        return "double" if "float64" in floating else "float"
+
+    def stored(self, tensors: Sequence[Tensor]) -> str:
+        """Return the types of stored elements."""
+        return ", ".join(STORED[tensor.dtype or self.dtype] for tensor in tensors)
+
+
+def cpu(loop: Loop) -> str:
+    """Return the translation unit of a loop for TensorIterator."""
+    return f"""#define PULLBACK_COMPUTE {loop.compute}
+#define PULLBACK_ULP {loop.formula.accuracy}
+#include "{CSRC}/kernel_abi.h"
+#include "{CSRC}/formula/formula.h"
+using namespace pullback::formula;
+namespace {{
+{body(loop, inline="[[gnu::always_inline]]")}}}
+extern "C" __attribute__((visibility("default")))
+void pullback_loop(char** data, const int64_t* strides, int64_t n,
+                   const pullback::Scalar* scalars) {{
+  run(Body(scalars), {stored_types(loop)}{{}}, data, strides, n);
+}}
+"""
+
+
+def stored_types(loop: Loop) -> str:
+    """Return the types of all operands in memory."""
+    return f"Stored<Outputs<{loop.stored(loop.outputs)}>, Inputs<{loop.stored(loop.inputs)}>>"
+
+
+def body(loop: Loop, *, inline: str, first: str = "") -> str:
+    """Return `Body`: made of the scalars once, called for each element or vector of them.
+
+    Args:
+        loop: whose body it is.
+        inline: what makes its call inline.
+        first: a declaration for what is computed of the scalars.
+    """
+    writer = _Writer(loop)
+    values = [writer.value(node) for node in loop.nodes]
+    assignments = [
+        f"    {output.name}_ = {_converted(value, node, output)};\n"
+        for output, node, value in zip(loop.outputs, loop.nodes, values, strict=True)
+    ]
+    parameters = [
+        *(f"const {_held(tensor)} {tensor.name}_" for tensor in loop.inputs),
+        *(f"{_held(output)}& {output.name}_" for output in loop.outputs),
+    ]
+    members = "".join(f"  {type} {name};\n" for name, type in writer.members.items())
+    made = "".join(f"    {name} = {expression};\n" for name, expression in writer.kept.items())
+    opening = f"    {first}\n" if first else ""
+    return (
+        f"struct Body {{\n{members}"
+        f"  explicit Body(const pullback::Scalar* pullback_scalars) {{\n"
+        f"    (void)pullback_scalars;\n{opening}{''.join(writer.once)}{made}  }}\n"
+        f"  {inline} void operator()({', '.join(parameters)}) const {{\n"
+        f"{''.join(writer.rows)}{''.join(assignments)}  }}\n}};\n"
+    )
+
+
+def _held(tensor: Tensor) -> str:
+    """Return the type of a tensor's elements in registers."""
+    if tensor.dtype is None or "float" in tensor.dtype:
+        return "Real"
+    return "Truth" if tensor.dtype == "bool" else "Whole"
+
+
+def _converted(value: str, node: Node, output: Tensor) -> str:
+    """Return a value as its output holds it: whole numbers may go to a floating tensor."""
+    return f"real({value})" if _held(output) == "Real" and node.type == "int" else value
+
+
+class _Writer:
+    """Writes a variable for each node; what depends on scalars alone once, in double."""
+
+    def __init__(self, loop: Loop) -> None:
+        self.once: list[str] = []
+        self.rows: list[str] = []
+        self.members: dict[str, str] = {}
+        self.kept: dict[str, str] = {}
+        self.names: dict[Node, str] = {}
+        self.varying: set[Node] = set()
+        self.scalars = {s.name: place for place, s in enumerate(loop.formula.line.scalars)}
+        for node in in_order(loop.nodes):
+            if node.op == READ or any(arg in self.varying for arg in node.args):
+                self.varying.add(node)
+            self.write(node)
+
+    def write(self, node: Node) -> None:
+        """Give a node its variable."""
+        if node.op == NUMBER:
+            self.names[node] = literal(node)
+        elif node.op == READ:
+            self.names[node] = f"{node.name}_"
+        elif node in self.varying:
+            self.names[node] = f"t{len(self.rows)}"
+            operands = [self.value(arg) for arg in node.args]
+            code = self.code(node, operands)
+            self.rows.append(f"    const {VALUES[node.type]} {self.names[node]} = {code};\n")
+        else:
+            self.names[node] = f"s{len(self.once)}"
+            code = (
+                f"pullback_scalars[{self.scalars[node.name]}].{FIELDS[node.type]}"
+                if node.op == SCALAR
+                else self.code(node, [self.names[arg] for arg in node.args])
+            )
+            self.once.append(f"    const {SCALARS[node.type]} {self.names[node]} = {code};\n")
+
+    def value(self, node: Node) -> str:
+        """Return a node's value as a vector."""
+        name = self.names[node]
+        if node in self.varying:
+            return name
+        if node.op == NUMBER:
+            return f"splat({name})"
+        self.members.setdefault(f"{name}_all", VALUES[node.type])
+        self.kept.setdefault(f"{name}_all", f"splat({name})")
+        return f"{name}_all"
+
+    def code(self, node: Node, operands: Sequence[str]) -> str:
+        """Return a function's call, by its row of the table."""
+        function = TABLE[node.op]
+        given = dict(zip(function.parameters, operands, strict=True))
+        if node.op == "powi":
+            given["n"] = str(node.data)
+        if node.op == "polygamma":
+            # The order is one number for all elements.
+            given["n"] = self.order(node.args[0])
+        return function.code.format(**given)
+
+    def order(self, node: Node) -> str:
+        """Return the order of a polygamma function as a plain number."""
+        name = self.names[node]
+        if node.op == NUMBER:
+            return name
+        self.members.setdefault(f"{name}_one", "int64_t")
+        self.kept.setdefault(f"{name}_one", name)
+        return f"{name}_one"
+
+
+def literal(node: Node) -> str:
+    """Return a number as C++ reads it, to the last bit."""
+    value = node.data
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return "INT64_MIN" if value == -(2**63) else f"int64_t{{{value}}}"
+    assert isinstance(value, float)
+    if math.isnan(value):
+        return '__builtin_nan("")'
+    if math.isinf(value):
+        return "__builtin_inf()" if value > 0 else "(-__builtin_inf())"
+    return f"({value!r})" if value < 0 or str(value).startswith("-") else repr(value)

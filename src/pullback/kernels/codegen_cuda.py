@@ -1,0 +1,49 @@
+"""A formula -> the text of its GPU kernels, for nvcc or NVRTC, and of the latter's host half.
+
+All three are the body of `codegen.body` between two headers of csrc/formula/cuda: the first has
+the functions that it calls, the last what is compiled of it.
+"""
+
+from __future__ import annotations
+
+from pullback.kernels import codegen
+from pullback.kernels.codegen import CSRC, Loop
+
+FOLDER = CSRC / "formula" / "cuda"
+
+
+def nvcc(loop: Loop) -> str:
+    """Return the translation unit for nvcc: the kernels and their launcher."""
+    return unit(loop, "runtime.cuh")
+
+
+def nvrtc(loop: Loop) -> str:
+    """Return the translation unit for NVRTC: the kernels alone."""
+    return unit(loop, "kernels.cuh")
+
+
+def host(loop: Loop) -> str:
+    """Return the translation unit for g++ that loads and launches what NVRTC compiled.
+
+    `cubin` has to be included before it.
+    """
+    return unit(loop, "driver.h")
+
+
+def cubin(content: bytes) -> str:
+    """Return a header that holds a compiled module."""
+    numbers = ",".join(map(str, content))
+    return f"alignas(16) static const unsigned char pullback_cubin[] = {{{numbers}}};\n"
+
+
+def unit(loop: Loop, last: str) -> str:
+    """Return the body of a loop, with `last` of the headers at its end."""
+    # Inside of the namespace, where its functions hide those of the same name that CUDA declares.
+    body = codegen.body(loop, inline="PULLBACK_INLINE", first="using scalars::real;")
+    return f"""#define PULLBACK_COMPUTE {loop.compute}
+#include "{FOLDER}/formula.cuh"
+namespace pullback::formula {{
+{body}using Operands = {codegen.stored_types(loop)};
+}}
+#include "{FOLDER}/{last}"
+"""
