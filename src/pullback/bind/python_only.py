@@ -6,7 +6,6 @@ program of a derivative is the same; here it is run in Python.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +15,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from pullback.bind import kernel
+from pullback.bind.notice import notice
 from pullback.bind.program import Kind, OperatorCall, Program, Source
 from pullback.define.derivative import NoDerivative, NoForwardMode
 from pullback.define.line import Line
@@ -38,7 +38,7 @@ def announce(reason: PullbackError) -> None:
         "operators in Python go through torch.library: each call is slower, and forward mode is "
         f"not there\n{reason}"
     )
-    warnings.warn(text, PythonOnlyNotice, stacklevel=4)
+    notice(text, PythonOnlyNotice)
 
 
 def register_autograd(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,6 +11,7 @@ import torch
 from pullback.bind import autocast as casting
 from pullback.bind import kernel, native, program, rule, runtime, takeover
 from pullback.bind.batching import batching
+from pullback.bind.notice import notice
 from pullback.bind.operator import Operator, native_operator
 from pullback.bind.program import Program
 from pullback.bind.rule import DerivativeRule
@@ -168,9 +167,10 @@ def register(definition: Definition) -> Operator:
         install(native_runtime, prepared)
         made = native_operator(native_runtime)(definition, overload)
     elif definition.formula:
-        # PyTorch sees through it: autograd, vmap and all else are those of its operations.
+        # PyTorch sees through it: autograd, tracing and all else are those of its operations.
         run, _ = kernels_in_python(definition)
         library.impl(line.name, run, "CompositeImplicitAutograd")
+        torch.library.register_vmap(line.qualname, batching(definition, overload), lib=library)
         made = Operator(definition, overload)
     else:
         from pullback.bind import python_only  # noqa: PLC0415
@@ -310,11 +310,8 @@ def missing_kernel(definition: Definition) -> Callable[..., object]:
 
 def announce_redefinition(line: Line) -> None:
     """Say that a definition is replaced, at the line that replaces it."""
-    level = 2
-    while sys._getframe(level).f_globals.get("__name__", "").startswith("pullback."):
-        level += 1
     text = f"{line.qualname} is defined again; this definition replaces the earlier one"
-    warnings.warn(text, RedefinitionNotice, stacklevel=level + 1)
+    notice(text, RedefinitionNotice)
 
 
 def remove(qualname: str) -> None:

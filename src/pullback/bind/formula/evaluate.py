@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from pullback.bind import check, kernel
 from pullback.bind.formula import arrange
+from pullback.bind.notice import notice
 from pullback.define.formula import absent
 from pullback.define.formula.formula import Formula, require_real
 from pullback.define.formula.functions import TABLE
@@ -26,9 +26,11 @@ class FormulaNotice(UserWarning):
 
 
 def announce(line: Line, reason: PullbackError) -> None:
-    """Say why a formula goes the slow way."""
+    """Say why a formula goes the slow way; of a derivative it is said with the operator."""
+    if line.name.startswith("_"):
+        return
     text = f"{line.qualname} runs by PyTorch's operations, derivatives included\n{reason}"
-    warnings.warn(text, FormulaNotice, stacklevel=5)
+    notice(text, FormulaNotice)
 
 
 # Python's operators take numbers and tensors in any order, as PyTorch's functions do not.

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
-import warnings
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 import torch
 
 from pullback.bind.formula.evaluate import FormulaNotice
+from pullback.bind.notice import notice
 from pullback.diagnostic import PullbackError
 from pullback.kernels import cache, codegen_cuda, toolchain
 from pullback.kernels import compile as compilation
@@ -127,11 +127,10 @@ def usable() -> bool:
 @functools.cache
 def announce(reason: str) -> None:
     """Say why formulas go the slow way on the GPU."""
-    warnings.warn(
+    notice(
         f"formulas on CUDA tensors run by PyTorch's operations, derivatives included\n{reason}\n"
         f"  {INSTALL}",
         FormulaNotice,
-        stacklevel=6,
     )
 
 
