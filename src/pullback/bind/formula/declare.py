@@ -9,7 +9,7 @@ from typing import Any
 from pullback.bind.declare import is_foreign, is_name
 from pullback.bind.operator import Operator
 from pullback.bind.register import foreign_operator, register
-from pullback.bind.sensible import require_sensible
+from pullback.bind.sensible import WrongDeclaration, require_sensible
 from pullback.define.formula import formula as formulas
 from pullback.define.formula import trace
 from pullback.define.formula.language import FormulaOutputs
@@ -49,6 +49,11 @@ def formula(
 
     def make(function: Callable[..., Any]) -> Operator:
         declared = trace.line_of(line, function) if is_name(line) else parse(line)
+        if declared.formula is not None:
+            raise WrongDeclaration.error(
+                f"{declared.qualname}: the line has a formula, and the function is another",
+                help="leave out '= ...', or the function",
+            )
         names = formulas.names_of(declared.parameters, declared.qualname)
         nodes, keys = trace.traced(function, names, declared.qualname)
         if is_name(line):

@@ -3,14 +3,10 @@
 /// Where V stands, it is Real or double.
 #pragma once
 
-#include "library.h"
+#include "exponential.h"
 
 namespace pullback::formula {
 
-constexpr TruthOf<Compute>::Lane sign_bit = __is_same(Compute, float) ? INT32_MIN : INT64_MIN;
-
-PULLBACK_INLINE Real abs(Real x) { return Real(Truth(x) & ~sign_bit); }
-PULLBACK_INLINE double abs(double x) { return __builtin_fabs(x); }
 PULLBACK_INLINE Real copysign(Real x, Real sign) {
   return Real((Truth(x) & ~sign_bit) | (Truth(sign) & sign_bit));
 }
@@ -107,18 +103,18 @@ PULLBACK_INLINE V sigmoid(V x) {
 }
 template <class V>
 PULLBACK_INLINE V softplus(V x) {
-  return maximum(x, V{}) + log1p(exp(-abs(x)));
+  return at_least(x, V{}) + log1p_of_fraction(exp(-abs(x)));
 }
 template <class V>
 PULLBACK_INLINE V log_sigmoid(V x) {
-  return minimum(x, V{}) - log1p(exp(-abs(x)));
+  return at_most(x, V{}) - log1p_of_fraction(exp(-abs(x)));
 }
 
-/// tanh(softplus(x)) is n / (n + 2) with n = eˣ(eˣ + 2). From 20 on it is 1 to the last bit.
+/// tanh(softplus(x)) is n / (n + 2) with n = e²ˣ + 2eˣ. From 20 on it is 1 to the last bit.
 template <class V>
 PULLBACK_INLINE V tanh_softplus(V x) {
-  const V end = constant<V>(20), two = constant<V>(2);
-  const V power = exp(where(gt(x, end), end, x)), n = power * (power + two);
+  const V two = constant<V>(2), power = exp(at_most(x, constant<V>(20)));
+  const V n = power * power + power * two;
   return n / (n + two);
 }
 
@@ -166,12 +162,12 @@ PULLBACK_INLINE V gelu(V x) {
 template <class V>
 PULLBACK_INLINE V logaddexp(V a, V b) {
   const V distance = where(eq(a, b), V{}, abs(a - b));
-  return maximum(a, b) + log1p(exp(-distance));
+  return maximum(a, b) + log1p_of_fraction(exp(-distance));
 }
 template <class V>
 PULLBACK_INLINE V logaddexp2(V a, V b) {
   const V distance = where(eq(a, b), V{}, abs(a - b));
-  return maximum(a, b) + log1p(exp2(-distance)) * constant<V>(1.44269504088896340736);
+  return maximum(a, b) + log1p_of_fraction(exp2(-distance)) * constant<V>(1.44269504088896340736);
 }
 
 // 0 where x is 0, whatever the logarithm, unless it is NaN.

@@ -95,14 +95,13 @@ struct Output : Operand<Type> {
   }
 };
 
-/// One value that the body writes; it goes to memory when the body has been called.
+/// One value that the body writes, and where it goes afterwards. Not by a destructor: what had to
+/// be destroyed if the body threw would cost the linker a search in the whole C++ library.
 template <class Type>
 struct Written {
   char* to;
   Value<Type> value;
-  PULLBACK_INLINE explicit Written(char* to) : to(to) {}
-  PULLBACK_INLINE operator Value<Type>&() { return value; }
-  PULLBACK_INLINE ~Written() { store<Type>(to, value); }
+  PULLBACK_INLINE void finish() const { store<Type>(to, value); }
 };
 
 template <class... Type>
@@ -120,7 +119,10 @@ struct Stored<Outputs<O...>, Inputs<I...>> {
                                     Cursor<I>... input) {
 #pragma GCC unroll 1
     for (int64_t k = 0; k < count; k += lanes) {
-      body(load<I>(input.next())..., Written<O>(output.next())...);
+      [&](auto... written) {
+        body(load<I>(input.next())..., written.value...);
+        (written.finish(), ...);
+      }(Written<O>{output.next(), {}}...);
     }
   }
 

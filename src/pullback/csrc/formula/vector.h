@@ -138,6 +138,33 @@ PULLBACK_INLINE V where(bool condition, V a, V b) {
   return condition ? a : b;
 }
 
+constexpr TruthOf<Compute>::Lane sign_bit = __is_same(Compute, float) ? INT32_MIN : INT64_MIN;
+
+PULLBACK_INLINE Real abs(Real x) { return Real(Truth(x) & ~sign_bit); }
+PULLBACK_INLINE double abs(double x) { return __builtin_fabs(x); }
+
+// A NaN passes. With AVX-512 g++ makes two instructions of the comparison, and not the one for it.
+#if defined(__AVX512F__) && !defined(__clang__) && PULLBACK_DOUBLE
+PULLBACK_INLINE Real at_least(Real x, Real low) {
+  return __builtin_ia32_maxpd512_mask(low, x, x, -1, 4);
+}
+PULLBACK_INLINE Real at_most(Real x, Real high) {
+  return __builtin_ia32_minpd512_mask(high, x, x, -1, 4);
+}
+#elif defined(__AVX512F__) && !defined(__clang__)
+PULLBACK_INLINE Real at_least(Real x, Real low) {
+  return __builtin_ia32_maxps512_mask(low, x, x, -1, 4);
+}
+PULLBACK_INLINE Real at_most(Real x, Real high) {
+  return __builtin_ia32_minps512_mask(high, x, x, -1, 4);
+}
+#else
+PULLBACK_INLINE Real at_least(Real x, Real low) { return x < low ? low : x; }
+PULLBACK_INLINE Real at_most(Real x, Real high) { return x > high ? high : x; }
+#endif
+PULLBACK_INLINE double at_least(double x, double low) { return x < low ? low : x; }
+PULLBACK_INLINE double at_most(double x, double high) { return x > high ? high : x; }
+
 PULLBACK_INLINE bool any(Truth x) {
   TruthOf<Compute>::Lane found = 0;
   for (int k = 0; k < lanes; ++k) found |= x[k];

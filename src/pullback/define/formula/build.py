@@ -78,6 +78,8 @@ def fitted(function: Function, args: Sequence[Node]) -> tuple[tuple[Node, ...], 
                 return (args[0], real(args[1])), "real"
             return tuple(map(real, args)), "real"
         case "number" | "test":
+            if function.name == "clamp" and args[0].type == "int":
+                args = [args[0], *map(whole_bound, args[1:])]
             common = "real" if any(arg.type == "real" for arg in args) else "int"
             operands = tuple(real(arg) if common == "real" else whole(arg) for arg in args)
             return operands, common if function.kind == "number" else "bool"
@@ -92,6 +94,13 @@ def fitted(function: Function, args: Sequence[Node]) -> tuple[tuple[Node, ...], 
                 return tuple(args), "bool"
             convert, type = (real, "real") if "real" in types else (whole, "int")
             return (args[0], convert(args[1]), convert(args[2])), type
+
+
+def whole_bound(bound: Node) -> Node:
+    """Return the bound of a whole number: the last there is for an infinite one."""
+    if bound.op != NUMBER or math.isfinite(bound.number):
+        return bound
+    return number(2**63 - 1 if bound.number > 0 else -(2**63))
 
 
 def require_condition(node: Node, function: Function) -> None:

@@ -171,7 +171,8 @@ row("acosh(x)", "grad * rsqrt(x**2 - 1)")
 row("atanh(x)", "grad / (1 - x**2)")
 row(
     "sinc(x)",
-    "where(x == 0, 0, grad * ((pi * x * cos(pi * x) - sin(pi * x)) / (pi * x * x)))",
+    # Not x == 0: the square is 0 before x is.
+    "where(pi * x * x == 0, 0, grad * ((pi * x * cos(pi * x) - sin(pi * x)) / (pi * x * x)))",
 )
 row("deg2rad(x)", defined="x * (pi / 180)")
 row("rad2deg(x)", defined="x * (180 / pi)")
@@ -214,6 +215,7 @@ row(
     "where((min < max) and (x < min), grad, 0)",
     "where((x > max) or (max < min), grad, 0)",
     code="minimum(maximum({x}, {min}), {max})",
+    kind="number",
     work=2,
 )
 row(

@@ -131,6 +131,22 @@ Symbol.__pos__ = lambda self: self  # pyright: ignore[reportAttributeAccessIssue
 Symbol.__hash__ = object.__hash__
 
 
+def parameters_of(function: Callable[..., Any], of: str) -> list[inspect.Parameter]:
+    """Return a function's parameters, by whose names it is called."""
+    try:
+        found = list(inspect.signature(function).parameters.values())
+    except ValueError:
+        found = []  # built in, and without a signature
+    for parameter in found:
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise FormulaArguments.error(f"{of}: a formula has no *{parameter.name}")
+    if not found or any(parameter.kind is parameter.POSITIONAL_ONLY for parameter in found):
+        raise FormulaArguments.error(
+            f"{of}: the function's parameters have no names", help="write lambda x: torch.tanh(x)"
+        )
+    return found
+
+
 def line_of(qualname: str, function: Callable[..., Any]) -> Line:
     """Return the line that a function's parameters say: numbers by annotation or default.
 
@@ -139,9 +155,7 @@ def line_of(qualname: str, function: Callable[..., Any]) -> Line:
         function: its other parameters are tensors of any shape that broadcast.
     """
     parameters: list[Tensor | Scalar] = []
-    for parameter in inspect.signature(function).parameters.values():
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise FormulaArguments.error(f"{qualname}: a formula has no *{parameter.name}")
+    for parameter in parameters_of(function, qualname):
         default = None if parameter.default is parameter.empty else parameter.default
         kind = kind_of(parameter.annotation, default)
         if kind is None:
@@ -159,13 +173,13 @@ def traced(
 ) -> tuple[list[Node], list[str]]:
     """Return what a function returns for some symbols, and the names if it is a dictionary."""
     symbols = {name: Symbol(node, of) for name, node in names.items()}
-    try:
-        inspect.signature(function).bind(**symbols)
-    except TypeError as error:
+    own = [parameter.name for parameter in parameters_of(function, of)]
+    if set(own) != set(symbols):
         raise FormulaArguments.error(
-            f"{of}: the function does not take the line's parameters: {error}",
-            parameters=", ".join(symbols),
-        ) from None
+            f"{of}: the function's parameters are not the line's",
+            function=", ".join(own),
+            line=", ".join(symbols),
+        )
     try:
         returned = function(**symbols)
     except (TypeError, AttributeError) as error:

@@ -1,0 +1,122 @@
+/// What is inlined because no library's is as fast: exponentials of floats, and what has one inside.
+///
+/// Only where the processor multiplies and adds in one rounding; elsewhere the libraries' are taken.
+#pragma once
+
+#include "library.h"
+
+namespace pullback::formula {
+
+#if defined(PULLBACK_INLINE_EXP)
+
+// The compiler makes the same instruction of the loop, but takes longer for it.
+#if defined(__clang__) || !defined(__x86_64__) || PULLBACK_REGISTER_BYTES == 16
+PULLBACK_INLINE Real fma(Real x, Real y, Real z) {
+  for (int k = 0; k < lanes; ++k) x[k] = __builtin_fmaf(x[k], y[k], z[k]);
+  return x;
+}
+#elif PULLBACK_REGISTER_BYTES == 64
+PULLBACK_INLINE Real fma(Real x, Real y, Real z) {
+  return __builtin_ia32_vfmaddps512_mask(x, y, z, -1, 4);
+}
+#else
+PULLBACK_INLINE Real fma(Real x, Real y, Real z) { return __builtin_ia32_vfmaddps256(x, y, z); }
+#endif
+
+/// By Horner's rule, the coefficient of the highest power first.
+template <class... Coefficient>
+PULLBACK_INLINE Real horner(Real x, double first, Coefficient... others) {
+  Real value = splat(first);
+  ((value = fma(value, x, splat(others))), ...);
+  return value;
+}
+
+/// 2ⁿ as a factor. The whole n is also in the last bits of `sum`.
+struct Scale {
+  Real n;
+  Truth sum;
+
+  PULLBACK_INLINE Real times(Real x) const {
+#if defined(__AVX512F__) && !defined(__clang__)
+    return __builtin_ia32_scalefps512_mask(x, n, x, -1, 4);
+#else
+    // In two steps, for 2ⁿ itself may be too large, or denormal.
+    const Truth one = Truth(splat(1.0)), exponent = sum << 23, half = (exponent >> 24) << 23;
+    return x * Real(one + (exponent - half)) * Real(one + half);
+#endif
+  }
+};
+
+/// Returns eʳ, within 0.9 ulp, for x + rest = n log 2 + r; |x| < 128, and the rest is tiny.
+PULLBACK_INLINE Real exp_without_scale(Real x, Real rest, Scale& scale) {
+  // What is left of the fraction are the bits of n.
+  const Real shift = splat(0x1.8p23), sum = fma(x, splat(1.44269504088896340736), shift);
+  const Real n = sum - shift;
+  scale = {n, Truth(sum)};
+  // log 2 in two parts: of the first, 355/512, every multiple is exact.
+  const Real upper = fma(n, splat(-0.693359375), x);
+  const Real r = upper + fma(n, splat(2.12194440054690583e-4), rest);
+  // Minimax over |r| <= log(2)/2, relative to eʳ: to 2⁻²⁸.
+  return horner(r, 1.3814467059328806e-3, 8.3687804111804626e-3, 4.1668394210893821e-2,
+                1.6666520107819590e-1, 4.9999993412501566e-1, 1.0, 1.0);
+}
+
+/// Rounded once, also where it is denormal.
+PULLBACK_INLINE Real exp(Real x) {
+  // Beyond these it is 0 or infinite.
+  const Real within = at_most(at_least(x, splat(-104.0)), splat(89.0));
+  Scale scale;
+  const Real power = exp_without_scale(within, splat(-0.0), scale);
+  return scale.times(power);
+}
+
+#endif
+
+#if defined(PULLBACK_INLINE_ERFC)
+
+/// exp(-square - rest) erfcx(z), which is erfc(z) where z² = square + rest; 0 <= z < 10.6.
+PULLBACK_INLINE Real erfc_of(Real z, Real square, Real rest) {
+  Scale scale;
+  const Real power = exp_without_scale(-square, -rest, scale);
+  // 1/erfcx(z) = √π z + above / below, minimax for z <= 10.1, relative: to 2⁻²⁷. What rounding
+  // does to a quotient of polynomials matters little where it is the smaller term.
+  const Real above = horner(z, 5.2000355935888365e-5, 4.7592394053936005e-2,
+                            3.4426748752593994e-1, 9.8739683628082275e-1, 1.6613554954528809);
+  const Real below = horner(z, 5.4481413215398788e-2, 3.8079059123992920e-1, 1.2154076099395752,
+                            2.0573976039886475, 1.6613554954528809);
+  return scale.times(power / fma(z, splat(1.77243253), above / below));
+}
+
+PULLBACK_INLINE Real erfc(Real x) {
+  const Real z = at_most(abs(x), splat(10.5)), square = z * z;
+  const Real tail = erfc_of(z, square, fma(z, z, -square));
+  return where(lt(x, Real{}), splat(2.0) - tail, tail);
+}
+
+/// x Φ(x): x - x/2 erfc(x/√2) above 0, and x/2 erfc(-x/√2) below.
+PULLBACK_INLINE Real gelu(Real x) {
+  const Real half = splat(0.5), factor = abs(at_most(x, splat(14.5)));
+  const Real a = at_most(factor, splat(14.5)), square = a * a, rest = fma(a, a, -square);
+  const Real tail = erfc_of(a * splat(0.70710678118654752440), half * square, half * rest);
+  // One rounding. -0.0 and not 0: gelu of a very negative number is -0.
+  return fma(-half * factor, tail, at_least(x, splat(-0.0)));
+}
+
+#endif
+
+/// log(1 + x) for x from 0 to 1, where it need not be taken apart into exponent and mantissa.
+template <class V>
+PULLBACK_INLINE V log1p_of_fraction(V x) {
+#if defined(PULLBACK_INLINE_EXP) && PULLBACK_ULP >= 4
+  if constexpr (__is_same(V, Real)) {
+    // Minimax, relative to log(1 + x): to 2⁻²⁷.
+    const Real rest = horner(x, -3.31847160817e-3, 2.0204579658e-2, -5.76644320097e-2,
+                             1.06805539992e-1, -1.5355395218e-1, 1.96954000879e-1,
+                             -2.49585873176e-1, 3.33305113085e-1, -4.99999327631e-1);
+    return fma(x * x, rest, x);
+  }
+#endif
+  return log1p(x);
+}
+
+}  // namespace pullback::formula
