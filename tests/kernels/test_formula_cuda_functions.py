@@ -213,6 +213,7 @@ EXACT: dict[str, Callable[..., Any]] = {
     "sigmoid": lambda x: 1 / (1 + mp.exp(-x)),
     "softplus": lambda x: mp.log1p(mp.exp(x)),
     "tanh_softplus": lambda x: mp.tanh(mp.log1p(mp.exp(x))),
+    "logit": lambda x: mp.log(x / (1 - x)),
     "log_sigmoid": lambda x: -mp.log1p(mp.exp(-x)),
     "gelu": lambda x: x * mp.erfc(-x / mp.sqrt(2)) / 2,
     "sinc": lambda x: mp.sin(mp.pi * x) / (mp.pi * x),
@@ -251,7 +252,8 @@ def scale(name: str, x: Tensor) -> Tensor | float:
         return torch.where(x < 0, between, 0)  # of what is on either side, which may cancel
     if name == "sinc":
         return 4.0  # the sine's argument is rounded: |x| units, over |x|
-    return 1.0 if name.startswith("logaddexp") else 0.0
+    # Logarithms of what is rounded near 1.
+    return 1.0 if name.startswith("logaddexp") or name == "logit" else 0.0
 
 
 @pytest.mark.parametrize("name", EXACT)

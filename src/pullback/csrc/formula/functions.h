@@ -110,6 +110,11 @@ PULLBACK_INLINE V log_sigmoid(V x) {
   return at_most(x, V{}) - log1p_of_fraction(exp(-abs(x)));
 }
 
+template <class V>
+PULLBACK_INLINE V logit(V x) {
+  return log(x / (constant<V>(1) - x));
+}
+
 /// tanh(softplus(x)) is n / (n + 2) with n = e²ˣ + 2eˣ. From 20 on it is 1 to the last bit.
 template <class V>
 PULLBACK_INLINE V tanh_softplus(V x) {

@@ -5,7 +5,7 @@
 /// vector cannot be read out of sixteen stores that are still under way.
 #pragma once
 
-#include "storage.h"
+#include "stream.h"
 
 namespace pullback::formula {
 
@@ -101,7 +101,12 @@ template <class Type>
 struct Written {
   char* to;
   Value<Type> value;
-  PULLBACK_INLINE void finish() const { store<Type>(to, value); }
+  PULLBACK_INLINE void finish(bool streamed) const {
+    if constexpr (streams<Type>) {
+      if (streamed) return stream(to, value);
+    }
+    store<Type>(to, value);
+  }
 };
 
 template <class... Type>
@@ -115,30 +120,50 @@ struct Stored;
 template <class... O, class... I>
 struct Stored<Outputs<O...>, Inputs<I...>> {
   template <class Body>
-  PULLBACK_INLINE static void sweep(const Body& body, int64_t count, Cursor<O>... output,
-                                    Cursor<I>... input) {
+  PULLBACK_INLINE static void sweep(const Body& body, int64_t count, bool streamed,
+                                    Cursor<O>... output, Cursor<I>... input) {
 #pragma GCC unroll 1
     for (int64_t k = 0; k < count; k += lanes) {
+      // Not two loops, one for either way, which the compiler would make of it.
+      if constexpr (is_cheap<Body>) __asm__("" : "+r"(streamed));
       [&](auto... written) {
         body(load<I>(input.next())..., written.value...);
-        (written.finish(), ...);
+        (written.finish(streamed), ...);
       }(Written<O>{output.next(), {}}...);
     }
+  }
+
+  /// How many elements lie before a boundary that suits streaming: -1 if none suits all outputs.
+  PULLBACK_INLINE static int64_t before_boundary(int64_t n, const Output<O>&... output) {
+    const int64_t bytes = n * int64_t((0 + ... + sizeof(O)) + (0 + ... + sizeof(I)));
+    if (bytes < 1 << 20 || !overflows_cache(bytes)) return -1;
+    uint64_t some = 0, all = register_bytes - 1;
+    ((some |= uint64_t(output.data), all &= uint64_t(output.data)), ...);
+    const int64_t beyond = some & (register_bytes - 1);
+    return beyond == int64_t(all) ? (-beyond & (register_bytes - 1)) / int64_t(sizeof(Compute)) : -1;
   }
 
   template <class Body>
   PULLBACK_INLINE static void loop(const Body& body, int64_t n, Output<O>&&... output,
                                    Input<I>&&... input) {
     const bool dense = (true && ... && output.dense()) && (true && ... && input.dense());
+    int64_t first = -1;
+    if constexpr (is_cheap<Body> && (streams<O> && ...)) {
+      if (dense) first = before_boundary(n, output...);
+    }
+    const bool streamed = first >= 0;
     while (n > 0) {
       // Whole vectors, as many as there are or fit the buffers; at last those that fill none.
-      const int64_t most = dense || n < block ? n : block;
-      const int64_t count = n < lanes ? n : most & -int64_t(lanes);
-      sweep(body, count, output.start(count)..., input.start(count)...);
+      const int64_t most = dense || n < block ? n : block, some = first > 0 ? first : n;
+      const int64_t count = some < lanes ? some : most & -int64_t(lanes);
+      sweep(body, count, streamed && count >= lanes, output.start(count)...,
+            input.start(count)...);
       (output.finish(count), ...);
       (input.finish(count), ...);
       n -= count;
+      first = 0;
     }
+    if (streamed) finish_stream();
   }
 };
 

@@ -149,7 +149,7 @@ row(
     "grad * (x / (y + 1))",
     torch="special.xlog1py",
 )
-row("logit(x)", defined="log(x / (1 - x))")
+row("logit(x)", "where((x < 0) or (x > 1), nan, grad / (x * (1 - x)))")
 row("sqrt(x)", "grad / (2 * result)", work=ROOT)
 row("rsqrt(x)", "-0.5 * (grad * result**3)", work=ROOT)
 row("hypot(x, y)", "grad * (x / result)", "grad * (y / result)")

@@ -175,6 +175,11 @@ PULLBACK_INLINE V log_sigmoid(V x) {
   return minimum(x, V(0)) - log1p(exp(-abs(x)));
 }
 
+template <class V>
+PULLBACK_INLINE V logit(V x) {
+  return log(x / (V(1) - x));
+}
+
 /// tanh(softplus(x)) is n / (n + 2) with n = eˣ(eˣ + 2). From 20 on it is 1 to the last bit.
 template <class V>
 PULLBACK_INLINE V tanh_softplus(V x) {
