@@ -46,7 +46,8 @@ def sum_of(names: Sequence[str], arguments: str = "xy") -> str:
     return " + ".join(terms)
 
 
-ALL = f"demo::every(x[...], y[...]) -> z[...] = {sum_of(EVERY)} + polygamma(2, x) + mish(x) + clamp(x, -1, y)"
+LINE = "demo::every(x[...], y[...]) -> z[...] = "
+ALL = LINE + f"{sum_of(EVERY)} + polygamma(2, x) + mish(x) + clamp(x, -1, y)"
 CHEAP = [name for name in EVERY if name not in ANGLES]
 NO_ANGLE = f"demo::cheap(x[...], y[...]) -> z[...] = {sum_of(CHEAP)} + mish(x) + clamp(x, -1, y)"
 WHOLE = (

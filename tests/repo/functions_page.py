@@ -10,8 +10,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "functions.md"
 HEAD = """# Functions of formulas
 
 Written by `python tests/repo/functions_page.py` from the table that everything else comes from,
-`define/formula/functions.py`. In derivatives `grad` is what arrives and `result` the value; `where` selects, so that nothing of
-the other branch is left. A function that others make up has their derivatives.
+`define/formula/functions.py`. In derivatives `grad` is what arrives and `result` the value;
+`where` selects, so that nothing of the other branch is left. A function that others make up has
+their derivatives.
 
 | function | derivative by each parameter, or what it is made of |
 |---|---|

@@ -97,9 +97,10 @@ row(
 )
 # `n` is a number that the node carries.
 row("powi(x)", "grad * (n * x**(n - 1))", kind="number", code="powi<{n}>({x})", work=2)
-row("remainder(x, y)", "grad", "-grad * floor(x / y)", kind="number", work=ROOT)
+row("remainder(x, y)", "grad", "-grad * floor_divide(x, y)", kind="number", work=ROOT)
 row("floor_divide(x, y)", kind="number", work=ROOT)
-row("fmod(x, y)", "grad", "-grad * trunc(x / y)", kind="number", work=ROOT)
+# Told from the remainder: x / y itself may be rounded up to the next whole number.
+row("fmod(x, y)", "grad", "-grad * round((x - result) / y)", kind="number", work=ROOT)
 row("square(x)", defined="x**2")
 row("reciprocal(x)", defined="1 / x")
 row("true_divide(x, y)", defined="x / y")
