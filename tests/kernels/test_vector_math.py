@@ -5,20 +5,26 @@ from __future__ import annotations
 import ctypes
 import itertools
 import math
+import platform
+from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from vector_library import (
     ALL_LIBRARIES,
     BINARY,
     COMPARISONS,
     FLOATING,
+    INLINED,
     LIBRARIES,
     LOGICAL,
     POLYGAMMA,
     PREDICATES,
+    STORAGE,
     STORED,
     UNARY,
     WHOLE_BINARY,
@@ -45,17 +51,38 @@ from vector_samples import (
 pytestmark = pytest.mark.compiler
 
 each_library = pytest.mark.parametrize("library", ALL_LIBRARIES, ids=str)
+each_storage = pytest.mark.parametrize("library", STORAGE, ids=str)
 # Of what no accuracy is promised, float and double are enough.
 each_dtype = pytest.mark.parametrize("library", LIBRARIES[::2], ids=str)
 each_function = pytest.mark.parametrize("function", [*UNARY, *POLYGAMMA, *BINARY])
 
 
-@each_function
-@pytest.mark.parametrize(
+each_single = pytest.mark.parametrize(
     "library", [one for one in ALL_LIBRARIES if one.compute is SINGLE], ids=str
 )
+
+
+@each_function
+@each_single
 def test_float_is_as_exact_as_promised(library: Library, function: str, seed: int) -> None:
-    x = domain(library, function, values(SINGLE, 4_000))
+    # Nine times as many, and less than PyTorch shares among threads: those wait for each other.
+    x = domain(library, function, values(SINGLE, 3_600))
+    check_float(library, function, x)
+
+
+@pytest.mark.parametrize("function", INLINED)
+@each_single
+def test_floats_of_every_size_are_as_exact_as_promised(
+    library: Library, function: str, seed: int
+) -> None:
+    step = 2**17 + 1  # so that the last bits change, too
+    first = torch.randint(step, ())
+    check_float(
+        library, function, (first + torch.arange(0, 2**32, step)).to(torch.int32).view(SINGLE)
+    )
+
+
+def check_float(library: Library, function: str, x: Tensor) -> None:
     arguments = [x, x.roll(1)][: arity(function)]
     got = library.real(function, *arguments)
     exactly = [argument.to(DOUBLE) for argument in arguments]
@@ -283,7 +310,7 @@ def test_whole_numbers_wrap_around(library: Library, function: str, expected: An
     assert torch.equal(library.whole(function, whole), expected(whole))
 
 
-@each_library
+@each_storage
 @pytest.mark.parametrize("dtype", STORED, ids=str)
 def test_every_stored_type_is_copied_in_every_layout(
     library: Library, dtype: torch.dtype, seed: int
@@ -304,7 +331,7 @@ def test_every_stored_type_is_copied_in_every_layout(
             assert torch.equal(out, expected), (n, steps, step)
 
 
-@each_library
+@each_storage
 @pytest.mark.parametrize("dtype", STORED, ids=str)
 def test_some_lanes_are_read_and_written_and_the_rest_repeats_the_last(
     library: Library, dtype: torch.dtype, seed: int
@@ -328,6 +355,40 @@ def test_some_lanes_are_read_and_written_and_the_rest_repeats_the_last(
         assert torch.equal(out, expected)
         assert torch.equal(everything[:count], source[: 2 * count : 2])
         assert (everything[count:] == source[2 * count - 2]).all()
+
+
+def calls_worth_streaming(library: Library) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Where outputs lie in one large tensor each, beside the boundaries that streaming needs."""
+    n = 2**20 // library.compute.itemsize + 3
+    x = torch.randn(n, dtype=library.compute)
+    for first, second in ((0, 0), (1, 1), (library.lanes - 1, library.lanes - 1), (0, 1)):
+        y, z = (torch.zeros(n + 2 * library.lanes, dtype=library.compute) for _ in range(2))
+        yield x, y[first:], z[second:]
+
+
+@each_storage
+def test_results_that_pass_the_caches_by_arrive(library: Library, seed: int) -> None:
+    for x, y, z in calls_worth_streaming(library):
+        n = len(x)
+        library.call("cheap1", [y, x], [1, 1], n)
+        assert torch.equal(y[:n], x + x)
+        assert not y[n:].any()
+        y.zero_()
+        library.call("cheap2", [y, z, x], [1, 1, 1], n)
+        assert torch.equal(y[:n], x + x)
+        assert torch.equal(z[:n], -x)
+        assert not y[n:].any()
+        assert not z[n:].any()
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="asks the processor by cpuid")
+def test_the_size_of_the_last_cache_is_the_systems() -> None:
+    told = sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"))
+    if not told:
+        pytest.skip("the system does not tell")
+    library = LIBRARIES[0]
+    library.handle.processor_cache.restype = ctypes.c_int64
+    assert library.handle.processor_cache() == 1024 * int(told[-1].read_text().rstrip("K\n"))
 
 
 @each_library

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 import pullback
+from pullback.bind.formula.loops import FLAGS
 from pullback.kernels.compile import compile, open_library
 from pullback.kernels.plan import Plan, Unit, kernel_flags
 from pullback.kernels.toolchain import find
@@ -25,10 +26,12 @@ UNARY = [
     "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin",
     "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv",
     "lgamma", "digamma", "sqrt", "rsqrt", "reciprocal", "abs", "floor", "ceil", "round",
-    "trunc", "frac", "sign", "sigmoid", "softplus", "log_sigmoid", "gelu", "relu", "powi<3>",
-    "powi<-2>", "powi<0>",
+    "trunc", "frac", "sign", "sigmoid", "softplus", "log_sigmoid", "tanh_softplus", "gelu",
+    "relu", "sinc", "powi<3>", "powi<-2>", "powi<0>",
 ]
 # fmt: on
+# What exponential.h has.
+INLINED = ["exp", "sigmoid", "softplus", "log_sigmoid", "tanh_softplus", "erfc", "gelu"]
 POLYGAMMA = tuple(f"polygamma{n}" for n in range(5))
 # fmt: off
 BINARY = [
@@ -77,6 +80,11 @@ class Library:
 
     def __str__(self) -> str:
         return f"{STORED[self.compute]}-{self.ulp}ulp-{self.width.name}"
+
+    @property
+    def has_storage(self) -> bool:
+        """Whether it copies. It would do so alike for any accuracy."""
+        return self.ulp == 4 or self.width is not NATIVE
 
     @property
     def handle(self) -> ctypes.CDLL:
@@ -135,17 +143,19 @@ NARROW = [
     Library(torch.float64, 1, Width("sse", ("-mno-avx", "-mno-f16c"))),
 ]
 ALL_LIBRARIES = LIBRARIES + (NARROW if platform.machine() == "x86_64" else [])
+STORAGE = [library for library in ALL_LIBRARIES if library.has_storage]
 
 
 @cache
 def _handle(library: Library) -> ctypes.CDLL:
     compiler = find("c++")
+    copies = (Unit("storage.cpp", storage(library)),) if library.has_storage else ()
     plan = Plan(
         name=f"vector-math-{library}",
         compiler=compiler,
-        units=(Unit("functions.cpp", text(library)), Unit("storage.cpp", storage(library))),
+        units=(Unit("functions.cpp", text(library)), *copies),
         sources=(),
-        flags=(*kernel_flags(compiler), *library.width.flags, *WARNINGS),
+        flags=(*kernel_flags(compiler), *FLAGS, *library.width.flags, *WARNINGS),
         link=(f"-L{LIB}", "-ltorch_cpu", "-lmvec", "-lm", f"-Wl,-rpath,{LIB}"),
         abi="test",
     )
@@ -181,8 +191,25 @@ template <class To, class... From>
 """
 
 
+# What memory limits, and then passes the caches by.
+CHEAP = """\
+struct Cheap {
+  static constexpr bool cheap = true;
+  [[gnu::always_inline]] void operator()(const Real x, Real& y) const { y = x + x; }
+  [[gnu::always_inline]] void operator()(Real x, Real& y, Real& z) const { y = x + x, z = -x; }
+};
+using One = Stored<Outputs<Compute>, Inputs<Compute>>;
+using Two = Stored<Outputs<Compute, Compute>, Inputs<Compute>>;
+EXPORT void cheap1(LOOP) { run(Cheap(), One(), data, strides, n); }
+EXPORT void cheap2(LOOP) { run(Cheap(), Two(), data, strides, n); }
+#if defined(__x86_64__)
+EXPORT int64_t processor_cache() { return last_cache(); }
+#endif
+"""
+
+
 def text(library: Library) -> str:
-    parts = [head(library), SHAPES]
+    parts = [head(library), SHAPES, "EXPORT int vector_lanes() { return lanes; }\n"]
     for function in UNARY:
         parts += _function("real", function, "Real", ["Real"])
         parts += _scalar(function, f"{function}(a)", 1)
@@ -249,7 +276,7 @@ def _whole_scalar(function: str, count: int) -> list[str]:
 
 def storage(library: Library) -> str:
     """Copies of every stored type, and every floating one from the type of computing."""
-    parts = [head(library)]
+    parts = ["#define PULLBACK_LAST_CACHE (1 << 20)\n", head(library)]
     names = {kind: f"copy_{kind}_{kind}" for kind in STORED.values()}
     pairs = [(kind, kind) for kind in names]
     compute = STORED[library.compute]
@@ -269,5 +296,5 @@ def storage(library: Library) -> str:
             f"  store_some<{kind}>(to, to_stride, value, count);\n"
             f"  store_strided<{kind}>(all, sizeof({kind}), value); }}\n"
         )
-    parts.append("EXPORT int vector_lanes() { return lanes; }\n")
+    parts.append(CHEAP)
     return "".join(parts)

@@ -44,6 +44,18 @@ def softplus(x: Tensor) -> Tensor:
     return torch.logaddexp(x, torch.zeros_like(x))
 
 
+def tanh_softplus(x: Tensor) -> Tensor:
+    return torch.tanh(softplus(x))
+
+
+def sinc(x: Tensor) -> Tensor:
+    """PyTorch's of the same sine's argument from -1/2 to 1/2: its own rounds πx."""
+    whole = x.round()
+    sign = torch.where((whole / 2).frac() == 0, 1.0, -1.0).to(x.dtype)
+    ratio = torch.where(x == 0, 1, (x - whole) / x)
+    return sign * torch.sinc(x - whole) * ratio
+
+
 TORCH: dict[str, Callable[..., Tensor]] = {
     "fmod": fmod,
     "remainder": remainder,
@@ -51,6 +63,8 @@ TORCH: dict[str, Callable[..., Tensor]] = {
     "gelu": gelu,
     "softplus": softplus,
     "log_sigmoid": functional.logsigmoid,
+    "tanh_softplus": tanh_softplus,
+    "sinc": sinc,
     "powi<3>": lambda x: x * x * x,
     "powi<-2>": lambda x: 1 / (x * x),
     "powi<0>": torch.ones_like,
@@ -89,6 +103,8 @@ EXACT: dict[str, Exact] = {
     "sigmoid": sigmoid,
     "softplus": lambda x: -log_sigmoid(-x),
     "log_sigmoid": log_sigmoid,
+    "tanh_softplus": lambda x: mpmath.tanh(-log_sigmoid(-x)),
+    "sinc": lambda x: mpmath.sinpi(x) / (mpmath.pi * x) if x else mpmath.mpf(1),
     "gelu": normal,
     "powi<3>": lambda x: x**3,
     "powi<-2>": lambda x: 1 / x**2,

@@ -22,6 +22,8 @@ STEPS = {
     "sigmoid": 3,
     "softplus": 3,
     "log_sigmoid": 3,
+    "tanh_softplus": 4,
+    "sinc": 4,
     "logaddexp": 3,
     "logaddexp2": 3,
     "xlogy": 2.5,

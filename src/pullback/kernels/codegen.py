@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from pullback.define.formula import absent
+from pullback.define.formula import absent, derived
 from pullback.define.formula.formula import Formula
 from pullback.define.formula.functions import TABLE
 from pullback.define.formula.node import NUMBER, READ, SCALAR, Node, in_order
@@ -21,6 +21,8 @@ STORED = {
     **{"int64": "int64_t", "int32": "int32_t", "int16": "int16_t", "int8": "int8_t"},
     **{"uint8": "uint8_t", "bool": "bool"},
 }
+# Multiplications an operand, up to which memory is the limit: measured for csrc/formula/stream.h.
+CHEAP = 5
 VALUES = {"real": "Real", "int": "Whole", "bool": "Truth"}
 SCALARS = {"real": "double", "int": "int64_t", "bool": "bool"}
 FIELDS = {"real": "real", "int": "integer", "bool": "integer != 0"}
@@ -74,6 +76,12 @@ class Loop:
         floating = [dtype for dtype in dtypes if "float" in dtype] or [self.dtype]
         return "double" if "float64" in floating else "float"
 
+    @property
+    def cheap(self) -> bool:
+        """Whether moving the operands takes longer than the arithmetic on them."""
+        moved = len(self.inputs) + len(self.outputs)
+        return sum(map(derived.work, in_order(self.nodes))) <= CHEAP * moved
+
     def stored(self, tensors: Sequence[Tensor]) -> str:
         """Return the types of stored elements."""
         return ", ".join(STORED[tensor.dtype or self.dtype] for tensor in tensors)
@@ -123,7 +131,7 @@ def body(loop: Loop, *, inline: str, first: str = "") -> str:
     made = "".join(f"    {name} = {expression};\n" for name, expression in writer.kept.items())
     opening = f"    {first}\n" if first else ""
     return (
-        f"struct Body {{\n{members}"
+        f"struct Body {{\n  static constexpr bool cheap = {str(loop.cheap).lower()};\n{members}"
         f"  explicit Body(const pullback::Scalar* pullback_scalars) {{\n"
         f"    (void)pullback_scalars;\n{opening}{''.join(writer.once)}{made}  }}\n"
         f"  {inline} void operator()({', '.join(parameters)}) const {{\n"
