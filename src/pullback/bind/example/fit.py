@@ -39,7 +39,8 @@ def fit(names: Sequence[str], rows: Iterable[Row]) -> Expression | None:
     if (sizes == sizes[0]).all():
         return Number(value=int(sizes[0]))
     families: tuple[Callable[[Values, Integers], Iterator[Expression]], ...] = (
-        *(same, linear, polynomial, divided_by_name, divided_by_number),
+        # A cubic would go through the few values of a quotient: polynomials come after it.
+        *(same, linear, divided_by_number, polynomial, divided_by_name),
     )
     for family in families:
         for found in family(values, sizes):
