@@ -40,10 +40,8 @@ class Derivative:
     @property
     def latex(self) -> str:
         """The gradients as LaTeX, simplified by SymPy, one `aligned` row each."""
-        from sympy import Symbol, latex  # noqa: PLC0415  (half a second)
-
         rows = [
-            rf"{latex(Symbol(name))} &= {_summed_latex(sympy.latex(node), over)}"
+            rf"{sympy.latex_name(name)} &= {_summed_latex(sympy.latex(node), over)}"
             for name, node, over in self._rows
         ]
         return "\\begin{aligned}\n" + " \\\\\n".join(rows) + "\n\\end{aligned}"
@@ -61,7 +59,7 @@ class Derivative:
         rows = [
             (name, f"sum[{', '.join(over)}]({text})" if over else text)
             for name, node, over in self._rows
-            for text in [str(sympy.simplified(node))]
+            for text in [sympy.text(node)]
         ]
         line = self.formula.line
         zero = [

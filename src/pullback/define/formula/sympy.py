@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 from pullback.define.formula.node import NUMBER, READ, SCALAR, Node, in_order
@@ -85,8 +86,67 @@ def simplified(root: Node) -> Any:  # noqa: ANN401
     )
 
 
+def text(root: Node) -> str:
+    """Return an expression, simplified, in the words of the language."""
+    return _printer().doprint(simplified(root))
+
+
+@functools.cache
+def _printer() -> Any:  # noqa: ANN401
+    """Return SymPy's printer with our words for what the two have in common."""
+    from sympy.printing.str import StrPrinter  # noqa: PLC0415
+
+    class Printer(StrPrinter):
+        def _print_Piecewise(self, expr: Any) -> str:  # noqa: ANN401, N802
+            *some, (last, _) = expr.args
+            shown = self._print(last)
+            for value, condition in reversed(some):
+                shown = f"where({self._print(condition)}, {self._print(value)}, {shown})"
+            return shown
+
+        def _print_Relational(self, expr: Any) -> str:  # noqa: ANN401, N802
+            return f"{self._print(expr.lhs)} {expr.rel_op} {self._print(expr.rhs)}"
+
+        def _print_And(self, expr: Any) -> str:  # noqa: ANN401, N802
+            return " and ".join(f"({self._print(arg)})" for arg in expr.args)
+
+        def _print_Or(self, expr: Any) -> str:  # noqa: ANN401, N802
+            return " or ".join(f"({self._print(arg)})" for arg in expr.args)
+
+        def _print_Not(self, expr: Any) -> str:  # noqa: ANN401, N802
+            return f"not ({self._print(expr.args[0])})"
+
+        def _print_Function(self, expr: Any) -> str:  # noqa: ANN401, N802
+            name = type(expr).__name__
+            if name == "polygamma" and expr.args[0] == 0:
+                return f"digamma({self._print(expr.args[1])})"
+            args = ", ".join(map(self._print, expr.args))
+            return f"{OURS.get(name, name)}({args})"
+
+        _print_Abs = _print_Max = _print_Min = _print_Function  # noqa: N815
+
+    return Printer()
+
+
+OURS = {theirs: ours for ours, theirs in DIFFERENT.items()}
+
+
 def latex(root: Node) -> str:
-    """Return an expression as LaTeX."""
+    """Return an expression, simplified, as LaTeX."""
     import sympy  # noqa: PLC0415
 
-    return sympy.latex(simplified(root))
+    shown = simplified(root)
+    names = {symbol: latex_name(str(symbol)) for symbol in shown.free_symbols}
+    return sympy.latex(shown, symbol_names=names, mul_symbol=r" \, ")
+
+
+def latex_name(name: str) -> str:
+    """Return a name as LaTeX: letters and Greek ones as such, `grad_x` upright with an index."""
+    from sympy.printing.latex import tex_greek_dictionary, translate  # noqa: PLC0415
+
+    word, _, rest = name.partition("_")
+    known = translate(word)
+    if len(word) > 1 and known == word and word not in tex_greek_dictionary:
+        known = rf"\mathrm{{{word}}}"
+    index = rest.replace("_", r"\_")
+    return f"{known}_{{{index}}}" if rest else known
