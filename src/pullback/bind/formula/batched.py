@@ -37,7 +37,7 @@ def batching(definition: Definition) -> Callable[..., Any]:
             if dim is not None and isinstance(p, TensorSpec)
         }
         with derive.lock:
-            made = derive.operator_of(definition, with_dimension(definition, batched))
+            made = derive.operator_of(with_dimension(definition, batched))
         results = derive.overload_of(made)(*moved, **keywords)
         if isinstance(results, Tensor):
             return results, 0

@@ -64,8 +64,9 @@ def formula(
                 f"the line says {len(declared.outputs)}"
             )
         made = formulas.of_nodes(declared, nodes, ACCURACY[accuracy])
+        made = replace(made, line=replace(declared, formula=made.text))
         definition = Definition(
-            line=replace(declared, formula=made.text),
+            line=made.line,
             formula=made,
             reference=function,
             autocast=autocast,

@@ -33,10 +33,10 @@ def derivative(definition: Definition, kind: KindOf) -> Program:
         targets = definition.line.tensors if kind == "backward" else definition.line.outputs
         return Program((), (None,) * len(targets))
     with lock:
-        return wired(definition, found, kind, operator_of(definition, found.formula))
+        return wired(definition, found, kind, operator_of(found.formula))
 
 
-def operator_of(definition: Definition, formula: Formula) -> Definition:
+def operator_of(formula: Formula) -> Definition:
     """Return the registered operator of a derived formula; one that has just this formula is kept.
 
     A graph that was made before its operator was defined again still calls the earlier derivative.
@@ -51,10 +51,8 @@ def operator_of(definition: Definition, formula: Formula) -> Definition:
         if known is not None and is_same(known.definition.formula, formula, line):
             return known.definition
         if known is None and program.find_schema(line.qualname, "") is None:
-            made = replace(formula, line=line)
-            return register(
-                Definition(line=with_text(made), formula=made, taken=definition.taken)
-            ).definition
+            made = replace(formula, line=with_text(replace(formula, line=line)))
+            return register(Definition(line=made.line, formula=made)).definition
     raise AssertionError
 
 
@@ -69,7 +67,7 @@ def is_same(known: Formula | None, formula: Formula, line: Line) -> bool:
     """Return whether a registered formula is this one."""
     return (
         known is not None
-        and known.line == line
+        and replace(known.line, formula=None) == line
         and known.nodes == formula.nodes
         and known.space == formula.space
         and known.accuracy == formula.accuracy

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from pullback.define.formula import derived, sympy
+from pullback.define.formula import build, derived, sympy
 from pullback.define.formula.derived import Derived
 from pullback.define.formula.formula import Formula
-from pullback.define.formula.node import Node
+from pullback.define.formula.functions import TABLE
+from pullback.define.formula.node import Node, in_order
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,19 @@ class Derivative:
             return []
         made = self.backward.formula
         names = [output.name for output in made.line.outputs]
-        return list(zip(names, made.nodes, made.sums, strict=True))
+        return list(zip(names, self._as_written(made.nodes), made.sums, strict=True))
+
+    def _as_written(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+        """Return expressions in which what has a form of its own is as people write it."""
+        others: dict[Node, Node] = {}
+        for node in in_order(self.formula.nodes):
+            function = TABLE.get(node.op)
+            if function is not None and function.shown:
+                computed, written = function.shown
+                names = dict(zip(function.parameters, node.args, strict=True))
+                shown = build.evaluated(written, {**names, "result": node})
+                others[build.evaluated(computed, names)] = shown
+        return derived.replaced(nodes, others)
 
     def __str__(self) -> str:
         """Return the operator's line, its gradients simplified by SymPy, and what is saved."""

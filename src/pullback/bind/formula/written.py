@@ -90,7 +90,7 @@ def operator_for(
         parameters=parameters,
         outputs=outputs,
     )
-    return derive.operator_of(definition, formula.of_nodes(made, list(nodes.values())))
+    return derive.operator_of(formula.of_nodes(made, list(nodes.values())))
 
 
 def usable(value: Tensor | Scalar) -> bool:

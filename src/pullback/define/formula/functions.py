@@ -33,6 +33,7 @@ class Function:
         vjp: for each parameter the gradient, or None where it is zero.
         told: what the derivative computes from the parameters, and the same told from `result`, for
             where that is saved anyway: with less work, and as PyTorch does it, with less precision.
+        shown: what the derivative computes, and how people write it, for `op.derivative()`.
         defined: the same in other functions of the table, in place of all that follows.
         code: C++ and CUDA, with the parameters in braces.
         torch: where PyTorch has it: "special.xlog1py" is `torch.special.xlog1py`.
@@ -45,6 +46,7 @@ class Function:
     kind: Kind = "real"
     vjp: tuple[str | None, ...] = ()
     told: tuple[str, str] | None = None
+    shown: tuple[str, str] | None = None
     defined: str | None = None
     code: str = ""
     torch: str = ""
@@ -59,6 +61,7 @@ def row(  # noqa: PLR0913  (the columns)
     *vjp: str | None,
     kind: Kind = "real",
     told: tuple[str, str] | None = None,
+    shown: tuple[str, str] | None = None,
     defined: str | None = None,
     code: str | None = None,
     torch: str | None = None,
@@ -75,6 +78,7 @@ def row(  # noqa: PLR0913  (the columns)
         kind=kind,
         vjp=vjp or (None,) * len(parameters),
         told=told,
+        shown=shown,
         defined=defined,
         code=code or f"{name}({', '.join(f'{{{p}}}' for p in parameters)})",
         torch=torch or name,
@@ -226,7 +230,8 @@ row(
 
 # Activations.
 SLOPE = "exp(-abs(x)) / (1 + exp(-abs(x)))**2"
-row("sigmoid(x)", f"grad * ({SLOPE})", told=(SLOPE, "(1 - result) * result"))
+TWICE = (SLOPE, "(1 - result) * result")
+row("sigmoid(x)", f"grad * ({SLOPE})", told=TWICE, shown=TWICE)
 row("log_sigmoid(x)", "grad * sigmoid(-x)", torch="nn.functional.logsigmoid", work=20)
 row("softplus(x)", "grad * sigmoid(x)", work=20)
 row("softplus_beta(x, beta)", defined="softplus(x * beta) / beta")
@@ -243,9 +248,11 @@ row("silu(x)", defined="x * sigmoid(x)")
 row("mish(x)", defined="x * tanh_softplus(x)")
 # tanh(softplus(x)) is n / (n + 2) for e = exp(x), n = e*(e + 2): one exponential instead of three.
 E = "exp(where(x > 20, 20, x))"
+RISE = f"4 * {E} * ({E} + 1) / ({E} * ({E} + 2) + 2)**2"
 row(
     "tanh_softplus(x)",
-    f"where(x > 20, 0, grad * (4 * {E} * ({E} + 1) / ({E} * ({E} + 2) + 2)**2))",
+    f"where(x > 20, 0, grad * ({RISE}))",
+    shown=(RISE, "(1 - result**2) * sigmoid(x)"),
 )
 row("softsign(x)", defined="x / (1 + abs(x))")
 row("tanhshrink(x)", defined="x - tanh(x)")

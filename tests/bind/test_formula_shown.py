@@ -1,0 +1,42 @@
+"""What `op.derivative()` shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+import pullback as pb
+
+pytestmark = pytest.mark.compiler
+HOW_TO = Path(__file__).parents[2] / "docs" / "how-to.md"
+
+
+def test_a_derivative_is_shown_as_the_how_to_says() -> None:
+    @pb.formula("demo::glu")
+    def glu(a: Tensor, b: Tensor, beta: float = 1.0) -> Tensor:
+        return a * torch.sigmoid(beta * b)
+
+    session = HOW_TO.read_text().partition(">>> print(glu.derivative())\n")[2]
+    assert str(glu.derivative()) == session.partition("\n```")[0]
+
+
+def test_what_is_computed_in_a_form_of_its_own_is_shown_as_people_write_it() -> None:
+    silu = pb.operator("shown::silu(x[...]) -> y[...] = silu(x)").derivative()
+    assert "exp(-abs(x))" in silu.computed
+    assert "grad*(x*(1 - sigmoid(x)) + 1)*sigmoid(x)" in str(silu)
+    assert r"\mathrm{grad}_{x} &= \mathrm{grad}" in silu.latex
+    assert silu.saved == ("x",)
+    assert silu._repr_latex_().startswith("$$")
+
+
+def test_zero_gradients_and_sums_are_shown_too() -> None:
+    shown = pb.operator("shown::some(x[..., n], b[n], c[...]) -> y[..., n] = x * b")
+    assert str(shown.derivative()).splitlines()[1:] == [
+        "    grad_x = b*grad",
+        "    grad_b = sum[...](grad*x)",
+        "    grad_c = 0",
+        "    saves x, b",
+    ]
