@@ -65,6 +65,7 @@ def evaluate(
     missing = {tensor.name for tensor in line.tensors if arguments[tensor.name] is None}
     nodes = absent.without(formula.nodes, missing)
     batch = len(outputs.sizes.batch)
+    space = arrange.shape_of_space(formula, outputs.sizes)
     values = _Values(formula, arguments, outputs, batch)
     results: list[Tensor | None] = []
     for k, node in enumerate(nodes):
@@ -74,15 +75,12 @@ def evaluate(
         value = values.of(node)
         if not isinstance(value, Tensor):
             value = torch.full((), value, dtype=outputs.dtypes[k], device=outputs.device)
-        value = value.to(outputs.dtypes[k]).expand(arrange.shape_of_space(formula, outputs.sizes))
-        value = arrange.finished(value, formula, k, batch)
-        results.append(value.clone() if shares_memory(value, arguments) else value)
+        value = value.to(outputs.dtypes[k])
+        # An output's memory is its own: no input's and no other output's, and as large as it is.
+        if node.op == READ or node in nodes[:k] or value.shape != space:
+            value = value.expand(space).clone()
+        results.append(arrange.finished(value, formula, k, batch))
     return results
-
-
-def shares_memory(value: Tensor, arguments: Mapping[str, object]) -> bool:
-    """Return whether an output is a view: of an input, or of fewer elements than it has."""
-    return value._is_view() or any(value is other for other in arguments.values())
 
 
 class _Values:
