@@ -397,3 +397,21 @@ def test_nothing_of_a_formula_is_evaluated(monkeypatch: pytest.MonkeyPatch) -> N
     for name in ("eval", "exec"):
         monkeypatch.setattr("builtins." + name, never)
     assert pb.operator("pbbad::parsed(x[...]) -> y[...] = 2*x").definition.formula
+
+
+def test_a_decorator_without_a_name_says_how_it_is_written() -> None:
+    error = refusal(lambda: pb.formula(lambda x: x))  # pyright: ignore
+    assert error.finding.code == "PB355"
+    assert error.finding.help == '@pb.formula("demo::name")'
+
+
+def test_an_unknown_accuracy_and_what_is_no_function_are_refused() -> None:
+    def identity(x: Tensor) -> Tensor:
+        return x
+
+    error = refusal(lambda: pb.formula("pbbad::a", accuracy="2ulp")(identity))  # pyright: ignore
+    assert error.finding.code == "PB355"
+    assert "4ulp, 1ulp" in str(error)
+    error = refusal(lambda: pb.formula("pbbad::a")(3))  # pyright: ignore
+    assert error.finding.code == "PB134"
+    assert "this is a int" in str(error)

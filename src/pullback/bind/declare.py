@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from pullback.bind import program, takeover
 from pullback.bind.operator import Operator
 from pullback.bind.register import foreign_operator, operators, register
-from pullback.bind.sensible import WrongDeclaration, require_sensible
+from pullback.bind.sensible import WrongDeclaration, accuracy_of, require_sensible
 from pullback.define.derivative import Declared
 from pullback.define.line import Line
-from pullback.define.operator import ACCURACY, Accuracy, Autocast, Definition
+from pullback.define.operator import Accuracy, Autocast, Definition
 from pullback.define.parse import parse
 from pullback.define.source import Source
 
@@ -97,15 +97,12 @@ def operator(  # noqa: PLR0913  (an operator's parts, each by its name)
 
 def formula_of(line: Line, accuracy: Accuracy) -> Formula | None:
     """Return the formula after `=`, if there is one."""
-    if accuracy not in ACCURACY:
-        raise WrongDeclaration.error(
-            f"{line.qualname}: accuracy= is {accuracy!r}", have=", ".join(ACCURACY)
-        )
+    ulps = accuracy_of(line.qualname, accuracy)
     if line.formula is None:
         return None
     from pullback.define.formula import formula  # noqa: PLC0415  (only formulas need it)
 
-    return formula.parse(line, ACCURACY[accuracy])
+    return formula.parse(line, ulps)
 
 
 def is_name(line: str) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pullback.bind import native
 from pullback.define import derivative
-from pullback.define.operator import AUTOCAST, Definition
+from pullback.define.operator import ACCURACY, AUTOCAST, Accuracy, Definition
 from pullback.define.source import Source
 from pullback.diagnostic import PullbackError, Rule, did_you_mean
 
@@ -29,6 +29,15 @@ def require_sensible(definition: Definition) -> None:
     require_one_kind(definition)
     require_derivative(definition)
     require_expressible(definition)
+
+
+def accuracy_of(qualname: str, accuracy: Accuracy) -> int:
+    """Return the largest error of one function that `accuracy=` allows, or stop."""
+    if accuracy not in ACCURACY:
+        raise WrongDeclaration.error(
+            f"{qualname}: accuracy= is {accuracy!r}", have=", ".join(ACCURACY)
+        )
+    return ACCURACY[accuracy]
 
 
 def require_types(definition: Definition) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 from pullback.bind.declare import is_foreign, is_name
 from pullback.bind.operator import Operator
 from pullback.bind.register import foreign_operator, register
-from pullback.bind.sensible import WrongDeclaration, require_sensible
+from pullback.bind.sensible import WrongDeclaration, accuracy_of, require_sensible
 from pullback.define.formula import formula as formulas
 from pullback.define.formula import trace
 from pullback.define.formula.language import FormulaOutputs
 from pullback.define.line import Line
-from pullback.define.operator import ACCURACY, Accuracy, Autocast, Definition
+from pullback.define.operator import Accuracy, Autocast, Definition
 from pullback.define.parse import parse
 
 
@@ -46,6 +46,10 @@ def formula(
         PullbackError: PB101 to PB109, the line is wrong; PB13x, the function is no formula; PB3xx,
             it cannot be registered.
     """
+    if not isinstance(line, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise WrongDeclaration.error(
+            "@pb.formula stands without the operator's name", help='@pb.formula("demo::name")'
+        )
 
     def make(function: Callable[..., Any]) -> Operator:
         declared = trace.line_of(line, function) if is_name(line) else parse(line)
@@ -63,7 +67,7 @@ def formula(
                 f"{declared.qualname}: the function returns {len(nodes)} values, "
                 f"the line says {len(declared.outputs)}"
             )
-        made = formulas.of_nodes(declared, nodes, ACCURACY[accuracy])
+        made = formulas.of_nodes(declared, nodes, accuracy_of(declared.qualname, accuracy))
         made = replace(made, line=replace(declared, formula=made.text))
         definition = Definition(
             line=made.line,

@@ -135,6 +135,11 @@ def parameters_of(function: Callable[..., Any], of: str) -> list[inspect.Paramet
     """Return a function's parameters, by whose names it is called."""
     try:
         found = list(inspect.signature(function).parameters.values())
+    except TypeError:
+        kind = type(function).__name__
+        raise FormulaArguments.error(
+            f"{of}: a formula is made of a function, and this is a {kind}"
+        ) from None
     except ValueError:
         found = []  # built in, and without a signature
     for parameter in found:
