@@ -20,7 +20,8 @@ def batching(definition: Definition, overload: Callable[..., Any]) -> Callable[.
     """Return the batching rule of an operator.
 
     Where every batched tensor has `...`, the new dimension becomes its first batch dimension, and
-    the operator is called once. Otherwise it is called for each element.
+    the operator is called once. A formula gets one dimension more, and any other operator is called
+    for each element.
     """
 
     def rule(info: Any, in_dims: Any, *arguments: Any, **keywords: Any) -> Any:  # noqa: ANN401
@@ -30,18 +31,13 @@ def batching(definition: Definition, overload: Callable[..., Any]) -> Callable[.
         call = BatchedCall(definition.line, overload, info.batch_size, dims, given, keywords)
         if call.is_one_call():
             return call.at_once()
-        if definition.formula and info.batch_size:
-            return one_dimension_more(definition)(info, in_dims, *arguments, **keywords)
+        if definition.formula:
+            from pullback.bind.formula import batched  # noqa: PLC0415  (only formulas need it)
+
+            return batched.called(definition, call)
         return call.one_by_one()
 
     return rule
-
-
-def one_dimension_more(definition: Definition) -> Callable[..., Any]:
-    """Return the batching rule of a formula, whose line can have one dimension more."""
-    from pullback.bind.formula import batched  # noqa: PLC0415  (only formulas need it)
-
-    return batched.batching(definition)
 
 
 @dataclass(frozen=True)

@@ -102,10 +102,7 @@ class Wiring:
     @property
     def names(self) -> dict[str, Source]:
         """Every name that the derivative can use."""
-        arguments = {p.name: Source(Kind.argument, i) for i, p in enumerate(self.line.parameters)}
-        outputs = {o.name: Source(Kind.output, i) for i, o in enumerate(self.line.outputs)}
-        incoming = {name: Source(self.kind, index) for name, index in self.incoming.items()}
-        return {**arguments, **outputs, **incoming}
+        return named_sources(self.line, self.incoming, self.kind)
 
     def expression(self, expression: Expression, *, optional: bool = False) -> Source:
         """Return the source of an expression's value, with its calls added."""
@@ -245,6 +242,19 @@ class Wiring:
         return WrongArguments.error(
             f"{self.of} calls {target.name} with arguments that do not fit: {why}", schema=target
         )
+
+
+def named_sources(line: Line, incoming: Mapping[str, int], kind: Kind) -> dict[str, Source]:
+    """Return the source of every name that a derivative can use.
+
+    Args:
+        line: the operator whose derivative it is.
+        incoming: the names of what arrives, and their index.
+        kind: what arrives, gradients or tangents.
+    """
+    arguments = {p.name: Source(Kind.argument, i) for i, p in enumerate(line.parameters)}
+    outputs = {o.name: Source(Kind.output, i) for i, o in enumerate(line.outputs)}
+    return {**arguments, **outputs, **{n: Source(kind, index) for n, index in incoming.items()}}
 
 
 def find_schema(operator: str, overload: str) -> torch._C.FunctionSchema | None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from pullback.bind import kernel
 from pullback.bind.formula import derive
 from pullback.define.formula import derived
 from pullback.define.formula.formula import Formula, element
@@ -16,34 +14,27 @@ from pullback.define.line import Line, Name
 from pullback.define.line import Tensor as TensorSpec
 from pullback.define.operator import Definition
 
+if TYPE_CHECKING:
+    from pullback.bind.batching import BatchedCall
+
 # No name in a line begins so, as all of them would in a derived line.
 DIMENSION = "vmapped"
 
 
-def batching(definition: Definition) -> Callable[..., Any]:
-    """Return the batching rule of a formula operator."""
-
-    def rule(info: Any, in_dims: Any, *arguments: Any, **keywords: Any) -> Any:  # noqa: ANN401
-        parameters = definition.line.parameters
-        given = kernel.completed(definition, arguments, None)[: len(parameters)]
-        dims: list[int | None] = [*in_dims, *[None] * (len(parameters) - len(in_dims))]
-        moved = [
-            value.movedim(dim, 0) if isinstance(value, Tensor) and dim is not None else value
-            for value, dim in zip(given, dims, strict=True)
-        ]
-        batched = {
-            p.name
-            for p, dim in zip(parameters, dims, strict=True)
-            if dim is not None and isinstance(p, TensorSpec)
-        }
-        with derive.lock:
-            made = derive.operator_of(with_dimension(definition, batched))
-        results = derive.overload_of(made)(*moved, **keywords)
-        if isinstance(results, Tensor):
-            return results, 0
-        return results, tuple(None if result is None else 0 for result in results)
-
-    return rule
+def called(definition: Definition, call: BatchedCall) -> tuple[Any, Any]:
+    """Return what a formula's call under `vmap` gives, and where that is batched."""
+    rows = list(zip(definition.line.parameters, call.arguments, call.dims, strict=True))
+    moved = [
+        value.movedim(dim, 0) if isinstance(value, Tensor) and dim is not None else value
+        for _, value, dim in rows
+    ]
+    batched = {p.name for p, _, dim in rows if dim is not None and isinstance(p, TensorSpec)}
+    with derive.lock:
+        made = derive.operator_of(with_dimension(definition, batched))
+    results = made.overload(*moved, **call.keywords)
+    if isinstance(results, Tensor):
+        return results, 0
+    return results, tuple(None if result is None else 0 for result in results)
 
 
 def with_dimension(definition: Definition, batched: set[str]) -> Formula:

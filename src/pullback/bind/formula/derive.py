@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pullback.bind import program
+from pullback.bind.operator import Operator
 from pullback.bind.program import Kind, OperatorCall, Program, Source
 from pullback.define.formula import derived
 from pullback.define.formula.derived import Derived
 from pullback.define.formula.formula import Formula
 from pullback.define.line import Line
 from pullback.define.operator import Definition
-
-if TYPE_CHECKING:
-    import torch
 
 KindOf = Literal["backward", "jvp"]
 DERIVE = {"backward": derived.backward, "jvp": derived.jvp}
@@ -33,10 +32,10 @@ def derivative(definition: Definition, kind: KindOf) -> Program:
         targets = definition.line.tensors if kind == "backward" else definition.line.outputs
         return Program((), (None,) * len(targets))
     with lock:
-        return wired(definition, found, kind, operator_of(found.formula))
+        return wired(definition, found, kind, operator_of(found.formula).definition)
 
 
-def operator_of(formula: Formula) -> Definition:
+def operator_of(formula: Formula) -> Operator:
     """Return the registered operator of a derived formula; one that has just this formula is kept.
 
     A graph that was made before its operator was defined again still calls the earlier derivative.
@@ -49,18 +48,11 @@ def operator_of(formula: Formula) -> Definition:
         line = first if number == 1 else renamed(first, f"{first.name}_{number}")
         known = operators.get(line.qualname)
         if known is not None and is_same(known.definition.formula, formula, line):
-            return known.definition
+            return known
         if known is None and program.find_schema(line.qualname, "") is None:
             made = replace(formula, line=with_text(replace(formula, line=line)))
-            return register(Definition(line=made.line, formula=made)).definition
+            return register(Definition(line=made.line, formula=made))
     raise AssertionError
-
-
-def overload_of(definition: Definition) -> torch._ops.OpOverload:
-    """Return the operator that a definition is registered as."""
-    from pullback.bind.register import operators  # noqa: PLC0415  (it imports this module)
-
-    return operators[definition.line.qualname].overload
 
 
 def is_same(known: Formula | None, formula: Formula, line: Line) -> bool:
@@ -88,26 +80,22 @@ def wired(definition: Definition, found: Derived, kind: KindOf, made: Definition
     """Return the program that calls the operator of a derivative."""
     line = definition.line
     targets = line.tensors if kind == "backward" else line.outputs
-    arriving = Kind.grad if kind == "backward" else Kind.tangent
-    parameters = made.line.parameters
-    arguments = [
-        Source(arriving, place, optional=parameter.optional)
-        for place, parameter in zip(found.arrives, parameters, strict=False)
-    ]
-    inputs = {parameter.name: place for place, parameter in enumerate(line.parameters)}
-    outputs = {output.name: place for place, output in enumerate(line.outputs)}
-    for parameter in parameters[len(arguments) :]:
-        name = parameter.name
-        arguments.append(
-            Source(Kind.argument, inputs[name])
-            if name in inputs
-            else Source(Kind.output, outputs[name])
-        )
-    if made.masked:
-        arguments.append(Source(Kind.mask))
-    call = OperatorCall(made.line.qualname, "", tuple(arguments), len(found.gives))
+    incoming = {p.name: k for p, k in zip(made.line.parameters, found.arrives, strict=False)}
+    call = call_of(line, made, incoming, kind)
     results = [
         Source(Kind.result, 0, found.gives.index(place)) if place in found.gives else None
         for place in range(len(targets))
     ]
     return Program((call,), tuple(results))
+
+
+def call_of(
+    line: Line, made: Definition, incoming: Mapping[str, int], kind: KindOf
+) -> OperatorCall:
+    """Return the call of a formula's operator, wired by its parameters' names."""
+    arriving = Kind.grad if kind == "backward" else Kind.tangent
+    sources = program.named_sources(line, incoming, arriving)
+    arguments = [replace(sources[p.name], optional=p.optional) for p in made.line.parameters]
+    if made.masked:
+        arguments.append(Source(Kind.mask))
+    return OperatorCall(made.line.qualname, "", tuple(arguments), len(made.line.outputs))

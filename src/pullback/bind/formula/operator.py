@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pullback.bind import native, runtime
 from pullback.bind.formula import arrange, derive, loops
+from pullback.bind.formula.derive import KindOf
 from pullback.bind.native import NativeFormula
 from pullback.bind.program import Program
 from pullback.define.formula.formula import Formula
@@ -47,12 +46,12 @@ class LazyFormula:
         """Return a compiled loop; the runtime calls it."""
         return loops.request(self.formula, device, dtype, wanted, present)
 
-    def complete(self, kind: Literal["backward", "jvp"]) -> None:
+    def complete(self, kind: KindOf) -> None:
         """Derive a derivative and hand it to the runtime, which calls this when it needs one."""
         with derive.lock:
             if kind not in self.programs:
                 self.programs[kind] = derive.derivative(self.definition, kind)
-            self.install()
+                self.install()
 
     def install(self) -> None:
         """Hand the definition to the runtime, with the derivatives known so far."""

@@ -204,7 +204,7 @@ def _formula(draft: _Draft, nodes: tuple[Node, ...]) -> Formula:
     original, kind, arriving = draft.original, draft.kind, list(draft.arriving.values())
     line = original.line
     used = {node.name for node in in_order(nodes) if node.op in (READ, SCALAR)}
-    saved = [_plain(value) for value in (*line.parameters, *line.outputs) if value.name in used]
+    saved = [plain(value) for value in (*line.parameters, *line.outputs) if value.name in used]
     shape = _carrier(original, kind)
     arrives = arriving
     if len(arriving) > 1:
@@ -259,7 +259,7 @@ def _as_optional(
     return [replace(tensor, optional=tensor is not wide[0]) for tensor in arriving]
 
 
-def _plain(value: Tensor | Scalar) -> Tensor | Scalar:
+def plain(value: Tensor | Scalar) -> Tensor | Scalar:
     """Return a parameter without its default: a derivative is given everything."""
     if isinstance(value, Scalar):
         return Scalar(name=value.name, type=value.type)

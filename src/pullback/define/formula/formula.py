@@ -187,21 +187,19 @@ def require_dimensions(line: Line, output: Tensor, node: Node) -> None:
             raise FormulaDimensions.error(
                 f"{line.qualname}: no input has the dimension '{index}' of '{output}'"
             )
-    for leaf in in_order([node]):
-        if leaf.op != READ:
+    doubled = {index.rstrip("'") for index in own if index.endswith("'")}
+    read_names = {leaf.name for leaf in in_order([node]) if leaf.op == READ}
+    for tensor in line.tensors:
+        indices = set(labels(tensor))
+        if tensor.name not in read_names or indices == set(own):
             continue
-        for index in sorted(leaf.free - set(own)):
-            tensor = next(t for t in line.tensors if t.name == leaf.name)
+        for index in sorted(indices - set(own)):
             raise FormulaDimensions.error(
                 f"{line.qualname}: '{output}' lacks the dimension '{index}' of '{tensor}'",
                 help="give the output the dimension; sums over indices come later",
             )
-        doubled = {index.rstrip("'") for index in own if index.endswith("'")}
-        for index in leaf.free:
-            plain = index.rstrip("'")
-            if plain in doubled and set(leaf.free) != set(own):
-                tensor = next(t for t in line.tensors if t.name == leaf.name)
-                raise FormulaDimensions.error(
-                    f"{line.qualname}: which '{plain}' of '{output}' is that of '{tensor}'?",
-                    help="give the two dimensions two names",
-                )
+        for name in sorted(doubled & {index.rstrip("'") for index in indices}):
+            raise FormulaDimensions.error(
+                f"{line.qualname}: which '{name}' of '{output}' is that of '{tensor}'?",
+                help="give the two dimensions two names",
+            )

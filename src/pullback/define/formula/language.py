@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import warnings
 from collections.abc import Mapping
 from typing import NoReturn
@@ -81,8 +82,16 @@ def statements(
 
 def expression(text: str, names: Mapping[str, Node]) -> Node:
     """Return the node of one expression of our own."""
-    of = "the table of functions"
-    return _Own(text, names, of).expression(parsed(text, of))
+    return _Own(text, names, TABLE_OF).expression(_own_tree(text))
+
+
+TABLE_OF = "the table of functions"
+
+
+@functools.cache
+def _own_tree(text: str) -> ast.expr:
+    """Return the tree of a text of the table, which every derivative asks for again."""
+    return parsed(text, TABLE_OF)
 
 
 def parsed(text: str, of: str) -> ast.expr:

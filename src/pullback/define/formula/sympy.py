@@ -43,25 +43,33 @@ def _one(node: Node, args: list[Any]) -> Any:  # noqa: ANN401
         return _number(node)
     if node.op in (READ, SCALAR):
         return sympy.Symbol(node.name, real=True)
-    arithmetic: dict[str, Callable[..., Any]] = {
+    if node.op == "powi":
+        return args[0] ** node.data
+    if node.op in _arithmetic():
+        return _arithmetic()[node.op](*args)
+    name = node.op if node.op in SAME else None
+    name = name or DIFFERENT.get(node.op) or RELATIONS.get(node.op) or LOGIC.get(node.op)
+    return getattr(sympy, name)(*args) if name else sympy.Function(node.op)(*args)
+
+
+@functools.cache
+def _arithmetic() -> dict[str, Callable[..., Any]]:
+    """Return what is no function of SymPy's, but made of its operators."""
+    import sympy  # noqa: PLC0415
+
+    return {
         "add": lambda x, y: x + y,
         "sub": lambda x, y: x - y,
         "mul": lambda x, y: x * y,
         "div": lambda x, y: x / y,
         "neg": lambda x: -x,
         "pow": lambda x, y: x**y,
-        "powi": lambda x: x**node.data,
         "rsqrt": lambda x: 1 / sympy.sqrt(x),
         "real": lambda x: x,
         "whole": lambda x: x,
         "tanh_softplus": lambda x: sympy.tanh(sympy.Function("softplus")(x)),
         "where": lambda c, x, y: sympy.Piecewise((x, c), (y, True)),
     }
-    if node.op in arithmetic:
-        return arithmetic[node.op](*args)
-    name = node.op if node.op in SAME else None
-    name = name or DIFFERENT.get(node.op) or RELATIONS.get(node.op) or LOGIC.get(node.op)
-    return getattr(sympy, name)(*args) if name else sympy.Function(node.op)(*args)
 
 
 def _number(node: Node) -> Any:  # noqa: ANN401
