@@ -2,7 +2,7 @@
 
 import warnings
 
-from benchmarks import adopt, call, edit, formula, start
+from benchmarks import adopt, call, cuda, edit, formula, start
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
@@ -11,3 +11,4 @@ if __name__ == "__main__":
     edit.main()
     start.main()
     formula.main()
+    cuda.main()

@@ -96,6 +96,31 @@ def compile_cuda(folder: Path) -> Edit:
     return edit
 
 
+def cuda_on_cpu(folder: Path) -> Edit:
+    """A .cu where there is no GPU: compiled for the CPU, and called."""
+    file = folder / "on_cpu.cu"
+    file.write_text(CUDA.format(k=1))
+    operator = pb.operator("bench::on_cpu(x[n]) -> y[n]", cuda=pb.source(file, call=CALL))
+
+    def edit(k: int) -> torch.Tensor:
+        file.write_text(CUDA.format(k=k))
+        operator.reload()
+        return operator(x)
+
+    return edit
+
+
+def cuda_extension_on_cpu(folder: Path) -> Edit:
+    """The same in a file that includes PyTorch's headers."""
+    file = folder / "extension.cu"
+
+    def edit(k: int) -> torch.Tensor:
+        file.write_text(EXTENSION.replace("{kernel}", CUDA).format(k=k))
+        return pb.source(file).call(x)
+
+    return edit
+
+
 def with_torch(*, precompiled: bool) -> Edit:
     """cpp_extension.load_inline, with a precompiled header or without."""
 
@@ -164,6 +189,12 @@ def candidates(folder: Path) -> dict[str, Candidate]:
             lambda: with_extension(folder),
             True,
             1,
+        ),
+        "pullback, CUDA on the CPU": (lambda: cuda_on_cpu(folder), True, 5),
+        "pullback, CUDA on the CPU, with torch/extension.h": (
+            lambda: cuda_extension_on_cpu(folder),
+            True,
+            2,
         ),
         "pullback, CUDA, compiled only": (lambda: compile_cuda(folder), False, 5),
         "tvm_ffi.cpp.load_inline, CUDA, compiled only": (

@@ -8,6 +8,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pullback import cuda
     from pullback.bind.declare import operator
     from pullback.bind.extension import source
     from pullback.bind.formula.declare import formula
@@ -26,16 +27,22 @@ _HOMES = {
     "source": "pullback.bind.extension",
 }
 
+# Parts with public names of their own.
+_PARTS = ("cuda",)
+
 # Written out, since type checkers read it.
 # fmt: off
 __all__ = [
-    "Finding", "Operator", "PullbackError", "Rule", "formula", "graph", "operator", "source",
+    "Finding", "Operator", "PullbackError", "Rule", "cuda", "formula", "graph", "operator",
+    "source",
 ]
 # fmt: on
 
 
 def __getattr__(name: str) -> object:
     """Load a public name on first use (PEP 562)."""
+    if name in _PARTS:
+        return importlib.import_module(f"{__name__}.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'pullback' has no attribute '{name}'")
     value = getattr(importlib.import_module(_HOMES[name]), name)

@@ -248,7 +248,6 @@ def test_what_cannot_be_an_extension_is_refused(tmp_path: Path) -> None:
     assert code_of(cuda, dtypes=["float32"]) == "PB211"
     assert code_of("") == "PB203"
     assert code_of(plain, plain, call="f(y)") == "PB212"
-    assert code_of(cuda) == "PB213"
 
 
 def test_folders_in_flags_are_the_callers_and_libraries_follow_the_objects(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
-"""`pb.source`: a kernel with `call=`, or, without, C++ that includes PyTorch's headers.
+"""`pb.source`: a kernel with `call=`, or, without, an extension that includes PyTorch's headers.
 
 The second kind is what `torch.utils.cpp_extension.load` takes. It is compiled as kernels are, so
-cache, locks, headers that change and messages are theirs.
+cache, locks, headers that change and messages are theirs. What of it is CUDA: `extension_cuda`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from pullback.kernels.plan import Plan, Unit
 
 CallMissing = Rule("PB211", "call-missing")
 SeveralSources = Rule("PB212", "several-sources")
-CudaExtension = Rule("PB213", "cuda-extension")
 
 FLAGS = ("-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-pipe", "-shared")
 # What shows that a file is an extension: it includes PyTorch, or defines a Python module.
@@ -86,9 +85,10 @@ def source(  # noqa: PLR0913  (two functions under one name)
             needed), every named dimension is an integer, the scalars have their names, `T` is the
             dtype that the tensors share, `batch` is the product of `...`, `numel(x)`,
             `size(x, d)` and `stride(x, d)` ask a tensor, and with CUDA `stream` is PyTorch's
-            current stream. Without `call` the code is an extension: C++ that includes PyTorch's
-            headers and registers operators (`TORCH_LIBRARY`) or defines a Python module
-            (`PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)`).
+            current stream. Without `call` the code is an extension: C++ and CUDA that includes
+            PyTorch's headers and registers operators (`TORCH_LIBRARY`) or defines a Python module
+            (`PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)`). Where there is no GPU, its kernels run on
+            the CPU.
         strided: whether the kernel takes inputs with any strides. Without it they arrive
             contiguous and expanded over `...`.
         flags: for the compiler, after pullback's own, such as "-fopenmp" or "-I/usr/include/x";
@@ -103,17 +103,15 @@ def source(  # noqa: PLR0913  (two functions under one name)
         Python module; a module with its `operators` if it defines none.
 
     Raises:
-        PullbackError: PB201 to PB206, an extension does not compile; PB211 to PB215.
+        PullbackError: PB201 to PB206, an extension does not compile; PB211 to PB215; PB234, an
+            extension in CUDA cannot run on the CPU.
     """
     folder = folder_of(sys._getframe(1))
     files = (code, *more)
     if call is None:
         if strided or dtypes is not None:
             raise _call_missing(files, "strided= and dtypes= are for kernels")
-        plan = plan_of(files, folder, flags)
-        ahead = functools.partial(headers, plan) if precompiled else None
-        library = compilation.compile(plan, announce=runtime.announce, ahead=ahead)
-        return loading.load(library)
+        return _load(files, folder, flags, precompiled=precompiled)
     if more:
         raise SeveralSources.error(
             f"a kernel with call= is one file, and {len(files)} are given",
@@ -131,8 +129,31 @@ def source(  # noqa: PLR0913  (two functions under one name)
     )
 
 
+def _load(
+    files: Sequence[str | Path], folder: str, flags: Sequence[str], *, precompiled: bool
+) -> ModuleType:
+    from pullback.bind import extension_cuda  # noqa: PLC0415  (it imports this module)
+
+    paths = [None if is_inline(file) else glue.located(str(file), folder) for file in files]
+    given = [path or str(file) for path, file in zip(paths, files, strict=True)]
+    if extension_cuda.is_cuda(given):
+        _refuse_others(files, paths)
+        compiling, linking = _sorted(flags, folder)
+        build = extension_cuda.Build(
+            name=_name(paths),
+            files=tuple(given),
+            folder=folder,
+            compiling=tuple(compiling),
+            linking=tuple(linking),
+        )
+        return extension_cuda.load(build, precompiled=precompiled)
+    plan = plan_of(files, folder, flags)
+    ahead = functools.partial(headers, plan) if precompiled else None
+    return loading.load(compilation.compile(plan, announce=runtime.announce, ahead=ahead))
+
+
 def plan_of(files: Sequence[str | Path], folder: str, flags: Sequence[str]) -> Plan:
-    """Return what to compile for an extension.
+    """Return what to compile for an extension in C++.
 
     Args:
         files: names, or C++ itself.
@@ -140,13 +161,13 @@ def plan_of(files: Sequence[str | Path], folder: str, flags: Sequence[str]) -> P
         flags: the author's.
 
     Raises:
-        PullbackError: PB201, no compiler; PB211, not an extension; PB213, CUDA.
+        PullbackError: PB201, no compiler; PB211, not an extension.
     """
     paths = [None if is_inline(file) else glue.located(str(file), folder) for file in files]
     _refuse_others(files, paths)
     compiling, linking = _sorted(flags, folder)
     quoted = () if all(paths) else (BESIDE_TEXT + folder,)
-    name = next((re.sub(r"\W", "_", path.stem) for path in paths if path), "extension")
+    name = _name(paths)
     return Plan(
         name=name,
         compiler=toolchain.find("c++"),
@@ -162,6 +183,10 @@ def plan_of(files: Sequence[str | Path], folder: str, flags: Sequence[str]) -> P
         link=(*runtime.link_flags(), *linking),
         abi=runtime.abi(),
     )
+
+
+def _name(paths: Sequence[Path | None]) -> str:
+    return next((re.sub(r"\W", "_", path.stem) for path in paths if path), "extension")
 
 
 def include_flags() -> tuple[str, ...]:
@@ -214,15 +239,7 @@ def _sorted(flags: Sequence[str], folder: str) -> tuple[list[str], list[str]]:
 
 
 def _refuse_others(files: Sequence[str | Path], paths: Sequence[Path | None]) -> None:
-    """Stop at CUDA, and at what has neither call= nor a sign of PyTorch."""
-    for path in paths:
-        if path and path.suffix in (".cu", ".cuh"):
-            raise CudaExtension.error(
-                f"{path.name} includes PyTorch's headers in CUDA, which is not built yet",
-                at=path,
-                help="give its kernel a call=: cuda=pb.source(...); or use "
-                "torch.utils.cpp_extension.load",
-            )
+    """Stop at what has neither call= nor a sign of PyTorch."""
     texts = [_text(*each) for each in zip(files, paths, strict=True)]
     # A file that is not there is named when it is to be compiled.
     if None not in texts and not any(MARKS.search(text or "") for text in texts):

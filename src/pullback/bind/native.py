@@ -93,7 +93,8 @@ def definition_fields(
         definition.masked,
         backward.fields() if backward else None,
         jvp.fields() if jvp else None,
-        kernel_fields(definition.cpu, kernels.get("cpu")),
+        # Without one in C++, the CUDA kernel runs on the CPU.
+        kernel_fields(definition.cpu or definition.cuda, kernels.get("cpu")),
         kernel_fields(definition.cuda, kernels.get("cuda")),
         TAKEN.index(definition.taken),
         formula_fields(formula, line) if formula else None,

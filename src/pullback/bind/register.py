@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from pullback.bind import autocast as casting
-from pullback.bind import kernel, native, program, rule, runtime, takeover
+from pullback.bind import gpu, kernel, native, program, rule, runtime, takeover
 from pullback.bind.batching import batching
 from pullback.bind.notice import notice
 from pullback.bind.operator import Operator, native_operator
@@ -26,6 +26,7 @@ from pullback.define.source import Source
 from pullback.diagnostic import PullbackError, Rule
 from pullback.kernels import compile as compilation
 from pullback.kernels import glue, toolchain
+from pullback.kernels.plan import Plan
 
 if TYPE_CHECKING:
     from pullback.bind.functions.adopted import Adopted
@@ -113,14 +114,23 @@ def compile_kernels(definition: Definition) -> dict[glue.Device, int]:
     addresses: dict[glue.Device, int] = {}
     sources: dict[glue.Device, Source | None] = {"cpu": definition.cpu, "cuda": definition.cuda}
     for device, source in sources.items():
-        if source is None or (device == "cuda" and not torch.cuda.is_available()):
+        if source is None or (device == "cuda" and not gpu.there_is()):
             continue
         plan = glue.plan_of(definition.line, source, device, architecture(device))
-        library = compilation.open_library(compilation.compile(plan))
-        entry = getattr(library, glue.symbol_of(definition.line, device))
-        addresses[device] = native.address_of(entry)
-        _loaded.append(library)
+        addresses[device] = loaded(plan, glue.symbol_of(definition.line, device))
+    if definition.cuda and not definition.cpu:
+        from pullback.bind import on_cpu  # noqa: PLC0415  (only CUDA needs it)
+
+        if plan := on_cpu.plan_of(definition):
+            addresses["cpu"] = loaded(plan, glue.symbol_of(definition.line, "cuda"))
     return addresses
+
+
+def loaded(plan: Plan, symbol: str) -> int:
+    """Return the address of a plan's entry point."""
+    library = compilation.open_library(compilation.compile(plan))
+    _loaded.append(library)
+    return native.address_of(getattr(library, symbol))
 
 
 # Never unloaded: a graph made before a redefinition may still call into them.
@@ -129,7 +139,7 @@ _loaded: list[object] = []
 
 def architecture(device: glue.Device) -> str | None:
     """Return the GPU to compile for."""
-    if device == "cpu" or not torch.cuda.is_available():
+    if device == "cpu" or not gpu.there_is():
         return None
     major, minor = torch.cuda.get_device_capability()
     return f"sm_{major}{minor}"

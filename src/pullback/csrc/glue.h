@@ -11,6 +11,10 @@
 #include <exception>
 #include <type_traits>
 
+#ifdef CUDA_ON_CPU_EVERY_ORDER
+#include "cuda_on_cpu/orders.h"
+#endif
+
 namespace pullback {
 
 template <class T>
@@ -108,6 +112,22 @@ I stride_of(const Tensor& tensor, int64_t d) {
   else return tensor.strides[d < 0 ? d + tensor.ndim : d];
 }
 
+/// Calls the author's kernel; on the CPU, if asked, in every order of a CUDA kernel's threads.
+template <class Body, class T>
+void run_in_order(const Call& call) {
+#ifdef CUDA_ON_CPU_EVERY_ORDER
+  std::vector<cuda_on_cpu::Written> outputs;
+  for (int32_t i = Body::pullback_inputs; i < Body::pullback_tensors; ++i) {
+    const Tensor& tensor = call.tensors[i];
+    outputs.push_back({tensor.data, tensor.data ? count(tensor) : 0, tensor.dtype.code, tensor.dtype.bits,
+                       Body::pullback_name(i)});
+  }
+  cuda_on_cpu::in_every_order(std::move(outputs), [&] { Body::template pullback_run<T, int64_t>(call); });
+#else
+  Body::template pullback_run<T, int64_t>(call);
+#endif
+}
+
 /// Runs the author's call; what it throws becomes a status, since nothing may pass through C.
 template <class Body, class T>
 int run(const Call& call, char* message, uint64_t capacity) {
@@ -121,7 +141,7 @@ int run(const Call& call, char* message, uint64_t capacity) {
     }
   }
   try {
-    Body::template pullback_run<T, int64_t>(call);
+    run_in_order<Body, T>(call);
   } catch (const std::exception& error) {
     snprintf(message, capacity, "%s", error.what());
     return kernel_raised;

@@ -12,11 +12,13 @@ import subprocess
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pullback.diagnostic import PullbackError, Rule, did_you_mean
 from pullback.kernels import cache
+from pullback.kernels.cuda_on_cpu import sanitizer
 from pullback.kernels.plan import Plan
 from pullback.kernels.toolchain import CompilerMissing, first_error
 
@@ -99,8 +101,9 @@ def _build(plan: Plan, headers: Headers) -> Path:
         before = {path: cache.digest(path) for path in known}
         started = time.time_ns() - TICK
         with cache.workspace(plan) as where:
-            _compile_and_link(plan, where, headers)
-            known = {*plan.sources, *_included(where)}
+            translated, flags = _write_units(plan, where)
+            _compile_and_link(replace(plan, flags=(*plan.flags, *flags)), where, headers)
+            known = {*plan.sources, *translated, *_included(plan, where)}
             after = {path: sha for path in known if (sha := cache.digest(path))}
             if len(after) == len(known) and not any(
                 _changed(path, sha, before, started) for path, sha in after.items()
@@ -123,10 +126,23 @@ def _changed(path: Path, sha: str, before: dict[Path, str | None], started: int)
         return True
 
 
-def _compile_and_link(plan: Plan, where: Path, headers: Headers) -> None:
-    """Compile; once more where only a precompiled header may be at fault."""
+def _write_units(plan: Plan, where: Path) -> tuple[frozenset[Path], tuple[str, ...]]:
+    """Write what the compiler is to read.
+
+    Returns:
+        The author's files that were translated for it, and flags that follow from their code.
+    """
+    if plan.translation:
+        from pullback.kernels.cuda_on_cpu import units  # noqa: PLC0415  (only CUDA needs it)
+
+        return units.write(plan.name, plan.units, plan.translation, where)
     for unit in plan.units:
         (where / unit.file).write_text(unit.text, encoding="utf-8")
+    return frozenset(), ()
+
+
+def _compile_and_link(plan: Plan, where: Path, headers: Headers) -> None:
+    """Compile; once more where only a precompiled header may be at fault."""
     try:
         _run_compiler(plan, where, headers)
     except PullbackError as error:
@@ -143,12 +159,13 @@ def _run_compiler(plan: Plan, where: Path, headers: Headers) -> None:
         [*first.get(unit.file, []), unit.file, "-MMD", "-MF", f"{unit.file}.d"]
         for unit in plan.units
     ]
-    if len(units) == 1:
+    if len(units) == 1 and not plan.compile_flags:
         run(plan, where, [[*command, *units[0], *end]])
         return
     objects = [f"{unit.file}.o" for unit in plan.units]
     compiling = zip(units, objects, strict=True)
-    run(plan, where, [[*command, "-c", *unit, "-o", made] for unit, made in compiling])
+    one = [*command, *plan.compile_flags, "-c"]
+    run(plan, where, [[*one, *unit, "-o", made] for unit, made in compiling])
     run(plan, where, [[*command, *objects, *end]])
 
 
@@ -172,7 +189,8 @@ def run(plan: Plan, where: Path, commands: list[list[str]]) -> None:
 def _start(command: list[str], where: Path, log: Path) -> subprocess.Popen[bytes]:
     """Start a compiler in a process group of its own, so that its children can be killed too."""
     # Its messages are parsed, so they are to be in English; its temporary files go with ours.
-    environment = {**os.environ, "LC_ALL": "C", "TMPDIR": str(where)}
+    own = sanitizer.plain(os.environ)
+    environment = {**own, "LC_ALL": "C", "TMPDIR": str(where)}
     with log.open("wb") as output:
         try:
             return subprocess.Popen(
@@ -244,7 +262,7 @@ def _suggestion(plan: Plan, error: str) -> str | None:
     return did_you_mean(missing[1], sorted(names - {missing[1]}))
 
 
-def _included(where: Path) -> set[Path]:
+def _included(plan: Plan, where: Path) -> set[Path]:
     """Return the author's files that were compiled, from what the compilers noted."""
     found: set[Path] = set()
     for note in where.glob("*.d"):
@@ -254,9 +272,10 @@ def _included(where: Path) -> set[Path]:
         # A relative name is that of a generated unit.
         found |= {path for path in map(Path, plain) if path.is_absolute()}
     # nvcc notes its own headers too; the compiler's identity stands for them.
-    toolkit = next((path.parent for path in found if path.name == "cuda_runtime.h"), None)
+    runtime = (path.parent for path in found if path.name == "cuda_runtime.h")
+    toolkit = next(runtime, None) if plan.compiler.language == "cuda" else None
     # A precompiled header is in the cache; its own key stands for it.
-    others = [cache.folder(), *([toolkit] if toolkit else [])]
+    others = [cache.folder(), where, *([toolkit] if toolkit else [])]
     return {path for path in found if not any(path.is_relative_to(other) for other in others)}
 
 

@@ -13,6 +13,8 @@ from pullback.define.line import Line, Scalar, Tensor
 from pullback.define.source import Source
 from pullback.diagnostic import Rule
 from pullback.kernels import toolchain
+from pullback.kernels.cuda_on_cpu import library
+from pullback.kernels.cuda_on_cpu.mode import Mode
 from pullback.kernels.plan import Plan, Unit, kernel_flags
 from pullback.kernels.toolchain import Compiler
 
@@ -68,6 +70,35 @@ def plan_of(line: Line, source: Source, device: Device, architecture: str | None
         sources=() if file is None else (file,),
         flags=(*kernel_flags(compiler, architecture), *source.flags),
         abi="kernel-1",
+    )
+
+
+def plan_on_cpu(line: Line, source: Source, mode: Mode) -> Plan:
+    """Return what to compile for a CUDA kernel that is to run on the CPU.
+
+    Args:
+        line: the operator.
+        source: its CUDA kernel.
+        mode: what is checked.
+
+    Raises:
+        PullbackError: PB201, no compiler; PB207, a name of the line that C++ reserves.
+    """
+    require_names(line)
+    file = path_of(source)
+    folders = () if file is None else (file.parent,)
+    unit = Unit("glue.cpp", "#include <cuda_runtime.h>\n" + entry_point(line, source, "cuda"))
+    every_order = ("-DCUDA_ON_CPU_EVERY_ORDER",) if mode.order == "all" else ()
+    return Plan(
+        name=f"{line.namespace}-{line.name}-cuda-on-cpu",
+        compiler=toolchain.find("c++"),
+        units=(unit,),
+        sources=() if file is None else (file,),
+        flags=(*library.flags(mode.check), *every_order, *library.taken(source.flags)),
+        compile_flags=library.SANITIZE[mode.check],
+        link=library.link(mode.check),
+        translation=library.translation(folders),
+        abi=library.abi(),
     )
 
 
@@ -136,6 +167,7 @@ def entry_point(line: Line, source: Source, device: Device) -> str:
 namespace {{
 struct pullback_body {{
 static constexpr int32_t pullback_tensors = {len(tensors)};
+static constexpr int32_t pullback_inputs = {len(line.tensors)};
 static const char* pullback_name(int32_t i) {{
 const char* names[] = {{{names}}};
 return names[i];

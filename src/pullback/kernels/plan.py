@@ -21,6 +21,21 @@ class Unit:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Translation:
+    """How units in CUDA become C++: what `cuda_on_cpu.tree` needs to know.
+
+    Attributes:
+        folders: where the author's headers are, beside the folder of each file.
+        keep: folders whose headers are read as they are.
+        torch: whether PyTorch's names for GPUs are to become those for the CPU.
+    """
+
+    folders: tuple[Path, ...]
+    keep: tuple[Path, ...]
+    torch: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """One shared library: everything that decides its content, but the author's own text.
 
@@ -31,7 +46,9 @@ class Plan:
         sources: the author's files; what they include is learnt by compiling.
         flags: for compiling and for linking. Folders in them must be absolute: compilers run
             in a folder of their own.
+        compile_flags: for compiling alone.
         link: after the objects, such as "-lm".
+        translation: for units in CUDA that are to run on the CPU.
         abi: what the library has to agree with, such as "kernel-1" or "torch 2.13.0 cp311".
     """
 
@@ -40,7 +57,9 @@ class Plan:
     units: tuple[Unit, ...]
     sources: tuple[Path, ...]
     flags: tuple[str, ...]
+    compile_flags: tuple[str, ...] = ()
     link: tuple[str, ...] = ()
+    translation: Translation | None = None
     abi: str
 
     def __post_init__(self) -> None:
@@ -60,7 +79,9 @@ class Plan:
             [[unit.file, unit.text] for unit in self.units],
             [str(source) for source in self.sources],
             self.flags,
+            self.compile_flags,
             self.link,
+            repr(self.translation),
             self.abi,
         ]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]

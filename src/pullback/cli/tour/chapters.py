@@ -19,7 +19,7 @@ from torch import Tensor
 from pullback.bind import runtime
 from pullback.bind.declare import operator
 from pullback.cli.screen import clock, say, table
-from pullback.cli.tour import formulas, timing
+from pullback.cli.tour import cuda, formulas, timing
 from pullback.cli.tour.verify import Comparison, compare
 from pullback.diagnostic import Rule
 from pullback.graphs import graph
@@ -48,6 +48,7 @@ def tell(console: Console, where: Path) -> bool:
         show_times(console, add2)
         chapter(console, "7  Write the mathematics, get the operator")
         formulas.show(console)
+        show_cuda(console, where)
     show_next(console, where, took=str(took))
     return wrong
 
@@ -248,6 +249,24 @@ def show_times(console: Console, add2: ModuleType) -> None:
     for name, row in timing.measure(calls).items():
         shown.add_row(name, *(f"{row[situation]:.2f}" for situation in situations))
     console.print(shown)
+
+
+def show_cuda(console: Console, where: Path) -> None:
+    """Show a CUDA kernel that trains, and one with a race, on the CPU if there is no GPU."""
+    chapter(console, "8  A CUDA kernel, on this machine")
+    say(console, "A CUDA kernel with its launch, gpu_add2.cu:\n")
+    listing(console, (FILES / "gpu_add2.cu").read_text(encoding="utf-8"), "cpp")
+    with cuda.quietly():
+        with clock() as took:
+            gpu_add2 = load(where, "gpu_add2")
+        say(
+            console,
+            f"\nCompiled: {took}. On CPU tensors it runs on the CPU, with no change to the file.",
+        )
+        cuda.train(console, gpu_add2)
+        say(console, "\nA kernel that lacks something, turned.cu:\n")
+        listing(console, (FILES / "turned.cu").read_text(encoding="utf-8"), "cpp")
+        cuda.find_race(console, load(where, "turned"))
 
 
 def show_next(console: Console, where: Path, *, took: str) -> None:

@@ -137,7 +137,7 @@ class NativeFunctor final : public c10::OperatorKernel {
     for (const int64_t size : sizes.batch) batch *= size;
     Call call{abi_version, data_type(sizes.dtype), tensors.data(), sizes.dims.data(), batch,
               scalars.data(), nullptr};
-    char message[1024];  // not filled with zeros: that would cost as much as a small kernel
+    char message[4096];  // not filled with zeros: that would cost as much as a small kernel
     message[0] = '\0';
     int status = 0;
     if (device_ == c10::DeviceType::CPU) {
@@ -182,8 +182,15 @@ void refuse(const Signature& signature, at::ScalarType dtype, int status, const 
     case Status::size_overflow:
       fail("kernel-size [PB303]", signature, message,
            "let the kernel take its sizes as int64_t");
-    default:
-      fail("kernel-raised [PB304]", signature, std::string("its kernel raised: ") + message);
+    default: {
+      // A CUDA kernel on the CPU reports a finding of its own: "rule [code]: text, rows".
+      const std::string text = message;
+      const size_t end = text.find("]: ");
+      if (end != std::string::npos && text.find(" [PB") < end) {
+        fail(text.substr(0, end + 1).c_str(), signature, text.substr(end + 3));
+      }
+      fail("kernel-raised [PB304]", signature, "its kernel raised: " + text);
+    }
   }
 }
 

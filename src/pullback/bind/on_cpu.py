@@ -1,0 +1,76 @@
+"""CUDA kernels on CPU tensors: which operators have them, and in which mode."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from pullback.bind import gpu, runtime
+from pullback.bind.notice import notice
+from pullback.define.operator import Definition
+from pullback.diagnostic import PullbackError
+from pullback.kernels import glue
+from pullback.kernels.cuda_on_cpu import library, mode
+from pullback.kernels.cuda_on_cpu.mode import Mode
+from pullback.kernels.plan import Plan
+
+
+class CudaOnCpuNotice(UserWarning):
+    """A CUDA kernel runs on the CPU, for want of one in C++."""
+
+
+_announced: set[str] = set()
+
+
+def plan_of(definition: Definition) -> Plan | None:
+    """Return what to compile so that an operator's CUDA kernel takes CPU tensors.
+
+    None where there is a GPU and the kernel has no counterpart on the CPU: it is for that GPU.
+    """
+    assert definition.cuda
+    now = mode.current()
+    try:
+        library.link(now.check, runtime.announce)
+        plan = glue.plan_on_cpu(definition.line, definition.cuda, now)
+        library.configure(now)
+    except PullbackError:
+        if gpu.there_is():
+            return None
+        raise
+    announce(definition, now)
+    return plan
+
+
+def announce(definition: Definition, now: Mode) -> None:
+    """Say once for each operator that its CUDA kernel runs on the CPU."""
+    name = definition.line.qualname
+    if name not in _announced and not gpu.there_is():
+        _announced.add(name)
+        checked = "" if now.check == "none" else f", watched for {now.check} faults"
+        text = f"{name}: its CUDA kernel runs on the CPU{checked}; cpu= gives it a kernel in C++"
+        notice(text, CudaOnCpuNotice)
+
+
+@contextmanager
+def entered(wanted: Mode) -> Generator[Mode]:
+    """Run the CUDA kernels of all operators in a mode for a while.
+
+    Operators that are there are compiled anew for it, and again as before at the end.
+    """
+    library.link(wanted.check, runtime.announce)
+    try:
+        with mode.entered(wanted):
+            _compile_anew()
+            library.configure(wanted)
+            yield wanted
+    finally:
+        _compile_anew()
+        library.configure(mode.current())
+
+
+def _compile_anew() -> None:
+    from pullback.bind import register  # noqa: PLC0415  (it imports this module)
+
+    for operator in list(register.operators.values()):
+        if operator.definition.cuda and not operator.definition.cpu:
+            operator.reload()

@@ -1,0 +1,4 @@
+/// Cooperative groups.
+#pragma once
+
+#include "../../groups.h"

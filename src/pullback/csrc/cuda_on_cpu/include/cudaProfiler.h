@@ -1,0 +1,4 @@
+/// The driver's profiler calls.
+#pragma once
+
+#include "../include/cuda.h"

@@ -1,0 +1,4 @@
+/// Random numbers in kernels.
+#pragma once
+
+#include "../random.h"

@@ -1,0 +1,4 @@
+/// Marks for NVIDIA's profilers.
+#pragma once
+
+#include "nvtx3/nvToolsExt.h"

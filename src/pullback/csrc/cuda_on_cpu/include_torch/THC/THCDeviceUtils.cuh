@@ -1,0 +1,5 @@
+#pragma once
+
+#include <ATen/cuda/DeviceUtils.cuh>
+
+#include "THC.h"

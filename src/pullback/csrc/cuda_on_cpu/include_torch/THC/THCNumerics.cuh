@@ -1,0 +1,4 @@
+#pragma once
+
+#include <ATen/NumericUtils.h>
+#include <ATen/cuda/NumericLimits.cuh>

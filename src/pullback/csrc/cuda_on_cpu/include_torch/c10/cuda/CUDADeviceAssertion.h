@@ -1,0 +1,4 @@
+#pragma once
+
+#include "../../../torch/assert.h"
+#include "../../../torch/check.h"

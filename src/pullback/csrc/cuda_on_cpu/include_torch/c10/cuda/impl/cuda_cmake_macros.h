@@ -1,0 +1,3 @@
+#pragma once
+
+// PyTorch makes it when it is built for CUDA; it has nothing that is wanted here.

@@ -1,0 +1,5 @@
+#pragma once
+
+#include_next <torch/headeronly/macros/Macros.h>
+
+#include "../../../../torch/assert.h"

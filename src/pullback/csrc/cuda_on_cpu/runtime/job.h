@@ -1,0 +1,59 @@
+/// One launch under way: its blocks, handed out to workers, and what went wrong.
+#pragma once
+
+#include "../launch.h"
+#include "options.h"
+
+#include <atomic>
+#include <mutex>
+#include <string>
+
+namespace cuda_on_cpu {
+
+struct Worker;
+
+/// Why a launch is broken off from outside.
+enum class Cancel : int { no, failed, timeout, interrupted };
+
+struct Job {
+  const Launch& launch;
+  Order order;
+  bool one_by_one;  // each thread is started by the scheduler, none by a loop
+  bool fast;        // the index over the grid fits an int
+  uint64_t blocks;
+  uint64_t chunk;                   // blocks that a worker takes at once
+  uint64_t stride = 1, offset = 0;  // the random order of blocks: (i * stride + offset) % blocks
+  std::atomic<uint64_t> next{0};
+  std::atomic<Cancel> cancel{Cancel::no};
+  uint64_t began;  // ticks
+  std::atomic<bool> helped{false};
+
+  std::mutex mutex;
+  std::string failure;                    // the first; rendered
+  Worker* workers = nullptr;              // those that run blocks of it; by Worker::next_of_job
+  Job* next_job = nullptr;                // in the list of the watchdog
+  uint64_t cancelled_at = 0;              // the watchdog's
+  uintptr_t code_low = 0, code_high = 0;  // where threads may be broken off
+
+  explicit Job(const Launch& launch);
+
+  /// The index of the i-th block to run.
+  uint64_t block_at(uint64_t i) const;
+  /// Notes a failure, unless there is one, and lets all workers stop.
+  void fail(std::string text);
+  bool is_cancelled() const { return cancel.load(std::memory_order_relaxed) != Cancel::no; }
+};
+
+/// Time in the processor's cheapest unit, and how many of them are a microsecond (about).
+uint64_t ticks();
+uint64_t ticks_per_microsecond();
+
+/// A random number of high quality from any seed.
+inline uint64_t mix(uint64_t x) {
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+}  // namespace cuda_on_cpu

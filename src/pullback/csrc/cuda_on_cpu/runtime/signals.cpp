@@ -1,0 +1,164 @@
+#include "signals.h"
+
+#include "schedule.h"
+
+#include <dlfcn.h>
+#include <execinfo.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#include <iterator>
+
+namespace cuda_on_cpu::signals {
+
+const int break_off = SIGURG;  // ignored where no handler is: one that comes late does no harm
+
+namespace {
+
+constexpr int handled[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, break_off};
+constexpr size_t signal_stack_bytes = 64 << 10;
+
+struct sigaction before[NSIG];
+std::mutex mutex;
+std::atomic<uint64_t> looked;
+__thread bool has_stack, passing_on;
+
+const void* code_of(const ucontext_t& context) {
+#if defined(__x86_64__)
+  return reinterpret_cast<const void*>(context.uc_mcontext.gregs[REG_RIP]);
+#elif defined(__aarch64__)
+  return reinterpret_cast<const void*>(context.uc_mcontext.pc);
+#else
+  return nullptr;
+#endif
+}
+
+bool was_write(const ucontext_t& context) {
+#if defined(__x86_64__)
+  return context.uc_mcontext.gregs[REG_ERR] & 2;
+#else
+  return false;
+#endif
+}
+
+/// Notes where in the author's code that is, or what of it called the library that it is in.
+void note_code(const Job& job, const char* code, const void* (&noted)[4]) {
+#ifdef CUDA_ON_CPU_RACE
+  if (const void* access = race::access_in_progress()) {
+    noted[0] = access;
+    return;
+  }
+#endif
+  noted[0] = code + 1;  // as if it were a return address
+  Dl_info here, kernel;
+  const bool of_kernel = ::dladdr(code, &here) &&
+                         ::dladdr(reinterpret_cast<void*>(job.launch.run), &kernel) &&
+                         here.dli_fbase == kernel.dli_fbase;
+  find_author_code(job, noted + of_kernel, 4 - of_kernel);
+}
+
+/// The kernel of the system resets the floating-point control words for a handler.
+void restore_control_words([[maybe_unused]] const ucontext_t& context) {
+#if defined(__x86_64__)
+  if (context.uc_mcontext.fpregs) __builtin_ia32_ldmxcsr(context.uc_mcontext.fpregs->mxcsr);
+#endif
+}
+
+/// Whether code is a library's that may hold a lock or be half done: then a launch is not broken
+/// off there, but a little later.
+bool is_interruptible(const Worker& worker, const void* code) {
+  const Job& job = *worker.job;
+  const auto at = reinterpret_cast<uintptr_t>(code);
+  return at >= job.code_low && at < job.code_high;
+}
+
+/// Does what there would have been without us.
+void pass_on(int number, siginfo_t* info, void* context) {
+  const struct sigaction& other = before[number];
+  const bool by_default = other.sa_handler == SIG_DFL || other.sa_handler == SIG_IGN || passing_on;
+  if (number == break_off && by_default) return;
+  if (by_default) {
+    ::signal(number, SIG_DFL);  // the instruction faults again on return
+    return;
+  }
+  passing_on = true;
+  if (other.sa_flags & SA_SIGINFO) {
+    other.sa_sigaction(number, info, context);
+  } else {
+    other.sa_handler(number);
+  }
+  passing_on = false;
+}
+
+void handle(int number, siginfo_t* info, void* raw) {
+  const auto& context = *static_cast<const ucontext_t*>(raw);
+  Worker* const worker = running;
+  const bool sent = info->si_code <= 0;  // by kill() and its kin
+  if (!worker || (number == break_off ? !worker->job->is_cancelled() : sent)) {
+    return pass_on(number, info, raw);
+  }
+  const auto code = static_cast<const char*>(code_of(context));
+  if (number == break_off && !is_interruptible(*worker, code)) return;
+  worker->trouble = Trouble();
+  Trouble& trouble = worker->trouble;
+  trouble.kind = Trouble::memory_fault;
+  trouble.address = info->si_addr;
+  trouble.write = was_write(context);
+  note_code(*worker->job, code, trouble.code);
+  if (number == SIGFPE) trouble.kind = Trouble::division;
+  if (number == SIGILL || number == SIGTRAP) trouble.kind = Trouble::trap;
+  if (number == break_off) trouble.kind = Trouble::cancelled;
+  for (unsigned i = 0; i < worker->fiber_count; ++i) {
+    if (number == SIGSEGV && in_guard(*worker->fibers[i], info->si_addr))
+      trouble.kind = Trouble::stack;
+  }
+  restore_control_words(context);
+  // Straight to the worker's own stack: the signal is not blocked (SA_NODEFER), and the system sees
+  // by the stack pointer that this stack is free again.
+  worker->give_up();
+}
+
+}  // namespace
+
+void be_ready() {
+  const uint64_t now = ticks(), last = looked.load(std::memory_order_relaxed);
+  if (last && now - last < 1000 * ticks_per_microsecond()) return;
+  const std::lock_guard lock(mutex);
+  if (!last) {
+    void* frames[1];
+    ::backtrace(frames, 1);  // loads a library the first time, which a handler may not
+    // Handlers in a library that is unloaded would be jumps into nothing.
+    Dl_info info;
+    if (::dladdr(reinterpret_cast<void*>(&be_ready), &info)) {
+      ::dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+    }
+  }
+  for (const int number : handled) {
+    struct sigaction current, ours = {};
+    ::sigaction(number, nullptr, &current);
+    if (current.sa_sigaction == handle) continue;
+    before[number] = current;
+    ours.sa_sigaction = handle;
+    ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER | SA_RESTART;
+    sigemptyset(&ours.sa_mask);
+    ::sigaction(number, &ours, nullptr);
+  }
+  looked.store(now, std::memory_order_relaxed);
+}
+
+void be_ready_on_this_thread() {
+  if (has_stack) return;
+  has_stack = true;
+  stack_t current;
+  ::sigaltstack(nullptr, &current);
+  if (!(current.ss_flags & SS_DISABLE) && current.ss_size >= signal_stack_bytes / 2) return;
+  void* memory = ::mmap(nullptr, signal_stack_bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return;
+  stack_t ours = {};
+  ours.ss_sp = memory, ours.ss_size = signal_stack_bytes;
+  ::sigaltstack(&ours, nullptr);
+}
+
+}  // namespace cuda_on_cpu::signals

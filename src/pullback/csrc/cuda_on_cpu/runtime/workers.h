@@ -1,0 +1,17 @@
+/// The OS threads that help with a launch.
+#pragma once
+
+#include "job.h"
+
+namespace cuda_on_cpu {
+
+/// Has other OS threads take blocks of the job, unless they are busy with another launch.
+void help(Job& job);
+/// The same, once the job has run for so long that waking them pays.
+void help_if_long(Job& job);
+/// Adds an OS thread, over the number asked for: blocks that run wait for ones that do not.
+void grow(Job& job);
+/// Waits until no other OS thread runs blocks of the job.
+void wait_for_helpers(Job& job);
+
+}  // namespace cuda_on_cpu

@@ -1,0 +1,27 @@
+/// Shared memory: variables and the dynamic part live in an arena that each block has fresh.
+#pragma once
+
+#include "core.h"
+
+namespace cuda_on_cpu {
+
+#pragma GCC visibility push(default)
+/// A number for each declaration of a `__shared__` variable.
+int new_shared_slot();
+/// Where this block has the variable of that number.
+void* shared_slot(int slot, size_t bytes, size_t alignment, const char* name);
+/// The dynamic shared memory of the block: the third value between <<< and >>>.
+void* dynamic_shared();
+/// Keeps a variable at namespace scope pointed at the dynamic shared memory of the running block.
+bool dynamic_shared_at(void (*set)(void* memory));
+#pragma GCC visibility pop
+
+/// `Tag` is the type of a lambda: one for each declaration, and for each instantiation of its
+/// function. The race detector is not to see how the number is made.
+template <class T, size_t alignment = alignof(T), class Tag>
+[[gnu::no_sanitize("thread")]] inline T& shared_variable(Tag, const char* name) {
+  static const int slot = new_shared_slot();
+  return *static_cast<T*>(shared_slot(slot, sizeof(T), alignment, name));
+}
+
+}  // namespace cuda_on_cpu

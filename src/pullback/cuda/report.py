@@ -1,0 +1,111 @@
+"""What a program on the CPU was found to do: the findings of its launches, and how it ended."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pullback.diagnostic import Finding
+from pullback.kernels.cuda_on_cpu.mode import Mode
+
+# Where the runtime appends what it finds: texts, each with a null byte at its end.
+FINDINGS = "CUDA_ON_CPU_FINDINGS"
+
+HEAD = re.compile(r"(?P<name>[a-z-]+) \[(?P<code>PB\d{3})\]: (?P<message>.*)")
+ROW = re.compile(r" {4}(?P<key>\S[^:]*): *(?P<value>.*)")
+COUNT = re.compile(r"launches (\d+)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """One run of a program or script, or one in each order of threads.
+
+    Attributes:
+        file: what ran.
+        mode: how kernels ran.
+        findings: of its kernels, in the order in which they came.
+        launches: how many there were.
+        returncode: of the process, as `subprocess` gives it.
+        output: what it wrote, unless that went to the terminal.
+    """
+
+    file: Path
+    mode: Mode
+    findings: tuple[Finding, ...]
+    launches: int
+    returncode: int
+    output: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was found and the process ended well."""
+        return not self.findings and self.returncode == 0
+
+    @property
+    def summary(self) -> str:
+        """One line: what was looked for, what was found."""
+        what = "run" if self.mode.check == "none" else self.mode.check
+        where = f"in {_counted(self.launches, 'launch', 'launches')}"
+        if self.findings:
+            said = f"{_counted(len(self.findings), 'fault', 'faults')} found {where}"
+        elif self.returncode:
+            said = f"{self.file.name} {ending(self.returncode)}; no fault found {where}"
+        elif self.launches == 0:
+            said = f"{self.file.name} launched no kernel"
+        else:
+            said = f"no fault found {where}"
+        return f"{what}: {said}"
+
+    def __str__(self) -> str:
+        return "\n\n".join([*map(str, self.findings), self.summary])
+
+
+def _counted(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"
+
+
+def ending(returncode: int) -> str:
+    """Say how a process ended that did not end well."""
+    if returncode < 0:
+        return f"was ended by {signal.Signals(-returncode).name}"
+    return f"ended with exit code {returncode}"
+
+
+def read(path: Path) -> tuple[tuple[Finding, ...], int]:
+    """Return the findings and the count of launches that processes left in a file."""
+    if not path.is_file():
+        return (), 0
+    texts = path.read_text(encoding="utf-8", errors="replace").split("\0")
+    counts = [int(match[1]) for text in texts if (match := COUNT.fullmatch(text))]
+    return tuple(_once(finding for text in texts if (finding := parse(text)))), sum(counts)
+
+
+def _once(findings: Iterable[Finding]) -> list[Finding]:
+    """Leave out what was found again, as by a loop that goes on after an error."""
+    return list(dict.fromkeys(findings))
+
+
+def parse(text: str) -> Finding | None:
+    """Return the finding that a text shows, if it is one: `str(parse(text)) == text`."""
+    first, *lines = text.rstrip().split("\n")
+    head = HEAD.fullmatch(first)
+    if head is None:
+        return None
+    rows: list[tuple[str, str]] = []
+    for line in lines:
+        if match := ROW.fullmatch(line):
+            rows.append((match["key"], match["value"]))
+        elif rows:
+            key, value = rows.pop()
+            rows.append((key, f"{value}\n{line.strip()}"))
+    cures = [value for key, value in rows if key == "help"]
+    return Finding(
+        code=head["code"],
+        name=head["name"],
+        message=head["message"],
+        evidence=tuple(row for row in rows if row[0] != "help"),
+        help=cures[0] if cures else None,
+    )

@@ -1,0 +1,141 @@
+"""`torch.utils.cpp_extension`, so that it builds for the CPU what is for a GPU.
+
+Two of its functions are replaced, and authors' code meets them however it was imported: the one
+in which `load` and `load_inline` end, and the one by which setuptools builds an extension.
+"""
+
+from __future__ import annotations
+
+import inspect
+import shutil
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from pullback.bind import extension_cuda, runtime
+from pullback.bind.extension_cuda import Build
+from pullback.cuda.patches import Patches
+from pullback.kernels.cuda_on_cpu import library
+
+if TYPE_CHECKING:
+    from setuptools import Extension
+
+# Its include/ and bin/nvcc are what setup.py files look for.
+HOME = library.CSRC
+OF_GPUS = frozenset({"cudart", "c10_cuda", "torch_cuda", "cuda", "nvrtc"})
+# PyTorch's own are linked in any case.
+LINKED = OF_GPUS | {"c10", "torch", "torch_cpu", "torch_python"}
+
+
+@contextmanager
+def building() -> Generator[None]:
+    """Let PyTorch's tools build for the CPU for a while."""
+    patches = Patches()
+    try:
+        patch(patches)
+        yield
+    finally:
+        patches.undo()
+
+
+def patch(patches: Patches) -> None:
+    """Replace what builds for a GPU."""
+    from torch.utils import cpp_extension  # noqa: PLC0415  (most programs do without)
+
+    module: Any = cpp_extension
+    patches.set(module, "CUDA_HOME", str(HOME))
+    patches.set(module, "_find_cuda_home", lambda: str(HOME))
+    patches.set(module, "_check_cuda_version", lambda *_args: None)  # pyright: ignore
+    patches.set(module, "_jit_compile", _jit(module._jit_compile))
+    patches.set(module.BuildExtension, "build_extension", _build(module.BuildExtension))
+
+
+def _jit(genuine: Callable[..., object]) -> Callable[..., object]:
+    """Return what `load` and `load_inline` call with files that are written."""
+    signature = inspect.signature(genuine)
+
+    def compile_and_load(*args: object, **kwargs: object) -> object:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        given = bound.arguments
+        files = tuple(Path(file).absolute() for file in given["sources"])
+        if given["is_standalone"] or not (given["with_cuda"] or extension_cuda.is_cuda(files)):
+            return genuine(*args, **kwargs)
+        folders = [f"-I{Path(each).absolute()}" for each in given["extra_include_paths"] or []]
+        flags = [*(given["extra_cflags"] or []), *(given["extra_cuda_cflags"] or []), *folders]
+        build = Build(
+            name=given["name"],
+            files=files,
+            folder=str(Path.cwd()),
+            compiling=_once(flags),
+            linking=tuple(given["extra_ldflags"] or ()),
+        )
+        module = extension_cuda.load(build)
+        return module if given["is_python_module"] else module.__file__
+
+    return compile_and_load
+
+
+def _build(kind: Any) -> Callable[..., None]:  # noqa: ANN401  (setuptools' commands are untyped)
+    """Return what a setup.py's `build_ext` calls for each extension."""
+    genuine: Callable[[Any, Extension], None] = kind.build_extension
+
+    def build_extension(self: Any, ext: Extension) -> None:  # noqa: ANN401
+        files = tuple(Path(source).absolute() for source in ext.sources)
+        if not OF_GPUS.intersection(ext.libraries) and not extension_cuda.is_cuda(files):
+            genuine(self, ext)
+            return
+        made = extension_cuda.compile(build_of(ext, files))
+        where = Path(self.get_ext_fullpath(ext.name))
+        where.parent.mkdir(parents=True, exist_ok=True)
+        # A file in use is replaced, not written to.
+        where.unlink(missing_ok=True)
+        shutil.copy2(made, where)
+
+    return build_extension
+
+
+def build_of(ext: Extension, files: tuple[Path, ...]) -> Build:
+    """Return what setuptools' description of an extension says, for either compiler."""
+    said = cast("dict[str, list[str]] | list[str]", ext.extra_compile_args)
+    given = [*said.get("cxx", []), *said.get("nvcc", [])] if isinstance(said, dict) else said
+    macros = [f"-D{key}" if value is None else f"-D{key}={value}" for key, value in _pairs(ext)]
+    undefined = [f"-U{name}" for name in ext.undef_macros]
+    includes = [f"-I{path}" for path in _own_folders(ext.include_dirs)]
+    return Build(
+        name=ext.name,
+        files=files,
+        folder=str(Path.cwd()),
+        compiling=_once([*macros, *undefined, *given, *includes]),
+        linking=(
+            *(str(Path(item).absolute()) for item in ext.extra_objects),
+            *(f"-L{path}" for path in _own_folders(ext.library_dirs)),
+            *(f"-l{name}" for name in ext.libraries if name not in LINKED),
+            *(f"-Wl,-rpath,{path}" for path in ext.runtime_library_dirs),
+            *ext.extra_link_args,
+        ),
+    )
+
+
+def _pairs(ext: Extension) -> Iterable[tuple[str, str | None]]:
+    return cast("Iterable[tuple[str, str | None]]", ext.define_macros)
+
+
+def _own_folders(folders: Iterable[str]) -> list[Path]:
+    """Return an author's folders, not PyTorch's and CUDA's, which have their place."""
+    absolute = [Path(folder).absolute() for folder in folders]
+    others = (runtime.ROOT, HOME)
+    return [path for path in absolute if not any(path.is_relative_to(one) for one in others)]
+
+
+def _once(flags: Sequence[str]) -> tuple[str, ...]:
+    """Leave out what is said for the second compiler too; of two-word options nothing."""
+    found: list[str] = []
+    words = iter(str(flag).strip() for flag in flags)
+    for word in words:
+        if word in ("-I", "-isystem", "-D", "-U", "-Xcompiler", "-gencode", "-include", "-ccbin"):
+            found.extend((word, next(words, "")))
+        elif word not in found:
+            found.append(word)
+    return tuple(found)

@@ -1,0 +1,108 @@
+"""How CUDA kernels run on the CPU: what is checked, in which order threads go, for how long."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from pullback.diagnostic import Rule, did_you_mean
+
+Check = Literal["none", "race", "memory"]
+ORDER = re.compile(r"all|forward|reverse|random(:\d+)?")
+
+UnknownMode = Rule("PB235", "unknown-cuda-mode")
+
+# The switch, and what `runtime/options.cpp` reads as well, for programs without Python.
+SWITCH = "CUDA_ON_CPU"
+OPTIONS = {
+    "order": f"{SWITCH}_ORDER",
+    "workers": f"{SWITCH}_WORKERS",
+    "timeout": f"{SWITCH}_TIMEOUT",
+}
+OFF, ON = ("", "0", "off"), ("1", "on", "cpu")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mode:
+    """One way to run kernels.
+
+    Attributes:
+        check: "race" finds accesses that nothing orders; "memory" those out of bounds, by
+            AddressSanitizer, which the process has to begin with.
+        order: of the threads of a block: "forward", "reverse", "random", "random:SEED"; or "all",
+            which runs an operator in each and compares.
+        workers: threads of the CPU that run blocks; 0 stands for its cores.
+        timeout: seconds until a launch is stopped; 0 stands for none.
+    """
+
+    check: Check = "none"
+    order: str = "forward"
+    workers: int = 0
+    timeout: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.check not in get_args(Check):
+            raise _unknown("check", self.check, get_args(Check))
+        if not ORDER.fullmatch(self.order):
+            raise _unknown("order", self.order, ("all", "forward", "reverse", "random", "random:7"))
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables by which another process takes the mode over."""
+        found = {SWITCH: "cpu" if self.check == "none" else self.check}
+        return {**found, **{name: str(getattr(self, key)) for key, name in OPTIONS.items()}}
+
+
+def wanted(environment: Mapping[str, str] = os.environ) -> bool:
+    """Tell whether the switch is on: whatever asks for a GPU is to be given the CPU."""
+    return environment.get(SWITCH, "").lower() not in OFF
+
+
+def from_environment(environment: Mapping[str, str] = os.environ) -> Mode:
+    """Return the mode that the variables say.
+
+    Raises:
+        PullbackError: PB235, a value that there is not.
+    """
+    mode = Mode()
+    said = environment.get(SWITCH, "").lower()
+    if said in get_args(Check):
+        mode = replace(mode, check=said)
+    elif said not in (*OFF, *ON):
+        raise _unknown(SWITCH, said, ("cpu", "race", "memory"))
+    if order := environment.get(OPTIONS["order"]):
+        mode = replace(mode, order=order)
+    for key, kind in (("workers", int), ("timeout", float)):
+        if text := environment.get(OPTIONS[key]):
+            try:
+                mode = replace(mode, **{key: kind(text)})
+            except ValueError:
+                raise _unknown(OPTIONS[key], text, ("a number",)) from None
+    return mode
+
+
+def current() -> Mode:
+    """Return the mode in which kernels run now."""
+    return _entered[-1] if _entered else from_environment()
+
+
+@contextmanager
+def entered(mode: Mode) -> Generator[Mode]:
+    """Make it the current mode for a while."""
+    _entered.append(mode)
+    try:
+        yield mode
+    finally:
+        _entered.remove(mode)
+
+
+_entered: list[Mode] = []
+
+
+def _unknown(what: str, value: object, have: tuple[str, ...]) -> Exception:
+    return UnknownMode.error(
+        f"{what} is {value!r}", have=", ".join(have), help=did_you_mean(str(value), have)
+    )

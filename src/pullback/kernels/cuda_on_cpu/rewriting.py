@@ -1,0 +1,84 @@
+"""What the rules change in one file, collected by place and applied at the end.
+
+Tokens are replaced one by one and the gaps between them stay, so every token that is not touched
+keeps its line, in the middle of a macro too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pullback.kernels.cuda_on_cpu.tokens import Source, Stream
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What cannot be translated, at the author's line."""
+
+    file: Path
+    line: int
+    text: str
+
+
+class Rewriting:
+    """The changes to one file."""
+
+    def __init__(self, source: Source, path: Path) -> None:
+        self.source = source
+        self.path = path
+        self.problems: list[Problem] = []
+        self._replaced: dict[int, tuple[int, str]] = {}  # start -> end, text
+        self._inserted: dict[int, str] = {}
+
+    def replace(self, stream: Stream, index: int, new: str) -> None:
+        """Put a text, without a line end, in a token's place."""
+        self.replace_part(stream.starts[index], stream.end(index), new)
+
+    def replace_part(self, start: int, end: int, new: str) -> None:
+        """Put a text in the place of one token; its own line ends stay."""
+        lines = self.source.text[start:end].splitlines(keepends=True)
+        # A string literal may end a line by `\` and go on in the next one.
+        kept = "".join("\\" * line.rstrip("\r\n").endswith("\\") + _ending(line) for line in lines)
+        self._replaced[start] = (end, new + kept)
+
+    def erase(self, stream: Stream, indices: Iterable[int]) -> None:
+        """Take tokens out."""
+        for index in indices:
+            start, end = stream.starts[index], stream.end(index)
+            around = self.source.text[start - 1 : start] + self.source.text[end : end + 1]
+            # Two words that stood on either side stay apart.
+            self.replace(stream, index, " " if around.isidentifier() else "")
+
+    def before(self, stream: Stream, index: int, new: str) -> None:
+        """Insert a text before a token."""
+        self._insert(stream.starts[index], new)
+
+    def after(self, stream: Stream, index: int, new: str) -> None:
+        """Insert a text after a token."""
+        self._insert(stream.end(index), new)
+
+    def problem(self, stream: Stream, index: int, text: str) -> None:
+        """Note what cannot be translated."""
+        line = self.source.line(stream.starts[index])
+        self.problems.append(Problem(self.path, line, text))
+
+    def result(self) -> str:
+        """Return the new text."""
+        text, parts, done = self.source.text, list[str](), 0
+        for start in sorted({*self._replaced, *self._inserted}):
+            if start < done:
+                continue
+            parts += (text[done:start], self._inserted.get(start, ""))
+            end, new = self._replaced.get(start, (start, ""))
+            parts.append(new)
+            done = end
+        return "".join((*parts, text[done:]))
+
+    def _insert(self, place: int, new: str) -> None:
+        self._inserted[place] = self._inserted.get(place, "") + new
+
+
+def _ending(line: str) -> str:
+    return line[len(line.rstrip("\r\n")) :]

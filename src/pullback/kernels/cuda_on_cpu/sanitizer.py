@@ -1,0 +1,150 @@
+"""AddressSanitizer, for the check "memory": how a process comes to have it, and what is told it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from pullback.diagnostic import Rule
+from pullback.kernels import toolchain
+from pullback.kernels.cuda_on_cpu.mode import SWITCH, Check
+
+SanitizerMissing = Rule("PB236", "sanitizer-not-loaded")
+
+PRELOAD, OPTIONS = "LD_PRELOAD", "ASAN_OPTIONS"
+# AddressSanitizer looks for C++'s way to throw when it starts, and Python has none yet.
+LIBRARY, CXX_LIBRARY = "libasan", "libstdc++"
+
+# Every access is a call, not code in place. The calls are linked to the runtime's own entry points,
+# which also know what of the memory that a block shares was written.
+COMPILE: dict[Check, tuple[str, ...]] = {
+    "none": (),
+    # Volatile accesses have hooks of their own, and no copy is done in place, past the hooks.
+    "race": (
+        "--param=tsan-distinguish-volatile=1",
+        "--param=tsan-instrument-func-entry-exit=0",
+        "-fno-builtin-memcpy",
+        "-fno-builtin-memmove",
+        "-fno-builtin-memset",
+    ),
+    "memory": ("--param=asan-instrumentation-with-call-threshold=0",),
+}
+SIZES = ("1", "2", "4", "8", "16", "N")
+WRAPPED = (
+    *(f"__asan_{what}{size}_noabort" for what in ("load", "store") for size in SIZES),
+    "memset",
+    "memcpy",
+    "memmove",
+)
+WRAPPED_FOR_RACES = (
+    *("memset", "memcpy", "memmove", "malloc", "calloc", "_Znwm", "_Znam"),
+    "__cxa_guard_release",
+)
+LINK: dict[Check, tuple[str, ...]] = {
+    "none": (),
+    "race": tuple(f"-Wl,--wrap={name}" for name in WRAPPED_FOR_RACES),
+    "memory": tuple(f"-Wl,--wrap={name}" for name in WRAPPED),
+}
+
+# Signals and stacks for them are the runtime's own: it names the kernel. What Python and PyTorch do
+# not free at the end is no fault of a kernel. Wide gaps between allocations catch an index that is
+# far off.
+TOLD = {
+    "allow_user_segv_handler": 1,
+    "allocator_may_return_null": 1,
+    "alloc_dealloc_mismatch": 0,
+    "detect_leaks": 0,
+    "detect_odr_violation": 0,
+    "detect_stack_use_after_return": 0,
+    "halt_on_error": 0,
+    "handle_abort": 0,
+    "handle_segv": 0,
+    "handle_sigbus": 0,
+    "handle_sigfpe": 0,
+    "handle_sigill": 0,
+    "max_redzone": 2048,
+    "redzone": 256,
+    "suppress_equal_pcs": 0,
+    "use_sigaltstack": 0,
+}
+
+
+def options() -> dict[str, str]:
+    """Return the variable that tells AddressSanitizer what to leave to the runtime."""
+    return {OPTIONS: ":".join(f"{name}={value}" for name, value in TOLD.items())}
+
+
+def environment() -> dict[str, str]:
+    """Return the variables with which a process has AddressSanitizer from its start.
+
+    Raises:
+        PullbackError: PB236, the compiler has none; PB201, there is no compiler.
+    """
+    loaded = [str(library()), str(_library_of(toolchain.find("c++").command, CXX_LIBRARY) or "")]
+    return {PRELOAD: ":".join([*filter(None, loaded), *_others(os.environ)]), **options()}
+
+
+def plain(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return variables without the sanitizer: for a compiler, which is slow under it."""
+    kept = dict(environment)
+    if LIBRARY in kept.pop(PRELOAD, ""):
+        others = _others(environment)
+        return {**kept, PRELOAD: ":".join(others)} if others else kept
+    return dict(environment)
+
+
+def _others(environment: Mapping[str, str]) -> list[str]:
+    """Return what is loaded first for other reasons."""
+    named = environment.get(PRELOAD, "").replace(" ", ":").split(":")
+    own = (LIBRARY, CXX_LIBRARY)
+    return [each for each in named if each and not Path(each).name.startswith(own)]
+
+
+def library() -> Path:
+    """Return AddressSanitizer's library of the compiler that is used.
+
+    Raises:
+        PullbackError: PB236, it has none; PB201, there is no compiler.
+    """
+    compiler = toolchain.find("c++")
+    found = _library_of(compiler.command, LIBRARY)
+    if found is None:
+        raise SanitizerMissing.error(
+            f"{compiler} has no {LIBRARY}.so, which the check of memory needs",
+            help="install it (it comes with g++), or set CXX to g++",
+        )
+    return found
+
+
+@cache
+def _library_of(command: tuple[str, ...], name: str) -> Path | None:
+    asked = [*command, f"-print-file-name={name}.so"]
+    answer = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    path = Path(answer)
+    # A compiler that has none repeats the name that it was asked for.
+    return path.resolve() if path.is_absolute() and path.is_file() else None
+
+
+def loaded() -> bool:
+    """Tell whether this process has AddressSanitizer."""
+    return hasattr(ctypes.CDLL(None), "__asan_init")
+
+
+def require(check: Check) -> None:
+    """Stop before a library that needs AddressSanitizer is loaded into a process without it.
+
+    Raises:
+        PullbackError: PB236.
+    """
+    if check != "memory" or loaded():
+        return
+    raise SanitizerMissing.error(
+        "the check of memory needs a process that begins with AddressSanitizer",
+        have="this one began without it",
+        help="start with 'pullback cuda memory SCRIPT.py', 'pytest --cuda-memory', or "
+        f"{SWITCH}=memory python -m pullback.cuda SCRIPT.py",
+    )

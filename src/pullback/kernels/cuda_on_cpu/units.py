@@ -1,0 +1,45 @@
+"""The units of a plan in CUDA -> files that a C++ compiler takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pullback.diagnostic import Rule
+from pullback.kernels.cuda_on_cpu import tree
+from pullback.kernels.plan import Translation, Unit
+
+# Device code reads floats as float4 and halves as int, which nvcc defines and C++ does not. Only
+# then: the loop over a block's threads is vectorised by the analysis that this forbids.
+AS_BY_NVCC = ("-fno-strict-aliasing",)
+
+CannotTranslate = Rule("PB234", "cuda-translation")
+
+
+def write(
+    name: str, units: Sequence[Unit], translation: Translation, where: Path
+) -> tuple[frozenset[Path], tuple[str, ...]]:
+    """Translate units and the author's headers into a folder.
+
+    Returns:
+        The author's files that were read, and flags that their code needs.
+
+    Raises:
+        PullbackError: PB234, something that has no counterpart on the CPU, at the author's line.
+    """
+    made = tree.translate(
+        units,
+        where,
+        folders=translation.folders,
+        stop_at=translation.keep,
+        torch=translation.torch,
+    )
+    if made.problems:
+        first, *more = made.problems
+        raise CannotTranslate.error(
+            f"{name} cannot run on the CPU: {first.text}",
+            at=f"{first.file}:{first.line}",
+            more="; ".join(f"{other.file}:{other.line}" for other in more[:4]) or None,
+            help="guard it with #ifndef CUDA_ON_CPU",
+        )
+    return made.read, AS_BY_NVCC if made.casts else ()

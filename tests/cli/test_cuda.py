@@ -1,0 +1,201 @@
+"""`pullback cuda run|race|memory FILE`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pullback.cuda import orders, report
+from pullback.cuda.programs import race, run
+from pullback.diagnostic import Finding, PullbackError
+
+pytestmark = pytest.mark.compiler
+
+PROGRAM = """
+#include <cstdio>
+__global__ void add(float* sum, const float* terms, int n) {
+  __shared__ float s[64];
+  int i = threadIdx.x;
+  s[i] = i < n ? terms[i] : 0;
+  BARRIER
+  if (i == 63) {
+    float total = 0;
+    for (int k = 0; k < 64; ++k) total += s[k];
+    *sum = total;
+  }
+}
+int main(int count, char** words) {
+  float *terms, *sum, host[50], total;
+  for (float& each : host) each = 0.5f;
+  cudaMalloc(&terms, sizeof host);
+  cudaMalloc(&sum, sizeof total);
+  cudaMemcpy(terms, host, sizeof host, cudaMemcpyHostToDevice);
+  add<<<1, 64>>>(sum, terms, 50);
+  cudaMemcpy(&total, sum, sizeof total, cudaMemcpyDeviceToHost);
+  std::printf("%s%g\\n", count > 1 ? words[1] : "sum ", total);
+  return count > 2 ? 3 : 0;
+}
+"""
+BARRIER, NO_BARRIER = "-DBARRIER=__syncthreads();", "-DBARRIER="
+
+SCRIPT = """
+import sys
+import torch
+import pullback as pb
+
+shift = pb.operator(
+    "demo::shift(x[n]) -> y[n]",
+    cuda=pb.source('''
+__global__ void shift(float* y, const float* x, long n) {
+  long i = threadIdx.x;
+  if (i < n) y[i] = x[i + FAR];
+}
+void launch(float* y, const float* x, long n, cudaStream_t stream) {
+  shift<<<1, 64, 0, stream>>>(y, x, n);
+}'''.replace("FAR", sys.argv[1]), call="launch(y, x, n, stream)"),
+)
+print(float(shift(torch.ones(50)).sum()))
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    file = tmp_path / "add.cu"
+    file.write_text(PROGRAM)
+    return file
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    file = tmp_path / "shift.py"
+    file.write_text(SCRIPT)
+    return file
+
+
+def pullback(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    source = Path(__file__).parents[2] / "src"
+    return subprocess.run(
+        [sys.executable, "-m", "pullback", "cuda", *map(str, words)],
+        env={**os.environ, "PYTHONPATH": str(source)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_program_runs_and_its_output_passes_through(program: Path) -> None:
+    done = pullback("run", program, "--flag", BARRIER, "--", "total ")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == ["total 25", "run: no fault found in 1 launch"]
+
+
+def test_race_names_both_lines_and_the_exit_code_is_one(program: Path) -> None:
+    done = pullback("race", program, "--flag", NO_BARRIER)
+    assert done.returncode == 1
+    assert "cuda-race [PB221]: " in done.stdout
+    assert "add.cu:6" in done.stdout
+    assert "add.cu:10" in done.stdout
+    assert done.stdout.splitlines()[-1] == "race: 1 fault found in 1 launch"
+    assert "terminate called" not in done.stderr
+
+
+def test_race_is_silent_on_the_repaired_program(program: Path) -> None:
+    found = race(program, flags=[BARRIER])
+    assert found.ok, str(found)
+    assert str(found) == "race: no fault found in 1 launch"
+
+
+def test_all_orders_are_compared(program: Path) -> None:
+    found = run(program, order="all", flags=[NO_BARRIER])
+    assert [finding.code for finding in found.findings] == ["PB232"], str(found)
+    assert dict(found.findings[0].evidence)["forward"] == "line 1: sum 25"
+    assert run(program, order="all", flags=[BARRIER]).ok
+
+
+def test_exit_code_of_a_program_is_told(program: Path) -> None:
+    found = run(program, ["total ", "badly"], flags=[BARRIER])
+    assert not found.ok
+    assert found.summary == "run: add.cu ended with exit code 3; no fault found in 1 launch"
+
+
+def test_script_with_an_operator_is_checked_for_memory(script: Path) -> None:
+    done = pullback("memory", script, "1")
+    assert done.returncode == 1, done.stdout + done.stderr
+    first = (
+        "cuda-memory [PB223]: shift: thread (49,0,0) of block (0,0,0) reads 4 bytes past the end"
+    )
+    assert first in done.stdout
+    assert "allocated by PyTorch" in done.stdout
+    well = pullback("memory", script, "0")
+    assert well.returncode == 0, well.stdout + well.stderr
+    assert well.stdout.splitlines() == ["50.0", "memory: no fault found in 1 launch"]
+
+
+def test_script_with_an_operator_is_checked_for_races(script: Path) -> None:
+    done = pullback("race", script, "0")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines() == ["50.0", "race: no fault found in 1 launch"]
+
+
+def test_missing_file_names_the_nearest(program: Path) -> None:
+    done = pullback("run", program.with_name("ad.cu"))
+    assert done.returncode == 2
+    assert "program-missing [PB237]" in done.stderr
+    assert "did you mean 'add.cu'?" in done.stderr
+
+
+def test_file_without_main_says_what_to_do(tmp_path: Path) -> None:
+    file = tmp_path / "kernels.cu"
+    file.write_text("__global__ void k() {}\n")
+    with pytest.raises(PullbackError, match=r"nothing-to-run \[PB238\].*main") as error:
+        run(file)
+    assert "SCRIPT.py" in str(error.value)
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "kernels.txt").touch()
+    with pytest.raises(PullbackError, match=r"PB238.*neither"):
+        run(tmp_path / "kernels.txt")
+
+
+def test_unknown_order_is_refused(program: Path) -> None:
+    done = pullback("run", program, "--order", "backward")
+    assert done.returncode == 2
+    assert "unknown-cuda-mode [PB235]" in done.stderr
+
+
+def test_help_names_the_commands() -> None:
+    done = pullback("--help")
+    assert done.returncode == 0
+    assert all(word in done.stdout for word in ("run", "race", "memory", "Exit code"))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("sum 1.000001", "sum 1.000002", True),
+        ("sum 1.0001", "sum 1.1", False),
+        ("3 lines", "4 lines", False),
+        ("thread 1\nthread 2", "thread 2\nthread 1", True),
+        ("a", "a\nb", False),
+        ("nan", "nan", True),
+    ],
+)
+def test_outputs_are_compared_by_words_and_values(one: str, other: str, *, same: bool) -> None:
+    assert (orders.difference({"forward": one, "reverse": other}) is None) == same
+
+
+def test_findings_are_read_back() -> None:
+    finding = Finding(
+        code="PB221",
+        name="cuda-race",
+        message="two threads",
+        evidence=(("at", "a.cu:1"), ("first", "a thread\nand more")),
+        help="a barrier",
+    )
+    assert report.parse(str(finding)) == finding
+    assert report.parse("launches 3") is None

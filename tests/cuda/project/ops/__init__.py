@@ -1,0 +1,1 @@
+"""A package whose extension its setup.py builds."""

@@ -1,0 +1,218 @@
+"""`pb.cuda.on_cpu` and the switch: what asks for a GPU has the CPU."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import torch
+from torch import nn
+
+import pullback as pb
+from pullback.bind import gpu
+from pullback.cuda import __main__ as program
+from pullback.cuda.pretend import pretending
+from pullback.kernels.cuda_on_cpu import mode
+
+HERE = Path(__file__).parent
+SHIFT = """
+__global__ void shift_kernel(const float* x, float* y, int n) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = x[i] + 1;
+}
+torch::Tensor shift(torch::Tensor x) {
+  TORCH_CHECK(x.is_cuda());
+  auto y = torch::empty_like(x);
+  shift_kernel<<<(x.numel() + 31) / 32, 32>>>(x.data_ptr<float>(), y.data_ptr<float>(), x.numel());
+  return y;
+}
+"""
+
+
+@pytest.fixture
+def pretence() -> Iterator[None]:
+    with pretending():
+        yield
+
+
+def run(*arguments: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in a folder, with what `python -m pullback.cuda` would set."""
+    paths = program.environment()["PYTHONPATH"]
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": paths, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+ASKING: dict[str, Callable[[], torch.Tensor]] = {
+    "a factory function": lambda: torch.zeros(2, device="cuda"),
+    "a device with a number": lambda: torch.ones(2, device=torch.device("cuda", 0)),
+    "a number": lambda: torch.ones(2, device=0),
+    "cuda()": lambda: torch.ones(2).cuda(),
+    "cuda(0)": lambda: torch.ones(2).cuda(0, non_blocking=True),
+    "to": lambda: torch.ones(2).to("cuda:0"),
+    "to with a dtype": lambda: torch.ones(2).to(device="cuda", dtype=torch.float64),
+    "to(0)": lambda: torch.ones(2).to(0),
+    "like": lambda: torch.empty_like(torch.ones(2), device="cuda").zero_(),
+    "a new tensor": lambda: torch.ones(2).new_zeros(2, device="cuda"),
+    "tensor": lambda: torch.tensor([1.0], device="cuda"),
+    "a type": lambda: torch.ones(2).type("torch.cuda.FloatTensor"),
+    "a type's instance": lambda: cast("Any", torch.cuda).FloatTensor(2).zero_(),
+    "another's device": lambda: torch.ones(2, device=torch.zeros(1).device),
+    "a module": lambda: next(nn.Linear(2, 2).cuda().to("cuda").parameters()).detach(),
+    "a generator": lambda: torch.rand(2, generator=torch.Generator(device="cuda"), device="cuda"),
+}
+
+
+@pytest.mark.parametrize("how", ASKING)
+def test_a_tensor_for_the_gpu_is_one_of_the_cpu_that_says_otherwise(
+    pretence: None, how: str
+) -> None:
+    x = ASKING[how]()
+    assert x.is_cuda
+    assert x.device == torch.device("cuda", 0)
+    assert x.get_device() == 0
+    # NumPy takes what is on the CPU.
+    assert x.numpy().size == x.numel()
+
+
+def test_pytorch_is_as_it_was_afterwards() -> None:
+    before = dict(vars(torch.cuda)), dict(vars(torch)), torch.get_autocast_dtype("cpu")
+    with pretending(), pretending():
+        assert torch.cuda.is_available()
+        assert torch.cuda.device_count() == 1
+        assert torch.version.cuda == "12.4"
+        assert not gpu.there_is()
+    assert (dict(vars(torch.cuda)), dict(vars(torch)), torch.get_autocast_dtype("cpu")) == before
+    assert not torch.ones(1).is_cuda
+    assert torch.version.cuda is None
+
+
+def test_a_default_device_is_the_cpu(pretence: None) -> None:
+    with torch.device("cuda"):
+        assert torch.ones(1).numpy().size == 1
+    torch.set_default_device("cuda")
+    try:
+        assert torch.ones(1).numpy().size == 1
+    finally:
+        torch.set_default_device(None)
+
+
+def test_a_model_trains_with_mixed_precision(pretence: None, seed: int) -> None:
+    model = nn.Linear(3, 1).cuda()
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cuda", init_scale=2.0)
+    x = torch.randn(8, 3, device="cuda")
+    losses: list[float] = []
+    for _ in range(3):
+        with torch.autocast("cuda"):
+            y = model(x)
+            assert y.dtype == torch.float16
+            loss = (y - 1).pow(2).mean()
+        optimiser.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.step(optimiser)
+        scaler.update()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
+
+
+def test_streams_events_seeds_and_saved_tensors(pretence: None, tmp_path: Path) -> None:
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    with torch.cuda.stream(torch.cuda.Stream()), torch.cuda.device(0):
+        torch.cuda.current_stream().synchronize()
+    end.record()
+    torch.cuda.synchronize()
+    assert start.elapsed_time(end) >= 0
+    torch.cuda.manual_seed_all(3)
+    first = torch.rand(2, device="cuda")
+    torch.cuda.manual_seed(3)
+    assert torch.equal(torch.rand(2, device="cuda"), first)
+    torch.save(first, tmp_path / "x.pt")
+    for place in ("cuda", None, {"cuda:0": "cuda:0"}):
+        assert torch.equal(torch.load(tmp_path / "x.pt", map_location=place), first)
+
+
+@pytest.mark.compiler
+def test_load_inline_builds_for_the_cpu(tmp_path: Path) -> None:
+    from torch.utils import cpp_extension  # noqa: PLC0415  (what is patched)
+
+    with pb.cuda.on_cpu(order="reverse", workers=1) as now:
+        assert mode.current() is now
+        assert torch.cuda.is_available()
+        module: Any = cpp_extension.load_inline(
+            "inline_shift",
+            cpp_sources="torch::Tensor shift(torch::Tensor x);",
+            cuda_sources=SHIFT,
+            functions=["shift"],
+            build_directory=str(tmp_path),
+        )
+        x = torch.randn(100, device="cuda")
+        assert torch.equal(module.shift(x), x + 1)
+    assert not torch.cuda.is_available()
+    assert cpp_extension.CUDA_HOME is None
+
+
+@pytest.mark.compiler
+def test_a_project_builds_and_tests_itself(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    shutil.copytree(HERE / "project", project)
+    # Without the switch it refuses, as on any machine without a GPU.
+    refused = run("setup.py", "build_ext", "--inplace", folder=project, CUDA_ON_CPU="")
+    assert "needs a GPU" in refused.stderr
+    built = run("-m", "pullback.cuda", "setup.py", "build_ext", "--inplace", folder=project)
+    assert built.returncode == 0, built.stdout + built.stderr
+    assert list(project.glob("ops/_C.*.so"))
+    # The variable alone is enough where the start-up file is found.
+    options = ("-q", "-p", "no:cacheprovider", "check_square.py")
+    tested = run("-m", "pytest", *options, folder=project, CUDA_ON_CPU="cpu")
+    assert "1 passed" in tested.stdout, tested.stdout + tested.stderr
+
+
+def test_the_switch_costs_nothing_until_pytorch_is_imported(tmp_path: Path) -> None:
+    script = "import sys; print('torch' in sys.modules, 'pullback.bind' in sys.modules)"
+    done = run("-c", script, folder=tmp_path, CUDA_ON_CPU="cpu")
+    assert done.stdout.split() == ["False", "False"], done.stderr
+
+
+def test_a_script_its_threads_and_its_children_have_the_switch(tmp_path: Path) -> None:
+    (tmp_path / "child.py").write_text(
+        "import torch, threading\n"
+        "found = []\n"
+        "thread = threading.Thread(target=lambda: found.append(torch.ones(1, device='cuda')))\n"
+        "thread.start(); thread.join()\n"
+        "print(torch.cuda.get_device_name(), len(found))\n"
+    )
+    (tmp_path / "parent.py").write_text(
+        "import subprocess, sys\nprint(__name__, sys.argv[1:])\n"
+        "sys.exit(subprocess.run([sys.executable, 'child.py']).returncode)\n"
+    )
+    (tmp_path / "sitecustomize.py").write_text("print('of the user')\n")
+    paths = f"{program.environment()['PYTHONPATH']}:{tmp_path}"
+    done = run("-m", "pullback.cuda", "parent.py", "-x", folder=tmp_path, PYTHONPATH=paths)
+    assert done.returncode == 0, done.stderr
+    assert "__main__ ['-x']" in done.stdout
+    assert "pullback CUDA on CPU 1" in done.stdout
+    # It hides no sitecustomize of the user's.
+    assert done.stdout.count("of the user") == 2
+
+
+def test_what_fails_at_the_start_of_python_stops_nothing(tmp_path: Path) -> None:
+    broken = tmp_path / "pullback"
+    broken.mkdir()
+    (broken / "__init__.py").write_text("raise RuntimeError('broken')\n")
+    path = f"{tmp_path}:{program.STARTUP}"
+    done = run("-c", "print('alive')", folder=tmp_path, PYTHONPATH=path, CUDA_ON_CPU="cpu")
+    assert done.stdout == "alive\n"
+    assert "CUDA_ON_CPU has no effect" in done.stderr

@@ -1,0 +1,57 @@
+"""The ways to run CUDA kernels on the CPU, as values and as variables of the environment."""
+
+from __future__ import annotations
+
+import pytest
+
+from pullback.diagnostic import PullbackError
+from pullback.kernels.cuda_on_cpu import library, mode
+from pullback.kernels.cuda_on_cpu.mode import Mode
+
+MODES = [
+    Mode(),
+    Mode(check="race", order="reverse"),
+    Mode(check="memory", workers=1, timeout=2.5),
+    Mode(order="random:7"),
+    Mode(order="all"),
+]
+
+
+@pytest.mark.parametrize("given", MODES, ids=str)
+def test_another_process_takes_a_mode_over_by_its_environment(given: Mode) -> None:
+    assert mode.from_environment(given.environment()) == given
+
+
+@pytest.mark.parametrize("value", ["", "0", "off"])
+def test_nothing_is_switched_on_by_itself(value: str) -> None:
+    assert not mode.wanted({mode.SWITCH: value})
+    assert mode.from_environment({mode.SWITCH: value}) == Mode()
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({mode.SWITCH: "rase"}, "did you mean 'race'?"),
+        ({"CUDA_ON_CPU_ORDER": "backward"}, "forward, reverse"),
+        ({"CUDA_ON_CPU_WORKERS": "many"}, "a number"),
+    ],
+)
+def test_a_value_that_there_is_not_is_named(variables: dict[str, str], said: str) -> None:
+    with pytest.raises(PullbackError, match="PB235") as raised:
+        mode.from_environment(variables)
+    assert said in str(raised.value)
+
+
+def test_the_innermost_mode_counts() -> None:
+    with mode.entered(MODES[1]), mode.entered(MODES[3]):
+        assert mode.current() == MODES[3]
+    assert mode.current() == mode.from_environment()
+
+
+def test_flags_for_nvcc_become_those_that_mean_something_here() -> None:
+    given = ["-arch=sm_80", "-gencode", "arch=compute_80,code=sm_80", "-lineinfo", "-DN=4"]
+    assert library.taken(given) == ("-DN=4",)
+    assert library.taken(["-Xcompiler", "-fopenmp,-O2", "-I", "there"]) == (
+        *("-fopenmp", "-O2"),
+        *("-I", "there"),
+    )

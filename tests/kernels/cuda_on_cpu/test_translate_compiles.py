@@ -1,0 +1,119 @@
+"""What the translator writes is C++ that the compiler takes, in each of the author's forms."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pullback.kernels import toolchain
+from pullback.kernels.cuda_on_cpu import library
+from pullback.kernels.cuda_on_cpu.tree import translate
+from pullback.kernels.plan import Unit
+
+pytestmark = pytest.mark.compiler
+
+SNIPPETS = {
+    "launches": """
+        namespace ns { template <class T, int n> __global__ void k(T* x, int m = n) {} }
+        __global__ void plain(int* x) {}
+        struct S {
+          void (*pointer)(int*) = plain;
+          template <class T> static __global__ void member(T* x) {}
+          void run(int* x) { if (x) this->pointer<<<1, 2>>>(x); else (pointer)<<<1, 2>>>(NULL); }
+        };
+        template <class F> void dispatch(F f) { f(1.0f); }
+        void f(float* x, S& s, bool b) {
+          ns::k<float, (3 > 2)><<<dim3(1, 2), {3, 4}, 8 >> 1, 0>>>(x, 3);
+          dispatch([&](auto t) { S::member<decltype(t)><<<1, 1>>>(x); });
+          b ? plain<<<1, 1>>>(nullptr) : s.pointer<<<1, 1>>>(nullptr);
+          const int table[] = {1, 2};
+          for (auto n : table) ::ns::k<float, 2><<<n, 1>>>(x, n);
+          return plain<<<1, 1>>>(NULL);
+        }""",
+    "macros": """
+        #define KERNEL(name, N) \\
+          __global__ void name(float* x) { \\
+            __shared__ float name##_s[N], other; \\
+            name##_s[threadIdx.x] = x[0]; other = 1; \\
+            __syncthreads(); \\
+          }
+        #define SHARED(T, name, ...) __shared__ T name __VA_ARGS__
+        #define LAUNCH(name, T, ...) name##_of<T><<<1, 2>>>(__VA_ARGS__)
+        #define QUALIFIED __global__ void __launch_bounds__(64)
+        #define LOCAL __shared__
+        KERNEL(one, 32)
+        template <class T> QUALIFIED two_of(T* x) {
+          SHARED(float, a, [2][4]); SHARED(T, b); LOCAL int c[3];
+          a[1][2] = 1; b = 2; c[0] = 3;
+        }
+        void f(float* x) { one<<<1, 2>>>(x); LAUNCH(two, float, x); }""",
+    "shared": """
+        struct Storage { struct TempStorage { int a[4]; }; };
+        extern __shared__ float everywhere[];
+        template <class T, int N> __global__ void k(T* x) {
+          __shared__ typename T::TempStorage storage;
+          __shared__ __align__(64) int a[N][4], *p, (*rows)[4];
+          __shared__ union { int i; float f; } u, v;
+          __shared__ struct __align__(16) P { int a, b; } s[3];
+          alignas(float4) __shared__ float aligned[3];
+          volatile __shared__ float w
+            [4], // a comment
+            z;
+          extern __shared__ __align__(sizeof(T)) unsigned char raw[];
+          rows = a; p = &a[0][0]; u.i = 3; v.f = 2; s[1].a = 3; w[0] = 1; z = 2; aligned[0] = 1;
+          storage.a[0] = 1; everywhere[0] = raw[1];
+          { extern __shared__ float2 raw[][2]; raw[1][1].x = 1; }
+          static_assert(sizeof(a) == 4 * N * sizeof(int));
+        }
+        void f(Storage* x) { k<Storage, 3><<<1, 2, 64>>>(x); }""",
+    "variables": """
+        __constant__ float table[2] = {1, 2};
+        __device__ const float* pointer;
+        __managed__ __device__ int count;
+        namespace n { __device__ int x; struct S { __device__ int f() { return x; } }; }
+        extern __device__ int later;
+        __device__ int later;""",
+    "ptx": """
+        __global__ void k(const uint4* x, float* y, int n) {
+          unsigned lane, a, b, c, d;
+          asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+          asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+                       : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "l"(x));
+          asm("bfe.u32 %0, %1, %2, %3;" : "=r"(a) : "r"(b), "r"(4), "r"(8));
+          asm("bfi.b32 %0, %1, %2, %3, %4;" : "=r"(a) : "r"(b), "r"(c), "r"(4), "r"(8));
+          asm("lop3.b32 %0, %1, %2, %3, 0x96;" : "=r"(a) : "r"(b), "r"(c), "r"(d));
+          asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y[0]) : "f"(y[1]));
+          asm volatile("{ .reg .pred p; .reg .b32 r<2>; setp.ge.s32 p, %1, 0; mov.b32 r1, 7;"
+                       "@p mov.b32 %0, r1; @!p add.u32 %0, r1, 1; }" : "=r"(a) : "r"(n));
+          asm volatile("red.global.add.f32 [%0], %1;" :: "l"(y), "f"(1.0f));
+          asm volatile("membar.gl; bar.sync 0;" ::: "memory");
+          if (n) asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0}, [%1];\\n"
+                              : "=r"(a) : "r"(b)); else asm volatile("trap;");
+        }""",
+    "lambdas": """
+        __global__ void k(int* x) {
+          auto capturing = [&] { return threadIdx.x; };
+          x[0] = capturing();
+        }
+        __global__ void l(int* x) {
+          auto free = [] { return threadIdx.x; };
+          struct F { int operator()() const { return blockIdx.x; } };
+          x[0] = free() + F{}();
+        }""",
+}
+
+
+@pytest.mark.parametrize("name", SNIPPETS)
+def test_a_translated_file_compiles(name: str, tmp_path: Path) -> None:
+    author, where = tmp_path / "author.cu", tmp_path / "where"
+    where.mkdir()
+    author.write_text(SNIPPETS[name])
+    unit = Unit("unit.cpp", f'#include <cuda_runtime.h>\n#include "{author}"\n')
+    made = translate([unit], where, folders=[], stop_at=[library.CSRC], torch=False)
+    assert made.problems == ()
+    flags = [flag for flag in library.flags("none") if flag != "-shared"]
+    command = [*toolchain.find("c++").command, *flags, "-fsyntax-only", unit.file]
+    compiled = subprocess.run(command, cwd=where, capture_output=True, text=True, check=False)
+    assert compiled.stderr == ""
