@@ -49,7 +49,15 @@ def test_the_tour_defines_verifies_trains_shows_and_times(tmp_path: Path) -> Non
     assert "grad_x = " in text
     assert "its second derivative at 0 is 0.64, by another loop" in text
     assert re.search(r"^pullback +\d+\.\d\d +\d+\.\d\d$", text.replace(" \n", "\n"), re.M)
-    names = ["add2.cpp", "add2.py", "legendre3.cpp", "legendre3.py"]
+    assert "after 100 steps" in text
+    assert "which is 0.017588 of it (0.98^200 = 0.017588)" in text
+    assert re.search(r"elements wrong\.\nWhich lines are at fault\?", text)
+    assert "cuda-race [PB221]: tour::turned: turn: thread " in text
+    assert "reads at turned.cu:6 what thread" in text
+    names = [
+        *("add2.cpp", "add2.py", "gpu_add2.cu", "gpu_add2.py"),
+        *("legendre3.cpp", "legendre3.py", "turned.cu", "turned.py"),
+    ]
     assert sorted(path.name for path in (tmp_path / "tour").glob("*.*")) == names
 
 

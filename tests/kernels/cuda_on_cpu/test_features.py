@@ -6,12 +6,14 @@ They are ordinary CUDA: nvcc compiles them too, and on a machine with a GPU they
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pullback.kernels import toolchain
-from pullback.kernels.cuda_on_cpu import program
+from pullback.kernels.compile import compile
+from pullback.kernels.cuda_on_cpu import library, program
 from pullback.kernels.cuda_on_cpu.mode import Check, Mode
 
 FEATURES = sorted((Path(__file__).parent / "features").glob("*.cu"))
@@ -43,6 +45,26 @@ def test_it_works_in_every_order_with_one_worker_and_with_two(file: Path) -> Non
 @each_feature
 def test_no_check_reports_a_fault_in_it(file: Path, check: Check) -> None:
     assert "ok" in output_of(file, Mode(check=check))
+
+
+@pytest.fixture(scope="module")
+def with_ucontext() -> Path:
+    """The runtime as it is on processors without a switch of our own."""
+    ours = library.plan("none")
+    made = compile(replace(ours, flags=(*ours.flags, "-DCUDA_ON_CPU_UCONTEXT")))
+    assert b"swapcontext" in made.read_bytes()
+    return made
+
+
+@pytest.mark.parametrize("name", ["barrier", "warp", "shared", "atomics"])
+def test_it_works_with_the_systems_own_switch(
+    name: str, with_ucontext: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = next(file for file in FEATURES if file.stem == name)
+    assert "ok" in output_of(file, Mode())
+    monkeypatch.setenv("LD_PRELOAD", str(with_ucontext))
+    for order in ("forward", "random:5"):
+        assert "ok" in output_of(file, Mode(order=order))
 
 
 @pytest.mark.cuda

@@ -206,3 +206,14 @@ inline float4 curand_normal4(curandStatePhilox4_32_10* state) {
   const float2 a = cuda_on_cpu::normal(x.x, x.y), b = cuda_on_cpu::normal(x.z, x.w);
   return {a.x, a.y, b.x, b.y};
 }
+
+/// A Poisson number, by counting what arrives until `mean`; with a large mean it is as good as
+/// normal. The numbers are others than cuRAND's.
+template <class State>
+inline unsigned curand_poisson(State* state, double mean) {
+  if (mean > 4000) return unsigned(mean + sqrt(mean) * curand_normal_double(state) + 0.5);
+  unsigned count = 0;
+  double sum = -log(curand_uniform_double(state));
+  for (; sum < mean; sum -= log(curand_uniform_double(state))) ++count;
+  return count;
+}

@@ -33,8 +33,7 @@ CHECKED = tuple("-O1" if flag == "-O3" else flag for flag in CXX_FLAGS)
 # They define functions that the headers of others declare in another way.
 DEFINING_OTHERS = ("race_tsan", "race_memory")
 RUNTIME_FLAGS = (
-    *("-std=c++20", "-O2", "-g1", "-fno-omit-frame-pointer"),
-    *("-fPIC", "-pthread", "-pipe", "-shared"),
+    *("-std=c++20", "-O2", "-g1", "-fPIC", "-pthread", "-pipe", "-shared"),
     # What it shares with an author's unit (std::string's functions) is its own copy: that of the
     # unit is watched, and would report itself.
     "-Wl,-Bsymbolic-functions",
@@ -51,6 +50,12 @@ SANITIZE: dict[Check, tuple[str, ...]] = {
         "-fsanitize-address-use-after-scope",
         *sanitizer.COMPILE["memory"],
     ),
+}
+# AddressSanitizer walks the stack by frames to say who allocated.
+WITH_FRAMES: dict[Check, tuple[str, ...]] = {
+    "none": (),
+    "race": (),
+    "memory": ("-fno-omit-frame-pointer",),
 }
 DEFINE: dict[Check, tuple[str, ...]] = {
     "none": (),
@@ -129,7 +134,7 @@ def plan(check: Check) -> Plan:
         units=tuple(Unit(f"{name}.cpp", text) for name, text in texts.items()),
         sources=tuple(sources),
         # Never instrumented itself: it looks around a fault, which must not be one.
-        flags=(*RUNTIME_FLAGS, *DEFINE[check]),
+        flags=(*RUNTIME_FLAGS, *DEFINE[check], *WITH_FRAMES[check]),
         link=("-ldl",),
         abi="cuda-on-cpu-1",
     )

@@ -6,6 +6,9 @@
 #ifndef CUDA_ON_CPU
 int main() { std::puts("ok"); }
 #else
+#include <cublas_v2.h>
+#include <curand.h>
+#include <mma.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -96,17 +99,21 @@ void test_faults() {
   expect_error([&] { throws<<<4, 32>>>(x); }, "cuda-exception [PB229]", "no such element", "(2,0,0)", "(5,0,0)",
                "throws", "errors.cu:");
   x[20] = 9;
-  expect_error([&] { asserts<<<1, 32>>>(x); }, "cuda-assert [PB227]", "x[threadIdx.x] < 7", "(20,0,0)", "errors.cu:23");
-  expect_error([&] { divides<<<1, 32>>>(x, 3); }, "cuda-fault [PB225]", "zero", "errors.cu:26");
-  expect_error([&] { wrong_mask<<<1, 32>>>(x); }, "cuda-misuse [PB230]", "0x0000000f", "errors.cu:43");
+  expect_error([&] { asserts<<<1, 32>>>(x); }, "cuda-assert [PB227]", "x[threadIdx.x] < 7", "(20,0,0)", "errors.cu:26");
+  expect_error([&] { divides<<<1, 32>>>(x, 3); }, "cuda-fault [PB225]", "zero", "errors.cu:29");
+  expect_error([&] { wrong_mask<<<1, 32>>>(x); }, "cuda-misuse [PB230]", "0x0000000f", "errors.cu:46");
   expect_error([&] { launches<<<1, 32>>>(x); }, "cuda-unsupported [PB228]", "simple", "errors.cu:");
+  cublasHandle_t handle;
+  EXPECT(cublasCreate(&handle) == CUBLAS_STATUS_SUCCESS && cudaSetDevice(-1) == cudaSuccess);
+  expect_error([&] { cublasHgemm(handle, CUBLAS_OP_N, CUBLAS_OP_T, 1, 1, 1, NULL); }, "cuda-unsupported [PB228]",
+               "cublasHgemm", "CUDA_ON_CPU");
   expect_error([&] { large<<<1, 32>>>(x); }, "cuda-misuse [PB230]", "too_large", "48 KB");
   expect_error([] { __syncthreads(); }, "cuda-misuse [PB230]", "outside a kernel");
   expect_error([] { __shfl_sync(full, 1, 0); }, "cuda-misuse [PB230]", "outside a kernel");
 #ifndef CUDA_ON_CPU_MEMORY  // it has words of its own for these
-  expect_error([&] { writes_to<<<1, 32>>>(nullptr, 0); }, "cuda-fault [PB225]", "null pointer", "writes", "errors.cu:24");
+  expect_error([&] { writes_to<<<1, 32>>>(nullptr, 0); }, "cuda-fault [PB225]", "null pointer", "writes", "errors.cu:27");
   expect_error([&] { writes_to<<<1, 32>>>(reinterpret_cast<int*>(0x123456789000), 0); }, "cuda-fault [PB225]",
-               "0x1234567890", "errors.cu:24");
+               "0x1234567890", "errors.cu:27");
 #endif
   expect_error([&] { recurses<<<1, 32>>>(x); }, "cuda-stack-overflow [PB226]", "errors.cu:");
   cudaFree(x);
@@ -114,11 +121,11 @@ void test_faults() {
 
 void test_waiting_without_end() {
   int* x = make<int>(64);
-  expect_error([&] { stands_still<<<1, 40>>>(x); }, "cuda-deadlock [PB222]", "__syncthreads", "errors.cu:40",
-               "__shfl_sync", "0xffffffff", "errors.cu:38", "30 more");
-  expect_error([&] { waits_for_nobody<<<2, 32>>>(x); }, "cuda-timeout [PB224]", "errors.cu:45");
+  expect_error([&] { stands_still<<<1, 40>>>(x); }, "cuda-deadlock [PB222]", "__syncthreads", "errors.cu:43",
+               "__shfl_sync", "0xffffffff", "errors.cu:41", "30 more");
+  expect_error([&] { waits_for_nobody<<<2, 32>>>(x); }, "cuda-timeout [PB224]", "errors.cu:48");
   cuda_on_cpu_options(-1, ~0ull, -1, 0.2, ~0ull);
-  expect_error([&] { never_ends<<<3, 64>>>(x); }, "cuda-timeout [PB224]", "0.2 s", "errors.cu:49");
+  expect_error([&] { never_ends<<<3, 64>>>(x); }, "cuda-timeout [PB224]", "0.2 s", "errors.cu:52");
   expect_error([&] { barriers_without_end<<<3, 64>>>(x); }, "cuda-timeout [PB224]", "0.2 s");
   cuda_on_cpu_options(-1, ~0ull, -1, 0, ~0ull);
   cudaFree(x);

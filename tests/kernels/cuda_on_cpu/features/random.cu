@@ -65,6 +65,13 @@ void test_distributions() {
   cudaFree(uniform), cudaFree(normal), cudaFree(wide);
 }
 
+__global__ void poisson(unsigned* sums) {
+  curandStatePhilox4_32_10_t state;
+  curand_init(11, threadIdx.x, 0, &state);
+  atomicAdd(&sums[0], curand_poisson(&state, 10));
+  atomicAdd(&sums[1], curand_poisson(&state, 5000));
+}
+
 int main() {
   unsigned* out = make<unsigned>(4);
   known<<<1, 1>>>(out);
@@ -82,6 +89,11 @@ int main() {
   EXPECT(ok[0] == 1);
   test_distributions<curandStatePhilox4_32_10_t>();
   test_distributions<curandState_t>();
+  out[0] = out[1] = 0;
+  poisson<<<1, 1024>>>(out);
+  FINISH();
+  EXPECT(std::fabs(out[0] / 1024.0 - 10) < 5 * 3.17 / 32);
+  EXPECT(std::fabs(out[1] / 1024.0 - 5000) < 5 * 70.8 / 32);
   cudaFree(out), cudaFree(ok);
   std::puts("ok");
 }

@@ -1,11 +1,13 @@
-/// cuBLAS's types and constants. Its functions do not run on the CPU and are not declared, so that
-/// a file may include this, and only a call does not compile: guard it with #ifndef CUDA_ON_CPU.
+/// cuBLAS's types and constants. A handle can be made, and passed on; the products raise PB228, and
+/// a function that is not here does not compile: guard its use with #ifndef CUDA_ON_CPU.
 #pragma once
 
+#include "../libraries.h"
 #include "cuda_runtime.h"
 #include "library_types.h"
 
 typedef struct cublasContext* cublasHandle_t;
+typedef cudaDataType cublasDataType_t;
 
 typedef enum {
   CUBLAS_STATUS_SUCCESS = 0, CUBLAS_STATUS_NOT_INITIALIZED = 1, CUBLAS_STATUS_ALLOC_FAILED = 3,
@@ -45,4 +47,46 @@ typedef enum {
   CUBLAS_GEMM_ALGO12_TENSOR_OP, CUBLAS_GEMM_ALGO13_TENSOR_OP, CUBLAS_GEMM_ALGO14_TENSOR_OP,
   CUBLAS_GEMM_ALGO15_TENSOR_OP
 } cublasGemmAlgo_t;
-typedef cudaDataType cublasDataType_t;
+
+inline cublasStatus_t cublasCreate(cublasHandle_t* handle) {
+  return *handle = nullptr, CUBLAS_STATUS_SUCCESS;
+}
+
+CUDA_ON_CPU_NOTHING_TO_DO(cublasStatus_t, cublasDestroy)
+CUDA_ON_CPU_NOTHING_TO_DO(cublasStatus_t, cublasSetStream)
+CUDA_ON_CPU_NOTHING_TO_DO(cublasStatus_t, cublasSetWorkspace)
+CUDA_ON_CPU_NOTHING_TO_DO(cublasStatus_t, cublasSetMathMode)
+CUDA_ON_CPU_NOTHING_TO_DO(cublasStatus_t, cublasSetPointerMode)
+CUDA_ON_CPU_NOTHING_TO_DO(cublasStatus_t, cublasSetAtomicsMode)
+
+CUDA_ON_CPU_RAISES(cublasStatus_t, cublasSgemm)
+CUDA_ON_CPU_RAISES(cublasStatus_t, cublasDgemm)
+CUDA_ON_CPU_RAISES(cublasStatus_t, cublasCgemm)
+CUDA_ON_CPU_RAISES(cublasStatus_t, cublasZgemm)
+CUDA_ON_CPU_RAISES(cublasStatus_t, cublasHgemm)
+CUDA_ON_CPU_RAISES(cublasStatus_t, cublasGemmEx)
+CUDA_ON_CPU_RAISES(cublasStatus_t, cublasSgemmEx)
+CUDA_ON_CPU_RAISES(cublasStatus_t, cublasSgemmBatched)
+CUDA_ON_CPU_RAISES(cublasStatus_t, cublasDgemmBatched)
+CUDA_ON_CPU_RAISES(cublasStatus_t, cublasHgemmBatched)
+CUDA_ON_CPU_RAISES(cublasStatus_t, cublasGemmBatchedEx)
+CUDA_ON_CPU_RAISES(cublasStatus_t, cublasSgemmStridedBatched)
+CUDA_ON_CPU_RAISES(cublasStatus_t, cublasDgemmStridedBatched)
+CUDA_ON_CPU_RAISES(cublasStatus_t, cublasHgemmStridedBatched)
+CUDA_ON_CPU_RAISES(cublasStatus_t, cublasGemmStridedBatchedEx)
+CUDA_ON_CPU_RAISES(cublasStatus_t, cublasSgemv)
+CUDA_ON_CPU_RAISES(cublasStatus_t, cublasDgemv)
+CUDA_ON_CPU_RAISES(cublasStatus_t, cublasSdot)
+CUDA_ON_CPU_RAISES(cublasStatus_t, cublasDdot)
+CUDA_ON_CPU_RAISES(cublasStatus_t, cublasSaxpy)
+CUDA_ON_CPU_RAISES(cublasStatus_t, cublasDaxpy)
+CUDA_ON_CPU_RAISES(cublasStatus_t, cublasSscal)
+CUDA_ON_CPU_RAISES(cublasStatus_t, cublasDscal)
+CUDA_ON_CPU_RAISES(cublasStatus_t, cublasSnrm2)
+CUDA_ON_CPU_RAISES(cublasStatus_t, cublasDnrm2)
+CUDA_ON_CPU_RAISES(cublasStatus_t, cublasSgeam)
+CUDA_ON_CPU_RAISES(cublasStatus_t, cublasDgeam)
+CUDA_ON_CPU_RAISES(cublasStatus_t, cublasStrsm)
+CUDA_ON_CPU_RAISES(cublasStatus_t, cublasDtrsm)
+CUDA_ON_CPU_RAISES(cublasStatus_t, cublasSsyrk)
+CUDA_ON_CPU_RAISES(cublasStatus_t, cublasDsyrk)

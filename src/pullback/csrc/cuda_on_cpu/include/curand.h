@@ -1,7 +1,8 @@
-/// The types of cuRAND's functions for the host, as in cublas_v2.h: a call of one does not compile.
-/// The generators for kernels are in curand_kernel.h, and run.
+/// cuRAND for the host, as in cublas_v2.h: a generator can be made, and raises when it is to fill
+/// an array. The generators for kernels are in curand_kernel.h, and run.
 #pragma once
 
+#include "../libraries.h"
 #include "cuda_runtime.h"
 
 typedef struct curandGenerator_st* curandGenerator_t;
@@ -20,3 +21,18 @@ typedef enum curandRngType {
   CURAND_RNG_PSEUDO_MTGP32 = 141, CURAND_RNG_PSEUDO_MT19937 = 142,
   CURAND_RNG_PSEUDO_PHILOX4_32_10 = 161, CURAND_RNG_QUASI_DEFAULT = 200
 } curandRngType_t;
+
+inline curandStatus_t curandCreateGenerator(curandGenerator_t* generator, curandRngType_t) {
+  return *generator = nullptr, CURAND_STATUS_SUCCESS;
+}
+
+CUDA_ON_CPU_NOTHING_TO_DO(curandStatus_t, curandDestroyGenerator)
+CUDA_ON_CPU_NOTHING_TO_DO(curandStatus_t, curandSetStream)
+CUDA_ON_CPU_NOTHING_TO_DO(curandStatus_t, curandSetPseudoRandomGeneratorSeed)
+CUDA_ON_CPU_NOTHING_TO_DO(curandStatus_t, curandSetGeneratorOffset)
+
+CUDA_ON_CPU_RAISES(curandStatus_t, curandGenerate)
+CUDA_ON_CPU_RAISES(curandStatus_t, curandGenerateUniform)
+CUDA_ON_CPU_RAISES(curandStatus_t, curandGenerateUniformDouble)
+CUDA_ON_CPU_RAISES(curandStatus_t, curandGenerateNormal)
+CUDA_ON_CPU_RAISES(curandStatus_t, curandGenerateNormalDouble)

@@ -1,4 +1,4 @@
-/// NVIDIA's names for types of elements, by which its libraries and PyTorch say what a buffer holds.
+/// NVIDIA's names for types of elements: its libraries and PyTorch say by them what a buffer holds.
 #pragma once
 
 typedef enum cudaDataType_t {
@@ -10,4 +10,6 @@ typedef enum cudaDataType_t {
   CUDA_C_64U = 27, CUDA_R_8F_E4M3 = 28, CUDA_R_8F_E5M2 = 29
 } cudaDataType;
 
-typedef enum libraryPropertyType_t { MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL } libraryPropertyType;
+typedef enum libraryPropertyType_t {
+  MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL
+} libraryPropertyType;
