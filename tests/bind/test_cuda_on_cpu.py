@@ -226,3 +226,19 @@ def test_floats_may_be_read_as_other_types_as_under_nvcc() -> None:
     made = pb.operator("on_cpu::negated(x[n]) -> y[n]", cuda=pb.source(text, call="f(y, x, n)"))
     x = torch.randn(256)
     assert torch.equal(made(x), -x)
+
+
+def test_a_mode_is_entered_though_an_operators_file_is_gone(tmp_path: Path) -> None:
+    file = tmp_path / "gone.cu"
+    file.write_text(SCALE)
+    made = pb.operator(
+        "on_cpu::gone(x[...], k: float) -> y[...]",
+        cuda=pb.source(file, call="scale(y, x, k, numel(x), stream)"),
+    )
+    file.unlink()
+    with (
+        pytest.warns(on_cpu.CudaOnCpuNotice, match="on_cpu::gone stays as it was: source-missing"),
+        on_cpu.entered(Mode(check="race")),
+    ):
+        assert made(torch.ones(3), 2.0).tolist() == [2.0, 2.0, 2.0]
+    file.write_text(SCALE)

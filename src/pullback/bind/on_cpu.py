@@ -69,8 +69,15 @@ def entered(wanted: Mode) -> Generator[Mode]:
 
 
 def _compile_anew() -> None:
+    """Compile what is there for the current mode; what cannot be any more stays as it was."""
     from pullback.bind import register  # noqa: PLC0415  (it imports this module)
 
     for operator in list(register.operators.values()):
         if operator.definition.cuda and not operator.definition.cpu:
-            operator.reload()
+            # Said when it was defined, or not to be said: nobody has called it here.
+            _announced.add(operator.line.qualname)
+            try:
+                operator.reload()
+            except PullbackError as error:
+                reason = str(error).partition("\n")[0]
+                notice(f"{operator.line.qualname} stays as it was: {reason}", CudaOnCpuNotice)
