@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
+
+import pullback
 
 pytestmark = pytest.mark.compiler
 
@@ -53,17 +56,22 @@ def test_switch():
 """
 
 
+# Installed, pytest finds the plugin by itself; a second time it is refused.
+INSTALLED = any(found.name == "pullback" for found in entry_points(group="pytest11"))
+NAMED = "" if INSTALLED else "-p pullback.pytest_plugin"
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("project")
     (made / "test_turn.py").write_text(TESTS)
     (made / "test_plain.py").write_text(PLAIN)
-    (made / "pytest.ini").write_text("[pytest]\naddopts = -p pullback.pytest_plugin\n")
+    (made / "pytest.ini").write_text(f"[pytest]\naddopts = {NAMED}\n")
     return made
 
 
 def run(folder: Path, *words: str) -> tuple[int, list[str], str]:
-    source = Path(__file__).parents[2] / "src"
+    source = Path(pullback.__file__).parents[1]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-v", *words],
         cwd=folder,
@@ -127,7 +135,7 @@ def test_without_options_nothing_is_said_or_imported(folder: Path) -> None:
 
 
 def test_plugin_alone_imports_neither_torch_nor_the_rest_of_pullback() -> None:
-    source = Path(__file__).parents[2] / "src"
+    source = Path(pullback.__file__).parents[1]
     text = (
         "import sys, pullback.pytest_plugin;"
         "print(sorted(m for m in sys.modules if m == 'torch' or m.startswith('pullback')))"
