@@ -173,13 +173,19 @@ def pytest_runtest_protocol(item: Any) -> Generator[None, Any, Any]:  # noqa: AN
     order = item.callspec.params.get(ORDER) if hasattr(item, "callspec") else None
     if order is None:
         return (yield)
-    from pullback.cuda import loaded  # noqa: PLC0415
-
-    loaded.set_order(order)
+    set_order(order)
     try:
         return (yield)
     finally:
-        loaded.set_order("forward")
+        set_order("forward")
+
+
+def set_order(order: str) -> None:
+    """Run what is launched from now on in an order of threads; runtimes loaded later as well."""
+    from pullback.kernels.cuda_on_cpu import mode, runtimes  # noqa: PLC0415
+
+    os.environ[mode.OPTIONS["order"]] = order
+    runtimes.configure(mode.current())
 
 
 @pytest.hookimpl(wrapper=True)
@@ -197,9 +203,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Count launches; a worker of pytest-xdist tells the session that started it."""
     ours = session.config.stash.get(running, None)
     if ours:
-        from pullback.cuda import loaded  # noqa: PLC0415
+        from pullback.kernels.cuda_on_cpu import runtimes  # noqa: PLC0415
 
-        ours.launches += loaded.launches()
+        ours.launches += runtimes.launches()
         output = getattr(session.config, "workeroutput", None)
         if output is not None:
             output[LAUNCHES] = ours.launches

@@ -122,6 +122,21 @@ def test_a_launch_over_its_time_is_stopped(sound: pb.Operator) -> None:
     assert torch.equal(sound(torch.ones(4)), 2 * torch.ones(4))
 
 
+def test_the_checks_have_a_limit_that_no_mode_has_to_name(
+    monkeypatch: pytest.MonkeyPatch, sound: pb.Operator
+) -> None:
+    # The environment's, which is told the runtime as its own of a minute is: by no mode.
+    monkeypatch.setenv("CUDA_ON_CPU_TIMEOUT", "0.5")
+    fault = Fault("PB224", "volatile float* p = y; while (*p < 1e30f) p[1] = 0;", "")
+    bad = operator_of("endless_in_a_check", fault)
+    with (
+        on_cpu.entered(Mode(check="race")),
+        pytest.raises(pb.PullbackError, match="PB224") as raised,
+    ):
+        bad(torch.randn(8))
+    assert "0.5 s" in str(raised.value)
+
+
 TOO_LARGE = {
     "block": "k<<<1, 1025>>>(y, n)",
     "depth": "k<<<1, dim3(1, 1, 65)>>>(y, n)",

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 import pullback as pb
-from pullback.bind import on_cpu
+from pullback.bind import on_cpu, register
+from pullback.kernels.cuda_on_cpu import library
 from pullback.kernels.cuda_on_cpu.mode import Check, Mode
 
 pytestmark = [
@@ -90,6 +92,54 @@ def test_one_notice_says_what_runs() -> None:
     assert texts == [
         "on_cpu::noticed: its CUDA kernel runs on the CPU; cpu= gives it a kernel in C++"
     ]
+
+
+def test_a_launch_in_a_header_of_another_folder_is_translated(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "scale.cuh").write_text(SCALE)
+    (tmp_path / "scale.cu").write_text("#include <scale.cuh>\n")
+    made = pb.operator(
+        "on_cpu::from_header(x[...], k: float) -> y[...]",
+        cuda=pb.source(
+            tmp_path / "scale.cu",
+            call="scale(y, x, k, numel(x), stream)",
+            flags=[f"-I{tmp_path / 'there'}"],
+        ),
+    )
+    assert made(torch.ones(3), 2.0).tolist() == [2.0, 2.0, 2.0]
+
+
+def test_a_thread_that_waits_has_the_stack_that_the_page_says() -> None:
+    text = """
+        __device__ __noinline__ float total(const float* x, int n) {
+          volatile float own[40000];  // 160 KB of the 256
+          for (int i = 0; i < 40000; ++i) own[i] = x[i % n];
+          __syncthreads();
+          float sum = 0;
+          for (int i = 0; i < n; ++i) sum += own[i];
+          return sum;
+        }
+        __global__ void k(float* y, const float* x, int n) { y[threadIdx.x] = total(x, n); }
+        void f(float* y, const float* x, int n) { k<<<1, n>>>(y, x, n); }
+    """
+    made = pb.operator("on_cpu::deep(x[n]) -> y[n]", cuda=pb.source(text, call="f(y, x, n)"))
+    with on_cpu.entered(Mode()):
+        assert made(torch.ones(4)).tolist() == [4.0] * 4
+
+
+def test_a_check_does_without_the_runtime_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    genuine = library.runtime
+
+    def runtime(check: Check, *rest: Any) -> Path:
+        asked.append(check)
+        return genuine(check, *rest)
+
+    monkeypatch.setattr(library, "runtime", runtime)
+    monkeypatch.setattr(register, "operators", {})
+    with on_cpu.entered(Mode(check="race")):
+        pass
+    assert set(asked) == {"race"}
 
 
 def test_an_edited_kernel_is_reloaded(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from pullback.bind.notice import notice
 from pullback.bind.on_cpu import CudaOnCpuNotice
 from pullback.kernels import compile as compilation
 from pullback.kernels import toolchain
-from pullback.kernels.cuda_on_cpu import library, mode, units
+from pullback.kernels.cuda_on_cpu import library, mode, runtimes, units
 from pullback.kernels.cuda_on_cpu.mode import Mode
 from pullback.kernels.plan import Plan, Unit
 
@@ -85,7 +85,7 @@ def compile(build: Build, *, precompiled: bool = True) -> Path:
         return compilation.compile(plan_for_gpu(build), announce=runtime.announce)
     now = mode.current()
     # The runtime library first, so that what is said comes in the order of what is done.
-    library.link(now.check, runtime.announce)
+    library.runtime(now.check, runtime.announce)
     plan = plan_on_cpu(build, now)
     ahead = (
         functools.partial(extension_cuda_headers.made, plan)
@@ -104,7 +104,7 @@ def load(build: Build, *, precompiled: bool = True) -> ModuleType:
     """
     made = compile(build, precompiled=precompiled)
     if asked_for() or not gpu.there_is():
-        library.configure(mode.current())
+        runtimes.load(mode.current())
         _announce(build.name)
     return loading.load(made)
 

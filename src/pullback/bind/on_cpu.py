@@ -10,7 +10,7 @@ from pullback.bind.notice import notice
 from pullback.define.operator import Definition
 from pullback.diagnostic import PullbackError
 from pullback.kernels import glue
-from pullback.kernels.cuda_on_cpu import library, mode
+from pullback.kernels.cuda_on_cpu import library, mode, runtimes
 from pullback.kernels.cuda_on_cpu.mode import Mode
 from pullback.kernels.plan import Plan
 
@@ -30,9 +30,9 @@ def plan_of(definition: Definition) -> Plan | None:
     assert definition.cuda
     now = mode.current()
     try:
-        library.link(now.check, runtime.announce)
+        library.runtime(now.check, runtime.announce)
         plan = glue.plan_on_cpu(definition.line, definition.cuda, now)
-        library.configure(now)
+        runtimes.load(now)
     except PullbackError:
         if gpu.there_is():
             return None
@@ -57,15 +57,15 @@ def entered(wanted: Mode) -> Generator[Mode]:
 
     Operators that are there are compiled anew for it, and again as before at the end.
     """
-    library.link(wanted.check, runtime.announce)
+    library.runtime(wanted.check, runtime.announce)
     try:
         with mode.entered(wanted):
             _compile_anew()
-            library.configure(wanted)
+            runtimes.load(wanted)
             yield wanted
     finally:
         _compile_anew()
-        library.configure(mode.current())
+        runtimes.configure(mode.current())
 
 
 def _compile_anew() -> None:

@@ -34,7 +34,13 @@ Order = Annotated[
     ),
 ]
 Workers = Annotated[int, typer.Option(min=0, help="Threads that run blocks; 0: one a core.")]
-Timeout = Annotated[float, typer.Option(min=0, help="Seconds until a launch is stopped; 0: never.")]
+Timeout = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        help="Seconds until a launch is stopped; 0: never. Without it 60 in the checks, else never.",
+    ),
+]
 Flag = Annotated[
     list[str] | None,
     typer.Option(help="For the compiler of a .cu file, such as -DN=4; can be repeated."),
@@ -56,7 +62,7 @@ def run(  # noqa: PLR0913, PLR0917  (each is an option)
     arguments: Arguments = None,
     order: Order = "forward",
     workers: Workers = 0,
-    timeout: Timeout = 0.0,
+    timeout: Timeout = None,
     flag: Flag = None,
     gdb: Gdb = False,
 ) -> None:
@@ -68,7 +74,7 @@ def run(  # noqa: PLR0913, PLR0917  (each is an option)
     mode = Mode(order=order, workers=workers, timeout=timeout)
     if gdb:
         # One worker: a step in one block does not end in another. Nothing is timed.
-        mode = Mode(order=order, workers=1)
+        mode = Mode(order=order, workers=1, timeout=0)
     show(file, arguments, [*(flag or []), *(FOR_GDB if gdb else ())], mode, GDB if gdb else ())
 
 
@@ -77,7 +83,7 @@ def race(
     file: File,
     arguments: Arguments = None,
     order: Order = "forward",
-    timeout: Timeout = 0.0,
+    timeout: Timeout = None,
     flag: Flag = None,
 ) -> None:
     """Find accesses of two threads to the same memory that nothing orders.
@@ -92,7 +98,7 @@ def memory(
     file: File,
     arguments: Arguments = None,
     workers: Workers = 0,
-    timeout: Timeout = 0.0,
+    timeout: Timeout = None,
     flag: Flag = None,
 ) -> None:
     """Find accesses out of bounds.

@@ -16,7 +16,7 @@ def on_cpu(
     check: Check = "none",
     order: str = "forward",
     workers: int = 0,
-    timeout: float = 0.0,
+    timeout: float | None = None,
 ) -> Generator[Mode]:
     """Let what asks for a GPU have the CPU: operators, extensions and PyTorch itself.
 
@@ -29,7 +29,8 @@ def on_cpu(
             runs as fast as it can.
         order: of the threads of a block: "forward", "reverse", "random" or "random:SEED".
         workers: threads of the CPU that run blocks; 0 stands for its cores.
-        timeout: seconds until a launch is stopped; 0 stands for none.
+        timeout: seconds until a launch is stopped; 0 stands for none. Without it, none, and 60 in
+            the checks.
 
     Raises:
         PullbackError: PB201 to PB206, the library that runs kernels does not compile; PB235, a

@@ -30,7 +30,7 @@ class Options(TypedDict, total=False):
 
     order: str
     workers: int
-    timeout: float
+    timeout: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ def run(
         options: `order` of the threads of a block, "forward", "reverse", "random", "random:SEED",
             or "all", which runs the program in each of the first three and compares what it
             writes; `workers`, threads of the CPU that run blocks; `timeout`, seconds until a launch
-            is stopped.
+            is stopped, 60 in the checks unless given, 0 for never.
 
     Raises:
         PullbackError: PB237, there is no such file; PB238, nothing in it can be run; PB2xx, it
@@ -140,7 +140,7 @@ def _command(what: Start, announce: Announce | None) -> list[str]:
         raise _missing(file)
     if file.suffix == ".py":
         # What its operators are linked to, compiled before the script waits for it.
-        library.link(what.mode.check, announce)
+        library.runtime(what.mode.check, announce)
         return [sys.executable, "-m", "pullback.cuda", str(file)]
     if file.suffix != ".cu":
         raise NothingToRun.error(

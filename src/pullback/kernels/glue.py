@@ -86,7 +86,7 @@ def plan_on_cpu(line: Line, source: Source, mode: Mode) -> Plan:
     """
     require_names(line)
     file = path_of(source)
-    folders = () if file is None else (file.parent,)
+    beside = [] if file is None else [file.parent]
     unit = Unit("glue.cpp", "#include <cuda_runtime.h>\n" + entry_point(line, source, "cuda"))
     every_order = ("-DCUDA_ON_CPU_EVERY_ORDER",) if mode.order == "all" else ()
     return Plan(
@@ -97,7 +97,7 @@ def plan_on_cpu(line: Line, source: Source, mode: Mode) -> Plan:
         flags=(*library.flags(mode.check), *every_order, *library.taken(source.flags)),
         compile_flags=library.SANITIZE[mode.check],
         link=library.link(mode.check),
-        translation=library.translation(folders),
+        translation=library.translation([*beside, *library.folders_in(source.flags)]),
         abi=library.abi(),
     )
 

@@ -14,6 +14,7 @@ MODES = [
     Mode(check="memory", workers=1, timeout=2.5),
     Mode(order="random:7"),
     Mode(order="all"),
+    Mode(check="race", timeout=0),
 ]
 
 
@@ -40,6 +41,11 @@ def test_a_value_that_there_is_not_is_named(variables: dict[str, str], said: str
     with pytest.raises(PullbackError, match="PB235") as raised:
         mode.from_environment(variables)
     assert said in str(raised.value)
+
+
+def test_a_mode_without_a_time_limit_leaves_that_to_the_runtime() -> None:
+    assert "CUDA_ON_CPU_TIMEOUT" not in Mode(check="race").environment()
+    assert Mode(timeout=0).environment()["CUDA_ON_CPU_TIMEOUT"] == "0"
 
 
 def test_the_innermost_mode_counts() -> None:

@@ -105,7 +105,8 @@ inline void atomic_ended(bool changed) {
 
 }  // namespace cuda_on_cpu
 
-/// How threads are ordered and limited; a negative or ~0 value leaves an option as it is.
+/// How threads are ordered and limited; a negative or ~0 value leaves an option as it is. NaN
+/// stands for the time limit of a process that is told none.
 extern "C" void cuda_on_cpu_options(int order, uint64_t seed, int workers, double timeout_seconds,
                                     uint64_t stack_bytes);
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import hashlib
 import itertools
@@ -13,13 +12,12 @@ from pullback.kernels import compile as compilation
 from pullback.kernels import toolchain
 from pullback.kernels.compile import Announce
 from pullback.kernels.cuda_on_cpu import sanitizer
-from pullback.kernels.cuda_on_cpu.mode import Check, Mode
+from pullback.kernels.cuda_on_cpu.mode import Check
 from pullback.kernels.plan import CXX_FLAGS, Plan, Translation, Unit
 
 HERE = Path(__file__).parent
 CSRC = HERE.parent.parent / "csrc" / "cuda_on_cpu"
 INCLUDE = CSRC / "include"
-ORDERS = ("forward", "reverse", "random")
 
 # Line tables cost a twentieth of the time to compile, and every message names the author's line.
 # nvcc takes more than g++ does without -fpermissive.
@@ -117,9 +115,21 @@ def translation(folders: Sequence[Path] = (), *, torch: bool = False) -> Transla
     return Translation(folders=tuple(folders), keep=(CSRC.parent,), torch=torch)
 
 
-def link(check: Check, announce: Announce | None = None) -> tuple[str, ...]:
+def link(check: Check) -> tuple[str, ...]:
     """Return what units translated from CUDA are linked to: the runtime, compiled if need be."""
-    return (*sanitizer.LINK[check], str(compilation.compile(plan(check), announce=announce)))
+    return (*sanitizer.LINK[check], str(runtime(check)))
+
+
+def runtime(check: Check, announce: Announce | None = None) -> Path:
+    """Return the runtime library of a check, compiled if need be."""
+    path = _runtimes.get(check)
+    if path is None or not path.is_file():
+        path = _runtimes[check] = compilation.compile(plan(check), announce=announce)
+    return path
+
+
+# Looked for once a process: every definition asks, and it is to look at a hundred files.
+_runtimes: dict[Check, Path] = {}
 
 
 def plan(check: Check) -> Plan:
@@ -153,17 +163,3 @@ def abi() -> str:
     """Return what stands for the translator in the cache: its text."""
     texts = [path.read_bytes() for path in sorted(HERE.glob("*.py"))]
     return f"cuda-on-cpu-{hashlib.sha256(b''.join(texts)).hexdigest()[:16]}"
-
-
-def configure(mode: Mode) -> None:
-    """Hand the runtime library of a mode its options; it is loaded if it was not."""
-    order, _, seed = mode.order.partition(":")
-    sanitizer.require(mode.check)
-    library = ctypes.CDLL(link(mode.check)[-1])
-    library.cuda_on_cpu_options(
-        ctypes.c_int(0 if order == "all" else ORDERS.index(order)),
-        ctypes.c_uint64(int(seed or 1)),
-        ctypes.c_int(mode.workers),
-        ctypes.c_double(mode.timeout),
-        ctypes.c_uint64(0),
-    )

@@ -36,13 +36,14 @@ class Mode:
         order: of the threads of a block: "forward", "reverse", "random", "random:SEED"; or "all",
             which runs an operator in each and compares.
         workers: threads of the CPU that run blocks; 0 stands for its cores.
-        timeout: seconds until a launch is stopped; 0 stands for none.
+        timeout: seconds until a launch is stopped; 0 stands for none, and None for what the
+            variable says or else the runtime chooses: a minute in the checks.
     """
 
     check: Check = "none"
     order: str = "forward"
     workers: int = 0
-    timeout: float = 0.0
+    timeout: float | None = None
 
     def __post_init__(self) -> None:
         if self.check not in get_args(Check):
@@ -53,7 +54,8 @@ class Mode:
     def environment(self) -> dict[str, str]:
         """Return the variables by which another process takes the mode over."""
         found = {SWITCH: "cpu" if self.check == "none" else self.check}
-        return {**found, **{name: str(getattr(self, key)) for key, name in OPTIONS.items()}}
+        said = {name: getattr(self, key) for key, name in OPTIONS.items()}
+        return {**found, **{name: str(value) for name, value in said.items() if value is not None}}
 
 
 def wanted(environment: Mapping[str, str] = os.environ) -> bool:

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 
@@ -81,6 +82,7 @@ extern "C" [[gnu::visibility("default")]] void cuda_on_cpu_options(int order, ui
   if (order >= 0) options.order = cuda_on_cpu::Order(order);
   if (seed != ~uint64_t{0}) options.seed = seed;
   if (workers >= 0) options.workers = workers;
+  if (std::isnan(timeout_seconds)) timeout_seconds = cuda_on_cpu::Options().timeout_seconds;
   if (timeout_seconds >= 0) options.timeout_seconds = timeout_seconds;
   if (stack_bytes != ~uint64_t{0}) cuda_on_cpu::set_stack_bytes(stack_bytes);
 }

@@ -1,0 +1,65 @@
+"""The runtime libraries that this process has loaded: their options and counts."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+from pathlib import Path
+
+from pullback.kernels.cuda_on_cpu import library, sanitizer
+from pullback.kernels.cuda_on_cpu.mode import Mode
+
+MAPS = Path("/proc/self/maps")
+ORDERS = ("forward", "reverse", "random")
+# What `cuda_on_cpu_options` in core.h takes for "as it is" and for "as if nothing were said".
+KEPT_STACK, NOT_SAID = 2**64 - 1, math.nan
+
+
+def load(mode: Mode) -> None:
+    """Load the runtime library of a mode, which is compiled if need be, and hand it the options.
+
+    Raises:
+        PullbackError: PB236, the memory check needs a process that was started for it; PB201 to
+            PB206, it does not compile.
+    """
+    sanitizer.require(mode.check)
+    _hand(ctypes.CDLL(str(library.runtime(mode.check))), mode)
+
+
+def configure(mode: Mode) -> None:
+    """Hand the options of a mode to every runtime library that is there; none is loaded for it."""
+    for runtime in loaded():
+        _hand(runtime, mode)
+
+
+def launches() -> int:
+    """Return how many kernels this process has launched on the CPU."""
+    count = 0
+    for runtime in loaded():
+        runtime.cuda_on_cpu_launches.restype = ctypes.c_uint64
+        count += runtime.cuda_on_cpu_launches()
+    return count
+
+
+def loaded() -> list[ctypes.CDLL]:
+    """Return the runtime libraries, those too that came with a library of somebody else's."""
+    if not MAPS.is_file():
+        return []
+    words = (line.split(maxsplit=5) for line in MAPS.read_text().splitlines())
+    # A cache may be emptied under a process; its libraries are still known by their names.
+    paths = {each[5].removesuffix(" (deleted)") for each in words if len(each) == 6}
+    own = sorted(path for path in paths if Path(path).name.startswith("cuda-on-cpu"))
+    return [ctypes.CDLL(path, os.RTLD_NOLOAD) for path in own]
+
+
+def _hand(runtime: ctypes.CDLL, mode: Mode) -> None:
+    # In "all", each launch says its order itself.
+    order, _, seed = ("forward" if mode.order == "all" else mode.order).partition(":")
+    runtime.cuda_on_cpu_options(
+        ctypes.c_int(ORDERS.index(order)),
+        ctypes.c_uint64(int(seed or 1)),
+        ctypes.c_int(mode.workers),
+        ctypes.c_double(NOT_SAID if mode.timeout is None else mode.timeout),
+        ctypes.c_uint64(KEPT_STACK),
+    )
