@@ -15,12 +15,16 @@ if TYPE_CHECKING:
     from pullback.bind.operator import Operator
     from pullback.diagnostic import Finding, PullbackError, Rule
     from pullback.graphs import graph
+    from pullback.verify.check import check
+    from pullback.verify.report import Report
 
 _HOMES = {
     "Finding": "pullback.diagnostic",
     "Operator": "pullback.bind.operator",
     "PullbackError": "pullback.diagnostic",
+    "Report": "pullback.verify.report",
     "Rule": "pullback.diagnostic",
+    "check": "pullback.verify.check",
     "formula": "pullback.bind.formula.declare",
     "graph": "pullback.graphs",
     "operator": "pullback.bind.declare",
@@ -33,8 +37,8 @@ _PARTS = ("cuda",)
 # Written out, since type checkers read it.
 # fmt: off
 __all__ = [
-    "Finding", "Operator", "PullbackError", "Rule", "cuda", "formula", "graph", "operator",
-    "source",
+    "Finding", "Operator", "PullbackError", "Report", "Rule", "check", "cuda", "formula", "graph",
+    "operator", "source",
 ]
 # fmt: on
 

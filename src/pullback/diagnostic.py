@@ -3,24 +3,43 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
+
+Level = Literal["fault", "advice"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing that is wrong: what, the evidence, the cure."""
+    """One thing that is wrong: what, the evidence, the cure.
+
+    Attributes:
+        code: of its `Rule`, "PB504"; never reused.
+        name: what is wrong in two or three words.
+        message: what is wrong in one sentence that stands alone.
+        evidence: what was seen: pairs of a short key and text or numbers.
+        help: the cure.
+        level: "fault", shown by a call that goes wrong; "advice", waste or a missing feature.
+        where: the line of the author's code, "ops.py:14 in backward: return grad * x".
+    """
 
     code: str
     name: str
     message: str
     evidence: tuple[tuple[str, str], ...] = ()
     help: str | None = None
+    level: Level = "fault"
+    where: str | None = None
 
     def __str__(self) -> str:
-        """Render as in a terminal: the message, then aligned evidence and help."""
-        rows = [*self.evidence, *([("help", self.help)] if self.help else [])]
+        """Render as in a terminal: the message, then aligned place, evidence and help."""
+        rows = [
+            *([("at", self.where)] if self.where else []),
+            *self.evidence,
+            *([("help", self.help)] if self.help else []),
+        ]
         width = max((len(key) for key, _ in rows), default=0) + 1
         # A value of several lines (a compiler's message) stands under its key.
         indent = "\n" + " " * (width + 5)
@@ -28,6 +47,38 @@ class Finding:
             f"    {key + ':':<{width}} {value.replace(chr(10), indent)}" for key, value in rows
         ]
         return "\n".join([f"{self.name} [{self.code}]: {self.message}", *lines])
+
+
+HEAD = re.compile(r"(?P<name>[a-z][a-z0-9+-]*) \[(?P<code>PB\d+)\]: (?P<message>.*)")
+ROW = re.compile(r" {4}(?P<key>\S[^:]*): *(?P<value>.*)")
+
+
+def parse(text: str) -> Finding | None:
+    """Return the finding that a text shows, as C++ writes it: `str(parse(text)) == text`.
+
+    None stands for a text that shows none. A place comes back as evidence.
+    """
+    first, *lines = text.rstrip().split("\n")
+    head = HEAD.fullmatch(first)
+    if head is None:
+        return None
+    texts, keys, margin = [head["message"]], list[str](), ""
+    for line in lines:
+        if row := ROW.fullmatch(line):
+            keys.append(row["key"])
+            texts.append(row["value"])
+            margin = " " * row.start("value")
+        else:
+            # Of the value above, or of the message: under the place where it began.
+            texts[-1] += f"\n{line.removeprefix(margin)}"
+    rows = tuple(zip(keys, texts[1:], strict=True))
+    return Finding(
+        code=head["code"],
+        name=head["name"],
+        message=texts[0],
+        evidence=tuple(row for row in rows if row[0] != "help"),
+        help=next((value for key, value in rows if key == "help"), None),
+    )
 
 
 class PullbackError(RuntimeError):

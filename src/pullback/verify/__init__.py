@@ -1,0 +1,1 @@
+"""The checker: does a backward do what autograd, and its user, take for granted?"""

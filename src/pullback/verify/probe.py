@@ -1,0 +1,114 @@
+"""A probe: one rule of a right derivative, its page, and the experiment that shows a breach."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from pullback.diagnostic import Finding, Level
+from pullback.verify.call import Call
+from pullback.verify.source import Place
+
+# What a fault has an effect on. A probe that looks at an effect is not asked where an earlier
+# finding explains it: one cause, one finding.
+Effect = Literal[
+    "forward",  # the ordinary forward raises
+    "backward",  # the ordinary backward raises, or another one does in ordinary use
+    "numbers",  # gradients are wrong
+    "values",  # gradients are wrong for other values, options, sizes or dtypes
+    "layout",  # wrong for other strides
+    "repeat",  # a second backward, two calls in flight
+    "random",  # gradients depend on the random state
+    "second",  # second derivatives are wrong or raise
+    "tangent",  # forward mode is wrong or raises
+    "transform",  # torch.func, vmap
+    "traced",  # fake tensors, torch.compile
+    "autocast",
+    "checkpoint",
+    "memory",  # kept longer, or more than is needed
+]
+Needs = Literal["nothing", "forward", "backward"]
+
+
+class NotApplicable(Exception):  # noqa: N818  (an outcome, no error)
+    """A probe's question has no meaning for this call; the text says why."""
+
+
+class Probe(ABC):
+    """One rule. A subclass registers itself; its docstring is its page.
+
+    Attributes:
+        code: never reused.
+        name: what is wrong, as it reads in a report.
+        level: of its findings, where they do not say otherwise.
+        help: the cure, where a finding does not say otherwise.
+        needs: what has to work in the ordinary call for the question to make sense.
+        about: the effects it looks at; it is not asked where one of them is explained.
+        explains: the effects that its finding explains.
+        intentions: what an author can declare to say that this is meant: the probe is not asked.
+    """
+
+    registry: ClassVar[list[type[Probe]]] = []
+
+    code: ClassVar[str]
+    name: ClassVar[str]
+    level: ClassVar[Level] = "fault"
+    help: ClassVar[str | None] = None
+    needs: ClassVar[Needs] = "backward"
+    about: ClassVar[frozenset[Effect]] = frozenset()
+    explains: ClassVar[frozenset[Effect]] = frozenset()
+    intentions: ClassVar[frozenset[str]] = frozenset()
+
+    def __init_subclass__(cls) -> None:
+        if inspect.isabstract(cls) or not hasattr(cls, "code"):
+            return
+        assert all(cls.code != other.code for other in Probe.registry), f"{cls.code} is taken"
+        Probe.registry.append(cls)
+
+    @abstractmethod
+    def examine(self, call: Call) -> Iterator[Finding]:
+        """Yield what is wrong.
+
+        Raises:
+            NotApplicable: the question has no meaning for this call.
+        """
+
+    def breach(
+        self,
+        message: str,
+        *,
+        where: Place | None = None,
+        help: str | None = None,
+        level: Level | None = None,
+        **evidence: object,
+    ) -> Finding:
+        """Return a finding of this probe; evidence that is None is left out."""
+        shown = tuple(
+            (key.replace("_", " "), str(value))
+            for key, value in evidence.items()
+            if value is not None
+        )
+        return Finding(
+            code=self.code,
+            name=self.name,
+            message=message,
+            evidence=shown,
+            help=help or self.help,
+            level=level or self.level,
+            where=None if where is None else str(where),
+        )
+
+
+def every_probe() -> list[type[Probe]]:
+    """Return every probe in the order in which they are asked: by code."""
+    importlib.import_module("pullback.verify.probes")  # which import this module
+
+    return sorted(Probe.registry, key=lambda probe: probe.code)
+
+
+def page_of(probe: type[Probe]) -> str:
+    """Return a probe's page: its docstring."""
+    return f"# {probe.code} {probe.name}\n\n{inspect.getdoc(probe)}\n"

@@ -1,0 +1,180 @@
+"""What is checked: a Function, an operator, a module or any callable, seen the same way."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from torch._library.custom_ops import OPDEFS, CustomOpDef
+from torch.autograd import Function
+
+from pullback.bind.operator import Operator
+from pullback.diagnostic import Rule
+
+NotCallable = Rule("PB401", "not-callable")
+
+Kind = Literal["function", "operator", "library", "module", "callable"]
+# The parts of an operator that its author wrote.
+Part = Literal["forward", "setup", "backward", "jvp", "vmap", "fake"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """What is checked.
+
+    Attributes:
+        name: to print: "Square", "demo::mul".
+        kind: "function", an autograd.Function; "operator", pullback's; "library", registered with
+            torch.library; "module"; "callable".
+        given: the object itself.
+        call: what is called, with the author's arguments.
+        parts: the Python functions that its author wrote, as far as they are known.
+        operator: pullback's operator, for the kind "operator".
+        overload: PyTorch's, for the kinds "operator" and "library".
+    """
+
+    name: str
+    kind: Kind
+    given: Any
+    call: Callable[..., Any]
+    parts: Mapping[Part, Callable[..., Any]]
+    operator: Operator | None = None
+    overload: torch._ops.OpOverload | None = None
+
+    @property
+    def function(self) -> type[Function] | None:
+        """The autograd.Function, if it is one."""
+        return self.given if self.kind == "function" else None
+
+    @property
+    def signature(self) -> inspect.Signature | None:
+        """The parameters of a call, without ctx; None where they are not known."""
+        if self.kind == "function":
+            found = list(inspect.signature(self.parts["forward"]).parameters.values())
+            return inspect.Signature(found if "setup" in self.parts else found[1:])
+        if self.kind == "module":
+            return inspect.signature(self.given.forward)
+        try:
+            return inspect.signature(self.parts.get("forward", self.call))
+        except (TypeError, ValueError):  # written in C
+            return None
+
+
+def target_of(given: object) -> Target:
+    """Return what is to be checked.
+
+    Raises:
+        PullbackError: PB401, it cannot be called.
+    """
+    owner = getattr(given, "__self__", None)
+    if getattr(given, "__name__", None) == "apply" and is_function(owner):
+        given = owner
+    if is_function(given):
+        return of_function(given)
+    if isinstance(given, Operator):
+        return of_operator(given)
+    if isinstance(given, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        return of_library(given, None)
+    if isinstance(given, CustomOpDef):
+        return of_library(given._opoverload, given)
+    if isinstance(given, nn.Module):
+        name = type(given).__name__
+        return Target(name=name, kind="module", given=given, call=given, parts={})
+    if callable(given) and not isinstance(given, type):
+        name = getattr(given, "__name__", type(given).__name__)
+        return Target(name=name, kind="callable", given=given, call=given, parts={})
+    raise NotCallable.error(
+        f"a {type(given).__name__} cannot be checked: it is not callable",
+        value=shortened(repr(given)),
+        help="give an autograd.Function, an operator, a module or a function of tensors",
+    )
+
+
+def shortened(text: str) -> str:
+    """Cut a long text."""
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def is_function(given: object) -> bool:
+    """Tell whether it is an autograd.Function."""
+    return isinstance(given, type) and issubclass(given, Function)
+
+
+def of_function(function: Any) -> Target:  # noqa: ANN401
+    """Return an autograd.Function as a target."""
+    base: Any = Function
+    parts: dict[Part, Callable[..., Any]] = {"forward": function.forward}
+    for part, name in (
+        ("setup", "setup_context"),
+        ("backward", "backward"),
+        ("backward", "vjp"),
+        ("jvp", "jvp"),
+        ("vmap", "vmap"),
+    ):
+        own = getattr(function, name)
+        if own is not getattr(base, name):
+            parts[part] = own  # type: ignore[index]
+
+    def apply(*arguments: Any, **keywords: Any) -> Any:  # noqa: ANN401
+        # Looked up at each call: a trace puts its own in the place of `apply`.
+        return function.apply(*arguments, **keywords)
+
+    return Target(
+        name=function.__name__,
+        kind="function",
+        given=function,
+        call=apply,
+        parts=parts,
+    )
+
+
+def of_operator(operator: Operator) -> Target:
+    """Return pullback's operator as a target, with the parts of a Function it was made of."""
+    definition = operator.definition
+    parts: dict[Part, Callable[..., Any]] = {}
+    if definition.function is not None:
+        parts = {k: v for k, v in of_function(definition.function).parts.items() if k != "forward"}
+    if callable(definition.backward):
+        parts["backward"] = definition.backward
+    return Target(
+        name=operator.line.qualname,
+        kind="operator",
+        given=operator,
+        call=operator,
+        parts=parts,
+        operator=operator,
+        overload=operator.overload,
+    )
+
+
+def of_library(
+    given: torch._ops.OpOverload | torch._ops.OpOverloadPacket,
+    custom: CustomOpDef | None,
+) -> Target:
+    """Return a registered operator as a target; what `torch.library.custom_op` knows is kept."""
+    from pullback.bind.register import operators  # noqa: PLC0415  (it imports the runtime)
+
+    overload = given
+    if isinstance(overload, torch._ops.OpOverloadPacket):
+        overload = getattr(overload, overload.overloads()[0])
+    name = overload._schema.name
+    if name in operators:
+        return of_operator(operators[name])
+    custom = custom or OPDEFS.get(name)
+    parts: dict[Part, Callable[..., Any]] = {}
+    if custom is not None:
+        known = {
+            "forward": custom._init_fn,
+            "setup": custom._setup_context_fn,
+            "backward": custom._backward_fn,
+            "fake": custom._abstract_fn,
+            "vmap": custom._vmap_fn,
+        }
+        parts = {part: own for part, own in known.items() if own is not None}  # type: ignore[misc]
+    return Target(
+        name=name, kind="library", given=given, call=overload, parts=parts, overload=overload
+    )

@@ -1,0 +1,289 @@
+"""One forward and backward, watched: what each autograd.Function was given, kept and returned.
+
+What backward returns is seen before the engine sums, casts or refuses it; what forward tells its
+ctx is noted with the author's line. Functions are watched wherever they are called: by the target
+itself, inside a module, or by PyTorch for an operator that was registered with `torch.library`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import BackwardCFunction, FunctionCtx
+
+from pullback.verify.call import tensors_in
+from pullback.verify.source import Place, is_authors
+
+if TYPE_CHECKING:
+    from pullback.verify.call import Call, Run
+
+FunctionBase: Any = torch._C._FunctionBase
+
+TOLD = (
+    "save_for_backward",
+    "save_for_forward",
+    "mark_dirty",
+    "mark_non_differentiable",
+    "set_materialize_grads",
+)
+
+
+@dataclass(frozen=True)
+class Told:
+    """One call of a method of ctx in forward."""
+
+    method: str
+    arguments: tuple[Any, ...]
+    place: Place | None
+
+
+@dataclass
+class Saved:
+    """One tensor that a node keeps through save_for_backward.
+
+    Attributes:
+        tensor: what backward gets.
+        before: its values after forward.
+        what: "input x", "output 0", "x.detach()", "intermediate".
+    """
+
+    tensor: Tensor
+    before: Tensor
+    what: str
+
+    @property
+    def changed(self) -> int:
+        """How many of its elements differ now, NaN counted as equal to itself."""
+        return count_changed(self.before, self.tensor)
+
+
+@dataclass
+class NodeTrace:
+    """One call of an autograd.Function.
+
+    Attributes:
+        function: its class; `torch.library` makes one for each operator.
+        arguments: what `apply` was given.
+        inputs: the tensors in them, by place: also in lists, where autograd does not see them.
+        returned: what `apply` returned.
+        ctx: the node; None if nothing required a gradient.
+        told: the calls of methods of ctx in forward, in order.
+        attributes: what forward put on ctx.
+        saved: what was saved for backward.
+        unpacks: how often backward asked for `ctx.saved_tensors`.
+        arrived: for each backward, the gradients that it was given.
+        gave: for each backward, what it returned, untouched.
+        errors: for each backward, what it raised.
+    """
+
+    function: type[Function]
+    arguments: tuple[Any, ...]
+    returned: Any = None
+    ctx: Any = None
+    told: list[Told] = field(default_factory=list[Told])
+    attributes: dict[str, Any] = field(default_factory=dict[str, Any])
+    saved: list[Saved] = field(default_factory=list[Saved])
+    unpacks: list[Place | None] = field(default_factory=list["Place | None"])
+    arrived: list[tuple[Tensor | None, ...]] = field(default_factory=list[Any])
+    gave: list[tuple[Any, ...]] = field(default_factory=list[Any])
+    errors: list[Exception | None] = field(default_factory=list[Any])
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """The tensors that `apply` was given, also those in lists."""
+        return tensors_in(self.arguments)
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """The tensors that it returned."""
+        return tensors_in(self.returned)
+
+
+@dataclass
+class Trace:
+    """One forward and one backward with Gaussian gradients.
+
+    Attributes:
+        run: None if forward raised.
+        nodes: the Functions that ran, innermost first.
+        gradients: of the leaves; None if backward raised.
+        forward_error: what forward raised.
+        backward_error: what the engine raised, or backward through it.
+    """
+
+    run: Run | None = None
+    nodes: list[NodeTrace] = field(default_factory=list[NodeTrace])
+    gradients: tuple[Tensor | None, ...] | None = None
+    forward_error: Exception | None = None
+    backward_error: Exception | None = None
+
+    def of(self, function: type[Function] | None) -> NodeTrace | None:
+        """Return the last call of a Function; of the outermost one for None."""
+        found = [node for node in self.nodes if function is None or node.function is function]
+        return found[-1] if found else None
+
+
+def trace(call: Call, *, grads: Sequence[Tensor | None] | None = None) -> Trace:
+    """Run a forward and a backward and note all that can be seen of them.
+
+    Args:
+        call: what is called.
+        grads: of the outputs; Gaussian where not given.
+    """
+    found = Trace()
+    with watched(found.nodes):
+        try:
+            found.run = call.forward()
+        except Exception as error:
+            found.forward_error = error
+            return found
+        try:
+            found.gradients = found.run.backward(
+                found.run.random_grads() if grads is None else grads
+            )
+        except Exception as error:
+            found.backward_error = error
+    return found
+
+
+@contextmanager
+def watched(nodes: list[NodeTrace]) -> Generator[None]:
+    """Note each call of an autograd.Function in `nodes`, and what its backward does later on."""
+    original: Any = Function.__dict__["apply"]
+    calling: list[NodeTrace] = []
+    methods = {name: getattr(FunctionCtx, name) for name in TOLD}
+
+    def apply(cls: type[Function], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        node = NodeTrace(function=cls, arguments=args)
+        calling.append(node)
+        try:
+            node.returned = original.__func__(cls, *args, **kwargs)
+        finally:
+            calling.pop()
+            nodes.append(node)
+        attach(node)
+        if node.ctx is not None and type(node.ctx) not in counted:
+            counted.add(type(node.ctx))
+            type(node.ctx).saved_tensors = property(counting(nodes))
+        return node.returned
+
+    def telling(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        def tell(ctx: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            if calling:
+                given = (*args, *kwargs.values())
+                calling[-1].told.append(Told(name, given, authors_place()))
+            return method(ctx, *args, **kwargs)
+
+        return tell
+
+    counted: set[type] = set()
+    Function.apply = classmethod(apply)  # type: ignore[assignment]
+    for name, method in methods.items():
+        setattr(FunctionCtx, name, telling(name, method))
+    try:
+        yield
+    finally:
+        Function.apply = original
+        for name, method in methods.items():
+            setattr(FunctionCtx, name, method)
+        for own in counted:
+            del own.saved_tensors
+
+
+def counting(nodes: list[NodeTrace]) -> Callable[[Any], tuple[Tensor, ...]]:
+    """Return a getter of `ctx.saved_tensors` that notes where backward asks for it."""
+
+    def saved_tensors(ctx: Any) -> tuple[Tensor, ...]:  # noqa: ANN401
+        place = authors_place()
+        for node in nodes:
+            if node.ctx is ctx and len(node.arrived) > len(node.errors):
+                node.unpacks.append(place)
+        return FunctionBase.saved_tensors.__get__(ctx)
+
+    return saved_tensors
+
+
+def attach(node: NodeTrace) -> None:
+    """Find a Function's node in the graph, note what it keeps, and watch its backward."""
+    found = [
+        output.grad_fn
+        for output in node.outputs
+        if getattr(type(output.grad_fn), "_forward_cls", None) is node.function
+    ]
+    if not found:
+        return
+    ctx: Any = found[0]
+    assert isinstance(ctx, BackwardCFunction)
+    node.ctx = ctx
+    node.attributes = dict(ctx.__dict__)
+    try:
+        saved = ctx.saved_tensors
+    except RuntimeError:  # forward changed one in place after saving it
+        saved = ()
+    node.saved = [
+        Saved(tensor, tensor.detach().clone(), what(tensor, node)) for tensor in tensors_in(saved)
+    ]
+    real = ctx.apply
+
+    def backward(*grads: Any) -> Any:  # noqa: ANN401
+        node.arrived.append(grads)
+        try:
+            gave = real(*grads)
+        except Exception as error:
+            node.gave.append(())
+            node.errors.append(error)
+            raise
+        node.gave.append(gave if isinstance(gave, tuple) else (gave,))
+        node.errors.append(None)
+        return gave
+
+    ctx.apply = backward
+
+
+def what(tensor: Tensor, node: NodeTrace) -> str:
+    """Return which of a call's tensors a saved one is."""
+    for index, own in enumerate(node.inputs):
+        if tensor is own:
+            return f"input {index}"
+    for index, own in enumerate(node.outputs):
+        if tensor is own or (tensor.grad_fn is own.grad_fn and tensor.output_nr == own.output_nr):
+            return f"output {index}"
+    for index, own in enumerate(node.inputs):
+        if is_same_memory(tensor, own):
+            return f"input {index} detached"
+    for index, own in enumerate(node.outputs):
+        if is_same_memory(tensor, own):
+            return f"output {index} detached"
+    return "intermediate"
+
+
+def is_same_memory(a: Tensor, b: Tensor) -> bool:
+    """Tell whether two tensors are the same elements of the same memory."""
+    try:
+        return bool(a.numel()) and a.data_ptr() == b.data_ptr() and a.shape == b.shape
+    except RuntimeError:  # no memory: a fake or functional tensor
+        return False
+
+
+def count_changed(before: Tensor, after: Tensor) -> int:
+    """Return how many elements differ; a NaN is equal to a NaN."""
+    after = after.detach()
+    if before.shape != after.shape:
+        return max(before.numel(), after.numel())
+    different = (before != after) & ~(before.isnan() & after.isnan())
+    return int(different.sum())
+
+
+def authors_place() -> Place | None:
+    """Return the innermost line of the author's that is running now."""
+    frame = sys._getframe(1)
+    while frame is not None and not is_authors(frame.f_code.co_filename):
+        frame = frame.f_back
+    return None if frame is None else Place.of_frame(frame)
