@@ -17,7 +17,6 @@ import pytest
 if TYPE_CHECKING:
     from pullback.kernels.cuda_on_cpu.mode import Mode
 
-FINDINGS = "CUDA_ON_CPU_FINDINGS"
 LAUNCHES = "cuda_launches"
 # The parameter that every test has for `--cuda-order=all`.
 ORDER = "_cuda_order"
@@ -113,6 +112,7 @@ class Session:
         from dataclasses import replace  # noqa: PLC0415
 
         from pullback.cuda import switch  # noqa: PLC0415
+        from pullback.kernels.cuda_on_cpu.environment import FINDINGS  # noqa: PLC0415
 
         self.mode = mode
         self.launches = 0
@@ -183,8 +183,9 @@ def pytest_runtest_protocol(item: Any) -> Generator[None, Any, Any]:  # noqa: AN
 def set_order(order: str) -> None:
     """Run what is launched from now on in an order of threads; runtimes loaded later as well."""
     from pullback.kernels.cuda_on_cpu import mode, runtimes  # noqa: PLC0415
+    from pullback.kernels.cuda_on_cpu.environment import OPTIONS  # noqa: PLC0415
 
-    os.environ[mode.OPTIONS["order"]] = order
+    os.environ[OPTIONS["order"]] = order
     runtimes.configure(mode.current())
 
 

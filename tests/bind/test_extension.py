@@ -17,6 +17,7 @@ from torch.autograd import gradcheck
 
 import pullback as pb
 from pullback.bind import extension, runtime
+from pullback.bind.build import build_of
 from pullback.kernels import cache, precompile, toolchain
 
 pytestmark = pytest.mark.compiler
@@ -157,7 +158,7 @@ def test_text_and_files_make_one_library(tmp_path: Path) -> None:
 def test_the_precompiled_header_is_what_the_compiler_reads(tmp_path: Path) -> None:
     file, _ = library_in(tmp_path)
     pb.source(file)
-    plan = extension.plan_of([file], str(tmp_path), [])
+    plan = extension.plan_of(build_of([file], str(tmp_path), []))
     (header,) = extension.headers(plan).values()
     text = header.read_text()
     assert text == "#include <torch/library.h>\n"
@@ -184,7 +185,7 @@ def test_without_a_precompiled_header_it_compiles_all_the_same(
     file, namespace = library_in(tmp_path)
     assert pb.source(file, flags=["-O0"]).operators == (f"{namespace}::shift",)
     # It is not tried again with each edit.
-    assert extension.headers(extension.plan_of([file], str(tmp_path), ["-O0"])) == {}
+    assert extension.headers(extension.plan_of(build_of([file], str(tmp_path), ["-O0"]))) == {}
     assert notes.read_text() == "x\n"
 
 
@@ -253,7 +254,7 @@ def test_what_cannot_be_an_extension_is_refused(tmp_path: Path) -> None:
 def test_folders_in_flags_are_the_callers_and_libraries_follow_the_objects(tmp_path: Path) -> None:
     file = write(tmp_path / "a.cpp", "#include <torch/library.h>")
     given = ["-Iinclude", "-I", "/opt/include", "-DX", "-Llib", "-lm", "-Wl,-rpath,/opt"]
-    plan = extension.plan_of([file], str(tmp_path), given)
+    plan = extension.plan_of(build_of([file], str(tmp_path), given))
     compiling = ["-I", str(tmp_path / "include"), "-I", "/opt/include", "-DX"]
     assert list(plan.flags[-6:-1]) == compiling
     assert list(plan.link[-4:]) == ["-L", str(tmp_path / "lib"), "-lm", "-Wl,-rpath,/opt"]

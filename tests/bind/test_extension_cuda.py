@@ -13,7 +13,7 @@ import torch
 
 import pullback as pb
 from pullback.bind import extension_cuda, extension_cuda_headers
-from pullback.bind.extension_cuda import Build
+from pullback.bind.build import Build
 from pullback.bind.on_cpu import CudaOnCpuNotice
 from pullback.kernels import cache
 from pullback.kernels.cuda_on_cpu.mode import Mode

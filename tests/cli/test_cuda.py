@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pullback.cuda import orders, report
+from pullback.cuda import orders
 from pullback.cuda.programs import race, run
-from pullback.diagnostic import Finding, PullbackError
+from pullback.diagnostic import PullbackError
 
 pytestmark = pytest.mark.compiler
 
@@ -187,15 +187,3 @@ def test_help_names_the_commands() -> None:
 )
 def test_outputs_are_compared_by_words_and_values(one: str, other: str, *, same: bool) -> None:
     assert (orders.difference({"forward": one, "reverse": other}) is None) == same
-
-
-def test_findings_are_read_back() -> None:
-    finding = Finding(
-        code="PB221",
-        name="cuda-race",
-        message="two threads",
-        evidence=(("at", "a.cu:1"), ("first", "a thread\nand more")),
-        help="a barrier",
-    )
-    assert report.parse(str(finding)) == finding
-    assert report.parse("launches 3") is None

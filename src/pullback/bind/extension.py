@@ -15,11 +15,12 @@ from types import ModuleType
 from typing import overload
 
 from pullback.bind import loading, runtime
+from pullback.bind.build import BESIDE_TEXT, MODULE, Build, build_of, text_of, unit_of
 from pullback.define.source import Source, folder_of, is_inline
 from pullback.diagnostic import PullbackError, Rule
 from pullback.kernels import compile as compilation
-from pullback.kernels import glue, precompile, toolchain
-from pullback.kernels.plan import Plan, Unit
+from pullback.kernels import precompile, toolchain
+from pullback.kernels.plan import Plan
 
 CallMissing = Rule("PB211", "call-missing")
 SeveralSources = Rule("PB212", "several-sources")
@@ -40,12 +41,6 @@ PRECOMPILED = (
 )
 # What the widest one lacks of the others.
 BESIDE = {"ATen/ATen.h": {"torch/library.h"}}
-# Where text finds the headers that it names in quotes.
-BESIDE_TEXT = "-iquote"
-MODULE = "-DTORCH_EXTENSION_NAME="
-# "-L folder" and "-I folder" are two words, or one.
-WITH_FOLDER = ("-I", "-L", "-isystem", "-iquote")
-FOR_LINKING = ("-l", "-L", "-Wl,")
 
 
 @overload
@@ -111,7 +106,7 @@ def source(  # noqa: PLR0913  (two functions under one name)
     if call is None:
         if strided or dtypes is not None:
             raise _call_missing(files, "strided= and dtypes= are for kernels")
-        return _load(files, folder, flags, precompiled=precompiled)
+        return _load(build_of(files, folder, flags), precompiled=precompiled)
     if more:
         raise SeveralSources.error(
             f"a kernel with call= is one file, and {len(files)} are given",
@@ -129,64 +124,35 @@ def source(  # noqa: PLR0913  (two functions under one name)
     )
 
 
-def _load(
-    files: Sequence[str | Path], folder: str, flags: Sequence[str], *, precompiled: bool
-) -> ModuleType:
+def _load(build: Build, *, precompiled: bool) -> ModuleType:
     from pullback.bind import extension_cuda  # noqa: PLC0415  (it imports this module)
 
-    paths = [None if is_inline(file) else glue.located(str(file), folder) for file in files]
-    given = [path or str(file) for path, file in zip(paths, files, strict=True)]
-    if extension_cuda.is_cuda(given):
-        _refuse_others(files, paths)
-        compiling, linking = _sorted(flags, folder)
-        build = extension_cuda.Build(
-            name=_name(paths),
-            files=tuple(given),
-            folder=folder,
-            compiling=tuple(compiling),
-            linking=tuple(linking),
-        )
+    texts = [text_of(file) for file in build.files]
+    # A file that is not there is named when it is to be compiled.
+    if None not in texts and not any(MARKS.search(text or "") for text in texts):
+        raise _call_missing(build.files, "the code includes none of PyTorch's headers")
+    if extension_cuda.is_cuda(build.files):
         return extension_cuda.load(build, precompiled=precompiled)
-    plan = plan_of(files, folder, flags)
+    plan = plan_of(build)
     ahead = functools.partial(headers, plan) if precompiled else None
     return loading.load(compilation.compile(plan, announce=runtime.announce, ahead=ahead))
 
 
-def plan_of(files: Sequence[str | Path], folder: str, flags: Sequence[str]) -> Plan:
+def plan_of(build: Build) -> Plan:
     """Return what to compile for an extension in C++.
 
-    Args:
-        files: names, or C++ itself.
-        folder: where relative names are looked up first, those in flags as well.
-        flags: the author's.
-
     Raises:
-        PullbackError: PB201, no compiler; PB211, not an extension.
+        PullbackError: PB201, no compiler.
     """
-    paths = [None if is_inline(file) else glue.located(str(file), folder) for file in files]
-    _refuse_others(files, paths)
-    compiling, linking = _sorted(flags, folder)
-    quoted = () if all(paths) else (BESIDE_TEXT + folder,)
-    name = _name(paths)
     return Plan(
-        name=name,
+        name=build.word,
         compiler=toolchain.find("c++"),
-        units=tuple(_unit(*each) for each in zip(range(len(files)), files, paths, strict=True)),
-        sources=tuple(path for path in paths if path),
-        flags=(
-            *FLAGS,
-            *include_flags(),
-            *quoted,
-            *compiling,
-            MODULE + name,
-        ),
-        link=(*runtime.link_flags(), *linking),
+        units=tuple(unit_of(index, file) for index, file in enumerate(build.files)),
+        sources=build.paths,
+        flags=(*FLAGS, *include_flags(), *build.quoted, *build.compiling, build.module),
+        link=(*runtime.link_flags(), *build.linking),
         abi=runtime.abi(),
     )
-
-
-def _name(paths: Sequence[Path | None]) -> str:
-    return next((re.sub(r"\W", "_", path.stem) for path in paths if path), "extension")
 
 
 def include_flags() -> tuple[str, ...]:
@@ -213,46 +179,6 @@ def headers(plan: Plan) -> dict[str, Path]:
     made = precompile.plan_of(includes, plan.compiler, flags, plan.abi)
     header = precompile.header(made, runtime.announce)
     return dict.fromkeys(wanted, header) if header else {}
-
-
-def _unit(index: int, code: str | Path, path: Path | None) -> Unit:
-    """Include a file by path, or repeat the text: messages name the author's lines."""
-    if path:
-        return Unit(f"{index}-{path.stem}.cpp", f'#include "{path}"\n')
-    return Unit(f"{index}-inline.cpp", f'#line 1 "source of the extension"\n{code}\n')
-
-
-def _sorted(flags: Sequence[str], folder: str) -> tuple[list[str], list[str]]:
-    """Return flags for compiling and for linking; folders in them absolute."""
-    compiling: list[str] = []
-    linking: list[str] = []
-    words = iter(flags)
-    for word in words:
-        flag = next((each for each in WITH_FOLDER if word.startswith(each)), None)
-        if flag is None:
-            (linking if word.startswith(FOR_LINKING) else compiling).append(word)
-            continue
-        # "-I folder" may be two words.
-        named = word.removeprefix(flag) or next(words, "")
-        (linking if flag == "-L" else compiling).extend([flag, str(Path(folder, named))])
-    return compiling, linking
-
-
-def _refuse_others(files: Sequence[str | Path], paths: Sequence[Path | None]) -> None:
-    """Stop at what has neither call= nor a sign of PyTorch."""
-    texts = [_text(*each) for each in zip(files, paths, strict=True)]
-    # A file that is not there is named when it is to be compiled.
-    if None not in texts and not any(MARKS.search(text or "") for text in texts):
-        raise _call_missing(files, "the code includes none of PyTorch's headers")
-
-
-def _text(code: str | Path, path: Path | None) -> str | None:
-    if path is None:
-        return str(code)
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
 
 
 def _call_missing(files: Sequence[str | Path], reason: str) -> PullbackError:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 import torch
 
 from pullback.bind import extension, extension_cuda_headers, gpu, loading, runtime
+from pullback.bind.build import Build, text_of, unit_of
 from pullback.bind.notice import notice
 from pullback.bind.on_cpu import CudaOnCpuNotice
 from pullback.kernels import compile as compilation
@@ -38,39 +38,10 @@ NOT_HERE = re.compile(r"-std=|-O|-g\d?$|-l|-L|-W(?!l,)|-ccbin|-march=|-mtune=")
 SUFFIXES_OF_CPP = (".cpp", ".cc", ".cxx", ".c", ".cp", ".c++")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Build:
-    """An extension to build.
-
-    Attributes:
-        name: of the Python module.
-        files: the author's; or C++ itself.
-        folder: where text finds the headers that it names in quotes.
-        compiling: the author's flags, in the words of g++ or nvcc; folders in them are absolute.
-        linking: the same for linking.
-    """
-
-    name: str
-    files: tuple[str | Path, ...]
-    folder: str
-    compiling: tuple[str, ...] = ()
-    linking: tuple[str, ...] = ()
-
-    @property
-    def paths(self) -> tuple[Path, ...]:
-        """The author's files."""
-        return tuple(file for file in self.files if isinstance(file, Path))
-
-
-def asked_for() -> bool:
-    """Tell whether someone chose the CPU, rather than being left with it."""
-    return mode.wanted() or bool(mode._entered)
-
-
 def is_cuda(files: Sequence[str | Path]) -> bool:
     """Tell whether an extension has anything of CUDA in it."""
     return any(
-        (isinstance(file, Path) and file.suffix in IN_CUDA) or MARKS.search(_text(file))
+        (isinstance(file, Path) and file.suffix in IN_CUDA) or MARKS.search(text_of(file) or "")
         for file in files
     )
 
@@ -81,7 +52,7 @@ def compile(build: Build, *, precompiled: bool = True) -> Path:
     Raises:
         PullbackError: PB201 to PB206, it does not compile; PB234, it cannot run on the CPU.
     """
-    if not asked_for() and gpu.there_is():
+    if not mode.asked_for() and gpu.there_is():
         return compilation.compile(plan_for_gpu(build), announce=runtime.announce)
     now = mode.current()
     # The runtime library first, so that what is said comes in the order of what is done.
@@ -103,7 +74,7 @@ def load(build: Build, *, precompiled: bool = True) -> ModuleType:
             a process that was started for it.
     """
     made = compile(build, precompiled=precompiled)
-    if asked_for() or not gpu.there_is():
+    if mode.asked_for() or not gpu.there_is():
         runtimes.load(mode.current())
         _announce(build.name)
     return loading.load(made)
@@ -116,19 +87,20 @@ def plan_on_cpu(build: Build, now: Mode) -> Plan:
         PullbackError: PB201, no compiler; PB311, no Python.h.
     """
     # PyTorch's own tools say some of it as well; said twice it would be another precompiled header.
-    said = {*OF_TORCH, EXTENSION, extension.MODULE + build.name.rpartition(".")[2]}
+    said = {*OF_TORCH, EXTENSION, build.module}
     given = [
         flag
         for flag in library.taken(build.compiling)
         if flag not in said and not NOT_HERE.match(flag)
     ]
+    folders = dict.fromkeys([*build.folders, *library.folders_in(given)])
     plain = library.flags(now.check)
     if now.check == "none":
         # PyTorch's headers are what takes time, and -O3 and line tables would double it. The lines
         # of deadlocks, assertions and launches are known without; the checks have them all.
         plain = (*("-O1" if flag == "-O3" else flag for flag in plain), "-g0")
     return Plan(
-        name=f"{_word(build.name)}-cuda-on-cpu",
+        name=f"{build.word}-cuda-on-cpu",
         compiler=toolchain.find("c++"),
         units=tuple(_unit(index, file) for index, file in enumerate(build.files)),
         sources=build.paths,
@@ -136,16 +108,11 @@ def plan_on_cpu(build: Build, now: Mode) -> Plan:
             f"-I{extension_cuda_headers.FOLDER}",
             *plain,
             *units.AS_BY_NVCC,
-            *extension.include_flags(),
-            *OF_TORCH,
-            EXTENSION,
-            *_quoted(build),
-            *given,
-            extension.MODULE + build.name.rpartition(".")[2],
+            *_of_torch(build, given),
         ),
         compile_flags=library.SANITIZE[now.check],
         link=(*library.link(now.check), *runtime.link_flags(), *_linking(build)),
-        translation=library.translation(_folders(build, given), torch=True),
+        translation=library.translation(folders, torch=True),
         abi=f"{runtime.abi()} {library.abi()}",
     )
 
@@ -155,7 +122,7 @@ def plan_for_gpu(build: Build) -> Plan:
     major, minor = torch.cuda.get_device_capability()
     architecture = f"{major}{minor}"
     return Plan(
-        name=f"{_word(build.name)}-cuda",
+        name=f"{build.word}-cuda",
         compiler=toolchain.find("cuda"),
         units=tuple(_unit_for_gpu(index, file) for index, file in enumerate(build.files)),
         sources=build.paths,
@@ -163,12 +130,7 @@ def plan_for_gpu(build: Build) -> Plan:
             *("-std=c++20", "-O3", "-shared", "--expt-relaxed-constexpr", "--cudart", "shared"),
             *("-Xcompiler", "-fPIC,-fvisibility=hidden"),
             f"-gencode=arch=compute_{architecture},code=sm_{architecture}",
-            *extension.include_flags(),
-            *OF_TORCH,
-            EXTENSION,
-            *_quoted(build),
-            *_for_nvcc(build.compiling),
-            extension.MODULE + build.name.rpartition(".")[2],
+            *_of_torch(build, _for_nvcc(build.compiling)),
         ),
         link=(
             *runtime.link_flags(),
@@ -179,40 +141,23 @@ def plan_for_gpu(build: Build) -> Plan:
     )
 
 
+def _of_torch(build: Build, given: Sequence[str]) -> tuple[str, ...]:
+    """Return the flags that PyTorch's own builds have, and the author's."""
+    own = (*extension.include_flags(), *OF_TORCH, EXTENSION)
+    return (*own, *build.quoted, *given, build.module)
+
+
 def _unit(index: int, file: str | Path) -> Unit:
     """Include a file as nvcc does: the runtime first, and no CUDA in what is C++."""
-    begin = "#include <cuda_runtime.h>\n"
-    if isinstance(file, str):
-        return Unit(f"{index}-inline.cpp", f'{begin}#line 1 "source of the extension"\n{file}\n')
     # A header of the author's may define functions for .cu files alone.
-    host = "#undef __CUDACC__\n" if file.suffix in SUFFIXES_OF_CPP else ""
-    return Unit(f"{index}-{file.stem}.cpp", f'{begin}{host}#include "{file}"\n')
+    of_host = isinstance(file, Path) and file.suffix in SUFFIXES_OF_CPP
+    host = "#undef __CUDACC__\n" if of_host else ""
+    return unit_of(index, file, begin=f"#include <cuda_runtime.h>\n{host}")
 
 
 def _unit_for_gpu(index: int, file: str | Path) -> Unit:
-    if isinstance(file, str):
-        return Unit(f"{index}-inline.cu", f'#line 1 "source of the extension"\n{file}\n')
-    suffix = "cu" if file.suffix in IN_CUDA else "cpp"
-    return Unit(f"{index}-{file.stem}.{suffix}", f'#include "{file}"\n')
-
-
-def _folders(build: Build, compiling: Sequence[str]) -> list[Path]:
-    """Return where the author's headers are: beside the files, and in the folders of the flags."""
-    found = [path.parent for path in build.paths]
-    if len(found) < len(build.files):
-        found.append(Path(build.folder))
-    words = iter(compiling)
-    for word in words:
-        for flag in ("-I", "-isystem", "-iquote"):
-            if word.startswith(flag):
-                found.append(Path(word.removeprefix(flag) or next(words, "")))
-                break
-    return list(dict.fromkeys(found))
-
-
-def _quoted(build: Build) -> tuple[str, ...]:
-    inline = len(build.paths) < len(build.files)
-    return (extension.BESIDE_TEXT + build.folder,) if inline else ()
+    in_cuda = isinstance(file, str) or file.suffix in IN_CUDA
+    return unit_of(index, file, suffix="cu" if in_cuda else "cpp")
 
 
 def _for_nvcc(flags: Sequence[str]) -> list[str]:
@@ -236,24 +181,11 @@ def _linking(build: Build) -> list[str]:
     return [flag for flag in build.linking if flag not in gone]
 
 
-def _text(file: str | Path) -> str:
-    if isinstance(file, str):
-        return file
-    try:
-        return file.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-
-
-def _word(name: str) -> str:
-    return re.sub(r"\W", "_", name)
-
-
 _announced: set[str] = set()
 
 
 def _announce(name: str) -> None:
     """Say once for each extension that its kernels run on the CPU, unless that was asked for."""
-    if name not in _announced and not asked_for():
+    if name not in _announced and not mode.asked_for():
         _announced.add(name)
         notice(f"{name}: its CUDA kernels run on the CPU, for want of a GPU", CudaOnCpuNotice)

@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from pullback.bind import extension, runtime
+from pullback.bind import runtime
+from pullback.bind.build import MODULE
 from pullback.kernels import precompile
 from pullback.kernels.cuda_on_cpu import library
 from pullback.kernels.plan import Plan
@@ -38,7 +39,7 @@ def made(plan: Plan) -> dict[str, Path]:
     ]
     if not wanted or not precompile.can(plan.compiler):
         return {}
-    flags = [flag for flag in _shared(plan.flags) if not flag.startswith(extension.MODULE)]
+    flags = [flag for flag in _shared(plan.flags) if not flag.startswith(MODULE)]
     # It is read as it is, so what the translator does is not part of it.
     wide = precompile.plan_of(PRECOMPILED, plan.compiler, flags, runtime.abi())
     header = precompile.header(wide, runtime.announce)

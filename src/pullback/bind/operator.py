@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import re
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,7 +14,7 @@ from pullback.define.line import Line, Scalar
 from pullback.define.line import Tensor as TensorSpec
 from pullback.define.operator import Definition
 from pullback.define.shape import declared
-from pullback.diagnostic import Finding, PullbackError, Rule, did_you_mean
+from pullback.diagnostic import PullbackError, Rule, did_you_mean, parse
 
 if TYPE_CHECKING:
     from pullback.bind.formula.shown import Derivative
@@ -205,27 +204,10 @@ def _may_be_left_out(parameter: TensorSpec | Scalar) -> bool:
     return parameter.may_be_left_out if isinstance(parameter, Scalar) else parameter.optional
 
 
-MESSAGE = re.compile(r"(?P<name>[a-z][a-z0-9+-]*) \[(?P<code>PB\d+)\]: (?P<rest>.*)", re.DOTALL)
-
-
 def refined(error: Exception) -> Exception:
     """Return the PullbackError whose text a C++ exception carries, or the error itself."""
-    found = MESSAGE.match(str(error))
-    if not found or isinstance(error, PullbackError):
-        return error
-    message, *rows = found["rest"].split("\n    ")
-    pairs = [row.partition(":") for row in rows]
-    evidence = [(key, value.strip()) for key, _, value in pairs if key != "help"]
-    cure = next((value.strip() for key, _, value in pairs if key == "help"), None)
-    return PullbackError(
-        Finding(
-            code=found["code"],
-            name=found["name"],
-            message=message,
-            evidence=tuple(evidence),
-            help=cure,
-        )
-    )
+    found = None if isinstance(error, PullbackError) else parse(str(error))
+    return PullbackError(found) if found else error
 
 
 def misuse(

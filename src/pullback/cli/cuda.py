@@ -38,7 +38,7 @@ Timeout = Annotated[
     float | None,
     typer.Option(
         min=0,
-        help="Seconds until a launch is stopped; 0: never. Without it 60 in the checks, else never.",
+        help="Seconds until a launch is stopped; 0: never. Without it: 60 in the checks.",
     ),
 ]
 Flag = Annotated[

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from pullback.cuda import switch
+from pullback.kernels.cuda_on_cpu.environment import SWITCH, wanted
 
 USAGE = """\
 usage: python -m pullback.cuda [-m MODULE | SCRIPT] [ARGUMENT ...]
@@ -42,19 +43,18 @@ def _begin_anew_if_need_be() -> None:
     """Start this program with AddressSanitizer, which cannot be loaded later."""
     from pullback.kernels.cuda_on_cpu import sanitizer  # noqa: PLC0415  (for one mode in three)
 
-    if os.environ[switch.VARIABLE].lower() == "memory" and not sanitizer.loaded():
+    if os.environ[SWITCH].lower() == "memory" and not sanitizer.loaded():
         again = [sys.executable, *sys.orig_argv[1:]]
         os.execve(sys.executable, again, {**os.environ, **sanitizer.environment()})
 
 
 def environment() -> dict[str, str]:
     """Return the variables by which a process and those that it starts run CUDA on the CPU."""
-    chosen = os.environ.get(switch.VARIABLE, "")
     # The folder above `pullback` too: it may not be installed.
     folders = [str(STARTUP), str(Path(__file__).parent.parent.parent)]
     known = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
     return {
-        switch.VARIABLE: "cpu" if chosen.lower() in switch.OFF else chosen,
+        SWITCH: os.environ[SWITCH] if wanted() else "cpu",
         "PYTHONPATH": os.pathsep.join(dict.fromkeys([*folders, *known])),
     }
 

@@ -17,6 +17,7 @@ from pullback.diagnostic import PullbackError, Rule, did_you_mean
 from pullback.kernels import compile as compilation
 from pullback.kernels.compile import Announce
 from pullback.kernels.cuda_on_cpu import library, program, sanitizer
+from pullback.kernels.cuda_on_cpu.environment import FINDINGS
 from pullback.kernels.cuda_on_cpu.mode import Check, Mode
 
 ProgramMissing = Rule("PB237", "program-missing")
@@ -181,7 +182,7 @@ def _once(what: Start, command: Sequence[str], *, capture: bool) -> Report:
     """Run a process to its end; its errors are shown, its output as well unless captured."""
     with tempfile.TemporaryDirectory(prefix="pullback-") as folder:
         found = Path(folder) / "findings"
-        own = {**what.mode.environment(), report.FINDINGS: str(found)}
+        own = {**what.mode.environment(), FINDINGS: str(found)}
         if what.mode.check == "memory":
             own |= sanitizer.environment() if what.file.suffix == ".py" else sanitizer.options()
         ended = subprocess.run(

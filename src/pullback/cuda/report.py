@@ -8,14 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pullback.diagnostic import Finding
+from pullback.diagnostic import Finding, parse
 from pullback.kernels.cuda_on_cpu.mode import Mode
 
-# Where the runtime appends what it finds: texts, each with a null byte at its end.
-FINDINGS = "CUDA_ON_CPU_FINDINGS"
-
-HEAD = re.compile(r"(?P<name>[a-z-]+) \[(?P<code>PB\d{3})\]: (?P<message>.*)")
-ROW = re.compile(r" {4}(?P<key>\S[^:]*): *(?P<value>.*)")
 COUNT = re.compile(r"launches (\d+)")
 
 
@@ -86,26 +81,3 @@ def read(path: Path) -> tuple[tuple[Finding, ...], int]:
 def _once(findings: Iterable[Finding]) -> list[Finding]:
     """Leave out what was found again, as by a loop that goes on after an error."""
     return list(dict.fromkeys(findings))
-
-
-def parse(text: str) -> Finding | None:
-    """Return the finding that a text shows, if it is one: `str(parse(text)) == text`."""
-    first, *lines = text.rstrip().split("\n")
-    head = HEAD.fullmatch(first)
-    if head is None:
-        return None
-    rows: list[tuple[str, str]] = []
-    for line in lines:
-        if match := ROW.fullmatch(line):
-            rows.append((match["key"], match["value"]))
-        elif rows:
-            key, value = rows.pop()
-            rows.append((key, f"{value}\n{line.strip()}"))
-    cures = [value for key, value in rows if key == "help"]
-    return Finding(
-        code=head["code"],
-        name=head["name"],
-        message=head["message"],
-        evidence=tuple(row for row in rows if row[0] != "help"),
-        help=cures[0] if cures else None,
-    )

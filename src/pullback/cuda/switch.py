@@ -1,13 +1,12 @@
 """The switch `CUDA_ON_CPU`: what a process does that was started with it.
 
 Python runs this at its start where the variable is set. So it costs nothing until PyTorch is
-imported, imports the standard library alone, and raises nothing.
+imported, imports little but the standard library, and raises nothing.
 """
 
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import Loader, MetaPathFinder
@@ -15,14 +14,12 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import cast
 
-VARIABLE = "CUDA_ON_CPU"
-OFF = ("", "0", "off")
+from pullback.kernels.cuda_on_cpu.environment import wanted
 
 
 def install() -> None:
     """Let PyTorch pretend from when it is imported; again, or without the switch: do nothing."""
-    on = os.environ.get(VARIABLE, "").lower() not in OFF
-    if not on or any(isinstance(finder, Finder) for finder in sys.meta_path):
+    if not wanted() or any(isinstance(finder, Finder) for finder in sys.meta_path):
         return
     sys.meta_path.insert(0, Finder())
     for name, action in AFTER.items():

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from pullback.bind import extension_cuda, runtime
-from pullback.bind.extension_cuda import Build
+from pullback.bind.build import Build
 from pullback.cuda.patches import Patches
 from pullback.kernels.cuda_on_cpu import library
 

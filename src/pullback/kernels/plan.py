@@ -101,6 +101,8 @@ def kernel_flags(compiler: Compiler, architecture: str | None = None) -> tuple[s
     return CXX_FLAGS
 
 
+# "-I folder" is two words, or one.
+WITH_FOLDER = ("-I", "-isystem", "-iquote")
 CXX_FLAGS = (
     "-std=c++20",
     "-O3",

@@ -6,6 +6,7 @@ import pytest
 
 from pullback.diagnostic import PullbackError
 from pullback.kernels.cuda_on_cpu import library, mode
+from pullback.kernels.cuda_on_cpu.environment import SWITCH, wanted
 from pullback.kernels.cuda_on_cpu.mode import Mode
 
 MODES = [
@@ -25,14 +26,14 @@ def test_another_process_takes_a_mode_over_by_its_environment(given: Mode) -> No
 
 @pytest.mark.parametrize("value", ["", "0", "off"])
 def test_nothing_is_switched_on_by_itself(value: str) -> None:
-    assert not mode.wanted({mode.SWITCH: value})
-    assert mode.from_environment({mode.SWITCH: value}) == Mode()
+    assert not wanted({SWITCH: value})
+    assert mode.from_environment({SWITCH: value}) == Mode()
 
 
 @pytest.mark.parametrize(
     ("variables", "said"),
     [
-        ({mode.SWITCH: "rase"}, "did you mean 'race'?"),
+        ({SWITCH: "rase"}, "did you mean 'race'?"),
         ({"CUDA_ON_CPU_ORDER": "backward"}, "forward, reverse"),
         ({"CUDA_ON_CPU_WORKERS": "many"}, "a number"),
     ],
@@ -61,3 +62,8 @@ def test_flags_for_nvcc_become_those_that_mean_something_here() -> None:
         *("-fopenmp", "-O2"),
         *("-I", "there"),
     )
+
+
+def test_folders_of_headers_are_found_in_flags_of_one_word_and_of_two() -> None:
+    given = library.taken(["-I/a", "-I", "/b", "-DN=4", "-isystem", "/c", "-iquote/d"])
+    assert [str(path) for path in library.folders_in(given)] == ["/a", "/b", "/c", "/d"]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pullback.kernels import compile as compilation
@@ -13,7 +12,7 @@ from pullback.kernels import toolchain
 from pullback.kernels.compile import Announce
 from pullback.kernels.cuda_on_cpu import sanitizer
 from pullback.kernels.cuda_on_cpu.mode import Check
-from pullback.kernels.plan import CXX_FLAGS, Plan, Translation, Unit
+from pullback.kernels.plan import CXX_FLAGS, WITH_FOLDER, Plan, Translation, Unit
 
 HERE = Path(__file__).parent
 CSRC = HERE.parent.parent / "csrc" / "cuda_on_cpu"
@@ -41,7 +40,7 @@ RUNTIME_FLAGS = (
 # of the process or not at all.
 SANITIZE: dict[Check, tuple[str, ...]] = {
     "none": (),
-    "race": ("-fsanitize=thread", *sanitizer.COMPILE["race"]),
+    "race": ("-fsanitize=thread", "-fno-omit-frame-pointer", *sanitizer.COMPILE["race"]),
     "memory": (
         "-fsanitize=address,bounds,alignment,null",
         "-fsanitize-recover=all",
@@ -49,16 +48,11 @@ SANITIZE: dict[Check, tuple[str, ...]] = {
         *sanitizer.COMPILE["memory"],
     ),
 }
-# AddressSanitizer walks the stack by frames to say who allocated.
-WITH_FRAMES: dict[Check, tuple[str, ...]] = {
-    "none": (),
-    "race": (),
-    "memory": ("-fno-omit-frame-pointer",),
-}
-DEFINE: dict[Check, tuple[str, ...]] = {
+# For units and the runtime; AddressSanitizer walks the stack by frames to say who allocated.
+OF_BOTH: dict[Check, tuple[str, ...]] = {
     "none": (),
     "race": ("-DCUDA_ON_CPU_RACE",),
-    "memory": ("-DCUDA_ON_CPU_MEMORY",),
+    "memory": ("-DCUDA_ON_CPU_MEMORY", "-fno-omit-frame-pointer"),
 }
 
 
@@ -66,12 +60,12 @@ def flags(check: Check) -> tuple[str, ...]:
     """Return the flags for units translated from CUDA."""
     if check == "none":
         return (*CXX_FLAGS, *ALWAYS)
-    return (*CHECKED, *ALWAYS, "-g", "-gdwarf-4", "-fno-omit-frame-pointer", *DEFINE[check])
+    return (*CHECKED, *ALWAYS, "-g", "-gdwarf-4", *OF_BOTH[check])
 
 
 # Options of nvcc that have their value in the next word.
 WITH_VALUE = ("-gencode", "-arch", "-code", "-ccbin", "-maxrregcount", "-Xptxas", "-Xlinker", "-t")
-FOR_BOTH = ("-D", "-U", "-I", "-O", "-f", "-W", "-m", "-g", "-l", "-L", "-std=")
+FOR_BOTH = (*WITH_FOLDER, "-D", "-U", "-O", "-f", "-W", "-m", "-g", "-l", "-L", "-std=")
 OF_NVCC = ("-lineinfo", "-generate-line-info", "-fmad", "-ftz", "-G", "-dc", "-rdc")
 FOR_HOST = ("-Xcompiler", "--compiler-options")
 
@@ -91,7 +85,7 @@ def taken(given: Sequence[str]) -> tuple[str, ...]:
         elif name.lstrip("-") in {each.lstrip("-") for each in WITH_VALUE}:
             if not value:
                 next(words, "")
-        elif word in ("-I", "-isystem", "-D", "-U"):
+        elif word in (*WITH_FOLDER, "-D", "-U"):
             kept.extend((word, next(words, "")))
         elif word.startswith(FOR_BOTH) and name not in OF_NVCC:
             kept.append(word)
@@ -100,12 +94,16 @@ def taken(given: Sequence[str]) -> tuple[str, ...]:
 
 def folders_in(given: Sequence[str]) -> list[Path]:
     """Return the folders of headers that flags name."""
-    pairs = itertools.pairwise([*given, ""])
-    named = [word[2:] or after for word, after in pairs if word.startswith("-I")]
-    return [Path(name).absolute() for name in named]
+    found: list[Path] = []
+    words = iter(given)
+    for word in words:
+        flag = next((each for each in WITH_FOLDER if word.startswith(each)), None)
+        if flag:
+            found.append(Path(word.removeprefix(flag) or next(words, "")).absolute())
+    return found
 
 
-def translation(folders: Sequence[Path] = (), *, torch: bool = False) -> Translation:
+def translation(folders: Iterable[Path] = (), *, torch: bool = False) -> Translation:
     """Return how the units of a plan are translated.
 
     Args:
@@ -144,7 +142,7 @@ def plan(check: Check) -> Plan:
         units=tuple(Unit(f"{name}.cpp", text) for name, text in texts.items()),
         sources=tuple(sources),
         # Never instrumented itself: it looks around a fault, which must not be one.
-        flags=(*RUNTIME_FLAGS, *DEFINE[check], *WITH_FRAMES[check]),
+        flags=(*RUNTIME_FLAGS, *OF_BOTH[check]),
         link=("-ldl",),
         abi="cuda-on-cpu-1",
     )

@@ -10,20 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from pullback.diagnostic import Rule, did_you_mean
+from pullback.kernels.cuda_on_cpu.environment import OFF, ON, OPTIONS, SWITCH, wanted
 
 Check = Literal["none", "race", "memory"]
 ORDER = re.compile(r"all|forward|reverse|random(:\d+)?")
 
 UnknownMode = Rule("PB235", "unknown-cuda-mode")
-
-# The switch, and what `runtime/options.cpp` reads as well, for programs without Python.
-SWITCH = "CUDA_ON_CPU"
-OPTIONS = {
-    "order": f"{SWITCH}_ORDER",
-    "workers": f"{SWITCH}_WORKERS",
-    "timeout": f"{SWITCH}_TIMEOUT",
-}
-OFF, ON = ("", "0", "off"), ("1", "on", "cpu")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,11 +50,6 @@ class Mode:
         return {**found, **{name: str(value) for name, value in said.items() if value is not None}}
 
 
-def wanted(environment: Mapping[str, str] = os.environ) -> bool:
-    """Tell whether the switch is on: whatever asks for a GPU is to be given the CPU."""
-    return environment.get(SWITCH, "").lower() not in OFF
-
-
 def from_environment(environment: Mapping[str, str] = os.environ) -> Mode:
     """Return the mode that the variables say.
 
@@ -89,6 +76,11 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Mode:
 def current() -> Mode:
     """Return the mode in which kernels run now."""
     return _entered[-1] if _entered else from_environment()
+
+
+def asked_for() -> bool:
+    """Tell whether someone chose the CPU, rather than being left with it."""
+    return bool(_entered) or wanted()
 
 
 @contextmanager

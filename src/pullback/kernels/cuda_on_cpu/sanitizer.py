@@ -11,7 +11,8 @@ from pathlib import Path
 
 from pullback.diagnostic import Rule
 from pullback.kernels import toolchain
-from pullback.kernels.cuda_on_cpu.mode import SWITCH, Check
+from pullback.kernels.cuda_on_cpu.environment import SWITCH
+from pullback.kernels.cuda_on_cpu.mode import Check
 
 SanitizerMissing = Rule("PB236", "sanitizer-not-loaded")
 

@@ -1,0 +1,119 @@
+"""An extension to build: the author's files and flags, in C++ and in CUDA."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pullback.define.source import is_inline
+from pullback.kernels import glue
+from pullback.kernels.plan import WITH_FOLDER, Unit
+
+MODULE = "-DTORCH_EXTENSION_NAME="
+# Where text finds the headers that it names in quotes.
+BESIDE_TEXT = "-iquote"
+FOR_LINKING = ("-l", "-L", "-Wl,")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Build:
+    """An extension to build.
+
+    Attributes:
+        name: of the Python module, with its package's.
+        files: the author's; or C++ itself.
+        folder: where text finds the headers that it names in quotes.
+        compiling: the author's flags, in the words of g++ or nvcc; folders in them are absolute.
+        linking: the same for linking.
+    """
+
+    name: str
+    files: tuple[str | Path, ...]
+    folder: str
+    compiling: tuple[str, ...] = ()
+    linking: tuple[str, ...] = ()
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The author's files."""
+        return tuple(file for file in self.files if isinstance(file, Path))
+
+    @property
+    def folders(self) -> list[Path]:
+        """Where a file finds the headers beside it."""
+        return [*(path.parent for path in self.paths), *([Path(self.folder)] * self._has_text)]
+
+    @property
+    def quoted(self) -> tuple[str, ...]:
+        """The flag by which text finds the headers beside it."""
+        return (BESIDE_TEXT + self.folder,) * self._has_text
+
+    @property
+    def module(self) -> str:
+        """The flag that names the Python module, which Python looks for without its package."""
+        return MODULE + self.name.rpartition(".")[2]
+
+    @property
+    def word(self) -> str:
+        """The name for messages and files."""
+        return re.sub(r"\W", "_", self.name)
+
+    @property
+    def _has_text(self) -> bool:
+        return len(self.paths) < len(self.files)
+
+
+def build_of(files: Sequence[str | Path], folder: str, flags: Sequence[str]) -> Build:
+    """Return what `pb.source` is to build.
+
+    Args:
+        files: names, or C++ itself.
+        folder: where relative names are looked up first, those in flags as well.
+        flags: the author's.
+    """
+    given = [file if is_inline(file) else glue.located(str(file), folder) for file in files]
+    stems = [file.stem for file in given if isinstance(file, Path)]
+    compiling, linking = _sorted(flags, folder)
+    return Build(
+        name=re.sub(r"\W", "_", stems[0]) if stems else "extension",
+        files=tuple(given),
+        folder=folder,
+        compiling=tuple(compiling),
+        linking=tuple(linking),
+    )
+
+
+def text_of(file: str | Path) -> str | None:
+    """Return what a file says; None where it is not there."""
+    if isinstance(file, str):
+        return file
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+
+
+def unit_of(index: int, file: str | Path, *, suffix: str = "cpp", begin: str = "") -> Unit:
+    """Include a file by path, or repeat the text: messages name the author's lines."""
+    if isinstance(file, str):
+        text = f'{begin}#line 1 "source of the extension"\n{file}\n'
+        return Unit(f"{index}-inline.{suffix}", text)
+    return Unit(f"{index}-{file.stem}.{suffix}", f'{begin}#include "{file}"\n')
+
+
+def _sorted(flags: Sequence[str], folder: str) -> tuple[list[str], list[str]]:
+    """Return flags for compiling and for linking; folders in them absolute."""
+    compiling: list[str] = []
+    linking: list[str] = []
+    words = iter(flags)
+    for word in words:
+        flag = next((each for each in (*WITH_FOLDER, "-L") if word.startswith(each)), None)
+        if flag is None:
+            (linking if word.startswith(FOR_LINKING) else compiling).append(word)
+            continue
+        # "-I folder" may be two words.
+        named = word.removeprefix(flag) or next(words, "")
+        (linking if flag == "-L" else compiling).extend([flag, str(Path(folder, named))])
+    return compiling, linking
