@@ -1,0 +1,34 @@
+"""Every class of the catalogue: the fault is found and its cause named; the twin is fine."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import pullback as pb
+from tests.verify.catalogue import ctx, formulas, layout, library, second, values
+from tests.verify.catalogue.row import ROWS, Row
+
+MODULES = (formulas, values, second, ctx, layout, library)
+each_row = pytest.mark.parametrize(
+    "row", ROWS, ids=lambda row: f"{row.id}-{row.make.__name__}" if isinstance(row, Row) else ""
+)
+
+
+@each_row
+def test_the_fault_is_found_and_its_cause_named(row: Row) -> None:
+    torch.manual_seed(0)
+    target, inputs = row.make(False)
+    report = pb.check(target, *inputs, **row.options)
+    found = report.faults if row.level == "fault" else report.findings
+    assert found, str(report)
+    texts = [str(finding).lower() for finding in found]
+    assert any(word.lower() in text for word in row.says for text in texts), str(report)
+
+
+@each_row
+def test_the_repaired_twin_has_no_fault(row: Row) -> None:
+    torch.manual_seed(0)
+    target, inputs = row.make(True)
+    report = pb.check(target, *inputs, **row.options)
+    assert report.ok, str(report)
