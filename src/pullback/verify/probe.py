@@ -19,7 +19,8 @@ Effect = Literal[
     "backward",  # the ordinary backward raises, or another one does in ordinary use
     "numbers",  # gradients are wrong
     "values",  # gradients are wrong for other values, options, sizes or dtypes
-    "layout",  # wrong for other strides
+    "layout",  # wrong for other strides of the gradients that arrive
+    "input layout",  # wrong for other strides of the inputs
     "repeat",  # a second backward, two calls in flight
     "random",  # gradients depend on the random state
     "second",  # second derivatives are wrong or raise
