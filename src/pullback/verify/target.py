@@ -132,6 +132,56 @@ def of_function(function: Any) -> Target:  # noqa: ANN401
     )
 
 
+def parts_of(function: Any) -> Mapping[Part, Callable[..., Any]]:  # noqa: ANN401
+    """Return what an author wrote of an autograd.Function: also of one that PyTorch made.
+
+    `torch.library.register_autograd` makes a Function of two of the author's: they are found in
+    its closures, so also where the operator was registered by `define` and `impl`.
+    """
+    if not function.__module__.startswith("torch."):
+        return of_function(function).parts
+    parts: dict[Part, Callable[..., Any]] = {}
+    for value in enclosed(function.backward):
+        for part, name in (("setup", "_setup_context_fn"), ("backward", "_backward_fn")):
+            own = getattr(value, name, None)
+            if callable(own):
+                parts[part] = own  # type: ignore[index]
+        own = getattr(value, "_init_fn", None)
+        if callable(own):
+            parts["forward"] = own
+    return parts
+
+
+def enclosed(function: Callable[..., Any], depth: int = 3) -> list[object]:
+    """Return what a function has in its closure, and what the functions there have in theirs."""
+    found: list[object] = []
+    for cell in getattr(function, "__closure__", None) or ():
+        try:
+            value = cell.cell_contents
+        except ValueError:  # empty yet
+            continue
+        found.append(value)
+        if depth and callable(value):
+            found += enclosed(value, depth - 1)
+    return found
+
+
+def is_authors(function: Callable[..., Any]) -> bool:
+    """Tell whether a function is not one of PyTorch's own."""
+    return not (getattr(function, "__module__", None) or "torch.").startswith("torch.")
+
+
+def fake_of(name: str) -> Callable[..., Any] | None:
+    """Return the fake kernel that was registered for an operator, if there is one."""
+    try:
+        from torch._library.simple_registry import singleton  # noqa: PLC0415  (may move)
+
+        kernel = singleton.find(name).fake_impl.kernel
+    except (ImportError, AttributeError):
+        return None
+    return None if kernel is None else kernel.func
+
+
 def of_operator(operator: Operator) -> Target:
     """Return pullback's operator as a target, with the parts of a Function it was made of."""
     definition = operator.definition
@@ -175,6 +225,9 @@ def of_library(
             "vmap": custom._vmap_fn,
         }
         parts = {part: own for part, own in known.items() if own is not None}  # type: ignore[misc]
+    fake = fake_of(name)
+    if fake is not None and "fake" not in parts and is_authors(fake):
+        parts["fake"] = fake
     return Target(
         name=name, kind="library", given=given, call=overload, parts=parts, overload=overload
     )

@@ -8,7 +8,7 @@ itself, inside a module, or by PyTorch for an operator that was registered with 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from torch.autograd.function import BackwardCFunction, FunctionCtx
 
 from pullback.verify.call import tensors_in
 from pullback.verify.source import Place, is_authors
+from pullback.verify.target import Part, parts_of
 
 if TYPE_CHECKING:
     from pullback.verify.call import Call, Run
@@ -104,6 +105,11 @@ class NodeTrace:
     def outputs(self) -> tuple[Tensor, ...]:
         """The tensors that it returned."""
         return tensors_in(self.returned)
+
+    @property
+    def parts(self) -> Mapping[Part, Callable[..., Any]]:
+        """What its author wrote of it; also of an operator of `torch.library`."""
+        return parts_of(self.function)
 
 
 @dataclass

@@ -1,0 +1,26 @@
+"""What an exception says: that something is not offered, or that something is wrong."""
+
+from __future__ import annotations
+
+import re
+
+from pullback.diagnostic import PullbackError
+
+# In the words of PyTorch. Whoever reads one of these knows what is not offered, and gets no number.
+REFUSALS = re.compile(
+    r"once_differentiable"
+    r"|not (yet )?(been )?implemented|is not supported|not currently supported|unsupported"
+    r"|(does|do) not support|doesn't support|don't support"
+    r"|no autograd formula was registered|[Yy]ou must implement"
+    r"|can't be differentiated twice|not differentiable"
+    r"|Batching rule|did not declare|Trying to use forward AD"
+    r"|(have|has) not registered|not registered a batching",
+    re.IGNORECASE,
+)
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Tell whether an exception says clearly that something is not offered."""
+    if isinstance(error, NotImplementedError | PullbackError):
+        return True
+    return bool(REFUSALS.search(str(error)))
