@@ -5,15 +5,48 @@
 
 namespace cooperative_groups {
 
-/// Any lanes of a warp, in their order.
-class coalesced_group : public thread_group {
+/// What lanes of one warp do together. `Group` numbers them: `packed` makes a mask of lanes one of
+/// their ranks.
+template <class Group>
+class lanes_of_warp : public thread_group {
  public:
-  /// `index` and `count`: which group this is of those that a partition has made.
-  explicit coalesced_group(unsigned mask, unsigned index = 0, unsigned count = 1)
-      : thread_group(mask), index_(index), count_(count) {}
-
   unsigned meta_group_rank() const { return index_; }
   unsigned meta_group_size() const { return count_; }
+  int any(int predicate, CUDA_ON_CPU_PLACE) const {
+    return __any_sync(mask_, predicate, CUDA_ON_CPU_PASS);
+  }
+  int all(int predicate, CUDA_ON_CPU_PLACE) const {
+    return __all_sync(mask_, predicate, CUDA_ON_CPU_PASS);
+  }
+  unsigned ballot(int predicate, CUDA_ON_CPU_PLACE) const {
+    return packed(__ballot_sync(mask_, predicate, CUDA_ON_CPU_PASS));
+  }
+  template <class T>
+  unsigned match_any(T value, CUDA_ON_CPU_PLACE) const {
+    return packed(__match_any_sync(mask_, value, CUDA_ON_CPU_PASS));
+  }
+  template <class T>
+  unsigned match_all(T value, int& predicate, CUDA_ON_CPU_PLACE) const {
+    return packed(__match_all_sync(mask_, value, &predicate, CUDA_ON_CPU_PASS));
+  }
+  unsigned lanes() const { return mask_; }
+
+ protected:
+  /// `index` and `count`: which group this is of those that a partition has made.
+  lanes_of_warp(unsigned mask, unsigned index, unsigned count)
+      : thread_group(mask), index_(index), count_(count) {}
+
+ private:
+  unsigned packed(unsigned lanes) const { return static_cast<const Group*>(this)->packed(lanes); }
+
+  unsigned index_, count_;
+};
+
+/// Any lanes of a warp, in their order.
+class coalesced_group : public lanes_of_warp<coalesced_group> {
+ public:
+  explicit coalesced_group(unsigned mask, unsigned index = 0, unsigned count = 1)
+      : lanes_of_warp(mask, index, count) {}
 
   template <class T>
   T shfl(T value, unsigned rank, CUDA_ON_CPU_PLACE) const {
@@ -31,26 +64,10 @@ class coalesced_group : public thread_group {
     return __shfl_sync(mask_, value, lane_of(rank < delta ? rank : rank - delta), 32,
                        CUDA_ON_CPU_PASS);
   }
-  int any(int predicate, CUDA_ON_CPU_PLACE) const {
-    return __any_sync(mask_, predicate, CUDA_ON_CPU_PASS);
-  }
-  int all(int predicate, CUDA_ON_CPU_PLACE) const {
-    return __all_sync(mask_, predicate, CUDA_ON_CPU_PASS);
-  }
-  unsigned ballot(int predicate, CUDA_ON_CPU_PLACE) const {
-    return packed(__ballot_sync(mask_, predicate, CUDA_ON_CPU_PASS));
-  }
-  template <class T>
-  unsigned match_any(T value, CUDA_ON_CPU_PLACE) const {
-    return packed(__match_any_sync(mask_, value, CUDA_ON_CPU_PASS));
-  }
-  template <class T>
-  unsigned match_all(T value, int& predicate, CUDA_ON_CPU_PLACE) const {
-    return packed(__match_all_sync(mask_, value, &predicate, CUDA_ON_CPU_PASS));
-  }
-  unsigned lanes() const { return mask_; }
 
  private:
+  friend lanes_of_warp;
+
   int lane_of(unsigned rank) const { return static_cast<int>(__fns(mask_, 0, int(rank) + 1)); }
   /// A mask of lanes as one of ranks.
   unsigned packed(unsigned lanes) const {
@@ -60,8 +77,6 @@ class coalesced_group : public thread_group {
     }
     return ranks;
   }
-
-  unsigned index_, count_;
 };
 
 inline coalesced_group coalesced_threads(CUDA_ON_CPU_PLACE) {
@@ -70,14 +85,14 @@ inline coalesced_group coalesced_threads(CUDA_ON_CPU_PLACE) {
 
 /// `N` neighbours of a warp: a power of two.
 template <unsigned N, class Parent = void>
-class thread_block_tile : public thread_group {
+class thread_block_tile : public lanes_of_warp<thread_block_tile<N, Parent>> {
   static_assert(N > 0 && (N & (N - 1)) == 0, "a tile has a power of two threads");
   static_assert(N <= 32, "a tile of more than 32 threads does not run on the CPU: use the block");
 
  public:
   /// `count`: tiles in the parent, of which this is the one at `index`.
   thread_block_tile(unsigned index, unsigned count)
-      : thread_group(lanes_of(::cuda_on_cpu::thread_rank())), index_(index), count_(count) {}
+      : Lanes(lanes_of(::cuda_on_cpu::thread_rank()), index, count) {}
   template <class Other>
   thread_block_tile(const thread_block_tile<N, Other>& other)
       : thread_block_tile(other.meta_group_rank(), other.meta_group_size()) {}
@@ -86,8 +101,6 @@ class thread_block_tile : public thread_group {
   static constexpr unsigned size() { return N; }
   static constexpr unsigned num_threads() { return N; }
   static unsigned thread_rank() { return ::cuda_on_cpu::thread_rank() % N; }
-  unsigned meta_group_rank() const { return index_; }
-  unsigned meta_group_size() const { return count_; }
 
   template <class T>
   T shfl(T value, int rank, CUDA_ON_CPU_PLACE) const {
@@ -105,26 +118,12 @@ class thread_block_tile : public thread_group {
   T shfl_xor(T value, unsigned bits, CUDA_ON_CPU_PLACE) const {
     return __shfl_xor_sync(mask_, value, static_cast<int>(bits), N, CUDA_ON_CPU_PASS);
   }
-  int any(int predicate, CUDA_ON_CPU_PLACE) const {
-    return __any_sync(mask_, predicate, CUDA_ON_CPU_PASS);
-  }
-  int all(int predicate, CUDA_ON_CPU_PLACE) const {
-    return __all_sync(mask_, predicate, CUDA_ON_CPU_PASS);
-  }
-  unsigned ballot(int predicate, CUDA_ON_CPU_PLACE) const {
-    return packed(__ballot_sync(mask_, predicate, CUDA_ON_CPU_PASS));
-  }
-  template <class T>
-  unsigned match_any(T value, CUDA_ON_CPU_PLACE) const {
-    return packed(__match_any_sync(mask_, value, CUDA_ON_CPU_PASS));
-  }
-  template <class T>
-  unsigned match_all(T value, int& predicate, CUDA_ON_CPU_PLACE) const {
-    return packed(__match_all_sync(mask_, value, &predicate, CUDA_ON_CPU_PASS));
-  }
-  unsigned lanes() const { return mask_; }
 
  private:
+  using Lanes = lanes_of_warp<thread_block_tile>;
+  using Lanes::mask_;
+  friend Lanes;
+
   static unsigned first_lane(unsigned rank) { return (rank & 31) / N * N; }
   static unsigned lanes_of(unsigned rank) {
     return static_cast<unsigned>(((1ULL << N) - 1) << first_lane(rank));
@@ -132,8 +131,6 @@ class thread_block_tile : public thread_group {
   unsigned packed(unsigned lanes) const {
     return (lanes & mask_) >> first_lane(::cuda_on_cpu::thread_rank());
   }
-
-  unsigned index_, count_;
 };
 
 }  // namespace cooperative_groups
