@@ -89,6 +89,8 @@ def second(call: Call) -> Second:
 
 def compared(call: Call) -> Second:
     """Compare them."""
+    if call.target.kind in ("module", "callable"):
+        raise NotApplicable("its backward is PyTorch's; the Functions in it are checked")
     work = call.double or call
     run = work.forward()
     if not run.differentiable:
@@ -97,8 +99,12 @@ def compared(call: Call) -> Second:
     way = directions(work, grads)
     try:
         first = run.backward(grads, create_graph=True)
-        # Once for the error, before the costly part.
+        # Before the costly part. An error that is not on the way to the inputs is not reached.
+        if refuses(first):
+            raise NotApplicable("backward is @once_differentiable, or is not differentiable again")
         differentiated(run, grads, first, {i: ones(g) for i, g in present(first).items()})
+    except NotApplicable:
+        raise
     except Exception as error:
         if is_refusal(error):
             raise NotApplicable("backward refuses to be differentiated") from error
@@ -110,6 +116,21 @@ def compared(call: Call) -> Second:
         raise NotApplicable("differences say nothing: backward is not smooth here")
     lost = tuple(disagreements(work, run, grads, first, way, weights, found))
     return Second(call=work, way=way, weights=weights, lost=lost, judged=tuple(weights))
+
+
+def refuses(first: Sequence[Tensor | None]) -> bool:
+    """Tell whether a graph has a node that only raises: that of @once_differentiable."""
+    waiting = [g.grad_fn for g in first if g is not None and g.grad_fn is not None]
+    seen: set[object] = set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if type(node).__name__ in ("Error", "DelayedError", "NotImplemented"):
+            return True
+        waiting += [following for following, _ in node.next_functions]
+    return False
 
 
 def starting(run: Run) -> tuple[Tensor | None, ...]:

@@ -1,0 +1,70 @@
+"""A detached input or output is saved for backward."""
+
+from collections.abc import Iterator
+
+from pullback.diagnostic import Finding
+from pullback.verify.call import Call
+from pullback.verify.kept import constants
+from pullback.verify.probe import Probe
+from pullback.verify.second import second
+from pullback.verify.shown import wrong_seconds
+
+
+class DetachedSaved(Probe):
+    """Inputs and outputs are saved as they are, not as `x.detach()` or `x.data`.
+
+    ## Why
+    A detached tensor has the values but not the history: second derivatives lose this path without
+    a word, and a later change in place is not noticed either.
+
+    ## Fails
+    ```python
+    class Cube(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x.detach())
+            return x**3
+
+        @staticmethod
+        def backward(ctx, grad):
+            (x,) = ctx.saved_tensors
+            return 3 * x * x * grad
+
+
+    inputs = (torch.randn(4, dtype=torch.float64),)
+    ```
+
+    ## Passes
+    ```python
+    class CubeOfInput(Cube):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x**3
+    ```
+
+    ## Cannot see
+    A detached copy in other memory: that is an intermediate result.
+    """
+
+    code = "PB567"
+    name = "detached-saved"
+    help = "save the tensor itself with ctx.save_for_backward: that makes no cycle and no copy"
+    about = frozenset({"second"})
+    explains = frozenset({"second", "tangent"})
+    intentions = frozenset({"once_differentiable", "straight_through"})
+
+    def examine(self, call: Call) -> Iterator[Finding]:
+        """Look for detached inputs and outputs where second derivatives are wrong."""
+        found = second(call)
+        if not found.lost:
+            return
+        for kept in constants(found):
+            if kept.what.endswith("detached"):
+                yield self.breach(
+                    f"{call.target.name}: second derivatives are wrong: `{kept.name}` is saved, "
+                    f"which is {kept.what}: this path is lost",
+                    where=kept.place,
+                    **wrong_seconds(found),
+                )
+                return
