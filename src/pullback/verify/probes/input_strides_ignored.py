@@ -1,0 +1,106 @@
+"""Forward or backward gives other numbers for an input of other strides."""
+
+from collections.abc import Iterator
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from pullback.diagnostic import Finding
+from pullback.verify.call import Call
+from pullback.verify.probe import NotApplicable, Probe
+from pullback.verify.source import Place, Text
+from pullback.verify.strides import input_trials
+
+RAW = ("data_ptr", "as_strided", "numpy", "untyped_storage", "storage")
+
+
+class InputStridesIgnored(Probe):
+    """Equal values give equal outputs and gradients, whatever the strides of the inputs.
+
+    ## Why
+    A kernel that walks through memory from the first element on is right for contiguous inputs
+    only. For `x.t()` or `x[:, ::2]` it computes something from other elements, without a word.
+
+    ## Fails
+    ```python
+    class Cumulated(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            in_memory = x.as_strided((x.numel(),), (1,))
+            return in_memory.cumsum(0).view(x.shape)
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad.reshape(-1).flip(0).cumsum(0).flip(0).view(grad.shape)
+
+
+    inputs = (torch.randn(2, 4, dtype=torch.float64),)
+    ```
+
+    ## Passes
+    ```python
+    class CumulatedContiguous(Cumulated):
+        @staticmethod
+        def forward(ctx, x):
+            return Cumulated.forward(ctx, x.contiguous())
+    ```
+
+    ## Cannot see
+    Strides that are not tried; module parameters, which are hardly ever strided.
+    """
+
+    code = "PB538"
+    name = "input-strides-ignored"
+    help = "call .contiguous() on the input, or give the kernel its strides"
+    about = frozenset({"input layout", "random"})
+    explains = frozenset({"input layout", "transform", "traced"})
+
+    def examine(self, call: Call) -> Iterator[Finding]:
+        """Give inputs of other strides and equal values."""
+        if call.random:
+            raise NotApplicable("random numbers are drawn in the order of the strides")
+        failed = [trial for trial in input_trials(call) if trial.error is None]
+        if not failed:
+            return
+        if not call.target.parts and reads_strides(call):
+            raise NotApplicable("it is as_strided: strides are what it is about")
+        first = failed[0]
+        names = list(dict.fromkeys(trial.layout.name for trial in failed))
+        verb = "change" if first.of == "the outputs" else "changes"
+        yield self.breach(
+            f"{call.target.name}: {first.of} {verb} if `{first.tensor}` of equal values is "
+            f"{' or '.join(names)}: the strides of the input are ignored, it is read as if it "
+            "were contiguous",
+            help=first.layout.cure,
+            where=raw_place(call),
+            seen=f"{first.layout.name}: {first.wrong}",
+        )
+
+
+def raw_place(call: Call) -> Place | None:
+    """Return the line that takes an input's memory."""
+    for part in ("forward", "setup", "backward"):
+        function = call.target.parts.get(part)
+        place = Text(function).calls(*RAW) if function else None
+        if place is not None:
+            return place
+    return None
+
+
+class Strided(TorchDispatchMode):
+    """Notes calls of as_strided, which reads memory by other strides than the tensor's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = False
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN204
+        self.seen |= "as_strided" in func.name()
+        return func(*args, **(kwargs or {}))
+
+
+def reads_strides(call: Call) -> bool:
+    """Tell whether PyTorch's own as_strided is what is called."""
+    with Strided() as mode, torch.no_grad():
+        call.on([leaf.value.clone() for leaf in call.leaves])
+    return mode.seen

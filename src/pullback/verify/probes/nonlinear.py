@@ -1,0 +1,167 @@
+"""Backward is not linear in the gradient that arrives."""
+
+from collections.abc import Iterator
+from math import inf
+
+from torch import Tensor
+
+from pullback.diagnostic import Finding
+from pullback.verify.agreement import described, differing, rounding
+from pullback.verify.answer import Answer, answer, backward_place, scaled, steady
+from pullback.verify.call import Call
+from pullback.verify.probe import NotApplicable, Probe
+
+# Powers of two: multiplying by them rounds nothing, so a linear backward follows bit by bit.
+FACTORS = (-1.0, 2.0**30, 2.0**-10)
+FACTORS_OF_HALF = (-1.0, 2.0**4, 2.0**-4)
+
+
+class Nonlinear(Probe):
+    """Backward is linear in the gradient that arrives: a derivative is.
+
+    ## Why
+    What clips, rounds or normalizes gradients inside of one operator changes the direction of the
+    whole step, and differently for each scale of the loss. Gradients of size 1, as tests send
+    them, often do not show it.
+
+    ## Fails
+    ```python
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grad):
+            return (2 * grad).clamp(-10, 10)
+
+
+    inputs = (torch.randn(2, 4, dtype=torch.float64),)
+    ```
+
+    ## Passes
+    ```python
+    class DoubleUnclipped(Double):
+        @staticmethod
+        def backward(ctx, grad):
+            return 2 * grad
+    ```
+
+    ## Cannot see
+    A limit above a billion times the gradients of ordinary size.
+    """
+
+    code = "PB531"
+    name = "nonlinear-in-grad"
+    help = "if it is meant, declare it: clipping=True or nonlinear_grad=True"
+    about = frozenset({"random", "numbers"})
+    explains = frozenset({"numbers", "values", "second", "transform"})
+    intentions = frozenset({"nonlinear_grad", "clipping"})
+
+    def examine(self, call: Call) -> Iterator[Finding]:
+        """Compare vjp(a·g) with a·vjp(g), then vjp(g + h) with vjp(g) + vjp(h)."""
+        base = steady(call)
+        if any(g is not None and not g.isfinite().all() for g in base.gradients):
+            raise NotApplicable("the ordinary gradient is not finite")
+        finding = self.offset(call, base) or self.scales(call, base) or self.sums(call, base)
+        if finding is not None:
+            yield finding
+
+    def offset(self, call: Call, base: Answer) -> Finding | None:
+        """Send zeros, of which zeros have to come."""
+        zero = answer(call, scaled(base.grads, 0.0))
+        for index, gradient in enumerate(zero.gradients):
+            size, ordinary = largest(gradient), largest(base.gradients[index])
+            # An iteration that solves for the gradient leaves a little where there is nothing.
+            if gradient is not None and rounding(gradient.dtype) ** 0.25 * ordinary < size < inf:
+                return self.breach(
+                    f"{call.target.name}: a zero gradient gives `{call.leaves[index].name}` a "
+                    f"gradient of up to {size:.3g}: backward is not linear in grad_output, it adds "
+                    "something that does not depend on it",
+                    where=backward_place(call),
+                )
+        return None
+
+    def scales(self, call: Call, base: Answer) -> Finding | None:
+        """Send multiples."""
+        for factor in FACTORS_OF_HALF if of_half_range(base) else FACTORS:
+            other = answer(call, scaled(base.grads, factor))
+            for index, gradient in enumerate(other.gradients):
+                right = base.gradients[index]
+                right = None if right is None else right * factor
+                if not is_fair(gradient, right):
+                    continue
+                where = differing(gradient, right)
+                # An iteration that ends at some absolute error is nearly linear.
+                if where is None or (abs(factor) < 1 and not is_lost(gradient, right)):
+                    continue
+                ratio = largest(gradient) / (largest(base.gradients[index]) or 1.0)
+                return self.breach(
+                    f"{call.target.name}: backward is not linear in grad_output: "
+                    f"{factor:.3g} × grad gives {ratio:.3g} × the gradient of "
+                    f"`{call.leaves[index].name}` (in size): something clips, rounds or "
+                    "normalizes it",
+                    where=backward_place(call, "clamp", "clamp_", "clip", "clip_", "round", "sign"),
+                    wrong=described(where, gradient, right),
+                )
+        return None
+
+    def sums(self, call: Call, base: Answer) -> Finding | None:
+        """Send a sum of two gradients."""
+        sent = [grad for grad in base.grads if grad is not None]
+        if max(rounding(grad.dtype) for grad in sent) > 1e-3:
+            return None  # sums of rounded numbers say nothing
+        second = answer(call, other_grads(base))
+        both = answer(
+            call,
+            [
+                None if a is None or b is None else a + b
+                for a, b in zip(base.grads, second.grads, strict=True)
+            ],
+        )
+        for index, (a, b, found) in enumerate(
+            zip(base.gradients, second.gradients, both.gradients, strict=True)
+        ):
+            right = a if b is None else b if a is None else a + b
+            if is_fair(found, right) and (where := differing(found, right)) is not None:
+                return self.breach(
+                    f"{call.target.name}: backward is not linear in grad_output: the gradient of "
+                    f"`{call.leaves[index].name}` for g + h is not the sum of those for g and h",
+                    where=backward_place(call),
+                    wrong=described(where, found, right),
+                )
+        return None
+
+
+def other_grads(base: Answer) -> list[Tensor | None]:
+    """Return other Gaussian gradients: those that there are, in another order."""
+    return [
+        None if grad is None else grad.flatten().roll(1).view(grad.shape) - 0.5 * grad
+        for grad in base.grads
+    ]
+
+
+def of_half_range(base: Answer) -> bool:
+    """Tell whether one of the tensors holds numbers up to 65504 only."""
+    every = [*base.outputs, *(g for g in base.gradients if g is not None)]
+    return any(t.is_floating_point() and t.dtype.itemsize == 2 for t in every)
+
+
+def is_fair(found: Tensor | None, right: Tensor | None) -> bool:
+    """Tell whether a comparison makes sense: nothing ran out of range."""
+    every = [t for t in (found, right) if t is not None]
+    return all(bool(t.isfinite().all()) for t in every)
+
+
+def is_lost(found: Tensor | None, right: Tensor | None) -> bool:
+    """Tell whether half of the largest element of a gradient is missing."""
+    if right is None:
+        return False
+    at = right.abs().flatten().argmax()
+    own = 0.0 if found is None else found.flatten()[at]
+    return bool(abs(right.flatten()[at] - own) > 0.5 * right.flatten()[at].abs())
+
+
+def largest(gradient: Tensor | None) -> float:
+    """Return the size of the largest element."""
+    return 0.0 if gradient is None or not gradient.numel() else float(gradient.abs().max())

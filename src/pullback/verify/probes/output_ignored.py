@@ -1,0 +1,123 @@
+"""The gradient of one of several outputs is ignored."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from pullback.diagnostic import Finding
+from pullback.verify.agreement import described, differing
+from pullback.verify.answer import Answer, answer, backward_place, grad_name, steady
+from pullback.verify.call import Call
+from pullback.verify.gradient import compared
+from pullback.verify.probe import NotApplicable, Probe
+
+
+class OutputIgnored(Probe):
+    """The gradient that arrives for each output is used, also if it is the only one.
+
+    ## Why
+    A second output often came later, a log-sum-exp or a mask beside the result; its gradient is
+    easily forgotten. Tests that add all outputs up, or look at the first, do not show it.
+
+    ## Fails
+    ```python
+    class SquareAndCube(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x**2, x**3
+
+        @staticmethod
+        def backward(ctx, squared, cubed):
+            (x,) = ctx.saved_tensors
+            return 2 * x * squared
+
+
+    inputs = (torch.randn(2, 4, dtype=torch.float64),)
+    ```
+
+    ## Passes
+    ```python
+    class SquareAndCubeBoth(SquareAndCube):
+        @staticmethod
+        def backward(ctx, squared, cubed):
+            (x,) = ctx.saved_tensors
+            return 2 * x * squared + 3 * x**2 * cubed
+    ```
+
+    ## Cannot see
+    An output that no differentiable input has an effect on.
+    """
+
+    code = "PB535"
+    name = "output-gradient-ignored"
+    help = "add what this output contributes; if it has none, mark it non-differentiable"
+    about = frozenset({"numbers"})
+    explains = frozenset({"numbers", "values", "second", "transform", "tangent"})
+
+    def examine(self, call: Call) -> Iterator[Finding]:
+        """Send a gradient for each output alone."""
+        base = steady(call)
+        used = [i for i, grad in enumerate(base.grads) if grad is not None]
+        if len(used) < 2:
+            raise NotApplicable("there is one differentiable output")
+        alone = {i: answer(call, only(base, i)) for i in used}
+        found = self.ignored(call, base, alone) or self.parts(call, base, alone)
+        if found is not None:
+            yield found
+
+    def ignored(self, call: Call, base: Answer, alone: dict[int, Answer]) -> Finding | None:
+        """Look for an output that gives an input nothing though it depends on it."""
+        silent = [
+            (leaf, i)
+            for i, own in alone.items()
+            for leaf in call.wanted
+            if is_zero(own.gradients[leaf])
+            and any(not is_zero(other.gradients[leaf]) for other in alone.values())
+        ]
+        if not silent:
+            return None
+        wrong = {(m.leaf, m.output): m for m in compared(call).mismatches}
+        hit = [pair for pair in silent if pair in wrong]
+        if not hit:
+            return None
+        output = hit[0][1]
+        names = [f"`{call.leaves[leaf].name}`" for leaf, i in hit if i == output]
+        first = wrong[hit[0]]
+        return self.breach(
+            f"{call.target.name}: the gradient that arrives for output {output} "
+            f"(`{grad_name(call, output)}`) is ignored: the gradient of {', '.join(names)} is 0 "
+            f"if only output {output} is used, though that output depends on it",
+            where=backward_place(call),
+            numeric=f"{first.numeric:.4g} in a random direction, analytic 0",
+        )
+
+    def parts(self, call: Call, base: Answer, alone: dict[int, Answer]) -> Finding | None:
+        """Compare the sum of what the outputs give alone with what they give together."""
+        for leaf in call.wanted:
+            every = [own.gradients[leaf] for own in alone.values()]
+            given = [gradient for gradient in every if gradient is not None]
+            total = torch.stack(given).sum(0) if given else None
+            whole = base.gradients[leaf]
+            if not all(bool(t.isfinite().all()) for t in (total, whole) if t is not None):
+                continue
+            if (where := differing(whole, total)) is not None:
+                return self.breach(
+                    f"{call.target.name}: the gradient of `{call.leaves[leaf].name}` for all "
+                    "outputs together is not the sum of its gradients for each output alone: "
+                    "one of them is ignored, or used twice, when others arrive",
+                    where=backward_place(call),
+                    wrong=described(where, whole, total),
+                )
+        return None
+
+
+def only(base: Answer, output: int) -> list[Tensor | None]:
+    """Return the gradient for one output, None for the others."""
+    return [grad if i == output else None for i, grad in enumerate(base.grads)]
+
+
+def is_zero(gradient: Tensor | None) -> bool:
+    """Tell whether nothing arrived."""
+    return gradient is None or not bool(gradient.any())
