@@ -6,6 +6,7 @@ import ast
 import contextlib
 import inspect
 import linecache
+import sys
 import textwrap
 import traceback
 from collections.abc import Callable, Iterator
@@ -58,6 +59,14 @@ class Place:
     def __str__(self) -> str:
         place = f"{Path(self.file).name}:{self.line} in {self.function}"
         return f"{place}: {self.text}" if self.text else place
+
+
+def authors_place() -> Place | None:
+    """Return the innermost line of the author's that is running now."""
+    frame = sys._getframe(1)
+    while frame is not None and not is_authors(frame.f_code.co_filename):
+        frame = frame.f_back
+    return None if frame is None else Place.of_frame(frame)
 
 
 def place_of_error(error: BaseException) -> Place | None:
@@ -121,6 +130,27 @@ class Text:
     def mentions(self, attribute: str) -> Place | None:
         """Return the line with the first `anything.attribute`."""
         return self.find(lambda n: isinstance(n, ast.Attribute) and n.attr == attribute)
+
+    def returns(self) -> Place | None:
+        """Return the line of the last `return`."""
+        found = [n for n in ast.walk(self.tree) if isinstance(n, ast.Return)]
+        last = max((n.lineno for n in found), default=None)
+        return self.find(lambda n: isinstance(n, ast.Return) and n.lineno == last)
+
+    def writes(self) -> Place | None:
+        """Return the line of the first thing done in place: `x.mul_(2)`, `x[...] = 0`, `x *= 2`."""
+
+        def is_write(node: ast.AST) -> bool:
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                name = node.func.attr
+                if name.endswith("_") and not name.startswith("_") and name != "requires_grad_":
+                    return True
+                return any(word.arg == "out" for word in node.keywords)
+            if isinstance(node, ast.AugAssign):
+                return True
+            return isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
+
+        return self.find(is_write)
 
     def constants(self) -> Iterator[object]:
         """Yield the literals in it."""

@@ -7,10 +7,10 @@ itself, inside a module, or by PyTorch for an operator that was registered with 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,7 +19,9 @@ from torch.autograd import Function
 from torch.autograd.function import BackwardCFunction, FunctionCtx
 
 from pullback.verify.call import tensors_in
-from pullback.verify.source import Place, is_authors
+from pullback.verify.memory import count_changed, is_same_memory
+from pullback.verify.patch import forward_noted
+from pullback.verify.source import Place, authors_place
 from pullback.verify.target import Part, parts_of
 
 if TYPE_CHECKING:
@@ -74,12 +76,14 @@ class NodeTrace:
         arguments: what `apply` was given.
         inputs: the tensors in them, by place: also in lists, where autograd does not see them.
         returned: what `apply` returned.
+        raw: what forward returned, before PyTorch made outputs of it; None for PyTorch's own.
         ctx: the node; None if nothing required a gradient.
         told: the calls of methods of ctx in forward, in order.
         attributes: what forward put on ctx.
         saved: what was saved for backward.
         unpacks: how often backward asked for `ctx.saved_tensors`.
         arrived: for each backward, the gradients that it was given.
+        copies: of these, from before backward saw them.
         gave: for each backward, what it returned, untouched.
         errors: for each backward, what it raised.
     """
@@ -87,12 +91,14 @@ class NodeTrace:
     function: type[Function]
     arguments: tuple[Any, ...]
     returned: Any = None
+    raw: Any = None
     ctx: Any = None
     told: list[Told] = field(default_factory=list[Told])
     attributes: dict[str, Any] = field(default_factory=dict[str, Any])
     saved: list[Saved] = field(default_factory=list[Saved])
     unpacks: list[Place | None] = field(default_factory=list["Place | None"])
     arrived: list[tuple[Tensor | None, ...]] = field(default_factory=list[Any])
+    copies: list[tuple[Tensor | None, ...]] = field(default_factory=list[Any])
     gave: list[tuple[Any, ...]] = field(default_factory=list[Any])
     errors: list[Exception | None] = field(default_factory=list[Any])
 
@@ -170,7 +176,8 @@ def watched(nodes: list[NodeTrace]) -> Generator[None]:
         node = NodeTrace(function=cls, arguments=args)
         calling.append(node)
         try:
-            node.returned = original.__func__(cls, *args, **kwargs)
+            with forward_noted(cls, partial(setattr, node, "raw")):
+                node.returned = original.__func__(cls, *args, **kwargs)
         finally:
             calling.pop()
             nodes.append(node)
@@ -229,17 +236,14 @@ def attach(node: NodeTrace) -> None:
     assert isinstance(ctx, BackwardCFunction)
     node.ctx = ctx
     node.attributes = dict(ctx.__dict__)
-    try:
-        saved = ctx.saved_tensors
-    except RuntimeError:  # forward changed one in place after saving it
-        saved = ()
     node.saved = [
-        Saved(tensor, tensor.detach().clone(), what(tensor, node)) for tensor in tensors_in(saved)
+        Saved(tensor, tensor.detach().clone(), what(tensor, node)) for tensor in saved_by(node)
     ]
     real = ctx.apply
 
     def backward(*grads: Any) -> Any:  # noqa: ANN401
         node.arrived.append(grads)
+        node.copies.append(tuple(None if grad is None else grad.detach().clone() for grad in grads))
         try:
             gave = real(*grads)
         except Exception as error:
@@ -251,6 +255,18 @@ def attach(node: NodeTrace) -> None:
         return gave
 
     ctx.apply = backward
+
+
+def saved_by(node: NodeTrace) -> tuple[Tensor, ...]:
+    """Return what a node has saved."""
+    if getattr(node.function, "clear_saved_tensors_on_access", False):
+        # They can be read once, by backward.
+        told = [one for one in node.told if one.method == "save_for_backward"]
+        return tensors_in(told[-1].arguments) if told else ()
+    try:
+        return tensors_in(FunctionBase.saved_tensors.__get__(node.ctx))
+    except RuntimeError:  # forward changed one in place after saving it
+        return ()
 
 
 def what(tensor: Tensor, node: NodeTrace) -> str:
@@ -268,28 +284,3 @@ def what(tensor: Tensor, node: NodeTrace) -> str:
         if is_same_memory(tensor, own):
             return f"output {index} detached"
     return "intermediate"
-
-
-def is_same_memory(a: Tensor, b: Tensor) -> bool:
-    """Tell whether two tensors are the same elements of the same memory."""
-    try:
-        return bool(a.numel()) and a.data_ptr() == b.data_ptr() and a.shape == b.shape
-    except RuntimeError:  # no memory: a fake or functional tensor
-        return False
-
-
-def count_changed(before: Tensor, after: Tensor) -> int:
-    """Return how many elements differ; a NaN is equal to a NaN."""
-    after = after.detach()
-    if before.shape != after.shape:
-        return max(before.numel(), after.numel())
-    different = (before != after) & ~(before.isnan() & after.isnan())
-    return int(different.sum())
-
-
-def authors_place() -> Place | None:
-    """Return the innermost line of the author's that is running now."""
-    frame = sys._getframe(1)
-    while frame is not None and not is_authors(frame.f_code.co_filename):
-        frame = frame.f_back
-    return None if frame is None else Place.of_frame(frame)

@@ -1,12 +1,17 @@
-"""Backward writes into what it saved."""
+"""Backward writes into what it needs again, or into what is not its own."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+
+from torch import Tensor
 
 from pullback.diagnostic import Finding
-from pullback.verify.call import Call
+from pullback.verify.call import Call, Run
+from pullback.verify.difference import difference, kept
+from pullback.verify.memory import count_changed, tensors_held
+from pullback.verify.nodes import backward_text, described, name_of, own_nodes, require_own
 from pullback.verify.probe import Probe
-from pullback.verify.source import Text
-from pullback.verify.trace import trace
+from pullback.verify.source import Place, Text
+from pullback.verify.trace import NodeTrace, Trace, watched
 
 
 class SavedOverwritten(Probe):
@@ -43,23 +48,73 @@ class SavedOverwritten(Probe):
     ```
 
     ## Cannot see
-    A write that leaves every value as it was.
+    A write that leaves every value as it was. A buffer of forward's that backward overwrites is no
+    fault where a second backward gives the same.
     """
 
     code = "PB504"
     name = "saved-tensor-overwritten"
     help = "write the gradient to a new tensor, or save a clone"
-    explains = frozenset({"repeat", "second", "numbers"})
+    explains = frozenset({"repeat", "second", "numbers", "values", "checkpoint"})
 
     def examine(self, call: Call) -> Iterator[Finding]:
-        """Compare every saved tensor after forward with the same one after backward."""
-        for node in trace(call).nodes:
-            for saved in node.saved:
-                if count := saved.changed:
-                    yield self.breach(
-                        f"{node.function.__name__}: backward changes a tensor that it saved, "
-                        f"{saved.what}",
-                        where=Text(node.function.backward).mentions("data"),
-                        tensor=f"{saved.before.dtype} {tuple(saved.before.shape)}",
-                        changed=f"{count} of {saved.before.numel()} elements",
-                    )
+        """Compare all that forward was given, kept and returned before backward and after it."""
+        require_own(call)
+        nodes: list[NodeTrace] = []
+        with watched(nodes):
+            run = call.forward()
+            before = [*kept(run.given), *kept(run.outputs)]
+            owned = [held_copies(node) for node in nodes]
+            first = run.backward(run.random_grads())
+        found = False
+        for node, held in zip(nodes, owned, strict=True):
+            if node not in own_nodes(call, Trace(nodes=nodes)):
+                continue
+            for what, old, tensor in held:
+                count = count_changed(old, tensor)
+                public = what.startswith(("its input", "its output"))
+                if count and not found and (public or not repeats(run, first)):
+                    found = True
+                    yield self.written(call, node, what, tensor, count)
+        names = [f"its input {leaf.name}" for leaf in call.leaves]
+        names += [f"its output {index}" for index in range(len(run.outputs))]
+        for name, old, tensor in zip(names, before, [*run.given, *run.outputs], strict=True):
+            if not found and old is not None and (count := count_changed(old, tensor)):
+                found = True
+                yield self.written(call, None, name, tensor, count)
+
+    def written(
+        self, call: Call, node: NodeTrace | None, what: str, tensor: Tensor, count: int
+    ) -> Finding:
+        """Say which tensor backward changed."""
+        where: Place | None = None
+        text = backward_text(node) if node else None
+        if text is None and "backward" in call.target.parts:
+            text = Text(call.target.parts["backward"])
+        if text is not None:
+            where = text.writes() or text.mentions("data")
+        saved = "a tensor that it saved, " if node else ""
+        return self.breach(
+            f"{name_of(call, node) if node else call.target.name}: backward changes {saved}{what}: "
+            f"it is overwritten, and a second backward through the same graph is wrong or raises",
+            where=where,
+            tensor=f"{tensor.dtype} {tuple(tensor.shape)}",
+            changed=f"{count} of {tensor.numel()} elements",
+        )
+
+
+def held_copies(node: NodeTrace) -> list[tuple[str, Tensor, Tensor]]:
+    """Return what a node keeps for backward: what it is, its values now, and the tensor."""
+    found = [(described(node, saved.what), saved.before, saved.tensor) for saved in node.saved]
+    for name, value in node.attributes.items():
+        for path, tensor in tensors_held(value, f"ctx.{name}"):
+            found.append((path, tensor.detach().clone(), tensor))
+    return found
+
+
+def repeats(run: Run, first: Sequence[Tensor | None]) -> bool:
+    """Tell whether a second backward gives the same as the first."""
+    try:
+        return difference(first, run.backward(run.random_grads())) is None
+    except Exception:
+        return False
