@@ -285,3 +285,18 @@ def disagreements(
                 Lost(leaf=leaf, analytic=analytic, numeric=numeric, allowed=allowed, cut=cut)
             )
     return lost
+
+
+def disagreement(
+    call: Call, tangent: Tensor | None, found: Slope, weights: Tensor
+) -> tuple[float, float] | None:
+    """Return the weighted sums of a tangent and of a slope, where they do not agree."""
+    mine = torch.zeros_like(found.value) if tangent is None else flat([tangent])
+    used = weights != 0
+    a, b = (weights * mine)[used], (weights * found.value)[used]
+    size = float(a.abs().sum() + b.abs().sum())
+    allowed = ERRORS * float((weights.abs() * found.error)[used].sum())
+    apart = abs(float(a.sum()) - float(b.sum()))
+    if apart <= allowed + math.sqrt(eps_of(call)) * size:
+        return None
+    return float(a.sum()), float(b.sum())

@@ -15,7 +15,7 @@ from pullback.verify.call import Call, tensors_in
 from pullback.verify.numeric import direction, dot, flat, slope
 from pullback.verify.probe import NotApplicable
 from pullback.verify.refusal import is_refusal
-from pullback.verify.second import ERRORS, along, eps_of, weight
+from pullback.verify.second import along, disagreement, eps_of, weight
 
 Tangents = tuple[Tensor | None, ...]
 
@@ -134,14 +134,8 @@ def apart_from_differences(found: Forward) -> list[Apart]:
         if weights is None:
             continue
         judged = True
-        tangent = found.tangents[index]
-        mine = torch.zeros_like(value) if tangent is None else flat([tangent])
-        used = weights != 0
-        a, b = float((weights * mine)[used].sum()), float((weights * value)[used].sum())
-        size = float((weights * mine).abs()[used].sum() + (weights * value).abs()[used].sum())
-        allowed = ERRORS * float((weights.abs() * error)[used].sum())
-        if not abs(a - b) <= allowed + math.sqrt(eps_of(call)) * size:
-            apart.append(Apart(output=index, tangent=a, wanted=b))
+        if numbers := disagreement(call, found.tangents[index], own, weights):
+            apart.append(Apart(output=index, tangent=numbers[0], wanted=numbers[1]))
     if not judged:
         raise NotApplicable("differences say nothing: forward is not smooth here")
     return apart

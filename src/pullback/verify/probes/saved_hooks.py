@@ -1,0 +1,95 @@
+"""Gradients change if saved tensors are packed and unpacked."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+
+from pullback.diagnostic import Finding
+from pullback.verify.call import Call
+from pullback.verify.composed import apart, ordinary, result
+from pullback.verify.probe import Probe
+from pullback.verify.source import Text, place_of_error
+from pullback.verify.target import shortened
+from pullback.verify.trace import trace
+
+
+class SavedHooks(Probe):
+    """What is saved may be packed away and come back as another tensor of the same values.
+
+    ## Why
+    `save_on_cpu`, offloading and checkpointing exchange saved tensors for copies. A backward that
+    looks for the very tensor, its memory or its strides works without them only.
+
+    ## Fails
+    ```python
+    class Scale(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            ctx.address = x.data_ptr()
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grad):
+            (x,) = ctx.saved_tensors
+            return 2 * grad if x.data_ptr() == ctx.address else grad
+
+
+    inputs = (torch.randn(4, dtype=torch.float64),)
+    ```
+
+    ## Passes
+    ```python
+    class ScaleAlways(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grad):
+            return 2 * grad
+    ```
+
+    ## Cannot see
+    Tensors that are kept as attributes of ctx: hooks do not see them.
+    """
+
+    code = "PB576"
+    name = "saved-tensor-hooks"
+    help = "use the values, sizes and strides of what ctx.saved_tensors returns, nothing older"
+    about = frozenset({"checkpoint"})
+    explains = frozenset({"checkpoint"})
+
+    def examine(self, call: Call) -> Iterator[Finding]:
+        """Give backward contiguous copies of what was saved."""
+        wanted = ordinary(call)
+        nodes = [node for node in trace(call).nodes if "backward" in node.parts]
+        where = Text(nodes[-1].parts["backward"]).place if nodes else None
+        try:
+            with saved_tensors_hooks(packed, lambda tensor: tensor):
+                run = call.forward()
+            found = result(run)
+        except Exception as error:
+            yield self.breach(
+                f"{call.target.name}: backward fails if saved tensors were packed and unpacked, as "
+                "save_on_cpu does",
+                where=place_of_error(error) or where,
+                raised=f"{type(error).__name__}: {shortened(str(error))}",
+            )
+            return
+        if difference := apart(call, found, wanted):
+            yield self.breach(
+                f"{call.target.name}: gradients change if saved tensors are packed and unpacked, "
+                "as save_on_cpu does",
+                where=where,
+                difference=difference,
+            )
+
+
+def packed(tensor: Tensor) -> Tensor:
+    """Return a contiguous copy, as `save_on_cpu` does."""
+    if tensor.layout != torch.strided:
+        return tensor
+    return tensor.detach().clone(memory_format=torch.contiguous_format)
