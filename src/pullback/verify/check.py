@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-import time
-import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, cast
-
-import torch
-from torch import Tensor
+from typing import Any
 
 from pullback.diagnostic import Finding, Rule, did_you_mean
 from pullback.verify import contained
 from pullback.verify.call import Call, call_of
-from pullback.verify.probe import Effect, Needs, NotApplicable, Probe, every_probe
-from pullback.verify.report import Outcome, Report, Verdict
-from pullback.verify.target import shortened, target_of
-from pullback.verify.trace import NodeTrace, trace
+from pullback.verify.examine import Message, Title, Unit, questions, title_of, unasked
+from pullback.verify.inputs import found_inputs, needs_inputs
+from pullback.verify.probe import Probe, every_probe
+from pullback.verify.report import Outcome, Report
+from pullback.verify.target import target_of
 
 WrongOption = Rule("PB402", "wrong-check-option")
 ProcessDied = Rule("PB403", "process-died")
+NoAnswer = Rule("PB405", "no-answer")
 
 LONGEST = 60.0
+SAID: dict[contained.Why, str] = {
+    "killed": "the process dies",
+    "late": "forward and backward do not return",
+    "stopped": "the process is ended",
+}
+CURES: dict[contained.Why, str] = {
+    "killed": "a kernel may read or write outside of its tensors: look at its sizes and strides",
+    "late": "give smaller inputs, or more time: timeout=seconds",
+    "stopped": "raise an exception instead: this ends a training, without a traceback",
+}
 
 
 def check(  # noqa: PLR0913  (each is a thing to choose)
@@ -58,84 +65,152 @@ def check(  # noqa: PLR0913  (each is a thing to choose)
         The report; it is true if there is no fault.
 
     Raises:
-        PullbackError: PB401, the target cannot be called; PB402, an option that does not exist.
+        PullbackError: PB401, the target cannot be called; PB402, an option that does not exist;
+            PB404, no inputs were given, and none were found that it takes.
     """
-    subject = target_of(target)
-    chosen = choose(probes, skip)
-    call = call_of(subject, inputs, keywords or {}, seed=seed, intentions=meant(intentions))
-    return report_of(call, chosen, isolate=isolate, seconds=timeout)
+    examination = Examination(
+        probes=choose(probes, skip),
+        seed=seed,
+        isolate=isolate,
+        seconds=seconds_of(timeout),
+        intentions=meant(intentions),
+    )
+    return examination.report(target, inputs, keywords or {})
 
 
-def report_of(
-    call: Call, probes: Sequence[type[Probe]], *, isolate: bool, seconds: float
-) -> Report:
-    """Ask the probes about a call, and first about each Function inside of it."""
-    inside = parts_of(call, isolate=isolate, seconds=seconds)
-    parts = tuple(report_of(own, probes, isolate=isolate, seconds=seconds) for own in inside)
-    before = [outcome for part in parts for outcome in part.outcomes]
-    outcomes = tuple(ask(call, probes, before, isolate=isolate, seconds=seconds))
+@dataclass(frozen=True, kw_only=True)
+class Examination:
+    """How to check: what `pb.check` and `pullback check` share.
+
+    Attributes:
+        probes: to ask, in their order.
+        seed: of everything that is drawn.
+        isolate: work in forked processes.
+        seconds: the longest that a probe may take.
+        intentions: what is meant.
+        tell: is told each outcome as it comes.
+    """
+
+    probes: Sequence[type[Probe]]
+    seed: int = 0
+    isolate: bool = True
+    seconds: float = LONGEST
+    intentions: frozenset[str] = frozenset()
+    tell: Callable[[Outcome], None] = field(default=lambda _: None)
+
+    def report(self, target: object, inputs: Sequence[Any], keywords: Mapping[str, Any]) -> Report:
+        """Check a target."""
+        subject = target_of(target)
+        note: tuple[str, ...] = ()
+        if needs_inputs(subject, inputs, keywords):
+            found = found_inputs(subject, seed=self.seed, isolate=self.forks)
+            inputs, keywords, note = found.arguments, found.keywords, (found.note,)
+        call = call_of(subject, inputs, keywords, seed=self.seed, intentions=self.intentions)
+        report = self.of_call(call)
+        report = replace(report, notes=(*note, *report.notes))
+        return replace(report, replay=self.replay(call, found=bool(note), report=report))
+
+    @property
+    def forks(self) -> bool:
+        """Whether the author's code runs in forked processes."""
+        return self.isolate and contained.can_fork()
+
+    def replay(self, call: Call, *, found: bool, report: Report) -> str | None:
+        """Return the call that shows a report's faults again."""
+        if report.ok:
+            return None
+        codes = sorted({finding.code for finding in report.faults} & {p.code for p in self.probes})
+        given = call.target.name if found else f"{call.target.name}, *inputs"
+        meant = "".join(f", {name}=True" for name in sorted(self.intentions))
+        only = f", probes={codes}" if codes else ""
+        return f"pb.check({given}, seed={self.seed}{only}{meant})"
+
+    def of_call(self, call: Call) -> Report:
+        """Ask the probes about a call, and first about each Function inside of it."""
+        units: list[Unit] = []
+        while not (units and units[-1].title.whole and not self.rest(units)):
+            died = self.collect(self.messages(call, units), units)
+            if died is None:
+                break
+            if died.why == "failed":
+                raise RuntimeError(f"the checker failed: {died.how}\n{died.said}")
+            if not units or not self.rest(units):
+                units.append(Unit(title_of(call, whole=True)))
+            self.note_death(call, units, died)
+        *parts, whole = [report_of(unit, call.seed) for unit in units]
+        return replace(whole, parts=tuple(parts))
+
+    def messages(
+        self, call: Call, units: list[Unit]
+    ) -> Generator[Message, None, contained.Died | None]:
+        """Ask what has not been answered; return how the process died if it did."""
+        if not self.forks:
+            return inline(questions(call, self.probes, units))
+        work = partial(questions, call, self.probes, units)
+        return contained.stream(work, seconds=self.seconds)
+
+    def collect(
+        self, messages: Generator[Message, None, contained.Died | None], units: list[Unit]
+    ) -> contained.Died | None:
+        """Put each message where it belongs; return how the process died if it did."""
+        while True:
+            try:
+                message = next(messages)
+            except StopIteration as stopped:
+                return stopped.value
+            if isinstance(message, Title):
+                units.append(Unit(message))
+            elif isinstance(message, Outcome):
+                units[-1].outcomes.append(message)
+                self.tell(message)
+            else:
+                units[-1].begun = True
+
+    def rest(self, units: list[Unit]) -> list[type[Probe]]:
+        """Return the probes that the last unit was not asked."""
+        return list(self.probes[len(units[-1].outcomes) :])
+
+    def note_death(self, call: Call, units: list[Unit], died: contained.Died) -> None:
+        """Put a death down to the probe that was asked, or to the ordinary call."""
+        unit = units[-1]
+        first, *others = self.rest(units)
+        known = any(o.reason == died.how for own in units for o in own.outcomes)
+        said = [outcome_of_death(call, first, died, ordinary=not unit.begun, known=known)]
+        if not unit.begun:
+            # No question can be asked.
+            reason = f"the ordinary call: {died.how}"
+            said += [unasked(probe, reason) for probe in others]
+        for outcome in said:
+            unit.outcomes.append(outcome)
+            self.tell(outcome)
+
+
+def inline(messages: Iterator[Message]) -> Generator[Message, None, contained.Died | None]:
+    """Yield messages; what would end the process ends them alone."""
+    try:
+        yield from messages
+    except SystemExit as stop:
+        return contained.Died(how=f"SystemExit: {stop.code}", said="", why="stopped")
+    return None
+
+
+def report_of(unit: Unit, seed: int) -> Report:
+    """Return what is known of a target as a report."""
+    title = unit.title
     return Report(
-        target=shown(call),
-        outcomes=outcomes,
-        notes=notes_on(call),
-        seed=call.seed,
-        parts=parts,
+        target=title.target,
+        outcomes=tuple(unit.outcomes),
+        notes=title.notes,
+        seed=seed,
+        listings=title.listings,
     )
 
 
-def parts_of(call: Call, *, isolate: bool, seconds: float) -> list[Call]:
-    """Return the calls of autograd.Functions inside of a module or a callable, one of each."""
-    if call.target.kind not in ("module", "callable"):
-        return []
-    if isolate and contained.can_fork():
-        # Once where it cannot do harm: a forward that dies is told of by the first probe.
-        rehearsal = contained.stream(lambda: iter([bool(trace(call).run)]), seconds=seconds)
-        if list(rehearsal) != [True]:
-            return []
-    found = {node.function: node for node in trace(call).nodes if is_own(node)}
-    return [
-        call_of(
-            target_of(function),
-            [copy_of(argument) for argument in node.arguments],
-            {},
-            seed=call.seed,
-            intentions=call.intentions,
-        )
-        for function, node in found.items()
-    ]
-
-
-def is_own(node: NodeTrace) -> bool:
-    """Tell whether a Function was called that is not PyTorch's, and that takes part in a graph."""
-    return node.ctx is not None and not node.function.__module__.startswith("torch.")
-
-
-def copy_of(argument: object) -> object:
-    """Return a tensor of the same values and strides that is a leaf; anything else as it is."""
-    if not isinstance(argument, Tensor):
-        return argument
-    copy = argument.detach().clone(memory_format=torch.preserve_format)
-    return copy.requires_grad_(argument.requires_grad)
-
-
-def notes_on(call: Call) -> tuple[str, ...]:
-    """Return what a reader has to know of how the check was done."""
-    given = [leaf for leaf in call.leaves if not leaf.parameter]
-    if not call.wanted:
-        return ("no input is a floating-point or complex tensor: there is no gradient to check",)
-    if call.assumed:
-        names = ", ".join(leaf.name for leaf in given if leaf.wanted)
-        return (f"no input requires a gradient; checked as if these did: {names}",)
-    return ()
-
-
-def shown(call: Call) -> str:
-    """Print a call: "Square(x: float64 (2, 3))"."""
-    inputs = [
-        f"{leaf.name}: {str(leaf.value.dtype).removeprefix('torch.')} {tuple(leaf.value.shape)}"
-        for leaf in call.leaves
-    ]
-    return f"{call.target.name}({', '.join(inputs)})"
+def seconds_of(timeout: float) -> float:
+    """Return the longest that a probe may take."""
+    if timeout > 0:
+        return float(timeout)
+    raise WrongOption.error(f"timeout={timeout!r} is no time", help="seconds, more than 0")
 
 
 def meant(intentions: Mapping[str, bool]) -> frozenset[str]:
@@ -156,147 +231,46 @@ def choose(only: Iterable[str] | None, skip: Iterable[str]) -> list[type[Probe]]
     """Return the probes to ask."""
     everything = every_probe()
     known = {word: probe for probe in everything for word in (probe.code, probe.name)}
-    skip = list(skip)
-    wanted = None if only is None else list(only)
+    skip = [skip] if isinstance(skip, str) else list(skip)
+    wanted = None if only is None else [only] if isinstance(only, str) else list(only)
     for word in [*(wanted or []), *skip]:
         if word not in known:
             raise WrongOption.error(
                 f"there is no probe '{word}'",
                 help=did_you_mean(word, known) or "pullback explain lists them",
             )
-    asked = everything if wanted is None else [known[word] for word in dict.fromkeys(wanted)]
-    return [probe for probe in asked if probe not in [known[word] for word in skip]]
+    asked = set(everything) if wanted is None else {known[word] for word in wanted}
+    asked -= {known[word] for word in skip}
+    # In their order: what is asked first may explain what is asked later.
+    return [probe for probe in everything if probe in asked]
 
 
-def ask(
-    call: Call,
-    probes: Sequence[type[Probe]],
-    before: Sequence[Outcome],
-    *,
-    isolate: bool,
-    seconds: float,
-) -> Iterator[Outcome]:
-    """Yield each probe's outcome; where one ends the process, the next ones get a new process.
+def outcome_of_death(
+    call: Call, probe: type[Probe], died: contained.Died, *, ordinary: bool, known: bool
+) -> Outcome:
+    """Return the outcome of a probe during which the process ended.
 
     Args:
         call: what is checked.
-        probes: in their order.
-        before: outcomes for the parts of the target, which may explain what is seen here.
-        isolate: work in forked processes.
-        seconds: the longest that a probe may take.
+        probe: that was asked.
+        died: how it ended.
+        ordinary: in an ordinary forward and backward, before any probe was asked.
+        known: it ended so before: one cause, one finding.
     """
-    if not isolate or not contained.can_fork():
-        yield from examined(call, probes, before)
-        return
-    done: list[Outcome] = []
-    while len(done) < len(probes):
-        known, rest = [*before, *done], probes[len(done) :]
-        outcomes = contained.stream(partial(started, call, rest, known), seconds=seconds)
-        running, died = False, None
-        while True:
-            try:
-                outcome = next(outcomes)
-            except StopIteration as stopped:
-                died = cast("contained.Died | None", stopped.value)
-                break
-            if outcome is not None:
-                done.append(outcome)
-                yield outcome
-            running = True
-        if died is not None:
-            last = outcome_of_death(call, probes[len(done)], died)
-            done.append(last)
-            yield last
-            if not running:
-                # The ordinary call ends the process: no question can be asked.
-                reason = "the ordinary call ends the process"
-                yield from (unasked(probe, reason) for probe in probes[len(done) :])
-                return
-
-
-def started(
-    call: Call, probes: Sequence[type[Probe]], before: Sequence[Outcome]
-) -> Iterator[Outcome | None]:
-    """Yield None once the ordinary call has been made, then each probe's outcome."""
-    trace(call)
-    yield None
-    yield from examined(call, probes, before)
-
-
-def unasked(probe: type[Probe], reason: str) -> Outcome:
-    """Return the outcome of a probe that has no answer."""
-    return Outcome(code=probe.code, name=probe.name, verdict="not applicable", reason=reason)
-
-
-def examined(
-    call: Call, probes: Sequence[type[Probe]], before: Sequence[Outcome]
-) -> Iterator[Outcome]:
-    """Yield each probe's outcome; a fault that an earlier one explains is not looked for."""
-    ordinary = trace(call)
-    broken: dict[Needs, Exception | None] = {
-        "nothing": None,
-        "forward": ordinary.forward_error,
-        "backward": ordinary.forward_error or ordinary.backward_error,
-    }
-    explained = explanations(before)
-    for probe in probes:
-        began = time.perf_counter()
-        found = outcome_of(probe, call, broken[probe.needs], explained)
-        yield replace(found, seconds=time.perf_counter() - began)
-        explained = explanations([found]) | explained
-
-
-def outcome_of(
-    probe: type[Probe],
-    call: Call,
-    broken: Exception | None,
-    explained: Mapping[Effect, str],
-) -> Outcome:
-    """Ask one probe."""
-    if declared := probe.intentions & call.intentions:
-        return unasked(probe, f"declared: {', '.join(sorted(declared))}")
-    if causes := [explained[effect] for effect in sorted(probe.about) if effect in explained]:
-        return replace(unasked(probe, causes[0]), verdict="explained")
-    if broken is not None:
-        return unasked(probe, f"the ordinary {probe.needs} raises")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            findings = tuple(probe().examine(call))
-    except NotApplicable as reason:
-        return unasked(probe, str(reason))
-    except Exception as error:
-        return unasked(probe, f"{type(error).__name__}: {shortened(str(error))}")
-    return replace(unasked(probe, ""), verdict=verdict_on(findings), findings=findings, reason=None)
-
-
-def verdict_on(findings: Sequence[Finding]) -> Verdict:
-    """Return what findings amount to."""
-    if not findings:
-        return "ok"
-    return "fault" if any(finding.level == "fault" for finding in findings) else "advice"
-
-
-def explanations(outcomes: Iterable[Outcome]) -> dict[Effect, str]:
-    """Return the effects that faults explain, and the code of the first that does."""
-    probes = {probe.code: probe for probe in every_probe()}
-    found: dict[Effect, str] = {}
-    for outcome in outcomes:
-        if outcome.verdict == "fault":
-            for effect in probes[outcome.code].explains:
-                found.setdefault(effect, outcome.code)
-    return found
-
-
-def outcome_of_death(call: Call, probe: type[Probe], died: contained.Died) -> Outcome:
-    """Return the outcome of a probe during which the process ended."""
-    if died.how.startswith("no answer"):
-        return unasked(probe, died.how)
+    outcome = unasked(probe, died.how)
+    if not ordinary and (died.why == "late" or died.how == "SIGKILL"):  # slow, or out of memory
+        return outcome
+    if known:
+        return replace(outcome, verdict="explained", reason=ProcessDied.code)
+    rule = NoAnswer if died.why == "late" else ProcessDied
+    while_ = "an ordinary forward and backward" if ordinary else f"looking for {probe.name}"
+    words = died.words if died.why == "killed" else None
     finding = Finding(
-        code=ProcessDied.code,
-        name=ProcessDied.name,
-        message=f"{call.target.name}: the process dies ({died.how})",
-        evidence=(("looking for", probe.name), *died.evidence()),
-        help="a kernel may read or write outside of its tensors: look at its sizes and strides",
+        code=rule.code,
+        name=rule.name,
+        message=f"{call.target.name}: {SAID[died.why]} ({died.how})",
+        evidence=(("while", while_), *([("last words", words)] if words else [])),
+        where=str(died.place) if died.place else None,
+        help=CURES["stopped" if died.how.startswith("exit code") else died.why],
     )
-    return replace(unasked(probe, died.how), verdict="fault", findings=(finding,))
+    return replace(outcome, verdict="fault", findings=(finding,))

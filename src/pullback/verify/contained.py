@@ -1,8 +1,14 @@
-"""Work in a forked process, so that what dies, hangs or spoils something does so there alone."""
+"""Work in a forked process, so that what dies, hangs or spoils something does so there alone.
+
+The child writes messages into a pipe: items, and at last its end. A child without an end has died,
+whatever its exit status is, and whoever else reaps the children of this process.
+"""
 
 from __future__ import annotations
 
 import faulthandler
+import fcntl
+import io
 import os
 import pickle
 import re
@@ -11,21 +17,30 @@ import signal
 import struct
 import sys
 import tempfile
+import threading
 import time
 import traceback
 import warnings
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import torch
 
 from pullback.verify.source import Place, is_authors
 
-HEADER = struct.Struct("<Q")
+Why = Literal["killed", "late", "stopped", "failed"]
+
+# What a message is, and its length.
+HEADER = struct.Struct("<cQ")
+ITEM, END, STOPPED, FAILED = b"i", b"e", b"s", b"f"
+ENDS: dict[bytes, Why] = {STOPPED: "stopped", FAILED: "failed"}
 # A line of the traceback that faulthandler writes, innermost first.
 FRAME = re.compile(r'File "(.+)", line (\d+) in (.+)')
+# Between a pipe's two ends being made and one being closed nobody else may fork: that child would
+# hold the writing end open.
+forking = threading.Lock()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,20 +48,30 @@ class Died:
     """How a process ended that did not say all that it had to.
 
     Attributes:
-        how: "SIGSEGV", "exit code 3", "no answer in 60 s".
+        how: "SIGSEGV", "exit code 3", "no answer in 60 s", "SystemExit: 3".
+        why: "killed", it ended itself or something ended it; "late", we did; "stopped", the work
+            raised what is no `Exception`, such as SystemExit; "failed", it raised an `Exception`.
         said: the last it wrote to standard error, a Python traceback of a crash among it.
     """
 
     how: str
     said: str
+    why: Why = "killed"
 
-    def evidence(self) -> list[tuple[str, str]]:
-        """Return the author's line that Python was in, or the last words."""
-        for file, line, function in FRAME.findall(self.said):
+    @property
+    def place(self) -> Place | None:
+        """The author's line that Python was in."""
+        frames = FRAME.findall(self.said)
+        # faulthandler writes the innermost first, a traceback last.
+        for file, line, function in frames if self.why == "killed" else reversed(frames):
             if is_authors(file):
-                return [("in", str(Place.at(file, int(line), function)))]
-        words = self.said.partition("Fatal Python error")[0].strip()[-600:]
-        return [("last words", words)] if words else []
+                return Place.at(file, int(line), function)
+        return None
+
+    @property
+    def words(self) -> str | None:
+        """The last words, where they are not Python's own."""
+        return self.said.partition("Fatal Python error")[0].strip()[-600:] or None
 
 
 def can_fork() -> bool:
@@ -60,58 +85,85 @@ def stream(
     """Run an iterator in a forked process, and yield its items as they come.
 
     Args:
-        work: its items can be pickled.
+        work: its items can be pickled. What it prints is kept away from the terminal.
         seconds: the longest wait for one item.
 
     Returns:
         None; or how the process died before its end.
     """
-    reading, writing = os.pipe()
     with tempfile.TemporaryFile() as said:
-        child = fork()
-        if child == 0:
-            os.close(reading)
-            serve(work, writing, said.fileno())
-        os.close(writing)
-        late = False
+        child, reading = forked(work, said.fileno())
+        status, why, how = None, "late", ""
         try:
-            late = not (yield from items(reading, seconds))
+            why, how = yield from items(reading, seconds)
         finally:
             os.close(reading)
-            # Also where the caller stops listening: nobody waits for the rest.
-            status = ended(child, kill=late or sys.exc_info()[0] is GeneratorExit)
-        if status == 0:
+            # Also where the caller stops listening, or Ctrl-C comes: nobody waits for the rest.
+            status = ended(child, kill=why == "late")
+        if why == "well":
             return None
         said.seek(0)
-        how = f"no answer in {seconds:.0f} s" if late else named(status)
-        return Died(how=how, said=said.read()[-4000:].decode(errors="replace"))
+        words = said.read()[-4000:].decode(errors="replace")
+    return Died(how=named(status) if why == "killed" else how, said=words, why=why)
 
 
-def fork() -> int:
-    """Fork; Python's warning about threads is about locks that the child does not take."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return os.fork()
+def forked(work: Callable[[], Iterator[Any]], said: int) -> tuple[int, int]:
+    """Start a process that serves the work; return its id and where to read from."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, ValueError, OSError):  # none, or closed: a daemon
+            stream.flush()
+    with forking:
+        reading, writing = os.pipe()
+        try:
+            with warnings.catch_warnings():
+                # Python's warning about threads is about locks that the child does not take.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                child = os.fork()
+        except BaseException:
+            os.close(reading)
+            os.close(writing)
+            raise
+        if child:
+            os.close(writing)
+            return child, reading
+    os.close(reading)
+    serve(work, writing, said)
 
 
 def serve(work: Callable[[], Iterator[Any]], writing: int, said: int) -> NoReturn:
     """Be the child: send each item, and end without the parent's exit handlers."""
-    os.dup2(said, 2)
+    last = HEADER.pack(END, 0)
+    try:
+        writing = settle(writing, said)
+        for item in work():
+            packed = pickle.dumps(item)
+            send(writing, HEADER.pack(ITEM, len(packed)) + packed)
+    except BaseException as error:
+        os.write(2, traceback.format_exc().encode(errors="replace"))
+        text = f"{type(error).__name__}: {error}".encode(errors="replace")[:1000]
+        kind = FAILED if isinstance(error, Exception) else STOPPED
+        last = HEADER.pack(kind, len(text)) + text
+    finally:
+        send(writing, last)
+        os._exit(0)
+
+
+def settle(writing: int, said: int) -> int:
+    """Turn the child's output to a file and its handlers to the default; return where to write."""
+    # Where the process has no standard streams, the pipe may have one of their numbers.
+    writing, said = (fcntl.fcntl(file, fcntl.F_DUPFD, 10) for file in (writing, said))
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for file, place in ((nothing, 0), (said, 1), (said, 2)):
+        os.dup2(file, place)
+    sys.stdout = sys.stderr = io.TextIOWrapper(
+        io.FileIO(2, "w", closefd=False), errors="replace", write_through=True
+    )
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
+        signal.signal(number, signal.SIG_DFL)
     faulthandler.enable(2)
     # OpenMP's threads did not survive the fork.
     torch.set_num_threads(1)
-    status = 1
-    try:
-        for item in work():
-            packed = pickle.dumps(item)
-            send(writing, HEADER.pack(len(packed)) + packed)
-        status = 0
-    except BaseException:
-        os.write(2, traceback.format_exc().encode())
-    finally:
-        os._exit(status)
+    return writing
 
 
 def send(writing: int, message: bytes) -> None:
@@ -121,37 +173,61 @@ def send(writing: int, message: bytes) -> None:
         view = view[os.write(writing, view) :]
 
 
-def items(reading: int, seconds: float) -> Generator[Any, None, bool]:
-    """Yield what the child sends; return whether it closed its end in time."""
-    received = b""
+def items(reading: int, seconds: float) -> Generator[Any, None, tuple[Why | Literal["well"], str]]:
+    """Yield what the child sends; return how it ended, in one word and in more."""
+    received, waiting = bytearray(), select.poll()
+    waiting.register(reading, select.POLLIN | select.POLLHUP)
     deadline = time.monotonic() + seconds
     while True:
-        ready, _, _ = select.select([reading], [], [], max(0.0, deadline - time.monotonic()))
-        if not ready:
-            return False
-        more = os.read(reading, 1 << 16)
+        if not waiting.poll(max(0.0, deadline - time.monotonic()) * 1000):
+            return "late", f"no answer in {seconds:.0f} s"
+        more = os.read(reading, 1 << 20)
         if not more:
-            return True
+            return "killed", ""
         received += more
         while len(received) >= HEADER.size:
-            end = HEADER.size + HEADER.unpack_from(received)[0]
+            kind, length = HEADER.unpack_from(received)
+            end = HEADER.size + length
             if len(received) < end:
                 break
-            item, received = received[HEADER.size : end], received[end:]
-            yield pickle.loads(item)
+            message = bytes(received[HEADER.size : end])
+            del received[:end]
+            if kind == END:
+                return "well", ""
+            if kind != ITEM:
+                return ENDS[kind], message.decode(errors="replace")
+            yield pickle.loads(message)
             deadline = time.monotonic() + seconds
 
 
-def ended(child: int, *, kill: bool) -> int:
-    """Wait for the child, which may be killed first; return its status."""
-    if kill:
-        with suppress(ProcessLookupError):
-            os.kill(child, signal.SIGKILL)
-    return os.waitpid(child, 0)[1]
+def ended(child: int, *, kill: bool, patience: float = 2.0) -> int | None:
+    """Wait for the child; return its status, None where somebody else reaped it.
+
+    Args:
+        child: its id.
+        kill: at once; otherwise only if it does not end by itself.
+        patience: seconds until then. A child that closed its end of the pipe may live on.
+    """
+    deadline = time.monotonic() + (0 if kill else patience)
+    killed = False
+    with suppress(ChildProcessError):
+        while True:
+            done, status = os.waitpid(child, 0 if killed else os.WNOHANG)
+            if done:
+                return status
+            if time.monotonic() >= deadline:
+                with suppress(ProcessLookupError):
+                    os.kill(child, signal.SIGKILL)
+                killed = True
+            else:
+                time.sleep(0.001)
+    return None
 
 
-def named(status: int) -> str:
+def named(status: int | None) -> str:
     """Say how a process ended."""
+    if status is None:
+        return "it ended"
     if os.WIFSIGNALED(status):
         return signal.Signals(os.WTERMSIG(status)).name
     return f"exit code {os.WEXITSTATUS(status)}"

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
-from pullback.diagnostic import Finding, PullbackError
+from pullback.diagnostic import Finding, PullbackError, Rule
+
+UnknownFormat = Rule("PB406", "unknown-format")
 
 Verdict = Literal["ok", "fault", "advice", "not applicable", "explained"]
+
+# The reports that were asked whether they are true, and were not: `assert pb.check(...)` raises an
+# AssertionError that knows nothing of them. The pytest plugin empties it.
+denied: list[Report] = []
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +41,31 @@ class Outcome:
     reason: str | None = None
     seconds: float = 0.0
 
+    @property
+    def open(self) -> bool:
+        """Whether the question stays open that a reader may count on: a kink, a time limit."""
+        said = self.reason or ""
+        return self.verdict == "not applicable" and said.startswith(("not judged", "no answer"))
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as a plain dict; the findings are the report's."""
+        return {
+            "code": self.code,
+            "name": self.name,
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "seconds": round(self.seconds, 4),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """The author's text: the file's name, the number of its first line, the lines."""
+
+    file: str
+    first: int
+    text: str
+
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
@@ -41,8 +76,9 @@ class Report:
         outcomes: of every probe that was asked, in order.
         notes: what the reader has to know about the check itself: found inputs, what was assumed.
         seed: of everything that was drawn.
-        replay: a command, or a call, that does it again.
+        replay: a command, or a call, that shows the faults again; None without faults.
         parts: of the Functions that were found inside of a module or a callable.
+        listings: the author's text.
     """
 
     target: str
@@ -51,6 +87,7 @@ class Report:
     seed: int = 0
     replay: str | None = None
     parts: tuple[Report, ...] = ()
+    listings: tuple[Listing, ...] = ()
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -74,7 +111,21 @@ class Report:
         """Whether there is no fault; there may be advice."""
         return not self.faults
 
+    @property
+    def everything(self) -> Iterator[Outcome]:
+        """The outcomes of the parts, then those of the whole."""
+        for part in self.parts:
+            yield from part.everything
+        yield from self.outcomes
+
+    @property
+    def seconds(self) -> float:
+        """What all probes took."""
+        return sum(outcome.seconds for outcome in self.everything)
+
     def __bool__(self) -> bool:
+        if not self.ok:
+            denied.append(self)
         return self.ok
 
     def raise_for_findings(self) -> None:
@@ -85,7 +136,7 @@ class Report:
             raise error
 
     def to_json(self) -> str:
-        """Return it as JSON: target, ok, seed, notes, replay, findings, outcomes, parts."""
+        """Return `to_dict()` as JSON, with the same keys in every version."""
         return json.dumps(self.to_dict(), indent=2)
 
     def to_dict(self) -> dict[str, object]:
@@ -96,26 +147,26 @@ class Report:
             "seed": self.seed,
             "replay": self.replay,
             "notes": list(self.notes),
-            "findings": [
-                {**asdict(finding), "evidence": dict(finding.evidence)} for finding in self.findings
-            ],
-            "outcomes": [
-                {
-                    "code": outcome.code,
-                    "name": outcome.name,
-                    "verdict": outcome.verdict,
-                    "reason": outcome.reason,
-                    "seconds": round(outcome.seconds, 4),
-                }
-                for outcome in self.outcomes
-            ],
+            "findings": [as_dict(finding) for finding in self.findings],
+            "outcomes": [outcome.to_dict() for outcome in self.outcomes],
             "parts": [part.to_dict() for part in self.parts],
+            "seconds": round(self.seconds, 4),
         }
 
+    def __repr__(self) -> str:
+        """Say in one line what is wrong: pytest shows it where `assert pb.check(...)` fails."""
+        from pullback.verify.text import line_of  # noqa: PLC0415  (it reads this class)
+
+        return line_of(self)
+
     def __str__(self) -> str:
+        return self.to_text()
+
+    def to_text(self, *, verbose: bool = False) -> str:
+        """Return it as text; `verbose` has a line for each probe."""
         from pullback.verify.text import text_of  # noqa: PLC0415  (it reads this class)
 
-        return text_of(self)
+        return text_of(self, verbose=verbose)
 
     def _repr_html_(self) -> str:
         return self.to_html()
@@ -125,3 +176,47 @@ class Report:
         from pullback.verify.html import html_of  # noqa: PLC0415  (seldom needed)
 
         return html_of(self)
+
+    def save(self, file: str | os.PathLike[str]) -> Path:
+        """Write it to a file, all or nothing, in the format of its ending: .html, .json or .txt.
+
+        Raises:
+            PullbackError: PB406, another ending.
+        """
+        path = Path(file)
+        formats = {".html": self.to_html, ".json": self.to_json, ".txt": self.to_text}
+        if path.suffix not in formats:
+            raise UnknownFormat.error(
+                f"a report cannot be saved as '{path.name}'", endings=", ".join(formats)
+            )
+        write(path, formats[path.suffix]() + "\n")
+        return path
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file so that there is never half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    number, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(number, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        mask = os.umask(0)
+        os.umask(mask)
+        Path(temporary).chmod(0o666 & ~mask)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def as_dict(finding: Finding) -> dict[str, object]:
+    """Return a finding as a plain dict."""
+    return {
+        "code": finding.code,
+        "name": finding.name,
+        "level": finding.level,
+        "message": finding.message,
+        "evidence": dict(finding.evidence),
+        "where": finding.where,
+        "help": finding.help,
+    }

@@ -2,44 +2,109 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from pullback.diagnostic import Finding
-from pullback.verify.report import Report
+from pullback.verify.report import Outcome, Report
+
+MARKS = {"fault": "FAIL", "advice": "note", "ok": "ok", "not applicable": "-", "explained": "-"}
 
 
-def text_of(report: Report) -> str:
+def text_of(report: Report, *, verbose: bool = False) -> str:
     """Return a report as text for a terminal or a log."""
-    return "\n".join([f"{report.target}    seed {report.seed}", *lines(report)])
+    return "\n".join(lines(report, verbose=verbose))
 
 
-def lines(report: Report) -> Iterator[str]:
-    """Yield what stands below the title."""
+def lines(report: Report, *, verbose: bool) -> Iterator[str]:
+    """Yield a report's lines."""
+    yield f"{report.target}    seed {report.seed}"
     for note in report.notes:
         yield f"  note: {note}"
-    for finding in report.findings:
-        yield ""
-        yield from block(finding)
-    if report.findings:
+    rows = [row for outcome in report.everything for row in rows_of(outcome, verbose=verbose)]
+    width = max((len(row[1]) for row in rows), default=0)
+    told: set[Finding] = set()
+    for part in (*report.parts, report):
+        own = list(blocks(part, width, told, verbose=verbose))
+        if own:
+            yield ""
+        if own and part is not report:
+            yield f"  in {part.target}"
+            yield from (f"  note: {note}" for note in part.notes)
+        yield from own
+    if told or verbose:
         yield ""
     yield summary(report)
-    if report.replay and not report.ok:
+    if report.replay:
         yield f"replay: {report.replay}"
 
 
-def block(finding: Finding) -> Iterator[str]:
-    """Yield a finding's lines."""
-    mark = "FAIL" if finding.level == "fault" else "note"
-    first, *rest = str(finding).split("\n")
-    yield f"  {mark}  {first}"
-    yield from (f"    {row}" for row in rest)
+def blocks(report: Report, width: int, told: set[Finding], *, verbose: bool) -> Iterator[str]:
+    """Yield what the probes said about a target, or about a part of it; each finding once."""
+    for outcome in report.outcomes:
+        for mark, name, code, said, more in rows_of(outcome, told, verbose=verbose):
+            yield f"  {mark:<4}  {name:<{width}}  {code}  {said}".rstrip()
+            yield from more
+        told.update(outcome.findings)
+
+
+Row = tuple[str, str, str, str, tuple[str, ...]]
+
+
+def rows_of(outcome: Outcome, told: Collection[Finding] = (), *, verbose: bool) -> Iterator[Row]:
+    """Yield mark, name, code, what is said and more lines of it."""
+    for finding in outcome.findings:
+        if finding not in told:
+            yield row_of(finding)
+    if outcome.findings:
+        return
+    if verbose:
+        yield MARKS[outcome.verdict], outcome.name, outcome.code, verdict_of(outcome), ()
+    elif outcome.open:
+        yield "-", outcome.name, outcome.code, outcome.reason or "", ()
+
+
+def row_of(finding: Finding) -> Row:
+    """Return a finding's row: its evidence stands below, as `str(finding)` has it."""
+    first, *more = str(finding).split("\n")
+    said = first.removeprefix(f"{finding.name} [{finding.code}]: ")
+    below = tuple(f"      {line}" for line in more)
+    return MARKS[finding.level], finding.name, finding.code, said, below
+
+
+def verdict_of(outcome: Outcome) -> str:
+    """Say what a probe without a finding said."""
+    if outcome.verdict == "explained":
+        return f"not asked: {outcome.reason} explains it"
+    if outcome.verdict == "not applicable":
+        return f"not applicable: {outcome.reason}"
+    return f"{outcome.seconds:.2f} s"
 
 
 def summary(report: Report) -> str:
     """Return the last line."""
-    every = [o for part in (report, *report.parts) for o in part.outcomes]
-    asked = [outcome for outcome in every if outcome.verdict != "not applicable"]
-    faults, advice = len(report.faults), len(report.advice)
-    counts = f"{faults} {'fault' if faults == 1 else 'faults'}, {advice} advice"
-    about = f"; about one: pullback explain {report.findings[0].code}" if report.findings else ""
-    return f"{len(asked)} probes asked, {len(every) - len(asked)} not applicable: {counts}{about}"
+    every = list(report.everything)
+    asked = [o for o in every if o.verdict in ("ok", "fault", "advice")]
+    took = f"{len(every) - len(asked)} not applicable, {report.seconds:.1f} s"
+    if not asked:
+        return f"nothing could be judged: no probe is applicable, {report.seconds:.1f} s"
+    if not report.findings:
+        return f"ok: {plural(len(asked), 'probe')}, {took}"
+    counts = [plural(len(report.faults), "fault")] if report.faults else ["ok"]
+    counts += [f"{len(report.advice)} advice"] if report.advice else []
+    about = f"; about it: pullback explain {report.findings[0].code}"
+    return f"{', '.join(counts)}: {plural(len(asked), 'probe')}, {took}{about}"
+
+
+def plural(count: int, noun: str) -> str:
+    """Return "1 probe", "2 probes"."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def line_of(report: Report) -> str:
+    """Return a report in one short line."""
+    name = report.target.partition("(")[0]
+    if report.ok:
+        return f"<Report of {name}: ok, {len(report.advice)} advice>"
+    first, *rest = report.faults
+    more = f", and {plural(len(rest), 'more fault')}" if rest else ""
+    return f"<Report of {name}: {first.name} [{first.code}] {first.message}{more}>"

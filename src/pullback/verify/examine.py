@@ -1,0 +1,222 @@
+"""Ask every probe about a call, and first about each Function inside of it.
+
+This is what runs in the forked process: it calls the author's code, and yields plain data.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import time
+import warnings
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from pullback.diagnostic import Finding
+from pullback.verify.call import Call, call_of
+from pullback.verify.listing import listings
+from pullback.verify.probe import Effect, Needs, NotApplicable, Probe, every_probe
+from pullback.verify.report import Listing, Outcome, Verdict
+from pullback.verify.source import place_of_error
+from pullback.verify.target import shortened, target_of
+from pullback.verify.trace import NodeTrace, Trace, trace
+
+
+@dataclass(frozen=True, kw_only=True)
+class Title:
+    """What is known of a unit before the first probe is asked: the target, or a part of it."""
+
+    target: str
+    notes: tuple[str, ...]
+    listings: tuple[Listing, ...]
+    whole: bool
+
+
+@dataclass
+class Unit:
+    """The answers about the target, or about a part of it, so far."""
+
+    title: Title
+    outcomes: list[Outcome] = field(default_factory=list[Outcome])
+    begun: bool = False
+
+
+# None: the ordinary forward and backward have been made.
+Message = Title | Outcome | None
+
+
+def questions(
+    call: Call, probes: Sequence[type[Probe]], units: Sequence[Unit]
+) -> Iterator[Message]:
+    """Yield a title for each part and for the whole, and each probe's outcome under it.
+
+    Args:
+        call: what is checked.
+        probes: in their order.
+        units: what was said before a process died: it is not asked again. They are added to as
+            items are yielded where the caller works in the same process.
+    """
+    with quietly():
+        ordinary = trace(call)
+    before: list[Outcome] = []
+    for index, own in enumerate([*parts_of(call, ordinary), call]):
+        if index >= len(units):
+            yield title_of(own, whole=own is call)
+        done = units[index].outcomes if index < len(units) else []
+        known = [*before, *done]
+        if len(done) < len(probes):
+            for outcome in examined(own, probes[len(done) :], known):
+                yield outcome
+                known += [outcome] if outcome else []
+        before = known
+
+
+def parts_of(call: Call, ordinary: Trace) -> list[Call]:
+    """Return the calls of autograd.Functions inside of a module or a callable, one of each."""
+    if call.target.kind not in ("module", "callable"):
+        return []
+    found = {node.function: node for node in ordinary.nodes if is_own(node)}
+    return [
+        call_of(
+            target_of(function),
+            [copy_of(argument) for argument in node.arguments],
+            {},
+            seed=call.seed,
+            intentions=call.intentions,
+        )
+        for function, node in found.items()
+    ]
+
+
+def is_own(node: NodeTrace) -> bool:
+    """Tell whether a Function was called that is not PyTorch's, and that takes part in a graph."""
+    return node.ctx is not None and not node.function.__module__.startswith("torch.")
+
+
+def copy_of(argument: object) -> object:
+    """Return a tensor of the same values and strides that is a leaf; anything else as it is."""
+    if not isinstance(argument, Tensor):
+        return argument
+    copy = argument.detach().clone(memory_format=torch.preserve_format)
+    return copy.requires_grad_(argument.requires_grad)
+
+
+def title_of(call: Call, *, whole: bool) -> Title:
+    """Return what is to be said about a call first."""
+    return Title(
+        target=shown(call),
+        notes=notes_on(call),
+        listings=tuple(listings(call.target)),
+        whole=whole,
+    )
+
+
+def shown(call: Call) -> str:
+    """Print a call: "Square(x: float64 (2, 3))"."""
+    inputs = [
+        f"{leaf.name}: {str(leaf.value.dtype).removeprefix('torch.')} {tuple(leaf.value.shape)}"
+        for leaf in call.leaves
+    ]
+    return f"{call.target.name}({', '.join(inputs)})"
+
+
+def notes_on(call: Call) -> tuple[str, ...]:
+    """Return what a reader has to know of how the check was done."""
+    given = [leaf for leaf in call.leaves if not leaf.parameter]
+    if not call.wanted:
+        return ("no input is a floating-point or complex tensor: there is no gradient to check",)
+    if call.assumed:
+        names = ", ".join(leaf.name for leaf in given if leaf.wanted)
+        return (f"no input requires a gradient; checked as if these did: {names}",)
+    return ()
+
+
+def unasked(probe: type[Probe], reason: str) -> Outcome:
+    """Return the outcome of a probe that has no answer."""
+    return Outcome(code=probe.code, name=probe.name, verdict="not applicable", reason=reason)
+
+
+def examined(
+    call: Call, probes: Sequence[type[Probe]], before: Sequence[Outcome]
+) -> Iterator[Outcome | None]:
+    """Yield None once the ordinary call is made, then each probe's outcome.
+
+    A fault that an earlier one explains is not looked for.
+    """
+    with quietly():
+        ordinary = trace(call)
+    yield None
+    broken: dict[Needs, Exception | None] = {
+        "nothing": None,
+        "forward": ordinary.forward_error,
+        "backward": ordinary.forward_error or ordinary.backward_error,
+    }
+    explained = explanations(before)
+    for probe in probes:
+        began = time.perf_counter()
+        found = outcome_of(probe, call, broken[probe.needs], explained)
+        yield replace(found, seconds=time.perf_counter() - began)
+        explained = explanations([found]) | explained
+
+
+def outcome_of(
+    probe: type[Probe],
+    call: Call,
+    broken: Exception | None,
+    explained: Mapping[Effect, str],
+) -> Outcome:
+    """Ask one probe."""
+    if declared := probe.intentions & call.intentions:
+        return unasked(probe, f"declared: {', '.join(sorted(declared))}")
+    if causes := [explained[effect] for effect in sorted(probe.about) if effect in explained]:
+        return replace(unasked(probe, causes[0]), verdict="explained")
+    if broken is not None:
+        return unasked(probe, f"the ordinary {probe.needs} raises {type(broken).__name__}")
+    try:
+        with quietly():
+            findings = tuple(dict.fromkeys(probe().examine(call)))
+    except NotApplicable as reason:
+        return unasked(probe, str(reason))
+    except Exception as error:
+        return unasked(probe, raised(error))
+    return replace(unasked(probe, ""), verdict=verdict_on(findings), findings=findings, reason=None)
+
+
+def raised(error: Exception) -> str:
+    """Say what a probe's experiment raised, and on which line of the author's."""
+    place = place_of_error(error)
+    text = shortened(str(error).partition("\n")[0])
+    return f"{type(error).__name__}: {text}" + (f" ({place.file}:{place.line})" if place else "")
+
+
+def verdict_on(findings: Sequence[Finding]) -> Verdict:
+    """Return what findings amount to."""
+    if not findings:
+        return "ok"
+    return "fault" if any(finding.level == "fault" for finding in findings) else "advice"
+
+
+def explanations(outcomes: Iterable[Outcome]) -> dict[Effect, str]:
+    """Return the effects that faults explain, and the code of the first that does."""
+    probes = {probe.code: probe for probe in every_probe()}
+    found: dict[Effect, str] = {}
+    for outcome in outcomes:
+        # A process that died in an experiment shows nothing of what the probe is about.
+        if any(f.code == outcome.code and f.level == "fault" for f in outcome.findings):
+            for effect in probes[outcome.code].explains:
+                found.setdefault(effect, outcome.code)
+    return found
+
+
+@contextlib.contextmanager
+def quietly() -> Generator[None]:
+    """Let what the author's code warns of or prints be lost: it runs many times.
+
+    Under `-W error` a warning would be an exception, and so a fault.
+    """
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        yield
