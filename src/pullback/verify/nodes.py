@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from typing import get_args
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree
 
 from pullback.verify.call import Call, names_of
 from pullback.verify.probe import Effect, NotApplicable
@@ -79,6 +80,7 @@ def argument_names(node: NodeTrace) -> list[str]:
     count = len(node.arguments)
     if overload is not None:
         known = [argument.name for argument in overload._schema.arguments]
+        known = in_lists(known, node.arguments)
         return [known[i] if i < len(known) else f"input {i}" for i in range(count)]
     parts = node.parts
     if "forward" not in parts or is_generated(node):
@@ -86,6 +88,26 @@ def argument_names(node: NodeTrace) -> list[str]:
     found = list(inspect.signature(parts["forward"]).parameters.values())
     own = found if "setup" in parts else found[1:]
     return names_of(inspect.Signature(own), count)
+
+
+def in_lists(names: list[str], arguments: tuple[Any, ...]) -> list[str]:
+    """Return names of the tensors in lists, which PyTorch flattens: "xs" is "xs[0]", "xs[1]"."""
+    spec = getattr(arguments[-1], "input_spec", None)
+    if spec is None:
+        return names
+    places: Any = _pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
+    found: list[str] = []
+    for name, own in zip(names, places, strict=False):
+        several = isinstance(own, list | tuple)
+        found += [f"{name}[{i}]" for i in range(len(own))] if several else [name]
+    return found
+
+
+def extra_arguments(node: NodeTrace) -> int:
+    """Return how many arguments PyTorch adds at the end, which get a None."""
+    if not is_generated(node):
+        return 0
+    return 2 if hasattr(node.arguments[-1], "input_spec") else 1
 
 
 def input_name(node: NodeTrace, tensor: Tensor) -> str | None:

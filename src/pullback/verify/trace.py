@@ -20,7 +20,7 @@ from torch.autograd.function import BackwardCFunction, FunctionCtx
 
 from pullback.verify.call import tensors_in
 from pullback.verify.memory import count_changed, is_same_memory
-from pullback.verify.patch import forward_noted
+from pullback.verify.patch import Apply, apply_watched, forward_noted
 from pullback.verify.source import Place, authors_place
 from pullback.verify.target import Part, parts_of
 
@@ -168,16 +168,15 @@ def trace(call: Call, *, grads: Sequence[Tensor | None] | None = None) -> Trace:
 @contextmanager
 def watched(nodes: list[NodeTrace]) -> Generator[None]:
     """Note each call of an autograd.Function in `nodes`, and what its backward does later on."""
-    original: Any = Function.__dict__["apply"]
     calling: list[NodeTrace] = []
     methods = {name: getattr(FunctionCtx, name) for name in TOLD}
 
-    def apply(cls: type[Function], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def apply(original: Apply, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
         node = NodeTrace(function=cls, arguments=args)
         calling.append(node)
         try:
             with forward_noted(cls, partial(setattr, node, "raw")):
-                node.returned = original.__func__(cls, *args, **kwargs)
+                node.returned = original(cls, args, kwargs)
         finally:
             calling.pop()
             nodes.append(node)
@@ -197,13 +196,12 @@ def watched(nodes: list[NodeTrace]) -> Generator[None]:
         return tell
 
     counted: set[type] = set()
-    Function.apply = classmethod(apply)  # type: ignore[assignment]
     for name, method in methods.items():
         setattr(FunctionCtx, name, telling(name, method))
     try:
-        yield
+        with apply_watched(apply):
+            yield
     finally:
-        Function.apply = original
         for name, method in methods.items():
             setattr(FunctionCtx, name, method)
         for own in counted:

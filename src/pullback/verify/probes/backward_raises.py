@@ -12,7 +12,7 @@ from pullback.verify.nodes import (
     EVERYTHING,
     argument_names,
     backward_text,
-    is_generated,
+    extra_arguments,
     name_of,
     own_nodes,
 )
@@ -196,8 +196,8 @@ def miscounted(call: Call, node: NodeTrace) -> Cause | None:
     names, gave = argument_names(node), list(node.gave[-1])
     line, who = backward_text(node).returns(), name_of(call, node)
     count = len(node.arguments)
-    if is_generated(node):  # PyTorch adds an argument, and its None
-        names, count, gave = names[:-1], count - 1, gave[:-1]
+    if extra := extra_arguments(node):  # PyTorch adds arguments, and a None for each
+        names, count, gave = names[:-extra], count - extra, gave[:-extra]
     everything = f"return one for each argument: {', '.join(names)} (None where there is none)"
     if len(gave) < count:
         left = ", ".join(names[len(gave) :])
