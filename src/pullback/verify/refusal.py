@@ -14,7 +14,8 @@ REFUSALS = re.compile(
     r"|no autograd formula was registered|[Yy]ou must implement"
     r"|can't be differentiated twice|not differentiable"
     r"|Batching rule|did not declare|Trying to use forward AD"
-    r"|(have|has) not registered|not registered a batching",
+    r"|(have|has) not registered|not registered a batching"
+    r"|In order to use an autograd.Function with functorch",
     re.IGNORECASE,
 )
 

@@ -63,6 +63,8 @@ def pushed(call: Call) -> Forward:
         raise NotApplicable("its forward mode is PyTorch's; the Functions in it are checked")
     if call.target.kind == "function" and "jvp" not in call.target.parts:
         raise NotApplicable("it has no jvp")
+    if call.target.kind == "library":
+        raise NotApplicable("torch.library takes no jvp")
     if not call.wanted:
         raise NotApplicable("no input has a gradient")
     work = call.double or call

@@ -200,7 +200,7 @@ def fake_of(id: str, wrong: Callable[[Tensor], Tensor], *says: str) -> None:
 
 fake_of("O03", lambda x: x.new_empty((*x.shape, 1)), "shape")
 fake_of("O04", lambda x: torch.empty_like(x, dtype=torch.float32), "dtype")
-fake_of("O05", lambda x: torch.empty_like(x.t()).t(), "strides")
+fake_of("O05", lambda x: torch.empty_like(x.t().contiguous()).t(), "strides")
 fake_of("O06", lambda x: x.new_empty((3, 4)), "every", "size")
 fake_of("O06b", lambda x: torch.empty_like(x, device="meta"), "device")
 
