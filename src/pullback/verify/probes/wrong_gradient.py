@@ -1,0 +1,142 @@
+"""Backward returns something else than the derivative of forward."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pullback.diagnostic import Finding
+from pullback.verify.call import Call
+from pullback.verify.causes import Cause, cause_of, samples
+from pullback.verify.causes.heatmap import heat_map
+from pullback.verify.causes.sample import Sample
+from pullback.verify.gradient import Comparison, Mismatch, compared
+from pullback.verify.probe import NotApplicable, Probe
+from pullback.verify.source import Place, Text
+
+# Each cause that is named costs a Jacobian; a module may have a hundred parameters.
+MOST = 6
+
+
+class WrongGradient(Probe):
+    """Backward is the transposed derivative of forward, applied to the gradient that arrives.
+
+    ## Why
+    A wrong gradient trains all the same, only worse. It is compared with differences of forward
+    along random directions, in float64 where the target takes it; what is allowed follows from the
+    noise of forward, so a very small derivative is checked as well as a large one. Then causes are
+    tried on a small sample: sign, factor, order, wrong operand, missing sum and others.
+
+    ## Fails
+    ```python
+    class Sine(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x.sin()
+
+        @staticmethod
+        def backward(ctx, grad):
+            (x,) = ctx.saved_tensors
+            return -grad * x.cos()
+
+
+    inputs = (torch.randn(3, 4, dtype=torch.float64),)
+    ```
+
+    ## Passes
+    ```python
+    class SineRight(Sine):
+        @staticmethod
+        def backward(ctx, grad):
+            (x,) = ctx.saved_tensors
+            return grad * x.cos()
+    ```
+
+    ## Cannot see
+    What differs at other values, sizes, options or dtypes only, which other probes look at; and
+    elements at which forward has a kink or a jump. What is meant to differ is declared:
+    `straight_through=True`, `reversal=True`, `surrogate=True`.
+    """
+
+    code = "PB553"
+    name = "wrong-gradient"
+    help = "compare backward with the chain rule of forward, line by line"
+    about = frozenset({"numbers"})
+    explains = frozenset({"numbers", "values", "second", "tangent"})
+    intentions = frozenset({"straight_through", "reversal", "surrogate"})
+
+    def examine(self, call: Call) -> Iterator[Finding]:
+        """Compare every wanted input with every output, and name the cause of what disagrees."""
+        found = compared(call)
+        if not found.mismatches:
+            unjudged(call, found)
+            return
+        backward = call.target.parts.get("backward")
+        where = Text(backward).returns() if backward else None
+        for own in grouped(call, found.mismatches[:MOST]):
+            yield self.finding(call, own, where)
+
+    def finding(self, call: Call, own: "Explained", where: Place | None) -> Finding:
+        """Return a finding for one cause."""
+        first = own.mismatches[0]
+        name = call.leaves[first.leaf].name
+        several = len({m.output for m in own.mismatches}) > 1 or first.output > 0
+        on = f" for output {first.output}" if several else ""
+        text = own.cause.text if own.cause else described(first, name, on)
+        others = sorted({call.leaves[m.leaf].name for m in own.mismatches} - {name})
+        return self.breach(
+            f"{call.target.name}: {text}",
+            where=where,
+            help=own.cause.help if own.cause else None,
+            also_of=", ".join(f"`{other}`" for other in others) or None,
+            along_a_random_direction=f"backward {first.analytic:.6g}, differences "
+            f"{first.numeric:.6g} (may be off by {first.allowed:.1g})",
+            where_it_differs=heat_map(own.sample.pair) if own.sample and not own.cause else None,
+        )
+
+
+@dataclass
+class Explained:
+    """Mismatches of one cause."""
+
+    cause: Cause | None
+    sample: Sample | None
+    mismatches: list[Mismatch]
+
+
+def grouped(call: Call, mismatches: Sequence[Mismatch]) -> list[Explained]:
+    """Put mismatches of the same kind of cause together."""
+    found: list[Explained] = []
+    for mismatch in mismatches:
+        small = list(samples(call, mismatch.leaf, mismatch.output))
+        cause = cause_of(small)
+        like = [own for own in found if cause and own.cause and own.cause.name == cause.name]
+        same = [own for own in found if own.mismatches[0].leaf == mismatch.leaf]
+        if like:
+            like[0].mismatches.append(mismatch)
+        elif same and cause is None:
+            # Another output of an input that is known to be wrong.
+            same[0].mismatches.append(mismatch)
+        else:
+            found.append(Explained(cause, small[0] if small else None, [mismatch]))
+    return found
+
+
+def described(mismatch: Mismatch, name: str, on: str) -> str:
+    """Say that a gradient is wrong for an unknown cause."""
+    if mismatch.relative < 1e-2:
+        return (
+            f"the gradient of `{name}`{on} is off by {mismatch.relative:.1g} of its size: an "
+            "approximation, a rounded constant, or an epsilon that forward has and backward has not"
+        )
+    return f"the gradient of `{name}`{on} is wrong; no known cause fits"
+
+
+def unjudged(call: Call, found: Comparison) -> None:
+    """Say why nothing could be compared, if that is so."""
+    if not found.agreed and found.unjudged:
+        first = found.unjudged[0]
+        raise NotApplicable(
+            f"not judged here: {first.reason} (input {call.leaves[first.leaf].name})"
+        )
+    if not found.agreed:
+        raise NotApplicable("no output has a gradient for any input")
