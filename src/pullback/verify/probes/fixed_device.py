@@ -1,0 +1,114 @@
+"""A tensor is made on a fixed device."""
+
+import ast
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from pullback.diagnostic import Finding
+from pullback.verify.call import Call
+from pullback.verify.devices import ELSEWHERE, elsewhere
+from pullback.verify.probe import NotApplicable, Probe
+from pullback.verify.source import Place, Text, last_name, place_of_error
+from pullback.verify.target import shortened
+
+# What makes a tensor on the default device where no device is given.
+MAKERS = (
+    *("zeros", "ones", "empty", "full", "arange", "linspace", "eye", "tensor", "rand", "randn"),
+    *("randint", "randperm", "scalar_tensor", "logspace", "Tensor", "FloatTensor", "empty_strided"),
+)
+TWO_DEVICES = ("same device", "two devices", "different devices", "two different devices")
+
+
+class FixedDevice(Probe):
+    """New tensors are made where the inputs are: `device=x.device`, `torch.zeros_like(x)`.
+
+    ## Why
+    On the machine where it was written there is one device. On another one, or on a second GPU, a
+    buffer that is made on "cpu", on "cuda:0", or on the default device meets tensors elsewhere.
+
+    ## Fails
+    ```python
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * torch.full(grad.shape, 2.0, dtype=grad.dtype, device="cpu")
+
+
+    inputs = (torch.randn(4, dtype=torch.float64),)
+    ```
+
+    ## Passes
+    ```python
+    class DoubleAnywhere(Double):
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * torch.full_like(grad, 2.0)
+    ```
+
+    ## Cannot see
+    A kernel for one device only: it has no other to be run on.
+    """
+
+    code = "PB590"
+    name = "fixed-device"
+    help = "make it where the input is: device=grad.device, torch.zeros_like(x), x.new_empty(...)"
+
+    def examine(self, call: Call) -> Iterator[Finding]:
+        """Run forward and backward on fake tensors of a GPU that need not be there."""
+        if call.target.kind not in ("function", "library") or "backward" not in call.target.parts:
+            raise NotApplicable("no backward of an author's is known")
+        if any(leaf.value.layout != torch.strided for leaf in call.leaves) or not call.leaves:
+            raise NotApplicable("it has no plain tensors")
+        try:
+            arguments, gave = elsewhere(call)
+        except Exception as error:
+            if not any(words in str(error) for words in TWO_DEVICES):
+                raise NotApplicable("it does not run on fake tensors") from error
+            yield self.found(call, place_of_error(error), shortened(str(error)))
+            return
+        gradients = gave if isinstance(gave, tuple | list) else (gave,)
+        for argument, gradient in zip(arguments, gradients, strict=False):
+            if isinstance(argument, Tensor) and isinstance(gradient, Tensor):
+                if gradient.device != ELSEWHERE:
+                    text = Text(call.target.parts["backward"])
+                    said = f"the gradient is on {gradient.device}, the input on {ELSEWHERE}"
+                    yield self.found(call, text.place, said)
+                    return
+
+    def found(self, call: Call, place: Place | None, said: str) -> Finding:
+        """Return the finding, with the line that makes a tensor if it is known."""
+        lines = (maker(Text(own)) for own in call.target.parts.values())
+        made = next((line for line in lines if line is not None), None)
+        return self.breach(
+            f"{call.target.name}: a tensor is made on a fixed device: with the inputs on "
+            f"{ELSEWHERE} it meets tensors of another device",
+            where=made or place,
+            seen=said,
+        )
+
+
+def maker(text: Text) -> Place | None:
+    """Return the line of a text that makes a tensor on a fixed device."""
+    return text.find(is_maker)
+
+
+def is_maker(node: ast.AST) -> bool:
+    """Tell whether a part of a text names a device, or makes a tensor without one."""
+    if not isinstance(node, ast.Call):
+        return False
+    name = last_name(node.func)
+    device = next((k.value for k in node.keywords if k.arg == "device"), None)
+    if isinstance(device, ast.Constant):
+        return device.value is not None
+    if name in ("cuda", "cpu", "device"):
+        return True
+    if name == "to" and node.args and isinstance(node.args[0], ast.Constant):
+        return isinstance(node.args[0].value, str)
+    owner = node.func.value if isinstance(node.func, ast.Attribute) else None
+    return name in MAKERS and device is None and getattr(owner, "id", "") == "torch"
