@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from pullback.cli import app, info
 from pullback.kernels import toolchain
 
-COMMANDS = ("tour", "build", "cuda", "info")
+COMMANDS = ("tour", "build", "check", "explain", "cuda", "info")
 
 
 def test_help_lists_the_commands() -> None:

@@ -7,6 +7,7 @@ import warnings
 from pathlib import Path
 
 import functions_page
+import probes_page
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -65,3 +66,9 @@ def assert_prints(source: str, expected: str, namespace: dict[str, object]) -> N
 
 def test_the_page_of_functions_is_that_of_the_table() -> None:
     assert functions_page.PAGE.read_text(encoding="utf-8") == functions_page.page()
+
+
+@pytest.mark.parametrize("path", probes_page.WRITTEN, ids=lambda path: path.name)
+def test_what_is_said_of_probes_is_what_their_pages_say(path: Path) -> None:
+    said = "run: python tests/repo/probes_page.py"
+    assert path.read_text(encoding="utf-8") == probes_page.WRITTEN[path](), said

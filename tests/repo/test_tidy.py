@@ -9,7 +9,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
+PROBES = sorted((ROOT / "src/pullback/verify/probes").glob("[!_]*.py"))
 PYTHON_CODE = re.compile(r'Rule\("(PB\d+)", "([^"]+)"\)')
+PROBE_CODE = re.compile(r'^ {4}code = "(PB\d+)"\n {4}name = "([^"]+)"$', re.MULTILINE)
 CPP_CODE = re.compile(r'"([a-z-]+) \[(PB\d+)\]"')
 
 
@@ -25,6 +27,11 @@ def codes() -> dict[str, set[str]]:
     return found
 
 
+def probes() -> list[tuple[str, str]]:
+    """Return the code and the name of each probe, as its file has them."""
+    return [pair for path in PROBES for pair in PROBE_CODE.findall(path.read_text())]
+
+
 def test_a_code_has_one_name_in_python_and_in_cpp() -> None:
     assert {code: names for code, names in codes().items() if len(names) > 1} == {}
 
@@ -33,7 +40,22 @@ def test_the_reference_lists_every_code_and_no_other() -> None:
     rows = re.findall(
         r"^\| (PB\d+) \| ([^ ]+) \|", (ROOT / "docs/reference.md").read_text(), re.MULTILINE
     )
-    assert dict(rows) == {code: min(names) for code, names in codes().items()}
+    rules = {code: min(names) for code, names in codes().items()}
+    assert dict(rows) == {**rules, **dict(probes())}
+    assert len(rows) == len(dict(rows))
+
+
+def test_a_code_belongs_to_one_rule_or_one_probe() -> None:
+    own = [code for code, _ in probes()]
+    assert len(own) == len(set(own))
+    assert set(own).isdisjoint(codes())
+    names = [name for _, name in probes()]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("path", PROBES, ids=lambda path: path.stem)
+def test_a_file_of_probes_has_one(path: Path) -> None:
+    assert len(PROBE_CODE.findall(path.read_text())) == 1
 
 
 @pytest.mark.parametrize("code", sorted(codes()))

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from pullback.cli import build, cuda, info, tour
+from pullback.cli import build, check, cuda, explain, info, tour
 from pullback.cli.screen import complain
 from pullback.diagnostic import PullbackError
 
@@ -81,6 +81,8 @@ def pullback(
 
 app.command()(tour.tour)
 app.command()(build.build)
+app.command()(check.check)
+app.command()(explain.explain)
 app.command()(info.info)
 app.add_typer(cuda.app, name="cuda")
 

@@ -8,6 +8,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -172,15 +173,19 @@ def building(builder: Builder) -> Generator[None]:
         register.compile_kernels = own
 
 
-def load(file: Path) -> None:
+def load(file: Path, prefix: str = "pullback_build") -> ModuleType:
     """Import a file by its path, with its folder first on the path as Python itself does.
+
+    Args:
+        file: ends in .py.
+        prefix: of the module's name.
 
     Raises:
         PullbackError: PB802, it raised; pullback's own errors come as they are.
     """
     path = file.resolve()
     # Its own name might be that of a module that is in use: json.py.
-    name = f"pullback_build_{path.stem}"
+    name = f"{prefix}_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise FileMissing.error(f"{file} is not a Python file", help="its name ends in .py")
@@ -199,6 +204,7 @@ def load(file: Path) -> None:
         ) from error
     finally:
         sys.path.remove(str(path.parent))
+    return module
 
 
 def line_of(error: BaseException, path: Path) -> str | None:

@@ -38,26 +38,32 @@ svg text { font: 10px ui-monospace, monospace; fill: currentColor; }
 """
 
 
-def html_of(report: Report) -> str:
-    """Return the page."""
-    title = escape(report.target)
-    state = "ok" if report.ok else "fault"
+def html_of(*reports: Report) -> str:
+    """Return a page of one report, or of several."""
+    title = escape(", ".join(report.target for report in reports))
     return "\n".join(
         [
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>pullback check: {title}</title>\n<style>{STYLE}</style>\n</head>",
-            f"<body>\n<main>\n<h1>{title}</h1>",
-            f'<p class="{state}"><strong>{escape(summary(report))}</strong></p>',
-            f"<p>Seed {report.seed}.</p>",
-            *([f"<p>Replay: <code>{escape(report.replay)}</code></p>"] if report.replay else []),
-            *notes(report),
-            *findings(report),
-            *listings(report),
-            *(table(part) for part in (*report.parts, report)),
+            "<body>\n<main>",
+            *(line for report in reports for line in section(report)),
             "</main>\n</body>\n</html>",
         ]
     )
+
+
+def section(report: Report) -> Iterator[str]:
+    """Yield all about one report."""
+    state = "ok" if report.ok else "fault"
+    yield f"<h1>{escape(report.target)}</h1>"
+    yield f'<p class="{state}"><strong>{escape(summary(report))}</strong></p>'
+    replay = f" Replay: <code>{escape(report.replay)}</code>" if report.replay else ""
+    yield f"<p>Seed {report.seed}.{replay}</p>"
+    yield from notes(report)
+    yield from findings(report)
+    yield from listings(report)
+    yield from (table(part) for part in (*report.parts, report))
 
 
 def notes(report: Report) -> Iterator[str]:

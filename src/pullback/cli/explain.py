@@ -1,0 +1,81 @@
+"""`pullback explain PB504`: what a code means."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markdown import Markdown
+
+from pullback.cli.screen import say, screen, table
+from pullback.diagnostic import Rule, did_you_mean
+
+UnknownCode = Rule("PB806", "unknown-code")
+
+# The errors of docs/reference.md, which is not installed: tests/repo/probes_page.py copies them.
+CODES = Path(__file__).parent / "codes.md"
+ROW = re.compile(r"^\| (PB\d+) \| (\S+) \| (.+) \|$", re.MULTILINE)
+
+
+def explain(
+    code: Annotated[
+        str | None, typer.Argument(help="PB504, or a name: saved-tensor-overwritten.")
+    ] = None,
+) -> None:
+    """Print the page of a code; without one, the list of all."""
+    console = screen()
+    if code is None:
+        show_all(console)
+        return
+    pages = dict(probe_pages())
+    rows = {own: (name, text) for own, name, text in ROW.findall(CODES.read_text("utf-8"))}
+    names = {name: own for own, name, _ in probe_rows()}
+    names |= {name: own for own, (name, _) in rows.items()}
+    wanted = names.get(code, code.upper())
+    if wanted in pages:
+        show_page(console, pages[wanted])
+    elif wanted in rows:
+        name, text = rows[wanted]
+        show_page(console, f"# {wanted} {name}\n\n{text}\n")
+    else:
+        raise UnknownCode.error(
+            f"there is no code '{code}'",
+            help=did_you_mean(code, [*rows, *pages, *names]) or "pullback explain lists them",
+        )
+
+
+def probe_pages() -> Iterator[tuple[str, str]]:
+    """Yield each probe's code and page."""
+    from pullback.verify.probe import every_probe, page_of  # noqa: PLC0415  (it imports torch)
+
+    for probe in every_probe():
+        yield probe.code, page_of(probe)
+
+
+def probe_rows() -> Iterator[tuple[str, str, str]]:
+    """Yield each probe's code, name and rule: the first line of its page."""
+    from pullback.verify.probe import every_probe  # noqa: PLC0415
+
+    for probe in every_probe():
+        yield probe.code, probe.name, (probe.__doc__ or "").partition("\n")[0]
+
+
+def show_page(console: Console, page: str) -> None:
+    """Print a page: set for a terminal, as it is for a log."""
+    if console.is_terminal and not console.no_color:
+        console.print(Markdown(page))
+    else:
+        say(console, page.rstrip())
+
+
+def show_all(console: Console) -> None:
+    """Print every code with its name and one line."""
+    shown = table("code", "name", "what is wrong, or, of a probe, what has to hold")
+    rows = [*ROW.findall(CODES.read_text("utf-8")), *probe_rows()]
+    for row in sorted(rows):
+        shown.add_row(*row)
+    console.print(shown, soft_wrap=not console.is_terminal)

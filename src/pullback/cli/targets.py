@@ -1,0 +1,169 @@
+"""What `pullback check` is to check: the Functions and operators of a file, and their inputs."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+from torch._library.custom_ops import CustomOpDef
+from torch.autograd import Function
+
+from pullback.bind.operator import Operator
+from pullback.cli.build import FileMissing, FileStopped, line_of, load
+from pullback.diagnostic import PullbackError, Rule, did_you_mean
+
+NothingToCheck = Rule("PB804", "nothing-to-check")
+NameMissing = Rule("PB805", "name-missing")
+
+INPUTS = "example_inputs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """One target: where it is, "ops.py:Square", and its inputs; none where they are to be found."""
+
+    place: str
+    given: Any
+    inputs: tuple[Any, ...] = ()
+    keywords: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+def subjects_of(text: str) -> Iterator[Subject]:
+    """Yield what "FILE", "FILE:NAME", "module" or "module:NAME" stands for.
+
+    Raises:
+        PullbackError: PB801, PB802, it cannot be imported; PB804, it defines nothing that can be
+            checked; PB805, there is no such name in it.
+    """
+    file, _, name = text.partition(":")
+    module = imported(file)
+    if name:
+        given = named(module, name)
+        found = {name: instance_of(given) if is_module(given) else given}
+    else:
+        found = dict(own_targets(module))
+    if not found:
+        raise NothingToCheck.error(
+            f"{file} defines no autograd.Function and no operator",
+            help=f"name a function or a module of it: pullback check {file}:NAME",
+        )
+    for own, given in found.items():
+        inputs, keywords = inputs_of(module, own, given, alone=len(found) == 1)
+        yield Subject(place=f"{file}:{own}", given=given, inputs=inputs, keywords=keywords)
+
+
+def imported(text: str) -> ModuleType:
+    """Import a file by its path, or a module by its name."""
+    path = Path(text)
+    if path.suffix == ".py" or path.exists():
+        if not path.is_file():
+            raise FileMissing.error(f"there is no file {path}", looked=path.absolute())
+        module = load(path, "pullback_check")
+        # What it imports when it is called is beside it as well.
+        sys.path.insert(0, str(path.resolve().parent))
+        return module
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(text)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{text}.".startswith(f"{error.name}."):
+            raise stopped(text, error) from error
+        raise FileMissing.error(
+            f"there is no file and no module {text}", help="a file's name ends in .py"
+        ) from None
+    except PullbackError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise stopped(text, error) from error
+
+
+def stopped(text: str, error: BaseException) -> PullbackError:
+    """Return the error of a module that cannot be imported."""
+    frame, file = error.__traceback__, Path(__file__)
+    while frame:
+        file, frame = Path(frame.tb_frame.f_code.co_filename), frame.tb_next
+    return FileStopped.error(
+        f"{text} stopped with {type(error).__name__}: {error}", at=line_of(error, file)
+    )
+
+
+def own_targets(module: ModuleType) -> Iterator[tuple[str, Any]]:
+    """Yield the Functions and operators that a module defines, each by its first name."""
+    seen: set[int] = set()
+    for name, value in vars(module).items():
+        if id(value) not in seen and is_own(value, module):
+            seen.add(id(value))
+            yield name, value
+
+
+def is_own(value: object, module: ModuleType) -> bool:
+    """Tell whether a module defines it, and it can be checked."""
+    if isinstance(value, type) and issubclass(value, Function):
+        # A base without a forward is for others to complete.
+        return value.__module__ == module.__name__ and value.forward is not Function.forward
+    if isinstance(value, CustomOpDef):
+        return value._init_fn.__module__ == module.__name__
+    return isinstance(value, Operator)
+
+
+def named(module: ModuleType, name: str) -> Any:  # noqa: ANN401
+    """Return what a name stands for; it may have dots."""
+    value: Any = module
+    for part in name.split("."):
+        if not hasattr(value, part):
+            raise NameMissing.error(
+                f"{module.__name__.removeprefix('pullback_check_')} has no '{name}'",
+                help=did_you_mean(part, vars(value)) if hasattr(value, "__dict__") else None,
+            )
+        value = getattr(value, part)
+    return value
+
+
+def is_module(given: object) -> bool:
+    """Tell whether it is a class of modules."""
+    return isinstance(given, type) and issubclass(given, nn.Module)
+
+
+def instance_of(given: Callable[[], nn.Module]) -> nn.Module:
+    """Return a module of a class that can be made without arguments."""
+    try:
+        return given()
+    except TypeError as error:
+        raise NothingToCheck.error(
+            f"{getattr(given, '__name__', given)} cannot be made without arguments: {error}",
+            help="make one in the file, and give its name",
+        ) from None
+
+
+def inputs_of(
+    module: ModuleType, name: str, given: object, *, alone: bool
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the inputs that a file has for a target: arguments and keywords; none if it has none.
+
+    They are its own attribute `example_inputs`, or the module's: a dictionary by name, or, where
+    there is one target, the inputs themselves. Each may be a function that makes them.
+    """
+    own = getattr(given, INPUTS, None)
+    if own is None:
+        own = made(getattr(module, INPUTS, None))
+        if isinstance(own, Mapping):
+            own = own.get(name)
+        elif not alone:
+            own = None
+    own = made(own)
+    if own is None:
+        return (), {}
+    if isinstance(own, Mapping):
+        return (), dict(own)
+    return (tuple(own) if isinstance(own, tuple | list) else (own,)), {}
+
+
+def made(inputs: Any) -> Any:  # noqa: ANN401
+    """Return inputs; call the function that makes them."""
+    return inputs() if callable(inputs) and not isinstance(inputs, Mapping) else inputs
