@@ -176,9 +176,7 @@ def difference(
     if alike(found, right):
         return None
     # An index may point to another one of equal values.
-    chosen = [
-        i for i, own in enumerate(right.outputs) if own.is_floating_point() or own.is_complex()
-    ]
+    chosen = [i for i, own in enumerate(right.outputs) if can_require_grad(own)]
     outputs = [[own.outputs[i] for i in chosen] for own in (found, right)]
     if (wrong := first_differing(*outputs)) is not None:
         number, where = wrong

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator
 
-from torch import Tensor
-
 from pullback.diagnostic import Finding
 from pullback.verify.agreement import described, first_differing
 from pullback.verify.answer import Answer, backward_place, steady

@@ -1,97 +1,136 @@
-"""A second backward through one graph is not like the first."""
+"""A second backward through the same graph."""
 
 from collections.abc import Iterator
-
-from torch import Tensor
+from typing import Any
 
 from pullback.diagnostic import Finding
-from pullback.verify.agreement import described, first_differing
-from pullback.verify.answer import backward_place, scaled, steady
 from pullback.verify.call import Call
+from pullback.verify.difference import difference, kept
+from pullback.verify.memory import tensors_held
+from pullback.verify.nodes import backward_text, own_nodes, require_own
 from pullback.verify.probe import Probe
-from pullback.verify.source import place_of_error
-from pullback.verify.target import shortened
+from pullback.verify.source import Place, place_of_error
+from pullback.verify.trace import NodeTrace, Trace, watched
 
 
 class SecondBackward(Probe):
-    """A graph that is kept can be gone through again, with the same result.
+    """Backward can be run again through a graph that is retained.
 
     ## Why
-    `retain_graph=True` is what two losses on one output, Jacobians and gradient penalties need.
-    What backward frees, overwrites or counts is not there any more, or another, the second time.
+    `retain_graph=True`, a gradient for each of several losses and a Jacobian row by row run the
+    same backward more than once.
 
     ## Fails
     ```python
     class Square(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):
-            ctx.save_for_backward(x)
-            ctx.factors = [2.0, 1.0]
+            ctx.twice = (2 * x).clone()
             return x * x
 
         @staticmethod
+        @torch.autograd.function.once_differentiable
         def backward(ctx, grad):
-            (x,) = ctx.saved_tensors
-            ctx.factors.reverse()
-            return ctx.factors[1] * x * grad
+            twice = ctx.twice
+            del ctx.twice
+            return grad * twice
 
 
-    inputs = (torch.randn(2, 4, dtype=torch.float64),)
+    inputs = (torch.randn(4, dtype=torch.float64),)
     ```
 
     ## Passes
     ```python
     class SquareAgain(Square):
         @staticmethod
+        @torch.autograd.function.once_differentiable
         def backward(ctx, grad):
-            (x,) = ctx.saved_tensors
-            return ctx.factors[0] * x * grad
+            return grad * ctx.twice
     ```
 
     ## Cannot see
-    What goes wrong from the fourth backward on.
+    What only a third backward would show.
     """
 
-    code = "PB539"
-    name = "second-backward-differs"
-    help = "backward only reads what it finds on ctx, in saved tensors and on the class"
-    about = frozenset({"repeat", "random"})
-    explains = frozenset({"repeat", "second", "transform"})
+    code = "PB518"
+    name = "second-backward"
+    about = frozenset({"repeat"})
+    explains = frozenset({"repeat"})
+    help = "leave ctx as forward left it"
 
     def examine(self, call: Call) -> Iterator[Finding]:
-        """Go back with one gradient, with another, and with the first again."""
-        base = steady(call)
-        run = call.forward()
-        first = run.backward(base.grads)
-        kept = [None if gradient is None else gradient.detach().clone() for gradient in first]
+        """Run backward twice with the same gradients and random state."""
+        require_own(call)
+        nodes: list[NodeTrace] = []
+        with watched(nodes):
+            run = call.forward()
+            before = {id(node): contents(node) for node in nodes}
+            first = kept(run.backward(run.random_grads()))
+        own = own_nodes(call, Trace(nodes=nodes))
+        changes = [change for node in own for change in changed(node, before[id(node)])]
+        gone = changes[0] if changes else None
+        where = next((p for node in own if (p := line_of(node, gone))), None) if gone else None
+        said = f"backward {gone}" if gone else None
         try:
-            run.backward(scaled(base.grads, -0.5))
-            third = run.backward(base.grads)
+            second = run.backward(run.random_grads())
         except Exception as error:
+            text = " ".join(str(error).split())
             yield self.breach(
-                f"{call.target.name}: a second backward (retain_graph=True) raises",
-                where=place_of_error(error) or backward_place(call),
-                error=f"{type(error).__name__}: {shortened(str(error))}",
+                f"{call.target.name}: {said + ': ' if said else ''}a second backward through the "
+                f"same graph (retain_graph=True) fails",
+                where=where or place_of_error(error),
+                raised=f"{type(error).__name__}: {text[:300]}",
             )
             return
-        yield from self.changed(call, "a second backward gives another gradient of", third, kept)
-        yield from self.changed(
-            call, "a second backward writes into what the first returned, the gradient of",
-            first, kept,
-        )  # fmt: skip
-
-    def changed(
-        self,
-        call: Call,
-        what: str,
-        found: tuple[Tensor | None, ...],
-        right: list[Tensor | None],
-    ) -> Iterator[Finding]:
-        """Yield a finding if gradients differ."""
-        if (wrong := first_differing(found, right)) is not None:
-            index, where = wrong
+        found = difference(first, second)
+        if found is not None:
             yield self.breach(
-                f"{call.target.name}: {what} `{call.leaves[index].name}`, for the same grad",
-                where=backward_place(call),
-                wrong=described(where, found[index], right[index]),
+                f"{call.target.name}: {said + ': ' if said else ''}a second backward through the "
+                f"same graph (retain_graph=True) gives another gradient of "
+                f"{call.leaves[found.index].name}",
+                where=where,
+                first_and_second=found.evidence,
             )
+
+
+def contents(node: NodeTrace) -> dict[str, tuple[Any, int, Any]]:
+    """Return what forward has put on ctx: each value, its length, and what identifies it."""
+    own: dict[str, Any] = dict(node.ctx.__dict__) if node.ctx is not None else {}
+    return {name: (value, sized(value), marks(value)) for name, value in own.items()}
+
+
+def sized(value: object) -> int:
+    """Return the length of a container, -1 of anything else."""
+    return len(value) if isinstance(value, list | dict | set | tuple) else -1
+
+
+def marks(value: object) -> object:
+    """Return what changes when a value does."""
+    if value is None or isinstance(value, int | float | str):
+        return value
+    return [(id(tensor), tensor._version) for _, tensor in tensors_held(value, "")]
+
+
+def changed(node: NodeTrace, before: dict[str, tuple[Any, int, Any]]) -> list[str]:
+    """Say what backward has done to ctx."""
+    if node.ctx is None:
+        return []
+    now: dict[str, Any] = node.ctx.__dict__
+    found: list[str] = []
+    for name, (value, length, mark) in before.items():
+        if name not in now:
+            found.append(f"deletes ctx.{name}")
+        elif now[name] is None and value is not None:
+            found.append(f"sets ctx.{name} to None")
+        elif sized(value) != length:
+            found.append(f"changes the list ctx.{name}")
+        elif now[name] is not value or marks(value) != mark:
+            found.append(f"changes ctx.{name}")
+    return found
+
+
+def line_of(node: NodeTrace, change: str) -> Place | None:
+    """Return the line that does it."""
+    name = change.rpartition("ctx.")[2].partition(" ")[0]
+    text = backward_text(node)
+    return text.deletes(name) or text.assigns(name) or text.mentions(name)

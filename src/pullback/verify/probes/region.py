@@ -1,0 +1,87 @@
+"""Backward is right for the example's values, and wrong for others."""
+
+import ast
+from collections.abc import Iterator
+
+from pullback.diagnostic import Finding
+from pullback.verify.answer import backward_place
+from pullback.verify.call import Call
+from pullback.verify.options import constants
+from pullback.verify.probe import Probe
+from pullback.verify.regions import Region, regions_of
+from pullback.verify.source import Place, Text
+
+
+class WrongRegion(Probe):
+    """Backward is right for all values that forward takes.
+
+    ## Why
+    Code that is safe from overflow has a branch for large values. Tests draw small ones.
+
+    ## Fails
+    ```python
+    class Softplus(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return torch.where(x > 20, x, torch.log1p(torch.exp(x.clamp(max=20))))
+
+        @staticmethod
+        def backward(ctx, grad):
+            (x,) = ctx.saved_tensors
+            return torch.where(x > 20, 0.0, grad * torch.sigmoid(x))
+
+
+    inputs = (torch.randn(3, 4, dtype=torch.float64),)
+    ```
+
+    ## Passes
+    ```python
+    class SoftplusOfAll(Softplus):
+        @staticmethod
+        def backward(ctx, grad):
+            (x,) = ctx.saved_tensors
+            return grad * torch.sigmoid(x)
+    ```
+
+    ## Cannot see
+    A region that none of the values tried is in.
+    """
+
+    code = "PB547"
+    name = "wrong-in-a-region"
+    help = "follow in backward the branch that forward takes for these values"
+    about = frozenset({"values", "numbers"})
+    explains = frozenset({"values", "second", "transform"})
+
+    def examine(self, call: Call) -> Iterator[Finding]:
+        """Judge the call at other values; report finite gradients that are wrong."""
+        for found in regions_of(call):
+            if not found.nan:
+                yield self.breach(
+                    f"{call.target.name}: {found.text}",
+                    where=branch(call, found),
+                    seen=found.evidence,
+                )
+
+
+def branch(call: Call, found: Region) -> Place | None:
+    """Return the line that names a number near the edge of the region; else backward."""
+    if found.wrong is not None and found.wrong.place is not None:
+        return found.wrong.place
+    for part in ("backward", "forward"):
+        function = call.target.parts.get(part)
+        if function is None or found.near is None:
+            continue
+        near = found.near
+
+        def names(node: ast.AST, near: float = near) -> bool:
+            return isinstance(node, ast.expr) and any(
+                isinstance(own, int | float) and abs(abs(own) - near) <= 0.25 * near
+                for own in constants(node)
+            )
+
+        place = Text(function).find(names)
+        if place is not None:
+            return place
+    return backward_place(call)

@@ -1,0 +1,110 @@
+"""Backward is right for the example's size, and wrong for another."""
+
+import time
+from collections.abc import Iterator
+
+from pullback.diagnostic import Finding
+from pullback.verify.answer import backward_place
+from pullback.verify.call import Call
+from pullback.verify.located import wrong_elements
+from pullback.verify.probe import Probe
+from pullback.verify.sizes import Axes, axes_of, resized, sizes_for
+from pullback.verify.variants import Wrong, require_sound, wrong_of
+
+# A target that takes longer at large sizes is checked at the smaller ones.
+SECONDS = 4.0
+
+
+class Size(Probe):
+    """Backward is right for every size that forward takes.
+
+    ## Why
+    Kernels work in blocks. What is past the last full block, or one size below it, takes a branch
+    that a small example never enters.
+
+    ## Fails
+    ```python
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, grad):
+            (x,) = ctx.saved_tensors
+            gradient = torch.zeros_like(x)
+            whole = len(x) // 64 * 64 or len(x)
+            gradient[:whole] = 2 * x[:whole] * grad[:whole]
+            return gradient
+
+
+    inputs = (torch.randn(12, dtype=torch.float64),)
+    ```
+
+    ## Passes
+    ```python
+    class SquareOfAll(Square):
+        @staticmethod
+        def backward(ctx, grad):
+            (x,) = ctx.saved_tensors
+            return 2 * x * grad
+    ```
+
+    ## Cannot see
+    Sizes that the inputs cannot be brought to by changing axes of one size together; blocks of
+    more than a thousand elements.
+    """
+
+    code = "PB545"
+    name = "wrong-for-a-size"
+    help = "look at the last, partial block: its elements have to be written as well"
+    about = frozenset({"values", "numbers"})
+    explains = frozenset({"values", "second", "transform"})
+
+    def examine(self, call: Call) -> Iterator[Finding]:
+        """Judge the call at other sizes, one group of axes at a time."""
+        require_sound(call)
+        end = time.monotonic() + SECONDS
+        for axes in axes_of(call):
+            right = [axes.size]
+            for size in sizes_for(call, axes):
+                if time.monotonic() > end:
+                    return
+                wrong = at_size(call, axes, size)
+                if wrong is not None:
+                    yield self.told(call, axes, size, wrong, right)
+                    return
+                right.append(size)
+
+    def told(self, call: Call, axes: Axes, size: int, wrong: Wrong, right: list[int]) -> Finding:
+        """Say from which size on it is wrong, and where."""
+        below = max((n for n in right if n < size), default=None)
+        until = f"right at size {axes.size}"
+        if below is not None:
+            until = f"right up to size {boundary(call, axes, below, size) - 1}"
+        shapes = ", ".join(f"{leaf.name} {tuple(leaf.value.shape)}" for leaf in wrong.call.leaves)
+        at = wrong_elements(wrong.call, wrong.mismatch) or wrong.text
+        return self.breach(
+            f"{call.target.name}: {until}, wrong at size {size}: {at}",
+            where=wrong.place or backward_place(call),
+            inputs=shapes,
+            seen=wrong.text,
+        )
+
+
+def at_size(call: Call, axes: Axes, size: int) -> Wrong | None:
+    """Judge a call at another size."""
+    found = [wrong_of(other) for other in resized(call, axes, size)]
+    return next((wrong for wrong in found if wrong is not None), None)
+
+
+def boundary(call: Call, axes: Axes, right: int, wrong: int) -> int:
+    """Return the first size that is wrong, by halving."""
+    while wrong - right > 1:
+        middle = (right + wrong) // 2
+        if at_size(call, axes, middle) is None:
+            right = middle
+        else:
+            wrong = middle
+    return wrong

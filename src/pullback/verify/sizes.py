@@ -1,0 +1,129 @@
+"""A call at other sizes: the axes that have one size together, values like the example's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from pullback.verify.call import Call, Leaf, can_require_grad
+
+# Around the block sizes that kernels have: powers of two from a warp's on, and no multiple of one.
+SIZES = (1, 7, 33, 64, 100, 300, 1024, 1030)
+# More elements than that in a leaf make a check slow, and show no other block.
+MOST = 1 << 17
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axes:
+    """Axes of the inputs that have to keep the same size.
+
+    Attributes:
+        size: in the example.
+        of: for each leaf, its axes.
+    """
+
+    size: int
+    of: tuple[tuple[int, ...], ...]
+
+    def shape(self, leaf: int, value: Tensor, size: int) -> tuple[int, ...]:
+        """Return the shape of a leaf with these axes at another size."""
+        return tuple(size if k in self.of[leaf] else n for k, n in enumerate(value.shape))
+
+
+def axes_of(call: Call) -> Iterator[Axes]:
+    """Yield groups of axes: those of equal size; then the first ones, then the last ones alone.
+
+    Which axes belong together is not known. A group that forward refuses is no question.
+    """
+    values = [leaf.value for leaf in call.leaves]
+    sizes = dict.fromkeys(size for value in values for size in value.shape)
+    groups = [
+        Axes(size=n, of=tuple(tuple(k for k, m in enumerate(v.shape) if m == n) for v in values))
+        for n in sizes
+    ]
+    for edge in (0, -1):
+        for size in dict.fromkeys(v.shape[edge] for v in values if v.ndim):
+            of = tuple((edge % v.ndim,) if v.ndim and v.shape[edge] == size else () for v in values)
+            groups.append(Axes(size=size, of=of))
+    yield from (group for group in dict.fromkeys(groups) if group.size > 0)
+
+
+def resized(call: Call, axes: Axes, size: int) -> Iterator[Call]:
+    """Yield the call at another size; a number among the arguments that names it goes with it."""
+    values = [
+        filled(leaf, axes.shape(i, leaf.value, size), axes.size, size)
+        for i, leaf in enumerate(call.leaves)
+    ]
+    other = call.with_values(values)
+    named = [k for k, own in enumerate(call.arguments) if is_number(own) and own == axes.size]
+    if named:
+        yield replace(
+            other,
+            arguments=tuple(size if k in named else own for k, own in enumerate(other.arguments)),
+        )
+    keywords = [k for k, own in call.keywords.items() if is_number(own) and own == axes.size]
+    if keywords:
+        yield replace(other, keywords={**other.keywords, **dict.fromkeys(keywords, size)})
+    if not (named or keywords):
+        yield other
+
+
+def has_numbers(call: Call) -> bool:
+    """Tell whether an integer above 1 is among the arguments: it may be a number of elements."""
+    every: list[object] = [*call.arguments, *call.keywords.values()]
+    inner = [item for own in every if isinstance(own, list | tuple) for item in own]
+    return any(is_number(own) and own > 1 for own in (*every, *inner))  # type: ignore[operator]
+
+
+def is_number(argument: object) -> bool:
+    """Tell whether an argument is an integer that is no truth value."""
+    return isinstance(argument, int) and not isinstance(argument, bool)
+
+
+def filled(leaf: Leaf, shape: Sequence[int], before: int, size: int) -> Tensor:
+    """Return values of another shape that are like a leaf's.
+
+    Numbers lie between two of the example's, so that bounds hold and no two are equal; where the
+    example has equal ones, and among integers, they are the example's own.
+    """
+    value = leaf.value
+    if tuple(shape) == tuple(value.shape):
+        return value
+    count = int(torch.Size(shape).numel())
+    flat = value.reshape(-1)
+    if not count or not flat.numel():
+        return value.new_zeros(tuple(shape))
+    generator = torch.Generator().manual_seed(count)
+    one = torch.arange(count) % flat.numel()
+    if can_require_grad(value) and not value.is_complex() and is_distinct(flat):
+        other = torch.randint(flat.numel(), (count,), generator=generator)
+        share = torch.rand(count, generator=generator, dtype=torch.float64).to(flat)
+        own = flat[one] * share + flat[other] * (1 - share)
+    else:
+        own = flat[one]
+    if not can_require_grad(value) and own.dtype is not torch.bool and size < before:
+        # An index of what is smaller now.
+        own = torch.where((own >= size) & (own <= before), own % size, own) if size else own
+    return own.reshape(tuple(shape)).contiguous()
+
+
+def is_distinct(flat: Tensor) -> bool:
+    """Tell whether no two elements are equal: they are measured, not chosen from a few."""
+    return flat.unique().numel() == flat.numel()
+
+
+def sizes_for(call: Call, axes: Axes) -> list[int]:
+    """Return the sizes to try for a group of axes, from the small to the large."""
+    least = axes.size if has_numbers(call) else 0
+    found: list[int] = []
+    for size in SIZES:
+        shapes = [axes.shape(i, leaf.value, size) for i, leaf in enumerate(call.leaves)]
+        counts = [torch.Size(shape).numel() for shape in shapes]
+        given = [leaf.value.numel() for leaf in call.leaves]
+        if size > least and size != axes.size and max(counts) <= max(MOST, *given):
+            found.append(size)
+    # In the place of a thousand, where that is too much.
+    return [size for size in found if size != 300 or 1030 not in found]
