@@ -1,6 +1,7 @@
-"""CUDA on the CPU in pytest: `--cuda-on-cpu`, `--cuda-race`, `--cuda-memory`, `--cuda-order`.
+"""In pytest: CUDA on the CPU, and the fixture `check` for derivatives.
 
-Without one of them nothing but this file is imported, and nothing is done.
+The options `--cuda-on-cpu`, `--cuda-race`, `--cuda-memory` and `--cuda-order` belong to the first.
+Without one of them, and without the fixture, nothing but this file is imported, nothing is done.
 """
 
 from __future__ import annotations
@@ -8,7 +9,8 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Generator
+import zlib
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -234,3 +236,57 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     session = config.stash.get(running, None)
     if session:
         session.end()
+
+
+# The checker: `pb.check` in tests.
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Lend the fixture its short name, unless the package pytest-check has it."""
+    if not config.pluginmanager.hasplugin("check"):
+        config.pluginmanager.register(Short(), "pullback-check")
+
+
+class Short:
+    """The fixture `check`."""
+
+    @pytest.fixture
+    def check(self, pullback_check: Callable[..., Any]) -> Callable[..., Any]:
+        """`check(target, *inputs, **options)`: as `pb.check`; a fault fails the test."""
+        return pullback_check
+
+
+@pytest.fixture
+def pullback_check(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """`pullback_check(target, *inputs, **options)`: as `pb.check`; a fault fails the test.
+
+    Each test has its own seed, the same in every run.
+    """
+    from dataclasses import replace  # noqa: PLC0415
+
+    node: Any = request.node
+    seed = zlib.crc32(node.nodeid.encode())
+
+    def check(target: Any, *inputs: Any, **options: Any) -> Any:  # noqa: ANN401
+        __tracebackhide__ = True
+        from pullback.verify.check import check as examine  # noqa: PLC0415
+
+        options.setdefault("seed", seed)
+        report = examine(target, *inputs, **options)
+        if not report.ok:
+            pytest.fail(str(replace(report, replay=f'pytest "{node.nodeid}"')))
+        return report
+
+    return check
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, Any, Any]:
+    """Show the reports that `assert pb.check(...)` found wanting below the failure."""
+    made = yield
+    checker = sys.modules.get("pullback.verify.report")
+    if checker is not None:
+        if made.failed:
+            made.sections += [("pullback check", str(report)) for report in checker.denied]
+        checker.denied.clear()
+    return made

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +18,8 @@ UnknownFormat = Rule("PB406", "unknown-format")
 Verdict = Literal["ok", "fault", "advice", "not applicable", "explained"]
 
 # The reports that were asked whether they are true, and were not: `assert pb.check(...)` raises an
-# AssertionError that knows nothing of them. The pytest plugin empties it.
-denied: list[Report] = []
+# AssertionError that knows nothing of them. The pytest plugin shows and empties it.
+denied: deque[Report] = deque(maxlen=8)
 
 
 @dataclass(frozen=True, kw_only=True)

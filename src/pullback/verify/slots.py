@@ -150,12 +150,23 @@ def of_parameter(parameter: inspect.Parameter, hint: object) -> Slot:
     if default is not parameter.empty and default is not None:
         return Slot(name=parameter.name, fixed=(default,), keyword=keyword)
     if not roles and not fixed:
-        named = (own for text, own in HINTS if re.fullmatch(text, parameter.name))
-        roles = tuple(dict.fromkeys([*next(named, ()), *ANYTHING]))
+        roles = guesses(parameter.name)
     if default is None:
-        given: list[Role] = [*roles] if "tensor" in roles else []
-        roles = (*given, "none")
+        roles = with_none(roles if "tensor" in roles else ())
     return Slot(name=parameter.name, roles=roles, fixed=fixed, keyword=keyword)
+
+
+def guesses(name: str) -> tuple[Role, ...]:
+    """Return what a parameter may be of which only the name is known, the likeliest first."""
+    for text, likely in HINTS:
+        if re.fullmatch(text, name):
+            return (*likely, *(role for role in ANYTHING if role not in likely))
+    return ANYTHING
+
+
+def with_none(roles: tuple[Role, ...]) -> tuple[Role, ...]:
+    """Return the roles, and None at last."""
+    return (*roles, "none")
 
 
 def roles_of(hint: object) -> tuple[tuple[Role, ...], tuple[Any, ...]]:

@@ -102,9 +102,8 @@ def plural(count: int, noun: str) -> str:
 
 def line_of(report: Report) -> str:
     """Return a report in one short line."""
-    name = report.target.partition("(")[0]
     if report.ok:
-        return f"<Report of {name}: ok, {len(report.advice)} advice>"
+        return f"<Report: {report.target.partition('(')[0]} ok, {len(report.advice)} advice>"
     first, *rest = report.faults
     more = f", and {plural(len(rest), 'more fault')}" if rest else ""
-    return f"<Report of {name}: {first.name} [{first.code}] {first.message}{more}>"
+    return f"<Report: {first.name} [{first.code}] {first.message}{more}>"
