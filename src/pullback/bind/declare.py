@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from pullback.bind import program, takeover
+from pullback.bind import checked, program, takeover
 from pullback.bind.operator import Operator
 from pullback.bind.register import foreign_operator, operators, register
 from pullback.bind.sensible import WrongDeclaration, accuracy_of, require_sensible
@@ -32,6 +32,7 @@ def operator(  # noqa: PLR0913  (an operator's parts, each by its name)
     autocast: Autocast = "as_is",
     accuracy: Accuracy = "4ulp",
     example: Sequence[object] | None = None,
+    check: bool = False,
 ) -> Operator:
     """Define an operator by its line, register it with PyTorch and return it.
 
@@ -59,17 +60,24 @@ def operator(  # noqa: PLR0913  (an operator's parts, each by its name)
             that of PyTorch's own.
         example: arguments of the Function's `apply`. With a name in place of the line, the line is
             worked out by calling forward at a few sizes, and printed; with a line, forward is held
-            against it.
+            against it. With `check`, of any operator: what it is called with.
+        check: look for faults of its derivative, as `pb.check` does; without an example, inputs
+            that fit the line are found.
 
     Returns:
         The operator, which is `torch.ops.<namespace>.<name>` as well.
 
     Raises:
         PullbackError: PB1xx, the line or a derivative is wrong; PB2xx, a kernel does not compile;
-            PB3xx, it cannot be registered.
+            PB3xx, it cannot be registered; PB407, with `check`, its derivative has a fault. It is
+            defined then all the same.
     """
     if is_name(line) and function is None and line in operators:
         return operators[line]
+    if example is not None and function is None and not check:
+        raise WrongDeclaration.error(
+            f"{line}: example= is given without function= or check=", help="leave it out"
+        )
     parsed = line_for(line, function, example)
     definition = Definition(
         line=parsed,
@@ -92,7 +100,10 @@ def operator(  # noqa: PLR0913  (an operator's parts, each by its name)
         from pullback.bind.functions import from_example  # noqa: PLC0415  (seldom needed)
 
         from_example.require_fit(definition.line, function, example)
-    return register(definition)
+    registered = register(definition)
+    if check:
+        checked.check(registered, example)
+    return registered
 
 
 def formula_of(line: Line, accuracy: Accuracy) -> Formula | None:
@@ -112,10 +123,6 @@ def is_name(line: str) -> bool:
 
 def line_for(text: str, function: object, example: Sequence[object] | None) -> Line:
     """Return the line that is given; or that of an example, or of a registered operator."""
-    if example is not None and function is None:
-        raise WrongDeclaration.error(
-            f"{text}: example= is given without function=", help="leave it out"
-        )
     if not is_name(text):
         return parse(text)
     if function is None:
