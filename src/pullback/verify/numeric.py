@@ -27,9 +27,9 @@ Curve = Callable[[float], Tensor]
 
 DOUBLE = 2.0**-52
 SCALES = [2.0**-2, 2.0**-5, 2.0**-8, 2.0**-12, 2.0**-18, 2.0**-24]
-# From here on a curve is not followed at all scales if the first one is good enough.
+# Above this size a few elements that are not known do not matter.
 LARGE = 50_000
-GOOD = 1e-8
+GOOD, BEST = 1e-8, 1e-11
 # The positive half of twelve Chebyshev points: the steps of a scale, as parts of it.
 STEPS = torch.tensor([math.cos(math.pi * (2 * j - 1) / 24) for j in range(1, 7)]).double()
 ODD = torch.stack([STEPS, STEPS**3, STEPS**5], 1)
@@ -83,9 +83,10 @@ def slope(curve: Curve, *, eps: float = DOUBLE) -> Slope:
     fits: list[Fit] = []
     large = centre.numel() > LARGE
     # Kinks on the way cost a large call all of its scales: there the first one is a small one.
-    for scale in scales(eps, first=eps ** (1 / 3)):
+    # Else it is where rounding and the term of seventh degree are about equal.
+    for scale in scales(eps, first=eps ** (1 / 3 if large else 1 / 7)):
         fits.append(fit(curve, centre, scale, eps))
-        if large and is_good(fits[-1], max(GOOD, 256 * eps)):
+        if is_good(fits[-1], GOOD if large else BEST, part=0.9 if large else 1.0):
             break
     fits.sort(key=lambda f: -f.scale)
     value, error = merged(fits)
@@ -157,10 +158,10 @@ def typical(noise: Tensor, size: Tensor) -> Tensor:
     return noise.maximum(0.5 * usual * size)
 
 
-def is_good(fit: Fit, enough: float) -> bool:
-    """Tell whether one scale is enough: next to all elements are known to many digits."""
+def is_good(fit: Fit, enough: float, *, part: float) -> bool:
+    """Tell whether one scale is enough: so many of the elements are known to many digits."""
     error, size = fit.error.square(), fit.value.square().mean()
-    return bool((error <= enough**2 * size).double().mean() > 0.9)
+    return bool((error <= enough**2 * size).double().mean() >= part)
 
 
 def is_kink(fits: Sequence[Fit]) -> Tensor:

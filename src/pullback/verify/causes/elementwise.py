@@ -65,6 +65,35 @@ def factors(pair: Pair, axis: int) -> tuple[Tensor, Tensor] | None:
     return ratio, used
 
 
+class ElementFormula(Hypothesis):
+    """Each element is multiplied by a known function, but by the wrong one."""
+
+    order = 42
+
+    def explain(self, sample: Sample) -> Cause | None:
+        """Recognise what backward multiplies by; fall back to the range of the wrong factors."""
+        pair = sample.pair
+        factor = None if sample.is_complex else factors(pair, 0)
+        if factor is None:
+            return None
+        used = factor[1]
+        what = f"{float(factor[0].min()):.3g} to {float(factor[0].max()):.3g} x the true one"
+        if pair.same(pair.numeric, torch.diag(pair.numeric.diag())) and pair.whole:
+            names = [
+                recognised(m.diag()[used], sample, sample.value, pair.columns[used], pair.tolerance)
+                for m in (pair.analytic, pair.numeric)
+            ]
+            if names[0] and names[1]:
+                what = f"grad * {times(*names[0][::-1])} where grad * {times(*names[1][::-1])}"
+                what += " is right"
+        return Cause(
+            name="element factor",
+            text=f"the gradient of `{sample.name}` has the right elements and a wrong factor that "
+            f"depends on the value: {what}",
+            help="the derivative is another function, or the wrong tensor is saved",
+        )
+
+
 class ElementTerm(Hypothesis):
     """On the diagonal a term is missing, or one is too many."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pullback.verify.causes.hypothesis import Cause, Hypothesis
 from pullback.verify.causes.sample import Sample
 
@@ -35,4 +37,22 @@ class Exchanged(Hypothesis):
                     f"`{other.name}`",
                     key=(index,),
                 )
-        return None
+        return exchanged_outputs(sample)
+
+
+def exchanged_outputs(sample: Sample) -> Cause | None:
+    """Compare with the Jacobians of the other outputs."""
+    own = sample.run.outputs[sample.output]
+    for index in sample.run.differentiable:
+        if index == sample.output or sample.run.outputs[index].shape != own.shape:
+            continue
+        right = replace(sample, output=index).pair
+        if right.numeric.any() and sample.pair.same(sample.pair.analytic, right.numeric):
+            return Cause(
+                name="exchanged outputs",
+                text=f"the gradient that arrives for output {sample.output} is used as if it were "
+                f"that of output {index}: the gradients of the outputs are exchanged",
+                help="backward gets one gradient for each output of forward, in the same order",
+                key=(index,),
+            )
+    return None

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
-from pullback.verify.call import Call
+from pullback.verify.call import Call, names_of
 from pullback.verify.causes.hypothesis import Cause, Hypothesis
 from pullback.verify.causes.sample import Sample
 
@@ -94,7 +94,7 @@ def numbers(call: Call) -> Iterator[tuple[str, float]]:
 def quantities(call: Call) -> Iterator[tuple[str, float]]:
     """Yield numbers of a call with their names: arguments and their sizes."""
     signature = call.target.signature
-    names = list(signature.parameters) if signature else []
+    names = names_of(signature, len(call.arguments))
     given = {**dict(zip(names, call.arguments, strict=False)), **call.keywords}
     if signature:
         for name, parameter in signature.parameters.items():

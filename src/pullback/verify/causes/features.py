@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import torch
 from torch import Tensor
@@ -48,28 +49,31 @@ def features(sample: Sample, like: Tensor, indices: Tensor) -> Iterator[tuple[st
         like: they are broadcast to its shape.
         indices: of its flattened elements.
     """
+    fitted: list[tuple[str, Tensor]] = []
     for name, tensor in tensors(sample):
-        if tensor.is_complex():
-            continue
-        try:
-            fitted = tensor.expand(like.shape)
-        except RuntimeError:
-            continue
-        for text, function in [*FUNCTIONS, CENTRED]:
-            value = function(fitted.double()).reshape(-1)[indices]
-            if value.isfinite().all():
-                yield text.format(name), value
+        with suppress(RuntimeError):
+            fitted.append((name, tensor.double().expand(like.shape)))
+    single = [
+        (text.format(name), function(tensor).reshape(-1)[indices])
+        for text, function in [*FUNCTIONS, CENTRED]
+        for name, tensor in fitted
+    ]
+    single = [(text, value) for text, value in single if value.isfinite().all()]
+    yield from single
+    for name, tensor in fitted:
+        own = tensor.reshape(-1)[indices]
+        yield from ((f"{name} * {text}", own * value) for text, value in single)
 
 
 def tensors(sample: Sample) -> Iterator[tuple[str, Tensor]]:
     """Yield the inputs and outputs with short names."""
-    for leaf in sample.call.leaves:
-        if leaf.value.is_floating_point():
-            yield leaf.name, leaf.value
     several = len(sample.run.outputs) > 1
     for index, output in enumerate(sample.run.outputs):
         if output.is_floating_point():
             yield (f"output{index}" if several else "y"), output.detach()
+    for leaf in sample.call.leaves:
+        if leaf.value.is_floating_point():
+            yield leaf.name, leaf.value
 
 
 def recognised(

@@ -30,18 +30,34 @@ class WrongSaved(Hypothesis):
             return None
         for place, tensor in kept.tensors().items():
             own = label(tensor, sample)
-            for text, other in candidates(tensor, sample):
+            for text, other in self.candidates(tensor, sample):
                 with suppress(Exception):
                     if text != own and kept.fits({place: other}):
                         return Cause(
                             name="wrong saved",
                             text=f"the gradient of `{sample.name}` has the right elements and a "
-                            f"wrong factor depending on the value: using {text} instead of the "
-                            f"saved {own} makes it fit",
+                            f"wrong factor depending on the value: using {text} instead of {own}, "
+                            "which is saved, makes it fit",
                             help=f"save {text} for backward, or write backward in terms of {own}",
                             key=(place, text),
                         )
         return None
+
+    def candidates(self, tensor: Tensor, sample: Sample) -> Iterator[tuple[str, Tensor]]:
+        """Yield other tensors of the shape of a kept one: inputs and outputs."""
+        for text, other in known(sample):
+            if other.shape == tensor.shape:
+                yield text, other.to(tensor.dtype)
+
+
+class SavedInOtherForm(WrongSaved):
+    """Backward is right if it finds a function of a saved tensor in its place."""
+
+    order = 27
+
+    def candidates(self, tensor: Tensor, sample: Sample) -> Iterator[tuple[str, Tensor]]:
+        """Yield functions of the kept tensor."""
+        return forms(tensor, label(tensor, sample))
 
 
 class Kept:
@@ -133,12 +149,8 @@ def known(sample: Sample) -> Iterator[tuple[str, Tensor]]:
         yield (f"output {index}" if several else "the output"), output.detach()
 
 
-def candidates(tensor: Tensor, sample: Sample) -> Iterator[tuple[str, Tensor]]:
-    """Yield other tensors of the shape of a kept one: inputs, outputs, and functions of itself."""
-    for text, other in known(sample):
-        if other.shape == tensor.shape:
-            yield text, other.to(tensor.dtype)
-    own = label(tensor, sample)
+def forms(tensor: Tensor, own: str) -> Iterator[tuple[str, Tensor]]:
+    """Yield functions of a tensor, with their text."""
     if tensor.dim() > 1 and tensor.shape[-1] == tensor.shape[-2]:
         yield f"the transpose of {own}", tensor.mT
     if tensor.is_complex():

@@ -13,7 +13,7 @@ from pullback.verify.causes.sample import Pair, Sample
 class MissingSum(Hypothesis):
     """Outputs depend on several inputs of which backward uses fewer."""
 
-    order = 38
+    order = 33
 
     def explain(self, sample: Sample) -> Cause | None:
         """Look for dependences that backward does not know."""
@@ -22,7 +22,7 @@ class MissingSum(Hypothesis):
         lost = depends & ~used
         # A dependence of less than rounding is none.
         lost &= pair.numeric.abs() > 1e-3 * pair.numeric.abs().max()
-        if lost.sum() < 0.2 * depends.sum() or (used & ~depends).any() or not used.any():
+        if lost.sum() < 0.4 * depends.sum() or (used & ~depends).any() or not used.any():
             return None
         if not used.any(1)[depends.any(1)].all() or not used.any(0)[depends.any(0)].all():
             return None  # whole rows or columns: no term is missing there but the gradient
