@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 
 DEPTH = 5
+# More objects than that are not looked at: a closure may hold a whole program.
+MOST = 2000
 
 
 def is_same_memory(a: Tensor, b: Tensor) -> bool:
@@ -65,7 +67,7 @@ def held(value: Any, path: str, depth: int, seen: set[int]) -> Iterator[tuple[st
         if value.flags.writeable and value.dtype.kind in "fciub":
             yield path, torch.from_numpy(value)
         return
-    if depth == 0 or id(value) in seen:
+    if depth == 0 or id(value) in seen or len(seen) > MOST:
         return
     seen.add(id(value))
     for step, inner in parts_of(value):

@@ -128,6 +128,20 @@ def described(node: NodeTrace, what: str) -> str:
     return f"its input {name or index}{' (detached)' if detached else ''}"
 
 
+def in_containers(call: Call) -> dict[int, tuple[str, object]]:
+    """Return the leaves that lie in a list, dict or other container: its name, and itself."""
+    names = names_of(call.target.signature, len(call.arguments))
+    found: dict[int, tuple[str, object]] = {}
+    index = 0
+    for name, own in [*zip(names, call.arguments, strict=True), *call.keywords.items()]:
+        for leaf in _pytree.tree_leaves(own):
+            if isinstance(leaf, Tensor):
+                if leaf is not own:
+                    found[index] = (name, own)
+                index += 1
+    return found
+
+
 def backward_text(node: NodeTrace) -> Text:
     """Return the text of a node's backward."""
     return Text(node.parts.get("backward", node.function.backward))

@@ -127,6 +127,14 @@ class Text:
 
         return self.find(is_assigned)
 
+    def deletes(self, attribute: str) -> Place | None:
+        """Return the line that deletes `anything.attribute`."""
+        return self.find(
+            lambda n: (
+                isinstance(n, ast.Attribute) and n.attr == attribute and isinstance(n.ctx, ast.Del)
+            )
+        )
+
     def mentions(self, attribute: str) -> Place | None:
         """Return the line with the first `anything.attribute`."""
         return self.find(lambda n: isinstance(n, ast.Attribute) and n.attr == attribute)

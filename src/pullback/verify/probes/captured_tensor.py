@@ -1,0 +1,79 @@
+"""A trainable tensor that forward takes from outside."""
+
+from collections.abc import Iterator
+
+from pullback.diagnostic import Finding
+from pullback.verify.call import Call
+from pullback.verify.captured import Read, captured
+from pullback.verify.nodes import require_own
+from pullback.verify.probe import Probe
+
+
+class CapturedTensor(Probe):
+    """What forward reads and is to be trained is an argument.
+
+    ## Why
+    Autograd knows of the arguments of `apply` alone. A weight from a closure, from `self` or from
+    the module around never gets a gradient, and nothing says so.
+
+    ## Fails
+    ```python
+    weight = torch.nn.Parameter(torch.randn(4, dtype=torch.float64))
+
+
+    class Scale(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * weight
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * weight
+
+
+    inputs = (torch.randn(3, 4, dtype=torch.float64),)
+    ```
+
+    ## Passes
+    ```python
+    class ScaleBy(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, w):
+            ctx.save_for_backward(x, w)
+            return x * w
+
+        @staticmethod
+        def backward(ctx, grad):
+            x, w = ctx.saved_tensors
+            return grad * w, (grad * x).sum(0)
+
+
+    inputs = (*inputs, weight)
+    ```
+
+    ## Cannot see
+    A tensor that only an extension in C++ reads and that no closure, global or object holds.
+    """
+
+    code = "PB509"
+    name = "captured-tensor"
+    needs = "forward"
+
+    def examine(self, call: Call) -> Iterator[Finding]:
+        """Find the tensors that are read, matter, require a gradient, and get none."""
+        require_own(call)
+        for read in captured(call):
+            name = read.name or named_in(read) or "a tensor"
+            yield self.breach(
+                f"{call.target.name}: {name} is read inside forward and requires a gradient, but "
+                f"is not an argument: it will never get a gradient",
+                where=read.place,
+                help=f"pass {name} as an argument of its own and return its gradient",
+                tensor=f"{read.tensor.dtype} {tuple(read.tensor.shape)}",
+                shown_by="forward gives other values where it is changed, and no gradient arrives",
+            )
+
+
+def named_in(read: Read) -> str | None:
+    """Return the text of the line that reads a tensor whose name is not known."""
+    return f"a tensor in `{read.place.text}`" if read.place and read.place.text else None

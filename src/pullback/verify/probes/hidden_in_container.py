@@ -1,0 +1,88 @@
+"""Tensors in a list, a dict or an object."""
+
+from collections.abc import Iterator
+
+from pullback.diagnostic import Finding
+from pullback.verify.call import Call
+from pullback.verify.dependence import dependences
+from pullback.verify.nodes import SPOILT, in_containers
+from pullback.verify.probe import NotApplicable, Probe
+from pullback.verify.source import Text
+from pullback.verify.trace import trace
+
+
+class HiddenInContainer(Probe):
+    """Each tensor that a Function differentiates is an argument of its own.
+
+    ## Why
+    `apply` looks at its arguments, not into them: tensors in a list or a dict are constants to
+    autograd, and no gradient flows to them.
+
+    ## Fails
+    ```python
+    class Sum(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, xs):
+            return xs[0] + 2 * xs[1]
+
+        @staticmethod
+        def backward(ctx, grad):
+            return None
+
+
+    inputs = ([torch.randn(3, dtype=torch.float64), torch.randn(3, dtype=torch.float64)],)
+    ```
+
+    ## Passes
+    ```python
+    class SumOf(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, *xs):
+            return xs[0] + 2 * xs[1]
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad, 2 * grad
+
+
+    inputs = tuple(inputs[0])
+    ```
+
+    ## Cannot see
+    Tensors that do not require a gradient and are in a list on purpose, if no other input requires
+    one either: they are taken for inputs.
+    """
+
+    code = "PB510"
+    name = "hidden-in-container"
+    needs = "forward"
+    explains = SPOILT
+
+    def examine(self, call: Call) -> Iterator[Finding]:
+        """Find the inputs in containers that the outputs depend on and that get no gradient."""
+        if call.target.kind != "function":
+            raise NotApplicable("PyTorch's own operators take lists")
+        inside = in_containers(call)
+        if not inside:
+            return
+        run = call.forward()
+        gradients = trace(call).gradients or (None,) * len(call.leaves)
+        hidden: dict[str, tuple[str, str]] = {}
+        for index, (name, container) in inside.items():
+            leaf = call.leaves[index]
+            if not leaf.wanted or gradients[index] is not None:
+                continue
+            found = dependences(call, index, range(len(run.outputs)))
+            if found:
+                shown = (
+                    f"{leaf.name} changes output {found[0].output} by {found[0].value:.3g} a unit"
+                )
+                hidden.setdefault(name, (type(container).__name__, shown))
+        for name, (kind, shown) in hidden.items():
+            yield self.breach(
+                f"{call.target.name}: tensors inside the {kind} argument {name} are invisible to "
+                f"autograd: no gradient flows to them",
+                where=Text(call.target.parts["forward"]).place,
+                help=f"pass them as arguments of their own: *{name}",
+                shown_by=shown,
+            )

@@ -1,0 +1,103 @@
+"""Forward returns an input as it is."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from pullback.diagnostic import Finding
+from pullback.verify.call import Call, tensors_in
+from pullback.verify.memory import count_changed
+from pullback.verify.nodes import argument_names, forward_text, name_of, own_nodes
+from pullback.verify.probe import NotApplicable, Probe
+from pullback.verify.source import Text
+from pullback.verify.trace import NodeTrace, Trace, trace
+
+
+class InputReturned(Probe):
+    """An output is not an input object, unless it is declared to be changed in place.
+
+    ## Why
+    PyTorch makes a view of an input that forward returns, and does not allow that view to be
+    changed in place: `y = f(x); y += 1` raises far away from here.
+
+    ## Fails
+    ```python
+    class Same(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * 2
+
+
+    inputs = (torch.randn(4, dtype=torch.float64),)
+    ```
+
+    ## Passes
+    ```python
+    class Copy(Same):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+    ```
+
+    ## Cannot see
+    Views that are made on purpose (`x.view_as(x)`): whoever writes that knows.
+    """
+
+    code = "PB520"
+    name = "input-returned"
+    help = "return x.clone(), or x.view_as(x) to say that it is a view; or ctx.mark_dirty(x)"
+
+    def examine(self, call: Call) -> Iterator[Finding]:
+        """Look for inputs among what forward returned, and change that output in place."""
+        if call.target.kind != "function":
+            raise NotApplicable("PyTorch looks after operators itself")
+        found = trace(call)
+        for node in own_nodes(call, found):
+            dirty = [t for one in node.told if one.method == "mark_dirty" for t in one.arguments]
+            for index, output in enumerate(tensors_in(node.raw)):
+                name = returned_as_is(node, output)
+                if name is None or any(output is own for own in dirty):
+                    continue
+                if is_changed(call, found, output):
+                    continue  # that is the fault then
+                error = error_in_place(call, index)
+                if error is None:
+                    continue
+                forward = Text(node.parts["forward"]) if "forward" in node.parts else None
+                yield self.breach(
+                    f"{name_of(call, node)}: output {index} is the input object {name}, returned "
+                    f"as is: in-place operations after it raise",
+                    where=(forward or forward_text(node)).returns(),
+                    raised=f"{type(error).__name__}: {' '.join(str(error).split())[:200]}",
+                )
+
+
+def returned_as_is(node: NodeTrace, output: Tensor) -> str | None:
+    """Return the name of the input that an output of forward is."""
+    for name, argument in zip(argument_names(node), node.arguments, strict=True):
+        if argument is output and argument.requires_grad:
+            return name
+    return None
+
+
+def is_changed(call: Call, found: Trace, tensor: Tensor) -> bool:
+    """Tell whether an input was written to."""
+    given = found.run.given if found.run else ()
+    pairs = zip(call.leaves, given, strict=False)
+    return any(own is tensor and count_changed(leaf.value, own) > 0 for leaf, own in pairs)
+
+
+def error_in_place(call: Call, index: int) -> Exception | None:
+    """Return what an in-place operation on an output raises."""
+    output = call.forward().outputs[index]
+    try:
+        with torch.enable_grad():
+            output.mul_(2)
+    except RuntimeError as error:
+        return error
+    return None

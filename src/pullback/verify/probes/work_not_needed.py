@@ -1,0 +1,94 @@
+"""A gradient that is computed and thrown away."""
+
+from collections.abc import Iterator
+
+from torch import Tensor
+
+from pullback.diagnostic import Finding
+from pullback.verify.call import Call
+from pullback.verify.memory import shares
+from pullback.verify.nodes import argument_names, backward_text, in_containers, name_of, own_nodes
+from pullback.verify.probe import NotApplicable, Probe
+from pullback.verify.trace import NodeTrace, trace
+
+
+class WorkNotNeeded(Probe):
+    """Backward computes the gradients that are needed, and no others.
+
+    ## Why
+    Frozen weights and first layers need the gradient of one input alone; the engine throws the
+    others away, after they were computed.
+
+    ## Fails
+    ```python
+    class Linear(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, w):
+            ctx.save_for_backward(x, w)
+            return x @ w
+
+        @staticmethod
+        def backward(ctx, grad):
+            x, w = ctx.saved_tensors
+            return grad @ w.t(), x.t() @ grad
+
+
+    inputs = (torch.randn(6, 4, dtype=torch.float64), torch.randn(4, 5, dtype=torch.float64))
+    ```
+
+    ## Passes
+    ```python
+    class LinearAsNeeded(Linear):
+        @staticmethod
+        def backward(ctx, grad):
+            x, w = ctx.saved_tensors
+            return (
+                grad @ w.t() if ctx.needs_input_grad[0] else None,
+                x.t() @ grad if ctx.needs_input_grad[1] else None,
+            )
+    ```
+
+    ## Cannot see
+    Work that is done and not returned.
+    """
+
+    code = "PB651"
+    name = "work-not-needed"
+    level = "advice"
+    about = frozenset({"backward"})
+
+    def examine(self, call: Call) -> Iterator[Finding]:
+        """Require the gradient of each input alone, and look at what backward returned."""
+        if call.target.kind in ("module", "callable") or in_containers(call):
+            raise NotApplicable("the parts of a function of tensors are looked at one by one")
+        if len(call.wanted) < 2:
+            raise NotApplicable("there is one gradient")
+        told: set[str] = set()
+        for alone in call.wanted:
+            only = call.wanting([index == alone for index in range(len(call.leaves))])
+            for node in own_nodes(only, trace(only)):
+                for index, name in wasted(node):
+                    if name not in told:
+                        told.add(name)
+                        yield self.breach(
+                            f"{name_of(call, node)}: the gradient of {name} is computed even if it "
+                            f"is not needed (frozen weights)",
+                            where=backward_text(node).returns(),
+                            help=f"test ctx.needs_input_grad[{index}], and return None",
+                            seen=f"only {call.leaves[alone].name} requires a gradient",
+                        )
+
+
+def wasted(node: NodeTrace) -> Iterator[tuple[int, str]]:
+    """Yield the arguments for which a gradient was computed though none is needed."""
+    if not node.gave or node.errors[-1] is not None:
+        return
+    free = [*node.inputs, *(saved.tensor for saved in node.saved)]
+    free += [grad for grad in node.arrived[-1] if grad is not None]
+    names = argument_names(node)
+    for index, (gave, own) in enumerate(zip(node.gave[-1], node.arguments, strict=False)):
+        if not isinstance(gave, Tensor) or not isinstance(own, Tensor) or own.requires_grad:
+            continue
+        # The gradient that arrived, handed on as it is, was no work.
+        if gave.numel() and not any(shares(gave, other) for other in free):
+            yield index, names[index]
