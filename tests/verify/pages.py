@@ -6,11 +6,13 @@ import inspect
 import itertools
 import linecache
 import re
+import warnings
 from typing import Any
 
 import torch
 
 import pullback
+from pullback.bind.register import RedefinitionNotice
 from pullback.verify.probe import Probe
 
 SECTION = re.compile(r"^## (\w+)[^\n]*\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
@@ -41,7 +43,10 @@ def example(probe: type[Probe], heading: str) -> tuple[Any, tuple[Any, ...], dic
         # Python finds the text of a function by its file: a page has none, so one is made up.
         text, file = code_of(page[name]), f"<page {probe.code} {name} {next(number)}>"
         linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-        exec(compile(text, file, "exec"), space)
+        with warnings.catch_warnings():
+            # A page is run once for each test of it, and defines its operators again.
+            warnings.simplefilter("ignore", RedefinitionNotice)
+            exec(compile(text, file, "exec"), space)
         if name == heading:
             break
     functions = [

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from pullback.verify.call import Call, tensors_in
 from pullback.verify.layouts import transposed
@@ -86,13 +87,24 @@ class Compared:
         return None
 
 
+class Traced(TorchDispatchMode):
+    """A mode that does nothing: an operator may have a shorter way where there is no mode."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:  # noqa: ANN401
+        """Call the operator."""
+        del types
+        return func(*args, **(kwargs or {}))
+
+
 def compared(call: Call) -> Iterator[Compared]:
     """Yield the given call, then other sizes, then other strides; what the real kernel refuses is
     left out.
     """
     for when, own in (("", call), *sizes(call), *strides(call)):
         try:
-            with torch.no_grad():
+            with torch.no_grad(), Traced():
                 given = [copy_of(leaf.value) for leaf in own.leaves]
                 real = tuple(Meta.of(t) for t in tensors_in(own.on(given)))
         except Exception:  # noqa: S112  (another size may be refused)

@@ -112,7 +112,7 @@ def read_smoothly(
     own = {slot: tensor.detach().clone().requires_grad_() for slot, tensor in suspects}
     if not own:
         return []
-    inner = [(slot, tensor) for slot, tensor in suspects if is_inner(tensor)]
+    inner = [(s, tensor) for s, tensor in suspects if is_inner(tensor, nodes[s.node])]
     try:
         with exchanged(nodes, own):
             first = run.backward(starting(run), create_graph=True)
@@ -131,9 +131,19 @@ def read_smoothly(
     ]
 
 
-def is_inner(tensor: Tensor) -> bool:
-    """Tell whether a tensor is kept with a graph: one that is not the one outside."""
-    return tensor.requires_grad
+def is_inner(tensor: Tensor, node: NodeTrace) -> bool:
+    """Tell whether a tensor is kept with a graph, not the one outside, that backward goes through.
+
+    A view of an input says that it requires a gradient, but has no graph.
+    """
+    text = Text(node.parts["backward"]) if "backward" in node.parts else None
+    asks = text is None or not has_source(text) or text.calls("grad", "backward", "vjp") is not None
+    return tensor.requires_grad and asks
+
+
+def has_source(text: Text) -> bool:
+    """Tell whether a function's text is known."""
+    return bool(getattr(text.tree, "body", ()))
 
 
 @contextmanager
@@ -190,7 +200,7 @@ def described(slot: Slot, tensor: Tensor, node: NodeTrace) -> Kept:
     else:
         assert slot.attribute is not None
         place = next((p for text in writers if (p := text.assigns(slot.attribute))), None)
-    return Kept(name=name, what=what(tensor, node), place=place, inner=is_inner(tensor))
+    return Kept(name=name, what=what(tensor, node), place=place, inner=is_inner(tensor, node))
 
 
 def saved_name(writers: Sequence[Text], number: int) -> tuple[str, Place | None]:

@@ -15,7 +15,8 @@ REFUSALS = re.compile(
     r"|can't be differentiated twice|not differentiable"
     r"|Batching rule|did not declare|Trying to use forward AD"
     r"|(have|has) not registered|not registered a batching"
-    r"|In order to use an autograd.Function with functorch",
+    r"|In order to use an autograd.Function with functorch"
+    r"|\[PB\d+\]:",  # pullback's own, as its C++ says it
     re.IGNORECASE,
 )
 

@@ -2,11 +2,13 @@
 
 import ast
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from pullback.diagnostic import Finding
+from pullback.verify import contained
 from pullback.verify.call import Call
 from pullback.verify.devices import ELSEWHERE, elsewhere
 from pullback.verify.probe import NotApplicable, Probe
@@ -65,21 +67,15 @@ class FixedDevice(Probe):
             raise NotApplicable("no backward of an author's is known")
         if any(leaf.value.layout != torch.strided for leaf in call.leaves) or not call.leaves:
             raise NotApplicable("it has no plain tensors")
-        try:
-            arguments, gave = elsewhere(call)
-        except Exception as error:
-            if not any(words in str(error) for words in TWO_DEVICES):
-                raise NotApplicable("it does not run on fake tensors") from error
-            yield self.found(call, place_of_error(error), shortened(str(error)))
-            return
-        gradients = gave if isinstance(gave, tuple | list) else (gave,)
-        for argument, gradient in zip(arguments, gradients, strict=False):
-            if isinstance(argument, Tensor) and isinstance(gradient, Tensor):
-                if gradient.device != ELSEWHERE:
-                    text = Text(call.target.parts["backward"])
-                    said = f"the gradient is on {gradient.device}, the input on {ELSEWHERE}"
-                    yield self.found(call, text.place, said)
-                    return
+        if not contained.can_fork():
+            raise NotApplicable("PyTorch without CUDA may end the process, and none can be forked")
+        # Autograd on a fake CUDA tensor ends a PyTorch that was built without CUDA.
+        seen = list(contained.stream(partial(looked, call), seconds=20))
+        if not seen:
+            raise NotApplicable("it does not run on fake tensors")
+        place, said = seen[0]
+        if said is not None:
+            yield self.found(call, place, said)
 
     def found(self, call: Call, place: Place | None, said: str) -> Finding:
         """Return the finding, with the line that makes a tensor if it is known."""
@@ -91,6 +87,24 @@ class FixedDevice(Probe):
             where=made or place,
             seen=said,
         )
+
+
+def looked(call: Call) -> Iterator[tuple[Place | None, str | None]]:
+    """Yield once what was seen on the other device: the line and the words, None if all is well."""
+    try:
+        arguments, gave = elsewhere(call)
+    except Exception as error:
+        if any(words in str(error) for words in TWO_DEVICES):
+            yield place_of_error(error), shortened(str(error))
+        return
+    gradients = gave if isinstance(gave, tuple | list) else (gave,)
+    for argument, gradient in zip(arguments, gradients, strict=False):
+        if isinstance(argument, Tensor) and isinstance(gradient, Tensor):
+            if gradient.device != ELSEWHERE:
+                said = f"the gradient is on {gradient.device}, the input on {ELSEWHERE}"
+                yield Text(call.target.parts["backward"]).place, said
+                return
+    yield None, None
 
 
 def maker(text: Text) -> Place | None:

@@ -1,6 +1,7 @@
 """Forward mode through backward gives wrong numbers."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from pullback.verify.refusal import is_refusal
 from pullback.verify.second import directions, disagreement, moved, second, weight
 from pullback.verify.source import Text
 from pullback.verify.tangent import forward_mode
+from pullback.verify.transforms import gradients_of
 
 
 class TangentOfBackward(Probe):
@@ -99,6 +101,8 @@ def through_backward(
     call: Call, grads: list[Tensor | None], way: list[Tensor | None]
 ) -> tuple[Tensor | None, ...]:
     """Return the tangents of the gradients."""
+    if call.target.kind == "operator":
+        return by_func(call, way)
     with forward_ad.dual_level():
         leaves = [leaf.value.detach().clone() for leaf in call.leaves]
         given = [
@@ -120,6 +124,27 @@ def through_backward(
         return tuple(
             None if g is None else unpacked(forward_ad.unpack_dual(g).tangent) for g in gradients
         )
+
+
+def by_func(call: Call, way: list[Tensor | None]) -> tuple[Tensor | None, ...]:
+    """Return the same by torch.func, whose levels an operator of pullback follows."""
+    values = [leaf.value.detach() for leaf in call.leaves]
+    wanted = call.wanted
+    gradients = gradients_of(call)
+
+    def function(*own: Tensor) -> tuple[Tensor, ...]:
+        given = list(values)
+        for index, value in zip(wanted, own, strict=True):
+            given[index] = value
+        return gradients(*given)
+
+    primals = tuple(values[i] for i in wanted)
+    tangents = tuple(d.to(values[i].dtype) for i in wanted if (d := way[i]) is not None)
+    pushed: Any = torch.func.jvp(function, primals, tangents)[1]
+    found: list[Tensor | None] = [None] * len(values)
+    for index, tangent in zip(wanted, pushed, strict=True):
+        found[index] = tangent
+    return tuple(found)
 
 
 def unpacked(tangent: Tensor | None) -> Tensor | None:
