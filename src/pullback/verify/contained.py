@@ -103,7 +103,10 @@ def stream(
         if why == "well":
             return None
         said.seek(0)
-        words = said.read()[-4000:].decode(errors="replace")
+        words = said.read().decode(errors="replace")
+        # Of a crash, the traceback that faulthandler wrote first, not the list of modules after it.
+        crash = words.find("Fatal Python error")
+        words = words[-4000:] if crash < 0 else words[max(0, crash - 1000) : crash + 8000]
     return Died(how=named(status) if why == "killed" else how, said=words, why=why)
 
 

@@ -1,0 +1,194 @@
+"""`pullback check` and `pullback explain`."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from pullback.cli import app
+from pullback.verify.probe import every_probe
+
+GOOD = """
+import torch
+
+class Cube(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x ** 3
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return 3 * x**2 * grad
+
+def cubed(x):
+    return Cube.apply(x) + 1
+
+class Layer(torch.nn.Module):
+    def forward(self, x):
+        return Cube.apply(x)
+"""
+BAD = """
+class Overwriting(Cube):
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return x.data.pow_(2).mul_(3 * grad)
+"""
+NEEDY = """
+class Needy(Cube):
+    @staticmethod
+    def forward(ctx, x):
+        assert x.shape == (11,)
+        return Cube.forward(ctx, x)
+"""
+FEW = ("--probe", "PB501", "--probe", "PB504", "--probe", "PB530")
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(app, list(words))
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "ops.py"
+    path.write_text(GOOD + BAD, encoding="utf-8")
+    return path
+
+
+@pytest.mark.usefixtures("file")
+def test_each_function_of_a_file_is_checked() -> None:
+    result = run("check", "ops.py", *FEW)
+    assert result.exit_code == 1, result.output
+    assert "Cube(x: float64 (3, 4))    seed 0\n" in result.output
+    assert "FAIL  saved-tensor-overwritten  PB504  Overwriting: backward changes" in result.output
+    assert re.search(r"at: +ops.py:2\d in backward: return x.data.pow_", result.output)
+    assert result.output.endswith("1 of 2 have faults\n")
+
+
+@pytest.mark.usefixtures("file")
+def test_the_replay_command_finds_the_same() -> None:
+    first = run("check", "ops.py:Overwriting", *FEW, "--seed", "3")
+    command = re.findall(r"^replay: pullback (.*)$", first.output, re.MULTILINE)
+    assert command == ["check ops.py:Overwriting --probe PB504 --seed 3"]
+    again = run(*shlex.split(command[0]))
+    assert again.exit_code == 1
+    block = re.search(r"  FAIL.*?\n\n", first.output, re.DOTALL)
+    assert block
+    assert block[0] in again.output
+
+
+@pytest.mark.parametrize("name", ["Cube", "cubed", "Layer"])
+@pytest.mark.usefixtures("file")
+def test_a_name_is_checked_alone(name: str) -> None:
+    result = run("check", f"ops.py:{name}", *FEW)
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith(f"{name}(x: float64 (3, 4))")
+    assert "FAIL" not in result.output
+
+
+@pytest.mark.usefixtures("file")
+def test_a_module_is_named_with_dots() -> None:
+    assert run("check", "ops:Cube", *FEW).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        'example_inputs = {"Needy": (torch.ones(11),), "Cube": torch.ones(2)}',
+        'example_inputs = lambda: {"Needy": lambda: torch.ones(11)}',
+        "Needy.example_inputs = (torch.ones(11),)",
+    ],
+)
+def test_a_file_may_have_inputs(given: str, file: Path) -> None:
+    file.write_text(f"{GOOD}{NEEDY}{given}\n", encoding="utf-8")
+    result = run("check", str(file), *FEW)
+    assert result.exit_code == 0, result.output
+    assert "Needy(x: float32 (11,))" in result.output
+
+
+def test_what_cannot_be_checked_is_told_and_the_rest_is_checked(file: Path) -> None:
+    file.write_text(GOOD + NEEDY, encoding="utf-8")
+    result = run("check", "ops.py", *FEW)
+    assert result.exit_code == 2
+    assert "no-inputs [PB404]: Needy: no inputs were given" in result.stderr
+    assert "ok: 3 probes" in result.output
+    assert "0 of 1 have faults, 1 could not be checked" in result.output
+
+
+@pytest.mark.usefixtures("file")
+def test_json_has_the_same_records() -> None:
+    for option in (["--json"], ["--format", "json"]):
+        result = run("check", "ops.py", *FEW, *option)
+        assert result.exit_code == 1
+        record = json.loads(result.stdout)
+        assert not record["ok"]
+        assert record["errors"] == []
+        assert [report["ok"] for report in record["reports"]] == [True, False]
+        assert record["reports"][1]["replay"].startswith("pullback check ops.py:Overwriting ")
+
+
+def test_a_page_is_written(file: Path) -> None:
+    assert run("check", "ops.py", *FEW, "--html", "page.html").exit_code == 1
+    page = (file.parent / "page.html").read_text(encoding="utf-8")
+    assert page.count("<h1>") == 2
+
+
+@pytest.mark.usefixtures("file")
+def test_verbose_has_a_line_for_each_probe() -> None:
+    result = run("check", "ops.py:Cube", *FEW, "--verbose")
+    assert re.search(r"^  ok +forward-raises +PB501 ", result.output, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["none.py"], "file-missing [PB801]"),
+        (["no.such.module"], "file-missing [PB801]"),
+        (["ops.py:Cub"], "name-missing [PB805]: ops has no 'Cub'\n    help: did you mean 'Cube'?"),
+        (["ops.py", "--probe", "PB1"], "wrong-check-option [PB402]"),
+        (["ops.py", "--declare", "nothing"], "wrong-check-option [PB402]"),
+        (["ops.py", "--format", "yaml"], "text or json"),
+        (["stopping.py"], "file-stopped [PB802]"),
+        (["empty.py"], "nothing-to-check [PB804]"),
+    ],
+)
+def test_what_cannot_run_is_told(words: list[str], said: str, file: Path) -> None:
+    (file.parent / "stopping.py").write_text("1 / 0\n", encoding="utf-8")
+    (file.parent / "empty.py").write_text("from ops import Cube\n", encoding="utf-8")
+    result = run("check", *words)
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_a_probe_is_explained_by_its_page() -> None:
+    for word in ("PB504", "pb504", "saved-tensor-overwritten"):
+        result = run("explain", word)
+        assert result.exit_code == 0
+        assert result.output.startswith("# PB504 saved-tensor-overwritten\n\nBackward leaves")
+        assert "## Cannot see" in result.output
+
+
+def test_an_error_is_explained_in_a_line() -> None:
+    result = run("explain", "PB404")
+    assert result.output.startswith("# PB404 no-inputs\n\nno inputs were given")
+
+
+def test_explain_lists_every_code() -> None:
+    result = run("explain")
+    assert result.exit_code == 0
+    for code in ("PB101", "PB802", *(probe.code for probe in every_probe())):
+        assert f"\n{code} " in result.output
+
+
+def test_a_code_that_there_is_not_is_told() -> None:
+    result = run("explain", "PB5O4")
+    assert result.exit_code == 2
+    assert "unknown-code [PB806]: there is no code 'PB5O4'" in result.stderr

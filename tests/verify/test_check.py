@@ -1,0 +1,248 @@
+"""`pb.check` itself: bad input, what forward may return, what a process may do, options."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+import pullback as pb
+from pullback import PullbackError
+from pullback.verify.probe import every_probe
+from pullback.verify.report import Report
+
+FEW = ["PB501", "PB504", "PB530", "PB553"]
+X = torch.tensor([[0.5, -1.0, 2.0], [3.0, 0.25, -0.75]], dtype=torch.float64, requires_grad=True)
+HERE: list[int] = []
+
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return 2 * x * grads[0]
+
+
+class Overwriting(Square):
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return x.data.mul_(2 * grads[0])
+
+
+class Pair(NamedTuple):
+    first: Tensor
+    second: Tensor
+
+
+@dataclasses.dataclass
+class Outputs:
+    y: Tensor
+    count: int
+
+
+def codes(report: Report) -> list[str]:
+    """Return the codes of the faults."""
+    return [finding.code for finding in report.faults]
+
+
+@pytest.mark.parametrize("target", [3, None, "Square", torch.ones(2), int])
+def test_what_cannot_be_called_is_refused(target: object) -> None:
+    with pytest.raises(PullbackError, match=r"not-callable \[PB401\]"):
+        pb.check(target, X)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"straight_trough": True}, "did you mean 'straight_through'"),
+        ({"eps": True}, r"keywords=\{'eps'"),
+        ({"probes": ["saved-tensor-overwriten"]}, "did you mean 'saved-tensor-overwritten'"),
+        ({"skip": ["nothing"]}, "pullback explain lists them"),
+        ({"timeout": 0}, "seconds, more than 0"),
+    ],
+)
+def test_a_wrong_option_is_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(PullbackError, match=rf"(?s)wrong-check-option \[PB402\].*{said}"):
+        pb.check(Square, X, **options)
+
+
+def test_inputs_that_require_no_gradient_are_checked_as_if_they_did() -> None:
+    report = pb.check(Overwriting, X.detach(), probes=FEW)
+    assert codes(report) == ["PB504"]
+    assert report.notes == ("no input requires a gradient; checked as if these did: x",)
+
+
+def test_without_a_differentiable_tensor_it_says_so() -> None:
+    report = pb.check(lambda i: i + 1, torch.arange(3), probes=FEW)
+    assert report.ok
+    assert "there is no gradient to check" in report.notes[0]
+
+
+def test_a_forward_that_raises_is_a_fault_and_the_rest_is_not_asked() -> None:
+    def fail(x: Tensor) -> Tensor:
+        raise ValueError(f"no such shape: {tuple(x.shape)}")
+
+    report = pb.check(fail, X, probes=FEW)
+    assert codes(report) == ["PB501"]
+    assert "no such shape: (2, 3)" in str(report)
+
+
+RETURNED: dict[str, Callable[[Tensor, Tensor], object]] = {
+    "dict": lambda y, z: {"y": y, "z": z, "n": 3},
+    "list": lambda y, z: [y, [z, None]],
+    "tuple": lambda y, z: (y, None, 2.0, z),
+    "named tuple": Pair,
+    "nested": lambda y, z: {"a": (y, [z]), "b": "text"},
+    "a tensor twice": lambda y, _: (y, y),
+    "dataclass": lambda y, z: (Outputs(y, 2), z),
+}
+
+
+@pytest.mark.parametrize("shape", RETURNED)
+def test_what_is_returned_may_be_nested(shape: str) -> None:
+    def run(x: Tensor) -> object:
+        return RETURNED[shape](Square.apply(x), x.sin())
+
+    assert pb.check(run, X, probes=FEW).ok
+
+
+def test_a_fault_in_a_nested_output_is_found() -> None:
+    report = pb.check(lambda x: {"y": [Overwriting.apply(x)]}, X, probes=FEW)
+    assert codes(report) == ["PB504"]
+
+
+@pytest.mark.parametrize("value", [None, 3.0, "text", [], {}])
+def test_a_target_that_returns_no_tensor_does_not_stop_the_check(value: object) -> None:
+    assert pb.check(lambda x: value, X, probes=FEW).outcomes
+
+
+ENDS: dict[str, tuple[Callable[[], object], str, str]] = {
+    "SIGSEGV": (lambda: os.kill(os.getpid(), signal.SIGSEGV), "PB403", "dies (SIGSEGV)"),
+    "abort": (os.abort, "PB403", "dies (SIGABRT)"),
+    "exit": (lambda: os._exit(0), "PB403", "dies (exit code 0)"),
+    "sys.exit": (lambda: sys.exit(2), "PB403", "is ended (SystemExit: 2)"),
+    "hang": (lambda: time.sleep(60), "PB405", "do not return (no answer in 1 s)"),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_process_that_ends_is_a_fault(end: str) -> None:
+    run, code, said = ENDS[end]
+    report = pb.check(lambda x: (run(), x)[1] * 2, X, probes=FEW, timeout=1)
+    assert codes(report) == [code]
+    assert said in str(report)
+    assert [o.verdict for o in report.outcomes] == ["fault", *["not applicable"] * 3]
+
+
+def test_after_a_death_the_other_probes_are_asked() -> None:
+    class Fragile(Overwriting):
+        """Dies where its input is transposed."""
+
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            if not x.is_contiguous():
+                os.abort()
+            return Overwriting.forward(ctx, x)
+
+    report = pb.check(Fragile, X, probes=["PB504", "PB537", "PB538", "PB545"])
+    assert {"PB504", "PB403"} <= set(codes(report))
+    assert codes(report).count("PB403") == 1
+    assert [o.code for o in report.outcomes] == ["PB504", "PB537", "PB538", "PB545"]
+
+
+def test_sys_exit_without_isolation_does_not_end_the_caller() -> None:
+    assert codes(pb.check(lambda _: sys.exit(2), X, probes=FEW, isolate=False)) == ["PB403"]
+
+
+def test_without_isolation_it_finds_the_same() -> None:
+    for target in (Square, Overwriting, lambda x: Overwriting.apply(x) + 1):
+        apart = pb.check(target, X, probes=FEW)
+        inline = pb.check(target, X, probes=FEW, isolate=False)
+        assert apart.findings == inline.findings
+
+
+def test_nothing_of_the_target_happens_in_the_caller(capfd: pytest.CaptureFixture[str]) -> None:
+    def remember(x: Tensor) -> Tensor:
+        HERE.append(1)
+        print("said")  # noqa: T201
+        warnings.warn("warned", stacklevel=1)
+        return Square.apply(x)  # type: ignore[no-any-return]
+
+    state = torch.get_rng_state()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert pb.check(remember, X, probes=FEW).ok
+    assert HERE == []
+    assert torch.equal(state, torch.get_rng_state())
+    assert X.grad is None
+    assert capfd.readouterr().out == ""
+
+
+def test_it_works_in_a_thread() -> None:
+    reports: list[Report] = []
+    threads = [
+        threading.Thread(target=lambda: reports.append(pb.check(Overwriting, X, probes=FEW)))
+        for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [codes(report) for report in reports] == [["PB504"]] * 3
+
+
+def test_the_same_seed_finds_the_same() -> None:
+    first, second = (pb.check(Overwriting, X, probes=FEW, seed=5) for _ in range(2))
+    assert first.findings == second.findings
+    assert first.replay == "pb.check(Overwriting, *inputs, seed=5, probes=['PB504'])"
+
+
+def test_probes_are_asked_in_their_order_and_can_be_skipped() -> None:
+    report = pb.check(Square, X, probes=["PB530", "saved-tensor-overwritten", "PB501"])
+    assert [o.code for o in report.outcomes] == ["PB501", "PB504", "PB530"]
+    report = pb.check(Square, X, probes=FEW, skip=["PB504"])
+    assert [o.code for o in report.outcomes] == ["PB501", "PB530", "PB553"]
+
+
+def test_keywords_are_given_to_the_target() -> None:
+    def scaled(x: Tensor, *, by: float, other: Tensor) -> Tensor:
+        return x * by * other
+
+    assert pb.check(scaled, X, keywords={"by": 2.0, "other": X}, probes=FEW).ok
+
+
+def test_every_intention_is_an_option() -> None:
+    names = sorted({name for probe in every_probe() for name in probe.intentions})
+    assert "straight_through" in names
+    options: dict[str, Any] = dict.fromkeys(names, True)
+    assert pb.check(Square, X, probes=["PB504"], **options).ok
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_what_is_declared_is_not_asked(declared: bool) -> None:
+    class Reversal(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Tensor) -> Tensor:
+            return -grads[0]
+
+    assert pb.check(Reversal, X, probes=FEW, reversal=declared).ok == declared

@@ -1,0 +1,60 @@
+"""`pb.operator(..., check=True)`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import Tensor
+
+import pullback as pb
+from pullback import PullbackError
+
+LINE = "defined::{name}(x[...]) -> y[...]"
+
+
+def right(grad: Tensor, x: Tensor) -> Tensor:
+    return grad * x.cos()
+
+
+def wrong(grad: Tensor, x: Tensor) -> Tensor:
+    return -grad * x.cos()
+
+
+@pytest.mark.slow
+def test_a_right_operator_is_returned() -> None:
+    operator = pb.operator(
+        LINE.format(name="right"), python=lambda x: x.sin(), backward=right, check=True
+    )
+    assert operator(torch.zeros(2)).tolist() == [0, 0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", [None, (torch.ones(3),)], ids=["found", "given"])
+def test_a_wrong_operator_stops_with_the_report(example: tuple[Tensor, ...] | None) -> None:
+    name = "wrong" if example is None else "wrong_at"
+    with pytest.raises(PullbackError) as caught:
+        pb.operator(
+            LINE.format(name=name),
+            python=lambda x: x.sin(),
+            backward=wrong,
+            check=True,
+            example=example,
+        )
+    text = str(caught.value)
+    assert text.startswith(f"check-failed [PB407]: defined::{name} is defined, but its derivative")
+    assert "PB553" in text
+    assert "wrong sign" in text
+    assert ("no inputs were given; found" in text) == (example is None)
+
+
+def test_an_example_without_a_use_is_refused() -> None:
+    with pytest.raises(PullbackError, match="without function= or check="):
+        pb.operator(LINE.format(name="none"), python=lambda x: x.sin(), example=(torch.ones(1),))
+
+
+def test_the_checker_is_loaded_when_it_is_asked_for() -> None:
+    code = "import sys, pullback as pb; pb.operator; assert 'pullback.verify' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
