@@ -1,0 +1,92 @@
+"""The gradient in one dtype is not that of float64."""
+
+from collections.abc import Iterator
+
+from pullback.diagnostic import Finding
+from pullback.verify.call import Call
+from pullback.verify.gradient import compared
+from pullback.verify.precision import LOWER, Loss, losses
+from pullback.verify.probe import NotApplicable, Probe
+from pullback.verify.source import Text
+
+
+class DtypePath(Probe):
+    """The gradients of all dtypes are the same but for rounding.
+
+    ## Why
+    Kernels have a branch or a template for each dtype, and float64 is the one that tests look at.
+    The gradient in float32, bfloat16 and float16 is compared with the float64 one at the same
+    numbers; what rounding of inputs and saved tensors changes is measured and allowed many times.
+
+    ## Fails
+    ```python
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, grad):
+            (x,) = ctx.saved_tensors
+            return grad * x if x.dtype == torch.float32 else 2 * grad * x
+
+
+    inputs = (torch.randn(4, 4),)
+    ```
+
+    ## Passes
+    ```python
+    class SquareRight(Square):
+        @staticmethod
+        def backward(ctx, grad):
+            (x,) = ctx.saved_tensors
+            return 2 * grad * x
+    ```
+
+    ## Cannot see
+    Less than half of the digits of the dtype; a dtype in which forward itself is another function.
+    """
+
+    code = "PB555"
+    name = "dtype-path-differs"
+    help = "look for the branch, template or constant of that dtype in backward"
+    about = frozenset({"numbers"})
+    explains = frozenset({"numbers", "values"})
+    intentions = frozenset({"straight_through", "reversal", "surrogate"})
+
+    def examine(self, call: Call) -> Iterator[Finding]:
+        """Compare each dtype that forward takes with float64."""
+        double = call.double
+        if double is None:
+            raise NotApplicable("forward does not compute in float64")
+        if compared(call).mismatches:
+            raise NotApplicable("the float64 gradient is wrong itself")
+        for dtype in LOWER:
+            found = [losses(double, dtype, seed=seed) or [] for seed in (0, 1)]
+            for first, second in zip(*found, strict=False):
+                if is_lost(first) and is_lost(second):
+                    yield self.finding(call, first)
+                    return
+
+    def finding(self, call: Call, loss: Loss) -> Finding:
+        """Return the finding on one input."""
+        name, short = call.leaves[loss.leaf].name, str(loss.dtype).removeprefix("torch.")
+        what = (
+            f"{loss.factor:.3g} x the float64 one"
+            if loss.factor is not None
+            else f"off by {100 * loss.relative:.3g} % from the float64 one"
+        )
+        backward = call.target.parts.get("backward")
+        text = Text(backward) if backward else None
+        return self.breach(
+            f"{call.target.name}: the {short} gradient of `{name}` is {what}: "
+            "the two dtype paths differ",
+            where=text and (text.mentions("dtype") or text.returns()),
+            allowed=f"{100 * loss.allowed:.2g} % by rounding of {short}",
+        )
+
+
+def is_lost(loss: Loss) -> bool:
+    """Tell whether many elements are off: a few may be on the other side of a kink or a tie."""
+    return bool(loss.wrong.double().mean() > 0.25)

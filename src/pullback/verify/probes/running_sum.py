@@ -1,0 +1,130 @@
+"""A sum in a gradient loses its digits as it grows."""
+
+import math
+from collections.abc import Iterator
+
+from torch import Tensor
+
+from pullback.diagnostic import Finding
+from pullback.verify.call import Call
+from pullback.verify.gradient import compared
+from pullback.verify.precision import Loss, losses
+from pullback.verify.probe import NotApplicable, Probe
+from pullback.verify.probes.dtype_path import LOWER, is_lost
+from pullback.verify.source import Text
+
+# The rows that a sum is made to have; a running sum in bfloat16 stops growing at 256.
+ROWS = 4096
+LARGEST = 1 << 17
+
+
+class RunningSum(Probe):
+    """A gradient that sums over many rows keeps the digits of its dtype.
+
+    ## Why
+    A weight's gradient adds up one term a row. Added one by one in bfloat16, terms below 1/256 of
+    the sum vanish: at thousands of rows most of it is lost. Random signs hide it, so gradients and
+    inputs are made positive and rows are repeated, if forward takes more of them.
+
+    ## Fails
+    ```python
+    class Linear(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, w):
+            ctx.save_for_backward(x, w)
+            return x @ w
+
+        @staticmethod
+        def backward(ctx, grad):
+            x, w = ctx.saved_tensors
+            total = torch.zeros_like(w)
+            for row in grad[:, None] * x:
+                total += row
+            return torch.outer(grad, w), total
+
+
+    inputs = (torch.rand(8, 4, dtype=torch.bfloat16), torch.rand(4, dtype=torch.bfloat16))
+    ```
+
+    ## Passes
+    ```python
+    class LinearRight(Linear):
+        @staticmethod
+        def backward(ctx, grad):
+            x, w = ctx.saved_tensors
+            total = (grad[:, None] * x).float().sum(0)
+            return torch.outer(grad, w), total.to(w.dtype)
+    ```
+
+    ## Cannot see
+    A loss of less than half of the digits; sums over sizes that forward does not let grow.
+    """
+
+    code = "PB556"
+    name = "sum-loses-digits"
+    help = "accumulate in float32 (or in float64), and round once at the end"
+    about = frozenset({"numbers"})
+    explains = frozenset({"numbers", "values"})
+    intentions = frozenset({"straight_through", "reversal", "surrogate"})
+
+    def examine(self, call: Call) -> Iterator[Finding]:
+        """Compare with float64 at many rows, for each dtype that forward takes."""
+        double = call.double
+        if double is None:
+            raise NotApplicable("forward does not compute in float64")
+        if compared(call).mismatches:
+            raise NotApplicable("the float64 gradient is wrong itself")
+        if call.target.kind in ("module", "callable"):
+            raise NotApplicable("its operators are looked at one by one")
+        for size in sorted({s for leaf in call.leaves for s in leaf.value.shape}, reverse=True):
+            large = grown(double, size)
+            for dtype in LOWER if large is not None else ():
+                for loss in losses(large, dtype, positive=True) or []:
+                    if is_lost(loss) and is_summed(loss, large):
+                        yield self.finding(call, loss, large)
+                        return
+
+    def finding(self, call: Call, loss: Loss, large: Call) -> Finding:
+        """Return the finding on one input."""
+        name, short = call.leaves[loss.leaf].name, str(loss.dtype).removeprefix("torch.")
+        backward = call.target.parts.get("backward")
+        shapes = ", ".join(f"{own.name}: {tuple(own.value.shape)}" for own in large.leaves)
+        return self.breach(
+            f"{call.target.name}: in {short} the gradient of `{name}` is off by "
+            f"{100 * loss.relative:.2g} % when it sums {ROWS} rows: accumulate in float32",
+            where=Text(backward).returns() if backward else None,
+            sizes=shapes,
+            allowed=f"{100 * loss.allowed:.2g} % by rounding of {short}",
+        )
+
+
+def is_summed(loss: Loss, large: Call) -> bool:
+    """Tell whether the gradient is of an input that did not grow: it is a sum over the rows."""
+    return large.leaves[loss.leaf].value.numel() * 64 <= max(
+        leaf.value.numel() for leaf in large.leaves
+    )
+
+
+def grown(call: Call, size: int) -> Call | None:
+    """Return a call with one size made large, wherever it occurs; None if forward refuses it."""
+    if size == 0:
+        return None
+    times = math.ceil(ROWS / size)
+    values = [repeated(leaf.value, size, times) for leaf in call.leaves]
+    if max(v.numel() for v in values) > LARGEST:
+        return None
+    try:
+        large = call.with_values(values)
+        run = large.forward()
+        run.backward(run.random_grads())
+    except Exception:
+        return None
+    return large
+
+
+def repeated(value: Tensor, size: int, times: int) -> Tensor:
+    """Repeat a tensor along the first axis of that size."""
+    if size not in value.shape:
+        return value
+    axis = list(value.shape).index(size)
+    return value.repeat(*(times if i == axis else 1 for i in range(value.dim())))
