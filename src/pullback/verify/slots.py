@@ -24,7 +24,8 @@ Role = Literal["tensor", "tensors", "index", "mask", "float", "int", "bool", "st
 ANYTHING: tuple[Role, ...] = ("tensor", "float", "int", "index", "mask", "bool")
 # What a name without annotation and default most often stands for.
 HINTS: tuple[tuple[str, tuple[Role, ...]], ...] = (
-    (r"i|j|idx|ind|index|indexes|indices|ids?|labels?|targets?|positions?", ("index",)),
+    (r"i|j|idx|ind|index|indexes|indices|ids?|positions?", ("index",)),
+    (r"labels?|targets?", ("tensor", "index")),
     (r"mask|.*_mask", ("mask", "tensor")),
     (r"eps|epsilon|alpha|beta|gamma|lambd|lambda_|lamb|lr|p|scale|slope|constant|const|factor"
      r"|temperature|tau|threshold|margin|momentum|rate", ("float", "tensor")),
