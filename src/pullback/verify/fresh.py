@@ -26,7 +26,7 @@ def filled_with_nan() -> Generator[None]:
         fills.fill_uninitialized_memory,
     )
     kept = {name: getattr(np, name) for name in NUMPY}
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    set_deterministic(True, warn_only=True)
     fills.fill_uninitialized_memory = True
     for name, make in kept.items():
         setattr(np, name, filling(make))
@@ -36,7 +36,19 @@ def filled_with_nan() -> Generator[None]:
         for name, make in kept.items():
             setattr(np, name, make)
         fills.fill_uninitialized_memory = before[2]
-        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        set_deterministic(before[0], warn_only=before[1])
+
+
+def set_deterministic(on: bool, *, warn_only: bool) -> None:
+    """Ask for reproducible results, or no longer.
+
+    Not by PyTorch's own function where it can be helped: that imports its compiler, for seconds.
+    """
+    inner = getattr(torch._C, "_set_deterministic_algorithms", None)
+    if inner is None:
+        torch.use_deterministic_algorithms(on, warn_only=warn_only)
+    else:
+        inner(on, warn_only=warn_only)
 
 
 def filling(make: Callable[..., Any]) -> Callable[..., Any]:

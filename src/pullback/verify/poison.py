@@ -11,14 +11,16 @@ from torch.autograd.graph import saved_tensors_hooks
 from pullback.verify.call import Call, can_require_grad
 from pullback.verify.difference import difference, kept
 
+ZEROS = -1
+
 
 def spoilt(tensor: Tensor, way: int) -> Tensor | None:
     """Return other values for a tensor: NaN, or random ones; of integers another order."""
     if tensor.layout != torch.strided or not tensor.numel():
         return None
     if can_require_grad(tensor):
-        if way == 0:
-            return torch.full_like(tensor, math.nan)
+        if way in (0, ZEROS):
+            return torch.full_like(tensor, 0.0 if way else math.nan)
         generator = torch.Generator().manual_seed(way)
         drawn = torch.randn(tensor.shape, dtype=torch.float64, generator=generator)
         return (drawn * 3).to(tensor)
@@ -47,9 +49,14 @@ def backward_with(call: Call, index: int | None, way: int) -> tuple[list[Tensor 
     return kept(run.backward(run.random_grads())), count
 
 
-def is_needed(call: Call, index: int, ordinary: list[Tensor | None]) -> bool:
+def is_needed(
+    call: Call,
+    index: int,
+    ordinary: list[Tensor | None],
+    ways: tuple[int, ...] = (0, 1, 2, ZEROS),
+) -> bool:
     """Tell whether a gradient changes where a saved tensor has other values, or backward raises."""
-    for way in (0, 1, 2):
+    for way in ways:
         try:
             found, _ = backward_with(call, index, way)
         except Exception:

@@ -9,6 +9,7 @@ import torch
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
+from pullback.verify.fresh import set_deterministic
 from pullback.verify.nodes import require_own
 from pullback.verify.probe import Probe
 from pullback.verify.source import Place, Text
@@ -30,7 +31,7 @@ SETTINGS: dict[str, Setting] = {
     ),
     "deterministic algorithms": Setting(
         torch.are_deterministic_algorithms_enabled,
-        lambda on: torch.use_deterministic_algorithms(on, warn_only=True),
+        lambda on: set_deterministic(on, warn_only=True),
         (False, True),
     ),
     # Not two: OpenMP's threads do not survive the fork that this may run in.

@@ -110,12 +110,13 @@ def held_output(node: NodeTrace) -> str | None:
 
 @contextmanager
 def collected_by_hand() -> Generator[None]:
-    """Switch the garbage collector off for a while, after all that there is for it to do."""
+    """Switch the garbage collector off for a while, and let it look at what is made then alone."""
     on = gc.isenabled()
-    gc.collect()
+    gc.freeze()
     gc.disable()
     try:
         yield
     finally:
+        gc.unfreeze()
         if on:
             gc.enable()

@@ -8,7 +8,7 @@ from pullback.diagnostic import Finding
 from pullback.verify.call import Call
 from pullback.verify.difference import difference
 from pullback.verify.nodes import described, forward_text, name_of, own_nodes
-from pullback.verify.poison import backward_with, is_needed
+from pullback.verify.poison import ZEROS, backward_with, is_needed
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.trace import NodeTrace, trace
 
@@ -69,6 +69,31 @@ class SavedUnused(Probe):
         unused = [i for i in range(count) if not is_needed(call, i, ordinary)]
         for index in unused:
             yield self.waste(call, node, index, unused)
+        if not unused:
+            yield from self.redundant(call, node, ordinary)
+
+    def redundant(
+        self, call: Call, node: NodeTrace, ordinary: list[Tensor | None]
+    ) -> Iterator[Finding]:
+        """Say that an input and an output are saved of which one is enough.
+
+        Each can be full of NaN, or of zeros, and backward takes what it needs from the other one.
+        """
+        spare = [
+            i
+            for i in range(len(node.saved))
+            if not is_needed(call, i, ordinary, (0,)) or not is_needed(call, i, ordinary, (ZEROS,))
+        ]
+        kinds = {node.saved[i].what.partition(" ")[0]: i for i in spare}
+        if not {"input", "output"} <= set(kinds):
+            return
+        first, second = (described(node, node.saved[kinds[k]].what) for k in ("input", "output"))
+        yield self.breach(
+            f"{name_of(call, node)}: {first} and {second} are both saved, but only one of them is "
+            f"needed",
+            where=forward_text(node).calls("save_for_backward"),
+            shown_by="each of them can be exchanged alone, and no gradient changes",
+        )
 
     def waste(self, call: Call, node: NodeTrace, index: int, unused: list[int]) -> Finding:
         """Say which one is not used; of an input and an output, that one of them is enough."""

@@ -8,7 +8,7 @@ from pullback.verify.call import Call
 from pullback.verify.difference import difference, kept
 from pullback.verify.memory import tensors_held
 from pullback.verify.nodes import backward_text, own_nodes, require_own
-from pullback.verify.probe import Probe
+from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Place, place_of_error
 from pullback.verify.trace import NodeTrace, Trace, watched
 
@@ -75,6 +75,8 @@ class SecondBackward(Probe):
             second = run.backward(run.random_grads())
         except Exception as error:
             text = " ".join(str(error).split())
+            if "clear_saved_tensors_on_access" in text:
+                raise NotApplicable("clear_saved_tensors_on_access: one backward") from error
             yield self.breach(
                 f"{call.target.name}: {said + ': ' if said else ''}a second backward through the "
                 f"same graph (retain_graph=True) fails",
@@ -96,6 +98,7 @@ class SecondBackward(Probe):
 def contents(node: NodeTrace) -> dict[str, tuple[Any, int, Any]]:
     """Return what forward has put on ctx: each value, its length, and what identifies it."""
     own: dict[str, Any] = dict(node.ctx.__dict__) if node.ctx is not None else {}
+    own.pop("apply", None)  # the trace's
     return {name: (value, sized(value), marks(value)) for name, value in own.items()}
 
 

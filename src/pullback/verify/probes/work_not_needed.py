@@ -63,20 +63,24 @@ class WorkNotNeeded(Probe):
             raise NotApplicable("the parts of a function of tensors are looked at one by one")
         if len(call.wanted) < 2:
             raise NotApplicable("there is one gradient")
-        told: set[str] = set()
+        found: dict[str, int] = {}
+        shown, where, who = "", None, call.target.name
         for alone in call.wanted:
             only = call.wanting([index == alone for index in range(len(call.leaves))])
             for node in own_nodes(only, trace(only)):
                 for index, name in wasted(node):
-                    if name not in told:
-                        told.add(name)
-                        yield self.breach(
-                            f"{name_of(call, node)}: the gradient of {name} is computed even if it "
-                            f"is not needed (frozen weights)",
-                            where=backward_text(node).returns(),
-                            help=f"test ctx.needs_input_grad[{index}], and return None",
-                            seen=f"only {call.leaves[alone].name} requires a gradient",
-                        )
+                    found.setdefault(name, index)
+                    shown = shown or f"only {call.leaves[alone].name} requires a gradient"
+                    where, who = backward_text(node).returns(), name_of(call, node)
+        if found:
+            tests = ", ".join(f"ctx.needs_input_grad[{index}]" for index in found.values())
+            yield self.breach(
+                f"{who}: the gradient of {' and of '.join(found)} is computed even if it is not "
+                f"needed (frozen weights)",
+                where=where,
+                help=f"test {tests}, and return None where it is False",
+                seen=shown,
+            )
 
 
 def wasted(node: NodeTrace) -> Iterator[tuple[int, str]]:
