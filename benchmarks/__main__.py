@@ -2,7 +2,7 @@
 
 import warnings
 
-from benchmarks import adopt, call, cuda, edit, formula, start
+from benchmarks import adopt, call, check, cuda, edit, formula, start
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
@@ -12,3 +12,4 @@ if __name__ == "__main__":
     start.main()
     formula.main()
     cuda.main()
+    check.main()

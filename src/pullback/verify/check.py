@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -127,6 +129,9 @@ class Examination:
 
     def of_call(self, call: Call) -> Report:
         """Ask the probes about a call, and first about each Function inside of it."""
+        for name in {name for probe in self.probes for name in probe.imports}:
+            with suppress(ImportError):
+                importlib.import_module(name)
         units: list[Unit] = []
         while not (units and units[-1].title.whole and not self.rest(units)):
             died = self.collect(self.messages(call, units), units)

@@ -50,6 +50,8 @@ class Probe(ABC):
         about: the effects it looks at; it is not asked where one of them is explained.
         explains: the effects that its finding explains.
         intentions: what an author can declare to say that this is meant: the probe is not asked.
+        imports: modules that it makes PyTorch import and that take long. They are imported before
+            the process is forked: once, and not again for every check.
     """
 
     registry: ClassVar[list[type[Probe]]] = []
@@ -62,6 +64,7 @@ class Probe(ABC):
     about: ClassVar[frozenset[Effect]] = frozenset()
     explains: ClassVar[frozenset[Effect]] = frozenset()
     intentions: ClassVar[frozenset[str]] = frozenset()
+    imports: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
         if inspect.isabstract(cls) or not hasattr(cls, "code"):

@@ -19,7 +19,7 @@ from torch import Tensor
 from pullback.bind import runtime
 from pullback.bind.declare import operator
 from pullback.cli.screen import clock, say, table
-from pullback.cli.tour import cuda, formulas, timing
+from pullback.cli.tour import check, cuda, formulas, timing
 from pullback.cli.tour.verify import Comparison, compare
 from pullback.diagnostic import Rule
 from pullback.graphs import graph
@@ -49,6 +49,7 @@ def tell(console: Console, where: Path) -> bool:
         chapter(console, "7  Write the mathematics, get the operator")
         formulas.show(console)
         show_cuda(console, where)
+        wrong = show_check(console, where) or wrong
     show_next(console, where, took=str(took))
     return wrong
 
@@ -269,6 +270,16 @@ def show_cuda(console: Console, where: Path) -> None:
         cuda.find_race(console, load(where, "turned"))
 
 
+def show_check(console: Console, where: Path) -> bool:
+    """Show what is wrong with a backward; return whether that is not found."""
+    chapter(console, "9  What is wrong with a backward")
+    say(console, "A loss that is an autograd.Function, in loss.py:\n")
+    text = (FILES / "loss.py").read_text(encoding="utf-8")
+    start, end = text.index("class Squared"), text.index("class Mended")
+    listing(console, text[start:end].replace("  # noqa: ANN401", ""), "python")
+    return check.show(console, load(where, "loss"))
+
+
 def show_next(console: Console, where: Path, *, took: str) -> None:
     """Say what to do next."""
     chapter(console, f"That was all, in {took}. Next:")
@@ -276,6 +287,7 @@ def show_next(console: Console, where: Path, *, took: str) -> None:
         (f"cd {where}", "where the two operators are"),
         ("python -i add2.py", "call add2 yourself; edit add2.cpp and start again"),
         ("pullback build add2.py", "compile the operators of a file ahead of time"),
+        ("pullback check loss.py", "find what is wrong with the backwards of a file"),
         ("pullback info", "the compilers, PyTorch and the cache of this machine"),
     ):
         say(console, f"\n  {command}")
