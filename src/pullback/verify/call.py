@@ -269,6 +269,8 @@ def same(a: Tensor, b: Tensor) -> bool:
 
 def copied(value: Tensor) -> Tensor:
     """Return a leaf of the same values and strides."""
+    if value.layout != torch.strided:
+        return value.detach().clone()
     return value.detach().clone(memory_format=torch.preserve_format)
 
 
@@ -350,7 +352,10 @@ def names_of(signature: inspect.Signature | None, count: int) -> list[str]:
     names: list[str] = []
     several = inspect.Parameter.VAR_POSITIONAL
     for index in range(count):
-        if index < len(parameters) and parameters[index].kind is not several:
+        if index < len(parameters) and parameters[index].kind in (
+            inspect.Parameter.POSITIONAL_ONLY,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        ):
             names.append(parameters[index].name)
             continue
         spread = next((p for p in parameters if p.kind is several), None)

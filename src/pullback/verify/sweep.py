@@ -6,7 +6,7 @@ shows all of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -80,7 +80,9 @@ def followed(call: Call, leaf: int, value: Tensor) -> Sweep | None:
     if not is_elementwise(here, leaf):
         return None
     output = here.forward().outputs[0]
-    scale = torch.where(value == 0, torch.ones_like(value), value.abs()).to(torch.float64)
+    size = value.abs().to(torch.float64)
+    # Steps of the size of a large value would take a staircase for a slope.
+    scale = torch.where(size == 0, torch.ones_like(size), torch.minimum(size, size.sqrt()))
     start = value.to(torch.float64)
 
     def curve(t: float) -> Tensor:
@@ -94,8 +96,8 @@ def followed(call: Call, leaf: int, value: Tensor) -> Sweep | None:
         [torch.ones_like(own) if own.requires_grad else None for own in run.outputs]
     )
     analytic = flat([torch.zeros_like(value) if gradient[leaf] is None else gradient[leaf]])
-    size = flat([scale])
-    numeric, error = own.value / size, own.error / size
+    step = flat([scale])
+    numeric, error = own.value / step, own.error / step
     result = flat([output])
     typical = (
         result[result.isfinite()].abs().median()
@@ -103,11 +105,13 @@ def followed(call: Call, leaf: int, value: Tensor) -> Sweep | None:
         else result.new_zeros(())
     )
     # What forward loses when it adds up numbers of ordinary size.
-    floor = eps**0.5 * torch.maximum(result.abs(), typical) / size
+    floor = eps**0.5 * torch.maximum(result.abs(), typical) / step
     allowed = 16 * error + eps**0.25 * torch.maximum(analytic.abs(), numeric.abs()) + floor
     judged = error.isfinite() & result.isfinite() & ~own.kink
     judged &= 16 * error < 0.25 * torch.maximum(analytic.abs(), numeric.abs()) + floor
-    bounded = result.isfinite() & (error.isfinite() | own.kink)
+    # Beside a pole differences say nothing.
+    near = result.abs() <= 1e6 * (typical + flat([value]).abs())
+    bounded = result.isfinite() & near & (error.isfinite() | own.kink)
     unlike = judged & analytic.isfinite() & ((analytic - numeric).abs() > allowed)
     wrong = unlike | (bounded & ~analytic.isfinite())
     order = flat([value]).argsort()
@@ -127,8 +131,10 @@ def is_elementwise(call: Call, leaf: int) -> bool:
     first = call.values(values)
     if len(first) != 1 or first[0].shape != value.shape or value.is_complex():
         return False
-    even = (torch.arange(value.numel()) % 2 == 0).reshape(value.shape)
-    for moved in (even, ~even):
+    # Chosen at random: every other element would be whole columns.
+    generator = torch.Generator().manual_seed(value.numel())
+    some = torch.rand(value.shape, generator=generator) < 0.5
+    for moved in (some, ~some):
         values[leaf] = torch.where(moved, value + 1e-3 * value.abs() + 1e-3, value)
         second = call.values(values)
         if not same(first[0][~moved], second[0][~moved]):
@@ -150,15 +156,19 @@ def points_for(limits: list[float]) -> Tensor:
     return torch.cat([sizes, -sizes, steps, -steps, extra]).unique()
 
 
-def region(found: Sweep) -> str:
-    """Say for which values backward is right: "|x| < 20"."""
+def region(found: Sweep, limits: Sequence[float] = ()) -> str:
+    """Say for which values backward is right: "|x| < 20"; by a number that the code names."""
     bad, good = found.x[found.wrong], found.x[found.judged & ~found.wrong]
     if not good.numel():
         return "nowhere"
     low, high = bad.abs().min(), bad.abs().max()
+    edge = float(bad.min())
+    for limit in limits:
+        low = limit if good.abs().max() <= abs(limit) <= low else low
+        edge = limit if good.max() <= limit <= edge else edge
     told = {
-        f"|x| < {low:.4g}": good.abs().max() < low,
-        f"x < {bad.min():.4g}": good.max() < bad.min(),
+        f"|x| < {abs(low):.4g}": good.abs().max() < bad.abs().min(),
+        f"x < {edge:.4g}": good.max() < bad.min(),
         f"x > {bad.max():.4g}": good.min() > bad.max(),
         f"|x| > {high:.4g}": high < good.abs().min(),
         f"x other than {bad.min():.4g}": bad.min() == bad.max(),

@@ -53,12 +53,12 @@ class Target:
     @property
     def signature(self) -> inspect.Signature | None:
         """The parameters of a call, without ctx; None where they are not known."""
-        if self.kind == "function":
-            found = list(inspect.signature(self.parts["forward"]).parameters.values())
-            return inspect.Signature(found if "setup" in self.parts else found[1:])
-        if self.kind == "module":
-            return inspect.signature(self.given.forward)
         try:
+            if self.kind == "function":
+                found = list(inspect.signature(self.parts["forward"]).parameters.values())
+                return inspect.Signature(found if "setup" in self.parts else found[1:])
+            if self.kind == "module":
+                return inspect.signature(self.given.forward)
             return inspect.signature(self.parts.get("forward", self.call))
         except (TypeError, ValueError):  # written in C
             return None

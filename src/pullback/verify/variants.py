@@ -7,6 +7,7 @@ backward is right for the call as it was given: what is wrong everywhere has ano
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -17,6 +18,9 @@ from pullback.verify.gradient import Mismatch, compared
 from pullback.verify.probe import NotApplicable
 from pullback.verify.source import Place, place_of_error
 from pullback.verify.target import shortened
+
+# To judge a variant takes some hundred calls; one that is slower is left out.
+SLOWEST = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,9 +124,12 @@ def wrong_of(call: Call, *, floor: float = 0.0) -> Wrong | None:
 
 def is_taken(call: Call) -> bool:
     """Tell whether forward takes the call: with finite outputs, one of them differentiable."""
+    began = time.process_time()
     try:
         run = call.forward()
     except Exception:
+        return False
+    if time.process_time() - began > SLOWEST:
         return False
     outputs = [output.detach() for output in run.outputs if can_require_grad(output)]
     some = any(run.outputs[i].numel() for i in run.differentiable)
