@@ -74,41 +74,67 @@ def losses(
     values = [in_precision(leaf.value, dtype) for leaf in call.leaves]
     if positive:
         values = [v.abs() if v.is_floating_point() else v for v in values]
-    try:
-        lower = call.with_values(values).forward()
-    except Exception:  # it does not take the dtype
-        return None
-    grads = [
-        None if g is None else g.abs() if positive and not g.is_complex() else g
-        for g in lower.random_grads(seed)
-    ]
-    if any(lower.outputs[i].dtype not in (dtype, dtype.to_complex()) for i in lower.differentiable):
-        return None
     wide = [in_precision(v, torch.float64) for v in values]
     try:
+        lower = call.with_values(values).forward()
+        grads = [
+            g.abs() if g is not None and positive and not g.is_complex() else g
+            for g in lower.random_grads(seed)
+        ]
         own = lower.backward(grads)
         exact = call.with_values(wide).forward()
-    except Exception:  # other probes say so
+    except Exception:  # it does not take the dtype
         return None
     right = right_of(exact, grads)
-    if right is None or not all(flat([o]).isfinite().all() for o in lower.outputs):
-        return None
-    if any(not close(a, b, dtype) for a, b in zip(lower.outputs, exact.outputs, strict=True)):
+    if right is None or not is_same_function(lower, exact, dtype):
         return None
     moved = [right_of(run, g) for run, g in rounded(call, wide, grads, dtype)]
-    found: list[Loss] = []
-    for leaf in call.wanted:
-        a, b = own[leaf], right[leaf]
-        if a is None or b is None or not flat([b]).any() or not flat([b]).isfinite().all():
-            continue
-        changes = [spread(b, other[leaf]) for other in moved if other is not None]
-        eps = torch.finfo(dtype).eps
-        allowed = max(MULTIPLE * max([eps, *changes]), 2 * math.sqrt(eps))
-        if flat([b]).abs().max() < torch.finfo(dtype).max / 16:
-            found.append(
-                Loss(leaf=leaf, dtype=dtype, own=flat([a]), right=flat([b]), allowed=allowed)
-            )
-    return found
+    sent = sum(
+        float(flat([g * o]).norm())
+        for g, o in zip(grads, exact.outputs, strict=True)
+        if g is not None
+    )
+    found = [
+        loss_of(leaf, dtype, own[leaf], right[leaf], [m[leaf] for m in moved if m is not None])
+        for leaf in call.wanted
+        if is_clear(right[leaf], exact.leaves[leaf], sent, dtype)
+    ]
+    return [loss for loss in found if loss is not None]
+
+
+def is_same_function(lower: Run, exact: Run, dtype: torch.dtype) -> bool:
+    """Tell whether forward computes in the dtype, and the same as in float64."""
+    own = (dtype, dtype.to_complex())
+    return all(lower.outputs[i].dtype in own for i in lower.differentiable) and all(
+        bool(flat([a]).isfinite().all()) and close(a, b, dtype)
+        for a, b in zip(lower.outputs, exact.outputs, strict=True)
+    )
+
+
+def is_clear(right: Tensor | None, value: Tensor, sent: float, dtype: torch.dtype) -> bool:
+    """Tell whether a gradient is more than rounding, and fits the dtype."""
+    if right is None or not flat([right]).isfinite().all() or not right.numel():
+        return False
+    # What cancels but for rounding, as in the derivative of x/|x|, is not compared.
+    effect, info = float(flat([right * value]).norm()), torch.finfo(dtype)
+    return effect > 64 * info.eps * sent and float(flat([right]).abs().max()) < info.max / 16
+
+
+def loss_of(
+    leaf: int,
+    dtype: torch.dtype,
+    own: Tensor | None,
+    right: Tensor | None,
+    moved: Sequence[Tensor | None],
+) -> Loss | None:
+    """Return what one gradient is off by."""
+    if own is None or right is None:
+        return None
+    eps = torch.finfo(dtype).eps
+    allowed = max(
+        MULTIPLE * max([eps, *(spread(right, other) for other in moved)]), 2 * math.sqrt(eps)
+    )
+    return Loss(leaf=leaf, dtype=dtype, own=flat([own]), right=flat([right]), allowed=allowed)
 
 
 def right_of(run: Run, grads: Sequence[Tensor | None]) -> tuple[Tensor | None, ...] | None:

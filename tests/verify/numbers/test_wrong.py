@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import pullback as pb
-from tests.verify.numbers.wrong import WRONG, Backward, Wrong, function
+from tests.verify.numbers.made import Backward, Wrong, function
+from tests.verify.numbers.wrong import WRONG
 
 cases = [
     pytest.param(wrong, backward, words, id=f"{wrong.name} {index}")

@@ -83,9 +83,9 @@ class ElementFormula(Hypothesis):
                 recognised(m.diag()[used], sample, sample.value, pair.columns[used], pair.tolerance)
                 for m in (pair.analytic, pair.numeric)
             ]
-            if names[0] and names[1]:
-                what = f"grad * {times(*names[0][::-1])} where grad * {times(*names[1][::-1])}"
-                what += " is right"
+            found, right = (None if own is None else times(own[1], own[0]) for own in names)
+            if found and right:
+                what = f"grad * {found} where grad * {right} is right"
         return Cause(
             name="element factor",
             text=f"the gradient of `{sample.name}` has the right elements and a wrong factor that "

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-import torch
-
 from pullback.verify.call import Call, names_of
 from pullback.verify.causes.hypothesis import Cause, Hypothesis
 from pullback.verify.causes.sample import Sample
@@ -113,5 +111,5 @@ def quantities(call: Call) -> Iterator[tuple[str, float]]:
         if len(shape) > 1 and math.prod(shape) > 1:
             yield f"{own.name}.numel() = {math.prod(shape)}", float(math.prod(shape))
     for out in call.values([own.value for own in call.leaves]):
-        if isinstance(out, torch.Tensor) and out.numel() > 1:
+        if out.numel() > 1:
             yield f"{out.numel()} output elements", float(out.numel())

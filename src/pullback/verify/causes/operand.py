@@ -58,7 +58,22 @@ def changes(value: Tensor) -> Iterator[Change]:
             "use {w}.transpose(0, 1)",
             lambda t: t.transpose(0, 1),
         )
-    dims = value.dim()
+    yield from reversals(value.dim())
+    yield "conj() of `{w}` is missing in the gradient of `{x}`", "use {w}.conj()", torch.conj
+    for number, what in ((1.0, "is missing"), (0.0, "does not count")):
+        yield (
+            f"the factor `{{w}}` {what} in the gradient of `{{x}}`: it is as if `{{w}}` were "
+            f"{number:.0f}",
+            "use `{w}` in the gradient of `{x}`: save it in forward",
+            lambda t, number=number: torch.full_like(t, number),
+        )
+    yield "the sign of `{w}` is wrong in the gradient of `{x}`", "use -{w}, or {w}", torch.neg
+    yield "`{w}` is used as its absolute value in the gradient of `{x}`", "use {w}", torch.abs
+    yield from selections(value.dim())
+
+
+def reversals(dims: int) -> Iterator[Change]:
+    """Yield reversed axes: all of the last ones, then each."""
     for count in range(1, dims + 1):
         axes = list(range(dims - count, dims))
         yield (
@@ -74,16 +89,10 @@ def changes(value: Tensor) -> Iterator[Change]:
             f"look for a flip of axis {axis}",
             lambda t, axis=axis: t.flip(axis),
         )
-    yield "conj() of `{w}` is missing in the gradient of `{x}`", "use {w}.conj()", torch.conj
-    for number, what in ((1.0, "is missing"), (0.0, "does not count")):
-        yield (
-            f"the factor `{{w}}` {what} in the gradient of `{{x}}`: it is as if `{{w}}` were "
-            f"{number:.0f}",
-            "use `{w}` in the gradient of `{x}`: save it in forward",
-            lambda t, number=number: torch.full_like(t, number),
-        )
-    yield "the sign of `{w}` is wrong in the gradient of `{x}`", "use -{w}, or {w}", torch.neg
-    yield "`{w}` is used as its absolute value in the gradient of `{x}`", "use {w}", torch.abs
+
+
+def selections(dims: int) -> Iterator[Change]:
+    """Yield what an index that is wrong makes of an operand."""
     for by in (1, -1):
         for axis in range(dims):
             yield (

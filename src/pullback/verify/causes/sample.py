@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from pullback.verify.call import Call, Run
-from pullback.verify.gradient import along, backward_of, compared, flat, spacing
-from pullback.verify.numeric import direction
+from pullback.verify.gradient import along, backward_of, compared, spacing
+from pullback.verify.numeric import direction, flat
 
 # A Jacobian costs some seventy forward calls a column and a backward a row.
 MOST_INPUTS = 64

@@ -63,10 +63,13 @@ class DtypePath(Probe):
         if compared(call).mismatches:
             raise NotApplicable("the float64 gradient is wrong itself")
         for dtype in LOWER:
-            found = [losses(double, dtype, seed=seed) or [] for seed in (0, 1)]
-            for first, second in zip(*found, strict=False):
-                if is_lost(first) and is_lost(second):
-                    yield self.finding(call, first)
+            lost = [loss for loss in losses(double, dtype) or [] if is_lost(loss)]
+            # Once more, for another gradient: by chance a few numbers may be off.
+            again = losses(double, dtype, seed=1) or [] if lost else []
+            sure = {loss.leaf for loss in again if is_lost(loss)}
+            for loss in lost:
+                if loss.leaf in sure:
+                    yield self.finding(call, loss)
                     return
 
     def finding(self, call: Call, loss: Loss) -> Finding:
@@ -89,4 +92,4 @@ class DtypePath(Probe):
 
 def is_lost(loss: Loss) -> bool:
     """Tell whether many elements are off: a few may be on the other side of a kink or a tie."""
-    return bool(loss.wrong.double().mean() > 0.25)
+    return loss.allowed < 0.5 and bool(loss.wrong.double().mean() > 0.25)

@@ -91,11 +91,15 @@ def lower_dtype(call: Call, mismatch: Mismatch) -> torch.dtype | None:
     gradient = None if found.gradients is None else found.gradients[mismatch.leaf]
     for dtype in LOWER:
         eps = torch.finfo(dtype).eps
-        if not eps / 1000 < mismatch.relative < 100 * eps:
+        if not eps / 1000 < mismatch.relative < min(100 * eps, 0.03):
             continue
-        exact = gradient is not None and torch.equal(
-            gradient.to(dtype.to_complex() if gradient.is_complex() else dtype).to(gradient),
-            gradient,
+        exact = (
+            gradient is not None
+            and bool(gradient.any())
+            and torch.equal(
+                gradient.to(dtype.to_complex() if gradient.is_complex() else dtype).to(gradient),
+                gradient,
+            )
         )
         # What is no more than rounding of float32 has no other likely cause.
         if dtype in dtypes or exact or (dtype == torch.float32 and mismatch.relative < 8 * eps):

@@ -78,9 +78,11 @@ class RunningSum(Probe):
             raise NotApplicable("its operators are looked at one by one")
         for size in sorted({s for leaf in call.leaves for s in leaf.value.shape}, reverse=True):
             large = grown(double, size)
-            for dtype in LOWER if large is not None else ():
+            if large is None or not any(is_sum(leaf, large) for leaf in large.wanted):
+                continue
+            for dtype in LOWER:
                 for loss in losses(large, dtype, positive=True) or []:
-                    if is_lost(loss) and is_summed(loss, large):
+                    if is_lost(loss) and is_sum(loss.leaf, large):
                         yield self.finding(call, loss, large)
                         return
 
@@ -98,11 +100,9 @@ class RunningSum(Probe):
         )
 
 
-def is_summed(loss: Loss, large: Call) -> bool:
-    """Tell whether the gradient is of an input that did not grow: it is a sum over the rows."""
-    return large.leaves[loss.leaf].value.numel() * 64 <= max(
-        leaf.value.numel() for leaf in large.leaves
-    )
+def is_sum(leaf: int, large: Call) -> bool:
+    """Tell whether an input did not grow with the others: its gradient is a sum over the rows."""
+    return large.leaves[leaf].value.numel() * 64 <= max(leaf.value.numel() for leaf in large.leaves)
 
 
 def grown(call: Call, size: int) -> Call | None:
