@@ -7,6 +7,7 @@ are called by themselves, with a stand-in for ctx.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -19,6 +20,8 @@ from pullback.verify.target import Part
 
 # The second GPU: "cuda" and "cuda:0" are other devices too.
 ELSEWHERE = torch.device("cuda", 1)
+# Where a fake GPU is too much for a PyTorch without CUDA.
+NOWHERE = torch.device("meta")
 
 
 class StandIn:
@@ -45,16 +48,16 @@ class StandIn:
         """Do nothing: all gradients arrive."""
 
 
-def elsewhere(call: Call) -> tuple[tuple[Any, ...], Any]:
-    """Run forward and backward on fake tensors of another device.
+def elsewhere(call: Call, device: torch.device = ELSEWHERE) -> tuple[tuple[Any, ...], Any]:
+    """Run forward and backward on tensors of another device, which are fake or have no memory.
 
     Returns:
         The arguments there, and what backward gave.
     """
-    mode = FakeTensorMode()
+    mode: Any = nullcontext() if device.type == "meta" else FakeTensorMode()
     with torch.no_grad(), mode:
         given = [
-            torch.empty_strided(v.shape, v.stride(), dtype=v.dtype, device=ELSEWHERE)
+            torch.empty_strided(v.shape, v.stride(), dtype=v.dtype, device=device)
             for v in (leaf.value for leaf in call.leaves)
         ]
         arguments, keywords, _ = call.filled(given)

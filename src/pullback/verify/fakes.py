@@ -90,24 +90,29 @@ class Compared:
 class Traced(TorchDispatchMode):
     """A mode that does nothing: an operator may have a shorter way where there is no mode."""
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:  # noqa: ANN401
+    def __torch_dispatch__(  # noqa: ANN204
+        self,
+        func: Any,  # noqa: ANN401
+        types: Any,  # noqa: ANN401
+        args: tuple[Any, ...] = (),
+        kwargs: Any = None,  # noqa: ANN401
+    ):
         """Call the operator."""
         del types
         return func(*args, **(kwargs or {}))
 
 
 def compared(call: Call) -> Iterator[Compared]:
-    """Yield the given call, then other sizes, then other strides; what the real kernel refuses is
-    left out.
+    """Yield the given call, then other sizes, then other strides.
+
+    What the real kernel refuses is left out.
     """
     for when, own in (("", call), *sizes(call), *strides(call)):
         try:
             with torch.no_grad(), Traced():
                 given = [copy_of(leaf.value) for leaf in own.leaves]
                 real = tuple(Meta.of(t) for t in tensors_in(own.on(given)))
-        except Exception:  # noqa: S112  (another size may be refused)
+        except Exception:
             continue
         try:
             fake = tuple(Meta.of(t) for t in faked(own))

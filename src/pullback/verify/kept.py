@@ -7,7 +7,7 @@ is tried: the tensor is exchanged for one that requires a gradient, and backward
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -55,7 +55,7 @@ def slots(nodes: Sequence[NodeTrace]) -> Iterator[tuple[Slot, Tensor]]:
         if node.ctx is None:
             continue
         try:
-            saved = FunctionBase.saved_tensors.__get__(node.ctx)
+            saved: tuple[Any, ...] = FunctionBase.saved_tensors.__get__(node.ctx)
         except RuntimeError:  # changed in place since
             saved = ()
         for number, tensor in enumerate(saved):
@@ -127,7 +127,9 @@ def read_smoothly(
         return inner
     got = torch.autograd.grad(sum(losses), list(own.values()), allow_unused=True)  # type: ignore[arg-type]
     return inner or [
-        pair for pair, g in zip(suspects, got, strict=True) if g is not None and bool((g != 0).any())
+        pair
+        for pair, g in zip(suspects, got, strict=True)
+        if g is not None and bool((g != 0).any())
     ]
 
 
@@ -206,7 +208,7 @@ def described(slot: Slot, tensor: Tensor, node: NodeTrace) -> Kept:
 def saved_name(writers: Sequence[Text], number: int) -> tuple[str, Place | None]:
     """Return what the author calls the saved tensor of a number, and where it is saved."""
     for text in writers:
-        calls = [n for n in ast.walk(text.tree) if is_save(n)]
+        calls: list[Any] = [n for n in ast.walk(text.tree) if is_save(n)]
         if len(calls) != 1:
             continue
         given = calls[0].args
@@ -217,7 +219,7 @@ def saved_name(writers: Sequence[Text], number: int) -> tuple[str, Place | None]
     return f"saved tensor {number}", None
 
 
-def is_save(node: ast.AST) -> Any:  # noqa: ANN401
+def is_save(node: ast.AST) -> bool:
     """Tell whether a part of a text is a call of save_for_backward."""
     return isinstance(node, ast.Call) and last_name(node.func) == "save_for_backward"
 

@@ -44,10 +44,9 @@ def apart_in_batch(call: Call) -> str | None:
     axes = batch_axes(call, line)
     if all(axis is None for axis in axes):
         raise NotApplicable("its line has no '...'")
-    call = padded(call, line, axes)
+    call, count = padded(call, line, axes)
     singles = [
-        call.with_values([varied(call, i, axes, k) for i in range(len(axes))])
-        for k in range(COUNT)
+        call.with_values([varied(call, i, axes, k) for i in range(len(axes))]) for k in range(COUNT)
     ]
     whole = call.with_values(
         [
@@ -62,16 +61,42 @@ def apart_in_batch(call: Call) -> str | None:
         together = whole.forward()
     except Exception as error:
         raise NotApplicable("it refuses a batch of three") from error
-    out = [
-        spec.dims.index(Batch()) if spec.has_batch else None for spec in line.outputs
-    ]
+    out = [spec.dims.index(Batch()) if spec.has_batch else None for spec in line.outputs]
     if len(out) != len(together.outputs):
         raise NotApplicable("its outputs are not those of the line")
-    return compare(call, runs, together, axes, out)
+    return compare(call, runs, together, axes, out) or apart_in_parts(call, axes, out, count)
 
 
-def padded(call: Call, line: Line, axes: list[int | None]) -> Call:
-    """Return the call with as many batch dimensions everywhere: `...` broadcasts."""
+def apart_in_parts(
+    call: Call, axes: list[int | None], out: list[int | None], count: int
+) -> str | None:
+    """Say where a part of the given batch gives something else than the whole, if anywhere."""
+    values = [leaf.value for leaf in call.leaves]
+    whole = call.values(values)
+    for k in range(count):
+        parts = [
+            v if axis is None or v.shape[axis + k] < 2 else v.narrow(axis + k, 1, 1)
+            for v, axis in zip(values, axes, strict=True)
+        ]
+        sizes = [v.shape[a + k] for v, a in zip(values, axes, strict=True) if a is not None]
+        if max(sizes) < 2:
+            continue
+        try:
+            found = call.with_values(parts).values(parts)
+        except Exception:
+            continue
+        wanted = [
+            None if axis is None else t.narrow(axis + k, 1, 1)
+            for t, axis in zip(whole, out, strict=True)
+        ]
+        own = [None if axis is None else t for t, axis in zip(found, out, strict=True)]
+        if said := apart_tensors(own, wanted, [f"output {i}" for i in range(len(own))]):
+            return said
+    return None
+
+
+def padded(call: Call, line: Line, axes: list[int | None]) -> tuple[Call, int]:
+    """Return the call with as many batch dimensions everywhere, `...` broadcasts; and how many."""
     specs = {spec.name: spec for spec in line.tensors}
     own = [
         None if axis is None else leaf.value.ndim - len(specs[leaf.name.partition("[")[0]].dims) + 1
@@ -84,7 +109,7 @@ def padded(call: Call, line: Line, axes: list[int | None]) -> Call:
         if axis is not None and count is not None:
             shape[axis:axis] = [1] * (most - count)
         values.append(leaf.value.reshape(shape))
-    return call.with_values(values)
+    return call.with_values(values), most
 
 
 def compare(
@@ -100,14 +125,21 @@ def compare(
         else torch.stack([g for grad in grads if (g := grad[i]) is not None], axis)
         for i, axis in enumerate(out)
     ]
-    one = [result(run, own) for run, own in zip(runs, grads, strict=True)]
-    every = result(together, joined)
+    try:
+        one = [result(run, own) for run, own in zip(runs, grads, strict=True)]
+        every = result(together, joined)
+    except Exception:  # it has no derivative
+        nothing = [None] * len(out)
+        one = [result(run, nothing) for run in runs]
+        every = result(together, nothing)
     names = [f"output {i}" for i in range(len(out))]
     leaves = [f"the gradient of `{leaf.name}`" for leaf in call.leaves]
     gradients = all(axis is not None for axis in out)
     for k, single in enumerate(one):
         found = [rows(t, axis, k) for t, axis in zip(every.outputs, out, strict=True)]
-        wanted = [t if axis is not None else None for t, axis in zip(single.outputs, out, strict=True)]
+        wanted = [
+            t if axis is not None else None for t, axis in zip(single.outputs, out, strict=True)
+        ]
         if said := apart_tensors(found, wanted, names):
             return said
         if not gradients:

@@ -13,7 +13,7 @@ from pullback.verify.call import Call, Run
 from pullback.verify.composed import run_by
 
 
-class OtherTensors(RuntimeError):
+class OtherTensorsError(RuntimeError):
     """Forward saves other tensors when it runs again."""
 
 
@@ -21,7 +21,7 @@ def recomputed(call: Call) -> Run:
     """Return a run whose saved tensors are made again at backward's first need.
 
     Raises:
-        OtherTensors: in backward, where they are others than at first.
+        OtherTensorsError: in backward, where they are others than at first.
     """
     shapes: list[tuple[object, ...]] = []
     again: list[Tensor] = []
@@ -57,7 +57,11 @@ def of(tensor: Tensor) -> tuple[object, ...]:
 def compare(first: list[tuple[object, ...]], again: list[Tensor]) -> None:
     """Stop where the tensors that were saved again are others."""
     if len(again) < len(first):
-        raise OtherTensors(f"forward saved {len(first)} tensors, and {len(again)} when run again")
+        raise OtherTensorsError(
+            f"forward saved {len(first)} tensors, and {len(again)} when run again"
+        )
     for index, (own, tensor) in enumerate(zip(first, again, strict=False)):
         if own != of(tensor):
-            raise OtherTensors(f"saved tensor {index} was {own}, and {of(tensor)} when run again")
+            raise OtherTensorsError(
+                f"saved tensor {index} was {own}, and {of(tensor)} when run again"
+            )

@@ -16,14 +16,10 @@ import torch
 from torch import Tensor
 
 from pullback.verify.call import Call, Run
+from pullback.verify.judged import ERRORS, eps_of, weight
 from pullback.verify.numeric import Slope, direction, dot, flat, slope
 from pullback.verify.probe import NotApplicable
 from pullback.verify.refusal import is_refusal
-
-# An element whose slope is not known to three digits says nothing.
-KNOWN = 1e-3
-# Standard errors that two numbers may be apart.
-ERRORS = 8.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +110,9 @@ def compared(call: Call) -> Second:
     weights = {i: w for i, w in weights.items() if w is not None}
     if not weights:
         raise NotApplicable("differences say nothing: backward is not smooth here")
-    lost = tuple(disagreements(work, run, grads, first, way, weights, found))
+    again = differentiated(run, grads, first, weights)
+    cut = set(weights) - set(present(first))
+    lost = tuple(disagreements(work, again, way, weights, found, cut=cut))
     return Second(call=work, way=way, weights=weights, lost=lost, judged=tuple(weights))
 
 
@@ -199,26 +197,6 @@ def moved(
     }
 
 
-def eps_of(call: Call) -> float:
-    """Return the spacing of the numbers that a call computes in."""
-    dtypes = [leaf.value.dtype for leaf in call.leaves if leaf.wanted]
-    return max(torch.finfo(dtype).eps for dtype in dtypes)
-
-
-def weight(found: Slope, seed: int) -> Tensor | None:
-    """Return Gaussian weights where the slope is known, zero elsewhere; None if that is little."""
-    if not found.value.numel():
-        return None
-    size = float(found.value.square().mean().sqrt())
-    floor = torch.clamp(found.value.abs(), min=max(size, 1e-300))
-    good = (found.error <= KNOWN * floor) & ~found.kink & found.finite
-    if float(good.double().mean()) < 0.5:
-        return None
-    generator = torch.Generator().manual_seed(seed + 5)
-    drawn = torch.randn(good.shape, dtype=torch.float64, generator=generator)
-    return torch.where(good, drawn, 0.0)
-
-
 def present(first: Sequence[Tensor | None]) -> dict[int, Tensor]:
     """Return the gradients that have a graph, by leaf."""
     return {i: g for i, g in enumerate(first) if g is not None and g.requires_grad}
@@ -256,17 +234,16 @@ def differentiated(
     return found
 
 
-def disagreements(
+def disagreements(  # noqa: PLR0913  (what is compared, and by what)
     call: Call,
-    run: Run,
-    grads: Sequence[Tensor | None],
-    first: Sequence[Tensor | None],
+    again: dict[int, tuple[Tensor | None, ...]],
     way: Sequence[Tensor | None],
     weights: dict[int, Tensor],
     found: dict[int, Slope],
+    *,
+    cut: set[int],
 ) -> list[Lost]:
     """Return the gradients whose derivatives do not agree with the differences."""
-    again = differentiated(run, grads, first, weights)
     lost: list[Lost] = []
     for leaf, w in weights.items():
         parts = again.get(leaf, ())
@@ -280,23 +257,13 @@ def disagreements(
         )
         allowed = ERRORS * float((w.abs() * error)[used].sum()) + math.sqrt(eps_of(call)) * size
         if abs(analytic - numeric) > allowed or not math.isfinite(analytic):
-            cut = leaf not in present(first)
             lost.append(
-                Lost(leaf=leaf, analytic=analytic, numeric=numeric, allowed=allowed, cut=cut)
+                Lost(
+                    leaf=leaf,
+                    analytic=analytic,
+                    numeric=numeric,
+                    allowed=allowed,
+                    cut=leaf in cut,
+                )
             )
     return lost
-
-
-def disagreement(
-    call: Call, tangent: Tensor | None, found: Slope, weights: Tensor
-) -> tuple[float, float] | None:
-    """Return the weighted sums of a tangent and of a slope, where they do not agree."""
-    mine = torch.zeros_like(found.value) if tangent is None else flat([tangent])
-    used = weights != 0
-    a, b = (weights * mine)[used], (weights * found.value)[used]
-    size = float(a.abs().sum() + b.abs().sum())
-    allowed = ERRORS * float((weights.abs() * found.error)[used].sum())
-    apart = abs(float(a.sum()) - float(b.sum()))
-    if apart <= allowed + math.sqrt(eps_of(call)) * size:
-        return None
-    return float(a.sum()), float(b.sum())

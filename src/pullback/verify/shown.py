@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from torch import Tensor
+from typing import Any
 
 from pullback.verify.second import Second
 
 
-def wrong_seconds(found: Second) -> dict[str, str]:
+def wrong_seconds(found: Second) -> dict[str, Any]:
     """Return what is known of wrong second derivatives: one line for each gradient."""
-    shown: dict[str, str] = {}
+    shown: dict[str, Any] = {}
     for lost in found.lost[:3]:
         name = found.call.leaves[lost.leaf].name
         shown[f"derivative of the gradient of {name}"] = (
             f"{lost.analytic:.6g} by create_graph=True, {lost.numeric:.6g} by differences"
         )
     return shown
-
-
-def shape_of(tensor: Tensor) -> str:
-    """Print a tensor's dtype, shape, strides and device."""
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    return f"{dtype} {tuple(tensor.shape)}"

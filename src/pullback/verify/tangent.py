@@ -12,10 +12,11 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from pullback.verify.call import Call, tensors_in
+from pullback.verify.judged import disagreement, eps_of, weight
 from pullback.verify.numeric import direction, dot, flat, slope
 from pullback.verify.probe import NotApplicable
 from pullback.verify.refusal import is_refusal
-from pullback.verify.second import along, disagreement, eps_of, weight
+from pullback.verify.second import along
 
 Tangents = tuple[Tensor | None, ...]
 
@@ -83,10 +84,10 @@ def pushed(call: Call) -> Forward:
 def tangents(call: Call, way: Tangents) -> Tangents:
     """Return the tangents of the outputs for tangents of the leaves; None where there is none."""
     with torch.no_grad(), forward_ad.dual_level():
+        copies = [leaf.value.detach().clone() for leaf in call.leaves]
         given = [
             copy if d is None else forward_ad.make_dual(copy, d.clone())
-            for leaf, d in zip(call.leaves, way, strict=True)
-            if (copy := leaf.value.detach().clone()) is not None
+            for copy, d in zip(copies, way, strict=True)
         ]
         outputs = tensors_in(call.on(given))
         found = [forward_ad.unpack_dual(output).tangent for output in outputs]

@@ -54,8 +54,8 @@ def gradients_of(call: Call) -> Callable[..., tuple[Tensor, ...]]:
             outputs = tensors_in(call.on(values))
             return tuple(outputs[i] for i in differentiable)
 
-        _, pull = torch.func.vjp(of_wanted, *(given[i] for i in call.wanted))
-        return pull(tuple(grads))
+        made: Any = torch.func.vjp(of_wanted, *(given[i] for i in call.wanted))
+        return made[1](tuple(grads))
 
     return gradients
 
@@ -115,9 +115,3 @@ def looped(
         return [torch.stack([t.detach() for t in column]) for column in zip(*rows, strict=True)]
     except Exception as error:
         raise NotApplicable("a loop over the batch raises") from error
-
-
-def shown(call: Call, dims: InDims) -> str:
-    """Print where inputs are batched: "in_dims=(0, None)"."""
-    del call
-    return f"in_dims={dims}"

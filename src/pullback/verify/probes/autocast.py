@@ -66,7 +66,7 @@ class Autocast(Probe):
     explains = frozenset({"autocast"})
 
     def examine(self, call: Call) -> Iterator[Finding]:
-        """Run forward under autocast and backward outside, in float32 and in each half precision."""
+        """Run forward under autocast and backward outside, for each half precision."""
         single = call.to(torch.float32)
         try:
             run = single.forward()

@@ -57,7 +57,9 @@ class BackwardUntraceable(Probe):
 
     kernel.register_fake(lambda grad, x: torch.empty_like(x))
     target.register_fake(lambda x: torch.empty_like(x))
-    target.register_autograd(lambda ctx, grad: kernel(grad, ctx.saved_tensors[0]), setup_context=keep)
+    target.register_autograd(
+        lambda ctx, grad: kernel(grad, ctx.saved_tensors[0]), setup_context=keep
+    )
     ```
 
     ## Cannot see
@@ -76,7 +78,8 @@ class BackwardUntraceable(Probe):
             raise NotApplicable("it is no registered operator")
         mode: Any = FakeTensorMode()
         leaves = tuple(
-            mode.from_tensor(copy_of(leaf.value).requires_grad_(leaf.wanted)) for leaf in call.leaves
+            mode.from_tensor(copy_of(leaf.value).requires_grad_(leaf.wanted))
+            for leaf in call.leaves
         )
         try:
             with mode:

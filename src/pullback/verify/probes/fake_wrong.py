@@ -1,6 +1,7 @@
 """The fake kernel says something else than the real one does."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -87,9 +88,7 @@ class FakeWrong(Probe):
                 )
                 return
 
-    def said(
-        self, call: Call, one: Compared, found: tuple[int, str], every: list[Compared]
-    ) -> str:
+    def said(self, call: Call, one: Compared, found: tuple[int, str], every: list[Compared]) -> str:
         """Say what is wrong, in one sentence."""
         index, word = found
         name = call.target.name
@@ -107,7 +106,7 @@ class FakeWrong(Probe):
         when = f" {one.when}" if one.when else ""
         return f"{name}: the fake kernel says another {words}{of} than the real kernel gives{when}"
 
-    def numbers(self, one: Compared, found: tuple[int, str]) -> dict[str, object]:
+    def numbers(self, one: Compared, found: tuple[int, str]) -> dict[str, Any]:
         """Return both answers."""
         index, word = found
         assert one.fake is not None
@@ -127,11 +126,16 @@ def depends_on_values(call: Call) -> str | None:
         try:
             with torch.no_grad():
                 shapes.append(tuple(tuple(t.shape) for t in tensors_in(call.on(values))))
-        except Exception:  # noqa: S112  (forward may refuse zeros)
+        except Exception:
             continue
     if len(set(shapes)) < 2:
         return None
     one = next(iter(compared(call)))
-    if one.fake is None or any(not isinstance(n, int) for m in one.fake for n in m.shape):
+    if one.fake is None or any(is_symbol(n) for m in one.fake for n in m.shape):
         return None
     return f"output {shapes[0]} for the inputs, {shapes[1]} for other values of the same shapes"
+
+
+def is_symbol(size: object) -> bool:
+    """Tell whether a size is not known before the values are."""
+    return isinstance(size, torch.SymInt)

@@ -10,7 +10,7 @@ from torch import Tensor
 from pullback.diagnostic import Finding
 from pullback.verify import contained
 from pullback.verify.call import Call
-from pullback.verify.devices import ELSEWHERE, elsewhere
+from pullback.verify.devices import ELSEWHERE, NOWHERE, elsewhere
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Place, Text, last_name, place_of_error
 from pullback.verify.target import shortened
@@ -20,7 +20,7 @@ MAKERS = (
     *("zeros", "ones", "empty", "full", "arange", "linspace", "eye", "tensor", "rand", "randn"),
     *("randint", "randperm", "scalar_tensor", "logspace", "Tensor", "FloatTensor", "empty_strided"),
 )
-TWO_DEVICES = ("same device", "two devices", "different devices", "two different devices")
+TWO_DEVICES = ("same device", "two devices", "different devices", "on the expected device")
 
 
 class FixedDevice(Probe):
@@ -70,7 +70,9 @@ class FixedDevice(Probe):
         if not contained.can_fork():
             raise NotApplicable("PyTorch without CUDA may end the process, and none can be forked")
         # Autograd on a fake CUDA tensor ends a PyTorch that was built without CUDA.
-        seen = list(contained.stream(partial(looked, call), seconds=20))
+        seen: list[tuple[Place | None, str | None]] = []
+        for device in (ELSEWHERE, NOWHERE):
+            seen = seen or list(contained.stream(partial(looked, call, device), seconds=20))
         if not seen:
             raise NotApplicable("it does not run on fake tensors")
         place, said = seen[0]
@@ -82,28 +84,28 @@ class FixedDevice(Probe):
         lines = (maker(Text(own)) for own in call.target.parts.values())
         made = next((line for line in lines if line is not None), None)
         return self.breach(
-            f"{call.target.name}: a tensor is made on a fixed device: with the inputs on "
-            f"{ELSEWHERE} it meets tensors of another device",
+            f"{call.target.name}: a tensor is made on a fixed device: with the inputs "
+            "elsewhere it meets tensors of another device",
             where=made or place,
             seen=said,
         )
 
 
-def looked(call: Call) -> Iterator[tuple[Place | None, str | None]]:
-    """Yield once what was seen on the other device: the line and the words, None if all is well."""
+def looked(call: Call, device: torch.device) -> Iterator[tuple[Place | None, str | None]]:
+    """Yield once what was seen on a device: the line and the words, None if all is well."""
     try:
-        arguments, gave = elsewhere(call)
+        arguments, gave = elsewhere(call, device)
     except Exception as error:
         if any(words in str(error) for words in TWO_DEVICES):
             yield place_of_error(error), shortened(str(error))
         return
     gradients = gave if isinstance(gave, tuple | list) else (gave,)
     for argument, gradient in zip(arguments, gradients, strict=False):
-        if isinstance(argument, Tensor) and isinstance(gradient, Tensor):
-            if gradient.device != ELSEWHERE:
-                said = f"the gradient is on {gradient.device}, the input on {ELSEWHERE}"
-                yield Text(call.target.parts["backward"]).place, said
-                return
+        both = isinstance(argument, Tensor) and isinstance(gradient, Tensor)
+        if both and gradient.device != device:
+            said = f"the gradient is on {gradient.device}, the input on {device}"
+            yield Text(call.target.parts["backward"]).place, said
+            return
     yield None, None
 
 

@@ -40,6 +40,7 @@ class LineBatch(Probe):
 
     code = "PB574"
     name = "batch-not-independent"
+    needs = "forward"
     help = "name the dimension that is mixed in the line, x[..., n], or take '...' out of it"
     about = frozenset({"numbers"})
     explains = frozenset({"transform", "values"})
@@ -52,7 +53,7 @@ class LineBatch(Probe):
         if difference := apart_in_batch(call):
             yield self.breach(
                 f"{call.target.name}: '...' promises that each element of the batch is computed "
-                "for itself, but a batch of 3 gives other numbers than 3 calls",
+                "for itself, but a batch gives other numbers than its elements do alone",
                 line=line,
                 difference=difference,
             )

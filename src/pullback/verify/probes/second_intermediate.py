@@ -65,7 +65,7 @@ class IntermediateSaved(Probe):
     intentions = frozenset({"once_differentiable", "straight_through"})
 
     def examine(self, call: Call) -> Iterator[Finding]:
-        """Exchange what is kept for a tensor with a gradient, where second derivatives are wrong."""
+        """Where second derivatives are wrong, exchange what is kept for what has a gradient."""
         found = second(call)
         if not found.lost:
             return

@@ -1,0 +1,47 @@
+"""Second derivatives, forward mode and composition: each fault is found, right code is silent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import pullback as pb
+from pullback.verify.probe import every_probe
+from tests.verify.composition import functions, operators, right
+from tests.verify.composition.case import CASES, RIGHT, Case, Made
+
+MODULES = (functions, operators, right)
+OWN = [
+    probe.code
+    for probe in every_probe()
+    if "PB565" <= probe.code <= "PB599" or "PB665" <= probe.code <= "PB669"
+]
+each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.make.__name__)
+
+
+@each_case
+def test_a_fault_is_found_and_its_cause_named(case: Case) -> None:
+    torch.manual_seed(0)
+    target, inputs = case.make(False)
+    report = pb.check(target, *inputs, probes=OWN)
+    assert [finding.code for finding in report.faults] == [case.code], str(report)
+    text = str(report.faults[0])
+    assert any(word in text for word in case.says), str(report)
+
+
+@each_case
+def test_the_repaired_twin_has_no_fault(case: Case) -> None:
+    torch.manual_seed(0)
+    target, inputs = case.make(True)
+    report = pb.check(target, *inputs, probes=OWN)
+    assert report.ok, str(report)
+
+
+@pytest.mark.parametrize("make", RIGHT, ids=lambda make: make.__name__)
+def test_right_code_has_no_fault(make: Callable[[], Made]) -> None:
+    torch.manual_seed(0)
+    target, inputs = make()
+    report = pb.check(target, *inputs, probes=OWN)
+    assert report.ok, str(report)
