@@ -58,6 +58,8 @@ class CapturedTensor(Probe):
     code = "PB509"
     name = "captured-tensor"
     needs = "forward"
+    # It stays where it is when the inputs go elsewhere.
+    explains = frozenset({"traced", "transform", "second"})
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Find the tensors that are read, matter, require a gradient, and get none."""

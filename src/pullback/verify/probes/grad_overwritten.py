@@ -9,7 +9,7 @@ from pullback.diagnostic import Finding
 from pullback.verify.call import Call
 from pullback.verify.difference import kept
 from pullback.verify.memory import count_changed
-from pullback.verify.nodes import backward_text, name_of, own_nodes, require_own
+from pullback.verify.nodes import SPOILT, backward_text, name_of, own_nodes, require_own
 from pullback.verify.probe import Probe
 from pullback.verify.source import Place, Text
 from pullback.verify.trace import trace
@@ -51,9 +51,7 @@ class GradOverwritten(Probe):
 
     code = "PB508"
     name = "grad-overwritten"
-    explains = frozenset(
-        {"numbers", "values", "repeat", "layout", "second", "traced", "checkpoint"}
-    )
+    explains = SPOILT
     help = "write to a new tensor: grad * 2, not grad.mul_(2)"
 
     def examine(self, call: Call) -> Iterator[Finding]:

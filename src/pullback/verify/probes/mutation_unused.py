@@ -25,6 +25,11 @@ class MutationUnused(Probe):
         return x * 2
 
 
+    @scaled.register_fake
+    def _(x, buffer):
+        return torch.empty_like(x)
+
+
     target, inputs = scaled, (torch.randn(4), torch.zeros(4))
     ```
 
@@ -34,6 +39,11 @@ class MutationUnused(Probe):
     def counted(x: torch.Tensor, buffer: torch.Tensor) -> torch.Tensor:
         buffer.add_(1)
         return x * 2
+
+
+    @counted.register_fake
+    def _(x, buffer):
+        return torch.empty_like(x)
 
 
     target = counted

@@ -8,7 +8,7 @@ from pullback.diagnostic import Finding
 from pullback.verify.call import Call, Run
 from pullback.verify.difference import difference, kept
 from pullback.verify.memory import count_changed, tensors_held
-from pullback.verify.nodes import backward_text, described, name_of, own_nodes, require_own
+from pullback.verify.nodes import SPOILT, backward_text, described, name_of, own_nodes, require_own
 from pullback.verify.probe import Probe
 from pullback.verify.source import Place, Text
 from pullback.verify.trace import NodeTrace, Trace, watched
@@ -55,7 +55,7 @@ class SavedOverwritten(Probe):
     code = "PB504"
     name = "saved-tensor-overwritten"
     help = "write the gradient to a new tensor, or save a clone"
-    explains = frozenset({"repeat", "second", "numbers", "values", "checkpoint"})
+    explains = SPOILT
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Compare all that forward was given, kept and returned before backward and after it."""

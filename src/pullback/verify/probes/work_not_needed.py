@@ -21,30 +21,30 @@ class WorkNotNeeded(Probe):
 
     ## Fails
     ```python
-    class Linear(torch.autograd.Function):
+    class Mul(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x, w):
             ctx.save_for_backward(x, w)
-            return x @ w
+            return x * w
 
         @staticmethod
         def backward(ctx, grad):
             x, w = ctx.saved_tensors
-            return grad @ w.t(), x.t() @ grad
+            return grad * w, grad * x
 
 
-    inputs = (torch.randn(6, 4, dtype=torch.float64), torch.randn(4, 5, dtype=torch.float64))
+    inputs = (torch.randn(4, dtype=torch.float64), torch.randn(4, dtype=torch.float64))
     ```
 
     ## Passes
     ```python
-    class LinearAsNeeded(Linear):
+    class MulAsNeeded(Mul):
         @staticmethod
         def backward(ctx, grad):
             x, w = ctx.saved_tensors
             return (
-                grad @ w.t() if ctx.needs_input_grad[0] else None,
-                x.t() @ grad if ctx.needs_input_grad[1] else None,
+                grad * w if ctx.needs_input_grad[0] else None,
+                grad * x if ctx.needs_input_grad[1] else None,
             )
     ```
 
