@@ -48,6 +48,7 @@ class Layers(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, w, v = ctx.saved_tensors
+        grad = grad.to(v.dtype)  # after a forward under autocast it is another one
         h = (x @ w.t()).tanh()
         inner = (grad @ v) * (1 - h * h)
         needs = ctx.needs_input_grad

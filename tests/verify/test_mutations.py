@@ -131,7 +131,9 @@ def test_a_planted_fault_is_found(name: str, old: str, new: str, expected: set[s
 )
 def test_without_its_probe_a_pages_fault_is_not_found_by_its_code(probe: Any) -> None:
     target, inputs, options = example(probe, "Fails")
-    alone = pb.check(target, *inputs, **{**options, "probes": [probe.code]})
+    only: dict[str, Any] = {**options, "probes": [probe.code]}
+    alone = pb.check(target, *inputs, **only)
     assert probe.code in codes(alone), str(alone)
-    others = pb.check(target, *inputs, **{**options, "probes": ["PB501"], "skip": [probe.code]})
+    without: dict[str, Any] = {**options, "probes": ["PB501"], "skip": [probe.code]}
+    others = pb.check(target, *inputs, **without)
     assert probe.code not in codes(others)
