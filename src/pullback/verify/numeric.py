@@ -136,7 +136,10 @@ def fit(curve: Curve, centre: Tensor, scale: float, eps: float) -> Fit:
     odd, even = (right - left) / (2 * unit), (right + left) / (2 * unit)
     even = torch.cat([even, torch.zeros_like(even[:1])])
     rest = (ODD_REST @ odd).square().sum(0) + (EVEN_REST @ even).square().sum(0)
-    noise = typical((rest / FREEDOM).sqrt() * unit, size) + 2 * eps * size
+    # What stands still may be a difference of numbers as large as its neighbours, rounded to 0.
+    largest = torch.where(size.isfinite(), size, 0.0).amax() if size.numel() else size
+    rounding = torch.where((odd == 0).all(0), largest, size)
+    noise = typical((rest / FREEDOM).sqrt() * unit, size) + 2 * eps * rounding
     error = AMPLIFIED / scale * noise
     bend = (even[:-1] / STEPS[:, None]).abs().mean(0) * unit / scale
     return Fit(

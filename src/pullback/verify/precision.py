@@ -117,7 +117,8 @@ def is_clear(right: Tensor | None, value: Tensor, sent: float, dtype: torch.dtyp
         return False
     # What cancels but for rounding, as in the derivative of x/|x|, is not compared.
     effect, info = float(flat([right * value]).norm()), torch.finfo(dtype)
-    return effect > 64 * info.eps * sent and float(flat([right]).abs().max()) < info.max / 16
+    size = float(flat([right]).abs().max())
+    return effect > 64 * info.eps * sent and 64 * info.smallest_normal < size < info.max / 16
 
 
 def loss_of(
