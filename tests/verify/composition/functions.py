@@ -272,7 +272,7 @@ def saves_less_the_second_time(repaired: bool) -> Made:
     return Counting, (d(4),)
 
 
-@case("PB578", "inference_mode", "no_grad")
+@case("PB529", "inference_mode", "no_grad")
 def other_path_in_evaluation(repaired: bool) -> Made:
     class Fast(Function):
         @staticmethod

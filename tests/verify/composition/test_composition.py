@@ -16,7 +16,7 @@ MODULES = (functions, operators, right)
 OWN = [
     probe.code
     for probe in every_probe()
-    if "PB565" <= probe.code <= "PB599" or "PB665" <= probe.code <= "PB669"
+    if probe.code == "PB529" or "PB565" <= probe.code <= "PB599" or "PB665" <= probe.code <= "PB669"
 ]
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.make.__name__)
 

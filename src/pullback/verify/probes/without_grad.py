@@ -49,9 +49,11 @@ class WithoutGrad(Probe):
     What differs on purpose between training and evaluation, if `training` tells it.
     """
 
-    code = "PB578"
+    code = "PB529"
     name = "without-grad"
     help = "compute the outputs in the same way whether or not a gradient is wanted"
+    # Differences are taken without a gradient: what is another function there, they contradict.
+    explains = frozenset({"numbers", "values", "tangent"})
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Compare the outputs in grad mode with those in the other two."""
