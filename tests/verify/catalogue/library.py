@@ -210,10 +210,13 @@ def returns_view(right: bool) -> Made:
     def forward(x: Tensor) -> Tensor:
         return x[:2].clone() if right else x[:2]
 
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return torch.cat([grad, grad.new_zeros((2, *grad.shape[1:]))])
+    def setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.rest = inputs[0][2:].shape
 
-    return operator(forward, backward, None, lambda x: torch.empty_like(x[:2])), (d(4, 3),)
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return torch.cat([grad, grad.new_zeros(ctx.rest)])
+
+    return operator(forward, backward, setup, lambda x: torch.empty_like(x[:2])), (d(4, 3),)
 
 
 @row("O11", "input itself", "returns", "alias")
