@@ -26,6 +26,8 @@ from torch import Tensor
 Curve = Callable[[float], Tensor]
 
 DOUBLE = 2.0**-52
+# Noise below this part of a value may be arithmetic in float32.
+SINGLE = 2.0**-20
 SCALES = [2.0**-2, 2.0**-5, 2.0**-8, 2.0**-12, 2.0**-18, 2.0**-24]
 # Above this size a few elements that are not known do not matter.
 LARGE = 50_000
@@ -62,13 +64,14 @@ class Slope:
 
 @dataclass(frozen=True)
 class Fit:
-    """What one scale says: the derivative, its error, and how far the curve bends at 0."""
+    """What one scale says: the derivative, its error, how it bends at 0, and its relative noise."""
 
     scale: float
     value: Tensor
     error: Tensor
     bend: Tensor
     rounding: Tensor
+    digits: Tensor
     finite: Tensor
 
 
@@ -105,15 +108,17 @@ def merged(fits: Sequence[Fit]) -> tuple[Tensor, Tensor]:
     and the derivative seems to be exactly 0. Where two scales contradict each other and the larger
     one fits well, their difference is the error.
     """
-    value, error = fits[0].value, fits[0].error
+    value, error, small = fits[0].value, fits[0].error, fits[0].digits <= SINGLE
     for here in fits[1:]:
         apart = (here.value - value).abs()
         stairs = (apart > 16 * (here.error + error)) & (error < 0.1 * value.abs())
         finer = (here.error < error) & ~stairs
         value = torch.where(finer, here.value, value)
-        # A derivative of 0 that contradicts a clear one is the stair; else neither is trusted.
-        still = here.value.abs() <= 16 * here.error
+        # A derivative of 0 that contradicts a clear one is the stair, if its steps are those of
+        # float32; what rounds to larger steps on purpose has none. There neither is trusted.
+        still = (here.value.abs() <= 16 * here.error) & small
         error = torch.where(stairs & ~still, apart, torch.where(finer, here.error, error))
+        small = torch.where(finer, here.digits <= SINGLE, small)
     return value, error
 
 
@@ -148,6 +153,7 @@ def fit(curve: Curve, centre: Tensor, scale: float, eps: float) -> Fit:
         error=torch.where(finite, error, math.inf).nan_to_num(nan=math.inf, posinf=math.inf),
         bend=bend.nan_to_num(),
         rounding=32 * eps / scale * size,
+        digits=(noise / size).nan_to_num(),
         finite=finite,
     )
 

@@ -17,7 +17,7 @@ PROBES = ["PB551", "PB553", "PB555", "PB556"]
 Made = tuple[Any, tuple[Any, ...]]
 
 
-def codes(made: Made, **options: bool) -> dict[str, str]:
+def codes(made: Made, **options: Any) -> dict[str, str]:
     """Return the codes of the faults with their texts."""
     target, inputs = made
     report = pb.check(target, *inputs, probes=PROBES, isolate=False, **options)
