@@ -15,8 +15,10 @@ from torch import Tensor
 from pullback.verify.call import same
 
 
-def differing(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+def differing(a: Tensor | None, b: Tensor | None, *, floor: float = 0.0) -> Tensor | None:
     """Return where two tensors of one shape differ by more than rounding; None where nowhere.
+
+    What is below `floor` is rounding of what the elements were summed from.
 
     A missing gradient is zero. An element that is not finite in both, in whatever way, is equal:
     an infinity and a NaN come of the same overflow in another order.
@@ -36,7 +38,7 @@ def differing(a: Tensor | None, b: Tensor | None) -> Tensor | None:
     a, b = a.to(wide).resolve_conj(), b.to(wide).resolve_conj()
     size = torch.maximum(a.abs(), b.abs()).nan_to_num(0.0, 0.0, 0.0)
     # Beside a large element, what is summed into a small one may be large as well.
-    allowed = eps**0.25 * size + eps**0.5 * size.max()
+    allowed = eps**0.25 * size + eps**0.5 * size.max() + floor
     unlike = (a - b).abs() > allowed
     unlike = torch.where(a.isfinite() & b.isfinite(), unlike, a.isfinite() != b.isfinite())
     return unlike if bool(unlike.any()) else None
@@ -50,11 +52,14 @@ def rounding(dtype: torch.dtype) -> float:
 
 
 def first_differing(
-    found: Sequence[Tensor | None], wanted: Sequence[Tensor | None]
+    found: Sequence[Tensor | None],
+    wanted: Sequence[Tensor | None],
+    floors: Sequence[float] | None = None,
 ) -> tuple[int, Tensor] | None:
     """Return the first pair of tensors that differ, and where; shapes must be the same."""
     for index, (own, right) in enumerate(zip(found, wanted, strict=True)):
-        if (where := differing(own, right)) is not None:
+        floor = floors[index] if floors else 0.0
+        if (where := differing(own, right, floor=floor)) is not None:
             return index, where
     return None
 

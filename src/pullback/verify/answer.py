@@ -14,8 +14,8 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from pullback.verify.agreement import first_differing
-from pullback.verify.call import Call, Prepare
+from pullback.verify.agreement import first_differing, rounding
+from pullback.verify.call import Call, Prepare, can_require_grad
 from pullback.verify.probe import NotApplicable
 from pullback.verify.source import Place, Text
 
@@ -30,11 +30,13 @@ class Answer:
         outputs: detached.
         grads: one for each output; None where nothing was sent.
         gradients: of the leaves; None where none was asked for, or none arrived.
+        floors: below which a gradient is rounding, one for each leaf.
     """
 
     outputs: tuple[Tensor, ...]
     grads: tuple[Tensor | None, ...]
     gradients: tuple[Tensor | None, ...]
+    floors: tuple[float, ...]
 
 
 def answer(
@@ -62,7 +64,36 @@ def answer(
         outputs=tuple(output.detach() for output in run.outputs),
         grads=sent,
         gradients=tuple(None if g is None else g.detach() for g in gradients),
+        floors=tuple(floor_of(leaf, run.outputs, sent) for leaf in run.leaves),
     )
+
+
+# What is added up to a gradient may be that many times larger than outputs over inputs.
+GROWTH = 32.0
+
+
+def floor_of(leaf: Tensor, outputs: Sequence[Tensor], grads: Grads) -> float:
+    """Return below which size the gradient of a leaf may be rounding alone.
+
+    A gradient has the unit of grad × output / input; where its terms cancel, that much rounding
+    of them is left.
+    """
+    size = largest(leaf)
+    if size == 0.0 or not can_require_grad(leaf):
+        return 0.0
+    sent = sum(
+        largest(grad) * largest(output) * rounding(output.dtype)
+        for grad, output in zip(grads, outputs, strict=True)
+        if grad is not None
+    )
+    return GROWTH * sent / size
+
+
+def largest(tensor: Tensor | None) -> float:
+    """Return the size of the largest finite element."""
+    if tensor is None or not tensor.numel():
+        return 0.0
+    return float(tensor.detach().abs().nan_to_num(0.0, 0.0, 0.0).max())
 
 
 known: WeakKeyDictionary[Call, Answer | NotApplicable] = WeakKeyDictionary()
@@ -101,8 +132,14 @@ def alike(a: Answer, b: Answer) -> bool:
     return (
         shapes[0] == shapes[1]
         and first_differing(a.outputs, b.outputs) is None
-        and first_differing(a.gradients, b.gradients) is None
+        and gradients_differ(a, b) is None
     )
+
+
+def gradients_differ(found: Answer, wanted: Answer) -> tuple[int, Tensor] | None:
+    """Return the first leaf whose gradients differ by more than rounding, and where."""
+    floors = [max(pair) for pair in zip(found.floors, wanted.floors, strict=True)]
+    return first_differing(found.gradients, wanted.gradients, floors)
 
 
 def scaled(grads: Grads, factor: float) -> Grads:

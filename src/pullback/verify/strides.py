@@ -10,7 +10,14 @@ import torch
 from torch import Tensor
 
 from pullback.verify.agreement import described, first_differing
-from pullback.verify.answer import Answer, alike, answer, grad_name, steady
+from pullback.verify.answer import (
+    Answer,
+    alike,
+    answer,
+    grad_name,
+    gradients_differ,
+    steady,
+)
 from pullback.verify.call import Call, can_require_grad
 from pullback.verify.layouts import Layout, as_read_in_order, layouts_of, plain
 
@@ -83,7 +90,7 @@ def grad_trial(call: Call, base: Answer, name: str, outputs: list[int]) -> Trial
         found = answer(call, special)
     except Exception as error:
         return Trial(layout=used, tensor=tensor, error=error)
-    if (wrong := first_differing(found.gradients, right.gradients)) is None:
+    if (wrong := gradients_differ(found, right)) is None:
         return None
     leaf, where = wrong
     return Trial(
@@ -100,7 +107,7 @@ def reads_in_order(call: Call, grads: list[Tensor | None], found: Answer) -> boo
     read = [None if grad is None else as_read_in_order(grad) for grad in grads]
     if [grad is None for grad in read] != [grad is None for grad in grads]:
         return False
-    return first_differing(answer(call, read).gradients, found.gradients) is None
+    return gradients_differ(answer(call, read), found) is None
 
 
 def sent(base: Answer, output: int) -> Tensor:
@@ -183,7 +190,7 @@ def difference(
         of = f"output {chosen[number]}"
         text = described(where, outputs[0][number], outputs[1][number])
         return Trial(layout=layout, tensor=tensor, of=of, wrong=text)
-    if (wrong := first_differing(found.gradients, right.gradients)) is not None:
+    if (wrong := gradients_differ(found, right)) is not None:
         leaf, where = wrong
         of = f"the gradient of `{call.leaves[leaf].name}`"
         text = described(where, found.gradients[leaf], right.gradients[leaf])

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pullback.diagnostic import Finding
 from pullback.verify.agreement import described, differing, rounding
-from pullback.verify.answer import Answer, answer, backward_place, scaled, steady
+from pullback.verify.answer import Answer, answer, backward_place, largest, scaled, steady
 from pullback.verify.call import Call
 from pullback.verify.probe import NotApplicable, Probe
 
@@ -73,7 +73,9 @@ class Nonlinear(Probe):
         for index, gradient in enumerate(zero.gradients):
             size, ordinary = largest(gradient), largest(base.gradients[index])
             # An iteration that solves for the gradient leaves a little where there is nothing.
-            if gradient is not None and rounding(gradient.dtype) ** 0.25 * ordinary < size < inf:
+            if gradient is None or base.floors[index] >= size:
+                continue
+            if rounding(gradient.dtype) ** 0.25 * ordinary < size < inf:
                 return self.breach(
                     f"{call.target.name}: a zero gradient gives `{call.leaves[index].name}` a "
                     f"gradient of up to {size:.3g}: backward is not linear in grad_output, it adds "
@@ -91,7 +93,7 @@ class Nonlinear(Probe):
                 right = None if right is None else right * factor
                 if not is_fair(gradient, right):
                     continue
-                where = differing(gradient, right)
+                where = differing(gradient, right, floor=abs(factor) * base.floors[index])
                 # An iteration that ends at some absolute error is nearly linear.
                 if where is None or (abs(factor) < 1 and not is_lost(gradient, right)):
                     continue
@@ -123,7 +125,8 @@ class Nonlinear(Probe):
             zip(base.gradients, second.gradients, both.gradients, strict=True)
         ):
             right = a if b is None else b if a is None else a + b
-            if is_fair(found, right) and (where := differing(found, right)) is not None:
+            where = differing(found, right, floor=both.floors[index])
+            if is_fair(found, right) and where is not None:
                 return self.breach(
                     f"{call.target.name}: backward is not linear in grad_output: the gradient of "
                     f"`{call.leaves[index].name}` for g + h is not the sum of those for g and h",
@@ -160,8 +163,3 @@ def is_lost(found: Tensor | None, right: Tensor | None) -> bool:
     at = right.abs().flatten().argmax()
     own = 0.0 if found is None else found.flatten()[at]
     return bool(abs(right.flatten()[at] - own) > 0.5 * right.flatten()[at].abs())
-
-
-def largest(gradient: Tensor | None) -> float:
-    """Return the size of the largest element."""
-    return 0.0 if gradient is None or not gradient.numel() else float(gradient.abs().max())
