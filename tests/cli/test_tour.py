@@ -55,7 +55,7 @@ def test_the_tour_defines_verifies_trains_shows_and_times(tmp_path: Path) -> Non
     assert "cuda-race [PB221]: tour::turned: turn: thread " in text
     assert "reads at turned.cu:6 what thread" in text
     checked = text.partition("9  What is wrong with a backward")[2]
-    assert "FAIL  wrong-for-an-option  PB544  Squared: right for reduction='mean'" in checked
+    assert "FAIL  wrong-for-an-option  PB558  Squared: right for reduction='mean'" in checked
     assert re.search(r"^  Mended\(.*?^  ok[:,] ", checked, re.M | re.S)
     names = [
         *("add2.cpp", "add2.py", "gpu_add2.cu", "gpu_add2.py"),

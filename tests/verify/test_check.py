@@ -160,10 +160,10 @@ def test_after_a_death_the_other_probes_are_asked() -> None:
                 os.abort()
             return Overwriting.forward(ctx, x)
 
-    report = pb.check(Fragile, X, probes=["PB504", "PB537", "PB538", "PB545"])
+    report = pb.check(Fragile, X, probes=["PB504", "PB537", "PB538", "PB559"])
     assert {"PB504", "PB403"} <= set(codes(report))
     assert codes(report).count("PB403") == 1
-    assert [o.code for o in report.outcomes] == ["PB504", "PB537", "PB538", "PB545"]
+    assert [o.code for o in report.outcomes] == ["PB504", "PB537", "PB538", "PB559"]
 
 
 def test_sys_exit_without_isolation_does_not_end_the_caller() -> None:

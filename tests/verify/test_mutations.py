@@ -67,7 +67,7 @@ MUTATIONS: list[tuple[str, str, str, set[str]]] = [
     ("sine", "grad * x.cos()", "grad.mul_(x.cos())", {"PB508"}),
     ("sine", "grad * x.cos()", "x.data.cos_().mul_(grad)", {"PB504"}),
     ("sine", "grad * x.cos()", "(grad.view(-1) * x.cos().view(-1)).view_as(x)", {"PB532"}),
-    ("sine", "grad * x.cos()", "grad * x.cos() * (x < 20)", {"PB547", "PB553"}),
+    ("sine", "grad * x.cos()", "grad * x.cos() * (x < 20)", {"PB561", "PB553"}),
     ("sine", "return x.sin()", "y = x.sin(); x.add_(1); return y", {"PB502"}),
     ("sine", "return x.sin()", "ctx.y = x.sin(); return ctx.y", {"PB515"}),
     ("sine", "ctx.save_for_backward(x)", "ctx.save_for_backward(x.detach())", {"PB567"}),
@@ -86,7 +86,7 @@ MUTATIONS: list[tuple[str, str, str, set[str]]] = [
     ("softmax", "sum(-1, keepdim=True)", "sum(0, keepdim=True)", {"PB553"}),
 ]
 # Of other conditions than these, and dear.
-SKIP = ("PB545", "PB546", "PB582")
+SKIP = ("PB559", "PB560", "PB582")
 number = itertools.count()
 
 

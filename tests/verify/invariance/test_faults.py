@@ -8,7 +8,11 @@ import pullback as pb
 from pullback.verify.probe import every_probe
 from tests.verify.invariance.faults import Case, table
 
-OWN = [probe.code for probe in every_probe() if "PB530" <= probe.code <= "PB549"]
+OWN = [
+    probe.code
+    for probe in every_probe()
+    if "PB530" <= probe.code <= "PB549" or "PB557" <= probe.code <= "PB561"
+]
 each_case = pytest.mark.parametrize("case", table(), ids=lambda case: case.name)
 
 

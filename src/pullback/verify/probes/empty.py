@@ -56,10 +56,10 @@ class Empty(Probe):
     is not defined.
     """
 
-    code = "PB543"
+    code = "PB557"
     name = "empty-batch-fails"
     help = "return zeros of the input's shape if there are no elements"
-    about = frozenset({"backward"})
+    about = frozenset({"backward", "numbers"})
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Call it with axes of size 0: the first axes, then others of equal size."""

@@ -50,8 +50,9 @@ class GradientNaN(Probe):
     there to be infinite.
     """
 
-    code = "PB546"
+    code = "PB560"
     name = "gradient-nan"
+    unnatural = True
     help = "treat that value apart: a gradient of 0 is right where the slopes from all sides cancel"
     about = frozenset({"values", "numbers"})
 

@@ -61,11 +61,13 @@ class WrongOption(Probe):
     wrong together only.
     """
 
-    code = "PB544"
+    code = "PB558"
     name = "wrong-for-an-option"
+    unnatural = True
     help = "follow the option in backward as in forward, or refuse it in forward"
     about = frozenset({"values", "numbers"})
     explains = frozenset({"values", "second", "transform"})
+    intentions = frozenset({"straight_through", "reversal", "surrogate"})
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Judge the call with each other value of one option at a time."""

@@ -48,11 +48,13 @@ class WrongRegion(Probe):
     A region that none of the values tried is in.
     """
 
-    code = "PB547"
+    code = "PB561"
     name = "wrong-in-a-region"
+    unnatural = True
     help = "follow in backward the branch that forward takes for these values"
     about = frozenset({"values", "numbers"})
     explains = frozenset({"values", "second", "transform"})
+    intentions = frozenset({"straight_through", "reversal", "surrogate"})
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Judge the call at other values; report finite gradients that are wrong."""

@@ -56,11 +56,13 @@ class Size(Probe):
     more than a thousand elements.
     """
 
-    code = "PB545"
+    code = "PB559"
     name = "wrong-for-a-size"
+    unnatural = True
     help = "look at the last, partial block: its elements have to be written as well"
     about = frozenset({"values", "numbers"})
     explains = frozenset({"values", "second", "transform"})
+    intentions = frozenset({"straight_through", "reversal", "surrogate"})
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Judge the call at other sizes, one group of axes at a time."""
