@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pullback.verify.call import Call, tensors_in
 from pullback.verify.layouts import transposed
-from pullback.verify.sizes import axes_of, resized
+from pullback.verify.sizes import axes_of, edges_of, resized
 
 # How many groups of axes are tried at another size.
 GROUPS = 4
@@ -148,7 +148,7 @@ def copy_of(value: Tensor) -> Tensor:
 
 def sizes(call: Call) -> Iterator[tuple[str, Call]]:
     """Yield the call at other sizes: one group of equal axes at a time."""
-    for count, axes in enumerate(axes_of(call)):
+    for count, axes in enumerate([*axes_of(call), *edges_of(call)]):
         if count == GROUPS:
             return
         for size in (axes.size + 1, 2 * axes.size + 1):

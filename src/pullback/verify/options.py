@@ -38,11 +38,13 @@ class Option:
         name: of the parameter, or of a module's attribute.
         value: in the example.
         others: values to try.
+        told_apart: those among them that the author's code distinguishes.
     """
 
     name: str
     value: object
     others: tuple[object, ...]
+    told_apart: tuple[object, ...]
 
 
 def options_of(call: Call) -> Iterator[Option]:
@@ -62,7 +64,9 @@ def options_of(call: Call) -> Iterator[Option]:
         words = tuple(itertools.chain(compared.get(name, ()), literals(parameter.annotation)))
         others = [other for other in candidates(value, words) if is_other(other, value)]
         if others:
-            yield Option(name=name, value=value, others=tuple(unique(others)[:MOST]))
+            apart = tuple(own for own in others if is_told_apart(own, words))
+            others = unique([*apart, *others])[:MOST]
+            yield Option(name=name, value=value, others=tuple(others), told_apart=apart)
 
 
 def values_given(call: Call, signature: inspect.Signature) -> Mapping[str, Any]:
@@ -118,15 +122,23 @@ def candidates(value: object, words: tuple[object, ...]) -> list[object]:
         known = [word for family in FAMILIES if value in family for word in family]
         found = [*(word for word in words if isinstance(word, str)), *known]
     elif isinstance(value, int):
-        found = [*(w for w in words if isinstance(w, int)), 0, 1, 2, 3, -1, value + 1]
+        # Far from the given one a number may be too small for an approximation, or out of range.
+        near = [value + 1, value - 1, 2 * value]
+        found = [*(w for w in words if isinstance(w, int)), *near]
     elif isinstance(value, float):
         mine = [w for w in words if isinstance(w, int | float) and not isinstance(w, bool)]
-        found = [*map(float, mine), 2 * value, 0.5 * value, 0.0, 1.0, -1.0, 0.3]
+        found = [*map(float, mine), 0.5 * value, 1.5 * value]
     elif isinstance(value, Tensor):
         found = [None] if None in words else []
     elif value is None:
         found = [w for w in words if isinstance(w, str | int | float)]
     return found
+
+
+def is_told_apart(value: object, words: tuple[object, ...]) -> bool:
+    """Tell whether code that takes a value has to distinguish it: a word, a flag, one it names."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return not number or any(value == word for word in words if not isinstance(word, bool))
 
 
 def is_other(candidate: object, value: object) -> bool:

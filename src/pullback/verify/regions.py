@@ -13,7 +13,7 @@ from pullback.verify.call import Call
 from pullback.verify.located import Elements, is_confirmed
 from pullback.verify.sweep import Sweep, points_for, region, sweep
 from pullback.verify.values import Variant, limits_of, variants_of
-from pullback.verify.variants import Wrong, floor_of, require_sound, wrong_of
+from pullback.verify.variants import Wrong, floor_of, reduced, require_sound, wrong_of
 
 # A target that takes longer is asked about fewer values.
 SECONDS = 1.5
@@ -52,7 +52,7 @@ def regions_of(call: Call) -> list[Region]:
     """
     require_sound(call)
     if call not in found_for:
-        found_for[call] = looked_for(call)
+        found_for[call] = looked_for(reduced(call))
     return found_for[call]
 
 

@@ -34,16 +34,22 @@ class Axes:
 
 
 def axes_of(call: Call) -> Iterator[Axes]:
-    """Yield groups of axes: those of equal size; then the first ones, then the last ones alone.
+    """Yield groups of axes: all that have one size.
 
-    Which axes belong together is not known. A group that forward refuses is no question.
+    Those that are equal belong together: a size for one of them that forward takes only because
+    it broadcasts is none that its author meant. A group that forward refuses is no question.
     """
     values = [leaf.value for leaf in call.leaves]
-    sizes = dict.fromkeys(size for value in values for size in value.shape)
-    groups = [
-        Axes(size=n, of=tuple(tuple(k for k, m in enumerate(v.shape) if m == n) for v in values))
-        for n in sizes
-    ]
+    sizes = dict.fromkeys(size for value in values for size in value.shape if size)
+    for n in sizes:
+        of = tuple(tuple(k for k, m in enumerate(v.shape) if m == n) for v in values)
+        yield Axes(size=n, of=of)
+
+
+def edges_of(call: Call) -> Iterator[Axes]:
+    """Yield the first axes of equal size alone, then the last ones: equal by chance, it may be."""
+    values = [leaf.value for leaf in call.leaves]
+    groups: list[Axes] = []
     for edge in (0, -1):
         for size in dict.fromkeys(v.shape[edge] for v in values if v.ndim):
             of = tuple((edge % v.ndim,) if v.ndim and v.shape[edge] == size else () for v in values)
@@ -69,6 +75,18 @@ def resized(call: Call, axes: Axes, size: int) -> Iterator[Call]:
         yield replace(other, keywords={**other.keywords, **dict.fromkeys(keywords, size)})
     if not (named or keywords):
         yield other
+
+
+def follows(call: Call, other: Call, axes: Axes) -> bool:
+    """Tell whether no axis of the outputs keeps a size that the inputs' axes no longer have.
+
+    Else forward took the other size only because it broadcasts.
+    """
+    own, now = (one.values([leaf.value for leaf in one.leaves]) for one in (call, other))
+    if len(own) != len(now):
+        return False
+    pairs = zip(own, now, strict=True)
+    return all(axes.size not in a.shape or axes.size not in b.shape for a, b in pairs)
 
 
 def has_numbers(call: Call) -> bool:
@@ -117,9 +135,14 @@ def is_distinct(flat: Tensor) -> bool:
 
 def sizes_for(call: Call, axes: Axes) -> list[int]:
     """Return the sizes to try for a group of axes, from the small to the large."""
+    if axes.size == 1 and any(leaf.value.numel() == 1 for leaf in call.leaves if leaf.value.ndim):
+        return []  # a scalar: it is there to be broadcast
     least = axes.size if has_numbers(call) else 0
+    others = {n for leaf in call.leaves for n in leaf.value.shape}
     found: list[int] = []
     for size in SIZES:
+        if size in others:
+            continue  # axes that differ stay apart
         shapes = [axes.shape(i, leaf.value, size) for i, leaf in enumerate(call.leaves)]
         counts = [torch.Size(shape).numel() for shape in shapes]
         given = [leaf.value.numel() for leaf in call.leaves]

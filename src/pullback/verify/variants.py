@@ -6,6 +6,7 @@ backward is right for the call as it was given: what is wrong everywhere has ano
 
 from __future__ import annotations
 
+import ast
 import math
 import time
 from dataclasses import dataclass
@@ -16,11 +17,18 @@ from pullback.verify.answer import answer
 from pullback.verify.call import Call, can_require_grad
 from pullback.verify.gradient import Mismatch, compared
 from pullback.verify.probe import NotApplicable
+from pullback.verify.refusal import is_refusal
+from pullback.verify.sizes import axes_of, has_numbers, resized
 from pullback.verify.source import Place, place_of_error
 from pullback.verify.target import shortened
+from pullback.verify.trusted import is_trusted
 
 # To judge a variant takes some hundred calls; one that is slower is left out.
-SLOWEST = 0.05
+SLOWEST = 0.03
+# Of these, PyTorch's own operators may be what refuses a backward.
+OTHERS = ("module", "callable")
+# Elements above which a call is made smaller, and the sizes that its axes then get.
+LARGE, SMALL = 1 << 13, (61, 16)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,11 +123,33 @@ def wrong_of(call: Call, *, floor: float = 0.0) -> Wrong | None:
     try:
         answer(call)
     except Exception as error:
-        return Wrong(call=call, error=error, place=place_of_error(error))
+        place = place_of_error(error)
+        if is_meant(error) or (place is None and call.target.kind in OTHERS):
+            return None
+        return Wrong(call=call, error=error, place=place)
     found = [m for m in compared(call).mismatches if not is_slight(call, m, floor)]
+    found = [m for m in found if is_trusted(call, m)]
     if not found:
         return None
     return Wrong(call=call, mismatch=max(found, key=lambda m: m.relative))
+
+
+def is_meant(error: Exception) -> bool:
+    """Tell whether an exception is one that the author raises, or a clear refusal."""
+    place = place_of_error(error)
+    return is_refusal(error) or (place is not None and is_raised(place))
+
+
+def is_raised(place: Place) -> bool:
+    """Tell whether a line refuses something on purpose."""
+    if place.text.startswith(("raise", "assert")):
+        return True
+    try:
+        tree = ast.parse(place.text)
+    except SyntaxError:
+        return False
+    names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    return bool(names & {"_check", "check"})
 
 
 def is_taken(call: Call) -> bool:
@@ -134,6 +164,22 @@ def is_taken(call: Call) -> bool:
     outputs = [output.detach() for output in run.outputs if can_require_grad(output)]
     some = any(run.outputs[i].numel() for i in run.differentiable)
     return some and all(bool(output.isfinite().all()) for output in outputs)
+
+
+def reduced(call: Call) -> Call:
+    """Return a large call at a smaller size, for questions that are not about size."""
+    if has_numbers(call):
+        return call
+    small = call
+    for axes in sorted(axes_of(call), key=lambda own: -own.size):
+        if max((leaf.value.numel() for leaf in small.leaves), default=0) <= LARGE:
+            break
+        for size in SMALL:
+            other = next(resized(small, axes, size), None)
+            if size < axes.size and other is not None and is_taken(other):
+                small = other
+                break
+    return call if small is call or reason_against(small) is not None else small
 
 
 def is_slight(call: Call, mismatch: Mismatch, floor: float) -> bool:

@@ -1,20 +1,18 @@
 """An empty batch fails."""
 
-import ast
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor
 
 from pullback.diagnostic import Finding
 from pullback.verify.agreement import differing
 from pullback.verify.answer import answer, backward_place
-from pullback.verify.call import Call, tensors_in
+from pullback.verify.call import Call
 from pullback.verify.probe import NotApplicable, Probe
-from pullback.verify.refusal import is_refusal
-from pullback.verify.sizes import Axes, axes_of, has_numbers, resized
-from pullback.verify.source import Place, place_of_error
+from pullback.verify.sizes import Axes, axes_of, follows, has_numbers, resized
+from pullback.verify.source import place_of_error
 from pullback.verify.target import shortened
+from pullback.verify.variants import is_meant
 
 
 class Empty(Probe):
@@ -60,14 +58,15 @@ class Empty(Probe):
     name = "empty-batch-fails"
     help = "return zeros of the input's shape if there are no elements"
     about = frozenset({"backward", "numbers"})
+    unnatural = True
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Call it with axes of size 0: the first axes, then others of equal size."""
         if has_numbers(call):
             raise NotApplicable("an integer among the arguments may be a number of elements")
-        groups = list(axes_of(call))
-        leading = [own for own in groups if all(axes in ((), (0,)) for axes in own.of)]
-        for axes in [*leading, *(own for own in groups if own not in leading)]:
+        # A tensor of one element is there to be broadcast: it has none for every row.
+        groups = [axes for axes in axes_of(call) if axes.size > 1]
+        for axes in sorted(groups, key=lambda own: not is_leading(own)):
             for empty in resized(call, axes, 0):
                 finding = self.emptied(call, empty, axes)
                 if finding is not None:
@@ -80,12 +79,18 @@ class Empty(Probe):
         try:
             run = empty.forward()
         except Exception as error:
-            if not is_accident(error) or not is_rowwise(call, axes):
+            if is_meant(error) or place_of_error(error) is None or not is_rowwise(call, axes):
                 return None
             return self.told(call, shapes, "in forward, though each row is computed alone", error)
+        if not follows(call, empty, axes):
+            return None
         try:
             found = answer(empty) if run.differentiable else None
         except Exception as error:
+            # What the engine refuses, and no line of the author's, may be meant for other shapes.
+            certain = place_of_error(error) is not None or is_rowwise(call, axes)
+            if is_meant(error) or not certain:
+                return None
             return self.told(call, shapes, "in backward, though forward takes it", error)
         used = [] if found is None else zip(found.outputs, found.grads, strict=True)
         if found is None or any(o.numel() for o, grad in used if grad is not None):
@@ -110,42 +115,39 @@ class Empty(Probe):
         )
 
 
-def is_accident(error: Exception) -> bool:
-    """Tell whether an exception is none that the author raises."""
-    place = place_of_error(error)
-    return place is not None and not is_raised(place) and not is_refusal(error)
-
-
-def is_raised(place: Place) -> bool:
-    """Tell whether a line refuses something on purpose."""
-    if place.text.startswith(("raise", "assert")):
-        return True
-    try:
-        names = {
-            node.attr for node in ast.walk(ast.parse(place.text)) if isinstance(node, ast.Attribute)
-        }
-    except SyntaxError:
-        return False
-    return bool(names & {"_check", "check"})
+def is_leading(axes: Axes) -> bool:
+    """Tell whether axes are the first ones of their tensors."""
+    return all(own in ((), (0,)) for own in axes.of)
 
 
 def is_rowwise(call: Call, axes: Axes) -> bool:
-    """Tell whether each row of the outputs comes of its own row, so that none come of none."""
-    if call.random or axes.size < 2 or not all(own in ((), (0,)) for own in axes.of):
+    """Tell whether a row of the outputs comes of its own row alone, so that none come of none.
+
+    A row in the middle is moved: of the outputs, which have as many rows, no other one changes.
+    """
+    if call.random or axes.size < 2 or not is_leading(axes):
         return False
-    whole = [leaf.value for leaf in call.leaves]
-    part = [v[: axes.size - 1] if axes.of[i] else v for i, v in enumerate(whole)]
+    row = axes.size // 2
+    plain = [leaf.value for leaf in call.leaves]
+    moved = [own.clone() for own in plain]
+    for own, of in zip(moved, axes.of, strict=True):
+        if of and own.is_floating_point():
+            own[row] += 0.1 * own[row].abs() + 0.01
     try:
-        with torch.no_grad():
-            all_rows = tensors_in(call.on([own.clone() for own in whole]))
-            fewer = tensors_in(call.on([own.clone() for own in part]))
+        before, after = call.values(plain), call.values(moved)
+        fewer = call.values(
+            [own[:-1] if of else own for own, of in zip(plain, axes.of, strict=True)]
+        )
     except Exception:
         return False
-    return len(all_rows) == len(fewer) and all(map(is_part, fewer, all_rows))
-
-
-def is_part(fewer: Tensor, rows: Tensor) -> bool:
-    """Tell whether a tensor is another one without its last row."""
-    if not rows.ndim or fewer.shape != rows[:-1].shape:
-        return False
-    return bool(fewer.numel()) and differing(fewer, rows[:-1]) is None
+    others = torch.arange(axes.size) != row
+    return bool(before) and all(
+        own.ndim > 0
+        and own.shape == now.shape
+        and own.shape[0] == axes.size
+        and part.shape == own[:-1].shape
+        and differing(own[others], now[others]) is None
+        and differing(own[row], now[row]) is not None
+        and differing(part, own[:-1]) is None
+        for own, now, part in zip(before, after, fewer, strict=True)
+    )

@@ -55,6 +55,7 @@ class GradientNaN(Probe):
     unnatural = True
     help = "treat that value apart: a gradient of 0 is right where the slopes from all sides cancel"
     about = frozenset({"values", "numbers"})
+    unnatural = True
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Judge the call at other values; report gradients that are not finite."""

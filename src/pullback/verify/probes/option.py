@@ -9,7 +9,7 @@ from pullback.verify.answer import backward_place
 from pullback.verify.call import Call
 from pullback.verify.options import Option, options_of, with_option
 from pullback.verify.probe import NotApplicable, Probe
-from pullback.verify.variants import Wrong, require_sound, wrong_of
+from pullback.verify.variants import Wrong, reduced, require_sound, wrong_of
 
 SECONDS = 1.5
 
@@ -68,6 +68,7 @@ class WrongOption(Probe):
     about = frozenset({"values", "numbers"})
     explains = frozenset({"values", "second", "transform"})
     intentions = frozenset({"straight_through", "reversal", "surrogate"})
+    unnatural = True
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Judge the call with each other value of one option at a time."""
@@ -75,16 +76,21 @@ class WrongOption(Probe):
         if not options:
             raise NotApplicable("it has no options")
         require_sound(call)
+        call = reduced(call)
         end = time.process_time() + SECONDS
         for option in options:
+            found: dict[object, Wrong] = {}
             for value in option.others:
                 if time.process_time() > end:
-                    return
+                    break
                 wrong = None
                 with suppress(Exception):  # it cannot be given
                     wrong = wrong_of(with_option(call, option.name, value))
                 if wrong is not None:
-                    yield self.told(call, option, value, wrong)
+                    found[value] = wrong
+                # A number that no code asks for may make an approximation a bad one: not two do.
+                if wrong is not None and (value in option.told_apart or len(found) > 1):
+                    yield self.told(call, option, *next(iter(found.items())))
                     break
 
     def told(self, call: Call, option: Option, value: object, wrong: Wrong) -> Finding:

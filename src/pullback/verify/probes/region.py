@@ -55,6 +55,7 @@ class WrongRegion(Probe):
     about = frozenset({"values", "numbers"})
     explains = frozenset({"values", "second", "transform"})
     intentions = frozenset({"straight_through", "reversal", "surrogate"})
+    unnatural = True
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Judge the call at other values; report finite gradients that are wrong."""

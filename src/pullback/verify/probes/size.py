@@ -8,7 +8,7 @@ from pullback.verify.answer import backward_place
 from pullback.verify.call import Call
 from pullback.verify.located import wrong_elements
 from pullback.verify.probe import Probe
-from pullback.verify.sizes import Axes, axes_of, resized, sizes_for
+from pullback.verify.sizes import Axes, axes_of, follows, resized, sizes_for
 from pullback.verify.variants import Wrong, require_sound, wrong_of
 
 # A target that takes longer at large sizes is checked at the smaller ones.
@@ -63,6 +63,7 @@ class Size(Probe):
     about = frozenset({"values", "numbers"})
     explains = frozenset({"values", "second", "transform"})
     intentions = frozenset({"straight_through", "reversal", "surrogate"})
+    unnatural = True
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Judge the call at other sizes, one group of axes at a time."""
@@ -97,8 +98,12 @@ class Size(Probe):
 
 def at_size(call: Call, axes: Axes, size: int) -> Wrong | None:
     """Judge a call at another size."""
-    found = [wrong_of(other) for other in resized(call, axes, size)]
-    return next((wrong for wrong in found if wrong is not None), None)
+    for other in resized(call, axes, size):
+        wrong = wrong_of(other)
+        # A refusal of the engine's, and of no line of the author's, says that the shapes do not fit.
+        if wrong is not None and (wrong.error is None or wrong.place is not None):
+            return wrong if follows(call, other, axes) else None
+    return None
 
 
 def boundary(call: Call, axes: Axes, right: int, wrong: int) -> int:
