@@ -6,7 +6,9 @@ import inspect
 import itertools
 import linecache
 import re
+import sys
 import warnings
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -37,7 +39,11 @@ def example(probe: type[Probe], heading: str) -> tuple[Any, tuple[Any, ...], dic
     are variables of these names.
     """
     page = sections(probe)
-    space: dict[str, Any] = {"torch": torch, "pb": pullback, "__name__": "page"}
+    # A module: the compiler looks up that of a function.
+    module = ModuleType(f"page_{probe.code}_{next(number)}")
+    sys.modules[module.__name__] = module
+    space = vars(module)
+    space |= {"torch": torch, "pb": pullback}
     torch.manual_seed(0)
     for name in ("Fails", "Passes"):
         # Python finds the text of a function by its file: a page has none, so one is made up.

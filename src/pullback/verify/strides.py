@@ -185,7 +185,7 @@ def difference(
     # An index may point to another one of equal values.
     chosen = [i for i, own in enumerate(right.outputs) if can_require_grad(own)]
     outputs = [[own.outputs[i] for i in chosen] for own in (found, right)]
-    if (wrong := first_differing(*outputs)) is not None:
+    if (wrong := first_differing(outputs[0], outputs[1])) is not None:
         number, where = wrong
         of = f"output {chosen[number]}"
         text = described(where, outputs[0][number], outputs[1][number])

@@ -6,9 +6,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
 
-from tests.verify.catalogue.row import Made, d, row
+from tests.verify.catalogue.row import Function, Made, d, row
 
 
 @row("C01", "cycle", "output")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor
-from torch.autograd import Function
 
-from tests.verify.catalogue.row import Made, d, row
+from tests.verify.catalogue.row import Function, Made, d, row
 
 
 @row("F01", "wrong sign")

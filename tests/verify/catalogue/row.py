@@ -11,6 +11,8 @@ from torch import Tensor
 
 from pullback.diagnostic import Level
 
+# Its methods take what each author writes: a base class of any type has no signatures to keep to.
+Function: Any = torch.autograd.Function
 Made = tuple[Any, tuple[Any, ...]]
 
 

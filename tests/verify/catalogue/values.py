@@ -6,9 +6,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import Function
 
-from tests.verify.catalogue.row import Made, d, f, row
+from tests.verify.catalogue.row import Function, Made, d, f, row
 
 
 @row("F07", "linear", "clip")

@@ -1,0 +1,48 @@
+"""The compiler, ready: importing this module compiles a trivial Function.
+
+PyTorch imports and sets up more than a second's worth at its first compilation. Probes that compile
+name this module in `imports`, so that it is done once, before the process is forked.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# By its name, PyTorch would import all the other backends too.
+from torch._dynamo.backends.debugging import aot_eager
+
+__all__ = ["traced"]
+
+
+def traced(function: Any) -> Any:  # noqa: ANN401  (a function like the one that is given)
+    """Return a function compiled by a backend that runs traced graphs as they are."""
+    torch._dynamo.reset()
+    return torch.compile(function, backend=aot_eager)
+
+
+class Trivial(torch.autograd.Function):
+    """What is compiled to warm up."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:  # noqa: ANN401
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:  # noqa: ANN401
+        (x,) = ctx.saved_tensors
+        return 2 * x * grads[0]
+
+
+def warm() -> None:
+    """Compile once, forward and backward."""
+    with warnings.catch_warnings(), torch.enable_grad():
+        warnings.simplefilter("ignore")
+        traced(Trivial.apply)(torch.ones(2, requires_grad=True)).sum().backward()
+
+
+warm()
