@@ -21,6 +21,7 @@ class Case:
         broken: what the original says when it is called, or differentiated, by itself.
         random: whether it draws random numbers, so that `vmap` need not agree with a loop.
         loses: whether its forward goes wrong in a compiled program behind any operator.
+        intentions: what its author means that would be a fault elsewhere: `surrogate`, ...
         note: what a reader should know.
     """
 
@@ -31,6 +32,7 @@ class Case:
     broken: str | None = None
     random: bool = False
     loses: bool = False
+    intentions: tuple[str, ...] = ()
     note: str = ""
 
     @property

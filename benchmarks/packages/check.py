@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pullback as pb
 from benchmarks.measure import console
@@ -40,7 +41,8 @@ def checked(only: str | None, probes: list[str] | None) -> Iterator[Checked]:
                 continue
             started = time.perf_counter()
             values = Arguments.made(case.arguments, 0).values
-            report = pb.check(found(case.function), *values, probes=probes)
+            meant: dict[str, Any] = dict.fromkeys(case.intentions, True)
+            report = pb.check(found(case.function), *values, probes=probes, **meant)
             yield Checked(package, case, report, time.perf_counter() - started)
 
 

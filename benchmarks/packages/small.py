@@ -14,6 +14,7 @@ SMALL = (
                 "pytorch_revgrad.functional:RevGrad",
                 "revgrad(x[...], alpha[]) -> y[...]",
                 (real(4, 3), Constant(0.7)),
+                intentions=("reversal",),
             ),
         ),
     ),

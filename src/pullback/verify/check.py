@@ -134,9 +134,12 @@ class Examination:
                 importlib.import_module(name)
         units: list[Unit] = []
         while not (units and units[-1].title.whole and not self.rest(units)):
+            known = len(outcomes_of(units))
             died = self.collect(self.messages(call, units), units)
             if died is None:
                 break
+            if died.why == "killed" and self.spoilt(units, known):
+                continue
             if died.why == "failed":
                 raise RuntimeError(f"the checker failed: {died.how}\n{died.said}")
             if not units or not self.rest(units):
@@ -175,6 +178,17 @@ class Examination:
         """Return the probes that the last unit was not asked."""
         return list(self.probes[len(units[-1].outcomes) :])
 
+    def spoilt(self, units: list[Unit], known: int) -> bool:
+        """Tell whether a process may have died of what an unnatural experiment did to its memory.
+
+        Then the probe that was asked is asked again, as the first of a new process.
+        """
+        unnatural = {probe.code for probe in self.probes if probe.unnatural}
+        asked = [
+            outcome for outcome in outcomes_of(units)[known:] if outcome.verdict != "explained"
+        ]
+        return any(outcome.code in unnatural for outcome in asked)
+
     def note_death(self, call: Call, units: list[Unit], died: contained.Died) -> None:
         """Put a death down to the probe that was asked, or to the ordinary call."""
         unit = units[-1]
@@ -188,6 +202,11 @@ class Examination:
         for outcome in said:
             unit.outcomes.append(outcome)
             self.tell(outcome)
+
+
+def outcomes_of(units: Sequence[Unit]) -> list[Outcome]:
+    """Return every answer so far."""
+    return [outcome for unit in units for outcome in unit.outcomes]
 
 
 def inline(messages: Iterator[Message]) -> Generator[Message, None, contained.Died | None]:
@@ -265,6 +284,8 @@ def outcome_of_death(
     outcome = unasked(probe, died.how)
     if not ordinary and (died.why == "late" or died.how == "SIGKILL"):  # slow, or out of memory
         return outcome
+    if not ordinary and probe.unnatural:
+        return replace(outcome, reason=f"the process died in this experiment ({died.how})")
     if known:
         return replace(outcome, verdict="explained", reason=ProcessDied.code)
     rule = NoAnswer if died.why == "late" else ProcessDied

@@ -29,7 +29,7 @@ def require_sound(operator: Operator, example: Sequence[object]) -> None:
             f"{operator.line.qualname} is defined, but its derivative has "
             f"{'a fault' if count == 1 else f'{count} faults'}",
             report=report,
-            help="mend it, or declare what is meant: pb.check(operator, ..., straight_through=True)",
+            help="mend it, or declare what is meant: pb.check(op, ..., straight_through=True)",
         )
 
 

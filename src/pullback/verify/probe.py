@@ -50,6 +50,9 @@ class Probe(ABC):
         about: the effects it looks at; it is not asked where one of them is explained.
         explains: the effects that its finding explains.
         intentions: what an author can declare to say that this is meant: the probe is not asked.
+        unnatural: whether it makes calls that no user would: poisoned memory, other values, options
+            or sizes, which a kernel may rely on not to come. That a process dies of such a call is
+            no fault; of the same values in another layout, or of a second backward, it is.
         imports: modules that it makes PyTorch import and that take long. They are imported before
             the process is forked: once, and not again for every check.
     """
@@ -64,6 +67,7 @@ class Probe(ABC):
     about: ClassVar[frozenset[Effect]] = frozenset()
     explains: ClassVar[frozenset[Effect]] = frozenset()
     intentions: ClassVar[frozenset[str]] = frozenset()
+    unnatural: ClassVar[bool] = False
     imports: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pullback.diagnostic import Level
+
 Made = tuple[Any, tuple[Any, ...]]
 
 
@@ -20,22 +22,24 @@ class Case:
         code: of its probe.
         says: words of which the finding has one.
         make: returns the target and its inputs, with the fault or repaired.
+        level: of the finding.
     """
 
     code: str
     says: tuple[str, ...]
     make: Callable[[bool], Made]
+    level: Level = "fault"
 
 
 CASES: list[Case] = []
 RIGHT: list[Callable[[], Made]] = []
 
 
-def case(code: str, *says: str) -> Callable[[Callable[[bool], Made]], None]:
+def case(code: str, *says: str, level: Level = "fault") -> Callable[[Callable[[bool], Made]], None]:
     """Add a fault."""
 
     def add(make: Callable[[bool], Made]) -> None:
-        CASES.append(Case(code=code, says=says, make=make))
+        CASES.append(Case(code=code, says=says, make=make, level=level))
 
     return add
 

@@ -12,6 +12,9 @@ from torch.autograd import Function
 
 from tests.verify.composition.case import Made, case, d, f
 
+# As scripts have it at their top.
+DEVICE = torch.device("cpu")
+
 
 @case("PB566", "ctx.parts", "intermediate")
 def attribute_in_a_dictionary(repaired: bool) -> Made:
@@ -238,6 +241,40 @@ def autocast_addmm(repaired: bool) -> Made:
 
 
 @case("PB590", "device")
+def buffer_on_a_constant_device(repaired: bool) -> Made:
+    class Padded(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x[1:] * 1
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Tensor:
+            if repaired:
+                return torch.cat([grad.new_zeros(1), grad])
+            return torch.cat([torch.zeros(1, dtype=grad.dtype, device=DEVICE), grad])
+
+    return Padded, (d(4),)
+
+
+@case("PB575", "autocast", level="advice")
+def autocast_of_float64(repaired: bool) -> Made:
+    class Dense(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor, w: Tensor) -> Tensor:
+            ctx.save_for_backward(x, w)
+            return x @ w
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+            x, w = ctx.saved_tensors
+            if repaired:
+                grad = grad.to(w.dtype)
+            return grad @ w.t(), x.t() @ grad
+
+    return Dense, (d(3, 4), d(4, 5))
+
+
+@case("PB590", "default device", level="advice")
 def buffer_without_a_device(repaired: bool) -> Made:
     class Padded(Function):
         @staticmethod

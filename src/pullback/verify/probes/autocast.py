@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import torch
 
-from pullback.diagnostic import Finding
+from pullback.diagnostic import Finding, Level
 from pullback.verify.call import Call, Run
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import place_of_error
@@ -53,7 +53,8 @@ class Autocast(Probe):
     ```
 
     ## Cannot see
-    What a GPU's autocast casts and the CPU's does not.
+    What a GPU's autocast casts and the CPU's does not. Of a Function that is called with float64
+    it is advice: autocast is for float32, and perhaps nobody will ever use it there.
     """
 
     code = "PB575"
@@ -67,6 +68,7 @@ class Autocast(Probe):
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Run forward under autocast and backward outside, for each half precision."""
+        level: Level = "advice" if is_double(call) else "fault"
         single = call.to(torch.float32)
         try:
             run = single.forward()
@@ -88,6 +90,7 @@ class Autocast(Probe):
                     f"{call.target.name}: backward fails after a forward under autocast: the "
                     "gradient that arrives has another dtype than what was saved",
                     where=place_of_error(error),
+                    level=level,
                     autocast=f"torch.autocast('{single.leaves[0].value.device.type}', {dtype})",
                     outputs=", ".join(dtypes),
                     raised=f"{type(error).__name__}: {shortened(str(error))}",
@@ -95,6 +98,11 @@ class Autocast(Probe):
                 return
         if not asked:
             raise NotApplicable("forward does not run under autocast")
+
+
+def is_double(call: Call) -> bool:
+    """Tell whether it is called with float64, which autocast leaves as it is."""
+    return any(leaf.value.dtype in (torch.float64, torch.complex128) for leaf in call.leaves)
 
 
 def under(call: Call, dtype: torch.dtype) -> Run | None:

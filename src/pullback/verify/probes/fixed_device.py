@@ -1,7 +1,7 @@
 """A tensor is made on a fixed device."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import torch
@@ -20,6 +20,7 @@ MAKERS = (
     *("zeros", "ones", "empty", "full", "arange", "linspace", "eye", "tensor", "rand", "randn"),
     *("randint", "randperm", "scalar_tensor", "logspace", "Tensor", "FloatTensor", "empty_strided"),
 )
+NUMPY = ("numpy", "from_numpy", "__array__", "from_dlpack")
 TWO_DEVICES = ("same device", "two devices", "different devices", "on the expected device")
 
 
@@ -54,11 +55,14 @@ class FixedDevice(Probe):
     ```
 
     ## Cannot see
-    A kernel for one device only: it has no other to be run on.
+    A kernel for one device only, such as one that goes through NumPy: it has no other to be run on.
+    A tensor that is made without a device is advice: it is on the default one, which a user of
+    another device can set.
     """
 
     code = "PB590"
     name = "fixed-device"
+    about = frozenset({"traced"})
     help = "make it where the input is: device=grad.device, torch.zeros_like(x), x.new_empty(...)"
 
     def examine(self, call: Call) -> Iterator[Finding]:
@@ -67,6 +71,9 @@ class FixedDevice(Probe):
             raise NotApplicable("no backward of an author's is known")
         if any(leaf.value.layout != torch.strided for leaf in call.leaves) or not call.leaves:
             raise NotApplicable("it has no plain tensors")
+        texts = [Text(own) for own in call.target.parts.values()]
+        if any(text.calls(*NUMPY) or text.find(is_numpy) for text in texts):
+            raise NotApplicable("it goes through NumPy, which is on the CPU alone")
         if not contained.can_fork():
             raise NotApplicable("PyTorch without CUDA may end the process, and none can be forked")
         # Autograd on a fake CUDA tensor ends a PyTorch that was built without CUDA.
@@ -77,16 +84,18 @@ class FixedDevice(Probe):
             raise NotApplicable("it does not run on fake tensors")
         place, said = seen[0]
         if said is not None:
-            yield self.found(call, place, said)
+            yield self.found(call, texts, place, said)
 
-    def found(self, call: Call, place: Place | None, said: str) -> Finding:
-        """Return the finding, with the line that makes a tensor if it is known."""
-        lines = (maker(Text(own)) for own in call.target.parts.values())
-        made = next((line for line in lines if line is not None), None)
+    def found(self, call: Call, texts: Sequence[Text], place: Place | None, said: str) -> Finding:
+        """Return the finding: a fault where the text names a device, else advice."""
+        named = [line for text in texts if (line := text.find(partial(names_device, text)))]
+        made = [line for text in texts if (line := text.find(is_default))]
+        where = "a fixed device" if named else "the default device"
         return self.breach(
-            f"{call.target.name}: a tensor is made on a fixed device: with the inputs "
+            f"{call.target.name}: a tensor is made on {where}: with the inputs "
             "elsewhere it meets tensors of another device",
-            where=made or place,
+            where=next(iter([*named, *made]), place),
+            level="fault" if named else "advice",
             seen=said,
         )
 
@@ -109,22 +118,36 @@ def looked(call: Call, device: torch.device) -> Iterator[tuple[Place | None, str
     yield None, None
 
 
-def maker(text: Text) -> Place | None:
-    """Return the line of a text that makes a tensor on a fixed device."""
-    return text.find(is_maker)
-
-
-def is_maker(node: ast.AST) -> bool:
-    """Tell whether a part of a text names a device, or makes a tensor without one."""
+def names_device(text: Text, node: ast.AST) -> bool:
+    """Tell whether a part of a text names a device: device="cuda", .cpu(), .to("cpu:0")."""
     if not isinstance(node, ast.Call):
         return False
-    name = last_name(node.func)
-    device = next((k.value for k in node.keywords if k.arg == "device"), None)
-    if isinstance(device, ast.Constant):
-        return device.value is not None
-    if name in ("cuda", "cpu", "device"):
+    if last_name(node.func) in ("cpu", "cuda"):
         return True
-    if name == "to" and node.args and isinstance(node.args[0], ast.Constant):
-        return isinstance(node.args[0].value, str)
+    given = [word.value for word in node.keywords if word.arg == "device"]
+    if last_name(node.func) in ("to", "device"):
+        given += node.args[:1]
+    return any(is_device(text, value) for value in given)
+
+
+def is_device(text: Text, value: ast.expr) -> bool:
+    """Tell whether an expression is one device: a literal, or the name of a constant."""
+    known: object = None
+    if isinstance(value, ast.Constant):
+        known = value.value
+    elif isinstance(value, ast.Name):
+        known = getattr(text.function, "__globals__", {}).get(value.id)
+    return isinstance(known, torch.device | str)
+
+
+def is_default(node: ast.AST) -> bool:
+    """Tell whether a part of a text makes a tensor and says no device."""
+    if not isinstance(node, ast.Call) or last_name(node.func) not in MAKERS:
+        return False
     owner = node.func.value if isinstance(node.func, ast.Attribute) else None
-    return name in MAKERS and device is None and getattr(owner, "id", "") == "torch"
+    return getattr(owner, "id", "") == "torch" and all(w.arg != "device" for w in node.keywords)
+
+
+def is_numpy(node: ast.AST) -> bool:
+    """Tell whether a part of a text is NumPy's."""
+    return isinstance(node, ast.Name) and node.id in ("np", "numpy")

@@ -48,6 +48,7 @@ class GradLayoutRefused(Probe):
     code = "PB532"
     name = "grad-layout-refused"
     help = "use grad.reshape(...) instead of view, or grad = grad.contiguous() first"
+    about = frozenset({"layout"})
     explains = frozenset({"layout", "second", "transform", "traced"})
 
     def examine(self, call: Call) -> Iterator[Finding]:

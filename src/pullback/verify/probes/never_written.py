@@ -57,6 +57,7 @@ class NeverWritten(Probe):
 
     code = "PB507"
     name = "never-written"
+    unnatural = True
     explains = EVERYTHING - {"forward", "memory", "traced"}
     help = "write every element, or begin with zeros: torch.zeros_like"
 

@@ -50,6 +50,7 @@ class SavedUnused(Probe):
 
     code = "PB650"
     name = "saved-unused"
+    unnatural = True
     level = "advice"
     about = frozenset({"numbers", "repeat", "random", "memory"})
     help = "save only what backward uses; of a shape, ctx.shape = x.shape is enough"
