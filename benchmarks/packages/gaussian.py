@@ -36,17 +36,20 @@ GPYTORCH = Package(
             GP + "natural_variational_distribution:_NaturalToMuVarSqrt",
             "natural(nat_mean[m], nat_covar[m, m]) -> (mu[m], root[m, m])",
             (real(4), Definite(4, scale=-0.5)),
+            intentions=("surrogate",),
         ),
         Case(
             GP + "tril_natural_variational_distribution:_TrilNaturalToMuVarSqrt",
             "tril_natural(nat_mean[m], tril_nat_covar[m, m]) -> (mu[m], root[m, m])",
             (real(4), Definite(4, factor=True)),
+            intentions=("surrogate",),
         ),
         Case(
             GP + "ciq_variational_strategy:_NgdInterpTerms",
             "ngd_interp_terms(interp_term[m, n], natural_vec[m], natural_mat[m, m]) "
             "-> (mean[n], variance[n], kl[])",
             (real(4, 5), real(4), Definite(4, scale=-0.5)),
+            intentions=("surrogate",),
         ),
         Case(
             GP + "large_batch_variational_strategy:QuadFormDiagonal",

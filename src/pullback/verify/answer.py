@@ -16,6 +16,7 @@ from torch import Tensor
 
 from pullback.verify.agreement import first_differing, rounding
 from pullback.verify.call import Call, Prepare, can_require_grad
+from pullback.verify.difference import dense
 from pullback.verify.probe import NotApplicable
 from pullback.verify.source import Place, Text
 
@@ -93,7 +94,7 @@ def largest(tensor: Tensor | None) -> float:
     """Return the size of the largest finite element."""
     if tensor is None or not tensor.numel():
         return 0.0
-    return float(tensor.detach().abs().nan_to_num(0.0, 0.0, 0.0).max())
+    return float(dense(tensor).abs().nan_to_num(0.0, 0.0, 0.0).max())
 
 
 known: WeakKeyDictionary[Call, Answer | NotApplicable] = WeakKeyDictionary()

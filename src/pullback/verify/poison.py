@@ -16,8 +16,11 @@ ZEROS = -1
 
 def spoilt(tensor: Tensor, way: int) -> Tensor | None:
     """Return other values for a tensor: NaN, or random ones; of integers another order."""
-    if tensor.layout != torch.strided or not tensor.numel():
+    if not tensor.numel():
         return None
+    if tensor.layout != torch.strided:
+        factor = {0: math.nan, ZEROS: 0.0}.get(way, 1.0 + way)
+        return tensor.detach() * factor if can_require_grad(tensor) else None
     if can_require_grad(tensor):
         if way in (0, ZEROS):
             return torch.full_like(tensor, 0.0 if way else math.nan)
@@ -41,8 +44,12 @@ def backward_with(call: Call, index: int | None, way: int) -> tuple[list[Tensor 
 
     def unpack(packed: tuple[int, Tensor]) -> Tensor:
         number, tensor = packed
-        other = spoilt(tensor, way) if number == index else None
-        return tensor if other is None else other
+        if number != index:
+            return tensor
+        other = spoilt(tensor, way)
+        if other is None:
+            raise ValueError("it has no other values")
+        return other
 
     with saved_tensors_hooks(pack, unpack):
         run = call.forward()
@@ -55,7 +62,10 @@ def is_needed(
     ordinary: list[Tensor | None],
     ways: tuple[int, ...] = (0, 1, 2, ZEROS),
 ) -> bool:
-    """Tell whether a gradient changes where a saved tensor has other values, or backward raises."""
+    """Tell whether a gradient changes where a saved tensor has other values, or backward raises.
+
+    What has no other values, such as an empty tensor, counts as needed.
+    """
     for way in ways:
         try:
             found, _ = backward_with(call, index, way)

@@ -6,6 +6,7 @@ import ast
 import contextlib
 import inspect
 import linecache
+import os
 import sys
 import textwrap
 import traceback
@@ -22,9 +23,8 @@ import torch
 # Where a line that a finding is about is not looked for. What is installed beside PyTorch may be
 # the very thing that is checked.
 NOT_AUTHORS = (
-    str(Path(torch.__file__).parent),
-    str(Path(np.__file__).parent),
-    str(Path(__file__).parents[1]),
+    *(f"{Path(f).parent}{os.sep}" for f in (torch.__file__, np.__file__)),  # not of torchvision
+    f"{Path(__file__).parents[1]}{os.sep}",
     "<frozen",
 )
 STANDARD = str(Path(contextlib.__file__).parent)

@@ -59,7 +59,7 @@ class LeavesAutograd(Probe):
     )
     about = frozenset({"second"})
     explains = frozenset({"second", "tangent"})
-    intentions = frozenset({"once_differentiable", "straight_through"})
+    intentions = frozenset({"once_differentiable", "straight_through", "surrogate"})
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Look for gradients without a graph, and for the line where it is lost."""
