@@ -31,6 +31,7 @@ class Region:
         evidence: one value or a few.
         near: a number that the author's code may name.
         wrong: the call, if it is one; None for a sweep.
+        certain: else it may be a convention: at one value, or where other rows suffer as well.
     """
 
     leaf: int
@@ -39,6 +40,7 @@ class Region:
     evidence: str
     near: float | None = None
     wrong: Wrong | None = None
+    certain: bool = True
 
 
 found_for: WeakKeyDictionary[Call, list[Region]] = WeakKeyDictionary()
@@ -114,6 +116,7 @@ def of_sweep(call: Call, leaf: int, own: Sweep) -> list[Region]:
                 evidence=f"{int(wrong.sum())} of {len(wrong)} values between "
                 f"{float(own.x[0]):.4g} and {float(own.x[-1]):.4g} are wrong",
                 near=float(own.x[wrong].abs().min()),
+                certain=nan or bool(own.x[wrong].unique().numel() > 1),
             )
         )
     return found
@@ -131,7 +134,14 @@ def of_variant(call: Call, variant: Variant, wrong: Wrong) -> Region | None:
     of = call.leaves[leaf].name
     if nan:
         text = f"the gradient of `{of}` is NaN for `{name}` {variant.name}; forward is finite"
-        return Region(leaf=leaf, nan=True, text=text, evidence=which(wrong, leaf), wrong=wrong)
+        return Region(
+            leaf=leaf,
+            nan=True,
+            text=text,
+            evidence=which(wrong, leaf),
+            wrong=wrong,
+            certain=not spreads(variant, wrong, leaf),
+        )
     start, limit = (call.leaves[variant.leaf].value, edge(call, variant))
     text = (
         f"the gradient of `{of}` is right for `{name}` as given, wrong for `{name}` {variant.name}"
@@ -140,6 +150,14 @@ def of_variant(call: Call, variant: Variant, wrong: Wrong) -> Region | None:
     size = float(within.abs().max())
     text += f" ({wrong.text}); it goes wrong when the largest |{name}| comes to {size:.4g}"
     return Region(leaf=leaf, nan=False, text=text, evidence=shown(variant), near=size, wrong=wrong)
+
+
+def spreads(variant: Variant, wrong: Wrong, leaf: int) -> bool:
+    """Tell whether a row of zeros makes the gradient of other rows NaN: the input is singular."""
+    if leaf != variant.leaf or not bool((variant.value[:1] == 0).all()) or variant.value.ndim < 2:
+        return False
+    gradient = Elements(wrong.call, leaf).gradient
+    return bool(variant.value.any()) and not bool(gradient[1:].isfinite().all())
 
 
 def shown(variant: Variant) -> str:

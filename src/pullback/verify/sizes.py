@@ -89,6 +89,24 @@ def follows(call: Call, other: Call, axes: Axes) -> bool:
     return all(axes.size not in a.shape or axes.size not in b.shape for a, b in pairs)
 
 
+def repeats(call: Call, other: Call) -> Iterator[Leaf]:
+    """Yield the integers of a resized call that repeat along an axis where the example's do not."""
+    for own, now in zip(call.leaves, other.leaves, strict=True):
+        if not can_require_grad(own.value) and own.value.dtype is not torch.bool:
+            before, after = repeated(own.value), repeated(now.value)
+            if any(b and not a for a, b in zip(before, after, strict=True)):
+                yield now
+
+
+def repeated(value: Tensor) -> list[bool]:
+    """Tell for each axis whether a number stands twice along it."""
+    found: list[bool] = []
+    for axis in range(value.ndim):
+        ordered = value.sort(axis).values
+        found.append(bool((ordered.diff(dim=axis) == 0).any()))
+    return found
+
+
 def has_numbers(call: Call) -> bool:
     """Tell whether an integer above 1 is among the arguments: it may be a number of elements."""
     every: list[object] = [*call.arguments, *call.keywords.values()]

@@ -21,6 +21,8 @@ STEEPEST = 1e4
 # Steps at which differences are taken once more, as powers of the spacing.
 POWERS = (0.3, 0.45, 0.6)
 FAR = 0.25
+# Outputs so many times as large as the inputs have overflowed on the way, or are about to.
+LARGEST = 1e8
 
 
 def is_trusted(call: Call, found: Mismatch) -> bool:
@@ -30,11 +32,15 @@ def is_trusted(call: Call, found: Mismatch) -> bool:
     if not run.outputs[found.output].requires_grad:
         return True
     eps = spacing(call, run)
-    curve = along(call, found)
+    curve = along(call, found.leaf, [found.output])
     here, far = curve(0.0), [curve(FAR), curve(-FAR)]
     seen = max(float(own.nan_to_num(0, 0, 0).norm()) for own in (here, *far))
+    if seen > LARGEST * max(1.0, float(flat([own.value for own in call.leaves]).abs().max())):
+        return False
     if math.isnan(found.analytic):
-        return is_lipschitz(curve, here, far, eps)
+        # A jump of another output shows a point where none of them is defined.
+        every = along(call, found.leaf, run.differentiable)
+        return is_lipschitz(every, every(0.0), [every(FAR), every(-FAR)], eps)
     if found.size > STEEPEST * seen or is_fragile(call, found, eps):
         return False
     generator = torch.Generator().manual_seed(11)
@@ -46,27 +52,38 @@ def is_trusted(call: Call, found: Mismatch) -> bool:
         grad = drawn.reshape(output.shape).to(output)
     v = direction(call.leaves[found.leaf].value, 31 * found.leaf)
     gradient = backward_of(run, found.output, grad)[found.leaf]
-    mine = 0.0 if gradient is None else float(flat([gradient]) @ flat([v]))
-    return not agrees_at_a_step(curve, here, flat([grad]), mine, eps)
+    if gradient is None or not bool(gradient.any()):
+        return not is_staircase(curve, here, far, eps)
+    return not agrees_at_a_step(curve, here, flat([grad]), flat([gradient]) @ flat([v]), eps)
 
 
-def along(call: Call, found: Mismatch) -> Callable[[float], Tensor]:
-    """Return one output as a function of the way in a random direction of one input."""
-    values = [leaf.value for leaf in call.leaves]
-    start = values[found.leaf]
-    v = direction(start, 31 * found.leaf)
+def along(call: Call, leaf: int, outputs: Sequence[int]) -> Callable[[float], Tensor]:
+    """Return outputs as a function of the way in a random direction of one input.
+
+    NaN where forward refuses, at the edge of what it is defined for.
+    """
+    values = [own.value for own in call.leaves]
+    start = values[leaf]
+    v = direction(start, 31 * leaf)
+    first = call.values(values)
+    unknown = torch.full_like(flat([first[i] for i in outputs]), math.nan)
 
     def curve(t: float) -> Tensor:
-        values[found.leaf] = (start.to(v) + t * v).to(start)
-        return flat([call.values(values)[found.output]])
+        values[leaf] = (start.to(v) + t * v).to(start)
+        try:
+            found = call.values(values)
+        except Exception:
+            return unknown
+        return flat([found[i] for i in outputs])
 
     return curve
 
 
 def agrees_at_a_step(
-    curve: Callable[[float], Tensor], here: Tensor, grad: Tensor, mine: float, eps: float
+    curve: Callable[[float], Tensor], here: Tensor, grad: Tensor, own: Tensor, eps: float
 ) -> bool:
     """Tell whether differences over one of several small steps are what backward says."""
+    mine = float(own)
     for power in POWERS:
         step = eps**power
         terms = grad * (curve(step) - curve(-step)) / (2 * step)
@@ -77,9 +94,17 @@ def agrees_at_a_step(
             abs(mine), size
         ):
             return True
-        if mine == 0 and not bool(terms.any()):  # between two steps
-            return True
     return False
+
+
+def is_staircase(
+    curve: Callable[[float], Tensor], here: Tensor, far: Sequence[Tensor], eps: float
+) -> bool:
+    """Tell whether most of what moves over a large step stands still over a tiny one."""
+    tiny = eps ** POWERS[-1]
+    moving = torch.stack([own != here for own in far]).any(0)
+    still = (curve(tiny) == here) & (curve(-tiny) == here)
+    return bool(moving.any()) and float(still[moving].double().mean()) > 0.5
 
 
 def is_lipschitz(

@@ -6,7 +6,7 @@ import torch
 
 from pullback.diagnostic import Finding
 from pullback.verify.agreement import differing
-from pullback.verify.answer import answer, backward_place
+from pullback.verify.answer import Answer, answer, backward_place
 from pullback.verify.call import Call
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.sizes import Axes, axes_of, follows, has_numbers, resized
@@ -82,18 +82,23 @@ class Empty(Probe):
             if is_meant(error) or place_of_error(error) is None or not is_rowwise(call, axes):
                 return None
             return self.told(call, shapes, "in forward, though each row is computed alone", error)
-        if not follows(call, empty, axes):
+        if not run.differentiable or not follows(call, empty, axes):
             return None
         try:
-            found = answer(empty) if run.differentiable else None
+            found = answer(empty)
         except Exception as error:
             # What the engine refuses, and no line of the author's, may be meant for other shapes.
             certain = place_of_error(error) is not None or is_rowwise(call, axes)
-            if is_meant(error) or not certain:
-                return None
-            return self.told(call, shapes, "in backward, though forward takes it", error)
-        used = [] if found is None else zip(found.outputs, found.grads, strict=True)
-        if found is None or any(o.numel() for o, grad in used if grad is not None):
+            where = "in backward, though forward takes it"
+            return (
+                self.told(call, shapes, where, error) if certain and not is_meant(error) else None
+            )
+        return self.not_zero(call, shapes, found) if is_leading(axes) else None
+
+    def not_zero(self, call: Call, shapes: str, found: Answer) -> Finding | None:
+        """Report a gradient of outputs without elements that is not zero."""
+        used = zip(found.outputs, found.grads, strict=True)
+        if any(o.numel() for o, grad in used if grad is not None):
             return None
         for leaf, gradient in zip(call.leaves, found.gradients, strict=True):
             if gradient is not None and differing(gradient, torch.zeros_like(gradient)) is not None:

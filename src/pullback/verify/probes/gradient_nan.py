@@ -65,6 +65,7 @@ class GradientNaN(Probe):
                     f"{call.target.name}: {found.text}",
                     where=division(call),
                     seen=found.evidence,
+                    level=None if found.certain else "advice",
                 )
 
 

@@ -65,6 +65,7 @@ class WrongRegion(Probe):
                     f"{call.target.name}: {found.text}",
                     where=branch(call, found),
                     seen=found.evidence,
+                    level=None if found.certain else "advice",
                 )
 
 

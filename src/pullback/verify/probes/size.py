@@ -8,7 +8,7 @@ from pullback.verify.answer import backward_place
 from pullback.verify.call import Call
 from pullback.verify.located import wrong_elements
 from pullback.verify.probe import Probe
-from pullback.verify.sizes import Axes, axes_of, follows, resized, sizes_for
+from pullback.verify.sizes import Axes, axes_of, follows, repeats, resized, sizes_for
 from pullback.verify.variants import Wrong, require_sound, wrong_of
 
 # A target that takes longer at large sizes is checked at the smaller ones.
@@ -88,9 +88,13 @@ class Size(Probe):
             until = f"right up to size {boundary(call, axes, below, size) - 1}"
         shapes = ", ".join(f"{leaf.name} {tuple(leaf.value.shape)}" for leaf in wrong.call.leaves)
         at = wrong_elements(wrong.call, wrong.mismatch) or wrong.text
+        index = next(repeats(call, wrong.call), None)
+        if index is not None:
+            at += f"; there an index in `{index.name}` is repeated, as it is not as given"
         return self.breach(
             f"{call.target.name}: {until}, wrong at size {size}: {at}",
             where=wrong.place or backward_place(call),
+            help=index and "add up what comes to one element: index_add, accumulate=True",
             inputs=shapes,
             seen=wrong.text,
         )
@@ -100,10 +104,20 @@ def at_size(call: Call, axes: Axes, size: int) -> Wrong | None:
     """Judge a call at another size."""
     for other in resized(call, axes, size):
         wrong = wrong_of(other)
-        # A refusal of the engine's, and of no line of the author's, says that the shapes do not fit.
+        # What the engine refuses, and no line of the author's, says that the shapes do not fit.
         if wrong is not None and (wrong.error is None or wrong.place is not None):
-            return wrong if follows(call, other, axes) else None
+            defined = follows(call, other, axes) and not is_overwritten(call, wrong)
+            return wrong if defined else None
     return None
+
+
+def is_overwritten(call: Call, wrong: Wrong) -> bool:
+    """Tell whether an input is written to places by an index that repeats: which of them counts?"""
+    if wrong.mismatch is None:
+        return False
+    value = wrong.call.leaves[wrong.mismatch.leaf].value
+    indices = [leaf.value for leaf in repeats(call, wrong.call)]
+    return any(value.shape[: index.ndim] == index.shape for index in indices)
 
 
 def boundary(call: Call, axes: Axes, right: int, wrong: int) -> int:
