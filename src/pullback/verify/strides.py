@@ -20,6 +20,7 @@ from pullback.verify.answer import (
 )
 from pullback.verify.call import Call, can_require_grad
 from pullback.verify.layouts import Layout, as_read_in_order, layouts_of, plain
+from pullback.verify.noise import is_noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +166,8 @@ def input_trial(call: Call, base: Answer, name: str, leaves: list[int]) -> Trial
         found = answer(call, base.grads, prepare=makes)
     except Exception as error:
         return Trial(layout=layout, tensor=tensor, error=error)
-    return difference(call, layout, tensor, found, right)
+    trial = difference(call, layout, tensor, found, right)
+    return None if trial is None or is_noise(call, base, values, found, right) else trial
 
 
 def difference(
