@@ -13,7 +13,7 @@ from pullback.verify.call import Call
 from pullback.verify.located import Elements, is_confirmed
 from pullback.verify.sweep import Sweep, points_for, region, sweep
 from pullback.verify.values import Variant, limits_of, variants_of
-from pullback.verify.variants import Wrong, floor_of, reduced, require_sound, wrong_of
+from pullback.verify.variants import Wrong, floor_of, is_taken, reduced, require_sound, wrong_of
 
 # A target that takes longer is asked about fewer values.
 SECONDS = 1.5
@@ -75,7 +75,7 @@ def looked_for(call: Call) -> list[Region]:
         if variant.leaf in swept:
             continue
         wrong = wrong_of(variant.call(call), floor=floor)
-        if wrong is None or not is_certain(wrong):
+        if wrong is None or not is_certain(wrong) or not is_inside(wrong.call, variant.leaf):
             continue
         if (own := of_variant(call, variant, wrong)) is not None:
             known = {(one.leaf, one.nan) for one in found}
@@ -89,6 +89,18 @@ def is_certain(wrong: Wrong) -> bool:
     if mismatch is None or math.isnan(mismatch.analytic):
         return True
     return is_confirmed(wrong.call, mismatch.leaf)
+
+
+def is_inside(call: Call, leaf: int) -> bool:
+    """Tell whether forward takes values on both sides: else they are at the edge of its domain."""
+    values = [own.value for own in call.leaves]
+    start = values[leaf]
+    step = 1e-3 * (float(start.abs().max()) or 1.0)
+    for sign in (1, -1):
+        values[leaf] = start + sign * step
+        if not is_taken(call.with_values(values)):
+            return False
+    return True
 
 
 def of_sweep(call: Call, leaf: int, own: Sweep) -> list[Region]:
