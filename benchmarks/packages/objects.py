@@ -47,6 +47,7 @@ OBJECTS = (
                 "torchdiffeq._impl.misc:_StitchGradient",
                 "stitch_gradient(x1[n, d], out[n, d]) -> y[n, d]",
                 (real(4, 3), real(4, 3, grad=False)),
+                intentions=("straight_through",),
             ),
             Case(
                 "torchdiffeq._impl.rk_common:_UncheckedAssign",

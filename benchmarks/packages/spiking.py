@@ -128,6 +128,7 @@ SNNTORCH = Package(
             TIME + "Tolerance",
             "tolerance(spk_time[b, n], target[b, n], tolerance: int) -> y[b, n]",
             (real(2, 3), real(2, 3, grad=False), 1),
+            intentions=("straight_through",),
         ),
         Case(
             "snntorch.functional.quant:StateQuant",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 import torch
+from torch import Tensor
 
 from pullback.verify.call import Call
 from pullback.verify.directional import (
@@ -121,18 +122,22 @@ def is_ill_conditioned(call: Call, own: Mismatch, *, seed: int) -> bool:
     return largest > own.relative / 30
 
 
+def is_symmetric(value: Tensor) -> bool:
+    """Tell whether a tensor is of symmetric matrices that are neither diagonal nor constant."""
+    square = value.dim() >= 2 and value.shape[-1] == value.shape[-2] > 1
+    if not square or not torch.allclose(value, value.mH, rtol=1e-6, atol=0):
+        return False
+    diagonal = value.diagonal(dim1=-2, dim2=-1).diag_embed()
+    return not torch.equal(value, diagonal) and not bool((value == value.reshape(-1)[0]).all())
+
+
 def is_right_if_symmetric(call: Call, own: Mismatch, *, seed: int) -> bool:
     """Tell whether an input is a symmetric matrix, and the gradient right for symmetric changes.
 
     Decompositions read one triangle of it and return a symmetric gradient.
     """
     value = call.leaves[own.leaf].value
-    square = value.dim() >= 2 and value.shape[-1] == value.shape[-2] > 1
-    if not square or not torch.allclose(value, value.mH, rtol=1e-6, atol=0):
-        return False
-    if torch.equal(value, value.diagonal(dim1=-2, dim2=-1).diag_embed()) or bool(
-        (value == value.reshape(-1)[0]).all()
-    ):
+    if not is_symmetric(value):
         return False
     run = call.forward()
     v = direction(value, seed + 3)

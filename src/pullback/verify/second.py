@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from pullback.verify.call import Call, Run
+from pullback.verify.gradient import is_symmetric
 from pullback.verify.judged import ERRORS, eps_of, weight
 from pullback.verify.numeric import Slope, direction, dot, flat, slope
 from pullback.verify.probe import NotApplicable
@@ -142,7 +143,7 @@ def starting(run: Run) -> tuple[Tensor | None, ...]:
 def directions(call: Call, grads: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
     """Return a direction of the wanted leaves and of the gradients that arrive."""
     leaves = [
-        direction(leaf.value, call.seed + 31 * i) if leaf.wanted else None
+        within(leaf.value, call.seed + 31 * i) if leaf.wanted else None
         for i, leaf in enumerate(call.leaves)
     ]
     arriving = [
@@ -150,6 +151,12 @@ def directions(call: Call, grads: Sequence[Tensor | None]) -> tuple[Tensor | Non
         for i, grad in enumerate(grads)
     ]
     return (*leaves, *arriving)
+
+
+def within(value: Tensor, seed: int) -> Tensor:
+    """Return a direction in which a symmetric matrix stays one: only one triangle may be read."""
+    drawn = direction(value, seed)
+    return (drawn + drawn.mH) / 2 if is_symmetric(value) else drawn
 
 
 def along(values: Sequence[Tensor | None], way: Sequence[Tensor | None], t: float) -> list[Tensor]:

@@ -170,3 +170,25 @@ def stop_gradient_on_purpose() -> Made:
             return 2 * grad
 
     return (lambda x: Twice.apply(x) + x.detach().round().sign()), (d(4),)
+
+
+@right
+def eigenvectors_of_a_symmetric_matrix() -> Made:
+    class Eigen(Function):
+        @staticmethod
+        def forward(ctx: Any, a: Tensor) -> tuple[Tensor, Tensor]:
+            values, vectors = torch.linalg.eigh(a)
+            ctx.save_for_backward(values, vectors)
+            return values, vectors
+
+        @staticmethod
+        def backward(ctx: Any, to_values: Tensor, to_vectors: Tensor) -> Tensor:
+            values, vectors = ctx.saved_tensors
+            gaps = values.unsqueeze(-2) - values.unsqueeze(-1)
+            gaps = torch.where(gaps == 0, torch.inf, gaps)
+            inner = vectors.mT @ to_vectors / gaps + torch.diag_embed(to_values)
+            gradient = vectors @ inner @ vectors.mT
+            return (gradient + gradient.mT) / 2
+
+    a = torch.randn(4, 4, dtype=torch.float64)
+    return Eigen, ((a + a.mT).requires_grad_(),)
