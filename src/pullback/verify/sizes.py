@@ -128,6 +128,26 @@ def filled(leaf: Leaf, shape: Sequence[int], before: int, size: int) -> Tensor:
     value = leaf.value
     if tuple(shape) == tuple(value.shape):
         return value
+    return drawn(value, shape, before, size)
+
+
+def redrawn(call: Call, axes: Axes) -> Call:
+    """Return the call at its own size, with values drawn as they are for another size.
+
+    What is wrong here is wrong for the values: a matrix that is no longer symmetric, a filter that
+    is no longer a palindrome.
+    """
+    values = [
+        drawn(leaf.value.roll(1), leaf.value.shape, axes.size, axes.size)
+        if axes.of[i] and can_require_grad(leaf.value)
+        else leaf.value
+        for i, leaf in enumerate(call.leaves)
+    ]
+    return call.with_values(values)
+
+
+def drawn(value: Tensor, shape: Sequence[int], before: int, size: int) -> Tensor:
+    """Return values of a shape that lie between those of a tensor."""
     count = int(torch.Size(shape).numel())
     flat = value.reshape(-1)
     if not count or not flat.numel():

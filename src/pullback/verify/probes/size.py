@@ -8,7 +8,7 @@ from pullback.verify.answer import backward_place
 from pullback.verify.call import Call
 from pullback.verify.located import wrong_elements
 from pullback.verify.probe import Probe
-from pullback.verify.sizes import Axes, axes_of, follows, repeats, resized, sizes_for
+from pullback.verify.sizes import Axes, axes_of, follows, redrawn, repeats, resized, sizes_for
 from pullback.verify.variants import Wrong, require_sound, wrong_of
 
 # A target that takes longer at large sizes is checked at the smaller ones.
@@ -58,7 +58,6 @@ class Size(Probe):
 
     code = "PB559"
     name = "wrong-for-a-size"
-    unnatural = True
     help = "look at the last, partial block: its elements have to be written as well"
     about = frozenset({"values", "numbers"})
     explains = frozenset({"values", "second", "transform"})
@@ -107,6 +106,7 @@ def at_size(call: Call, axes: Axes, size: int) -> Wrong | None:
         # What the engine refuses, and no line of the author's, says that the shapes do not fit.
         if wrong is not None and (wrong.error is None or wrong.place is not None):
             defined = follows(call, other, axes) and not is_overwritten(call, wrong)
+            defined = defined and wrong_of(redrawn(call, axes)) is None
             return wrong if defined else None
     return None
 
