@@ -73,7 +73,7 @@ SNNTORCH = Package(
             "stochastic(x[...], mean: float, variance: float) -> y[...]",
             (real(4, 6), 0.0, 0.2),
             random=True,
-            intentions=("surrogate",),
+            intentions=("surrogate", "random_gradient"),
         ),
         Case(
             SNN + "LeakySpikeOperator",
