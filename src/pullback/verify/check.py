@@ -13,7 +13,7 @@ from pullback.diagnostic import Finding, Rule, did_you_mean
 from pullback.verify import contained
 from pullback.verify.call import Call, call_of
 from pullback.verify.examine import Message, Title, Unit, questions, title_of, unasked
-from pullback.verify.inputs import found_inputs, needs_inputs
+from pullback.verify.given.inputs import found_inputs, needs_inputs
 from pullback.verify.probe import Probe, every_probe
 from pullback.verify.report import Outcome, Report
 from pullback.verify.target import target_of

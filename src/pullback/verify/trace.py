@@ -19,10 +19,10 @@ from torch.autograd import Function
 from torch.autograd.function import BackwardCFunction, FunctionCtx
 
 from pullback.verify.call import tensors_in
-from pullback.verify.memory import count_changed, is_same_memory
-from pullback.verify.patch import Apply, apply_watched, forward_noted
 from pullback.verify.source import Place, authors_place
 from pullback.verify.target import Part, parts_of
+from pullback.verify.watching.memory import count_changed, is_same_memory
+from pullback.verify.watching.patch import Apply, apply_watched, forward_noted
 
 if TYPE_CHECKING:
     from pullback.verify.call import Call, Run

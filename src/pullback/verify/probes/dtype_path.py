@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.gradient import compared
-from pullback.verify.precision import LOWER, Loss, losses
+from pullback.verify.numbers.gradient import compared
+from pullback.verify.numbers.precision import LOWER, Loss, losses
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Text
 

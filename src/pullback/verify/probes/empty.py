@@ -5,14 +5,14 @@ from collections.abc import Iterator
 import torch
 
 from pullback.diagnostic import Finding
-from pullback.verify.agreement import differing
-from pullback.verify.answer import Answer, answer, backward_place
 from pullback.verify.call import Call
 from pullback.verify.probe import NotApplicable, Probe
-from pullback.verify.sizes import Axes, axes_of, follows, has_numbers, resized
 from pullback.verify.source import place_of_error
 from pullback.verify.target import shortened
-from pullback.verify.variants import is_meant
+from pullback.verify.variation.agreement import differing
+from pullback.verify.variation.answer import Answer, answer, backward_place
+from pullback.verify.variation.sizes import Axes, axes_of, follows, has_numbers, resized
+from pullback.verify.variation.variants import is_meant
 
 
 class Empty(Probe):

@@ -10,7 +10,7 @@ from torch import Tensor
 from pullback.diagnostic import Finding
 from pullback.verify import contained
 from pullback.verify.call import Call
-from pullback.verify.devices import ELSEWHERE, NOWHERE, elsewhere
+from pullback.verify.company.devices import ELSEWHERE, NOWHERE, elsewhere
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Place, Text, last_name, place_of_error
 from pullback.verify.target import shortened

@@ -7,11 +7,11 @@ import torch
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call, tensors_in
-from pullback.verify.memory import is_same_memory, shares
 from pullback.verify.nodes import EVERYTHING
 from pullback.verify.probe import Probe
 from pullback.verify.source import Place, Text, place_of_error
 from pullback.verify.trace import trace
+from pullback.verify.watching.memory import is_same_memory, shares
 
 # In the words of PyTorch, up to the part that the author's names are better for.
 NOT_SAVED = re.compile(

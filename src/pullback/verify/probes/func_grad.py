@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.composed import apart_tensors, changes_inputs, ordinary
+from pullback.verify.company.composed import apart_tensors, changes_inputs, ordinary
+from pullback.verify.company.refusal import is_refusal
+from pullback.verify.company.transforms import gradients_of, supports_transforms
 from pullback.verify.probe import NotApplicable, Probe
-from pullback.verify.refusal import is_refusal
 from pullback.verify.source import place_of_error
 from pullback.verify.target import shortened
-from pullback.verify.transforms import gradients_of, supports_transforms
 
 
 class FuncGrad(Probe):

@@ -9,10 +9,10 @@ import torch
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.fresh import set_deterministic
 from pullback.verify.nodes import require_own
 from pullback.verify.probe import Probe
 from pullback.verify.source import Place, Text
+from pullback.verify.watching.fresh import set_deterministic
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
-from pullback.verify.answer import backward_place
 from pullback.verify.call import Call
 from pullback.verify.probe import Probe
 from pullback.verify.source import place_of_error
-from pullback.verify.strides import grad_trials
 from pullback.verify.target import shortened
+from pullback.verify.variation.answer import backward_place
+from pullback.verify.variation.strides import grad_trials
 
 
 class GradLayoutRefused(Probe):

@@ -7,12 +7,12 @@ from torch import Tensor
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.difference import kept
-from pullback.verify.memory import count_changed
 from pullback.verify.nodes import SPOILT, backward_text, name_of, own_nodes, require_own
 from pullback.verify.probe import Probe
 from pullback.verify.source import Place, Text
 from pullback.verify.trace import trace
+from pullback.verify.watching.difference import kept
+from pullback.verify.watching.memory import count_changed
 
 
 class GradOverwritten(Probe):

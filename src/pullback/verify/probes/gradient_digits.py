@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.gradient import Mismatch, compared
+from pullback.verify.numbers.gradient import Mismatch, compared
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Text
 from pullback.verify.trace import trace

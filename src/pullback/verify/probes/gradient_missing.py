@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.dependence import Dependence, dependences
 from pullback.verify.nodes import SPOILT, backward_text, in_containers, own_nodes
+from pullback.verify.numbers.dependence import Dependence, dependences
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Place, Text
 from pullback.verify.trace import Trace, trace

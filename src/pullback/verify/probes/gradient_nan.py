@@ -4,11 +4,11 @@ import ast
 from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
-from pullback.verify.answer import backward_place
 from pullback.verify.call import Call
 from pullback.verify.probe import Probe
-from pullback.verify.regions import regions_of
 from pullback.verify.source import Place, Text
+from pullback.verify.variation.answer import backward_place
+from pullback.verify.variation.regions import regions_of
 
 
 class GradientNaN(Probe):

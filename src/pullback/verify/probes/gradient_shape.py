@@ -9,14 +9,14 @@ from pullback.diagnostic import Finding
 from pullback.verify.call import Call
 from pullback.verify.nodes import SPOILT, argument_names, backward_text, name_of, own_nodes
 from pullback.verify.probe import Probe
-from pullback.verify.reduction import (
+from pullback.verify.trace import NodeTrace, Trace, trace
+from pullback.verify.watching.reduction import (
     Directional,
     engines_axes,
     known_directional,
     permutations,
     right_axes,
 )
-from pullback.verify.trace import NodeTrace, Trace, trace
 
 
 class GradientShape(Probe):

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.dependence import dependences
 from pullback.verify.nodes import SPOILT, in_containers
+from pullback.verify.numbers.dependence import dependences
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Text
 from pullback.verify.trace import trace

@@ -6,11 +6,11 @@ from torch import Tensor
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call, Run
-from pullback.verify.memory import count_changed, shares
 from pullback.verify.nodes import EVERYTHING
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Place, Text
 from pullback.verify.trace import NodeTrace, watched
+from pullback.verify.watching.memory import count_changed, shares
 
 
 class InputChanged(Probe):

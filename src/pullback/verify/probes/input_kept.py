@@ -8,12 +8,12 @@ from torch import Tensor
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call, Run, can_require_grad
-from pullback.verify.difference import Difference, difference, kept
-from pullback.verify.memory import shares, tensors_held
 from pullback.verify.nodes import forward_text, own_nodes, require_own
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Place
 from pullback.verify.trace import NodeTrace, Trace, trace
+from pullback.verify.watching.difference import Difference, difference, kept
+from pullback.verify.watching.memory import shares, tensors_held
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from pullback.diagnostic import Finding
 from pullback.verify.call import Call
 from pullback.verify.probe import Probe
 from pullback.verify.source import place_of_error
-from pullback.verify.strides import input_trials
 from pullback.verify.target import shortened
+from pullback.verify.variation.strides import input_trials
 
 
 class InputLayoutFails(Probe):

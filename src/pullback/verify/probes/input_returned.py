@@ -7,11 +7,11 @@ from torch import Tensor
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call, tensors_in
-from pullback.verify.memory import count_changed
 from pullback.verify.nodes import argument_names, forward_text, name_of, own_nodes
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Text
 from pullback.verify.trace import NodeTrace, Trace, trace
+from pullback.verify.watching.memory import count_changed
 
 
 class InputReturned(Probe):

@@ -9,7 +9,7 @@ from pullback.diagnostic import Finding
 from pullback.verify.call import Call
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Place, Text
-from pullback.verify.strides import input_trials
+from pullback.verify.variation.strides import input_trials
 
 RAW = ("data_ptr", "as_strided", "numpy", "untyped_storage", "storage")
 

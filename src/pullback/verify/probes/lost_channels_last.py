@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import torch
 
 from pullback.diagnostic import Finding
-from pullback.verify.answer import answer, backward_place
 from pullback.verify.call import Call
 from pullback.verify.probe import NotApplicable, Probe
+from pullback.verify.variation.answer import answer, backward_place
 
 
 class LostChannelsLast(Probe):

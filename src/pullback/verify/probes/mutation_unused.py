@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.memory import count_changed
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.probes.input_changed import declared_of
 from pullback.verify.source import Text
 from pullback.verify.trace import NodeTrace, watched
+from pullback.verify.watching.memory import count_changed
 
 
 class MutationUnused(Probe):

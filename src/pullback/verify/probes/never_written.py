@@ -7,12 +7,12 @@ from torch import Tensor
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.difference import between, kept
-from pullback.verify.fresh import filled_with_nan
 from pullback.verify.nodes import EVERYTHING, require_own
 from pullback.verify.probe import Probe
 from pullback.verify.source import Place, Text
 from pullback.verify.target import Part
+from pullback.verify.watching.difference import between, kept
+from pullback.verify.watching.fresh import filled_with_nan
 
 FRESH = ("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "resize_")
 

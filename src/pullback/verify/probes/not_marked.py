@@ -7,7 +7,7 @@ import torch
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
 from pullback.verify.nodes import forward_text, own_nodes
-from pullback.verify.numeric import direction
+from pullback.verify.numbers.numeric import direction
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.trace import trace
 

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from pullback.diagnostic import Finding
-from pullback.verify.answer import backward_place
 from pullback.verify.call import Call
-from pullback.verify.options import Option, options_of, with_option
 from pullback.verify.probe import NotApplicable, Probe
-from pullback.verify.variants import Wrong, reduced, require_sound, wrong_of
+from pullback.verify.variation.answer import backward_place
+from pullback.verify.variation.options import Option, options_of, with_option
+from pullback.verify.variation.variants import Wrong, reduced, require_sound, wrong_of
 
 SECONDS = 1.5
 

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from pullback.diagnostic import Finding
-from pullback.verify.agreement import described, differing
-from pullback.verify.answer import Answer, answer, backward_place, grad_name, steady
 from pullback.verify.call import Call
-from pullback.verify.gradient import compared
+from pullback.verify.numbers.gradient import compared
 from pullback.verify.probe import NotApplicable, Probe
+from pullback.verify.variation.agreement import described, differing
+from pullback.verify.variation.answer import Answer, answer, backward_place, grad_name, steady
 
 
 class OutputIgnored(Probe):

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.difference import difference, kept
 from pullback.verify.nodes import EVERYTHING, require_own
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Place, Text
+from pullback.verify.watching.difference import difference, kept
 
 DRAWS = (
     *("rand", "randn", "randint", "rand_like", "randn_like", "randint_like", "randperm"),

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.memory import tensors_held
 from pullback.verify.nodes import forward_text, name_of, own_nodes, require_own
 from pullback.verify.probe import Probe
 from pullback.verify.trace import NodeTrace, trace
+from pullback.verify.watching.memory import tensors_held
 
 
 class ReferenceCycle(Probe):

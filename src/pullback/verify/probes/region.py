@@ -4,12 +4,12 @@ import ast
 from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
-from pullback.verify.answer import backward_place
 from pullback.verify.call import Call
-from pullback.verify.options import constants
 from pullback.verify.probe import Probe
-from pullback.verify.regions import Region, regions_of
 from pullback.verify.source import Place, Text
+from pullback.verify.variation.answer import backward_place
+from pullback.verify.variation.options import constants
+from pullback.verify.variation.regions import Region, regions_of
 
 
 class WrongRegion(Probe):

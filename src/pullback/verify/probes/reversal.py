@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.gradient import Mismatch, compared
+from pullback.verify.numbers.gradient import Mismatch, compared
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Text
 

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.gradient import compared
-from pullback.verify.precision import Loss, losses
+from pullback.verify.numbers.gradient import compared
+from pullback.verify.numbers.precision import Loss, losses
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.probes.dtype_path import LOWER, is_lost
 from pullback.verify.source import Text

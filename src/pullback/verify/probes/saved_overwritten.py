@@ -6,12 +6,12 @@ from torch import Tensor
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call, Run
-from pullback.verify.difference import difference, kept
-from pullback.verify.memory import count_changed, tensors_held
 from pullback.verify.nodes import SPOILT, backward_text, described, name_of, own_nodes, require_own
 from pullback.verify.probe import Probe
 from pullback.verify.source import Place, Text
 from pullback.verify.trace import NodeTrace, Trace, watched
+from pullback.verify.watching.difference import difference, kept
+from pullback.verify.watching.memory import count_changed, tensors_held
 
 
 class SavedOverwritten(Probe):

@@ -5,8 +5,8 @@ from contextlib import suppress
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call, tensors_in
-from pullback.verify.gradient import compare
 from pullback.verify.nodes import SPOILT, described, name_of, own_nodes
+from pullback.verify.numbers.gradient import compare
 from pullback.verify.probe import Probe
 from pullback.verify.trace import NodeTrace, Told, Trace, trace, what
 

@@ -5,12 +5,12 @@ from typing import Any
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.difference import difference, kept
-from pullback.verify.memory import tensors_held
 from pullback.verify.nodes import backward_text, own_nodes, require_own
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Place, place_of_error
 from pullback.verify.trace import NodeTrace, Trace, watched
+from pullback.verify.watching.difference import difference, kept
+from pullback.verify.watching.memory import tensors_held
 
 
 class SecondBackward(Probe):

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.kept import constants
+from pullback.verify.numbers.second import second
+from pullback.verify.numbers.shown import wrong_seconds
 from pullback.verify.probe import Probe
-from pullback.verify.second import second
-from pullback.verify.shown import wrong_seconds
+from pullback.verify.watching.kept import constants
 
 
 class InnerGraphKept(Probe):

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.kept import leaving
+from pullback.verify.numbers.second import second
+from pullback.verify.numbers.shown import wrong_seconds
 from pullback.verify.probe import Probe
-from pullback.verify.second import second
-from pullback.verify.shown import wrong_seconds
 from pullback.verify.source import Place, Text
 from pullback.verify.trace import trace
+from pullback.verify.watching.kept import leaving
 
 
 class LeavesAutograd(Probe):

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
+from pullback.verify.numbers.second import second
 from pullback.verify.probe import Probe
-from pullback.verify.second import second
 from pullback.verify.source import place_of_error
 from pullback.verify.target import shortened
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
+from pullback.verify.numbers.second import second
+from pullback.verify.numbers.shown import wrong_seconds
 from pullback.verify.probe import NotApplicable, Probe
-from pullback.verify.second import second
-from pullback.verify.shown import wrong_seconds
 from pullback.verify.source import Text
 from pullback.verify.trace import trace
 

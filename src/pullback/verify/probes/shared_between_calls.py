@@ -7,11 +7,11 @@ from torch import Tensor
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call, can_require_grad
-from pullback.verify.difference import Difference, difference, kept
-from pullback.verify.gradient import compare
 from pullback.verify.nodes import require_own
+from pullback.verify.numbers.gradient import compare
 from pullback.verify.probe import NotApplicable, Probe
-from pullback.verify.shared_state import line_that_sets, state, written_between
+from pullback.verify.watching.difference import Difference, difference, kept
+from pullback.verify.watching.shared_state import line_that_sets, state, written_between
 
 
 class SharedBetweenCalls(Probe):

@@ -4,12 +4,20 @@ import time
 from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
-from pullback.verify.answer import backward_place
 from pullback.verify.call import Call
-from pullback.verify.located import wrong_elements
+from pullback.verify.numbers.located import wrong_elements
 from pullback.verify.probe import Probe
-from pullback.verify.sizes import Axes, axes_of, follows, redrawn, repeats, resized, sizes_for
-from pullback.verify.variants import Wrong, require_sound, wrong_of
+from pullback.verify.variation.answer import backward_place
+from pullback.verify.variation.sizes import (
+    Axes,
+    axes_of,
+    follows,
+    redrawn,
+    repeats,
+    resized,
+    sizes_for,
+)
+from pullback.verify.variation.variants import Wrong, require_sound, wrong_of
 
 # A target that takes longer at large sizes is checked at the smaller ones.
 SECONDS = 1.5

@@ -9,13 +9,13 @@ from torch.autograd import forward_ad
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call, Run, tensors_in
-from pullback.verify.judged import disagreement, weight
+from pullback.verify.company.refusal import is_refusal
+from pullback.verify.company.transforms import gradients_of
+from pullback.verify.numbers.judged import disagreement, weight
+from pullback.verify.numbers.second import directions, moved, second
+from pullback.verify.numbers.tangent import forward_mode
 from pullback.verify.probe import NotApplicable, Probe
-from pullback.verify.refusal import is_refusal
-from pullback.verify.second import directions, moved, second
 from pullback.verify.source import Text
-from pullback.verify.tangent import forward_mode
-from pullback.verify.transforms import gradients_of
 
 
 class TangentOfBackward(Probe):

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
+from pullback.verify.numbers.tangent import forward_mode, only, tangents
 from pullback.verify.probe import Probe
 from pullback.verify.source import Text, place_of_error
-from pullback.verify.tangent import forward_mode, only, tangents
 from pullback.verify.target import shortened
 from pullback.verify.trace import trace
 

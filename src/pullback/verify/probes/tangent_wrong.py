@@ -3,11 +3,8 @@
 from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
-from pullback.verify.agreement import described, first_differing
 from pullback.verify.call import Call
-from pullback.verify.probe import NotApplicable, Probe
-from pullback.verify.source import Text
-from pullback.verify.tangent import (
+from pullback.verify.numbers.tangent import (
     Forward,
     added,
     apart_from_differences,
@@ -16,6 +13,9 @@ from pullback.verify.tangent import (
     only,
     tangents,
 )
+from pullback.verify.probe import NotApplicable, Probe
+from pullback.verify.source import Text
+from pullback.verify.variation.agreement import described, first_differing
 
 
 class TangentWrong(Probe):

@@ -6,12 +6,9 @@ import torch
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.composed import apart_tensors, changes_inputs
-from pullback.verify.probe import NotApplicable, Probe
-from pullback.verify.refusal import is_refusal
-from pullback.verify.source import Text, place_of_error
-from pullback.verify.target import shortened
-from pullback.verify.transforms import (
+from pullback.verify.company.composed import apart_tensors, changes_inputs
+from pullback.verify.company.refusal import is_refusal
+from pullback.verify.company.transforms import (
     InDims,
     batched,
     gradients_of,
@@ -20,6 +17,9 @@ from pullback.verify.transforms import (
     outputs_of,
     supports_vmap,
 )
+from pullback.verify.probe import NotApplicable, Probe
+from pullback.verify.source import Text, place_of_error
+from pullback.verify.target import shortened
 
 
 class Vmap(Probe):

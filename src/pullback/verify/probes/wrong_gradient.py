@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.causes import Cause, cause_of, samples
-from pullback.verify.causes.heatmap import heat_map
-from pullback.verify.causes.sample import Sample
-from pullback.verify.gradient import Comparison, Mismatch, compared
+from pullback.verify.numbers.causes import Cause, cause_of, samples
+from pullback.verify.numbers.causes.heatmap import heat_map
+from pullback.verify.numbers.causes.sample import Sample
+from pullback.verify.numbers.gradient import Comparison, Mismatch, compared
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Place, Text
 

@@ -1,0 +1,67 @@
+"""A call under a checkpoint: what forward saves is thrown away and made again for backward.
+
+As `torch.utils.checkpoint(use_reentrant=False)` does it, whose first call imports the compiler.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+
+from pullback.verify.call import Call, Run
+from pullback.verify.company.composed import run_by
+
+
+class OtherTensorsError(RuntimeError):
+    """Forward saves other tensors when it runs again."""
+
+
+def recomputed(call: Call) -> Run:
+    """Return a run whose saved tensors are made again at backward's first need.
+
+    Raises:
+        OtherTensorsError: in backward, where they are others than at first.
+    """
+    shapes: list[tuple[object, ...]] = []
+    again: list[Tensor] = []
+
+    def forget(tensor: Tensor) -> int:
+        shapes.append(of(tensor))
+        return len(shapes) - 1
+
+    def remake(index: int) -> Tensor:
+        if not again:
+            with torch.enable_grad(), saved_tensors_hooks(remember, wrong):
+                call.on([leaf.detach().requires_grad_(leaf.requires_grad) for leaf in run.given])
+            compare(shapes, again)
+        return again[index]
+
+    def remember(tensor: Tensor) -> Tensor:
+        again.append(tensor.detach())
+        return tensor
+
+    def wrong(tensor: Tensor) -> Tensor:
+        return tensor
+
+    with saved_tensors_hooks(forget, remake):
+        run = run_by(call, call.on)
+    return run
+
+
+def of(tensor: Tensor) -> tuple[object, ...]:
+    """Return what has to be the same of a tensor that is saved again."""
+    return tuple(tensor.shape), tensor.dtype, tensor.device
+
+
+def compare(first: list[tuple[object, ...]], again: list[Tensor]) -> None:
+    """Stop where the tensors that were saved again are others."""
+    if len(again) < len(first):
+        raise OtherTensorsError(
+            f"forward saved {len(first)} tensors, and {len(again)} when run again"
+        )
+    for index, (own, tensor) in enumerate(zip(first, again, strict=False)):
+        if own != of(tensor):
+            raise OtherTensorsError(
+                f"saved tensor {index} was {own}, and {of(tensor)} when run again"
+            )

@@ -1,0 +1,1 @@
+"""Inputs that a target takes, where its user gave none."""

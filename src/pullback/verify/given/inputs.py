@@ -1,0 +1,296 @@
+"""Inputs that a target takes, where its user gave none.
+
+What can be given is enumerated from likely to unlikely, and tried in a forked process: the first
+is taken that forward accepts and whose backward returns a gradient of the right shape for each
+tensor; where none is so good, the best.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from pullback.diagnostic import Rule
+from pullback.verify import contained
+from pullback.verify.call import call_of
+from pullback.verify.examine import quietly
+from pullback.verify.given.shapes import Shape, of_line, of_modules, shapes_for
+from pullback.verify.given.slots import Role, Slot, slots_of, strings_of
+from pullback.verify.target import Target, shortened
+from pullback.verify.trace import NodeTrace, trace
+
+NoInputs = Rule("PB404", "no-inputs")
+
+# Seconds: for all trials; for better ones once something is accepted; for one trial.
+ALTOGETHER, LONGER, ONE = 10.0, 2.0, 5.0
+# How good an input is: everything works; some value is not finite; a gradient is missing or has
+# another shape; backward raises; nothing requires a gradient; forward raises.
+PERFECT, NOT_FINITE, WRONG, RAISES, CUT, REFUSED = range(6)
+CRASHES = 12
+NUMBERS: dict[Role, tuple[Any, ...]] = {
+    "float": (0.5,),
+    "int": (1, 2, 0, -1),
+    "bool": (True,),
+    "ints": ((1, 1), (2,)),
+    "none": (None,),
+}
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A tensor to draw: a list of two where `many`."""
+
+    shape: Shape
+    dtype: torch.dtype
+    positive: bool = False
+    many: bool = False
+
+
+Spec = tuple[Any, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """Inputs, and what the reader has to know of them."""
+
+    arguments: tuple[Any, ...]
+    keywords: Mapping[str, Any]
+    note: str
+
+
+def needs_inputs(target: Target, inputs: Sequence[Any], keywords: Mapping[str, Any]) -> bool:
+    """Tell whether inputs have to be found: none are given, and the target has parameters."""
+    if inputs or keywords:
+        return False
+    slots = slots_of(target)
+    return slots is None or bool(slots)
+
+
+def found_inputs(target: Target, *, seed: int, isolate: bool) -> Found:
+    """Find inputs that a target takes.
+
+    Raises:
+        PullbackError: PB404, there are none among those that were tried.
+    """
+    known = slots_of(target)
+    search = None
+    for slots in [unknown(1), unknown(2), unknown(3)] if known is None else [known]:
+        search = Search(target, slots, seed)
+        search.run(isolate=isolate)
+        if search.best is not None:
+            break
+    assert search is not None
+    slots = search.slots
+    if search.best is None:
+        raise missing(target, search.tried, search.error)
+    spec = next(itertools.islice(specs(target, slots), search.best, None))
+    arguments, keywords = built(slots, spec, seed)
+    shown = ", ".join(
+        f"{slot.name}: {text_of(own)}" if isinstance(own, Drawn) else f"{slot.name}={own!r}"
+        for slot, own in zip(slots, spec, strict=True)
+    )
+    trials = "trial" if search.tried == 1 else "trials"
+    note = f"no inputs were given; found in {search.tried} {trials}: {shown}"
+    return Found(arguments=arguments, keywords=keywords, note=note)
+
+
+def unknown(count: int) -> list[Slot]:
+    """Return so many tensors, where nothing is known of the parameters."""
+    return [Slot(name=f"input {index}", roles=("tensor",)) for index in range(count)]
+
+
+def missing(target: Target, tried: int, error: str | None) -> Exception:
+    """Return the error that says what was tried."""
+    return NoInputs.error(
+        f"{target.name}: no inputs were given, and none were found that it takes",
+        tried=f"{tried} combinations of tensors and numbers" if tried else None,
+        first=error,
+        help="give them: pb.check(target, x, ...)",
+    )
+
+
+def text_of(drawn: Drawn) -> str:
+    """Print what is drawn: "float64 (3, 4)"."""
+    dtype = str(drawn.dtype).removeprefix("torch.")
+    positive = " above 0" if drawn.positive else ""
+    return f"{'2 x ' * drawn.many}{dtype} {drawn.shape}{positive}"
+
+
+class Search:
+    """Tries one after the other; goes on behind one that ends the process."""
+
+    def __init__(self, target: Target, slots: Sequence[Slot], seed: int) -> None:
+        self.target, self.slots, self.seed = target, slots, seed
+        self.best: int | None = None
+        self.rank = REFUSED
+        self.tried = 0
+        self.error: str | None = None
+
+    def run(self, *, isolate: bool) -> None:
+        """Try until one is perfect, nothing is left, or the time is over."""
+        began, accepted, crashes = time.monotonic(), None, 0
+        while crashes < CRASHES:
+            work = partial(self.trials, self.tried)
+            trials = contained.stream(work, seconds=ONE) if isolate else inline(work())
+            for rank, error in trials:
+                self.error = self.error or error
+                if rank < self.rank:
+                    self.rank, self.best = rank, self.tried
+                    accepted = accepted or time.monotonic()
+                self.tried += 1
+                now = time.monotonic()
+                enough = accepted is not None and now - accepted > LONGER
+                if self.rank == PERFECT or enough or now - began > ALTOGETHER:
+                    trials.close()
+                    return
+            if self.exhausted(self.tried):
+                return
+            self.error = self.error or "it ended the process"
+            self.tried, crashes = self.tried + 1, crashes + 1
+
+    def exhausted(self, index: int) -> bool:
+        """Tell whether there is no trial of this number."""
+        return next(itertools.islice(specs(self.target, self.slots), index, None), None) is None
+
+    def trials(self, start: int) -> Iterator[tuple[int, str | None]]:
+        """Yield how good each is, and what forward raised."""
+        for spec in itertools.islice(specs(self.target, self.slots), start, None):
+            with quietly():
+                arguments, keywords = built(self.slots, spec, self.seed)
+                yield rank_of(self.target, arguments, keywords, self.seed)
+
+
+def inline(
+    trials: Iterator[tuple[int, str | None]],
+) -> Generator[tuple[int, str | None], None, None]:
+    """Yield the trials from this process."""
+    yield from trials
+
+
+def rank_of(
+    target: Target, arguments: Sequence[Any], keywords: Mapping[str, Any], seed: int
+) -> tuple[int, str | None]:
+    """Return how good inputs are, and what forward raised."""
+    call = call_of(target, arguments, keywords, seed=seed)
+    seen = trace(call)
+    if seen.forward_error is not None or seen.run is None:
+        error = seen.forward_error
+        return REFUSED, shortened(f"{type(error).__name__}: {error}".partition("\n")[0])
+    if not seen.run.differentiable:
+        return (CUT if any(map(torch.is_floating_point, seen.run.outputs)) else REFUSED), None
+    if seen.backward_error is not None or seen.gradients is None:
+        return RAISES, None
+    given = [g for g, leaf in zip(seen.gradients, call.leaves, strict=True) if leaf.wanted]
+    if any(gradient is None for gradient in given) or not all(map(fits, seen.nodes)):
+        return WRONG, None
+    values = [*seen.run.outputs, *(g for g in given if g is not None)]
+    finite = all(bool(value.detach().isfinite().all()) for value in values)
+    return (PERFECT if finite else NOT_FINITE), None
+
+
+def fits(node: NodeTrace) -> bool:
+    """Tell whether each gradient has the shape of its input, before the engine sums it."""
+    for gave in node.gave:
+        for argument, gradient in zip(node.arguments, gave, strict=False):
+            both = isinstance(argument, Tensor) and isinstance(gradient, Tensor)
+            if both and argument.shape != gradient.shape:
+                return False
+    return True
+
+
+def built(slots: Sequence[Slot], spec: Spec, seed: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Draw the tensors of a trial; return positional and keyword arguments."""
+    generator = torch.Generator().manual_seed(seed)
+    values = [draw(own, generator) if isinstance(own, Drawn) else own for own in spec]
+    pairs = list(zip(slots, values, strict=True))
+    positional = tuple(value for slot, value in pairs if not slot.keyword)
+    return positional, {slot.name: value for slot, value in pairs if slot.keyword}
+
+
+def draw(drawn: Drawn, generator: torch.Generator) -> Any:  # noqa: ANN401
+    """Draw a tensor: Gaussian, or between 0.1 and 0.9; whole numbers are indices below 3."""
+    if drawn.many:
+        one = Drawn(drawn.shape, drawn.dtype, drawn.positive)
+        return [draw(one, generator), draw(one, generator)]
+    if drawn.dtype == torch.bool:
+        return torch.rand(drawn.shape, generator=generator) < 0.5
+    if not (drawn.dtype.is_floating_point or drawn.dtype.is_complex):
+        return torch.randint(0, 3, drawn.shape, generator=generator, dtype=drawn.dtype)
+    wide = torch.complex128 if drawn.dtype.is_complex else torch.float64
+    value = torch.randn(drawn.shape, dtype=wide, generator=generator)
+    if drawn.positive:
+        value = 0.1 + 0.8 * torch.rand(drawn.shape, dtype=torch.float64, generator=generator)
+    return value.to(drawn.dtype).requires_grad_()
+
+
+def specs(target: Target, slots: Sequence[Slot]) -> Iterator[Spec]:
+    """Yield what to try, from likely to unlikely."""
+    strings = strings_of(target)
+    choices = [list(choices_of(slot, strings)) for slot in slots]
+    parameters = list(target.given.parameters()) if target.kind == "module" else []
+    dtypes = [torch.float64, torch.float32, torch.complex128]
+    if parameters:
+        dtypes = list(dict.fromkeys([parameters[0].dtype, *dtypes]))
+    for dtype in dtypes:
+        for chosen in by_likelihood(choices):
+            places = [i for i, own in enumerate(chosen) if isinstance(own, Place)]
+            if not places:
+                continue
+            for shapes in shapes_of(slots, places, parameters):
+                for positive in (False, True):
+                    spec = list(chosen)
+                    for place, shape in zip(places, shapes, strict=True):
+                        spec[place] = filled(slots[place], chosen[place], shape, dtype, positive)
+                    yield tuple(spec)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A tensor of which neither shape nor dtype is chosen yet."""
+
+    role: Role
+
+
+def choices_of(slot: Slot, strings: Sequence[str]) -> Iterator[Any]:
+    """Yield what a parameter may be given."""
+    yield from slot.fixed
+    for role in slot.roles:
+        if role in ("tensor", "tensors", "index", "mask"):
+            yield Place(role)
+        else:
+            yield from (strings or ("mean", "sum")) if role == "str" else NUMBERS[role]
+
+
+def by_likelihood(choices: Sequence[Sequence[Any]]) -> Iterator[tuple[Any, ...]]:
+    """Yield a choice for each parameter: first those that depart least from the likeliest."""
+    ranks = [range(len(own)) for own in choices]
+    # Beyond that nobody waits for an end; what departs in the last parameters comes first.
+    some = list(itertools.islice(itertools.product(*ranks), 20_000))
+    for picked in sorted(some, key=lambda picked: (sum(picked), picked)):
+        yield tuple(own[i] for own, i in zip(choices, picked, strict=True))
+
+
+def shapes_of(
+    slots: Sequence[Slot], places: Sequence[int], parameters: Sequence[Tensor]
+) -> Iterator[tuple[Shape, ...]]:
+    """Yield shapes for the tensors."""
+    dims = [slots[place].dims for place in places]
+    if dims and all(own is not None for own in dims):
+        yield from of_line(cast("list[Any]", dims))
+        return
+    if parameters:
+        yield from of_modules(len(places), {size for p in parameters for size in p.shape})
+    yield from shapes_for(len(places))
+
+
+def filled(slot: Slot, place: Place, shape: Shape, dtype: torch.dtype, positive: bool) -> Drawn:
+    """Return a tensor to draw."""
+    own = {"index": torch.int64, "mask": torch.bool}.get(place.role, dtype)
+    return Drawn(shape, slot.dtype or own, positive, many=place.role == "tensors")

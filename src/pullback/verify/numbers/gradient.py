@@ -1,0 +1,146 @@
+"""Backward against differences of forward: each wanted input, each output, in random directions.
+
+Random directions miss a wrong Jacobian with probability 0. Nothing is compared with a fixed
+tolerance: what is allowed follows from the noise of forward itself; and what disagrees is looked at
+once more before it is called wrong.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from pullback.verify.call import Call
+from pullback.verify.numbers.directional import (
+    Comparison,
+    Mismatch,
+    Unjudged,
+    along,
+    backward_of,
+    judged,
+    once,
+    parts_of,
+    spacing,
+)
+from pullback.verify.numbers.numeric import DOUBLE, direction, flat
+
+__all__ = [
+    "Comparison",
+    "Mismatch",
+    "Unjudged",
+    "along",
+    "backward_of",
+    "compare",
+    "compared",
+    "parts_of",
+    "spacing",
+]
+
+# Mismatches below this part of the derivative's size may be rounding in backward.
+SMALL = 1e-4
+
+
+def compare(call: Call, *, seed: int = 0) -> list[Mismatch]:
+    """Return where backward and differences of forward disagree.
+
+    In float64 if the target takes it; else in its own precision. A few dozen forward calls for each
+    wanted input and a backward for each output; no Jacobian.
+
+    Args:
+        call: its ordinary forward and backward do not raise.
+        seed: of the directions.
+    """
+    return compared(call, seed=seed).mismatches
+
+
+@lru_cache(maxsize=16)
+def compared(call: Call, *, seed: int = 0) -> Comparison:
+    """Compare backward with differences of forward; what disagrees does so for two directions."""
+    digits = digits_of(call)
+    call = call.double or call
+    found = once(call, call.wanted, seed=seed)
+    if not found.mismatches:
+        return found
+    leaves = sorted({m.leaf for m in found.mismatches})
+    again = {(m.leaf, m.output) for m in once(call, leaves, seed=seed + 1000).mismatches}
+    sure: list[Mismatch] = []
+    unjudged = list(found.unjudged)
+    for own in found.mismatches:
+        reason = None
+        if own.relative < digits:
+            reason = "it is right to the digits of the inputs' own dtype"
+        elif (own.leaf, own.output) not in again:
+            reason = "it differs for one direction only"
+        elif own.relative < SMALL and is_ill_conditioned(call, own, seed=seed):
+            reason = "backward loses as many digits to rounding as it is off by"
+        elif is_right_if_symmetric(call, own, seed=seed):
+            reason = "the input is symmetric, and so is the derivative that backward returns"
+        if reason is None:
+            sure.append(own)
+        else:
+            unjudged.append(Unjudged(leaf=own.leaf, output=own.output, reason=reason))
+    return Comparison(mismatches=sure, unjudged=unjudged, agreed=found.agreed)
+
+
+def digits_of(call: Call) -> float:
+    """Return what a mismatch has to exceed, as a part of the derivative, to count in float64.
+
+    A kernel for bfloat16 that adds up in float32 is right; only inputs of float64 ask for more:
+    for ten digits, as backward may take logarithms or divide where forward does not.
+    """
+    own = [torch.finfo(leaf.value.dtype).eps for leaf in call.leaves if leaf.wanted]
+    eps = max(own, default=0.0)
+    return 1e-10 if eps <= DOUBLE else max(4 * eps, 16 * torch.finfo(torch.float32).eps)
+
+
+def is_ill_conditioned(call: Call, own: Mismatch, *, seed: int) -> bool:
+    """Tell whether changes of the inputs in their last bits change the gradient by a mismatch.
+
+    Backward of a decomposition divides by small differences; a kernel that computes in lower
+    precision does not notice such changes.
+    """
+    run = call.forward()
+    grads = run.random_grads()
+    plain = flat(run.backward(grads))
+    generator = torch.Generator().manual_seed(seed + 5)
+    eps = spacing(call, run)
+    largest = 0.0
+    for _ in range(3):
+        values = [
+            leaf.value * (1 + 2 * eps * torch.randn((), dtype=torch.float64, generator=generator))
+            if leaf.wanted
+            else leaf.value
+            for leaf in call.leaves
+        ]
+        moved = call.with_values(
+            [v.to(leaf.value) for v, leaf in zip(values, call.leaves, strict=True)]
+        )
+        change = flat(moved.forward().backward(grads)) - plain
+        largest = max(largest, float(change.norm() / plain.norm()))
+    return largest > own.relative / 30
+
+
+def is_symmetric(value: Tensor) -> bool:
+    """Tell whether a tensor is of symmetric matrices that are neither diagonal nor constant."""
+    square = value.dim() >= 2 and value.shape[-1] == value.shape[-2] > 1
+    if not square or not torch.allclose(value, value.mH, rtol=1e-6, atol=0):
+        return False
+    diagonal = value.diagonal(dim1=-2, dim2=-1).diag_embed()
+    return not torch.equal(value, diagonal) and not bool((value == value.reshape(-1)[0]).all())
+
+
+def is_right_if_symmetric(call: Call, own: Mismatch, *, seed: int) -> bool:
+    """Tell whether an input is a symmetric matrix, and the gradient right for symmetric changes.
+
+    Decompositions read one triangle of it and return a symmetric gradient.
+    """
+    value = call.leaves[own.leaf].value
+    if not is_symmetric(value):
+        return False
+    run = call.forward()
+    v = direction(value, seed + 3)
+    v = {own.leaf: (v + v.mH) / 2}
+    part = parts_of(along(call, run, v, [own.output]), run, [own.output])[0]
+    return judged(run, own.output, v, part, seed=seed, eps=spacing(call, run)) is None

@@ -1,0 +1,195 @@
+"""Gradients in a lower precision against those in float64 of the same function at the same numbers.
+
+What rounding allows is measured, not assumed: the float64 gradient is taken again with the inputs,
+the gradient that arrives and every saved tensor changed by rounding of the lower dtype, and once
+more with the result rounded. A kernel rounds in between as well, so a multiple of that is allowed,
+and never less than half of the dtype's digits: sums in another order may cost them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+
+from pullback.verify.call import Call, Run, in_precision
+from pullback.verify.numbers.numeric import flat
+
+MULTIPLE = 30.0
+LOWER = (torch.float32, torch.bfloat16, torch.float16)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loss:
+    """What a gradient of lower precision is off by.
+
+    Attributes:
+        leaf: which input.
+        dtype: the lower one.
+        own: the gradient in it, as float64.
+        right: the one of float64.
+        allowed: by how much each element may be off.
+    """
+
+    leaf: int
+    dtype: torch.dtype
+    own: Tensor
+    right: Tensor
+    allowed: float
+
+    @property
+    def wrong(self) -> Tensor:
+        """The elements that are off by more than is allowed."""
+        size = self.right.abs().maximum(self.right.square().mean().sqrt())
+        return ~((self.own - self.right).abs() <= self.allowed * size)
+
+    @property
+    def relative(self) -> float:
+        """By how much all of it is off, as a part of its size."""
+        return float((self.own - self.right).norm() / self.right.norm().clamp_min(1e-300))
+
+    @property
+    def factor(self) -> float | None:
+        """The one number that it is a multiple by, if there is one."""
+        c = float(self.own @ self.right / self.right.square().sum().clamp_min(1e-300))
+        off = float((self.own - c * self.right).norm() / self.right.norm().clamp_min(1e-300))
+        return c if off <= self.allowed / 3 and abs(c - 1) > self.allowed else None
+
+
+def losses(
+    call: Call, dtype: torch.dtype, *, seed: int = 0, positive: bool = False
+) -> list[Loss] | None:
+    """Return what the gradients of a call lose in a dtype; None if they cannot be compared.
+
+    Args:
+        call: it computes in float64.
+        dtype: a lower one.
+        seed: of the gradient that arrives.
+        positive: all elements of it, and of the inputs, are made positive: nothing cancels.
+    """
+    values = [in_precision(leaf.value, dtype) for leaf in call.leaves]
+    if positive:
+        values = [v.abs() if v.is_floating_point() else v for v in values]
+    wide = [in_precision(v, torch.float64) for v in values]
+    try:
+        lower = call.with_values(values).forward()
+        grads = [
+            g.abs() if g is not None and positive and not g.is_complex() else g
+            for g in lower.random_grads(seed)
+        ]
+        own = lower.backward(grads)
+        exact = call.with_values(wide).forward()
+    except Exception:  # it does not take the dtype
+        return None
+    right = right_of(exact, grads)
+    if right is None or not is_same_function(lower, exact, dtype):
+        return None
+    moved = [right_of(run, g) for run, g in rounded(call, wide, grads, dtype)]
+    sent = sum(
+        float(flat([g * o]).norm())
+        for g, o in zip(grads, exact.outputs, strict=True)
+        if g is not None
+    )
+    found = [
+        loss_of(leaf, dtype, own[leaf], right[leaf], [m[leaf] for m in moved if m is not None])
+        for leaf in call.wanted
+        if is_clear(right[leaf], exact.leaves[leaf], sent, dtype)
+    ]
+    return [loss for loss in found if loss is not None]
+
+
+def is_same_function(lower: Run, exact: Run, dtype: torch.dtype) -> bool:
+    """Tell whether forward computes in the dtype, and the same as in float64."""
+    own = (dtype, dtype.to_complex())
+    return all(lower.outputs[i].dtype in own for i in lower.differentiable) and all(
+        bool(flat([a]).isfinite().all()) and close(a, b, dtype)
+        for a, b in zip(lower.outputs, exact.outputs, strict=True)
+    )
+
+
+def is_clear(right: Tensor | None, value: Tensor, sent: float, dtype: torch.dtype) -> bool:
+    """Tell whether a gradient is more than rounding, and fits the dtype."""
+    if right is None or not flat([right]).isfinite().all() or not right.numel():
+        return False
+    # What cancels but for rounding, as in the derivative of x/|x|, is not compared.
+    effect, info = float(flat([right * value]).norm()), torch.finfo(dtype)
+    size = float(flat([right]).abs().max())
+    return effect > 64 * info.eps * sent and 64 * info.smallest_normal < size < info.max / 16
+
+
+def loss_of(
+    leaf: int,
+    dtype: torch.dtype,
+    own: Tensor | None,
+    right: Tensor | None,
+    moved: Sequence[Tensor | None],
+) -> Loss | None:
+    """Return what one gradient is off by."""
+    if own is None or right is None:
+        return None
+    eps = torch.finfo(dtype).eps
+    allowed = max(
+        MULTIPLE * max([eps, *(spread(right, other) for other in moved)]), 2 * math.sqrt(eps)
+    )
+    return Loss(leaf=leaf, dtype=dtype, own=flat([own]), right=flat([right]), allowed=allowed)
+
+
+def right_of(run: Run, grads: Sequence[Tensor | None]) -> tuple[Tensor | None, ...] | None:
+    """Return the gradients in float64; None if there are none."""
+    try:
+        wide = [None if g is None else in_precision(g, torch.float64) for g in grads]
+        return run.backward(wide)
+    except Exception:
+        return None
+
+
+def rounded(
+    call: Call, wide: Sequence[Tensor], grads: Sequence[Tensor | None], dtype: torch.dtype
+) -> list[tuple[Run, Sequence[Tensor | None]]]:
+    """Return forwards with inputs off by half a spacing, and with saved tensors rounded."""
+    eps = torch.finfo(dtype).eps
+    generator = torch.Generator().manual_seed(17)
+
+    def off(value: Tensor) -> Tensor:
+        drawn = torch.rand(value.shape, dtype=torch.float64, generator=generator)
+        return value * (1 + eps * (drawn.to(value.device) - 0.5))
+
+    moved = call.with_values(
+        [off(v) if v.is_floating_point() or v.is_complex() else v for v in wide]
+    )
+    found: list[tuple[Run, Sequence[Tensor | None]]] = []
+    try:
+        found.append(
+            (
+                moved.forward(),
+                [None if g is None else off(in_precision(g, torch.float64)) for g in grads],
+            )
+        )
+        with saved_tensors_hooks(
+            lambda t: in_precision(t, dtype), lambda t: in_precision(t, torch.float64)
+        ):
+            found.append((call.with_values(list(wide)).forward(), grads))
+    except Exception:
+        return found
+    return found
+
+
+def spread(gradient: Tensor, other: Tensor | None) -> float:
+    """Return by how much two gradients differ, as a part of their size."""
+    if other is None or not flat([other]).isfinite().all():
+        return math.inf
+    a = flat([gradient])
+    return float((a - flat([other])).norm() / a.norm().clamp_min(1e-300))
+
+
+def close(a: Tensor, b: Tensor, dtype: torch.dtype) -> bool:
+    """Tell whether an output is the same function in both dtypes, but for half of the digits."""
+    if a.shape != b.shape:
+        return False
+    one, other = flat([a]), flat([b])
+    size = float(other.norm())
+    return float((one - other).norm()) <= 4 * math.sqrt(torch.finfo(dtype).eps) * size

@@ -1,0 +1,179 @@
+"""Forward mode: the tangents that a target gives, beside differences and beside its backward."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from pullback.verify.call import Call, tensors_in
+from pullback.verify.company.refusal import is_refusal
+from pullback.verify.numbers.judged import disagreement, eps_of, weight
+from pullback.verify.numbers.numeric import direction, dot, flat, slope
+from pullback.verify.numbers.second import along
+from pullback.verify.probe import NotApplicable
+
+Tangents = tuple[Tensor | None, ...]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Forward:
+    """One direction, and what forward mode makes of it.
+
+    Attributes:
+        call: in float64 where the target computes in it.
+        way: the direction, one for each wanted leaf.
+        tangents: of the outputs; None is zero.
+        error: what forward mode raised.
+    """
+
+    call: Call
+    way: Tangents
+    tangents: Tangents = ()
+    error: Exception | None = None
+
+
+known: WeakKeyDictionary[Call, Forward | NotApplicable] = WeakKeyDictionary()
+
+
+def forward_mode(call: Call) -> Forward:
+    """Push one direction of all inputs through; made once for each call.
+
+    Raises:
+        NotApplicable: the target says that it has no forward mode.
+    """
+    if call not in known:
+        try:
+            known[call] = pushed(call)
+        except NotApplicable as reason:
+            known[call] = reason
+    found = known[call]
+    if isinstance(found, NotApplicable):
+        raise found
+    return found
+
+
+def pushed(call: Call) -> Forward:
+    """Push one direction of all inputs through."""
+    if call.target.kind in ("module", "callable"):
+        raise NotApplicable("its forward mode is PyTorch's; the Functions in it are checked")
+    if call.target.kind == "function" and "jvp" not in call.target.parts:
+        raise NotApplicable("it has no jvp")
+    if call.target.kind == "library":
+        raise NotApplicable("torch.library takes no jvp")
+    if not call.wanted:
+        raise NotApplicable("no input has a gradient")
+    work = call.double or call
+    way = tuple(
+        direction(leaf.value, work.seed + 41 * i).to(leaf.value.dtype) if leaf.wanted else None
+        for i, leaf in enumerate(work.leaves)
+    )
+    try:
+        return Forward(call=work, way=way, tangents=tangents(work, way))
+    except Exception as error:
+        if is_refusal(error):
+            raise NotApplicable("it says that it has no forward mode") from error
+        return Forward(call=work, way=way, error=error)
+
+
+def tangents(call: Call, way: Tangents) -> Tangents:
+    """Return the tangents of the outputs for tangents of the leaves; None where there is none."""
+    with torch.no_grad(), forward_ad.dual_level():
+        copies = [leaf.value.detach().clone() for leaf in call.leaves]
+        given = [
+            copy if d is None else forward_ad.make_dual(copy, d.clone())
+            for copy, d in zip(copies, way, strict=True)
+        ]
+        outputs = tensors_in(call.on(given))
+        found = [forward_ad.unpack_dual(output).tangent for output in outputs]
+    return tuple(None if t is None else t.detach().clone() for t in found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Apart:
+    """An output whose tangent is not what it has to be.
+
+    Attributes:
+        output: its number.
+        tangent: a weighted sum of it.
+        wanted: the same of what it has to be.
+    """
+
+    output: int
+    tangent: float
+    wanted: float
+
+
+def apart_from_differences(found: Forward) -> list[Apart]:
+    """Return the outputs whose tangents are not what differences give.
+
+    Raises:
+        NotApplicable: forward is not smooth here.
+    """
+    call = found.call
+    values = [leaf.value for leaf in call.leaves]
+    sizes = [flat([output]).numel() for output in call.values(values)]
+
+    def curve(t: float) -> Tensor:
+        return flat(call.values(along(values, found.way, t)))
+
+    whole = slope(curve, eps=eps_of(call))
+    parts = zip(*(p.split(sizes) for p in (whole.value, whole.error)), strict=True)
+    apart: list[Apart] = []
+    judged = False
+    for index, (value, error) in enumerate(parts):
+        own = type(whole)(
+            value=value,
+            error=error,
+            kink=whole.kink.split(sizes)[index],
+            finite=whole.finite.split(sizes)[index],
+        )
+        weights = weight(own, index)
+        if weights is None:
+            continue
+        judged = True
+        if numbers := disagreement(call, found.tangents[index], own, weights):
+            apart.append(Apart(output=index, tangent=numbers[0], wanted=numbers[1]))
+    if not judged:
+        raise NotApplicable("differences say nothing: forward is not smooth here")
+    return apart
+
+
+def by_backward(found: Forward) -> tuple[float, float, float]:
+    """Return <u, J v> and <Jᵀ u, v>, and by how much rounding may set them apart."""
+    call = found.call
+    run = call.forward()
+    grads = run.random_grads()
+    gradients = run.backward(grads)
+    pairs = [
+        *((g, t) for g, t in zip(grads, found.tangents, strict=True) if g is not None),
+        *((g, d) for g, d in zip(gradients, found.way, strict=True) if d is not None),
+    ]
+    size = sum(
+        float((flat([a]) * flat([b])).abs().sum())
+        for a, b in pairs
+        if a is not None and b is not None
+    )
+    forward = sum(dot(g, t) for g, t in zip(grads, found.tangents, strict=True) if g is not None)
+    backward = sum(dot(g, d) for g, d in zip(gradients, found.way, strict=True) if d is not None)
+    return forward, backward, math.sqrt(eps_of(call)) * size
+
+
+def only(way: Tangents, leaf: int) -> Tangents:
+    """Return a direction with one leaf's tangent alone."""
+    return tuple(d if i == leaf else None for i, d in enumerate(way))
+
+
+def added(parts: Sequence[Tangents]) -> Tangents:
+    """Return the sum of tangents."""
+    found: list[Tensor | None] = list(parts[0])
+    for part in parts[1:]:
+        for i, t in enumerate(part):
+            own = found[i]
+            found[i] = t if own is None else own if t is None else own + t
+    return tuple(found)

@@ -1,0 +1,1 @@
+"""The same target called otherwise: other strides, sizes, options, values; what has to stay."""

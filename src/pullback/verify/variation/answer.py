@@ -1,0 +1,169 @@
+"""What a call answers: its outputs and gradients, each time from a forward of its own.
+
+A second backward through one graph, state that forward leaves behind and memory that is written to
+are other probes' questions; so nothing is shared between two answers.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from pullback.verify.call import Call, Prepare, can_require_grad
+from pullback.verify.probe import NotApplicable
+from pullback.verify.source import Place, Text
+from pullback.verify.variation.agreement import first_differing, rounding
+from pullback.verify.watching.difference import dense
+
+Grads = Sequence[Tensor | None]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Answer:
+    """The outputs of a forward, the gradients that were sent back, and what came of them.
+
+    Attributes:
+        outputs: detached.
+        grads: one for each output; None where nothing was sent.
+        gradients: of the leaves; None where none was asked for, or none arrived.
+        floors: below which a gradient is rounding, one for each leaf.
+    """
+
+    outputs: tuple[Tensor, ...]
+    grads: tuple[Tensor | None, ...]
+    gradients: tuple[Tensor | None, ...]
+    floors: tuple[float, ...]
+
+
+def answer(
+    call: Call,
+    grads: Grads | Callable[[Sequence[Tensor]], Grads] | None = None,
+    *,
+    prepare: Prepare | Sequence[Prepare] = torch.clone,
+    wanted: Sequence[bool] | None = None,
+    seed: int | None = None,
+) -> Answer:
+    """Run a forward and a backward.
+
+    Args:
+        call: what is called.
+        grads: what is sent back; Gaussian gradients of both signs where not given.
+        prepare: makes what the target is given of a leaf, as in `Call.forward`.
+        wanted: which leaves require a gradient.
+        seed: of the random state of the backward.
+    """
+    run = call.forward(prepare=prepare, wanted=wanted)
+    sent = run.random_grads() if grads is None else grads
+    sent = tuple(sent(run.outputs) if callable(sent) else sent)
+    gradients = run.backward(sent, retain=False, seed=seed)
+    return Answer(
+        outputs=tuple(output.detach() for output in run.outputs),
+        grads=sent,
+        gradients=tuple(None if g is None else g.detach() for g in gradients),
+        floors=tuple(floor_of(leaf, run.outputs, sent) for leaf in run.leaves),
+    )
+
+
+# What is added up to a gradient may be that many times larger than outputs over inputs.
+GROWTH = 32.0
+
+
+def floor_of(leaf: Tensor, outputs: Sequence[Tensor], grads: Grads) -> float:
+    """Return below which size the gradient of a leaf may be rounding alone.
+
+    A gradient has the unit of grad × output / input; where its terms cancel, that much rounding
+    of them is left.
+    """
+    size = largest(leaf)
+    if size == 0.0 or not can_require_grad(leaf):
+        return 0.0
+    sent = sum(
+        largest(grad) * largest(output) * rounding(output.dtype)
+        for grad, output in zip(grads, outputs, strict=True)
+        if grad is not None
+    )
+    return GROWTH * sent / size
+
+
+def largest(tensor: Tensor | None) -> float:
+    """Return the size of the largest finite element."""
+    if tensor is None or not tensor.numel():
+        return 0.0
+    return float(dense(tensor).abs().nan_to_num(0.0, 0.0, 0.0).max())
+
+
+known: WeakKeyDictionary[Call, Answer | NotApplicable] = WeakKeyDictionary()
+
+
+def steady(call: Call) -> Answer:
+    """Return the ordinary answer.
+
+    Raises:
+        NotApplicable: another call answers otherwise, so nothing can be learned from a difference.
+    """
+    if call not in known:
+        known[call] = steadied(call)
+    found = known[call]
+    if isinstance(found, NotApplicable):
+        raise found
+    return found
+
+
+def steadied(call: Call) -> Answer | NotApplicable:
+    """Return the ordinary answer, or why there is none."""
+    first = answer(call)
+    if not any(grad is not None for grad in first.grads):
+        return NotApplicable("no output is differentiable")
+    if all(gradient is None for gradient in first.gradients):
+        return NotApplicable("no gradient arrives at any input")
+    again = answer(call, first.grads, seed=call.seed + 4711)
+    if not alike(first, again):
+        return NotApplicable("two equal calls have different gradients")
+    return first
+
+
+def alike(a: Answer, b: Answer) -> bool:
+    """Tell whether two answers are the same but for rounding."""
+    shapes = [[t.shape for t in own.outputs] for own in (a, b)]
+    return (
+        shapes[0] == shapes[1]
+        and first_differing(a.outputs, b.outputs) is None
+        and gradients_differ(a, b) is None
+    )
+
+
+def gradients_differ(found: Answer, wanted: Answer) -> tuple[int, Tensor] | None:
+    """Return the first leaf whose gradients differ by more than rounding, and where."""
+    floors = [max(pair) for pair in zip(found.floors, wanted.floors, strict=True)]
+    return first_differing(found.gradients, wanted.gradients, floors)
+
+
+def scaled(grads: Grads, factor: float) -> Grads:
+    """Return gradients times a number."""
+    return [None if grad is None else grad * factor for grad in grads]
+
+
+def grad_name(call: Call, output: int) -> str:
+    """Return what the author calls the gradient of an output: a parameter of backward."""
+    backward = call.target.parts.get("backward")
+    code = getattr(Text(backward).function, "__code__", None) if backward else None
+    if code is None:
+        return "grad_output"
+    names = code.co_varnames[: code.co_argcount][1:]
+    return names[output] if output < len(names) else f"gradient {output}"
+
+
+def backward_place(call: Call, *calls: str) -> Place | None:
+    """Return the line of backward that calls one of these; else where backward begins."""
+    backward = call.target.parts.get("backward")
+    if backward is None:
+        return None
+    text = Text(backward)
+    own = text.calls(*calls) if calls else None
+    # Its `def`, not the decorator above it.
+    return own or text.find(lambda node: isinstance(node, ast.FunctionDef)) or text.place

@@ -1,0 +1,200 @@
+"""Gradients and inputs of other strides: equal values have to give equal numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from pullback.verify.call import Call, can_require_grad
+from pullback.verify.variation.agreement import described, first_differing
+from pullback.verify.variation.answer import (
+    Answer,
+    alike,
+    answer,
+    grad_name,
+    gradients_differ,
+    steady,
+)
+from pullback.verify.variation.layouts import Layout, as_read_in_order, layouts_of, plain
+from pullback.verify.variation.noise import is_noise
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One layout that does not give what ordinary memory gives.
+
+    Attributes:
+        layout: of which tensor.
+        tensor: its name: "grad", "x".
+        error: what was raised.
+        of: "the gradient of `x`" or "output 0", which is wrong.
+        wrong: the elements that are wrong.
+        in_order: whether it gives what a reader gets that ignores the strides.
+    """
+
+    layout: Layout
+    tensor: str
+    error: Exception | None = None
+    of: str = ""
+    wrong: str = ""
+    in_order: bool = False
+
+
+known_of_grads: WeakKeyDictionary[Call, list[Trial]] = WeakKeyDictionary()
+known_of_inputs: WeakKeyDictionary[Call, list[Trial]] = WeakKeyDictionary()
+
+
+def grad_trials(call: Call) -> list[Trial]:
+    """Send gradients of other strides; return what fails, or comes out otherwise."""
+    if call not in known_of_grads:
+        known_of_grads[call] = list(all_grad_trials(call))
+    return known_of_grads[call]
+
+
+def all_grad_trials(call: Call) -> Iterator[Trial]:
+    """Yield the layouts of gradients that fail, and the output they are for."""
+    base = steady(call)
+    chosen = [i for i, grad in enumerate(base.grads) if grad is not None]
+    names: dict[str, None] = {}
+    for index in chosen:
+        names |= dict.fromkeys(layout.name for layout in layouts_of(sent(base, index)))
+    for name in names:
+        if grad_trial(call, base, name, chosen) is None:
+            continue
+        for index in chosen:
+            if (found := grad_trial(call, base, name, [index])) is not None:
+                yield found
+
+
+def grad_trial(call: Call, base: Answer, name: str, outputs: list[int]) -> Trial | None:
+    """Lay out the gradients of some outputs; None if that makes no difference."""
+    ordinary, special = list(base.grads), list(base.grads)
+    used: Layout | None = None
+    for index in outputs:
+        own = sent(base, index)
+        for layout in layouts_of(own):
+            if layout.name == name:
+                ordinary[index], special[index] = layout.values(own), layout.make(own)
+                used = layout
+    if used is None:
+        return None
+    tensor = grad_name(call, outputs[0])
+    try:
+        right = answer(call, ordinary)
+    except Exception:  # not a question of strides
+        return None
+    try:
+        found = answer(call, special)
+    except Exception as error:
+        return Trial(layout=used, tensor=tensor, error=error)
+    if (wrong := gradients_differ(found, right)) is None:
+        return None
+    leaf, where = wrong
+    return Trial(
+        layout=used,
+        tensor=tensor,
+        of=f"the gradient of `{call.leaves[leaf].name}`",
+        wrong=described(where, found.gradients[leaf], right.gradients[leaf]),
+        in_order=reads_in_order(call, special, found),
+    )
+
+
+def reads_in_order(call: Call, grads: list[Tensor | None], found: Answer) -> bool:
+    """Tell whether gradients are read as if they lay in memory one element after the other."""
+    read = [None if grad is None else as_read_in_order(grad) for grad in grads]
+    if [grad is None for grad in read] != [grad is None for grad in grads]:
+        return False
+    return gradients_differ(answer(call, read), found) is None
+
+
+def sent(base: Answer, output: int) -> Tensor:
+    """Return the ordinary gradient for an output."""
+    grad = base.grads[output]
+    assert grad is not None
+    return grad
+
+
+def input_trials(call: Call) -> list[Trial]:
+    """Give inputs of other strides; return what comes out otherwise, or fails in backward only.
+
+    A forward that raises refuses a layout: it may.
+    """
+    if call not in known_of_inputs:
+        known_of_inputs[call] = list(all_input_trials(call))
+    return known_of_inputs[call]
+
+
+def all_input_trials(call: Call) -> Iterator[Trial]:
+    """Yield the layouts of inputs that fail, and the input."""
+    leaves = [i for i, leaf in enumerate(call.leaves) if not leaf.parameter]
+    names: dict[str, None] = {}
+    for index in leaves:
+        names |= dict.fromkeys(layout.name for layout in layouts_of(call.leaves[index].value))
+    base = steady(call)
+    for name in names:
+        alone = [found for i in leaves if (found := input_trial(call, base, name, [i]))]
+        yield from alone
+        if not alone and len(leaves) > 1:
+            together = input_trial(call, base, name, leaves)
+            if together is not None:
+                yield together
+
+
+def input_trial(call: Call, base: Answer, name: str, leaves: list[int]) -> Trial | None:
+    """Lay out some inputs; None if that makes no difference, or is refused."""
+    layouts: dict[int, Layout] = {}
+    for index in leaves:
+        for layout in layouts_of(call.leaves[index].value):
+            if layout.name == name:
+                layouts[index] = layout
+    if not layouts:
+        return None
+    makes = [layouts[i].make if i in layouts else torch.clone for i in range(len(call.leaves))]
+    values = [layouts[i].values if i in layouts else torch.clone for i in range(len(call.leaves))]
+    layout = next(iter(layouts.values()))
+    tensor = "`, `".join(call.leaves[i].name for i in layouts)
+    try:
+        right = base if layout.values is plain else answer(call, base.grads, prepare=values)
+        call.forward(prepare=makes)
+    except Exception:  # refused, or not a question of strides
+        return None
+    try:
+        found = answer(call, base.grads, prepare=makes)
+    except Exception as error:
+        return Trial(layout=layout, tensor=tensor, error=error)
+    trial = difference(call, layout, tensor, found, right)
+    return None if trial is None or is_noise(call, base, values, found, right) else trial
+
+
+def difference(
+    call: Call, layout: Layout, tensor: str, found: Answer, right: Answer
+) -> Trial | None:
+    """Compare what is computed from two layouts of the same values."""
+    shapes = [[output.shape for output in own.outputs] for own in (found, right)]
+    if shapes[0] != shapes[1]:
+        return Trial(
+            layout=layout,
+            tensor=tensor,
+            of="the outputs",
+            wrong=f"shapes {[*map(tuple, shapes[0])]} for {[*map(tuple, shapes[1])]}",
+        )
+    if alike(found, right):
+        return None
+    # An index may point to another one of equal values.
+    chosen = [i for i, own in enumerate(right.outputs) if can_require_grad(own)]
+    outputs = [[own.outputs[i] for i in chosen] for own in (found, right)]
+    if (wrong := first_differing(outputs[0], outputs[1])) is not None:
+        number, where = wrong
+        of = f"output {chosen[number]}"
+        text = described(where, outputs[0][number], outputs[1][number])
+        return Trial(layout=layout, tensor=tensor, of=of, wrong=text)
+    if (wrong := gradients_differ(found, right)) is not None:
+        leaf, where = wrong
+        of = f"the gradient of `{call.leaves[leaf].name}`"
+        text = described(where, found.gradients[leaf], right.gradients[leaf])
+        return Trial(layout=layout, tensor=tensor, of=of, wrong=text)
+    return None

@@ -1,0 +1,199 @@
+"""The same target called otherwise: other sizes, options or values, each judged by numbers.
+
+A variant that forward refuses is no question. One that backward gets wrong is a finding only if
+backward is right for the call as it was given: what is wrong everywhere has another cause.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import time
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+from pullback.verify.call import Call, can_require_grad
+from pullback.verify.company.refusal import is_refusal
+from pullback.verify.numbers.gradient import Mismatch, compared
+from pullback.verify.probe import NotApplicable
+from pullback.verify.source import Place, place_of_error
+from pullback.verify.target import shortened
+from pullback.verify.variation.agreement import rounding
+from pullback.verify.variation.answer import answer
+from pullback.verify.variation.sizes import axes_of, has_numbers, resized
+from pullback.verify.variation.trusted import is_trusted
+
+# To judge a variant takes some hundred calls; one that is slower is left out.
+SLOWEST = 0.03
+# Of these, PyTorch's own operators may be what refuses a backward.
+OTHERS = ("module", "callable")
+# Elements above which a call is made smaller, and the sizes that its axes then get.
+LARGE, SMALL = 1 << 13, (61, 16)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wrong:
+    """What is wrong with a variant.
+
+    Attributes:
+        call: the variant.
+        mismatch: the worst, None if backward raises.
+        error: what backward raised.
+        place: where.
+    """
+
+    call: Call
+    mismatch: Mismatch | None = None
+    error: Exception | None = None
+    place: Place | None = None
+
+    @property
+    def text(self) -> str:
+        """What is wrong, to follow "for n = 130: "."""
+        if self.error is not None:
+            error = f"{type(self.error).__name__}: {shortened(str(self.error))}"
+            return f"backward raises {error}"
+        assert self.mismatch is not None
+        name = self.call.leaves[self.mismatch.leaf].name
+        return f"the gradient of `{name}` is {self.amount(self.mismatch)}"
+
+    def amount(self, mismatch: Mismatch) -> str:
+        """Say how much is wrong."""
+        if mismatch.missing or mismatch.analytic == 0:
+            return "0"
+        if math.isnan(mismatch.analytic):
+            return "NaN"
+        ratio = simple(mismatch)
+        if ratio is not None:
+            return f"{ratio} of the true one"
+        return f"wrong: {mismatch.analytic:.4g} for {mismatch.numeric:.4g} in a random direction"
+
+
+def simple(mismatch: Mismatch) -> str | None:
+    """Return the factor between a gradient and the true one, if it is a simple one."""
+    if not mismatch.numeric:
+        return None
+    ratio = mismatch.analytic / mismatch.numeric
+    error = abs(mismatch.allowed / mismatch.numeric) + 1e-9
+    for n in range(1, 1025):
+        for value, text in ((n, f"{n} ×"), (1 / n, f"1/{n}" if n > 1 else "1 ×")):
+            for sign in (1, -1):
+                if abs(ratio - sign * value) <= min(error, 1e-3 * value):
+                    return text if sign > 0 else f"-{text}"
+    return None
+
+
+sound: WeakKeyDictionary[Call, str | None] = WeakKeyDictionary()
+
+
+def require_sound(call: Call) -> None:
+    """Refuse the question if the call as it was given is wrong already.
+
+    Raises:
+        NotApplicable: it is, or nothing can be said about it.
+    """
+    if call not in sound:
+        sound[call] = reason_against(call)
+    if (reason := sound[call]) is not None:
+        raise NotApplicable(reason)
+
+
+def reason_against(call: Call) -> str | None:
+    """Return why variants of a call are not judged."""
+    if not call.wanted:
+        return "no input needs a gradient"
+    if not call.repeatable:
+        return "forward gives other values each time"
+    found = compared(call)
+    if found.mismatches:
+        return "the gradient is wrong for the call as it is given"
+    return None if found.agreed else "nothing can be said about the call as it is given"
+
+
+def wrong_of(call: Call, *, floor: float = 0.0) -> Wrong | None:
+    """Judge a variant; None if it is right, refused, or cannot be judged.
+
+    Args:
+        call: the variant.
+        floor: the least derivative that forward can show: less is lost when it adds up numbers of
+            ordinary size, such as 1 + exp(-40).
+    """
+    if not is_taken(call):
+        return None
+    try:
+        answer(call)
+    except Exception as error:
+        place = place_of_error(error)
+        if is_meant(error) or (place is None and call.target.kind in OTHERS):
+            return None
+        return Wrong(call=call, error=error, place=place)
+    found = [m for m in compared(call).mismatches if not is_slight(call, m, floor)]
+    found = [m for m in found if is_trusted(call, m)]
+    if not found:
+        return None
+    return Wrong(call=call, mismatch=max(found, key=lambda m: m.relative))
+
+
+def is_meant(error: Exception) -> bool:
+    """Tell whether an exception is one that the author raises, or a clear refusal."""
+    place = place_of_error(error)
+    return is_refusal(error) or (place is not None and is_raised(place))
+
+
+def is_raised(place: Place) -> bool:
+    """Tell whether a line refuses something on purpose."""
+    if place.text.startswith(("raise", "assert")):
+        return True
+    try:
+        tree = ast.parse(place.text)
+    except SyntaxError:
+        return False
+    names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    return bool(names & {"_check", "check"})
+
+
+def is_taken(call: Call) -> bool:
+    """Tell whether forward takes the call: with finite outputs, one of them differentiable."""
+    began = time.process_time()
+    try:
+        run = call.forward()
+    except Exception:
+        return False
+    if time.process_time() - began > SLOWEST:
+        return False
+    outputs = [output.detach() for output in run.outputs if can_require_grad(output)]
+    some = any(run.outputs[i].numel() for i in run.differentiable)
+    return some and all(bool(output.isfinite().all()) for output in outputs)
+
+
+def reduced(call: Call) -> Call:
+    """Return a large call at a smaller size, for questions that are not about size."""
+    if has_numbers(call):
+        return call
+    small = call
+    for axes in sorted(axes_of(call), key=lambda own: -own.size):
+        if max((leaf.value.numel() for leaf in small.leaves), default=0) <= LARGE:
+            break
+        for size in SMALL:
+            other = next(resized(small, axes, size), None)
+            if size < axes.size and other is not None and is_taken(other):
+                small = other
+                break
+    return call if small is call or reason_against(small) is not None else small
+
+
+def is_slight(call: Call, mismatch: Mismatch, floor: float) -> bool:
+    """Tell whether it may be rounding: half of the digits are lost at worst."""
+    eps = max(rounding(call.leaves[i].value.dtype) for i in call.wanted)
+    if abs(mismatch.analytic - mismatch.numeric) < eps**0.5 * floor:
+        return True
+    return mismatch.relative < eps**0.25
+
+
+def floor_of(call: Call) -> float:
+    """Return the size of the outputs: what a change of the inputs by their own size may change."""
+    outputs = call.values([leaf.value for leaf in call.leaves])
+    sizes = [
+        float(o.double().abs().nan_to_num(0, 0, 0).norm()) for o in outputs if o.is_floating_point()
+    ]
+    return max(sizes, default=0.0)

@@ -1,0 +1,1 @@
+"""What one call leaves in memory: kept, shared, changed, never written."""
