@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pullback.verify.agreement import described, differing
 from pullback.verify.call import Call, Run, copied, tensors_in
 from pullback.verify.probe import NotApplicable
-from pullback.verify.variation.agreement import described, differing
 
 # Calls the target on tensors in the places of the leaves, in another way than `Call.on` does.
 Way = Callable[[Sequence[Tensor]], Any]

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import torch
 
 from pullback.diagnostic import Finding
+from pullback.verify.agreement import differing
 from pullback.verify.call import Call
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import place_of_error
 from pullback.verify.target import shortened
-from pullback.verify.variation.agreement import differing
 from pullback.verify.variation.answer import Answer, answer, backward_place
 from pullback.verify.variation.sizes import Axes, axes_of, follows, has_numbers, resized
 from pullback.verify.variation.variants import is_meant

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from pullback.diagnostic import Finding
+from pullback.verify.agreement import described, differing
 from pullback.verify.call import Call
 from pullback.verify.numbers.gradient import compared
 from pullback.verify.probe import NotApplicable, Probe
-from pullback.verify.variation.agreement import described, differing
 from pullback.verify.variation.answer import Answer, answer, backward_place, grad_name, steady
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
+from pullback.verify.agreement import described, first_differing
 from pullback.verify.call import Call
 from pullback.verify.numbers.tangent import (
     Forward,
@@ -15,7 +16,6 @@ from pullback.verify.numbers.tangent import (
 )
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Text
-from pullback.verify.variation.agreement import described, first_differing
 
 
 class TangentWrong(Probe):

@@ -14,10 +14,10 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from pullback.verify.agreement import first_differing, rounding
 from pullback.verify.call import Call, Prepare, can_require_grad
 from pullback.verify.probe import NotApplicable
 from pullback.verify.source import Place, Text
-from pullback.verify.variation.agreement import first_differing, rounding
 from pullback.verify.watching.difference import dense
 
 Grads = Sequence[Tensor | None]

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from pullback.verify.agreement import rounding
 from pullback.verify.call import Call, Prepare, can_require_grad
-from pullback.verify.variation.agreement import rounding
 from pullback.verify.variation.answer import Answer, answer, largest
 
 # How many times the rounding of its inputs a difference has to be.

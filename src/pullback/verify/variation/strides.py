@@ -9,8 +9,8 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from pullback.verify.agreement import described, first_differing
 from pullback.verify.call import Call, can_require_grad
-from pullback.verify.variation.agreement import described, first_differing
 from pullback.verify.variation.answer import (
     Answer,
     alike,

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from pullback.verify.agreement import rounding
 from pullback.verify.call import Call, same
 from pullback.verify.numbers.numeric import flat, slope
-from pullback.verify.variation.agreement import rounding
 from pullback.verify.variation.sizes import axes_of, resized
 
 COUNT = 400

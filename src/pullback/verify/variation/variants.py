@@ -12,13 +12,13 @@ import time
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
+from pullback.verify.agreement import rounding
 from pullback.verify.call import Call, can_require_grad
 from pullback.verify.company.refusal import is_refusal
 from pullback.verify.numbers.gradient import Mismatch, compared
 from pullback.verify.probe import NotApplicable
 from pullback.verify.source import Place, place_of_error
 from pullback.verify.target import shortened
-from pullback.verify.variation.agreement import rounding
 from pullback.verify.variation.answer import answer
 from pullback.verify.variation.sizes import axes_of, has_numbers, resized
 from pullback.verify.variation.trusted import is_trusted

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from pullback.verify.agreement import differing
+
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
@@ -44,11 +46,7 @@ class Difference:
 def difference(
     first: Sequence[Tensor | None], second: Sequence[Tensor | None]
 ) -> Difference | None:
-    """Return how two lists of tensors differ, the first pair that does; None where they agree.
-
-    A sum in another order is off by some units in the last place, so half of the digits that the
-    dtype has are compared, relative to the largest element.
-    """
+    """Return how two lists of tensors differ, the first pair that does; None where they agree."""
     for index, (a, b) in enumerate(zip(first, second, strict=True)):
         found = between(index, a, b)
         if found is not None:
@@ -65,16 +63,12 @@ def between(index: int, a: Tensor | None, b: Tensor | None) -> Difference | None
     a, b = dense(a), dense(b)
     if a.shape != b.shape:
         return Difference(index=index, count=0, total=0, element=(), first=0.0, second=0.0)
-    eps = torch.finfo(a.dtype).eps if a.is_floating_point() or a.is_complex() else 0.0
+    unequal = differing(a, b)
+    if unequal is None:
+        return None
     wide = torch.complex128 if a.is_complex() or b.is_complex() else torch.float64
     x, y = a.to(wide), b.to(wide)
-    known = x[x.isfinite()].abs()
-    allowed = math.sqrt(eps) * (float(known.max()) if known.numel() else 0.0)
     apart = (x - y).abs()
-    # Also true where just one of them is NaN or infinite.
-    unequal = ~((apart <= allowed) | (x == y) | (x.isnan() & y.isnan()))
-    if not unequal.any():
-        return None
     size = torch.where(unequal, apart.nan_to_num(nan=math.inf), -1.0)
     place = torch.unravel_index(size.reshape(-1).argmax(), size.shape)
     element = tuple(int(i) for i in place)
