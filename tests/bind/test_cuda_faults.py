@@ -222,6 +222,20 @@ def test_a_process_may_fork_after_a_launch() -> None:
     assert output == "ok\n", errors
 
 
+@pytest.mark.parametrize("handler", ["", "faulthandler.enable()"])
+def test_a_signal_that_is_sent_ends_the_process(handler: str) -> None:
+    process = started(f"""
+        import faulthandler, signal, time
+        {handler}
+        time.sleep(0.01)  # ours is put in front again, at most once a millisecond
+        k(x)
+        os.kill(os.getpid(), signal.SIGSEGV)
+        print("survived")
+    """)
+    output, errors = process.communicate(timeout=60)
+    assert (process.returncode, output) == (-signal.SIGSEGV, ""), errors
+
+
 def test_ctrl_c_ends_a_long_launch() -> None:
     process = started("""
         print("launching", flush=True)

@@ -6,20 +6,21 @@ import pytest
 import torch
 
 import pullback as pb
+from tests.verify.case import Case
 from tests.verify.catalogue import ctx, formulas, layout, library, second, values
-from tests.verify.catalogue.row import ROWS, Row
+from tests.verify.catalogue.row import ROWS
 
 MODULES = (formulas, values, second, ctx, layout, library)
 each_row = pytest.mark.parametrize(
-    "row", ROWS, ids=lambda row: f"{row.id}-{row.make.__name__}" if isinstance(row, Row) else ""
+    "row", ROWS, ids=lambda row: f"{row.id}-{row.make.__name__}" if isinstance(row, Case) else ""
 )
 
 
 @each_row
-def test_the_fault_is_found_and_its_cause_named(row: Row) -> None:
+def test_the_fault_is_found_and_its_cause_named(row: Case) -> None:
     torch.manual_seed(0)
     target, inputs = row.make(False)
-    report = pb.check(target, *inputs, **row.options)
+    report = pb.check(target, *inputs)
     found = report.faults if row.level == "fault" else report.findings
     assert found, str(report)
     texts = [str(finding).lower() for finding in found]
@@ -27,8 +28,8 @@ def test_the_fault_is_found_and_its_cause_named(row: Row) -> None:
 
 
 @each_row
-def test_the_repaired_twin_has_no_fault(row: Row) -> None:
+def test_the_repaired_twin_has_no_fault(row: Case) -> None:
     torch.manual_seed(0)
     target, inputs = row.make(True)
-    report = pb.check(target, *inputs, **row.options)
+    report = pb.check(target, *inputs)
     assert report.ok, str(report)

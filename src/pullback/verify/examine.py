@@ -68,7 +68,9 @@ def questions(
         done = units[index].outcomes if index < len(units) else []
         known = [*before, *done]
         if len(done) < len(probes):
-            for outcome in examined(own, probes[len(done) :], known):
+            # The whole has been traced for its parts already.
+            first = ordinary if own is call else None
+            for outcome in examined(own, probes[len(done) :], known, first):
                 yield outcome
                 known += [outcome] if outcome else []
         before = known
@@ -140,14 +142,24 @@ def unasked(probe: type[Probe], reason: str) -> Outcome:
 
 
 def examined(
-    call: Call, probes: Sequence[type[Probe]], before: Sequence[Outcome]
+    call: Call,
+    probes: Sequence[type[Probe]],
+    before: Sequence[Outcome],
+    ordinary: Trace | None = None,
 ) -> Iterator[Outcome | None]:
     """Yield None once the ordinary call is made, then each probe's outcome.
 
     A fault that an earlier one explains is not looked for.
+
+    Args:
+        call: what is checked.
+        probes: in their order.
+        before: outcomes that may explain what is seen.
+        ordinary: the trace of the call, where there is one.
     """
-    with quietly():
-        ordinary = trace(call)
+    if ordinary is None:
+        with quietly():
+            ordinary = trace(call)
     yield None
     broken: dict[Needs, Exception | None] = {
         "nothing": None,

@@ -6,7 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from tests.verify.catalogue.row import Function, Made, d, row
+from tests.verify.case import Function, Made, d
+from tests.verify.catalogue.row import row
 
 
 @row("F01", "wrong sign")

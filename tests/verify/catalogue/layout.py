@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.verify.catalogue.row import Function, Made, d, f, row
+from tests.verify.case import Function, Made, d, f
+from tests.verify.catalogue.row import row
 
 
 def as_if_contiguous(tensor: Tensor) -> Tensor:

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 from torch.library import custom_op
 
+from tests.verify.case import Made, d
 from tests.verify.catalogue.layout import as_if_contiguous
-from tests.verify.catalogue.row import Made, d, row
+from tests.verify.catalogue.row import row
 
 number = itertools.count()
 

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.verify.catalogue.row import Function, Made, d, row
+from tests.verify.case import Function, Made, d
+from tests.verify.catalogue.row import row
 
 
 @row("C03", "intermediate", "neither")

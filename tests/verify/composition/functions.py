@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 
-from tests.verify.composition.case import Made, case, d, f
+from tests.verify.case import Made, d, f
+from tests.verify.composition.case import case
 
 # As scripts have it at their top.
 DEVICE = torch.device("cpu")

@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.autograd import Function
 
 import pullback as pb
-from tests.verify.composition.case import Made, case, d, right
+from tests.verify.case import Made, d
+from tests.verify.composition.case import case, right
 
 number = itertools.count()
 kept: list[torch.library.Library] = []

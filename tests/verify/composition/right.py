@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from tests.verify.composition.case import Made, d, f, right
+from tests.verify.case import Made, d, f
+from tests.verify.composition.case import right
 
 
 @right

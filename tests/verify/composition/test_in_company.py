@@ -9,8 +9,9 @@ import torch
 
 import pullback as pb
 from pullback.verify.probe import every_probe
+from tests.verify.case import Case, Made
 from tests.verify.composition import functions, operators, right
-from tests.verify.composition.case import CASES, RIGHT, Case, Made
+from tests.verify.composition.case import CASES, RIGHT
 
 MODULES = (functions, operators, right)
 OWN = [
@@ -27,9 +28,9 @@ def test_a_fault_is_found_and_its_cause_named(case: Case) -> None:
     target, inputs = case.make(False)
     report = pb.check(target, *inputs, probes=OWN)
     if case.level == "fault":
-        assert [finding.code for finding in report.faults] == [case.code], str(report)
+        assert [finding.code for finding in report.faults] == [case.id], str(report)
     assert report.ok == (case.level == "advice"), str(report)
-    text = next(str(found) for found in report.findings if found.code == case.code)
+    text = next(str(found) for found in report.findings if found.code == case.id)
     assert any(word in text for word in case.says), str(report)
 
 

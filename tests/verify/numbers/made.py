@@ -49,11 +49,6 @@ def function(forward: Callable[..., Any], backward: Backward) -> type[Function]:
     return Own
 
 
-def d(*shape: int) -> Tensor:
-    """Return random numbers of float64 that require a gradient."""
-    return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
-
-
 def positive(*shape: int) -> Tensor:
     """Return random numbers between 0.5 and 2."""
     return (torch.rand(*shape, dtype=torch.float64) * 1.5 + 0.5).requires_grad_()

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 import pullback as pb
-from tests.verify.numbers.made import d, function
+from tests.verify.case import Made, d
+from tests.verify.numbers.made import function
 
 PROBES = ["PB551", "PB553", "PB555", "PB556"]
-Made = tuple[Any, tuple[Any, ...]]
 
 
 def codes(made: Made, **options: Any) -> dict[str, str]:

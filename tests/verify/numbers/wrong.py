@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
+from tests.verify.case import d
 from tests.verify.numbers.made import (
     Wrong,
     c,
     convolve,
     convolve_back,
-    d,
     first,
     layer_norm,
     normalised,

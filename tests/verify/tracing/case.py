@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
-
-import torch
-from torch import Tensor
 
 from pullback.verify.probe import every_probe
-
-# Its methods take what each author writes: a base class of any type has no signatures to keep to.
-Function: Any = torch.autograd.Function
-Made = tuple[Any, tuple[Any, ...]]
+from tests.verify.case import Made
 
 # Only what looks at the trace: the others have tests of their own.
 FAMILY = [p.code for p in every_probe() if p.code < "PB530" or "PB650" <= p.code < "PB660"]
@@ -49,8 +42,3 @@ def fault(code: str, *says: str) -> Callable[[Callable[[], Made]], None]:
 def right(make: Callable[[], Made]) -> None:
     """Add a target without a fault."""
     RIGHT.append(Case(make=make, code=None))
-
-
-def d(*shape: int) -> Tensor:
-    """Return random numbers of float64 that require a gradient."""
-    return torch.randn(*shape, dtype=torch.float64, requires_grad=True)

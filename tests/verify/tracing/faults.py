@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from tests.verify.tracing.case import Function, Made, d, fault
+from tests.verify.case import Function, Made, d
+from tests.verify.tracing.case import fault
 
 
 class SquareFunction(Function):

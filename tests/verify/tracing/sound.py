@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-from tests.verify.tracing.case import Function, Made, d, right
+from tests.verify.case import Function, Made, d
+from tests.verify.tracing.case import right
 
 
 @right

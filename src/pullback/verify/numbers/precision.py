@@ -17,7 +17,9 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from pullback.verify.call import Call, Run, in_precision
+from pullback.verify.numbers.gradient import compared
 from pullback.verify.numbers.numeric import flat
+from pullback.verify.probe import NotApplicable
 
 MULTIPLE = 30.0
 LOWER = (torch.float32, torch.bfloat16, torch.float16)
@@ -58,6 +60,25 @@ class Loss:
         c = float(self.own @ self.right / self.right.square().sum().clamp_min(1e-300))
         off = float((self.own - c * self.right).norm() / self.right.norm().clamp_min(1e-300))
         return c if off <= self.allowed / 3 and abs(c - 1) > self.allowed else None
+
+
+def is_lost(loss: Loss) -> bool:
+    """Tell whether many elements are off: a few may be on the other side of a kink or a tie."""
+    return loss.allowed < 0.5 and bool(loss.wrong.double().mean() > 0.25)
+
+
+def right_in_float64(call: Call) -> Call:
+    """Return the call in float64, as what lower precisions are compared with.
+
+    Raises:
+        NotApplicable: it is wrong itself, or there is none.
+    """
+    double = call.double
+    if double is None:
+        raise NotApplicable("forward does not compute in float64")
+    if compared(call).mismatches:
+        raise NotApplicable("the float64 gradient is wrong itself")
+    return double
 
 
 def losses(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -21,6 +20,7 @@ from pullback.verify.numbers.gradient import is_symmetric
 from pullback.verify.numbers.judged import ERRORS, eps_of, weight
 from pullback.verify.numbers.numeric import Slope, direction, dot, flat, slope
 from pullback.verify.probe import NotApplicable
+from pullback.verify.remembered import remembered
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,28 +64,13 @@ class Second:
     error: Exception | None = None
 
 
-known: WeakKeyDictionary[Call, Second | NotApplicable] = WeakKeyDictionary()
-
-
+@remembered
 def second(call: Call) -> Second:
     """Compare the second derivatives of a call; made once for each call.
 
     Raises:
         NotApplicable: there is nothing to compare.
     """
-    if call not in known:
-        try:
-            known[call] = compared(call)
-        except NotApplicable as reason:
-            known[call] = reason
-    found = known[call]
-    if isinstance(found, NotApplicable):
-        raise found
-    return found
-
-
-def compared(call: Call) -> Second:
-    """Compare them."""
     if call.target.kind in ("module", "callable"):
         raise NotApplicable("its backward is PyTorch's; the Functions in it are checked")
     work = call.double or call

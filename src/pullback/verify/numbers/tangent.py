@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -17,6 +16,7 @@ from pullback.verify.numbers.judged import disagreement, eps_of, weight
 from pullback.verify.numbers.numeric import direction, dot, flat, slope
 from pullback.verify.numbers.second import along
 from pullback.verify.probe import NotApplicable
+from pullback.verify.remembered import remembered
 
 Tangents = tuple[Tensor | None, ...]
 
@@ -38,28 +38,13 @@ class Forward:
     error: Exception | None = None
 
 
-known: WeakKeyDictionary[Call, Forward | NotApplicable] = WeakKeyDictionary()
-
-
+@remembered
 def forward_mode(call: Call) -> Forward:
     """Push one direction of all inputs through; made once for each call.
 
     Raises:
         NotApplicable: the target says that it has no forward mode.
     """
-    if call not in known:
-        try:
-            known[call] = pushed(call)
-        except NotApplicable as reason:
-            known[call] = reason
-    found = known[call]
-    if isinstance(found, NotApplicable):
-        raise found
-    return found
-
-
-def pushed(call: Call) -> Forward:
-    """Push one direction of all inputs through."""
     if call.target.kind in ("module", "callable"):
         raise NotApplicable("its forward mode is PyTorch's; the Functions in it are checked")
     if call.target.kind == "function" and "jvp" not in call.target.parts:

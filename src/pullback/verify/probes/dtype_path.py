@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.numbers.gradient import compared
-from pullback.verify.numbers.precision import LOWER, Loss, losses
-from pullback.verify.probe import NotApplicable, Probe
+from pullback.verify.numbers.precision import LOWER, Loss, is_lost, losses, right_in_float64
+from pullback.verify.probe import Probe
 from pullback.verify.source import Text
 
 
@@ -57,11 +56,7 @@ class DtypePath(Probe):
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Compare each dtype that forward takes with float64."""
-        double = call.double
-        if double is None:
-            raise NotApplicable("forward does not compute in float64")
-        if compared(call).mismatches:
-            raise NotApplicable("the float64 gradient is wrong itself")
+        double = right_in_float64(call)
         # What is made of operators is looked at as it is used; each Function in every dtype.
         own = {leaf.value.dtype for leaf in call.leaves}
         some = call.target.kind in ("module", "callable")
@@ -91,8 +86,3 @@ class DtypePath(Probe):
             where=text and (text.mentions("dtype") or text.returns()),
             allowed=f"{100 * loss.allowed:.2g} % by rounding of {short}",
         )
-
-
-def is_lost(loss: Loss) -> bool:
-    """Tell whether many elements are off: a few may be on the other side of a kink or a tie."""
-    return loss.allowed < 0.5 and bool(loss.wrong.double().mean() > 0.25)

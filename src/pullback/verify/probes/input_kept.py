@@ -69,6 +69,8 @@ class InputKept(Probe):
     code = "PB519"
     name = "input-kept"
     help = "ctx.save_for_backward(...), and read it from ctx.saved_tensors"
+    # Two gradients are compared, so they have to be the same without the change.
+    about = frozenset({"random"})
     explains = frozenset({"memory"})
 
     def examine(self, call: Call) -> Iterator[Finding]:

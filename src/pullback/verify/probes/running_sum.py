@@ -7,10 +7,8 @@ from torch import Tensor
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.numbers.gradient import compared
-from pullback.verify.numbers.precision import Loss, losses
+from pullback.verify.numbers.precision import LOWER, Loss, is_lost, losses, right_in_float64
 from pullback.verify.probe import NotApplicable, Probe
-from pullback.verify.probes.dtype_path import LOWER, is_lost
 from pullback.verify.source import Text
 
 # The rows that a sum is made to have; a running sum in bfloat16 stops growing at 256.
@@ -69,11 +67,7 @@ class RunningSum(Probe):
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Compare with float64 at many rows, for each dtype that forward takes."""
-        double = call.double
-        if double is None:
-            raise NotApplicable("forward does not compute in float64")
-        if compared(call).mismatches:
-            raise NotApplicable("the float64 gradient is wrong itself")
+        double = right_in_float64(call)
         if call.target.kind in ("module", "callable"):
             raise NotApplicable("its operators are looked at one by one")
         for size in sorted({s for leaf in call.leaves for s in leaf.value.shape}, reverse=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from torch import Tensor
 from pullback.verify.agreement import first_differing, rounding
 from pullback.verify.call import Call, Prepare, can_require_grad
 from pullback.verify.probe import NotApplicable
+from pullback.verify.remembered import remembered
 from pullback.verify.source import Place, Text
 from pullback.verify.watching.difference import dense
 
@@ -31,13 +32,18 @@ class Answer:
         outputs: detached.
         grads: one for each output; None where nothing was sent.
         gradients: of the leaves; None where none was asked for, or none arrived.
-        floors: below which a gradient is rounding, one for each leaf.
+        leaves: what the gradients are of.
     """
 
     outputs: tuple[Tensor, ...]
     grads: tuple[Tensor | None, ...]
     gradients: tuple[Tensor | None, ...]
-    floors: tuple[float, ...]
+    leaves: tuple[Tensor, ...]
+
+    @cached_property
+    def floors(self) -> tuple[float, ...]:
+        """Below which a gradient may be rounding alone, one for each leaf."""
+        return tuple(floor_of(leaf, self.outputs, self.grads) for leaf in self.leaves)
 
 
 def answer(
@@ -65,7 +71,7 @@ def answer(
         outputs=tuple(output.detach() for output in run.outputs),
         grads=sent,
         gradients=tuple(None if g is None else g.detach() for g in gradients),
-        floors=tuple(floor_of(leaf, run.outputs, sent) for leaf in run.leaves),
+        leaves=tuple(leaf.detach() for leaf in run.leaves),
     )
 
 
@@ -97,33 +103,22 @@ def largest(tensor: Tensor | None) -> float:
     return float(dense(tensor).abs().nan_to_num(0.0, 0.0, 0.0).max())
 
 
-known: WeakKeyDictionary[Call, Answer | NotApplicable] = WeakKeyDictionary()
-
-
+@remembered
 def steady(call: Call) -> Answer:
     """Return the ordinary answer.
 
     Raises:
-        NotApplicable: another call answers otherwise, so nothing can be learned from a difference.
+        NotApplicable: there is no gradient; or another call answers otherwise, so nothing can be
+            learned from a difference.
     """
-    if call not in known:
-        known[call] = steadied(call)
-    found = known[call]
-    if isinstance(found, NotApplicable):
-        raise found
-    return found
-
-
-def steadied(call: Call) -> Answer | NotApplicable:
-    """Return the ordinary answer, or why there is none."""
     first = answer(call)
     if not any(grad is not None for grad in first.grads):
-        return NotApplicable("no output is differentiable")
+        raise NotApplicable("no output is differentiable")
     if all(gradient is None for gradient in first.gradients):
-        return NotApplicable("no gradient arrives at any input")
+        raise NotApplicable("no gradient arrives at any input")
     again = answer(call, first.grads, seed=call.seed + 4711)
     if not alike(first, again):
-        return NotApplicable("two equal calls have different gradients")
+        raise NotApplicable("two equal calls have different gradients")
     return first
 
 
@@ -139,6 +134,8 @@ def alike(a: Answer, b: Answer) -> bool:
 
 def gradients_differ(found: Answer, wanted: Answer) -> tuple[int, Tensor] | None:
     """Return the first leaf whose gradients differ by more than rounding, and where."""
+    if first_differing(found.gradients, wanted.gradients) is None:
+        return None
     floors = [max(pair) for pair in zip(found.floors, wanted.floors, strict=True)]
     return first_differing(found.gradients, wanted.gradients, floors)
 

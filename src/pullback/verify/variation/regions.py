@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 import torch
 
 from pullback.verify.call import Call
 from pullback.verify.numbers.located import Elements, is_confirmed
+from pullback.verify.remembered import remembered
 from pullback.verify.variation.sweep import Sweep, points_for, region, sweep
 from pullback.verify.variation.values import Variant, limits_of, variants_of
 from pullback.verify.variation.variants import (
@@ -50,9 +50,7 @@ class Region:
     certain: bool = True
 
 
-found_for: WeakKeyDictionary[Call, list[Region]] = WeakKeyDictionary()
-
-
+@remembered
 def regions_of(call: Call) -> list[Region]:
     """Return where the gradient is wrong: at most one region of each kind for an input.
 
@@ -60,9 +58,7 @@ def regions_of(call: Call) -> list[Region]:
         NotApplicable: it is wrong for the example's values as well.
     """
     require_sound(call)
-    if call not in found_for:
-        found_for[call] = looked_for(reduced(call))
-    return found_for[call]
+    return looked_for(reduced(call))
 
 
 def looked_for(call: Call) -> list[Region]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
 from pullback.verify.agreement import described, first_differing
 from pullback.verify.call import Call, can_require_grad
+from pullback.verify.remembered import remembered
 from pullback.verify.variation.answer import (
     Answer,
     alike,
@@ -44,15 +44,10 @@ class Trial:
     in_order: bool = False
 
 
-known_of_grads: WeakKeyDictionary[Call, list[Trial]] = WeakKeyDictionary()
-known_of_inputs: WeakKeyDictionary[Call, list[Trial]] = WeakKeyDictionary()
-
-
+@remembered
 def grad_trials(call: Call) -> list[Trial]:
     """Send gradients of other strides; return what fails, or comes out otherwise."""
-    if call not in known_of_grads:
-        known_of_grads[call] = list(all_grad_trials(call))
-    return known_of_grads[call]
+    return list(all_grad_trials(call))
 
 
 def all_grad_trials(call: Call) -> Iterator[Trial]:
@@ -118,14 +113,13 @@ def sent(base: Answer, output: int) -> Tensor:
     return grad
 
 
+@remembered
 def input_trials(call: Call) -> list[Trial]:
     """Give inputs of other strides; return what comes out otherwise, or fails in backward only.
 
     A forward that raises refuses a layout: it may.
     """
-    if call not in known_of_inputs:
-        known_of_inputs[call] = list(all_input_trials(call))
-    return known_of_inputs[call]
+    return list(all_input_trials(call))
 
 
 def all_input_trials(call: Call) -> Iterator[Trial]:

@@ -10,13 +10,13 @@ import ast
 import math
 import time
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 from pullback.verify.agreement import rounding
 from pullback.verify.call import Call, can_require_grad
 from pullback.verify.company.refusal import is_refusal
 from pullback.verify.numbers.gradient import Mismatch, compared
 from pullback.verify.probe import NotApplicable
+from pullback.verify.remembered import remembered
 from pullback.verify.source import Place, place_of_error
 from pullback.verify.target import shortened
 from pullback.verify.variation.answer import answer
@@ -83,31 +83,31 @@ def simple(mismatch: Mismatch) -> str | None:
     return None
 
 
-sound: WeakKeyDictionary[Call, str | None] = WeakKeyDictionary()
-
-
+@remembered
 def require_sound(call: Call) -> None:
     """Refuse the question if the call as it was given is wrong already.
 
     Raises:
         NotApplicable: it is, or nothing can be said about it.
     """
-    if call not in sound:
-        sound[call] = reason_against(call)
-    if (reason := sound[call]) is not None:
-        raise NotApplicable(reason)
-
-
-def reason_against(call: Call) -> str | None:
-    """Return why variants of a call are not judged."""
     if not call.wanted:
-        return "no input needs a gradient"
+        raise NotApplicable("no input needs a gradient")
     if not call.repeatable:
-        return "forward gives other values each time"
+        raise NotApplicable("forward gives other values each time")
     found = compared(call)
     if found.mismatches:
-        return "the gradient is wrong for the call as it is given"
-    return None if found.agreed else "nothing can be said about the call as it is given"
+        raise NotApplicable("the gradient is wrong for the call as it is given")
+    if not found.agreed:
+        raise NotApplicable("nothing can be said about the call as it is given")
+
+
+def is_sound(call: Call) -> bool:
+    """Tell whether variants of a call can be judged."""
+    try:
+        require_sound(call)
+    except NotApplicable:
+        return False
+    return True
 
 
 def wrong_of(call: Call, *, floor: float = 0.0) -> Wrong | None:
@@ -179,7 +179,7 @@ def reduced(call: Call) -> Call:
             if size < axes.size and other is not None and is_taken(other):
                 small = other
                 break
-    return call if small is call or reason_against(small) is not None else small
+    return small if small is not call and is_sound(small) else call
 
 
 def is_slight(call: Call, mismatch: Mismatch, floor: float) -> bool:

@@ -73,13 +73,19 @@ bool is_interruptible(const Worker& worker, const void* code) {
   return at >= job.code_low && at < job.code_high;
 }
 
+/// Whether it came by kill() and its kin, not from an instruction.
+bool is_sent(const siginfo_t& info) { return info.si_code <= 0; }
+
 /// Does what there would have been without us.
 void pass_on(int number, siginfo_t* info, void* context) {
   const struct sigaction& other = before[number];
   const bool by_default = other.sa_handler == SIG_DFL || other.sa_handler == SIG_IGN || passing_on;
   if (number == break_off && by_default) return;
   if (by_default) {
-    ::signal(number, SIG_DFL);  // the instruction faults again on return
+    const bool sent = is_sent(*info);
+    if (sent && other.sa_handler == SIG_IGN) return;
+    ::signal(number, SIG_DFL);  // an instruction that faulted does so again on return
+    if (sent) ::raise(number);  // what was sent comes once
     return;
   }
   passing_on = true;
@@ -94,8 +100,7 @@ void pass_on(int number, siginfo_t* info, void* context) {
 void handle(int number, siginfo_t* info, void* raw) {
   const auto& context = *static_cast<const ucontext_t*>(raw);
   Worker* const worker = running;
-  const bool sent = info->si_code <= 0;  // by kill() and its kin
-  if (!worker || (number == break_off ? !worker->job->is_cancelled() : sent)) {
+  if (!worker || (number == break_off ? !worker->job->is_cancelled() : is_sent(*info))) {
     return pass_on(number, info, raw);
   }
   const auto code = static_cast<const char*>(code_of(context));
