@@ -1,4 +1,4 @@
-"""Every class of the catalogue: the fault is found and its cause named; the twin is fine."""
+"""Every class of the catalogue, and more: the fault is found, its cause named; the twin is fine."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import torch
 
 import pullback as pb
 from tests.verify.case import Case
-from tests.verify.catalogue import ctx, formulas, layout, library, second, values
+from tests.verify.catalogue import ctx, formulas, layout, library, second, unlisted, values
 from tests.verify.catalogue.row import ROWS
 
-MODULES = (formulas, values, second, ctx, layout, library)
+MODULES = (formulas, values, second, ctx, layout, library, unlisted)
 each_row = pytest.mark.parametrize(
     "row", ROWS, ids=lambda row: f"{row.id}-{row.make.__name__}" if isinstance(row, Case) else ""
 )

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 
+import torch
 from torch import Tensor
 
 from pullback.diagnostic import Finding
@@ -10,6 +11,7 @@ from pullback.verify.call import Call
 from pullback.verify.numbers.precision import LOWER, Loss, is_lost, losses, right_in_float64
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Text
+from pullback.verify.watching.accumulated import AddingInFloat32
 
 # The rows that a sum is made to have; a running sum in bfloat16 stops growing at 256.
 ROWS = 4096
@@ -55,7 +57,8 @@ class RunningSum(Probe):
     ```
 
     ## Cannot see
-    A loss of less than half of the digits; sums over sizes that forward does not let grow.
+    A loss of less than half of the digits; sums over sizes that forward does not let grow. What
+    PyTorch's own operators for indices lose is advice.
     """
 
     code = "PB556"
@@ -75,23 +78,33 @@ class RunningSum(Probe):
             if large is None or not any(is_sum(leaf, large) for leaf in large.wanted):
                 continue
             for dtype in LOWER:
-                for loss in losses(large, dtype, positive=True) or []:
-                    if is_lost(loss) and is_sum(loss.leaf, large):
-                        yield self.finding(call, loss, large)
-                        return
+                if (loss := lost_sum(large, dtype)) is None:
+                    continue
+                with AddingInFloat32():
+                    own = lost_sum(large, dtype)
+                yield self.finding(call, loss, large, by_torch=own is None)
+                return
 
-    def finding(self, call: Call, loss: Loss, large: Call) -> Finding:
+    def finding(self, call: Call, loss: Loss, large: Call, *, by_torch: bool) -> Finding:
         """Return the finding on one input."""
         name, short = call.leaves[loss.leaf].name, str(loss.dtype).removeprefix("torch.")
         backward = call.target.parts.get("backward")
         shapes = ", ".join(f"{own.name}: {tuple(own.value.shape)}" for own in large.leaves)
+        why = ": PyTorch's own operator adds one by one there" if by_torch else ""
         return self.breach(
             f"{call.target.name}: in {short} the gradient of `{name}` is off by "
-            f"{100 * loss.relative:.2g} % when it sums {ROWS} rows: accumulate in float32",
+            f"{100 * loss.relative:.2g} % when it sums {ROWS} rows{why}: accumulate in float32",
+            level="advice" if by_torch else "fault",
             where=Text(backward).returns() if backward else None,
             sizes=shapes,
             allowed=f"{100 * loss.allowed:.2g} % by rounding of {short}",
         )
+
+
+def lost_sum(large: Call, dtype: torch.dtype) -> Loss | None:
+    """Return the first sum over the rows that loses its digits."""
+    found = losses(large, dtype, positive=True) or []
+    return next((loss for loss in found if is_lost(loss) and is_sum(loss.leaf, large)), None)
 
 
 def is_sum(leaf: int, large: Call) -> bool:
