@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree
 
-from pullback.verify.randomness import seeded
+from pullback.verify.randomness import drawing, seeded
 from pullback.verify.target import Target
 
 # What a run does to a leaf before the target sees it: `layouts.py` has other ones.
@@ -97,7 +97,7 @@ class Run:
 
     def random_grads(self, seed: int = 0) -> tuple[Tensor | None, ...]:
         """Return Gaussian gradients of both signs for the outputs; None where none can arrive."""
-        generator = torch.Generator().manual_seed(self.seed + 7919 + seed)
+        generator = drawing(self.seed + 7919 + seed)
         return tuple(
             torch.randn(output.shape, dtype=at_least_single(output.dtype), generator=generator).to(
                 output

@@ -83,7 +83,7 @@ def wrong_mean(right: bool) -> Made:
     return Loss, (d(3, 4), d(3, 4))
 
 
-@row("eps_place", "no known cause fits")
+@row("eps_place", "an epsilon")
 def eps_place(right: bool) -> Made:
     class LN(Function):
         @staticmethod
@@ -400,7 +400,7 @@ def in_module(right: bool) -> Made:
     return M(), (d(3, 4),)
 
 
-@row("relu_grad_by_sign", "mask", "ties", "max")
+@row("relu_grad_by_sign", "the sign of `x`")
 def relu_grad_by_sign(right: bool) -> Made:
     class Pool(Function):
         @staticmethod
@@ -494,3 +494,21 @@ def overflow(right: bool) -> Made:
             return g[..., None] * e / e.sum(-1, keepdim=True)
 
     return Lse, (d(3, 4),)
+
+
+@row("quadratic_form", "the gradient of `x`")
+def quadratic_form(right: bool) -> Made:
+    """Along x itself the faulty one is right; x is what a user's own seed 0 gives."""
+
+    class Quadratic(Function):
+        @staticmethod
+        def forward(ctx, x, a):
+            ctx.save_for_backward(x, a)
+            return x @ a @ x
+
+        @staticmethod
+        def backward(ctx, g):
+            x, a = ctx.saved_tensors
+            return g * ((a + a.mT) @ x if right else 2 * a @ x), g * torch.outer(x, x)
+
+    return Quadratic, (d(5), d(5, 5))

@@ -332,7 +332,7 @@ def empty_forward(faulty: bool) -> type[Function]:
     def forward(ctx: Any, x: Tensor) -> Tensor:
         if not len(x) and not faulty:
             return 2 * x
-        return torch.stack([2 * row for row in x])
+        return torch.from_numpy(np.stack([2 * row.numpy() for row in x.detach()]))
 
     return old(forward, lambda ctx, grad: 2 * grad)
 

@@ -44,6 +44,21 @@ def correlation() -> tuple[Any, ...]:
     return new(forward, keep_inputs, backward), drawn(9), drawn(3)
 
 
+def grouped() -> tuple[Any, ...]:
+    """What view(n, 2, -1) makes of no rows is ambiguous; PyTorch says so, and no harm is done."""
+
+    def forward(x: Tensor) -> Tensor:
+        return x.view(len(x), 2, -1).exp().view(x.shape)
+
+    def setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(output)
+
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return grad * ctx.saved_tensors[0]
+
+    return new(forward, setup, backward), drawn(3, 4)
+
+
 def fixed_point() -> tuple[Any, ...]:
     """Implicit differentiation: right once the iteration has converged, not after one step."""
 
@@ -147,6 +162,7 @@ RIGHT = [
     mean_of_products,
     correlation,
     fixed_point,
+    grouped,
     bound,
     truncated,
     factor,

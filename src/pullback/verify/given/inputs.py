@@ -23,6 +23,7 @@ from pullback.verify.call import call_of
 from pullback.verify.examine import quietly
 from pullback.verify.given.shapes import Shape, of_line, of_modules, shapes_for
 from pullback.verify.given.slots import Role, Slot, slots_of, strings_of
+from pullback.verify.randomness import drawing
 from pullback.verify.target import Target, shortened
 from pullback.verify.trace import NodeTrace, trace
 
@@ -207,7 +208,7 @@ def fits(node: NodeTrace) -> bool:
 
 def built(slots: Sequence[Slot], spec: Spec, seed: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Draw the tensors of a trial; return positional and keyword arguments."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = drawing(seed)
     values = [draw(own, generator) if isinstance(own, Drawn) else own for own in spec]
     pairs = list(zip(slots, values, strict=True))
     positional = tuple(value for slot, value in pairs if not slot.keyword)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from pullback.verify.call import Call, Run
 from pullback.verify.numbers.numeric import DOUBLE, LARGE, Slope, direction, flat, slope
+from pullback.verify.randomness import drawing
 
 # A standard error is exceeded tenfold by chance once in some 10⁴ times; a mismatch is confirmed.
 SAFETY = 10.0
@@ -229,7 +230,7 @@ def gradient_of(output: Tensor, own: Slope, chosen: Tensor, *, seed: int, eps: f
 
     In half precision no sum of random signs rises above the noise: there all terms are positive.
     """
-    generator = torch.Generator().manual_seed(seed + 7919)
+    generator = drawing(seed + 7919)
     drawn = torch.randn(chosen.numel(), dtype=torch.float64, generator=generator) * chosen
     if eps > COARSE:
         drawn = drawn.abs() * own.value.sign()

@@ -25,6 +25,7 @@ from pullback.verify.numbers.directional import (
     spacing,
 )
 from pullback.verify.numbers.numeric import DOUBLE, direction, flat
+from pullback.verify.randomness import drawing
 
 __all__ = [
     "Comparison",
@@ -104,7 +105,7 @@ def is_ill_conditioned(call: Call, own: Mismatch, *, seed: int) -> bool:
     run = call.forward()
     grads = run.random_grads()
     plain = flat(run.backward(grads))
-    generator = torch.Generator().manual_seed(seed + 5)
+    generator = drawing(seed + 5)
     eps = spacing(call, run)
     largest = 0.0
     for _ in range(3):

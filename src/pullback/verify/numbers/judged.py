@@ -9,6 +9,7 @@ from torch import Tensor
 
 from pullback.verify.call import Call
 from pullback.verify.numbers.numeric import Slope, flat
+from pullback.verify.randomness import drawing
 
 # An element whose slope is not known to three digits says nothing.
 KNOWN = 1e-3
@@ -31,7 +32,7 @@ def weight(found: Slope, seed: int) -> Tensor | None:
     good = (found.error <= KNOWN * floor) & ~found.kink & found.finite
     if float(good.double().mean()) < 0.5:
         return None
-    generator = torch.Generator().manual_seed(seed + 5)
+    generator = drawing(seed + 5)
     drawn = torch.randn(good.shape, dtype=torch.float64, generator=generator)
     return torch.where(good, drawn, 0.0)
 

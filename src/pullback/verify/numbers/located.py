@@ -10,6 +10,7 @@ from torch import Tensor
 from pullback.verify.call import Call
 from pullback.verify.numbers.gradient import Mismatch
 from pullback.verify.numbers.numeric import flat, slope
+from pullback.verify.randomness import drawing
 
 SAMPLE = 24
 
@@ -75,7 +76,7 @@ def is_confirmed(call: Call, leaf: int) -> bool:
     if value.is_complex():
         return True
     size = float(value.abs().max()) or 1.0
-    generator = torch.Generator().manual_seed(value.numel())
+    generator = drawing(value.numel())
     noise = torch.randn(value.shape, dtype=torch.float64, generator=generator).to(value)
     values = [own.value for own in call.leaves]
     values[leaf] = value + 1e-3 * size * noise

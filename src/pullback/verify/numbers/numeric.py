@@ -22,6 +22,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from pullback.verify.randomness import drawing
+
 # s(t) -> the values at the point t along a line, as one real vector in float64.
 Curve = Callable[[float], Tensor]
 
@@ -210,7 +212,7 @@ def dot(a: Tensor | None, b: Tensor | None) -> float:
 
 def direction(value: Tensor, seed: int) -> Tensor:
     """Return a Gaussian direction of the size of a value: of unit size where that is zero."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = drawing(seed)
     wide = value.detach().to("cpu", torch.complex128 if value.is_complex() else torch.float64)
     known = wide[wide.isfinite()]
     size = float(known.abs().square().mean().sqrt()) if known.numel() else 1.0

@@ -20,6 +20,7 @@ from pullback.verify.call import Call, Run, in_precision
 from pullback.verify.numbers.gradient import compared
 from pullback.verify.numbers.numeric import flat
 from pullback.verify.probe import NotApplicable
+from pullback.verify.randomness import drawing
 
 MULTIPLE = 30.0
 LOWER = (torch.float32, torch.bfloat16, torch.float16)
@@ -173,7 +174,7 @@ def rounded(
 ) -> list[tuple[Run, Sequence[Tensor | None]]]:
     """Return forwards with inputs off by half a spacing, and with saved tensors rounded."""
     eps = torch.finfo(dtype).eps
-    generator = torch.Generator().manual_seed(17)
+    generator = drawing(17)
 
     def off(value: Tensor) -> Tensor:
         drawn = torch.rand(value.shape, dtype=torch.float64, generator=generator)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import torch
 
-from pullback.diagnostic import Finding
+from pullback.diagnostic import Finding, Level
 from pullback.verify.agreement import differing
 from pullback.verify.call import Call
 from pullback.verify.probe import NotApplicable, Probe
@@ -81,7 +81,10 @@ class Empty(Probe):
         except Exception as error:
             if is_meant(error) or place_of_error(error) is None or not is_rowwise(call, axes):
                 return None
-            return self.told(call, shapes, "in forward, though each row is computed alone", error)
+            # PyTorch's operators refuse some shapes of nothing, as view(0, -1): loud, and no harm.
+            level = "advice" if isinstance(error, RuntimeError) else "fault"
+            where = "in forward, though each row is computed alone"
+            return self.told(call, shapes, where, error, level=level)
         if not run.differentiable or not follows(call, empty, axes):
             return None
         try:
@@ -110,10 +113,13 @@ class Empty(Probe):
                 )
         return None
 
-    def told(self, call: Call, shapes: str, where: str, error: Exception) -> Finding:
+    def told(
+        self, call: Call, shapes: str, where: str, error: Exception, *, level: Level = "fault"
+    ) -> Finding:
         """Say how it fails."""
         return self.breach(
             f"{call.target.name}: fails for an empty batch {where}",
+            level=level,
             where=place_of_error(error) or backward_place(call),
             inputs=shapes,
             error=f"{type(error).__name__}: {shortened(str(error))}",

@@ -10,6 +10,7 @@ from pullback.diagnostic import Finding
 from pullback.verify.call import Call, Run, can_require_grad
 from pullback.verify.nodes import forward_text, own_nodes, require_own
 from pullback.verify.probe import NotApplicable, Probe
+from pullback.verify.randomness import drawing
 from pullback.verify.source import Place
 from pullback.verify.trace import NodeTrace, Trace, trace
 from pullback.verify.watching.difference import Difference, difference, kept
@@ -180,7 +181,7 @@ def change(tensor: Tensor) -> None:
     if tensor.dtype == torch.bool:
         tensor.logical_not_()
     elif can_require_grad(tensor):
-        generator = torch.Generator().manual_seed(5)
+        generator = drawing(5)
         factors = 0.5 + 0.4 * torch.rand(tensor.shape, dtype=torch.float64, generator=generator)
         tensor.mul_(factors.to(tensor.dtype))
     elif tensor.dim():

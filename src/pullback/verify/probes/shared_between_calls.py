@@ -10,6 +10,7 @@ from pullback.verify.call import Call, can_require_grad
 from pullback.verify.nodes import require_own
 from pullback.verify.numbers.gradient import compare
 from pullback.verify.probe import NotApplicable, Probe
+from pullback.verify.randomness import drawing
 from pullback.verify.watching.difference import Difference, difference, kept
 from pullback.verify.watching.shared_state import line_that_sets, state, written_between
 
@@ -130,7 +131,7 @@ def other_values(value: Tensor, index: int) -> Tensor:
     """Return a tensor's values in another order, and a bit smaller: of the same range and signs."""
     if not can_require_grad(value) or value.layout != torch.strided:
         return value
-    generator = torch.Generator().manual_seed(index)
+    generator = drawing(index)
     factors = 0.5 + 0.5 * torch.rand(value.shape, dtype=torch.float64, generator=generator)
     return value * factors.to(value)
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pullback.verify.call import Call, Leaf, can_require_grad
+from pullback.verify.randomness import drawing
 
 # Around the block sizes that kernels have: powers of two from a warp's on, and no multiple of one.
 SIZES = (1, 7, 33, 64, 100, 300, 1024, 1030)
@@ -152,7 +153,7 @@ def drawn(value: Tensor, shape: Sequence[int], before: int, size: int) -> Tensor
     flat = value.reshape(-1)
     if not count or not flat.numel():
         return value.new_zeros(tuple(shape))
-    generator = torch.Generator().manual_seed(count)
+    generator = drawing(count)
     one = torch.arange(count) % flat.numel()
     if can_require_grad(value) and not value.is_complex() and is_distinct(flat):
         other = torch.randint(flat.numel(), (count,), generator=generator)

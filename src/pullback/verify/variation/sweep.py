@@ -15,6 +15,7 @@ from torch import Tensor
 from pullback.verify.agreement import rounding
 from pullback.verify.call import Call, same
 from pullback.verify.numbers.numeric import flat, slope
+from pullback.verify.randomness import drawing
 from pullback.verify.variation.sizes import axes_of, resized
 
 COUNT = 400
@@ -136,7 +137,7 @@ def is_elementwise(call: Call, leaf: int) -> bool:
     if len(first) != 1 or first[0].shape != value.shape or value.is_complex():
         return False
     # Chosen at random: every other element would be whole columns.
-    generator = torch.Generator().manual_seed(value.numel())
+    generator = drawing(value.numel())
     some = torch.rand(value.shape, generator=generator) < 0.5
     for moved in (some, ~some):
         values[leaf] = torch.where(moved, value + 1e-3 * value.abs() + 1e-3, value)

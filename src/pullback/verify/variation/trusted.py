@@ -15,6 +15,7 @@ from torch import Tensor
 from pullback.verify.call import Call
 from pullback.verify.numbers.gradient import Mismatch, backward_of, spacing
 from pullback.verify.numbers.numeric import direction, flat
+from pullback.verify.randomness import drawing
 
 # Over a step of a quarter of its size a function that is followed changes by less than this.
 STEEPEST = 1e4
@@ -43,7 +44,7 @@ def is_trusted(call: Call, found: Mismatch) -> bool:
         return is_lipschitz(every, every(0.0), [every(FAR), every(-FAR)], eps)
     if found.size > STEEPEST * seen or is_fragile(call, found, eps):
         return False
-    generator = torch.Generator().manual_seed(11)
+    generator = drawing(11)
     drawn = torch.randn(here.shape, dtype=torch.float64, generator=generator)
     output = run.outputs[found.output]
     if output.is_complex():
@@ -123,7 +124,7 @@ def is_lipschitz(
 def is_fragile(call: Call, found: Mismatch, eps: float) -> bool:
     """Tell whether other last bits of the inputs change the gradient by as much as it is off."""
     plain = gradient_of(call, found.leaf)
-    generator = torch.Generator().manual_seed(5)
+    generator = drawing(5)
     values = [
         leaf.value * (1 + 4 * eps * noise(leaf.value, generator)) if leaf.wanted else leaf.value
         for leaf in call.leaves

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from pullback.verify.call import Call, can_require_grad
+from pullback.verify.randomness import drawing
 from pullback.verify.watching.difference import difference, kept
 
 ZEROS = -1
@@ -24,7 +25,7 @@ def spoilt(tensor: Tensor, way: int) -> Tensor | None:
     if can_require_grad(tensor):
         if way in (0, ZEROS):
             return torch.full_like(tensor, 0.0 if way else math.nan)
-        generator = torch.Generator().manual_seed(way)
+        generator = drawing(way)
         drawn = torch.randn(tensor.shape, dtype=torch.float64, generator=generator)
         return (drawn * 3).to(tensor)
     if tensor.dtype == torch.bool:

@@ -14,6 +14,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from pullback.verify.numbers.causes.hypothesis import Cause, Hypothesis
 from pullback.verify.numbers.causes.sample import Sample, shaped
 from pullback.verify.numbers.numeric import flat
+from pullback.verify.randomness import drawing
 
 Put = Callable[[Tensor], Tensor]
 
@@ -66,7 +67,7 @@ class Kept:
     def __init__(self, sample: Sample) -> None:
         self.sample = sample
         pair, value = sample.pair, sample.value
-        generator = torch.Generator().manual_seed(11)
+        generator = drawing(11)
         u = torch.zeros_like(flat([sample.returned]))
         drawn = torch.randn(len(pair.rows), dtype=torch.float64, generator=generator)
         # Only rows of which all is known.
