@@ -92,10 +92,12 @@ class Empty(Probe):
         except Exception as error:
             # What the engine refuses, and no line of the author's, may be meant for other shapes.
             certain = place_of_error(error) is not None or is_rowwise(call, axes)
+            if not certain or is_meant(error):
+                return None
+            # An empty batch happens; an axis of no channels hardly does.
+            level = "fault" if is_leading(axes) else "advice"
             where = "in backward, though forward takes it"
-            return (
-                self.told(call, shapes, where, error) if certain and not is_meant(error) else None
-            )
+            return self.told(call, shapes, where, error, level=level)
         return self.not_zero(call, shapes, found) if is_leading(axes) else None
 
     def not_zero(self, call: Call, shapes: str, found: Answer) -> Finding | None:
