@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import warnings
 from pathlib import Path
 
@@ -16,6 +17,7 @@ BLOCK = re.compile(
     r"(?:^`(?P<file>[\w.]+)`[^\n]*\n\n)?```(?P<language>cpp|python)\n(?P<code>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
+MULTILINE = re.MULTILINE | re.DOTALL
 
 pytestmark = pytest.mark.compiler
 
@@ -62,6 +64,28 @@ def assert_prints(source: str, expected: str, namespace: dict[str, object]) -> N
     except Exception as error:
         printed = f"{type(error).__name__}: {error}"
     assert printed.strip() == expected.strip()
+
+
+def test_the_report_that_is_shown_is_the_one_that_is_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    readme, page = ((ROOT / name).read_text() for name in ("README.md", "docs/check.md"))
+    code = re.search(
+        r"```python\n(class SquaredError.*?)^```\n\n```\n(.*?)^```$", readme, MULTILINE
+    )
+    shown = re.search(r"^```\n(SquaredError.*?)^```$", page, MULTILINE)
+    assert code
+    assert shown
+    file = tmp_path / "loss.py"
+    file.write_text(f"import torch\nimport pullback as pb\n\n\n{code[1]}")
+    runpy.run_path(str(file))
+    printed = capsys.readouterr().out
+    assert code[2] in printed
+    assert without_times(shown[1]) == without_times(printed)
+
+
+def without_times(report: str) -> str:
+    return re.sub(r"\d+\.\d s", "some s", report).strip()
 
 
 def test_the_page_of_functions_is_that_of_the_table() -> None:
