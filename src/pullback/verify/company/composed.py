@@ -39,7 +39,8 @@ def ordinary(call: Call) -> Result:
 
 def result(run: Run) -> Result:
     """Return the results of a run."""
-    outputs = tuple(output.detach() for output in run.outputs)
+    # Copies: backward may write to what it saved.
+    outputs = tuple(output.detach().clone() for output in run.outputs)
     return Result(outputs=outputs, gradients=run.backward(run.random_grads()))
 
 

@@ -52,6 +52,8 @@ class WithoutGrad(Probe):
     code = "PB529"
     name = "without-grad"
     help = "compute the outputs in the same way whether or not a gradient is wanted"
+    # Backwards run before it: what they spoil makes another forward.
+    about = frozenset({"repeat"})
     # Differences are taken without a gradient: what is another function there, they contradict.
     explains = frozenset({"numbers", "values", "tangent"})
 
