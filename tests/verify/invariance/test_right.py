@@ -59,6 +59,20 @@ def grouped() -> tuple[Any, ...]:
     return new(forward, setup, backward), drawn(3, 4)
 
 
+def symmetric() -> tuple[Any, ...]:
+    """The diagonal of Bᵀ A B for a symmetric A, which backward relies on."""
+
+    def forward(a: Tensor, b: Tensor) -> Tensor:
+        return (b * (a @ b)).sum(-2)
+
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        a, b = ctx.saved_tensors
+        return b @ (grad[..., None] * b.mT), 2 * (a @ b) * grad
+
+    a = drawn(4, 4)
+    return new(forward, keep_inputs, backward), a + a.mT, drawn(4, 3)
+
+
 def fixed_point() -> tuple[Any, ...]:
     """Implicit differentiation: right once the iteration has converged, not after one step."""
 
@@ -163,6 +177,7 @@ RIGHT = [
     correlation,
     fixed_point,
     grouped,
+    symmetric,
     bound,
     truncated,
     factor,

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from pullback.verify.call import Call
+from pullback.verify.numbers.gradient import is_symmetric
 from pullback.verify.source import Text, last_name
 from pullback.verify.variation.options import constants
 
@@ -53,8 +54,14 @@ def variants_of(call: Call) -> Iterator[Variant]:
         for maker in list(makers):
             if (variant := next(maker, None)) is None:
                 makers.remove(maker)
-            else:
+            elif keeps_symmetry(call, variant):
                 yield variant
+
+
+def keeps_symmetry(call: Call, variant: Variant) -> bool:
+    """Tell whether values are symmetric where the given ones are: backward may rely on it."""
+    value = variant.value
+    return not is_symmetric(call.leaves[variant.leaf].value) or torch.allclose(value, value.mH)
 
 
 def make(call: Call, leaf: int, limits: list[float]) -> Iterator[Variant]:
