@@ -56,6 +56,21 @@ class Prepared:
 
 def prepare(definition: Definition) -> Prepared:
     """Compile the kernels and wire the derivatives."""
+    backward, jvp, rules = wire(definition)
+    return Prepared(
+        definition=definition,
+        kernels=compile_kernels(definition),
+        backward=backward,
+        jvp=jvp,
+        rules=rules,
+        adopted=adopted_by(definition),
+    )
+
+
+def wire(
+    definition: Definition,
+) -> tuple[Program | None, Program | None, tuple[DerivativeRule, ...]]:
+    """Return the programs of the declared derivatives, and the Python functions among them."""
     line = definition.line
     lines = {name: other.line for name, other in operators.items()}
     rules: list[DerivativeRule] = []
@@ -72,14 +87,7 @@ def prepare(definition: Definition) -> Prepared:
             programs[kind] = rules[-1].program()
         elif declared is not None:
             programs[kind] = wired(definition, kind, declared, wire, lines)
-    return Prepared(
-        definition=definition,
-        kernels=compile_kernels(definition),
-        backward=programs["backward"],
-        jvp=programs["jvp"],
-        rules=tuple(rules),
-        adopted=adopted_by(definition),
-    )
+    return programs["backward"], programs["jvp"], tuple(rules)
 
 
 def wired(
