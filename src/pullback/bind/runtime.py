@@ -24,16 +24,24 @@ NoPythonHeaders = Rule("PB311", "no-python-headers")
 
 ROOT = Path(torch.__file__).parent
 SOURCES = Path(__file__).parent.parent / "csrc" / "runtime"
+# What needs Python is apart: a library for C++ is made of the rest.
+CORE = (
+    *("autograd", "derivative", "formula", "interpreter", "kernel", "operator", "signature"),
+    "zeros",
+)
 # Reading PyTorch's headers is most of what compiling a file costs, so the files are compiled in two
 # halves, side by side, which take about as long as each other.
 HALVES = (
-    ("autograd", "derivative", "kernel", "zeros"),
-    ("module", "caller", "fields", "operator", "signature", "formula", "lazy"),
+    ("autograd", "derivative", "kernel", "zeros", "interpreter"),
+    (
+        *("python/module", "python/caller", "python/fields", "python/lazy"),
+        *("operator", "signature", "formula"),
+    ),
 )
 
 
 class Runtime(Protocol):
-    """What csrc/runtime/module.cpp exports."""
+    """What csrc/runtime/python/module.cpp exports."""
 
     Caller: type[Any]
     """A callable that goes from Python straight to PyTorch's dispatcher."""
@@ -80,10 +88,13 @@ def plan() -> Plan:
         name="pullback-runtime",
         compiler=toolchain.find("c++"),
         units=tuple(
-            Unit(f"{'_'.join(half)}.cpp", "".join(f'#include "{SOURCES}/{f}.cpp"\n' for f in half))
+            Unit(
+                f"{'_'.join(Path(file).name for file in half)}.cpp",
+                "".join(f'#include "{SOURCES}/{file}.cpp"\n' for file in half),
+            )
             for half in HALVES
         ),
-        sources=tuple(sorted(SOURCES.glob("*"))),
+        sources=tuple(sorted(path for path in SOURCES.rglob("*") if path.is_file())),
         flags=(*FLAGS, *include_flags()),
         link=link_flags(),
         abi=abi(),

@@ -50,7 +50,7 @@ class FormulaCall {
     const Loops::Key key = this->key();
     if (!key.wanted) return std::move(outputs_);
     const CompiledLoop* loop = formula_.loops->find(key);
-    if (C10_UNLIKELY(!loop)) loop = &request_loop(signature_, formula_, key);
+    if (C10_UNLIKELY(!loop)) loop = &formula_.supply->loop(signature_, formula_, key);
     wanted_ = key.wanted;
     address_ = loop->address;
     gather(loop->used);

@@ -9,8 +9,6 @@
 #include <atomic>
 #include <memory>
 
-typedef struct _object PyObject;  // as in Python.h, which only few files of the runtime need
-
 namespace pullback {
 
 struct Definition;
@@ -59,6 +57,26 @@ class Loops {
   std::atomic<const Item*> newest_{nullptr};
 };
 
+struct Formula;
+
+/// Where the loops and the derivatives of one formula come from when they are first needed.
+///
+/// In Python they are made then (python/lazy.cpp). A library without Python has been built with all
+/// that it will have (csrc/library/built.cpp).
+class Supply {
+ public:
+  virtual ~Supply() = default;
+
+  /// Returns a loop that `formula.loops` lacks, and adds it there.
+  virtual const CompiledLoop& loop(const Signature& signature, const Formula& formula, const Loops::Key& key) = 0;
+
+  /// Defines the operator again with a derivative that it lacks: "backward" or "jvp".
+  virtual void complete(const Entry& entry, const char* kind) = 0;
+
+  /// The same for the same formula, completed.
+  virtual const void* identity() const = 0;
+};
+
 struct Formula {
   /// What has to be done to the loop's result, which has the shape of the space, to make an output.
   struct Finish {
@@ -76,9 +94,7 @@ struct Formula {
   std::vector<std::optional<std::vector<int64_t>>> alignments;
   std::vector<Finish> finishes;  // one an output
   bool cpu = false, cuda = false;
-  // Kept for ever, as is every definition. The same `request` again: the same formula, completed.
-  PyObject* request = nullptr;
-  PyObject* complete = nullptr;
+  std::shared_ptr<Supply> supply;
   std::shared_ptr<Loops> loops = std::make_shared<Loops>();
 
   /// Fills in `before` and `places`. Throws std::invalid_argument if an output does not consist of just
@@ -88,12 +104,5 @@ struct Formula {
 
 /// Runs a formula operator on the arguments on the stack, and leaves its outputs there. (formula.cpp)
 void call_formula(const Definition& definition, c10::DeviceType device, torch::jit::Stack& stack);
-
-/// Has a loop compiled in Python, and remembers it. Throws what Python raises. (lazy.cpp)
-const CompiledLoop& request_loop(const Signature& signature, const Formula& formula, const Loops::Key& key);
-
-/// Returns the definition with the derivatives that a call needs; Python derives those that are not
-/// there yet. Throws what Python raises. (lazy.cpp)
-const Definition& completed(const Entry& entry, const Definition& definition, bool backward, bool jvp);
 
 }  // namespace pullback
