@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -25,7 +26,7 @@ from pullback.define.schema import schema
 from pullback.define.source import Source
 from pullback.diagnostic import PullbackError, Rule
 from pullback.kernels import compile as compilation
-from pullback.kernels import glue, toolchain
+from pullback.kernels import glue, prebuilt, toolchain
 from pullback.kernels.plan import Plan
 
 if TYPE_CHECKING:
@@ -124,8 +125,8 @@ def compile_kernels(definition: Definition) -> dict[glue.Device, int]:
     for device, source in sources.items():
         if source is None or (device == "cuda" and not gpu.there_is()):
             continue
-        plan = glue.plan_of(definition.line, source, device, architecture(device))
-        addresses[device] = loaded(plan, glue.symbol_of(definition.line, device))
+        if address := entry_of(definition.line, source, device):
+            addresses[device] = address
     if definition.cuda and not definition.cpu:
         from pullback.bind import on_cpu  # noqa: PLC0415  (only CUDA needs it)
 
@@ -134,9 +135,33 @@ def compile_kernels(definition: Definition) -> dict[glue.Device, int]:
     return addresses
 
 
+def entry_of(line: Line, source: Source, device: glue.Device) -> int | None:
+    """Return the address of a kernel: of a library that a package brought, else compiled.
+
+    None for a device that the package was not built for, if nothing can be compiled here.
+    """
+    chosen = architecture(device)
+    if found := prebuilt.kernel(line, source, device, chosen):
+        return opened(found.path, found.symbol)
+    other = prebuilt.is_left_out(line, source, device)
+    if other and not prebuilt.is_there(source):
+        return None
+    try:
+        return loaded(glue.plan_of(line, source, device, chosen), glue.symbol_of(line, device))
+    except PullbackError as error:
+        if other and error.finding.code == toolchain.CompilerMissing.code:
+            return None
+        raise
+
+
 def loaded(plan: Plan, symbol: str) -> int:
     """Return the address of a plan's entry point."""
-    library = compilation.open_library(compilation.compile(plan))
+    return opened(compilation.compile(plan), symbol)
+
+
+def opened(path: Path, symbol: str) -> int:
+    """Return the address of a library's function."""
+    library = compilation.open_library(path)
     _loaded.append(library)
     return native.address_of(getattr(library, symbol))
 
@@ -237,7 +262,7 @@ def overload_of(qualname: str) -> torch._ops.OpOverload:
 def runtime_for(definition: Definition) -> Runtime | None:
     """Return the runtime; None where it cannot be built and the operator does not need it."""
     try:
-        if definition.formula:
+        if definition.formula and not prebuilt.has_loops(definition.line):
             toolchain.find("c++")  # its loops are compiled when they are needed
         return runtime.load()
     except PullbackError as error:
