@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pullback.bind.extension import source
     from pullback.bind.formula.declare import formula
     from pullback.bind.operator import Operator
+    from pullback.deploy.build import build
     from pullback.diagnostic import Finding, PullbackError, Rule
     from pullback.graphs import graph
     from pullback.verify.check import check
@@ -24,6 +25,7 @@ _HOMES = {
     "PullbackError": "pullback.diagnostic",
     "Report": "pullback.verify.report",
     "Rule": "pullback.diagnostic",
+    "build": "pullback.deploy.build",
     "check": "pullback.verify.check",
     "formula": "pullback.bind.formula.declare",
     "graph": "pullback.graphs",
@@ -37,8 +39,8 @@ _PARTS = ("cuda",)
 # Written out, since type checkers read it.
 # fmt: off
 __all__ = [
-    "Finding", "Operator", "PullbackError", "Report", "Rule", "check", "cuda", "formula", "graph",
-    "operator", "source",
+    "Finding", "Operator", "PullbackError", "Report", "Rule", "build", "check", "cuda", "formula",
+    "graph", "operator", "source",
 ]
 # fmt: on
 

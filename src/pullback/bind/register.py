@@ -12,7 +12,7 @@ import torch
 from pullback.bind import autocast as casting
 from pullback.bind import gpu, kernel, native, program, rule, runtime, takeover
 from pullback.bind.batching import batching
-from pullback.bind.notice import notice
+from pullback.bind.notice import authors_file, notice
 from pullback.bind.operator import Operator, native_operator
 from pullback.bind.program import Program
 from pullback.bind.rule import DerivativeRule
@@ -221,6 +221,7 @@ def register(definition: Definition) -> Operator:
         register_python_kernels(definition, library, overload)
         python_only.register_autograd(definition, prepared.backward, library, overload)
         made = Operator(definition, overload)
+    made.file = authors_file()
     operators[line.qualname] = made
     return made
 
