@@ -88,8 +88,9 @@ class LiveValues final : public Values {
   const at::Tensor& primal(size_t input) const { return tensor_of(arguments[signature.inputs[input].argument]); }
 };
 
-[[noreturn]] void no_derivative(const Signature& signature) {
-  fail("no-derivative [PB308]", signature, "it has no derivative, and one is asked for",
+[[noreturn]] void no_derivative(const Definition& definition) {
+  if (definition.formula) definition.formula->supply->explain_missing(definition.signature);
+  fail("no-derivative [PB308]", definition.signature, "it has no derivative, and one is asked for",
        "give it backward=..., or call it on detached tensors");
 }
 
@@ -102,6 +103,7 @@ Tensors tangents_by_double_backward(const Definition& definition, LiveValues& va
   };
   if (std::none_of(values.outputs.begin(), values.outputs.end(), has_tangent)) return Tensors(values.outputs.size());
   if (!definition.backward) {
+    if (definition.formula) definition.formula->supply->explain_missing(signature);
     fail("no-forward-mode [PB309]", signature, "it has no forward-mode derivative: neither jvp= nor backward= is given",
          "give it jvp=... or backward=...");
   }
@@ -321,7 +323,7 @@ variable_list Node::apply(variable_list&& grads) {
   const Signature& signature = definition.signature;
   variable_list gradients(num_outputs());
   if (std::none_of(grads.begin(), grads.end(), [](const at::Tensor& g) { return g.defined(); })) return gradients;
-  if (!definition.backward) no_derivative(signature);
+  if (!definition.backward) no_derivative(definition);
 
   c10::SmallVector<bool, 8> needed;
   for (size_t i = 0; i < gradients.size(); ++i) needed.push_back(task_should_compute_output(i));

@@ -17,7 +17,8 @@ struct Entry;
 /// A compiled loop: a `Loop` on the CPU, a `Launcher` on a GPU.
 struct CompiledLoop {
   void* address = nullptr;
-  uint64_t used = 0;  // the inputs that it reads, one bit each
+  uint64_t used = 0;   // the inputs that it reads, one bit each
+  uint64_t wanted = 0;  // the outputs that it computes: those that are asked for, and perhaps more
 };
 
 /// The loops of one formula, each compiled when it is first needed.
@@ -70,8 +71,11 @@ class Supply {
   /// Returns a loop that `formula.loops` lacks, and adds it there.
   virtual const CompiledLoop& loop(const Signature& signature, const Formula& formula, const Loops::Key& key) = 0;
 
-  /// Defines the operator again with a derivative that it lacks: "backward" or "jvp".
+  /// Defines the operator again with a derivative that it lacks, "backward" or "jvp", if it can.
   virtual void complete(const Entry& entry, const char* kind) = 0;
+
+  /// Throws why there is no derivative, if it is not because there can be none.
+  virtual void explain_missing(const Signature&) const {}
 
   /// The same for the same formula, completed.
   virtual const void* identity() const = 0;
@@ -97,10 +101,30 @@ struct Formula {
   std::shared_ptr<Supply> supply;
   std::shared_ptr<Loops> loops = std::make_shared<Loops>();
 
+  /// Returns the dimensions over which what the loop gives for output `k` is summed.
+  Ints summed(size_t k, size_t batch) const;
+
+  /// Returns which dimension of what is left each dimension of output `k` is, if it has places.
+  Ints order(const Signature& signature, size_t k, size_t batch) const;
+
   /// Fills in `before` and `places`. Throws std::invalid_argument if an output does not consist of just
   /// the dimensions of the space that are not summed.
   void find_places(const Signature& signature);
 };
+
+/// Calls `set(to, from)` for each dimension of the space that an input has: where in the space, where in it.
+template <class Set>
+void each_aligned(const TensorSpec& spec, const TensorSpec& space, const std::vector<int64_t>& alignment,
+                  size_t rank, size_t batch, Set set) {
+  const size_t own = rank - spec.core();  // dimensions of `...`
+  const size_t before = space.before.size();
+  for (size_t d = 0; d < own; ++d) set(before + batch - own + d, spec.before.size() + d);
+  for (size_t core = 0; core < alignment.size(); ++core) {
+    if (alignment[core] < 0) continue;
+    const size_t from = alignment[core];
+    set(core < before ? core : core + batch, from < spec.before.size() ? from : from + own);
+  }
+}
 
 /// Runs a formula operator on the arguments on the stack, and leaves its outputs there. (formula.cpp)
 void call_formula(const Definition& definition, c10::DeviceType device, torch::jit::Stack& stack);

@@ -78,7 +78,7 @@ const CompiledLoop& PythonSupply::loop(const Signature& signature, const Formula
   TORCH_INTERNAL_ASSERT(address && !(used & ~key.present), "a loop of ", signature.name, " cannot be called");
   // While Python compiled, another thread may have had the same loop compiled.
   if (const CompiledLoop* loop = formula.loops->find(key)) return *loop;
-  return formula.loops->add(key, {reinterpret_cast<void*>(address), used});
+  return formula.loops->add(key, {reinterpret_cast<void*>(address), used, key.wanted});
 }
 
 void PythonSupply::complete(const Entry& entry, const char* kind) {

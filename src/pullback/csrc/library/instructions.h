@@ -1,0 +1,15 @@
+/// The instructions that the kernels of a library were compiled for.
+///
+/// No header of PyTorch's is read: instructions.cpp is compiled with the kernels' flags, and an inline
+/// function of PyTorch's compiled with them could be taken for the whole library.
+#pragma once
+
+namespace pullback {
+
+struct Instructions {
+  bool avx2 = false, fma = false, avx512f = false;
+};
+
+extern const Instructions needed_instructions;
+
+}  // namespace pullback
