@@ -183,6 +183,8 @@ def audited(console: Console, path: Path) -> None:
     for row in report.rows:
         shown.add_row(row.library, row.torch, row.python, row.gpu, row.system)
     console.print(shown)
+    if report.summary:
+        say(console, f"\n{report.summary}")
     for finding in report.findings:
         say(console, f"\n{finding}")
     if report.findings:

@@ -8,10 +8,12 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from pullback.bind import runtime
+from pullback.bind import environment, runtime
+from pullback.bind.environment import Environment
 from pullback.bind.formula import loops
 from pullback.deploy import target as targets
 from pullback.deploy.shipped import FLOATING, Kernel, Shipped
@@ -41,20 +43,31 @@ class Job:
     entries: tuple[Library, ...]
 
 
-def build(shipped: Sequence[Shipped], target: Target, folder: Path) -> tuple[Library, ...]:
-    """Compile all libraries into a folder, write its manifest, and return that.
+def build(
+    shipped: Sequence[Shipped], target: Target, folder: Path, *, again: str
+) -> tuple[Library, ...]:
+    """Compile all libraries into a folder, write its manifest, and return what that lists.
 
     Args:
         shipped: the operators.
         target: what they are compiled for.
         folder: is there, and empty.
+        again: the command that does all this, for who reads the manifest.
 
     Raises:
         PullbackError: PB2xx, a kernel does not compile.
     """
     found = tuple(made(list(jobs(shipped, target)), folder))
-    prebuilt.write(folder, found)
+    prebuilt.write(folder, found, again)
     return found
+
+
+def runtime_of_here(folder: Path) -> list[dict[str, Any]]:
+    """Put the runtime for the running PyTorch into a folder; return its rows of the manifest.
+
+    The setup.py of a project calls it where pullback and PyTorch are installed.
+    """
+    return [asdict(entry) for entry in made([job_of_runtime(environment.here())], folder)]
 
 
 def jobs(shipped: Sequence[Shipped], target: Target) -> Iterator[Job]:
@@ -64,7 +77,7 @@ def jobs(shipped: Sequence[Shipped], target: Target) -> Iterator[Job]:
             yield from jobs_of_kernel(kernel, target)
     for each, dtypes in ahead(shipped):
         yield from jobs_of_loops(each, dtypes, target)
-    yield from (job_of_runtime(environment) for environment in target.environments)
+    yield from (job_of_runtime(each) for each in target.environments)
 
 
 def made(jobs: Sequence[Job], folder: Path) -> Iterator[Library]:
@@ -134,18 +147,25 @@ def ahead(shipped: Sequence[Shipped]) -> Iterator[tuple[Shipped, tuple[str, ...]
 
 def jobs_of_loops(shipped: Shipped, dtypes: Sequence[str], target: Target) -> Iterator[Job]:
     """Yield the libraries of a formula's loops: one for each type that is computed in."""
-    by_type = sorted(shipped.loops(dtypes), key=lambda loop: loop.compute)
-    for compute, group in itertools.groupby(by_type, key=lambda loop: loop.compute):
-        entries, distinct = merged(group)
-        plan = loops.plan_of(next(iter(distinct.values())))
-        unit = Unit("loops.cpp", codegen.together(distinct))
-        plan = replace(plan, name=f"{plan.name}-{compute}", units=(unit,))
+    for plan, entries in loops_together(shipped, dtypes):
         for level in target.levels:
             yield Job(
                 plan=targets.on_level(plan, level),
                 file=f"{plan.name}-{level}.so",
                 entries=tuple(replace(entry, level=level) for entry in entries),
             )
+
+
+def loops_together(
+    shipped: Shipped, dtypes: Sequence[str]
+) -> Iterator[tuple[Plan, tuple[Library, ...]]]:
+    """Yield a plan of all loops that compute in one type, with an entry for each."""
+    by_type = sorted(shipped.loops(dtypes), key=lambda loop: loop.compute)
+    for compute, group in itertools.groupby(by_type, key=lambda loop: loop.compute):
+        entries, distinct = merged(group)
+        plan = loops.plan_of(next(iter(distinct.values())))
+        unit = Unit("loops.cpp", codegen.together(distinct))
+        yield replace(plan, name=f"{plan.name}-{compute}", units=(unit,)), tuple(entries)
 
 
 def merged(loops: Iterable[Loop]) -> tuple[list[Library], dict[str, Loop]]:
@@ -169,12 +189,12 @@ def merged(loops: Iterable[Loop]) -> tuple[list[Library], dict[str, Loop]]:
     return entries, distinct
 
 
-def job_of_runtime(environment: runtime.Environment) -> Job:
+def job_of_runtime(of: Environment) -> Job:
     """Return the C++ runtime for a PyTorch and a Python."""
-    plan = runtime.plan(environment)
-    version = re.sub(r"[^\w.]+", "-", environment.release)
+    plan = runtime.plan(of)
+    version = re.sub(r"[^\w.]+", "-", of.release)
     entry = Library(
-        identity=identity.of_runtime(runtime.SOURCES, environment.release),
+        identity=identity.of_runtime(runtime.SOURCES, of.release),
         operator="",
         symbol="PyInit_pullback_runtime",
         file="",

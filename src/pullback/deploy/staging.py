@@ -79,9 +79,10 @@ def folder(target: Path) -> Generator[Path]:
 @contextmanager
 def beside(target: Path) -> Generator[Path]:
     """Lend an empty folder on the target's disk; what is left in it is removed."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    clear(target.parent)
-    work = Path(tempfile.mkdtemp(prefix=f".pullback-{os.getpid()}-", dir=target.parent))
+    parent = target.absolute().parent
+    parent.mkdir(parents=True, exist_ok=True)
+    clear(parent)
+    work = Path(tempfile.mkdtemp(prefix=f".pullback-{os.getpid()}-", dir=parent))
     try:
         yield work
     finally:

@@ -23,7 +23,7 @@ from pullback.deploy.notices import ShippingNotice
 from pullback.deploy.shipped import Shipped
 from pullback.deploy.target import Target
 from pullback.diagnostic import Rule
-from pullback.kernels import toolchain
+from pullback.kernels import prebuilt, toolchain
 
 NoKernelToShip = Rule("PB711", "no-kernel-to-ship")
 PackingFailed = Rule("PB712", "packing-failed")
@@ -31,7 +31,6 @@ NotImportable = Rule("PB713", "not-importable")
 
 TEMPLATES = Path(__file__).parent / "templates"
 TORCH = "torch>=2.11,<2.16"
-KERNELS = "kernels"
 # What a machine that only runs a package has no use for.
 SOURCES = (
     *(".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hh", ".hpp", ".hxx", ".inl"),
@@ -104,9 +103,10 @@ def build_wheel(package: Package, target: Target, into: Path) -> Path:
     staging.require_only_wheels(into)
     with staging.beside(into / "wheel") as work:
         write_package(package, work / "src" / package.name)
-        kernels = work / "src" / package.name / KERNELS
+        kernels = work / "src" / package.name / prebuilt.KERNELS
         kernels.mkdir()
-        libraries.build(package.shipped, target, kernels)
+        again = f"pullback build {package.definitions.path.name} --as wheel"
+        libraries.build(package.shipped, target, kernels, again=again)
         write_project(package, work, data=["**/*"])
         shutil.copyfile(TEMPLATES / "packed.py", work / "setup.py")
         require_importable(package, work / "src")
@@ -162,7 +162,9 @@ def left_out(folder: str, names: list[str]) -> list[str]:
     return [
         name
         for name in names
-        if name in ("__pycache__", KERNELS) or name.startswith(".") or Path(name).suffix in SOURCES
+        if name in ("__pycache__", prebuilt.KERNELS)
+        or name.startswith(".")
+        or Path(name).suffix in SOURCES
     ]
 
 

@@ -12,6 +12,7 @@ import platform
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from pullback.kernels.glue import Device
 PrebuiltDamaged = Rule("PB701", "prebuilt-damaged")
 OtherDefinition = Rule("PB702", "other-definition")
 
+# The folder of a package in which they are.
+KERNELS = "kernels"
 MANIFEST = "manifest.json"
 VERSION = 1
 
@@ -69,49 +72,72 @@ class Found:
     symbol: str
 
 
-# By folder, then by identity.
-_folders: dict[Path, dict[str, list[Library]]] = {}
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What a package says of its libraries.
+
+    Attributes:
+        libraries: all of them.
+        again: the command that compiles them anew.
+    """
+
+    libraries: tuple[Library, ...]
+    again: str = ""
+
+    @cached_property
+    def by_identity(self) -> dict[str, list[Library]]:
+        """The libraries by what they compute."""
+        found: dict[str, list[Library]] = {}
+        for library in self.libraries:
+            found.setdefault(library.identity, []).append(library)
+        return found
+
+
+_folders: dict[Path, Manifest] = {}
 _lock = threading.Lock()
 
 
 def add(folder: Path | str) -> None:
     """Let a folder's libraries be found; a package calls this before its definitions.
 
+    Without the folder nothing is compiled yet: a package in its author's tree.
+
     Raises:
         PullbackError: PB701, its manifest cannot be read.
     """
     path = Path(folder).absolute()
-    by_identity: dict[str, list[Library]] = {}
-    for library in read(path):
-        by_identity.setdefault(library.identity, []).append(library)
+    if path.is_dir():
+        manifest = read(path)
+        with _lock:
+            _folders[path] = manifest
+
+
+def known(below: Path | None = None) -> list[Manifest]:
+    """Return the manifests that there are; or those that a definition in a folder belongs to."""
     with _lock:
-        _folders[path] = by_identity
+        return [
+            manifest
+            for where, manifest in _folders.items()
+            if below is None or below.is_relative_to(where.parent)
+        ]
 
 
 def brought(below: Path | None = None) -> list[Library]:
     """Return what packages brought; or what those did that a definition in a folder belongs to."""
-    with _lock:
-        return [
-            library
-            for where, found in _folders.items()
-            if below is None or below.is_relative_to(where.parent)
-            for libraries in found.values()
-            for library in libraries
-        ]
+    return [library for manifest in known(below) for library in manifest.libraries]
 
 
-def read(folder: Path) -> tuple[Library, ...]:
-    """Return what a folder's manifest lists; nothing if it is for another kind of processor."""
+def read(folder: Path) -> Manifest:
+    """Return what a folder's manifest says; nothing if it is for another kind of processor."""
     try:
         manifest: Any = json.loads((folder / MANIFEST).read_bytes())
         if manifest["manifest"] != VERSION:
             raise ValueError(f"it has version {manifest['manifest']}, and {VERSION} is known")
-        if manifest["machine"] != platform.machine():
-            return ()
-        return tuple(
-            replace(Library(**row), architectures=tuple(row["architectures"]))
-            for row in manifest["libraries"]
+        rows = manifest["libraries"] if manifest["machine"] == platform.machine() else []
+        libraries = (
+            replace(Library(**row), architectures=tuple(row["architectures"])) for row in rows
         )
+        return Manifest(libraries=tuple(libraries), again=str(manifest["again"]))
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise PrebuiltDamaged.error(
             f"the list of compiled kernels in {folder} cannot be read",
@@ -120,11 +146,12 @@ def read(folder: Path) -> tuple[Library, ...]:
         ) from error
 
 
-def write(folder: Path, libraries: Iterable[Library]) -> None:
-    """Write a folder's manifest."""
+def write(folder: Path, libraries: Iterable[Library], again: str) -> None:
+    """Write a folder's manifest; `again` is the command that compiles the libraries anew."""
     manifest = {
         "manifest": VERSION,
         "machine": platform.machine(),
+        "again": again,
         "libraries": [asdict(library) for library in libraries],
     }
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
@@ -169,10 +196,11 @@ def find(
         PullbackError: PB701, it is not the one that was built.
     """
     with _lock:
-        known = [(where, library) for where, f in _folders.items() for library in f.get(wanted, ())]
+        folders = dict(_folders)
     able = [
         (processor.levels().index(library.level), where, library)
-        for where, library in known
+        for where, manifest in folders.items()
+        for library in manifest.by_identity.get(wanted, ())
         if library.runs_on(architecture) and (folder is None or is_of(library, folder))
     ]
     if not able:
@@ -221,7 +249,8 @@ def require_source(
         f"{line.qualname} is not what the package's library was compiled from",
         defined=wanted,
         compiled=own[0].identity,
-        help="build the package again from this definition; its kernel's source is not here",
+        help="the kernel's source is not here; where it is, build the package again: "
+        + next(manifest.again for manifest in known(Path(source.folder))),
     )
 
 
