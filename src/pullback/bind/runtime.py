@@ -107,8 +107,8 @@ def import_library(name: str, library: Path) -> ModuleType:
 
 def plan(of: Environment | None = None) -> Plan:
     """Return what to compile for the running PyTorch and Python, or for others."""
-    root = (of or environment.here()).root
-    short = ((SOURCES, "pullback"), (root, "torch"))
+    of = of or environment.here()
+    short = ((SOURCES, "pullback"), (of.root, "torch"), (of.headers, "python"))
     return Plan(
         name="pullback-runtime",
         compiler=toolchain.find("c++"),
@@ -123,7 +123,7 @@ def plan(of: Environment | None = None) -> Plan:
         # What a check of PyTorch's says it failed at names no folder of this machine.
         flags=(*FLAGS, *include_flags(of), *(f"-ffile-prefix-map={a}={b}" for a, b in short)),
         link=link_flags(of),
-        abi=(of or environment.here()).abi,
+        abi=of.abi,
     )
 
 

@@ -125,7 +125,8 @@ def row_of(path: Path, binary: Binary, listed: list[Library]) -> Row:
     any_torch = "any: its vector functions" if sleef else "any"
     soabi = versions[2] if versions else "the one it was compiled with"
     level = f" {listed[0].level}" if listed and listed[0].level != processor.BASELINE else ""
-    glibc = ".".join(map(str, binary.glibc)) or "any"
+    oldest = ".".join(map(str, binary.glibc))
+    glibc = f"glibc {oldest} or newer" if oldest else "any glibc"
     others = [name for name in binary.needed if not EVERYWHERE.match(name)]
     beside = f", with {', '.join(others)}" if others else ""
     return Row(
@@ -133,7 +134,7 @@ def row_of(path: Path, binary: Binary, listed: list[Library]) -> Row:
         torch=f"{tied}: {len(of_torch)} C++ symbols" if of_torch else any_torch,
         python=f"{soabi}: {len(of_python)} symbols" if of_python else "any",
         gpu=", ".join(binary.gpus) or "none needed",
-        system=f"{binary.machine}{level}, glibc {glibc} or newer{beside}",
+        system=f"{binary.machine}{level}, {glibc}{beside}",
     )
 
 

@@ -155,7 +155,7 @@ def cmake(found: Definitions, order: Order) -> Path:
     folder = Path(order.into or f"{found.path.stem}-cmake")
     travelling = shipped.collect(found.operators)
     with staging.folder(folder) as work:
-        library = build_cmake(travelling, work)
+        library = build_cmake(travelling, work, order.architectures)
         inside = library.relative_to(work)
     return folder / inside
 
@@ -172,7 +172,7 @@ WAYS = {
     "jit": Way(jit, ("arch",)),
     "wheel": Way(wheel, ("into", "name", "version", "arch", "pythons")),
     "setup": Way(setup, ("into", "name", "version", "arch")),
-    "cmake": Way(cmake, ("into",)),
+    "cmake": Way(cmake, ("into", "arch")),
 }
 
 

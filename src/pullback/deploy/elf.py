@@ -87,6 +87,7 @@ def read_elf(elf: Any) -> Binary:  # noqa: ANN401  (pyelftools has no types)
     texts = elf.get_section_by_name(".rodata")
     code = elf.get_section_by_name(".nv_fatbin")
     search = [getattr(tag, "rpath", None) or getattr(tag, "runpath", None) for tag in tags]
+    machine = str(elf.get_machine_arch())
     return Binary(
         needed=tuple(tag.needed for tag in tags if tag.entry.d_tag == "DT_NEEDED"),
         missing=tuple(missing),
@@ -99,7 +100,7 @@ def read_elf(elf: Any) -> Binary:  # noqa: ANN401  (pyelftools has no types)
         search=tuple(text for text in search if text),
         folders=tuple(folders_in(b"\0" + texts.data())) if texts else (),
         gpus=tuple(dict.fromkeys(architectures(code.data()))) if code else (),
-        machine=MACHINES.get(elf.get_machine_arch(), elf.get_machine_arch()),
+        machine=MACHINES.get(machine, machine),
     )
 
 
@@ -110,7 +111,7 @@ def folders_in(texts: bytes) -> Iterator[str]:
 
 
 def architectures(section: bytes) -> Iterator[str]:
-    """Yield the architectures in a section of GPU code, as nvcc and `cuobjdump --list-elf` call them."""
+    """Yield the architectures in a section of GPU code, by nvcc's names."""
     at = section.find(BUNDLE_MAGIC.to_bytes(4, "little"))
     while at >= 0:
         _, _, header, size = BUNDLE.unpack_from(section, at)
