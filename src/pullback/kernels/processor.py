@@ -50,7 +50,7 @@ def covers(architectures: Iterable[str], gpu: str) -> bool:
     major, minor = version_of(gpu)
     for name in architectures:
         if name[-1].isalpha():
-            if name.removeprefix("sm_") == gpu.removeprefix("sm_"):
+            if version_of(name) == (major, minor) and name.startswith("sm_"):
                 return True
             continue
         own = version_of(name)
