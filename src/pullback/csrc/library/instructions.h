@@ -6,10 +6,7 @@
 
 namespace pullback {
 
-struct Instructions {
-  bool avx2 = false, fma = false, avx512f = false;
-};
-
-extern const Instructions needed_instructions;
+/// Their names for `__builtin_cpu_supports`, then null.
+extern const char* const needed_instructions[];
 
 }  // namespace pullback

@@ -8,7 +8,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
-
+#include <string_view>
 #include <vector>
 
 namespace pullback {
@@ -40,23 +40,27 @@ class MissingFunctor final : public c10::OperatorKernel {
   const Entry& entry_;
 };
 
-/// Whether this CPU has what the kernels were compiled for.
-bool has_instructions() {
+/// Whether this CPU has some instructions; none that is not known here.
+bool has([[maybe_unused]] std::string_view name) {
 #if defined(__x86_64__)
-  const Instructions& needed = needed_instructions;
-  __builtin_cpu_init();
-  return (!needed.avx2 || __builtin_cpu_supports("avx2")) && (!needed.fma || __builtin_cpu_supports("fma")) &&
-         (!needed.avx512f || __builtin_cpu_supports("avx512f"));
-#else
-  return true;
+  if (name == "avx2") return __builtin_cpu_supports("avx2");
+  if (name == "fma") return __builtin_cpu_supports("fma");
+  if (name == "bmi2") return __builtin_cpu_supports("bmi2");
+  if (name == "avx512f") return __builtin_cpu_supports("avx512f");
+  if (name == "avx512bw") return __builtin_cpu_supports("avx512bw");
+  if (name == "avx512cd") return __builtin_cpu_supports("avx512cd");
+  if (name == "avx512dq") return __builtin_cpu_supports("avx512dq");
+  if (name == "avx512vl") return __builtin_cpu_supports("avx512vl");
 #endif
+  return false;
 }
 
 /// Returns what keeps the operators from being registered; nothing if they can be.
 std::string obstacle(const std::vector<Definition>& definitions) {
-  if (!has_instructions()) {
-    return "instructions-missing [PB737]: this library was compiled for a newer CPU than this one\n"
-           "    help: compile it with cmake -DPULLBACK_ARCHITECTURE=x86-64";
+  for (const char* const* name = needed_instructions; *name; ++name) {
+    if (has(*name)) continue;
+    return std::string("instructions-missing [PB737]: this library was compiled for CPUs that have ") + *name +
+           ", and this one has not\n    help: compile it with cmake -DPULLBACK_ARCHITECTURE=x86-64";
   }
   std::string taken;
   for (const Definition& definition : definitions) {
@@ -89,6 +93,16 @@ void refuse(const std::string& text) {
   if (!is_running || !add || !is_running() || add(raise_pending, nullptr) != 0) raise(text);
 }
 
+/// Shows the library's C functions to libraries that are loaded later.
+///
+/// `torch.ops.load_library` loads it for itself alone, and a program that AOTInductor compiled has to find them.
+void show_functions() {
+  Dl_info self{};
+  if (dladdr(reinterpret_cast<const void*>(&register_operators), &self) && self.dli_fname) {
+    dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL);
+  }
+}
+
 void register_one(torch::Library& library, const Built& built, Definition definition) {
   const c10::OperatorName name(definition.signature.name, "");
   library.def(built.schema, {at::Tag::pt2_compliant_tag});
@@ -114,6 +128,7 @@ void register_operators(torch::Library& library, std::initializer_list<Built> op
   for (const Built& built : operators) definitions.push_back(built.definition());
   const std::string text = obstacle(definitions);
   if (!text.empty()) return refuse(text);
+  show_functions();
   size_t next = 0;
   for (const Built& built : operators) register_one(library, built, std::move(definitions[next++]));
 }

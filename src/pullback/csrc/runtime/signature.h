@@ -36,7 +36,7 @@ struct TensorSpec {
   std::vector<Dimension> before, after;  // the core dimensions on both sides of `...`
   bool batched = false;                  // has `...`
   bool optional = false;
-  std::optional<at::ScalarType> dtype;
+  std::optional<at::ScalarType> dtype = std::nullopt;
   size_t argument = 0;  // position among the operator's arguments (inputs only)
 
   size_t core() const { return before.size() + after.size(); }

@@ -9,7 +9,6 @@ from pullback.deploy.shipped import Shipped
 from pullback.diagnostic import PullbackError, Rule
 
 NeedsPython = Rule("PB733", "needs-python")
-SameBaseName = Rule("PB736", "same-base-name")
 
 CURES = {
     "python": "write a kernel in C++, cpu=pb.source(...), or a formula in the line",
@@ -33,7 +32,7 @@ def require(shipped: Sequence[Shipped]) -> None:
             raise needs_python(
                 each, "what was added to it", "it is somebody else's operator: ship it as a wheel"
             )
-    require_base_names([each.line.qualname for each in shipped if each.order == 0])
+    shims.require_base_names([each.line.qualname for each in shipped if each.order == 0])
 
 
 def needs_python(shipped: Shipped, what: str, cure: str) -> PullbackError:
@@ -42,21 +41,3 @@ def needs_python(shipped: Shipped, what: str, cure: str) -> PullbackError:
         f"{shipped.line.qualname} cannot be in a library without Python: {what} runs in Python",
         help=cure,
     )
-
-
-def require_base_names(qualnames: Sequence[str]) -> None:
-    """Stop at two operators that AOTInductor could not tell apart.
-
-    Raises:
-        PullbackError: PB736.
-    """
-    seen: dict[str, str] = {}
-    for name in dict.fromkeys(qualnames):
-        symbol = shims.symbol(name, "cpu")
-        if symbol in seen:
-            raise SameBaseName.error(
-                f"{seen[symbol]} and {name} have one base name, and AOTInductor calls both "
-                f"{symbol}",
-                help="give one of them another name, or ship them in two libraries",
-            )
-        seen[symbol] = name

@@ -8,7 +8,7 @@ from pullback.bind import native
 from pullback.bind.formula import arrange
 from pullback.bind.program import Kind, OperatorCall, Program, Source
 from pullback.define.formula.formula import Formula
-from pullback.define.line import Dim, Line, Tensor
+from pullback.define.line import Expression, Line, Tensor
 from pullback.deploy.cmake.loops import BuiltLoop
 from pullback.deploy.cmake.text import DTYPES, braces, fields, integer, number, quoted, truth
 from pullback.deploy.shipped import Kernel, Shipped
@@ -86,7 +86,7 @@ def tensor(spec: Tensor, line: Line, argument: int) -> str:
     )
 
 
-def dimension(dim: Dim, line: Line) -> str:
+def dimension(dim: Expression, line: Line) -> str:
     """Return a dimension's steps and text."""
     steps = (f"{{Step::Kind::{STEPS[kind]}, {value}}}" for kind, value in native.steps(dim, line))
     return fields(steps=braces(steps), text=quoted(str(dim)))

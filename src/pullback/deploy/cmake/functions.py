@@ -98,15 +98,25 @@ def spelled(name: str) -> str:
     return f"{name}_" if name in CPP_KEYWORDS else name
 
 
+def symbol_of(line: Line) -> str:
+    """Return a name in C++ that is an operator's alone."""
+    return f"pullback_shim_{line.namespace}_{line.name}"
+
+
 def shim(line: Line, device: str) -> str:
     """Return the C function that a program of AOTInductor's calls."""
     schema = shims.schema_of(line.qualname)
     given = ", ".join(f"given({spelled(name)})" for name in (p.name for p in line.parameters))
     results = ", ".join(f"ret{k}" for k in range(len(line.outputs)))
     name = quoted(line.qualname)
+    plain = shims.declaration(schema, device)
+    unique = plain.replace(shims.symbol(schema.name, device), f"{symbol_of(line)}_{device}")
     return f"""extern "C" {EXPORTED}
-{shims.declaration(schema, device)} {{
+{plain} {{
   static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow({name}, "");
   return pullback::call(op, {{{given}}}, {{{results}}});
 }}
+extern "C" {EXPORTED}
+{unique} __asm__("{shims.unique(schema.name, device)}")
+    __attribute__((alias("{shims.symbol(schema.name, device)}")));
 """

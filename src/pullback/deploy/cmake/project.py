@@ -157,7 +157,7 @@ class Project:
         own = {each.line.namespace for each in functions.public(self.shipped)}
         names = "".join(f" {functions.spelled(namespace)}::*;" for namespace in sorted(own))
         inside = f' extern "C++" {{{names} }};' if names else ""
-        return f"{{ global: aoti_torch_*;{inside} local: *; }};\n"
+        return f"{{ global: aoti_torch_*; pullback_shim.*;{inside} local: *; }};\n"
 
     def instructions(self) -> str:
         """Return CMakeLists.txt."""
