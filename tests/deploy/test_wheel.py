@@ -16,9 +16,10 @@ import torch
 from building import Runs, command
 
 import pullback as pb
+from pullback.bind.formula import gpu, loops
 from pullback.define.parse import parse
 from pullback.define.source import Source
-from pullback.deploy import target
+from pullback.deploy import definitions, libraries, shipped, target
 from pullback.deploy.wheel import TORCH, with_import
 from pullback.diagnostic import PullbackError
 from pullback.kernels import identity, prebuilt, processor
@@ -205,8 +206,38 @@ def test_a_gpu_that_the_package_has_no_code_for_is_named(kernels: Path) -> None:
     assert prebuilt.is_left_out(LINE, own, "cpu")
 
 
+CUBE = Path(__file__).parent / "sample" / "small_ops.py"
+
+
+@pytest.mark.nvcc
+@pytest.mark.skipif(target.compiler() is None, reason="no CUDA toolkit here")
+def test_loops_for_gpus_are_built_if_gpus_are_asked_for() -> None:
+    found = definitions.of_file(CUBE)
+    travelling = shipped.collect(found.operators)
+    for asked, there in ((None, False), (["sm_80"], True)):
+        jobs = list(libraries.jobs(travelling, target.target(asked)))
+        on_gpus = [job for job in jobs if job.entries[0].identity.startswith("formula-1 cuda")]
+        assert bool(on_gpus) == there
+        for job in on_gpus:
+            assert job.entries[0].architectures == ("sm_80", "compute_80")
+            assert "arch=compute_80,code=sm_80" in job.plan.flags
+
+
+def test_loops_that_a_package_brought_run_where_nvcc_is_not(
+    kernels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = parse("sample::bell(x[..., n], s[n]?) -> y[..., n] = exp(-x*x) + s*x")
+    monkeypatch.setattr(gpu, "is_there", lambda: True)
+    monkeypatch.setattr(gpu, "usable", lambda: False)
+    assert loops.devices(line) == ("cpu",)
+    manifest = (kernels / "manifest.json").read_text()
+    (kernels / "manifest.json").write_text(manifest.replace("formula-1 cpu", "formula-1 cuda"))
+    prebuilt.add(kernels)
+    assert loops.devices(line) == ("cpu", "cuda")
+
+
 @pytest.mark.parametrize(
-    ("have", "gpu", "runs"),
+    ("have", "of", "runs"),
     [
         (["sm_80"], "sm_80", True),
         (["sm_80"], "sm_86", True),
@@ -220,8 +251,8 @@ def test_a_gpu_that_the_package_has_no_code_for_is_named(kernels: Path) -> None:
         ([], "sm_80", False),
     ],
 )
-def test_which_code_runs_on_which_gpu(have: list[str], gpu: str, runs: bool) -> None:
-    assert processor.covers(have, gpu) == runs
+def test_which_code_runs_on_which_gpu(have: list[str], of: str, runs: bool) -> None:
+    assert processor.covers(have, of) == runs
 
 
 NO_RUNTIME = """

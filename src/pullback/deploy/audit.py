@@ -96,14 +96,18 @@ def audited(where: Path, shown: Path | None = None) -> Audit:
             help="give a wheel, a library (.so), or a folder with some",
         )
     result = Audit()
+    gpus: dict[str, tuple[str, ...]] = {}
     for path in files:
         binary = elf.read(path)
         listed = entries_of(path)
         result.rows.append(row_of(path, binary, listed))
         result.findings += findings_of(path, binary, listed)
+        if binary.gpus:
+            gpus[path.name] = binary.gpus
         if listed:
             own = [row.identity.rpartition(" | ")[2] for row in listed if not row.operator]
             result.runtimes = [*(result.runtimes or []), *own]
+    result.findings += uncovered(gpus)
     return result
 
 
@@ -162,20 +166,25 @@ def findings_of(path: Path, binary: Binary, listed: list[Library]) -> Iterator[F
                 missing=", ".join(lost),
                 help="build the package again",
             ).finding
-    if binary.gpus:
-        yield from uncovered(path, binary.gpus)
 
 
-def uncovered(path: Path, gpus: tuple[str, ...]) -> Iterator[Finding]:
-    """Yield the usual GPUs for which there is no code."""
-    missing = [name for name in USUAL if not processor.covers(gpus, name)]
-    if missing:
-        yield ArchitectureMissing.error(
-            f"{path.name} has no code for some GPUs",
-            missing=", ".join(missing),
-            have=", ".join(gpus),
-            help=f"if they are meant: --arch {','.join([*missing, *gpus])}",
-        ).finding
+def uncovered(gpus: dict[str, tuple[str, ...]]) -> Iterator[Finding]:
+    """Yield the usual GPUs for which there is no code, once for libraries that have the same.
+
+    Args:
+        gpus: what each library has code for, by its name.
+    """
+    for have in dict.fromkeys(gpus.values()):
+        own = [name for name, code in gpus.items() if code == have]
+        missing = [name for name in USUAL if not processor.covers(have, name)]
+        if missing:
+            yield ArchitectureMissing.error(
+                f"there is no code for some GPUs in {own[0]}"
+                + (f" and {len(own) - 1} more" if len(own) > 1 else ""),
+                missing=", ".join(missing),
+                have=", ".join(have),
+                help=f"if they are meant: --arch {','.join([*missing, *have])}",
+            ).finding
 
 
 def plain(architecture: str) -> str:

@@ -14,13 +14,14 @@ from typing import Any
 
 from pullback.bind import environment, runtime
 from pullback.bind.environment import Environment
-from pullback.bind.formula import loops
+from pullback.bind.formula import gpu, loops
 from pullback.deploy import target as targets
 from pullback.deploy.shipped import FLOATING, Kernel, Shipped
 from pullback.deploy.target import Target
-from pullback.kernels import cache, codegen, glue, identity, prebuilt
+from pullback.kernels import cache, codegen, codegen_cuda, glue, identity, prebuilt, toolchain
 from pullback.kernels import compile as compilation
 from pullback.kernels.codegen import Loop
+from pullback.kernels.glue import Device
 from pullback.kernels.plan import Plan, Unit
 from pullback.kernels.prebuilt import Library
 
@@ -77,6 +78,9 @@ def jobs(shipped: Sequence[Shipped], target: Target) -> Iterator[Job]:
             yield from jobs_of_kernel(kernel, target)
     for each, dtypes in ahead(shipped):
         yield from jobs_of_loops(each, dtypes, target)
+        # Second derivatives take nvcc a minute. An operator without all of its loops has none.
+        if target.loops and each.order < 2 and each.is_bounded:
+            yield from jobs_of_gpu_loops(each, dtypes, target.loops)
     yield from (job_of_runtime(each) for each in target.environments)
 
 
@@ -156,30 +160,53 @@ def jobs_of_loops(shipped: Shipped, dtypes: Sequence[str], target: Target) -> It
             )
 
 
+def jobs_of_gpu_loops(
+    shipped: Shipped, dtypes: Sequence[str], architectures: tuple[str, ...]
+) -> Iterator[Job]:
+    """Yield the libraries of a formula's loops on GPUs."""
+    for compute, entries, distinct in groups(shipped, dtypes, "cuda"):
+        first = next(iter(distinct.values()))
+        plan = gpu.plan_of(first, None, toolchain.find("cuda"))
+        unit = Unit("loops.cu", codegen_cuda.together(distinct))
+        plan = replace(plan, name=f"{plan.name}-{compute}", units=(unit,))
+        yield Job(
+            plan=targets.on_gpus(plan, architectures),
+            file=f"{plan.name}.so",
+            entries=tuple(replace(entry, architectures=architectures) for entry in entries),
+        )
+
+
 def loops_together(
     shipped: Shipped, dtypes: Sequence[str]
 ) -> Iterator[tuple[Plan, tuple[Library, ...]]]:
-    """Yield a plan of all loops that compute in one type, with an entry for each."""
-    by_type = sorted(shipped.loops(dtypes), key=lambda loop: loop.compute)
-    for compute, group in itertools.groupby(by_type, key=lambda loop: loop.compute):
-        entries, distinct = merged(group)
+    """Yield a plan of all loops on the CPU that compute in one type, with an entry for each."""
+    for compute, entries, distinct in groups(shipped, dtypes, "cpu"):
         plan = loops.plan_of(next(iter(distinct.values())))
         unit = Unit("loops.cpp", codegen.together(distinct))
         yield replace(plan, name=f"{plan.name}-{compute}", units=(unit,)), tuple(entries)
 
 
-def merged(loops: Iterable[Loop]) -> tuple[list[Library], dict[str, Loop]]:
+def groups(
+    shipped: Shipped, dtypes: Sequence[str], device: Device
+) -> Iterator[tuple[str, list[Library], dict[str, Loop]]]:
+    """Yield each type that loops compute in, an entry for each, and those of different text."""
+    by_type = sorted(shipped.loops(dtypes), key=lambda loop: loop.compute)
+    for compute, group in itertools.groupby(by_type, key=lambda loop: loop.compute):
+        yield compute, *merged(group, device)
+
+
+def merged(loops: Iterable[Loop], device: Device) -> tuple[list[Library], dict[str, Loop]]:
     """Return an entry for each loop, and one loop for each text: what is absent may change none."""
     names: dict[str, str] = {}
     distinct: dict[str, Loop] = {}
     entries: list[Library] = []
     for loop in loops:
         text = codegen.cpu(loop)
-        symbol = names.setdefault(text, f"pullback_loop_{len(names)}")
+        symbol = names.setdefault(text, f"pullback_{device}_loop_{len(names)}")
         distinct.setdefault(symbol, loop)
         entries.append(
             Library(
-                identity=identity.of_loop(loop, "cpu"),
+                identity=identity.of_loop(loop, device),
                 operator=loop.formula.line.qualname,
                 symbol=symbol,
                 file="",

@@ -135,6 +135,11 @@ class Shipped:
         found = (call.operator for program in self.programs for call in program.calls)
         return tuple(dict.fromkeys(found))
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether `loops` has every loop of a formula that a call can need."""
+        return ways_of(self.definition) <= MOST_CHOICES
+
     def loops(self, dtypes: Sequence[str] = FLOATING) -> list[Loop]:
         """Return the loops that calls of a formula can need; none of an operator without one."""
         formula = self.definition.formula
@@ -208,16 +213,24 @@ def choices(definition: Definition) -> list[tuple[int, int]]:
     left out alone.
     """
     line = definition.line
+    complete = ways_of(definition) <= MOST_CHOICES
     everything = (1 << len(line.outputs)) - 1, (1 << len(line.tensors)) - 1
     optional = [1 << place for place, tensor in enumerate(line.tensors) if tensor.optional]
     outputs = [1 << place for place in range(len(line.outputs))] if definition.masked else []
-    if 2 ** (len(optional) + len(outputs)) > MOST_CHOICES:
+    if not complete:
         alone = [(wanted, everything[1]) for wanted in outputs]
         without = [(everything[0], everything[1] & ~bit) for bit in optional]
         return list(dict.fromkeys([everything, *alone, *without]))
     wanted = [sum(some) for some in _subsets(outputs) if some] or [everything[0]]
     present = [everything[1] - sum(some) for some in _subsets(optional)]
     return [(mask, given) for mask in reversed(wanted) for given in present]
+
+
+def ways_of(definition: Definition) -> int:
+    """Return how many choices calls of a formula have."""
+    optional = sum(tensor.optional for tensor in definition.line.tensors)
+    outputs = len(definition.line.outputs) if definition.masked else 0
+    return 2 ** (optional + outputs)
 
 
 def _subsets(bits: Sequence[int]) -> Iterator[tuple[int, ...]]:

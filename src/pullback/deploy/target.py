@@ -33,11 +33,13 @@ class Target:
     Attributes:
         levels: of the processor.
         architectures: GPUs, "sm_90", and "compute_90" for all later ones; none without nvcc.
+        loops: the same for formulas' loops: none if nobody asked for GPUs, since they are many.
         environments: the PyTorch and Python versions that the runtime is compiled for.
     """
 
     levels: tuple[str, ...]
     architectures: tuple[str, ...]
+    loops: tuple[str, ...]
     environments: tuple[Environment, ...]
 
 
@@ -53,9 +55,11 @@ def target(architectures: Sequence[str] | None = None, pythons: Iterable[str] = 
             architecture; PB706, architectures are asked for, and there is no nvcc.
     """
     every = [environment.here(), *map(environment.of, pythons)]
+    code = gpus(architectures)
     return Target(
         levels=tuple(processor.LEVELS.get(platform.machine(), (processor.BASELINE,))),
-        architectures=gpus(architectures),
+        architectures=code,
+        loops=() if architectures is None else code,
         environments=tuple({each.release: each for each in every}.values()),
     )
 

@@ -145,7 +145,8 @@ def write_package(package: Package, folder: Path) -> None:
         folder.mkdir(parents=True)
         module = definitions.path.stem
         shutil.copyfile(definitions.path, folder / f"{module}.py")
-        text = f'"""{package.description}."""\n\n{ABOUT}\nfrom .{module} import *\n\n__version__ = "{package.version}"\n'
+        text = f'"""{package.description}."""\n\n{ABOUT}\nfrom .{module} import *\n\n'
+        text += f'__version__ = "{package.version}"\n'
         (folder / "__init__.py").write_text(text, encoding="utf-8")
         return
     shutil.copytree(definitions.path, folder, ignore=left_out)

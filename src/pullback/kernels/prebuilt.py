@@ -280,7 +280,7 @@ def runtimes() -> list[str]:
     return sorted({library.identity.rpartition(" | ")[2] for library in every})
 
 
-def has_loops(line: Line) -> bool:
+def has_loops(line: Line, device: Device = "cpu") -> bool:
     """Tell whether a package brought compiled loops of this formula."""
-    part = f" | {identity.formula_of(line)} | "
-    return any(part in library.identity for library in brought())
+    part = f"{identity.FORMULA_ABI} {device} | {identity.formula_of(line)} | "
+    return any(library.identity.startswith(part) for library in brought())

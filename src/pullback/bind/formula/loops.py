@@ -8,6 +8,7 @@ from typing import Any
 from pullback.bind import native, runtime
 from pullback.bind.formula import gpu
 from pullback.define.formula.formula import Formula, require_real
+from pullback.define.line import Line
 from pullback.diagnostic import PullbackError
 from pullback.kernels import codegen, prebuilt, toolchain
 from pullback.kernels import compile as compilation
@@ -82,6 +83,7 @@ def link_flags() -> tuple[str, ...]:
     return (f"-L{runtime.ROOT / 'lib'}", "-ltorch_cpu", "-lmvec", "-lm")
 
 
-def devices() -> tuple[Device, ...]:
-    """Return the devices that loops are compiled for on this machine."""
-    return ("cpu", "cuda") if gpu.usable() else ("cpu",)
+def devices(line: Line) -> tuple[Device, ...]:
+    """Return the devices that a formula has compiled loops for on this machine, or gets them."""
+    brought = prebuilt.has_loops(line, "cuda") and gpu.is_there()
+    return ("cpu", "cuda") if brought or gpu.usable() else ("cpu",)
