@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from pullback.bind.extension import source
     from pullback.bind.formula.declare import formula
     from pullback.bind.operator import Operator
+    from pullback.deploy.build import build
+    from pullback.deploy.onnx.export import export_onnx, onnx_session
     from pullback.diagnostic import Finding, PullbackError, Rule
     from pullback.graphs import graph
     from pullback.verify.check import check
@@ -24,9 +26,12 @@ _HOMES = {
     "PullbackError": "pullback.diagnostic",
     "Report": "pullback.verify.report",
     "Rule": "pullback.diagnostic",
+    "build": "pullback.deploy.build",
     "check": "pullback.verify.check",
+    "export_onnx": "pullback.deploy.onnx.export",
     "formula": "pullback.bind.formula.declare",
     "graph": "pullback.graphs",
+    "onnx_session": "pullback.deploy.onnx.export",
     "operator": "pullback.bind.declare",
     "source": "pullback.bind.extension",
 }
@@ -37,8 +42,8 @@ _PARTS = ("cuda",)
 # Written out, since type checkers read it.
 # fmt: off
 __all__ = [
-    "Finding", "Operator", "PullbackError", "Report", "Rule", "check", "cuda", "formula", "graph",
-    "operator", "source",
+    "Finding", "Operator", "PullbackError", "Report", "Rule", "build", "check", "cuda",
+    "export_onnx", "formula", "graph", "onnx_session", "operator", "source",
 ]
 # fmt: on
 

@@ -12,6 +12,7 @@ import torch
 
 from pullback.bind.formula import evaluate, gpu, loops
 from pullback.define.formula.functions import HIDDEN, TABLE
+from pullback.define.parse import parse
 from pullback.diagnostic import PullbackError
 from pullback.kernels import codegen_cuda, toolchain
 from pullback.kernels import compile as compilation
@@ -206,10 +207,11 @@ def test_without_a_gpu_compiler_pytorch_runs_formulas_and_says_so_once(
     monkeypatch.setattr(toolchain, "find", missing)
     monkeypatch.setattr(gpu, "nvrtc", lambda: None)
     gpu.announce.cache_clear()
+    line = parse("demo::every(x[...]) -> y[...]")
     with pytest.warns(evaluate.FormulaNotice, match="(?s)PB201.*pullback.cuda") as seen:
-        assert loops.devices() == loops.devices() == ("cpu",)
+        assert loops.devices(line) == loops.devices(line) == ("cpu",)
     assert len(seen) == 1
     monkeypatch.setattr(gpu, "nvrtc", lambda: gpu.Nvrtc(None))
-    assert loops.devices() == ("cpu", "cuda")
+    assert loops.devices(line) == ("cpu", "cuda")
     monkeypatch.setattr(torch.version, "cuda", None)  # a build for AMD's GPUs
-    assert loops.devices() == ("cpu",)
+    assert loops.devices(line) == ("cpu",)

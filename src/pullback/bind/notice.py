@@ -4,11 +4,29 @@ from __future__ import annotations
 
 import sys
 import warnings
+from pathlib import Path
+from types import FrameType
 
 
 def notice(text: str, category: type[Warning]) -> None:
     """Warn at the line outside of pullback that led here."""
-    level = 2
-    while sys._getframe(level - 1).f_globals.get("__name__", "").startswith("pullback."):
-        level += 1
+    level, _ = author()
     warnings.warn(text, category, stacklevel=level)
+
+
+def authors_file() -> Path | None:
+    """Return the Python file outside of pullback that led here; None in a notebook."""
+    _, frame = author()
+    named = frame.f_globals.get("__file__") if frame else None
+    return Path(named).resolve() if named else None
+
+
+def author() -> tuple[int, FrameType | None]:
+    """Return the frame outside of pullback that led here, and how far above its caller it is.
+
+    There is none where PyTorch's own threads ask for something.
+    """
+    level, frame = 2, sys._getframe(2)
+    while frame and frame.f_globals.get("__name__", "").startswith("pullback."):
+        level, frame = level + 1, frame.f_back
+    return level, frame

@@ -9,7 +9,7 @@ from pullback.bind import gpu, runtime
 from pullback.bind.notice import notice
 from pullback.define.operator import Definition
 from pullback.diagnostic import PullbackError
-from pullback.kernels import glue
+from pullback.kernels import glue, prebuilt
 from pullback.kernels.cuda_on_cpu import library, mode, runtimes
 from pullback.kernels.cuda_on_cpu.mode import Mode
 from pullback.kernels.plan import Plan
@@ -26,15 +26,19 @@ def plan_of(definition: Definition) -> Plan | None:
     """Return what to compile so that an operator's CUDA kernel takes CPU tensors.
 
     None where there is a GPU and the kernel has no counterpart on the CPU: it is for that GPU.
+    None as well for the kernel of an installed package, which brought a library and no source.
     """
     assert definition.cuda
+    brought = bool(prebuilt.of_operator(definition.line, definition.cuda))
+    if brought and not prebuilt.is_there(definition.cuda):
+        return None
     now = mode.current()
     try:
         library.runtime(now.check, runtime.announce)
         plan = glue.plan_on_cpu(definition.line, definition.cuda, now)
         runtimes.load(now)
     except PullbackError:
-        if gpu.there_is():
+        if brought or gpu.there_is():
             return None
         raise
     announce(definition, now)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -35,10 +36,12 @@ class Operator:
     Attributes:
         definition: what its author declared.
         overload: PyTorch's `OpOverload`.
+        file: the Python file that defines it; None in a notebook.
     """
 
     definition: Definition
     overload: torch._ops.OpOverload
+    file: Path | None = None
 
     def __init__(self, definition: Definition, overload: torch._ops.OpOverload) -> None:
         self.definition = definition

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -11,7 +12,7 @@ import torch
 from pullback.bind import autocast as casting
 from pullback.bind import gpu, kernel, native, program, rule, runtime, takeover
 from pullback.bind.batching import batching
-from pullback.bind.notice import notice
+from pullback.bind.notice import authors_file, notice
 from pullback.bind.operator import Operator, native_operator
 from pullback.bind.program import Program
 from pullback.bind.rule import DerivativeRule
@@ -25,7 +26,7 @@ from pullback.define.schema import schema
 from pullback.define.source import Source
 from pullback.diagnostic import PullbackError, Rule
 from pullback.kernels import compile as compilation
-from pullback.kernels import glue, toolchain
+from pullback.kernels import glue, prebuilt, toolchain
 from pullback.kernels.plan import Plan
 
 if TYPE_CHECKING:
@@ -56,6 +57,21 @@ class Prepared:
 
 def prepare(definition: Definition) -> Prepared:
     """Compile the kernels and wire the derivatives."""
+    backward, jvp, rules = wire(definition)
+    return Prepared(
+        definition=definition,
+        kernels=compile_kernels(definition),
+        backward=backward,
+        jvp=jvp,
+        rules=rules,
+        adopted=adopted_by(definition),
+    )
+
+
+def wire(
+    definition: Definition,
+) -> tuple[Program | None, Program | None, tuple[DerivativeRule, ...]]:
+    """Return the programs of the declared derivatives, and the Python functions among them."""
     line = definition.line
     lines = {name: other.line for name, other in operators.items()}
     rules: list[DerivativeRule] = []
@@ -72,14 +88,7 @@ def prepare(definition: Definition) -> Prepared:
             programs[kind] = rules[-1].program()
         elif declared is not None:
             programs[kind] = wired(definition, kind, declared, wire, lines)
-    return Prepared(
-        definition=definition,
-        kernels=compile_kernels(definition),
-        backward=programs["backward"],
-        jvp=programs["jvp"],
-        rules=tuple(rules),
-        adopted=adopted_by(definition),
-    )
+    return programs["backward"], programs["jvp"], tuple(rules)
 
 
 def wired(
@@ -116,8 +125,8 @@ def compile_kernels(definition: Definition) -> dict[glue.Device, int]:
     for device, source in sources.items():
         if source is None or (device == "cuda" and not gpu.there_is()):
             continue
-        plan = glue.plan_of(definition.line, source, device, architecture(device))
-        addresses[device] = loaded(plan, glue.symbol_of(definition.line, device))
+        if address := entry_of(definition.line, source, device):
+            addresses[device] = address
     if definition.cuda and not definition.cpu:
         from pullback.bind import on_cpu  # noqa: PLC0415  (only CUDA needs it)
 
@@ -126,9 +135,33 @@ def compile_kernels(definition: Definition) -> dict[glue.Device, int]:
     return addresses
 
 
+def entry_of(line: Line, source: Source, device: glue.Device) -> int | None:
+    """Return the address of a kernel: of a library that a package brought, else compiled.
+
+    None for a device that the package was not built for, if nothing can be compiled here.
+    """
+    chosen = architecture(device)
+    if found := prebuilt.kernel(line, source, device, chosen):
+        return opened(found.path, found.symbol)
+    other = prebuilt.is_left_out(line, source, device)
+    if other and not prebuilt.is_there(source):
+        return None
+    try:
+        return loaded(glue.plan_of(line, source, device, chosen), glue.symbol_of(line, device))
+    except PullbackError as error:
+        if other and error.finding.code == toolchain.CompilerMissing.code:
+            return None
+        raise
+
+
 def loaded(plan: Plan, symbol: str) -> int:
     """Return the address of a plan's entry point."""
-    library = compilation.open_library(compilation.compile(plan))
+    return opened(compilation.compile(plan), symbol)
+
+
+def opened(path: Path, symbol: str) -> int:
+    """Return the address of a library's function."""
+    library = compilation.open_library(path)
     _loaded.append(library)
     return native.address_of(getattr(library, symbol))
 
@@ -188,6 +221,7 @@ def register(definition: Definition) -> Operator:
         register_python_kernels(definition, library, overload)
         python_only.register_autograd(definition, prepared.backward, library, overload)
         made = Operator(definition, overload)
+    made.file = authors_file()
     operators[line.qualname] = made
     return made
 
@@ -229,7 +263,7 @@ def overload_of(qualname: str) -> torch._ops.OpOverload:
 def runtime_for(definition: Definition) -> Runtime | None:
     """Return the runtime; None where it cannot be built and the operator does not need it."""
     try:
-        if definition.formula:
+        if definition.formula and not prebuilt.has_loops(definition.line):
             toolchain.find("c++")  # its loops are compiled when they are needed
         return runtime.load()
     except PullbackError as error:

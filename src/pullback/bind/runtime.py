@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import importlib.util
 import sys
-import sysconfig
 from collections.abc import Generator
 from contextlib import contextmanager
 from importlib.machinery import ExtensionFileLoader
@@ -15,25 +14,38 @@ from typing import Any, Protocol, cast
 
 import torch
 
-from pullback.diagnostic import Rule
+from pullback.bind import environment
+from pullback.bind.environment import Environment
+from pullback.diagnostic import PullbackError, Rule
 from pullback.kernels import compile as compilation
-from pullback.kernels import toolchain
+from pullback.kernels import prebuilt, toolchain
 from pullback.kernels.plan import Plan, Unit
 
 NoPythonHeaders = Rule("PB311", "no-python-headers")
+NoRuntime = Rule("PB704", "no-runtime")
+
+CANNOT_COMPILE = (toolchain.CompilerMissing.code, NoPythonHeaders.code)
 
 ROOT = Path(torch.__file__).parent
 SOURCES = Path(__file__).parent.parent / "csrc" / "runtime"
+# What needs Python is apart: a library for C++ is made of the rest.
+CORE = (
+    *("autograd", "derivative", "formula", "interpreter", "kernel", "operator", "signature"),
+    "zeros",
+)
 # Reading PyTorch's headers is most of what compiling a file costs, so the files are compiled in two
 # halves, side by side, which take about as long as each other.
 HALVES = (
-    ("autograd", "derivative", "kernel", "zeros"),
-    ("module", "caller", "fields", "operator", "signature", "formula", "lazy"),
+    ("autograd", "derivative", "kernel", "zeros", "interpreter"),
+    (
+        *("python/module", "python/caller", "python/fields", "python/lazy"),
+        *("operator", "signature", "formula"),
+    ),
 )
 
 
 class Runtime(Protocol):
-    """What csrc/runtime/module.cpp exports."""
+    """What csrc/runtime/python/module.cpp exports."""
 
     Caller: type[Any]
     """A callable that goes from Python straight to PyTorch's dispatcher."""
@@ -56,10 +68,29 @@ def load() -> Runtime:
     """Return the runtime, compiled first if this PyTorch and Python have not seen it.
 
     Raises:
-        PullbackError: PB201, no C++ compiler; PB202, it does not compile; PB311, no Python.h.
+        PullbackError: PB201, no C++ compiler; PB202, it does not compile; PB311, no Python.h;
+            PB704, no compiler, and what packages brought is for other versions.
     """
-    library = compilation.compile(plan(), announce=announce)
+    found = prebuilt.runtime(SOURCES, environment.here().release)
+    library = found.path if found else compiled()
     return cast("Runtime", import_library("pullback_runtime", library))
+
+
+def compiled() -> Path:
+    """Return the runtime that is compiled here; say which packages brought if that cannot be."""
+    try:
+        return compilation.compile(plan(), announce=announce)
+    except PullbackError as error:
+        have = prebuilt.runtimes()
+        if not have or error.finding.code not in CANNOT_COMPILE:
+            raise
+        raise NoRuntime.error(
+            f"no package brought pullback's C++ runtime for {environment.here().release}, and "
+            "nothing compiles it here",
+            have=", ".join(have),
+            help="install one of these versions, or g++ 11 or newer; or build the package with "
+            "--for and this Python",
+        ) from error
 
 
 def import_library(name: str, library: Path) -> ModuleType:
@@ -74,46 +105,58 @@ def import_library(name: str, library: Path) -> ModuleType:
     return module
 
 
-def plan() -> Plan:
-    """Return what to compile for the running PyTorch and Python."""
+def plan(of: Environment | None = None) -> Plan:
+    """Return what to compile for the running PyTorch and Python, or for others."""
+    of = of or environment.here()
+    short = ((SOURCES, "pullback"), (of.root, "torch"), (of.headers, "python"))
     return Plan(
         name="pullback-runtime",
         compiler=toolchain.find("c++"),
         units=tuple(
-            Unit(f"{'_'.join(half)}.cpp", "".join(f'#include "{SOURCES}/{f}.cpp"\n' for f in half))
+            Unit(
+                f"{'_'.join(Path(file).name for file in half)}.cpp",
+                "".join(f'#include "{SOURCES}/{file}.cpp"\n' for file in half),
+            )
             for half in HALVES
         ),
-        sources=tuple(sorted(SOURCES.glob("*"))),
-        flags=(*FLAGS, *include_flags()),
-        link=link_flags(),
-        abi=abi(),
+        sources=tuple(sorted(path for path in SOURCES.rglob("*") if path.is_file())),
+        # What a check of PyTorch's says it failed at names no folder of this machine.
+        flags=(*FLAGS, *include_flags(of), *(f"-ffile-prefix-map={a}={b}" for a, b in short)),
+        link=link_flags(of),
+        abi=of.abi,
     )
 
 
-def include_flags() -> tuple[str, ...]:
+def include_flags(of: Environment | None = None) -> tuple[str, ...]:
     """Return where PyTorch's and Python's headers are.
 
     Raises:
         PullbackError: PB311, no Python.h.
     """
-    python = Path(sysconfig.get_paths()["include"])
+    of = of or environment.here()
+    python = of.headers
     if not (python / "Python.h").exists():
         raise NoPythonHeaders.error(
             "what includes PyTorch needs Python's headers, and Python.h is not installed",
             looked=python,
             help="install them, such as with: apt install python3-dev",
         )
-    return ("-isystem", str(ROOT / "include"), "-isystem", str(python))
+    return ("-isystem", str(of.root / "include"), "-isystem", str(python))
 
 
-def link_flags() -> tuple[str, ...]:
+def link_flags(of: Environment | None = None) -> tuple[str, ...]:
     """Return PyTorch's libraries; the process that loads the result has loaded them."""
-    return (f"-L{ROOT / 'lib'}", "-ltorch_python", "-ltorch_cpu", "-lc10")
+    return (
+        f"-L{(of or environment.here()).root / 'lib'}",
+        "-ltorch_python",
+        "-ltorch_cpu",
+        "-lc10",
+    )
 
 
 def abi() -> str:
     """Return what a library compiled against PyTorch has to agree with."""
-    return f"torch {torch.__version__} {sysconfig.get_config_var('SOABI')}"
+    return environment.here().abi
 
 
 FLAGS = (

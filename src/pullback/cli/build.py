@@ -1,14 +1,12 @@
-"""`pullback build FILE`: compile every kernel of the operators that a Python file defines."""
+"""`pullback build FILE`: the operators of a Python file, into the cache, a wheel or a project."""
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from collections.abc import Generator
+import warnings
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,16 +16,13 @@ from rich.text import Text
 from pullback.cli.screen import clock, complain, say, screen, table
 from pullback.define.operator import Definition
 from pullback.define.source import Source
-from pullback.diagnostic import PullbackError, Rule
+from pullback.diagnostic import PullbackError
 from pullback.kernels import cache, glue, toolchain
 from pullback.kernels import compile as compilation
 from pullback.kernels.plan import Plan
 
 if TYPE_CHECKING:
     from pullback.define.formula.formula import Formula
-
-FileMissing = Rule("PB801", "file-missing")
-FileStopped = Rule("PB802", "file-stopped")
 
 FINDINGS, CANNOT_RUN = 1, 2
 
@@ -49,7 +44,7 @@ class Row:
 class Builder:
     """Compiles in place of `pb.operator`'s own way, so that one failure does not stop the rest."""
 
-    architecture: str | None
+    architectures: Sequence[str | None]
     rows: list[Row] = field(default_factory=list[Row])
 
     def compile_kernels(self, definition: Definition) -> dict[glue.Device, int]:
@@ -72,12 +67,13 @@ class Builder:
         for device, source in sources.items():
             if source is None:
                 continue
-            row = self.built(definition, source, device)
-            self.rows.append(row)
-            if row.library and (device == "cpu" or torch.cuda.is_available()):
-                library = compilation.open_library(row.library)
-                entry = getattr(library, glue.symbol_of(definition.line, device))
-                addresses[device] = native.address_of(entry)
+            for architecture in self.architectures if device == "cuda" else [None]:
+                row = self.built(definition, source, device, architecture)
+                self.rows.append(row)
+                if row.library and (device == "cpu" or torch.cuda.is_available()):
+                    library = compilation.open_library(row.library)
+                    entry = getattr(library, glue.symbol_of(definition.line, device))
+                    addresses[device] = native.address_of(entry)
         return addresses
 
     def looped(self, formula: Formula) -> Row:
@@ -107,12 +103,14 @@ class Builder:
             time=time or str(took),
         )
 
-    def built(self, definition: Definition, source: Source, device: glue.Device) -> Row:
+    def built(
+        self, definition: Definition, source: Source, device: glue.Device, asked: str | None
+    ) -> Row:
         """Compile one kernel."""
         from pullback.bind import register  # noqa: PLC0415
 
         name = definition.line.qualname
-        architecture = self.architecture or register.architecture(device)
+        architecture = asked or register.architecture(device)
         try:
             chosen = architecture if device == "cuda" else None
             plan = glue.plan_of(definition.line, source, device, chosen)
@@ -124,22 +122,94 @@ class Builder:
             return Row(operator=name, device=device, error=error)
 
 
-def build(
-    file: Annotated[Path, typer.Argument(help="A Python file that defines operators.")],
-    arch: Annotated[
-        str | None, typer.Option(help="The GPU to compile CUDA for: sm_90. Default: this one's.")
+def build(  # noqa: PLR0913  (a command's options)
+    file: Annotated[
+        Path,
+        typer.Argument(help="A Python file or package that defines operators; or what was built."),
+    ],
+    *,
+    as_: Annotated[
+        str, typer.Option("--as", help="jit, wheel, setup or cmake: what is built.")
+    ] = "jit",
+    into: Annotated[
+        Path | None, typer.Option(help="The folder to write into, if not dist or NAME-setup.")
     ] = None,
+    name: Annotated[str | None, typer.Option(help="The package, if not called as FILE.")] = None,
+    version: Annotated[str | None, typer.Option(help="Of the package.")] = None,
+    arch: Annotated[str | None, typer.Option(help="GPUs to compile CUDA for: sm_80,sm_90.")] = None,
+    for_: Annotated[
+        list[str] | None,
+        typer.Option("--for", help="A Python with another PyTorch, to build the runtime for."),
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Say on which systems what was built will load.")
+    ] = False,
 ) -> None:
-    """Compile every kernel of the operators in a Python FILE.
+    """Build the operators in a Python FILE: into the cache, a wheel, or a project.
 
     FILE is imported, not run as a program: what stands under `if __name__ == "__main__"` is left
-    out. CUDA kernels are compiled where there is nvcc, a GPU is not needed. A kernel that fails is
-    shown, and the others are still built.
+    out. CUDA kernels are compiled where there is nvcc, a GPU is not needed. With --as jit, a kernel
+    that fails is shown, and the others are still built.
     """
-    if not file.is_file():
-        raise FileMissing.error(f"there is no file {file}", looked=file.absolute())
+    from pullback.deploy import build as deploy  # noqa: PLC0415  (so that --help need not wait)
+    from pullback.deploy import definitions, staging  # noqa: PLC0415
+
+    definitions.existing(file)
     console = screen()
-    builder = Builder(arch)
+    if check and is_built(file):
+        return audited(console, file)
+    if as_ == "jit" and not (into or name or version or for_ or check):
+        return into_cache(console, file, arch)
+    with shown_notices(console):
+        path = deploy.build(
+            file, as_=as_, into=into, name=name, version=version, arch=arch, pythons=for_ or ()
+        )
+    say(console, f"built {staging.shown(path.absolute())}")
+    if check:
+        audited(console, path)
+
+
+def is_built(path: Path) -> bool:
+    """Tell whether a path is something that was built, and not what is to be."""
+    return path.suffix in (".whl", ".so") or (path.is_dir() and not (path / "__init__.py").exists())
+
+
+def audited(console: Console, path: Path) -> None:
+    """Print what ties something that was built to some systems."""
+    from pullback.deploy import audit  # noqa: PLC0415
+
+    report = audit.audit(path)
+    shown = table("library", "PyTorch", "Python", "GPU", "system")
+    for row in report.rows:
+        shown.add_row(row.library, row.torch, row.python, row.gpu, row.system)
+    console.print(shown)
+    if report.summary:
+        say(console, f"\n{report.summary}")
+    for finding in report.findings:
+        say(console, f"\n{finding}")
+    if report.findings:
+        raise typer.Exit(FINDINGS)
+
+
+@contextmanager
+def shown_notices(console: Console) -> Generator[None]:
+    """Print what a build says beside its result."""
+    from pullback.deploy.notices import ShippingNotice  # noqa: PLC0415  (as above)
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", ShippingNotice)
+        yield
+    for each in said:
+        if issubclass(each.category, ShippingNotice):
+            say(console, f"note: {each.message}")
+
+
+def into_cache(console: Console, file: Path, arch: str | None) -> None:
+    """Compile every kernel of a file, and show each."""
+    from pullback.deploy import target  # noqa: PLC0415  (as above)
+    from pullback.deploy.definitions import load  # noqa: PLC0415
+
+    builder = Builder(target.machine_code(arch.split(",")) if arch else [None])
     stopped: PullbackError | None = None
     with building(builder):
         try:
@@ -171,50 +241,6 @@ def building(builder: Builder) -> Generator[None]:
         yield
     finally:
         register.compile_kernels = own
-
-
-def load(file: Path, prefix: str = "pullback_build") -> ModuleType:
-    """Import a file by its path, with its folder first on the path as Python itself does.
-
-    Args:
-        file: ends in .py.
-        prefix: of the module's name.
-
-    Raises:
-        PullbackError: PB802, it raised; pullback's own errors come as they are.
-    """
-    path = file.resolve()
-    # Its own name might be that of a module that is in use: json.py.
-    name = f"{prefix}_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise FileMissing.error(f"{file} is not a Python file", help="its name ends in .py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    sys.path.insert(0, str(path.parent))
-    try:
-        spec.loader.exec_module(module)
-    except PullbackError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise FileStopped.error(
-            f"{file} stopped with {type(error).__name__}: {error}",
-            at=line_of(error, path),
-            help="operators that it defines later were not seen",
-        ) from error
-    finally:
-        sys.path.remove(str(path.parent))
-    return module
-
-
-def line_of(error: BaseException, path: Path) -> str | None:
-    """Return the last line of the file that the error came through."""
-    place, frame = None, error.__traceback__
-    while frame:
-        if frame.tb_frame.f_code.co_filename == str(path):
-            place = f"{path.name}:{frame.tb_lineno}"
-        frame = frame.tb_next
-    return place
 
 
 def show(console: Console, rows: list[Row]) -> None:

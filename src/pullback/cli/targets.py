@@ -15,7 +15,7 @@ from torch._library.custom_ops import CustomOpDef
 from torch.autograd import Function
 
 from pullback.bind.operator import Operator
-from pullback.cli.build import FileMissing, FileStopped, line_of, load
+from pullback.deploy.definitions import FileMissing, FileStopped, line_of, load
 from pullback.diagnostic import PullbackError, Rule, did_you_mean
 
 NothingToCheck = Rule("PB804", "nothing-to-check")

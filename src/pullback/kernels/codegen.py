@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -89,17 +89,36 @@ class Loop:
 
 def cpu(loop: Loop) -> str:
     """Return the translation unit of a loop for TensorIterator."""
-    return f"""#define PULLBACK_COMPUTE {loop.compute}
-#define PULLBACK_ULP {loop.formula.accuracy}
+    return together({"pullback_loop": loop})
+
+
+def together(loops: Mapping[str, Loop]) -> str:
+    """Return one translation unit of several loops, by the names of their entry points.
+
+    They compute in one type, with one accuracy. Reading the headers costs as much as five loops.
+    """
+    first, *others = loops.values()
+    assert all(loop.compute == first.compute for loop in others)
+    assert all(loop.formula.accuracy == first.formula.accuracy for loop in others)
+    functions = "".join(entry_point(name, loop) for name, loop in loops.items())
+    return f"""#define PULLBACK_COMPUTE {first.compute}
+#define PULLBACK_ULP {first.formula.accuracy}
 #include "{CSRC}/kernel_abi.h"
 #include "{CSRC}/formula/formula.h"
 using namespace pullback::formula;
-namespace {{
+{functions}"""
+
+
+def entry_point(name: str, loop: Loop) -> str:
+    """Return the C function of a loop, with its body in a namespace of its own."""
+    return f"""namespace {{
+namespace of_{name} {{
 {body(loop, inline="[[gnu::always_inline]]")}}}
+}}
 extern "C" __attribute__((visibility("default")))
-void pullback_loop(char** data, const int64_t* strides, int64_t n,
-                   const pullback::Scalar* scalars) {{
-  run(Body(scalars), {stored_types(loop)}{{}}, data, strides, n);
+void {name}(char** data, const int64_t* strides, int64_t n,
+            const pullback::Scalar* scalars) {{
+  run(of_{name}::Body(scalars), {stored_types(loop)}{{}}, data, strides, n);
 }}
 """
 

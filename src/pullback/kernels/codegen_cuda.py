@@ -6,6 +6,8 @@ the functions that it calls, the last what is compiled of it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pullback.kernels import codegen
 from pullback.kernels.codegen import CSRC, Loop
 
@@ -34,6 +36,34 @@ def cubin(content: bytes) -> str:
     """Return a header that holds a compiled module."""
     numbers = ",".join(map(str, content))
     return f"alignas(16) static const unsigned char pullback_cubin[] = {{{numbers}}};\n"
+
+
+def together(loops: Mapping[str, Loop]) -> str:
+    """Return one translation unit for nvcc of several loops, by the names of their launchers.
+
+    They compute in one type.
+    """
+    first, *others = loops.values()
+    assert all(loop.compute == first.compute for loop in others)
+    functions = "".join(entry_point(name, loop) for name, loop in loops.items())
+    return f"""#define PULLBACK_COMPUTE {first.compute}
+#include "{FOLDER}/formula.cuh"
+#include "{FOLDER}/launcher.cuh"
+{functions}"""
+
+
+def entry_point(name: str, loop: Loop) -> str:
+    """Return the C launcher of a loop, with its body in a namespace of its own."""
+    body = codegen.body(loop, inline="PULLBACK_INLINE", first="using scalars::real;")
+    return f"""namespace pullback::formula::of_{name} {{
+{body}using Operands = {codegen.stored_types(loop)};
+}}
+extern "C" __attribute__((visibility("default")))
+int {name}(const pullback::Launch* launch, char* message, uint64_t capacity) {{
+  using namespace pullback::formula;
+  return launch_loop<of_{name}::Operands, of_{name}::Body>(*launch, message, capacity);
+}}
+"""
 
 
 def unit(loop: Loop, last: str) -> str:

@@ -66,7 +66,7 @@ def evaluate(
     nodes = absent.without(formula.nodes, missing)
     batch = len(outputs.sizes.batch)
     space = arrange.shape_of_space(formula, outputs.sizes)
-    values = _Values(formula, arguments, outputs, batch)
+    values = InSpace(formula, arguments, outputs)
     results: list[Tensor | None] = []
     for k, node in enumerate(nodes):
         if not outputs.wanted[k]:
@@ -83,24 +83,21 @@ def evaluate(
     return results
 
 
-class _Values:
-    """The nodes of one call, each computed once."""
+class Values:
+    """The nodes of one call, each computed once.
+
+    Attributes:
+        arguments: the values of the line's parameters, by name.
+        compute: the dtype of real numbers.
+        device: of the tensors.
+    """
 
     def __init__(
-        self,
-        formula: Formula,
-        arguments: Mapping[str, object],
-        outputs: kernel.Outputs,
-        batch: int,
+        self, arguments: Mapping[str, object], compute: torch.dtype, device: torch.device
     ) -> None:
-        self.formula = formula
         self.arguments = arguments
-        self.device = outputs.device
-        self.batch = batch
-        self.specs = {tensor.name: tensor for tensor in formula.line.tensors}
-        dtypes = [v.dtype for v in arguments.values() if isinstance(v, Tensor)]
-        floating = [d for d in (*dtypes, *outputs.dtypes) if d.is_floating_point]
-        self.compute = torch.float64 if torch.float64 in floating else torch.float32
+        self.compute = compute
+        self.device = device
         self.known: dict[Node, Any] = {}
 
     def of(self, root: Node) -> Any:  # noqa: ANN401
@@ -126,13 +123,17 @@ class _Values:
         return function(TABLE[node.op].torch)(*tensors)
 
     def read(self, node: Node) -> Tensor:
-        """Return a tensor as it lies in the space, in the dtype that is computed in."""
-        tensor = self.arguments[node.name]
-        assert isinstance(tensor, Tensor)
-        tensor = arrange.view(tensor, self.specs[node.name], self.formula.space, self.batch)
+        """Return a tensor's elements, in the dtype that is computed in."""
+        tensor = self.laid_out(node.name)
         if node.type == "real":
             return tensor.to(self.compute)
         return tensor if node.type == "bool" else tensor.to(torch.int64)
+
+    def laid_out(self, name: str) -> Tensor:
+        """Return a tensor as it lies where its elements are computed with."""
+        tensor = self.arguments[name]
+        assert isinstance(tensor, Tensor)
+        return tensor
 
     def tensor(self, value: Any) -> Tensor:  # noqa: ANN401
         """Return a value as a tensor, which most of PyTorch's functions want."""
@@ -142,22 +143,42 @@ class _Values:
         return torch.as_tensor(value, dtype=dtype, device=self.device)
 
 
+class InSpace(Values):
+    """The nodes of a whole call, over the space of its formula."""
+
+    def __init__(
+        self, formula: Formula, arguments: Mapping[str, object], outputs: kernel.Outputs
+    ) -> None:
+        dtypes = [v.dtype for v in arguments.values() if isinstance(v, Tensor)]
+        floating = [d for d in (*dtypes, *outputs.dtypes) if d.is_floating_point]
+        compute = torch.float64 if torch.float64 in floating else torch.float32
+        super().__init__(arguments, compute, outputs.device)
+        self.space = formula.space
+        self.batch = len(outputs.sizes.batch)
+        self.specs = {tensor.name: tensor for tensor in formula.line.tensors}
+
+    def laid_out(self, name: str) -> Tensor:
+        """Return a tensor with the dimensions of the space."""
+        tensor = super().laid_out(name)
+        return arrange.view(tensor, self.specs[name], self.space, self.batch)
+
+
 def _converted(dtype: torch.dtype | None, kind: type) -> Callable[..., Any]:
-    def convert(values: _Values, _: Node, args: Sequence[Any]) -> Any:  # noqa: ANN401
+    def convert(values: Values, _: Node, args: Sequence[Any]) -> Any:  # noqa: ANN401
         value = args[0]
         return value.to(dtype or values.compute) if isinstance(value, Tensor) else kind(value)
 
     return convert
 
 
-def _softplus(values: _Values, _: Node, args: Sequence[Any]) -> Tensor:
+def _softplus(values: Values, _: Node, args: Sequence[Any]) -> Tensor:
     # Exact for all x, where PyTorch's softplus goes over to x at 20.
     x = values.tensor(args[0])
     return torch.logaddexp(x, torch.zeros_like(x))
 
 
 # Functions that PyTorch's own of that name does not compute as it stands.
-SPECIAL: dict[str, Callable[[_Values, Node, Sequence[Any]], Any]] = {
+SPECIAL: dict[str, Callable[[Values, Node, Sequence[Any]], Any]] = {
     "powi": lambda _, node, args: args[0] ** node.data,
     "real": _converted(None, float),
     "whole": _converted(torch.int64, int),

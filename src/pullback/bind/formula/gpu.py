@@ -111,10 +111,14 @@ def compiler() -> Compiler | Nvrtc:
         return found
 
 
+def is_there() -> bool:
+    """Return whether there is a GPU; a build of PyTorch for AMD's calls them "cuda" too."""
+    return torch.version.cuda is not None and torch.cuda.is_available()
+
+
 def usable() -> bool:
     """Return whether formulas on CUDA tensors get kernels here; say once why they do not."""
-    # A build of PyTorch for AMD's GPUs calls them "cuda" too.
-    if torch.version.cuda is None or not torch.cuda.is_available():
+    if not is_there():
         return False
     try:
         compiler()
@@ -134,12 +138,12 @@ def announce(reason: str) -> None:
     )
 
 
-def plan_of(loop: Loop, architecture: str, with_: Compiler | Nvrtc) -> Plan:
+def plan_of(loop: Loop, architecture: str | None, with_: Compiler | Nvrtc) -> Plan:
     """Return what to compile for a loop.
 
     Args:
         loop: the kernel.
-        architecture: the GPU, such as "sm_90".
+        architecture: the GPU, such as "sm_90"; None leaves it to nvcc.
         with_: nvcc; or NVRTC, for which this is the host's half.
     """
     line = loop.formula.line
@@ -153,6 +157,7 @@ def plan_of(loop: Loop, architecture: str, with_: Compiler | Nvrtc) -> Plan:
             flags=(*kernel_flags(with_, architecture), NOT_CONTRACTED),
             abi="formula-1",
         )
+    assert architecture
     host = toolchain.find("c++")
     return Plan(
         name=name,

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 from pullback.bind import native, runtime
 from pullback.bind.formula import gpu
 from pullback.define.formula.formula import Formula, require_real
-from pullback.kernels import codegen, toolchain
+from pullback.define.line import Line
+from pullback.diagnostic import PullbackError
+from pullback.kernels import codegen, prebuilt, toolchain
 from pullback.kernels import compile as compilation
 from pullback.kernels.codegen import Loop
 from pullback.kernels.glue import Device
@@ -24,13 +27,29 @@ def request(
     """Return the address of a compiled loop, and a bit for each tensor that it reads."""
     require_real(formula.line, DTYPES[dtype])
     loop = Loop(formula=formula, dtype=DTYPES[dtype], wanted=wanted, present=present)
-    if device == "cuda":
-        library, entry = gpu.launcher(loop)
-    else:
-        library = compilation.open_library(compilation.compile(plan_of(loop)))
-        entry = library.pullback_loop
+    library, entry = found(loop, device)
     _loaded.append(library)
     return native.address_of(entry), loop.used
+
+
+def found(loop: Loop, device: Device) -> tuple[object, Any]:
+    """Return what keeps a loop in memory, and the loop: brought by a package, else compiled."""
+    from pullback.bind.register import architecture  # noqa: PLC0415  (it imports this module)
+
+    if brought := prebuilt.loop(loop, device, architecture(device)):
+        library = compilation.open_library(brought.path)
+        return library, getattr(library, brought.symbol)
+    if device == "cuda":
+        return gpu.launcher(loop)
+    try:
+        library = compilation.open_library(compilation.compile(plan_of(loop)))
+    except PullbackError as error:
+        if error.finding.code != toolchain.CompilerMissing.code:
+            raise
+        from pullback.bind.formula import interpreted  # noqa: PLC0415  (seldom needed)
+
+        return interpreted.loop(loop, error)
+    return library, library.pullback_loop
 
 
 def plan_of(loop: Loop) -> Plan:
@@ -64,6 +83,7 @@ def link_flags() -> tuple[str, ...]:
     return (f"-L{runtime.ROOT / 'lib'}", "-ltorch_cpu", "-lmvec", "-lm")
 
 
-def devices() -> tuple[Device, ...]:
-    """Return the devices that loops are compiled for on this machine."""
-    return ("cpu", "cuda") if gpu.usable() else ("cpu",)
+def devices(line: Line) -> tuple[Device, ...]:
+    """Return the devices that a formula has compiled loops for on this machine, or gets them."""
+    brought = prebuilt.has_loops(line, "cuda") and gpu.is_there()
+    return ("cpu", "cuda") if brought or gpu.usable() else ("cpu",)

@@ -27,7 +27,7 @@ class LazyFormula:
                 for tensor in self.formula.line.tensors
             ),
             sums=arrange.sums(self.formula),
-            devices=loops.devices(),
+            devices=loops.devices(definition.line),
             request=self.request,
             complete=self.complete,
         )

@@ -1,8 +1,8 @@
 /// The boxed autograd kernel: one node, saved variables and edges as in PyTorch's generated code,
 /// then forward mode.
 #include "derivative.h"
+#include "interpreter.h"
 #include "node.h"
-#include "python.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/ones_like.h>
@@ -88,8 +88,9 @@ class LiveValues final : public Values {
   const at::Tensor& primal(size_t input) const { return tensor_of(arguments[signature.inputs[input].argument]); }
 };
 
-[[noreturn]] void no_derivative(const Signature& signature) {
-  fail("no-derivative [PB308]", signature, "it has no derivative, and one is asked for",
+[[noreturn]] void no_derivative(const Definition& definition) {
+  if (definition.formula) definition.formula->supply->explain_missing(definition.signature);
+  fail("no-derivative [PB308]", definition.signature, "it has no derivative, and one is asked for",
        "give it backward=..., or call it on detached tensors");
 }
 
@@ -102,6 +103,7 @@ Tensors tangents_by_double_backward(const Definition& definition, LiveValues& va
   };
   if (std::none_of(values.outputs.begin(), values.outputs.end(), has_tangent)) return Tensors(values.outputs.size());
   if (!definition.backward) {
+    if (definition.formula) definition.formula->supply->explain_missing(signature);
     fail("no-forward-mode [PB309]", signature, "it has no forward-mode derivative: neither jvp= nor backward= is given",
          "give it jvp=... or backward=...");
   }
@@ -125,7 +127,7 @@ Tensors tangents_by_double_backward(const Definition& definition, LiveValues& va
   for (const at::Tensor& grad : values.grads) if (grad.defined()) seeds.push_back(grad);
   variable_list pushed(seeds.size());
   if (!gradients.empty()) {
-    const WithoutGil released;  // a tracer holds it, and the engine refuses to run then
+    const WithoutInterpreter released;  // a tracer holds its lock, and the engine refuses to run then
     pushed = torch::autograd::grad(gradients, seeds, vectors, /*retain_graph=*/true, differentiable, /*allow_unused=*/true);
   }
   Tensors tangents(values.outputs.size());
@@ -133,6 +135,24 @@ Tensors tangents_by_double_backward(const Definition& definition, LiveValues& va
     if (values.grads[k].defined()) tangents[k] = pushed[seed++];
   }
   return tangents;
+}
+
+/// Whether autograd asks for derivatives of the outputs at all.
+bool differentiable(const Signature& signature) {
+  for (const TensorSpec& output : signature.outputs) {
+    if (!output.dtype || torch::autograd::isDifferentiableType(*output.dtype)) return true;
+  }
+  return false;
+}
+
+/// Returns the definition with the derivatives that a call needs; a formula's may not be there yet.
+const Definition& completed(const Entry& entry, const Definition& definition, bool backward, bool jvp) {
+  backward = backward && !definition.backward;
+  jvp = jvp && !definition.jvp;
+  if (C10_LIKELY(!(backward || jvp)) || !definition.formula || !differentiable(definition.signature)) return definition;
+  if (backward) definition.formula->supply->complete(entry, "backward");
+  if (jvp) definition.formula->supply->complete(entry, "jvp");
+  return *entry.definition.load();
 }
 
 /// What lies above the kernels. A function in Python is watched for inputs that it changes, so there
@@ -303,7 +323,7 @@ variable_list Node::apply(variable_list&& grads) {
   const Signature& signature = definition.signature;
   variable_list gradients(num_outputs());
   if (std::none_of(grads.begin(), grads.end(), [](const at::Tensor& g) { return g.defined(); })) return gradients;
-  if (!definition.backward) no_derivative(signature);
+  if (!definition.backward) no_derivative(definition);
 
   c10::SmallVector<bool, 8> needed;
   for (size_t i = 0; i < gradients.size(); ++i) needed.push_back(task_should_compute_output(i));

@@ -17,20 +17,11 @@ namespace {
 at::Tensor aligned(const at::Tensor& tensor, const TensorSpec& spec, const TensorSpec& space,
                    const std::vector<int64_t>& alignment, size_t batch) {
   const auto sizes = tensor.sizes(), strides = tensor.strides();
-  const size_t own = sizes.size() - spec.core();  // dimensions of `...`
-  const size_t before = space.before.size();
   Ints shape(alignment.size() + batch, 1), steps(alignment.size() + batch, 0);
-  for (size_t d = 0; d < own; ++d) {
-    shape[before + batch - own + d] = sizes[spec.before.size() + d];
-    steps[before + batch - own + d] = strides[spec.before.size() + d];
-  }
-  for (size_t core = 0; core < alignment.size(); ++core) {
-    if (alignment[core] < 0) continue;
-    const size_t from = alignment[core], to = core < before ? core : core + batch;
-    const size_t d = from < spec.before.size() ? from : from + own;
-    shape[to] = sizes[d];
-    steps[to] = strides[d];
-  }
+  each_aligned(spec, space, alignment, sizes.size(), batch, [&](size_t to, size_t from) {
+    shape[to] = sizes[from];
+    steps[to] = strides[from];
+  });
   if (sizes.equals(shape) && strides.equals(steps)) return tensor;
   // Called by its own name, not through the dispatcher, which takes three times as long.
   return at::native::as_strided_tensorimpl(tensor, shape, steps);
@@ -50,8 +41,8 @@ class FormulaCall {
     const Loops::Key key = this->key();
     if (!key.wanted) return std::move(outputs_);
     const CompiledLoop* loop = formula_.loops->find(key);
-    if (C10_UNLIKELY(!loop)) loop = &request_loop(signature_, formula_, key);
-    wanted_ = key.wanted;
+    if (C10_UNLIKELY(!loop)) loop = &formula_.supply->loop(signature_, formula_, key);
+    wanted_ = loop->wanted;
     address_ = loop->address;
     gather(loop->used);
     if (device_ == c10::DeviceType::CPU && numel_ < at::internal::GRAIN_SIZE && flat()) {
@@ -60,7 +51,11 @@ class FormulaCall {
       iterate();
     }
     for (size_t k = 0; k < outputs_.size(); ++k) {
-      if (outputs_[k].defined()) finish(k);
+      if (!(key.wanted >> k & 1)) {
+        outputs_[k].reset();
+      } else {
+        finish(k);
+      }
     }
     return std::move(outputs_);
   }
@@ -198,31 +193,11 @@ class FormulaCall {
 
   /// Sums and permutes what has the shape of the space to what the output has.
   void finish(size_t k) {
-    const Formula::Finish& how = formula_.finishes[k];
     at::Tensor& output = outputs_[k];
-    const auto before = static_cast<int64_t>(formula_.space.before.size());
-    const auto batch = static_cast<int64_t>(sizes_.batch.size());
-    Ints summed;
-    for (const int64_t core : how.sums) summed.push_back(core < before ? core : core + batch);
-    for (int64_t d = 0; how.sums_batch && d < batch; ++d) summed.push_back(before + d);
+    const Ints summed = formula_.summed(k, sizes_.batch.size());
     // Without dimensions at::sum would sum all of them.
     if (!summed.empty()) output = at::sum(output, summed, /*keepdim=*/false, output.scalar_type());
-    if (!how.places.empty()) output = output.permute(order(signature_.outputs[k], how));
-  }
-
-  /// Which dimension of the result each dimension of the output is.
-  Ints order(const TensorSpec& output, const Formula::Finish& how) const {
-    const auto batch = static_cast<int64_t>(output.batched ? sizes_.batch.size() : 0);
-    const auto before = static_cast<int64_t>(how.before);
-    Ints order;
-    for (size_t core = 0; core <= how.places.size(); ++core) {
-      if (core == output.before.size()) {
-        for (int64_t d = 0; d < batch; ++d) order.push_back(before + d);
-      }
-      if (core == how.places.size()) break;
-      order.push_back(how.places[core] < before ? how.places[core] : how.places[core] + batch);
-    }
-    return order;
+    if (!formula_.finishes[k].places.empty()) output = output.permute(formula_.order(signature_, k, sizes_.batch.size()));
   }
 
   const Signature& signature_;
@@ -248,6 +223,31 @@ std::vector<std::string> texts(const TensorSpec& tensor) {
 }
 
 }  // namespace
+
+Ints Formula::summed(size_t k, size_t batch) const {
+  const auto before = static_cast<int64_t>(space.before.size());
+  const auto size = static_cast<int64_t>(batch);
+  Ints summed;
+  for (const int64_t core : finishes[k].sums) summed.push_back(core < before ? core : core + size);
+  for (int64_t d = 0; finishes[k].sums_batch && d < size; ++d) summed.push_back(before + d);
+  return summed;
+}
+
+Ints Formula::order(const Signature& signature, size_t k, size_t batch) const {
+  const TensorSpec& output = signature.outputs[k];
+  const Finish& how = finishes[k];
+  const auto size = static_cast<int64_t>(output.batched ? batch : 0);
+  const auto before = static_cast<int64_t>(how.before);
+  Ints order;
+  for (size_t core = 0; core <= how.places.size(); ++core) {
+    if (core == output.before.size()) {
+      for (int64_t d = 0; d < size; ++d) order.push_back(before + d);
+    }
+    if (core == how.places.size()) break;
+    order.push_back(how.places[core] < before ? how.places[core] : how.places[core] + size);
+  }
+  return order;
+}
 
 void Formula::find_places(const Signature& signature) {
   for (size_t k = 0; k < finishes.size(); ++k) {

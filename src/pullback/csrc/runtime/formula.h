@@ -9,8 +9,6 @@
 #include <atomic>
 #include <memory>
 
-typedef struct _object PyObject;  // as in Python.h, which only few files of the runtime need
-
 namespace pullback {
 
 struct Definition;
@@ -19,7 +17,8 @@ struct Entry;
 /// A compiled loop: a `Loop` on the CPU, a `Launcher` on a GPU.
 struct CompiledLoop {
   void* address = nullptr;
-  uint64_t used = 0;  // the inputs that it reads, one bit each
+  uint64_t used = 0;   // the inputs that it reads, one bit each
+  uint64_t wanted = 0;  // the outputs that it computes: those that are asked for, and perhaps more
 };
 
 /// The loops of one formula, each compiled when it is first needed.
@@ -59,6 +58,29 @@ class Loops {
   std::atomic<const Item*> newest_{nullptr};
 };
 
+struct Formula;
+
+/// Where the loops and the derivatives of one formula come from when they are first needed.
+///
+/// In Python they are made then (python/lazy.cpp). A library without Python has been built with all
+/// that it will have (csrc/library/built.cpp).
+class Supply {
+ public:
+  virtual ~Supply() = default;
+
+  /// Returns a loop that `formula.loops` lacks, and adds it there.
+  virtual const CompiledLoop& loop(const Signature& signature, const Formula& formula, const Loops::Key& key) = 0;
+
+  /// Defines the operator again with a derivative that it lacks, "backward" or "jvp", if it can.
+  virtual void complete(const Entry& entry, const char* kind) = 0;
+
+  /// Throws why there is no derivative, if it is not because there can be none.
+  virtual void explain_missing(const Signature&) const {}
+
+  /// The same for the same formula, completed.
+  virtual const void* identity() const = 0;
+};
+
 struct Formula {
   /// What has to be done to the loop's result, which has the shape of the space, to make an output.
   struct Finish {
@@ -76,24 +98,35 @@ struct Formula {
   std::vector<std::optional<std::vector<int64_t>>> alignments;
   std::vector<Finish> finishes;  // one an output
   bool cpu = false, cuda = false;
-  // Kept for ever, as is every definition. The same `request` again: the same formula, completed.
-  PyObject* request = nullptr;
-  PyObject* complete = nullptr;
+  std::shared_ptr<Supply> supply;
   std::shared_ptr<Loops> loops = std::make_shared<Loops>();
+
+  /// Returns the dimensions over which what the loop gives for output `k` is summed.
+  Ints summed(size_t k, size_t batch) const;
+
+  /// Returns which dimension of what is left each dimension of output `k` is, if it has places.
+  Ints order(const Signature& signature, size_t k, size_t batch) const;
 
   /// Fills in `before` and `places`. Throws std::invalid_argument if an output does not consist of just
   /// the dimensions of the space that are not summed.
   void find_places(const Signature& signature);
 };
 
+/// Calls `set(to, from)` for each dimension of the space that an input has: where in the space, where in it.
+template <class Set>
+void each_aligned(const TensorSpec& spec, const TensorSpec& space, const std::vector<int64_t>& alignment,
+                  size_t rank, size_t batch, Set set) {
+  const size_t own = rank - spec.core();  // dimensions of `...`
+  const size_t before = space.before.size();
+  for (size_t d = 0; d < own; ++d) set(before + batch - own + d, spec.before.size() + d);
+  for (size_t core = 0; core < alignment.size(); ++core) {
+    if (alignment[core] < 0) continue;
+    const size_t from = alignment[core];
+    set(core < before ? core : core + batch, from < spec.before.size() ? from : from + own);
+  }
+}
+
 /// Runs a formula operator on the arguments on the stack, and leaves its outputs there. (formula.cpp)
 void call_formula(const Definition& definition, c10::DeviceType device, torch::jit::Stack& stack);
-
-/// Has a loop compiled in Python, and remembers it. Throws what Python raises. (lazy.cpp)
-const CompiledLoop& request_loop(const Signature& signature, const Formula& formula, const Loops::Key& key);
-
-/// Returns the definition with the derivatives that a call needs; Python derives those that are not
-/// there yet. Throws what Python raises. (lazy.cpp)
-const Definition& completed(const Entry& entry, const Definition& definition, bool backward, bool jvp);
 
 }  // namespace pullback

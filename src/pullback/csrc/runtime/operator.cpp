@@ -21,7 +21,8 @@ void set(std::optional<c10::RegistrationHandleRAII>& handle, bool present, const
 }  // namespace
 
 bool continues(const Definition& definition, const Definition& earlier) {
-  return definition.formula && earlier.formula && definition.formula->request == earlier.formula->request;
+  return definition.formula && earlier.formula &&
+         definition.formula->supply->identity() == earlier.formula->supply->identity();
 }
 
 Entry& entry_of(const std::string& name) {

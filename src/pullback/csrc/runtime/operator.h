@@ -28,7 +28,7 @@ struct Reference {
   size_t index = 0;
   size_t result = 0;
   bool optional = false;  // an undefined gradient or tangent is passed as None, not as zeros
-  c10::IValue constant;
+  c10::IValue constant = {};
 };
 
 /// A derivative: calls of operators, and which of their results is which gradient.
@@ -50,7 +50,7 @@ struct Program {
 
   std::vector<OperatorCall> calls;
   std::vector<std::optional<Reference>> results;  // one an input (backward) or output (jvp)
-  std::vector<Reads> reads;                       // one a result, filled by `define`
+  std::vector<Reads> reads = {};                  // one a result, filled by `define`
 };
 
 struct NativeKernel {

@@ -36,7 +36,7 @@ struct TensorSpec {
   std::vector<Dimension> before, after;  // the core dimensions on both sides of `...`
   bool batched = false;                  // has `...`
   bool optional = false;
-  std::optional<at::ScalarType> dtype;
+  std::optional<at::ScalarType> dtype = std::nullopt;
   size_t argument = 0;  // position among the operator's arguments (inputs only)
 
   size_t core() const { return before.size() + after.size(); }
@@ -58,13 +58,16 @@ struct Signature {
 };
 
 /// The sizes that one call's inputs give to the line's names.
-struct Sizes {
-  Ints dims;  // -1: appears only in inputs that are None
-  c10::SmallVector<int32_t, 8> owner;  // the input that gave each size, for messages
-  Ints batch;
+template <class Int>
+struct SizesOf {
+  c10::SmallVector<Int, 8> dims;       // -1: appears only in inputs that are None
+  c10::SmallVector<int32_t, 8> owner;  // the input that gave each size; -1 for none
+  c10::SmallVector<Int, 8> batch;
   at::ScalarType dtype = at::ScalarType::Undefined;  // shared; PyTorch's default if no input has it
   at::Device device = at::kCPU;
 };
+
+using Sizes = SizesOf<int64_t>;
 
 /// Returns a dtype's name in the line: "float32".
 std::string dtype_text(at::ScalarType dtype);

@@ -1,7 +1,9 @@
 /// The Python module `pullback_runtime`: definitions in, calls out.
+#include "../node.h"
 #include "caller.h"
 #include "fields.h"
-#include "node.h"
+
+#include <typeinfo>
 
 namespace pullback {
 
@@ -19,8 +21,11 @@ PyObject* py_saved(PyObject*, PyObject* object) {
   return guarded([&]() -> PyObject* {
     if (!torch::autograd::THPCppFunction_Check(object)) Py_RETURN_NONE;
     NodePtr pointer = reinterpret_cast<PyNode*>(object)->node;
-    auto* node = dynamic_cast<Node*>(pointer.get());
-    if (!node) Py_RETURN_NONE;
+    // By the address of the type: a library built by `pullback build --as cmake` has a class of the
+    // same name, perhaps of another version.
+    const AutogradNode& any = *pointer;
+    if (&typeid(any) != &typeid(Node)) Py_RETURN_NONE;
+    auto* node = static_cast<Node*>(pointer.get());
     const Signature& signature = node->definition.signature;
     std::vector<std::string> names;
     for (const TensorSpec& input : signature.inputs) {

@@ -2,12 +2,9 @@
 ///
 /// No lock of the runtime's is held meanwhile: Python may compile, register further operators and
 /// run other threads, which call operators in turn.
-#include "python.h"
+#include "lazy.h"
 
-#include "operator.h"
-
-#include <torch/csrc/autograd/autograd.h>
-#include <torch/csrc/autograd/functions/utils.h>
+#include <string_view>
 
 namespace pullback {
 
@@ -64,30 +61,16 @@ Object result_of(PyObject* returned) {
   return Object(returned);
 }
 
-/// Whether autograd asks for derivatives of the outputs at all.
-bool differentiable(const Signature& signature) {
-  for (const TensorSpec& output : signature.outputs) {
-    if (!output.dtype || torch::autograd::isDifferentiableType(*output.dtype)) return true;
-  }
-  return false;
-}
-
-/// Has one derivative derived, unless another thread did it while this one waited for Python.
-void complete(const Entry& entry, const char* kind, std::optional<Program> Definition::* program) {
-  const Definition& waiting = *entry.definition.load();
-  const WithGil held(waiting.signature);
-  const Definition& definition = *entry.definition.load();
-  if (!definition.formula || definition.*program) return;
-  result_of(PyObject_CallFunction(definition.formula->complete, "s", kind));
-}
-
 }  // namespace
 
-const CompiledLoop& request_loop(const Signature& signature, const Formula& formula, const Loops::Key& key) {
+PythonSupply::PythonSupply(PyObject* request, PyObject* complete)
+    : request_(Py_NewRef(request)), complete_(Py_NewRef(complete)) {}
+
+const CompiledLoop& PythonSupply::loop(const Signature& signature, const Formula& formula, const Loops::Key& key) {
   const WithGil held(signature);
   if (const CompiledLoop* loop = formula.loops->find(key)) return *loop;
   const Object answer = result_of(PyObject_CallFunction(
-      formula.request, "siKK", key.device == c10::DeviceType::CUDA ? "cuda" : "cpu",
+      request_, "siKK", key.device == c10::DeviceType::CUDA ? "cuda" : "cpu",
       static_cast<int>(key.dtype), static_cast<unsigned long long>(key.wanted),
       static_cast<unsigned long long>(key.present)));
   unsigned long long address = 0, used = 0;
@@ -95,16 +78,17 @@ const CompiledLoop& request_loop(const Signature& signature, const Formula& form
   TORCH_INTERNAL_ASSERT(address && !(used & ~key.present), "a loop of ", signature.name, " cannot be called");
   // While Python compiled, another thread may have had the same loop compiled.
   if (const CompiledLoop* loop = formula.loops->find(key)) return *loop;
-  return formula.loops->add(key, {reinterpret_cast<void*>(address), used});
+  return formula.loops->add(key, {reinterpret_cast<void*>(address), used, key.wanted});
 }
 
-const Definition& completed(const Entry& entry, const Definition& definition, bool backward, bool jvp) {
-  backward = backward && !definition.backward;
-  jvp = jvp && !definition.jvp;
-  if (C10_LIKELY(!(backward || jvp)) || !definition.formula || !differentiable(definition.signature)) return definition;
-  if (backward) complete(entry, "backward", &Definition::backward);
-  if (jvp) complete(entry, "jvp", &Definition::jvp);
-  return *entry.definition.load();
+void PythonSupply::complete(const Entry& entry, const char* kind) {
+  const WithGil held(entry.definition.load()->signature);
+  // While this thread waited for Python, another may have had it derived, or defined another operator.
+  const Definition& definition = *entry.definition.load();
+  const auto program = std::string_view(kind) == "jvp" ? &Definition::jvp : &Definition::backward;
+  if (!definition.formula || definition.*program) return;
+  const auto& supply = static_cast<const PythonSupply&>(*definition.formula->supply);
+  result_of(PyObject_CallFunction(supply.complete_, "s", kind));
 }
 
 }  // namespace pullback

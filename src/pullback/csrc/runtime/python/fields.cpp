@@ -1,5 +1,7 @@
 #include "fields.h"
 
+#include "lazy.h"
+
 #include <stdexcept>
 
 namespace pullback {
@@ -147,8 +149,8 @@ Formula read_formula(Fields& f) {
   for (const std::string& device : f.list([](Fields& devices) { return devices.text(); })) {
     (device == "cuda" ? formula.cuda : formula.cpu) = true;
   }
-  formula.request = Py_NewRef(f.next());
-  formula.complete = Py_NewRef(f.next());
+  PyObject* request = f.next();
+  formula.supply = std::make_shared<PythonSupply>(request, f.next());
   return formula;
 }
 

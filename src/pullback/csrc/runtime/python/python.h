@@ -6,7 +6,7 @@
 
 #include <Python.h>
 
-#include "torch_version.h"
+#include "../torch_version.h"
 
 #include <ATen/core/Tensor.h>
 

@@ -1,6 +1,6 @@
 #include "caller.h"
 
-#include "operator.h"
+#include "../operator.h"
 
 #include <ATen/PythonTorchFunctionTLS.h>
 

@@ -3,7 +3,7 @@
 
 #include "python.h"
 
-#include "operator.h"
+#include "../operator.h"
 
 namespace pullback {
 

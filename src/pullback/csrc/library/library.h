@@ -1,0 +1,41 @@
+/// What a library without Python is made of: operators as data, registered when it is loaded.
+///
+/// `pullback build --as cmake` writes the data, `operators.cpp`; everything else is the runtime that
+/// Python loads too.
+#pragma once
+
+#include "../runtime/operator.h"
+
+#include <torch/library.h>
+
+#include <initializer_list>
+
+namespace pullback {
+
+/// What `torch.autocast` does to the inputs of an operator.
+enum class Autocast { as_is, lower, float32, promote };
+
+/// One operator of a library.
+struct Built {
+  const char* schema;
+  Definition (*definition)();
+  Autocast autocast = Autocast::as_is;
+};
+
+/// Registers all of them, or none: then what keeps them from it is raised in Python, or thrown.
+void register_operators(torch::Library& library, std::initializer_list<Built> operators);
+
+/// A loop, and the call that it was compiled for.
+struct BuiltLoop {
+  Loops::Key key;
+  CompiledLoop loop;
+};
+
+/// Gives a formula its loops, which are all that it will have. `derived`: whether its derivatives are
+/// in the library too.
+void finish_formula(Definition& definition, std::initializer_list<BuiltLoop> loops, bool derived);
+
+c10::KernelFunction meta_kernel(const Entry& entry);  // meta.cpp
+c10::KernelFunction autocast_kernel(const Entry& entry, Autocast policy, c10::DeviceType device);  // autocast.cpp
+
+}  // namespace pullback

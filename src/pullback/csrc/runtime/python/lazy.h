@@ -1,0 +1,24 @@
+/// A formula whose loops are compiled, and whose derivatives are derived, by Python.
+#pragma once
+
+#include "python.h"
+
+#include "../operator.h"
+
+namespace pullback {
+
+/// Kept for ever, as is every definition. What Python raises is thrown.
+class PythonSupply final : public Supply {
+ public:
+  PythonSupply(PyObject* request, PyObject* complete);
+
+  const CompiledLoop& loop(const Signature& signature, const Formula& formula, const Loops::Key& key) override;
+  void complete(const Entry& entry, const char* kind) override;
+  const void* identity() const override { return request_; }
+
+ private:
+  PyObject* const request_;
+  PyObject* const complete_;
+};
+
+}  // namespace pullback

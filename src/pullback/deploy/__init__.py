@@ -1,0 +1,1 @@
+"""Operators leave the author's machine: libraries, wheels, projects, other programs."""

@@ -1,0 +1,188 @@
+"""A definition -> the C++ data that the runtime holds of it; `bind.native` makes it for Python."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pullback.bind import native
+from pullback.bind.formula import arrange
+from pullback.bind.program import Kind, OperatorCall, Program, Source
+from pullback.define.formula.formula import Formula
+from pullback.define.line import Expression, Line, Tensor
+from pullback.deploy.cmake.loops import BuiltLoop
+from pullback.deploy.cmake.text import DTYPES, braces, fields, integer, number, quoted, truth
+from pullback.deploy.shipped import Kernel, Shipped
+
+STEPS = ("number", "dimension", "scalar", "add", "subtract", "multiply", "divide", "modulo")
+SCALARS = {"int": "integer", "float": "real", "bool": "boolean", "str": "text"}
+
+
+def definition(shipped: Shipped, loops: Sequence[BuiltLoop]) -> str:
+    """Return the function that makes an operator's definition."""
+    rows = [f".{name} = {value}," for name, value in signature(shipped).items()]
+    body = ["Definition definition;", "definition.signature = {", *(f"    {r}" for r in rows), "};"]
+    for kind in ("backward", "jvp"):
+        wired: Program | None = getattr(shipped, kind)
+        if wired is not None:
+            body += [f"definition.{kind} = Program{{", *(f"    {r}" for r in program(wired)), "};"]
+    for kernel in shipped.kernels:
+        body += guarded(kernel.device, [f"definition.{kernel.device} = {native_kernel(kernel)};"])
+    if shipped.definition.formula:
+        body += formula(shipped, shipped.definition.formula, loops)
+    body.append("return definition;")
+    lines = "\n".join(row if row.startswith("#") else f"  {row}" for row in body)
+    return f"/// {shipped.line}\nDefinition {name_of(shipped.line)}() {{\n{lines}\n}}\n"
+
+
+def name_of(line: Line) -> str:
+    """Return a name in C++ that is an operator's alone."""
+    return f"{line.namespace}_{line.name}"
+
+
+def guarded(device: str, rows: list[str]) -> list[str]:
+    """Return lines that are there only where the library has CUDA, if they are about that."""
+    return ["#if defined(PULLBACK_CUDA)", *rows, "#endif"] if device == "cuda" else rows
+
+
+def signature(shipped: Shipped) -> dict[str, str]:
+    """Return the members of `Signature`."""
+    line = shipped.line
+    position = {parameter.name: index for index, parameter in enumerate(line.parameters)}
+    inputs = (tensor(each, line, position[each.name]) for each in line.tensors)
+    scalars = (
+        fields(
+            kind=f"ScalarSpec::Kind::{SCALARS[each.type]}",
+            name=quoted(each.name),
+            argument=str(position[each.name]),
+        )
+        for each in line.scalars
+    )
+    masked = shipped.definition.masked
+    return {
+        "name": quoted(line.qualname),
+        "inputs": braces(inputs),
+        "outputs": braces(tensor(each, line, 0) for each in line.outputs),
+        "scalars": braces(scalars),
+        "dimensions": braces(map(quoted, line.dimensions)),
+        "arguments": str(len(line.parameters) + masked),
+        "masked": truth(masked),
+    }
+
+
+def tensor(spec: Tensor, line: Line, argument: int) -> str:
+    """Return a tensor of the line."""
+    name, text, before, after, batched, optional, _, _ = native.tensor_fields(spec, line, argument)
+    assert isinstance(before, tuple)
+    assert isinstance(after, tuple)
+    return fields(
+        name=quoted(str(name)),
+        text=quoted(str(text)),
+        before=braces(dimension(dim, line) for dim in spec.before),
+        after=braces(dimension(dim, line) for dim in spec.after),
+        batched=truth(bool(batched)),
+        optional=truth(bool(optional)),
+        dtype=DTYPES[spec.dtype] if spec.dtype else None,
+        argument=str(argument),
+    )
+
+
+def dimension(dim: Expression, line: Line) -> str:
+    """Return a dimension's steps and text."""
+    steps = (f"{{Step::Kind::{STEPS[kind]}, {value}}}" for kind, value in native.steps(dim, line))
+    return fields(steps=braces(steps), text=quoted(str(dim)))
+
+
+def program(wired: Program) -> list[str]:
+    """Return the members of `Program`."""
+    results = (reference(each) if each else "std::nullopt" for each in wired.results)
+    return [
+        ".calls = {",
+        *(f"    {operator_call(each)}," for each in wired.calls),
+        "},",
+        f".results = {braces(results)},",
+    ]
+
+
+def operator_call(call: OperatorCall) -> str:
+    """Return the call of an operator."""
+    return fields(
+        operator_name=f"c10::OperatorName({quoted(call.operator)}, {quoted(call.overload)})",
+        arguments=braces(map(reference, call.arguments)),
+        results=str(call.results),
+    )
+
+
+def reference(source: Source) -> str:
+    """Return where an argument comes from."""
+    given = fields(
+        kind=f"Reference::Kind::{source.kind.name}",
+        index=str(source.index) if source.index else None,
+        result=str(source.result) if source.result else None,
+        optional="true" if source.optional else None,
+        constant=constant(source.constant) if source.kind is Kind.constant else None,
+    )
+    return f"Reference{given}"
+
+
+def constant(value: object) -> str | None:
+    """Return a constant as the dispatcher takes it; None is what it is anyway."""
+    match value:
+        case None:
+            return None
+        case bool():
+            return f"c10::IValue({truth(value)})"
+        case int():
+            return f"c10::IValue({integer(value)})"
+        case float():
+            return f"c10::IValue({number(value)})"
+        case str():
+            return f"c10::IValue(std::string({quoted(value)}))"
+        case _:
+            raise AssertionError(value)
+
+
+def native_kernel(kernel: Kernel) -> str:
+    """Return a kernel's entry point."""
+    return fields(function=kernel.symbol, strided=truth(kernel.source.strided))
+
+
+def formula(shipped: Shipped, own: Formula, loops: Sequence[BuiltLoop]) -> list[str]:
+    """Return how compiled loops compute an operator."""
+    alignments = (
+        "std::nullopt" if each is None else f"std::vector<int64_t>{braces(map(str, each))}"
+        for each in (arrange.alignment(tensor, own.space) for tensor in own.line.tensors)
+    )
+    finishes = (
+        fields(sums=braces(map(str, summed)), sums_batch=truth(batch))
+        for summed, batch in arrange.sums(own)
+    )
+    rows: list[str] = []
+    for device in ("cpu", "cuda"):
+        here = [f"    {row(loop, device)}," for loop in loops if loop.device == device]
+        rows += guarded(device, here) if here else []
+    return [
+        "definition.formula.emplace();",
+        f"definition.formula->space = {tensor(own.space, own.line, 0)};",
+        f"definition.formula->alignments = {braces(alignments)};",
+        f"definition.formula->finishes = {braces(finishes)};",
+        "finish_formula(definition, {",
+        *rows,
+        f"}}, /*derived=*/{truth(not shipped.left_out)});",
+    ]
+
+
+def row(loop: BuiltLoop, device: str) -> str:
+    """Return a loop and what it was compiled for."""
+    of = loop.loop
+    key = fields(
+        wanted=str(of.wanted),
+        present=str(of.present),
+        dtype=DTYPES[of.dtype],
+        device=f"at::k{device.upper()}",
+    )
+    built = fields(
+        address=f"reinterpret_cast<void*>({loop.symbol})",
+        used=str(of.used),
+        wanted=str(of.wanted),
+    )
+    return f"{{{key}, {built}}}"

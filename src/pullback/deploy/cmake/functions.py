@@ -1,0 +1,122 @@
+"""An operator -> what C and C++ call it by: a function of its header, and AOTInductor's C shim."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pullback.define.line import Line, Scalar, Tensor
+from pullback.deploy import shims
+from pullback.deploy.cmake.text import number, quoted, truth
+from pullback.deploy.shipped import Shipped
+from pullback.kernels.glue import CPP_KEYWORDS
+
+EXPORTED = '__attribute__((visibility("default")))'
+TYPES = {"int": "int64_t", "float": "double", "bool": "bool", "str": "c10::string_view"}
+
+
+def header(name: str, shipped: Sequence[Shipped]) -> str:
+    """Return the header of a library: a function for each operator that was asked for."""
+    declared = "\n\n".join(
+        f"/// {each.line}\nnamespace {spelled(each.line.namespace)} {{\n"
+        f"{EXPORTED} {declaration(each.line, defaults=True)};\n}}"
+        for each in public(shipped)
+    )
+    return f"""/// The operators of lib{name}.so. Autograd, on the CPU and on GPUs, knows them.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <tuple>
+
+{declared}
+"""
+
+
+def public(shipped: Sequence[Shipped]) -> list[Shipped]:
+    """Return the operators that have a function: not those that only derivatives call."""
+    return [each for each in shipped if each.order == 0 and not each.definition.masked]
+
+
+def function(line: Line) -> str:
+    """Return the definition of an operator's function: a call by PyTorch's dispatcher."""
+    arguments = ", ".join(spelled(parameter.name) for parameter in line.parameters)
+    types = ", ".join(type_of(parameter) for parameter in line.parameters)
+    return f"""namespace {spelled(line.namespace)} {{
+{declaration(line, defaults=False)} {{
+  static const auto pullback_operator = c10::Dispatcher::singleton()
+      .findSchemaOrThrow({quoted(line.qualname)}, "").typed<{returned(line)}({types})>();
+  return pullback_operator.call({arguments});
+}}
+}}
+"""
+
+
+def declaration(line: Line, *, defaults: bool) -> str:
+    """Return a function's type and name, with the line's defaults for a header."""
+    parameters: list[str] = []
+    may_be_left_out = defaults
+    for parameter in reversed(line.parameters):
+        default = default_of(parameter) if may_be_left_out else None
+        may_be_left_out = default is not None
+        shown = f" = {default}" if default else ""
+        parameters.append(f"{type_of(parameter)} {spelled(parameter.name)}{shown}")
+    return f"{returned(line)} {spelled(line.name)}({', '.join(reversed(parameters))})"
+
+
+def returned(line: Line) -> str:
+    """Return the type of what an operator returns."""
+    tensors = ", ".join("at::Tensor" for _ in line.outputs)
+    return tensors if len(line.outputs) == 1 else f"std::tuple<{tensors}>"
+
+
+def type_of(parameter: Tensor | Scalar) -> str:
+    """Return the C++ type of a parameter."""
+    if isinstance(parameter, Scalar):
+        return TYPES[parameter.type]
+    return "const std::optional<at::Tensor>&" if parameter.optional else "const at::Tensor&"
+
+
+def default_of(parameter: Tensor | Scalar) -> str | None:
+    """Return a parameter's default; None if it has none."""
+    if isinstance(parameter, Tensor):
+        return "std::nullopt" if parameter.optional else None
+    match parameter.default:
+        case bool():
+            return truth(parameter.default)
+        case int() | float():
+            real = parameter.type == "float"
+            return number(float(parameter.default)) if real else str(parameter.default)
+        case str():
+            return quoted(parameter.default)
+        case _:
+            return None
+
+
+def spelled(name: str) -> str:
+    """Return a name as C++ can have it."""
+    return f"{name}_" if name in CPP_KEYWORDS else name
+
+
+def symbol_of(line: Line) -> str:
+    """Return a name in C++ that is an operator's alone."""
+    return f"pullback_shim_{line.namespace}_{line.name}"
+
+
+def shim(line: Line, device: str) -> str:
+    """Return the C function that a program of AOTInductor's calls."""
+    schema = shims.schema_of(line.qualname)
+    given = ", ".join(f"given({spelled(name)})" for name in (p.name for p in line.parameters))
+    results = ", ".join(f"ret{k}" for k in range(len(line.outputs)))
+    name = quoted(line.qualname)
+    plain = shims.declaration(schema, device)
+    unique = plain.replace(shims.symbol(schema.name, device), f"{symbol_of(line)}_{device}")
+    return f"""extern "C" {EXPORTED}
+{plain} {{
+  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow({name}, "");
+  return pullback::call(op, {{{given}}}, {{{results}}});
+}}
+extern "C" {EXPORTED}
+{unique} __asm__("{shims.unique(schema.name, device)}")
+    __attribute__((alias("{shims.symbol(schema.name, device)}")));
+"""

@@ -1,0 +1,92 @@
+"""The loops of formulas in a library: which are compiled ahead, and their translation units."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pullback.deploy.shipped import FLOATING, Shipped
+from pullback.kernels import codegen, codegen_cuda
+from pullback.kernels.codegen import Loop
+from pullback.kernels.glue import Device
+
+# Second derivatives are for the dtypes in which they are taken.
+PRECISE = ("float32", "float64")
+PARAMETERS = {
+    "cpu": "char** data, const int64_t* strides, int64_t n, const pullback::Scalar* scalars",
+    "cuda": "const pullback::Launch* launch, char* message, uint64_t capacity",
+}
+RETURNS = {"cpu": "void", "cuda": "int"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuiltLoop:
+    """A loop of the library.
+
+    Attributes:
+        loop: what it computes.
+        device: where it runs.
+        symbol: its C name; loops of the same text have one.
+    """
+
+    loop: Loop
+    device: Device
+    symbol: str
+
+    @property
+    def declaration(self) -> str:
+        """Its declaration in C++."""
+        return f'extern "C" {RETURNS[self.device]} {self.symbol}({PARAMETERS[self.device]});'
+
+
+def chosen(shipped: Shipped) -> list[Loop]:
+    """Return the loops of an operator, each for all of its outputs or for one of them.
+
+    For any other choice of outputs, and of a second derivative's, the library runs the loop that
+    computes more than is asked for.
+    """
+    everything = (1 << len(shipped.line.outputs)) - 1
+    first = shipped.order < 2
+    return [
+        loop
+        for loop in shipped.loops(FLOATING if first else PRECISE)
+        if loop.wanted == everything or (first and loop.wanted.bit_count() == 1)
+    ]
+
+
+def built(shipped: Shipped, devices: Sequence[Device]) -> list[BuiltLoop]:
+    """Return the loops of an operator on some devices."""
+    line = shipped.line
+    made: list[BuiltLoop] = []
+    for device in devices:
+        names: dict[str, str] = {}
+        for loop in chosen(shipped):
+            fresh = f"pullback_{line.namespace}_{line.name}_{device}_{len(names)}"
+            symbol = names.setdefault(codegen.cpu(loop), fresh)
+            made.append(BuiltLoop(loop=loop, device=device, symbol=symbol))
+    return made
+
+
+def units(shipped: Shipped, loops: Sequence[BuiltLoop]) -> Iterator[tuple[str, str]]:
+    """Yield the file and the text of each translation unit: one a device and type computed in."""
+
+    def kind(built: BuiltLoop) -> tuple[Device, str]:
+        return built.device, built.loop.compute
+
+    for (device, compute), group in itertools.groupby(sorted(loops, key=kind), key=kind):
+        distinct = {built.symbol: built.loop for built in group}
+        stem = f"{shipped.line.namespace}_{shipped.line.name}_{compute}"
+        if device == "cpu":
+            ulp = shipped.definition.formula.accuracy if shipped.definition.formula else 0
+            yield f"{stem}.cpp", apart(f"{compute}_{ulp}") + codegen.together(distinct)
+        else:
+            yield f"{stem}.cu", apart(compute) + codegen_cuda.together(distinct)
+
+
+def apart(variant: str) -> str:
+    """Return what keeps variants of the headers' functions apart in one library."""
+    return (
+        "// What the headers define depends on the type that is computed in: this library has\n"
+        f"// several, so each has a namespace of its own.\n#define formula formula_{variant}\n"
+    )

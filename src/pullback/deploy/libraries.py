@@ -1,0 +1,230 @@
+"""What is shipped -> a folder of libraries, each with what it computes."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pullback.bind import environment, runtime
+from pullback.bind.environment import Environment
+from pullback.bind.formula import gpu, loops
+from pullback.deploy import target as targets
+from pullback.deploy.shipped import FLOATING, Kernel, Shipped
+from pullback.deploy.target import Target
+from pullback.kernels import cache, codegen, codegen_cuda, glue, identity, prebuilt, toolchain
+from pullback.kernels import compile as compilation
+from pullback.kernels.codegen import Loop
+from pullback.kernels.glue import Device
+from pullback.kernels.plan import Plan, Unit
+from pullback.kernels.prebuilt import Library
+
+# Second derivatives are for the dtypes in which they are taken.
+PRECISE = ("float32", "float64")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One library to compile.
+
+    Attributes:
+        plan: how.
+        file: its name in the folder.
+        entries: for the manifest, but for the hash: one for each entry point.
+    """
+
+    plan: Plan
+    file: str
+    entries: tuple[Library, ...]
+
+
+def build(
+    shipped: Sequence[Shipped], target: Target, folder: Path, *, again: str
+) -> tuple[Library, ...]:
+    """Compile all libraries into a folder, write its manifest, and return what that lists.
+
+    Args:
+        shipped: the operators.
+        target: what they are compiled for.
+        folder: is there, and empty.
+        again: the command that does all this, for who reads the manifest.
+
+    Raises:
+        PullbackError: PB2xx, a kernel does not compile.
+    """
+    found = tuple(made(list(jobs(shipped, target)), folder))
+    prebuilt.write(folder, found, again)
+    return found
+
+
+def runtime_of_here(folder: Path) -> list[dict[str, Any]]:
+    """Put the runtime for the running PyTorch into a folder; return its rows of the manifest.
+
+    The setup.py of a project calls it where pullback and PyTorch are installed.
+    """
+    return [asdict(entry) for entry in made([job_of_runtime(environment.here())], folder)]
+
+
+def jobs(shipped: Sequence[Shipped], target: Target) -> Iterator[Job]:
+    """Yield everything that is to be compiled."""
+    for each in shipped:
+        for kernel in each.kernels:
+            yield from jobs_of_kernel(kernel, target)
+    for each, dtypes in ahead(shipped):
+        yield from jobs_of_loops(each, dtypes, target)
+        # Second derivatives take nvcc a minute. An operator without all of its loops has none.
+        if target.loops and each.order < 2 and each.is_bounded:
+            yield from jobs_of_gpu_loops(each, dtypes, target.loops)
+    yield from (job_of_runtime(each) for each in target.environments)
+
+
+def made(jobs: Sequence[Job], folder: Path) -> Iterator[Library]:
+    """Compile side by side; yield each library's entries as it is put into the folder."""
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        running: list[tuple[Job, Future[Path]]] = [
+            (job, pool.submit(compilation.compile, job.plan)) for job in jobs
+        ]
+        try:
+            for job, compiled in running:
+                shutil.copyfile(compiled.result(), folder / job.file)
+                sha256 = cache.digest(folder / job.file)
+                assert sha256
+                yield from (replace(entry, file=job.file, sha256=sha256) for entry in job.entries)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def jobs_of_kernel(kernel: Kernel, target: Target) -> Iterator[Job]:
+    """Yield a kernel's libraries: one a level of the processor, or one for all GPUs."""
+    if kernel.device == "cuda":
+        if target.architectures:
+            plan = glue.plan_of(kernel.line, kernel.source, "cuda")
+            plan = targets.on_gpus(plan, target.architectures)
+            entry = replace(entry_of(kernel), architectures=target.architectures)
+            yield Job(plan=plan, file=f"{plan.name}.so", entries=(entry,))
+        return
+    plan = glue.plan_of(kernel.line, kernel.source, "cpu")
+    for level in target.levels:
+        yield Job(
+            plan=targets.on_level(plan, level),
+            file=f"{plan.name}-{level}.so",
+            entries=(replace(entry_of(kernel), level=level),),
+        )
+
+
+def entry_of(kernel: Kernel) -> Library:
+    """Return what the manifest says of a kernel, but for where its library is."""
+    files = (*([kernel.file] if kernel.file else []), *kernel.headers)
+    folder = kernel.source.folder
+    return Library(
+        identity=identity.of_kernel(kernel.line, kernel.source, kernel.device),
+        operator=kernel.line.qualname,
+        symbol=kernel.symbol,
+        sources={os.path.relpath(path, folder): cache.digest(path) or "" for path in files},
+        file="",
+        sha256="",
+    )
+
+
+def ahead(shipped: Sequence[Shipped]) -> Iterator[tuple[Shipped, tuple[str, ...]]]:
+    """Yield the formulas whose loops are compiled ahead of a call, and the dtypes.
+
+    Second derivatives are those of the gradient: they are many, and forward mode of forward mode
+    is seldom called.
+    """
+    first = {
+        call.operator for s in shipped if s.order == 0 and s.backward for call in s.backward.calls
+    }
+    second = {name for s in shipped if s.line.qualname in first for name in s.calls}
+    for each in shipped:
+        if each.order < 2:
+            yield each, FLOATING
+        elif each.line.qualname in second:
+            yield each, PRECISE
+
+
+def jobs_of_loops(shipped: Shipped, dtypes: Sequence[str], target: Target) -> Iterator[Job]:
+    """Yield the libraries of a formula's loops: one for each type that is computed in."""
+    for plan, entries in loops_together(shipped, dtypes):
+        for level in target.levels:
+            yield Job(
+                plan=targets.on_level(plan, level),
+                file=f"{plan.name}-{level}.so",
+                entries=tuple(replace(entry, level=level) for entry in entries),
+            )
+
+
+def jobs_of_gpu_loops(
+    shipped: Shipped, dtypes: Sequence[str], architectures: tuple[str, ...]
+) -> Iterator[Job]:
+    """Yield the libraries of a formula's loops on GPUs."""
+    for compute, entries, distinct in groups(shipped, dtypes, "cuda"):
+        first = next(iter(distinct.values()))
+        plan = gpu.plan_of(first, None, toolchain.find("cuda"))
+        unit = Unit("loops.cu", codegen_cuda.together(distinct))
+        plan = replace(plan, name=f"{plan.name}-{compute}", units=(unit,))
+        yield Job(
+            plan=targets.on_gpus(plan, architectures),
+            file=f"{plan.name}.so",
+            entries=tuple(replace(entry, architectures=architectures) for entry in entries),
+        )
+
+
+def loops_together(
+    shipped: Shipped, dtypes: Sequence[str]
+) -> Iterator[tuple[Plan, tuple[Library, ...]]]:
+    """Yield a plan of all loops on the CPU that compute in one type, with an entry for each."""
+    for compute, entries, distinct in groups(shipped, dtypes, "cpu"):
+        plan = loops.plan_of(next(iter(distinct.values())))
+        unit = Unit("loops.cpp", codegen.together(distinct))
+        yield replace(plan, name=f"{plan.name}-{compute}", units=(unit,)), tuple(entries)
+
+
+def groups(
+    shipped: Shipped, dtypes: Sequence[str], device: Device
+) -> Iterator[tuple[str, list[Library], dict[str, Loop]]]:
+    """Yield each type that loops compute in, an entry for each, and those of different text."""
+    by_type = sorted(shipped.loops(dtypes), key=lambda loop: loop.compute)
+    for compute, group in itertools.groupby(by_type, key=lambda loop: loop.compute):
+        yield compute, *merged(group, device)
+
+
+def merged(loops: Iterable[Loop], device: Device) -> tuple[list[Library], dict[str, Loop]]:
+    """Return an entry for each loop, and one loop for each text: what is absent may change none."""
+    names: dict[str, str] = {}
+    distinct: dict[str, Loop] = {}
+    entries: list[Library] = []
+    for loop in loops:
+        text = codegen.cpu(loop)
+        symbol = names.setdefault(text, f"pullback_{device}_loop_{len(names)}")
+        distinct.setdefault(symbol, loop)
+        entries.append(
+            Library(
+                identity=identity.of_loop(loop, device),
+                operator=loop.formula.line.qualname,
+                symbol=symbol,
+                file="",
+                sha256="",
+            )
+        )
+    return entries, distinct
+
+
+def job_of_runtime(of: Environment) -> Job:
+    """Return the C++ runtime for a PyTorch and a Python."""
+    plan = runtime.plan(of)
+    version = re.sub(r"[^\w.]+", "-", of.release)
+    entry = Library(
+        identity=identity.of_runtime(runtime.SOURCES, of.release),
+        operator="",
+        symbol="PyInit_pullback_runtime",
+        file="",
+        sha256="",
+    )
+    return Job(plan=plan, file=f"runtime-{version}.so", entries=(entry,))

@@ -1,0 +1,259 @@
+"""A model -> ONNX's, by PyTorch's exporter; then operators' nodes get their names and bodies."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import onnx_ir as ir
+import torch
+from torch import Tensor
+
+from pullback.bind import register
+from pullback.bind.notice import notice
+from pullback.deploy.onnx import applied, given, naming, recipe, sources, symbolic
+from pullback.deploy.onnx.attributes import attributes_of
+from pullback.deploy.onnx.body import Body, Underivable
+from pullback.deploy.onnx.call import Call
+from pullback.deploy.onnx.library import Library
+from pullback.deploy.onnx.symbolic import Said
+from pullback.deploy.onnx.translation import MARK, Calls
+from pullback.diagnostic import PullbackError, Rule
+
+OnnxMutation = Rule("PB754", "onnx-mutation")
+OnnxComplex = Rule("PB758", "onnx-complex")
+
+# Says of every model that torchvision's operators are not there.
+CHATTY = "torch.onnx._internal.exporter._registration"
+
+
+class OnnxNotice(UserWarning):
+    """A node is written without a body: only a runtime that has a kernel of it can run it."""
+
+
+@dataclass
+class Exporter:
+    """One export, and those of references within it.
+
+    Attributes:
+        opset: the version of the standard operators.
+        bodies: those that are given, by the operator's name or the node's.
+        names: of nodes that are not called as their operators are.
+        library: the functions so far.
+        sizes: what the sizes that vary are in the model's example.
+        used: what each operator's node is called.
+        without: nodes that have no body.
+        known: the overload of each kind of call.
+    """
+
+    opset: int
+    bodies: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    names: Mapping[str, str] = field(default_factory=dict[str, str])
+    library: Library = field(default_factory=Library)
+    sizes: dict[str, int] = field(default_factory=dict[str, int])
+    used: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+    without: set[str] = field(default_factory=set[str])
+    known: dict[str, str | None] = field(default_factory=dict[str, str | None])
+
+    def program_of(
+        self,
+        model: Any,  # noqa: ANN401
+        args: tuple[Any, ...],
+        **options: Any,  # noqa: ANN401
+    ) -> torch.onnx.ONNXProgram:
+        """Return PyTorch's program of a model, in which each operator's node has its name.
+
+        Args:
+            model: a module or an exported program.
+            args: its example.
+            options: those of `torch.onnx.export`.
+        """
+        calls = Calls(self.opset)
+        own = options.pop("custom_translation_table", None) or {}
+        table = {**calls.table(register.operators.values()), **own}
+        with without_noise(), applied.recorded(calls):
+            try:
+                program = torch.onnx.export(
+                    model,
+                    args,
+                    dynamo=True,
+                    verbose=False,
+                    opset_version=self.opset,
+                    custom_translation_table=table,
+                    **options,
+                )
+            except Exception as error:
+                if found := own_error_in(error) or refused(error):
+                    raise found from None
+                raise
+        assert program is not None
+        self.sizes |= sizes_in(program.exported_program)
+        for node in nodes_in(program.model):
+            mark = node.attributes.pop(MARK, None)
+            if mark is not None:
+                self.finish(node, calls[mark.as_int()])
+        return program
+
+    def finish(self, node: ir.Node, call: Call) -> None:
+        """Give the node of a call its name, its inputs, its attributes and its body."""
+        if not call.outputs:
+            call.outputs.extend(node.outputs)
+        said = said_of(call)
+        named = said.node if said else None
+        qualname = call.line.qualname
+        name = naming.split(self.names.get(qualname) or (named.name if named else qualname))
+        self.used[qualname] = name
+        attributes = attributes_of(call)
+        overload = self.overload_of(call, name, said)
+        node.domain, node.op_type, node.overload = *name, overload or ""
+        inputs = [*node.inputs, *[None] * (len(call.inputs) - len(node.inputs))]
+        order = list(range(len(inputs)) if named is None else named.order)
+        rewired(node, [None if place is None else inputs[place] for place in order])
+        node.metadata_props[recipe.KEY] = recipe.recipe_of(call, order, node).text()
+        node.attributes.update(attributes if named is None else named.attributes)
+
+    def overload_of(self, call: Call, name: tuple[str, str], said: Said | None) -> str | None:
+        """Return which of the functions of a node's name is a call's body; None for none.
+
+        Calls that are alike have one body, which takes a while to find.
+        """
+        order = said.node.order if said and said.node else None
+        key = f"{name} {order} {call.kind}"
+        if key not in self.known:
+            body = self.body_of(call, name, said)
+            self.known[key] = None if body is None else self.library.add(name, body)
+        return self.known[key]
+
+    def body_of(self, call: Call, name: tuple[str, str], said: Said | None) -> Body | None:
+        """Return the body of a call's node; None, with a notice, if there is none."""
+        written = "::".join(name)
+        own = self.bodies.get(call.line.qualname, self.bodies.get(written))
+        named = said.node if said else None
+        if own is not None:
+            return given.body_of(call, own, self, named)
+        if said is not None and named is None:
+            for custom in said.custom:
+                self.announce(custom, "symbolic adds it as it is")
+            return said.body
+        reasons: list[str] = []
+        for what, derive in sources.of(call, self):
+            try:
+                body = derive()
+                return body if named is None else sources.reordered(body, named.order)
+            except Underivable as reason:
+                reasons.append(f"{what}: {reason}")
+        why = "; ".join(reasons) or "a kernel alone does not say what it computes"
+        self.announce(call.line.qualname, why, written)
+        return None
+
+    def announce(self, name: str, why: str, written: str | None = None) -> None:
+        """Say that a node has no body, once for each operator."""
+        written = written or name
+        if written in self.without:
+            return
+        self.without.add(written)
+        notice(
+            f"{name} is written as a node {written} without a body, so a runtime needs a kernel "
+            f"of it\n    why:  {why}\n    help: give the operator reference=, a function of "
+            f'PyTorch, or the export bodies={{"{name}": ...}}',
+            OnnxNotice,
+        )
+
+
+def said_of(call: Call) -> Said | None:
+    """Return what the `symbolic` of a call's Function says, if it has one."""
+    function = call.definition.function
+    if function is None or not hasattr(function, "symbolic"):
+        return None
+    return symbolic.said_by(call, function)
+
+
+def rewired(node: ir.Node, inputs: list[ir.Value | None]) -> None:
+    """Give a node other inputs, without None at the end."""
+    while inputs and inputs[-1] is None:
+        inputs.pop()
+    for place in range(len(node.inputs)):
+        node.replace_input_with(place, None)
+    node.resize_inputs(len(inputs))
+    for place, value in enumerate(inputs):
+        node.replace_input_with(place, value)
+
+
+def nodes_in(model: ir.Model) -> Iterator[ir.Node]:
+    """Yield every node of a model, those of its functions and of branches too."""
+    for graph in (model.graph, *model.functions.values()):
+        yield from ir.traversal.RecursiveGraphIterator(graph)
+
+
+def sizes_in(program: torch.export.ExportedProgram | None) -> dict[str, int]:
+    """Return what the symbols in a program's shapes are in its example."""
+    sizes: dict[str, int] = {}
+    modules: list[Any] = list(program.graph_module.modules()) if program else []
+    for module in modules:
+        for node in module.graph.nodes if hasattr(module, "graph") else ():
+            value = node.meta.get("val")
+            for tensor in value if isinstance(value, tuple | list) else (value,):
+                for size in tensor.shape if isinstance(tensor, Tensor) else ():
+                    if isinstance(size, torch.SymInt) and size.node.hint is not None:
+                        sizes[str(size.node)] = int(size.node.hint)
+    return sizes
+
+
+@contextmanager
+def without_noise() -> Generator[None]:
+    """Keep back what PyTorch's exporter says about itself and its own dependencies."""
+    logger = logging.getLogger(CHATTY)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            warnings.simplefilter("ignore", DeprecationWarning)
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and what led to it."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def own_error_in(error: Exception) -> PullbackError | None:
+    """Return the error of ours that PyTorch's exporter wrapped, if it did."""
+    return next((found for found in chain(error) if isinstance(found, PullbackError)), None)
+
+
+def refused(error: Exception) -> PullbackError | None:
+    """Return what is wrong with an operator that PyTorch's exporter has no translation for.
+
+    One that changes an input is taken apart before it comes here; one of complex numbers is not
+    asked for.
+    """
+    text = "\n".join(str(found) for found in chain(error))
+    for operator in register.operators.values():
+        line = operator.line
+        names = (f"{line.namespace}.{line.name}.", f"{line.namespace}._{line.name}_")
+        if not any(name in text for name in names):
+            continue
+        if line.changed:
+            return OnnxMutation.error(
+                f"{line.qualname} changes '{line.changed[0]}' in place, and a node of ONNX changes "
+                "nothing",
+                line=line,
+                help="return a new tensor under another name",
+            )
+        if "complex-valued" in text:
+            return OnnxComplex.error(
+                f"{line.qualname} is called with complex tensors, which PyTorch's exporter takes "
+                "apart",
+                line=line,
+                help="take real tensors: torch.view_as_real",
+            )
+    return None

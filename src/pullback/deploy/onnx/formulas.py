@@ -1,0 +1,214 @@
+"""A formula -> the body of its node, in ONNX's operators.
+
+A body serves any sizes; and it names no dtype where constants can be cast like one of the tensors,
+so that float32 and float64 have one. What is narrower is computed in float32, as in the kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from pullback.bind.formula import arrange
+from pullback.define.formula import absent, build
+from pullback.define.formula.formula import Formula, labels
+from pullback.define.formula.index import BATCH, at
+from pullback.define.formula.node import NUMBER, READ, SCALAR, Node, in_order, number
+from pullback.define.line import Tensor
+from pullback.deploy.onnx import attributes
+from pullback.deploy.onnx.body import Body, Builder, Underivable
+from pullback.deploy.onnx.call import NAMES, Call, rank_of
+from pullback.deploy.onnx.translate import Precision, Translator
+
+INT64 = ir.DataType.INT64
+
+
+def body_of(call: Call, formula: Formula) -> Body:
+    """Return the body of a call of a formula's operator.
+
+    Raises:
+        Underivable: the formula says what this translation does not know.
+    """
+    if unknown := call.dtypes - set(NAMES.values()):
+        dtype = min(unknown, key=str)
+        raise Underivable(f"formulas are of real numbers, and a tensor is {dtype}")
+    builder = Builder()
+    space = _Space(call, formula, builder)
+    translator = Translator(builder, space.precision, space.leaf)
+    nodes = absent.without(settled(formula.nodes, call), call.missing)
+    results = [space.finished(k, node, translator.value(node)) for k, node in enumerate(nodes)]
+    names = [output.name for output in call.line.outputs]
+    return builder.body(list(space.inputs.values()), results, names, call.opset)
+
+
+def settled(nodes: Sequence[Node], call: Call) -> list[Node]:
+    """Return nodes in which the order of each polygamma function is a number, as its text needs."""
+    made: dict[Node, Node] = {}
+    for node in in_order(nodes):
+        args = [made[arg] for arg in node.args]
+        if node.op == "polygamma":
+            args[0] = number(whole_number(node.args[0], call))
+        made[node] = build.rebuilt(node, tuple(args)) if args else node
+    return [made[node] for node in nodes]
+
+
+def whole_number(node: Node, call: Call) -> int:
+    """Return what a whole number is that scalars alone decide."""
+    if node.op == SCALAR:
+        return int(call.given[node.name])
+    if node.op == NUMBER:
+        return int(node.number)
+    folded = [number(whole_number(arg, call)) for arg in node.args]
+    return whole_number(build.rebuilt(node, tuple(folded)), call)
+
+
+class _Space:
+    """What one call's formula is computed over, and how its tensors lie in it.
+
+    Attributes:
+        inputs: the body's, by name.
+        present: the tensors that are given.
+        batch: how many dimensions `...` has.
+        shared: a tensor of the dtype that the line does not name.
+        precision: what real numbers are computed in.
+    """
+
+    def __init__(self, call: Call, formula: Formula, builder: Builder) -> None:
+        self.call = call
+        self.formula = formula
+        self.builder = builder
+        self.inputs = {tensor.name: ir.Value(name=tensor.name) for tensor in formula.line.tensors}
+        self.present = [t for t in formula.line.tensors if t.name not in call.missing]
+        batches = [self.batch_of(tensor) for tensor in self.present if tensor.has_batch]
+        self.batch = max(batches, default=0)
+        own = [self.inputs[tensor.name] for tensor in self.present if tensor.dtype is None]
+        self.shared = own[0] if own else None
+        compute = ir.DataType.DOUBLE if call.in_double else ir.DataType.FLOAT
+        like = self.shared if call.shared == compute else None
+        self.precision = Precision(builder, compute, like)
+
+    def batch_of(self, tensor: Tensor) -> int:
+        """Return how many dimensions of a tensor `...` stands for."""
+        value = self.call.given[tensor.name]
+        assert isinstance(value, ir.Value)
+        return rank_of(value) - len(arrange.core(tensor))
+
+    def leaf(self, node: Node) -> ir.Value:
+        """Return a scalar, or a tensor's element everywhere in the space."""
+        if node.op == SCALAR:
+            return attributes.scalar(self.call, node, self.builder, self.precision)
+        if node.op != READ:
+            raise Underivable(f"ONNX's operators for '{node.op}' in a formula are not known here")
+        tensor = next(tensor for tensor in self.present if tensor.name == node.name)
+        if node.indices != tuple(map(at, labels(tensor))):
+            raise Underivable(f"the formula reads '{tensor.name}' at indices of their own")
+        value = self.view(tensor)
+        if node.type == "real":
+            return (
+                value
+                if tensor.dtype is None and self.precision.like
+                else self.precision.cast(value, self.call.dtype_of(tensor))
+            )
+        wide = node.type == "bool" or tensor.dtype == "int64"
+        return value if wide else self.builder.op("Cast", value, to=INT64)
+
+    def view(self, tensor: Tensor) -> ir.Value:
+        """Return a tensor with its dimensions where the space has them, or ahead of none of them.
+
+        Places count from the right, so that it does not matter how many `...` stands for, if that
+        comes first.
+        """
+        value, space = self.inputs[tensor.name], self.formula.space
+        own, whole = self.places(tensor), self.places(space)
+        order = [own.index(label) for label in whole if label in own]
+        if order != sorted(order):
+            own, whole = self.spread(tensor), self.spread(space)
+            order = [own.index(label) for label in whole if label in own]
+            value = self.builder.op("Transpose", value, perm=order)
+        first = min((whole.index(label) for label in own), default=len(whole))
+        gaps = [k - len(whole) for k in range(first, len(whole)) if whole[k] not in own]
+        return self.builder.op("Unsqueeze", value, self.numbers(gaps)) if gaps else value
+
+    def places(self, tensor: Tensor) -> list[str]:
+        """Return a tensor's dimensions, `...` as one of them where it can be."""
+        between = (self.formula.space, *self.present)
+        if any(BATCH in labels(other)[1:] for other in between):
+            return self.spread(tensor)
+        return list(labels(tensor))
+
+    def spread(self, tensor: Tensor) -> list[str]:
+        """Return a tensor's dimensions, each of `...` by itself; they line up from the right."""
+        missing = self.batch - self.batch_of(tensor) if tensor in self.present else 0
+        return arrange.spread(labels(tensor), self.batch, missing)
+
+    def numbers(self, values: Sequence[int]) -> ir.Value:
+        """Return whole numbers as a constant."""
+        return self.builder.constant(list(values), INT64)
+
+    def finished(self, k: int, node: Node, value: ir.Value) -> ir.Value:
+        """Return what is computed over the space as output `k` has it: summed, in its order."""
+        output = self.formula.line.outputs[k]
+        real = output.dtype is None or "float" in output.dtype
+        if real and node.type != "real":
+            value = self.precision.cast(value, None)
+        value = self.expanded(node, value)
+        if self.formula.sums[k]:
+            value = self.summed(value, self.formula.sums[k])
+        value = self.ordered(value, output)
+        return self.cast(value, output, real=real)
+
+    def expanded(self, node: Node, value: ir.Value) -> ir.Value:
+        """Return a value in the sizes of the space, though it reads only some of the tensors."""
+        read = {leaf.name for leaf in in_order([node]) if leaf.op == READ}
+        others = [tensor for tensor in self.present if tensor.name not in read]
+        covered = {label for t in self.present if t.name in read for label in labels(t)}
+        for tensor in others:
+            whole = labels(self.formula.space)
+            own = [label for label in labels(tensor) if label in whole]
+            batch = BATCH in own and self.batch_of(tensor) > 0
+            if batch or not {*own} - {BATCH} <= covered:
+                value = self.builder.op("Expand", value, self.shape_of(tensor))
+                covered |= {*own}
+        return value
+
+    def shape_of(self, tensor: Tensor) -> ir.Value:
+        """Return a tensor's sizes in the space, 1 where it has no dimension."""
+        own, whole = self.spread(tensor), self.spread(self.formula.space)
+        sizes = self.builder.op("Shape", self.inputs[tensor.name])
+        if own == whole[len(whole) - len(own) :]:
+            return sizes
+        with_one = self.builder.op("Concat", sizes, self.numbers([1]), axis=0)
+        picked = [own.index(label) if label in own else len(own) for label in whole]
+        return self.builder.op("Gather", with_one, self.numbers(picked))
+
+    def summed(self, value: ir.Value, over: Sequence[str]) -> ir.Value:
+        """Return the sum over some indices."""
+        space = self.formula.space
+        whole = self.spread(space) if BATCH in over else self.places(space)
+        gone = arrange.spread(over, self.batch) if BATCH in over else list(over)
+        axes = [whole.index(label) - len(whole) for label in gone]
+        if not axes:
+            return value
+        return self.builder.op("ReduceSum", value, self.numbers(axes), keepdims=0)
+
+    def ordered(self, value: ir.Value, output: Tensor) -> ir.Value:
+        """Return a value with the dimensions that are left in the output's order."""
+        own, whole = labels(output), labels(self.formula.space)
+        if [label for label in whole if label in own] == list(own):
+            return value
+        spread = self.spread(output)
+        left = [label for label in self.spread(self.formula.space) if label in spread]
+        return self.builder.op("Transpose", value, perm=[left.index(label) for label in spread])
+
+    def cast(self, value: ir.Value, output: Tensor, *, real: bool) -> ir.Value:
+        """Return a value in an output's dtype."""
+        if output.dtype is None and self.precision.like is None:
+            if self.shared is not None:
+                return self.builder.op("CastLike", value, self.shared)
+            return self.builder.op("Cast", value, to=self.call.shared)
+        if output.dtype in (None, "bool", "int64") or (
+            real and self.precision.like is None and NAMES[output.dtype] == self.precision.dtype
+        ):
+            return value
+        return self.builder.op("Cast", value, to=NAMES[output.dtype])

@@ -1,0 +1,102 @@
+"""Bodies that are given to the export: ONNX Script, a FunctionProto, ONNX's text, PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import onnx
+import onnx_ir as ir
+from onnxscript import OnnxFunction
+
+from pullback.deploy.onnx import reference, sources
+from pullback.deploy.onnx.body import Body, Underivable, tidied
+from pullback.deploy.onnx.call import Call
+from pullback.deploy.onnx.symbolic import Named
+from pullback.diagnostic import Rule
+
+if TYPE_CHECKING:
+    from pullback.deploy.onnx.exporter import Exporter
+
+OnnxBody = Rule("PB756", "onnx-body")
+
+CURE = "give an ONNX Script function, a FunctionProto, ONNX's text, or a function of PyTorch"
+
+
+def body_of(call: Call, given: Any, exporter: Exporter, named: Named | None = None) -> Body:  # noqa: ANN401
+    """Return the body that somebody wrote for a call.
+
+    Args:
+        call: of the operator.
+        given: what was given for it.
+        exporter: of the model.
+        named: the node, where a `symbolic` gives it inputs and attributes of its own.
+
+    Raises:
+        PullbackError: PB756, it is none, or it does not fit the line.
+    """
+    name = call.line.qualname
+    if callable(given) and not isinstance(given, OnnxFunction):
+        try:
+            body = reference.body_of(call, given, exporter)
+            return body if named is None else sources.reordered(body, named.order)
+        except Underivable as reason:
+            raise OnnxBody.error(
+                f"{name}: the body given for it cannot be exported: {reason}", help=CURE
+            ) from None
+    functions = functions_of(name, given)
+    function = functions.pop()
+    order = range(len(call.input_names)) if named is None else named.order
+    scalars = [s.name for s in call.line.scalars] if named is None else list(named.attributes)
+    require_fit(call, function, len(order), scalars)
+    return Body(function=tidied(function), calls=tuple(functions))
+
+
+def functions_of(name: str, given: Any) -> list[ir.Function]:  # noqa: ANN401
+    """Return a given function, the last one, and those that it calls."""
+    if isinstance(given, OnnxFunction):
+        model = ir.from_proto(given.to_model_proto())
+        own = ir.from_proto(given.to_function_proto())
+        called = [f for key, f in model.functions.items() if key != own.identifier()]
+        return [*called, own]
+    if isinstance(given, ir.Function):
+        return [ir.from_proto(ir.to_proto(given))]
+    if isinstance(given, str):
+        try:
+            given = onnx.parser.parse_function(given)
+        except onnx.parser.ParseError as error:
+            raise OnnxBody.error(
+                f"{name}: the body given for it is no function in ONNX's text",
+                onnx=str(error).strip(),
+                help='<domain: "demo", opset_import: ["": 18]> f (x) => (y) { y = Neg(x) }',
+            ) from None
+    if not isinstance(given, onnx.FunctionProto):
+        raise OnnxBody.error(f"{name}: a {type(given).__name__} is no body", help=CURE)
+    return [ir.from_proto(given)]
+
+
+def require_fit(call: Call, function: ir.Function, inputs: int, attributes: Sequence[str]) -> None:
+    """Stop at a body with other inputs, outputs or attributes than the node has."""
+    name = call.line.qualname
+    wanted = inputs, len(call.line.outputs)
+    found = len(function.inputs), len(function.outputs)
+    if found != wanted:
+        raise OnnxBody.error(
+            f"{name}: the body given for it has {found[0]} inputs and {found[1]} outputs, "
+            f"the node {wanted[0]} and {wanted[1]}",
+            line=call.line,
+            help="an input that is None has its place in the body too",
+        )
+    unknown = [attribute for attribute in function.attributes if attribute not in attributes]
+    if unknown:
+        raise OnnxBody.error(
+            f"{name}: the body given for it has the attribute '{unknown[0]}', and the node has not",
+            line=call.line,
+            have=", ".join(attributes) or None,
+        )
+    version = function.opset_imports.get("")
+    if version is not None and version > call.opset:
+        raise OnnxBody.error(
+            f"{name}: the body given for it is of opset {version}, the model of {call.opset}",
+            help=f"export with opset={version}, or write the body for opset {call.opset}",
+        )

@@ -1,0 +1,166 @@
+"""A function of PyTorch -> a body: it is exported by itself, at the call's dtypes and scalars."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import onnx_ir as ir
+import torch
+from torch import Tensor
+from torch.export import Dim
+
+from pullback.bind.functions.adopted import Adopted
+from pullback.bind.functions.context import Context
+from pullback.define.operator import Definition
+from pullback.deploy.onnx.body import Body, Builder, Underivable
+from pullback.deploy.onnx.call import Call
+from pullback.diagnostic import PullbackError
+
+if TYPE_CHECKING:
+    from pullback.deploy.onnx.exporter import Exporter
+
+# The size of a dimension of which nothing is known but that it varies.
+SOME = 4
+
+
+def functions_of(definition: Definition) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Yield the functions of PyTorch that say what an operator computes, and what to call them."""
+    if definition.reference is not None:
+        yield "its reference", definition.reference
+    if definition.python is not None:
+        yield "its Python function", definition.python
+    if definition.function is not None:
+        adopted = Adopted(definition.line, definition.function)
+        yield f"forward of {definition.function.__name__}", forward_of(adopted)
+
+
+def forward_of(adopted: Adopted) -> Callable[..., Any]:
+    """Return a Function's forward as a function of the line's arguments."""
+
+    def forward(*arguments: object) -> Any:  # noqa: ANN401
+        flat, lengths = adopted.flat(arguments)
+        ctx = Context([False] * len(flat))
+        outputs = list(adopted.forward(ctx, adopted.as_forward(flat, lengths)))
+        return tuple(outputs) if len(outputs) > 1 else outputs[0]
+
+    return forward
+
+
+class _Called(torch.nn.Module):
+    """A function as a module of the tensors that are given, its scalars filled in."""
+
+    def __init__(self, function: Callable[..., Any], call: Call) -> None:
+        super().__init__()
+        self.function = function
+        self.call = call
+
+    def forward(self, *tensors: Tensor) -> Any:  # noqa: ANN401
+        """Return what the function returns."""
+        given = iter(tensors)
+        arguments: list[object] = []
+        for parameter in self.call.line.parameters:
+            value = self.call.given[parameter.name]
+            if isinstance(value, list) and getattr(parameter, "many", False):
+                arguments.append(list(itertools.islice(given, len(value))))
+            else:
+                arguments.append(next(given) if isinstance(value, ir.Value) else value)
+        return self.function(*arguments)
+
+
+def body_of(call: Call, function: Callable[..., Any], exporter: Exporter) -> Body:
+    """Return the body that a function of PyTorch gives.
+
+    It is tried for any sizes first, and then for those sizes that are fixed in the model.
+
+    Raises:
+        Underivable: the exporter cannot do it, or it fixes what varies in the model.
+    """
+    values = [value for value in call.inputs if value is not None]
+    module = _Called(function, call).eval()
+    examples = tuple(example(value, exporter) for value in values)
+    reason: Exception | None = None
+    for free in (True, False):
+        sizes = tuple({k: Dim.AUTO for k in varying(value, free=free)} for value in values)
+        try:
+            model = exporter.program_of(module, examples, dynamic_shapes=(sizes,)).model
+        except PullbackError:
+            raise
+        except Exception as error:  # an author's function may raise anything
+            reason = error
+            continue
+        require_varying(values, model.graph.inputs)
+        return as_body(call, model)
+    raise Underivable(said(reason))
+
+
+def example(value: ir.Value, exporter: Exporter) -> Tensor:
+    """Return a tensor of the dtype and the sizes of the model's own example."""
+    assert value.dtype is not None
+    assert value.shape is not None
+    sizes = [d if isinstance(d, int) else exporter.sizes.get(str(d), SOME) for d in value.shape]
+    return torch.ones(sizes, dtype=torch_dtype(value.dtype))
+
+
+def torch_dtype(dtype: ir.DataType) -> torch.dtype:
+    """Return PyTorch's dtype of an ONNX dtype."""
+    names = {"FLOAT": "float32", "DOUBLE": "float64"}
+    return getattr(torch, names.get(dtype.name, dtype.name.lower()))
+
+
+def varying(value: ir.Value, *, free: bool) -> list[int]:
+    """Return the dimensions whose size the body leaves open.
+
+    Args:
+        value: what is given in the model.
+        free: also those that are fixed in the model, but for 1, which broadcasts.
+    """
+    assert value.shape is not None
+    return [k for k, d in enumerate(value.shape) if not isinstance(d, int) or (free and d > 1)]
+
+
+def require_varying(values: Sequence[ir.Value], made: Sequence[ir.Value]) -> None:
+    """Stop where the function has fixed a size that varies in the model."""
+    for value, own in zip(values, made, strict=True):
+        assert value.shape is not None
+        assert own.shape is not None
+        for k, (size, found) in enumerate(zip(value.shape, own.shape, strict=True)):
+            if not isinstance(size, int) and isinstance(found, int):
+                raise Underivable(
+                    f"traced, it works for {found} elements in dimension {k} of an input only, "
+                    "and that size varies in the model"
+                )
+
+
+def as_body(call: Call, model: ir.Model) -> Body:
+    """Return a whole model's graph as a function of the line's tensors."""
+    graph = model.graph
+    if len(graph.outputs) != len(call.line.outputs):
+        raise Underivable(f"it returns {len(graph.outputs)} tensors")
+    for spec, own, output in zip(call.line.outputs, graph.outputs, call.outputs, strict=False):
+        if output.dtype is not None and own.dtype != output.dtype:
+            raise Underivable(f"it returns {own.dtype} for '{spec.name}', not {output.dtype}")
+    builder = Builder()
+    for value in graph.initializers.values():
+        constant = ir.Attr("value", ir.AttributeType.TENSOR, value.const_value)
+        builder.nodes.append(ir.Node("", "Constant", [], [constant], outputs=[value]))
+    own = iter(list(graph.inputs))
+    inputs = [ir.Value() if value is None else next(own) for value in call.inputs]
+    outputs, nodes = list(graph.outputs), list(graph)
+    graph.outputs.clear()
+    graph.inputs.clear()
+    graph.initializers.clear()
+    graph.remove(nodes)
+    builder.nodes += nodes
+    for value, name in zip(inputs, call.input_names, strict=True):
+        value.name = name
+    return builder.body(inputs, outputs, [o.name for o in call.line.outputs], call.opset)
+
+
+def said(error: Exception | None) -> str:
+    """Return the innermost reason in one line."""
+    while error is not None and error.__cause__ is not None:
+        error = error.__cause__ if isinstance(error.__cause__, Exception) else None
+    text = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {text}"

@@ -1,0 +1,245 @@
+"""A Function's old `symbolic(g, ...)`: run with a graph of our own, it says a node, or a body.
+
+If all it says is one operator that is none of ONNX's, that is the node, and forward its body. What
+else it says is the body of a node that is called as the operator is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import torch
+from torch import Tensor
+
+from pullback.define.line import Scalar
+from pullback.deploy.onnx.body import Body, Builder
+from pullback.deploy.onnx.call import Call
+from pullback.deploy.onnx.naming import split
+from pullback.diagnostic import PullbackError, Rule
+
+OnnxSymbolic = Rule("PB757", "onnx-symbolic")
+
+# alpha_f=1.0: the attribute `alpha`, a float; the old exporter's letters.
+ATTRIBUTE = re.compile(r"(?P<name>.+)_(?P<kind>[ifst])")
+KINDS: dict[str, tuple[ir.AttributeType, ir.AttributeType]] = {
+    "i": (ir.AttributeType.INT, ir.AttributeType.INTS),
+    "f": (ir.AttributeType.FLOAT, ir.AttributeType.FLOATS),
+    "s": (ir.AttributeType.STRING, ir.AttributeType.STRINGS),
+    "t": (ir.AttributeType.TENSOR, ir.AttributeType.TENSORS),
+}
+DTYPES: dict[str, torch.dtype] = {
+    **{"FLOAT": torch.float32, "DOUBLE": torch.float64, "FLOAT16": torch.float16},
+    **{"BFLOAT16": torch.bfloat16, "INT64": torch.int64, "INT32": torch.int32},
+    **{"INT16": torch.int16, "INT8": torch.int8, "UINT8": torch.uint8, "BOOL": torch.bool},
+}
+OLD_NAMES = {
+    **{"FLOAT": "Float", "DOUBLE": "Double", "FLOAT16": "Half", "BFLOAT16": "BFloat16"},
+    **{"INT64": "Long", "INT32": "Int", "INT16": "Short", "INT8": "Char", "UINT8": "Byte"},
+    "BOOL": "Bool",
+}
+
+
+@dataclass(frozen=True)
+class Named:
+    """A node that a `symbolic` names.
+
+    Attributes:
+        name: its domain and type, "functions::MYLINEAR".
+        attributes: by name.
+        order: which of the call's inputs each of its own is.
+    """
+
+    name: str
+    attributes: dict[str, ir.Attr]
+    order: tuple[int | None, ...]
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a `symbolic` says.
+
+    Attributes:
+        node: the one node that is none of ONNX's; None if there is more, or less.
+        body: the function of all that it says.
+        custom: the operators in it that are none of ONNX's.
+    """
+
+    node: Named | None
+    body: Body
+    custom: tuple[str, ...]
+
+
+def said_by(call: Call, function: type[Any]) -> Said:
+    """Run a Function's `symbolic` for a call.
+
+    Raises:
+        PullbackError: PB757, it raises, or says what ONNX has not.
+    """
+    graph = Graph(call, function.__name__)
+    arguments = [graph.argument(parameter) for parameter in call.line.parameters]
+    try:
+        returned: Any = function.symbolic(graph, *arguments)  # pyright: ignore[reportAttributeAccessIssue]
+    except PullbackError:
+        raise
+    except Exception as error:
+        raise OnnxSymbolic.error(
+            f"{call.line.qualname}: symbolic of {function.__name__} raised "
+            f"{type(error).__name__}: {error}",
+            have="g.op(name, *inputs, name_f=..., outputs=...); and of a value type().sizes(), "
+            "dim(), scalarType(), dtype()",
+        ) from error
+    outputs = list(returned) if isinstance(returned, tuple | list) else [returned]
+    return graph.said(outputs)
+
+
+class Value:
+    """A value in a `symbolic`: what `g.op` returns, and the arguments."""
+
+    def __init__(self, value: ir.Value) -> None:
+        self.value = value
+
+    def type(self) -> Value:
+        """Return what knows sizes and dtype."""
+        return self
+
+    setType = setTypeAs = lambda self, *_: self  # noqa: N815  (the old exporter's name)
+
+    def sizes(self) -> list[int | None] | None:
+        """Return the sizes, None for those that vary."""
+        shape = self.value.shape
+        return None if shape is None else [d if isinstance(d, int) else None for d in shape]
+
+    def dim(self) -> int | None:
+        """Return how many dimensions it has."""
+        return None if self.value.shape is None else len(self.value.shape)
+
+    def scalarType(self) -> str | None:  # noqa: N802  (the old exporter's name)
+        """Return the dtype by its old name, "Float"."""
+        return OLD_NAMES.get(self.value.dtype.name) if self.value.dtype else None
+
+    def dtype(self) -> torch.dtype | None:
+        """Return the dtype."""
+        return DTYPES.get(self.value.dtype.name) if self.value.dtype else None
+
+
+class Graph:
+    """The `g` of a `symbolic`."""
+
+    def __init__(self, call: Call, function: str) -> None:
+        self.call = call
+        self.function = function
+        self.builder = Builder()
+        self.inputs = [
+            ir.val(name, type=value and value.type, shape=value and value.shape)
+            for name, value in zip(call.input_names, call.inputs, strict=True)
+        ]
+        self.opset = call.opset
+
+    def argument(self, parameter: object) -> object:
+        """Return a parameter of the line as `symbolic` takes it."""
+        name: str = parameter.name  # pyright: ignore[reportAttributeAccessIssue]
+        value = self.call.given[name]
+        if isinstance(parameter, Scalar) or value is None:
+            return value
+        if isinstance(value, list):
+            return [self.given(f"{name}_{place}") for place in range(len(value))]
+        return self.given(name)
+
+    def given(self, name: str) -> Value:
+        """Return the input of a name."""
+        return Value(self.inputs[self.call.input_names.index(name)])
+
+    def op(self, name: str, *inputs: object, outputs: int = 1, **attributes: object) -> Any:  # noqa: ANN401
+        """Add a node: `g.op("Elu", x, alpha_f=1.0)`, `g.op("com.acme::Scan", x, outputs=2)`."""
+        domain, op_type = split(name)
+        if domain == "onnx":
+            domain = ""
+        own = dict(self.attribute(name, key, value) for key, value in attributes.items())
+        if domain == "":
+            domain = "" if self.is_standard(op_type, own) else self.call.line.namespace
+        given = [self.input(value) for value in inputs]
+        made = ir.Node(domain, op_type, given, list(own.values()), num_outputs=outputs)
+        self.builder.nodes.append(made)
+        values = tuple(Value(value) for value in made.outputs)
+        return values[0] if outputs == 1 else values
+
+    def attribute(self, name: str, key: str, value: Any) -> tuple[str, ir.Attr]:  # noqa: ANN401
+        """Return an attribute that is given as `alpha_f=1.0`."""
+        found = ATTRIBUTE.fullmatch(key)
+        if found is None:
+            raise self.error(
+                f"gives '{name}' the attribute '{key}', which does not say its type",
+                help=f"end it with _i, _f, _s or _t: {key}_f",
+            )
+        many = isinstance(value, list | tuple)
+        type = KINDS[found["kind"]][many]
+        if found["kind"] == "t":
+            value = ir.tensor(np.asarray(value.numpy() if isinstance(value, Tensor) else value))
+        elif found["kind"] == "i":
+            value = [int(v) for v in value] if many else int(value)
+        elif found["kind"] == "f":
+            value = [float(v) for v in value] if many else float(value)
+        return found["name"], ir.Attr(found["name"], type, value)
+
+    def is_standard(self, op_type: str, attributes: dict[str, ir.Attr]) -> bool:
+        """Return whether ONNX has an operator of that name; stop if it has other attributes."""
+        try:
+            schema = onnx.defs.get_schema(op_type, self.opset, "")
+        except onnx.defs.SchemaError:
+            return False
+        for attribute in attributes:
+            if attribute not in schema.attributes:
+                raise self.error(
+                    f"gives '{op_type}' the attribute '{attribute}', which it has not in opset "
+                    f"{self.opset}",
+                    have=", ".join(schema.attributes) or "no attributes",
+                    help="it may be an input since: "
+                    "g.op('Constant', value_t=torch.tensor([1])) makes one",
+                )
+        return True
+
+    def input(self, value: object) -> ir.Value | None:
+        """Return an input of a node: a value, None, or what becomes a constant."""
+        if value is None:
+            return None
+        if isinstance(value, Value):
+            return value.value
+        if isinstance(value, Tensor | int | float | bool):
+            # A fraction is of the tensors' own dtype, which PyTorch would make of it too.
+            dtype = DTYPES.get(self.call.shared.name) if isinstance(value, float) else None
+            constant = self.op("Constant", value_t=torch.as_tensor(value, dtype=dtype))
+            return constant.value
+        raise self.error(f"gives a node a {type(value).__name__} as input")
+
+    def said(self, outputs: Sequence[object]) -> Said:
+        """Return what was said, given what `symbolic` returned."""
+        wanted = len(self.call.line.outputs)
+        values = [output.value for output in outputs if isinstance(output, Value)]
+        if len(values) != wanted or len(outputs) != wanted:
+            raise self.error(f"returns {len(outputs)} values, the operator {wanted}")
+        custom = tuple(
+            f"{node.domain}::{node.op_type}" for node in self.builder.nodes if node.domain
+        )
+        named = self.named_by(values) if len(self.builder.nodes) == 1 and custom else None
+        names = [output.name for output in self.call.line.outputs]
+        body = self.builder.body(self.inputs, values, names, self.opset)
+        return Said(node=named, body=body, custom=custom)
+
+    def named_by(self, outputs: Sequence[ir.Value]) -> Named | None:
+        """Return the one node that was added, if its outputs are all that is returned."""
+        (node,) = self.builder.nodes
+        if list(node.outputs) != list(outputs):
+            return None
+        order = tuple(None if v is None else self.inputs.index(v) for v in node.inputs)
+        return Named(f"{node.domain}::{node.op_type}", dict(node.attributes), order)
+
+    def error(self, message: str, *, help: str | None = None, **evidence: object) -> PullbackError:
+        """Return the error of this `symbolic`."""
+        text = f"{self.call.line.qualname}: symbolic of {self.function} {message}"
+        return OnnxSymbolic.error(text, help=help, **evidence)

@@ -1,0 +1,197 @@
+"""`as_="setup"`: a setuptools project, which its author keeps and edits.
+
+Its setup.py needs setuptools and a compiler, and neither pullback nor PyTorch: what pullback knows
+is in generated/, the entry points of the kernels as text and the headers that they include.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from pullback.bind import runtime
+from pullback.deploy import libraries, staging, target
+from pullback.deploy.definitions import Definitions
+from pullback.deploy.shipped import Kernel
+from pullback.deploy.wheel import SOURCES, TEMPLATES, Package, write_package, write_project
+from pullback.diagnostic import Rule
+from pullback.kernels import prebuilt
+from pullback.kernels.glue import CSRC
+
+SourceOutside = Rule("PB715", "source-outside")
+
+GENERATED = "generated"
+LISTED = "kernels.json"
+# Where the headers are that kernels include, and those of formulas.
+HEADERS = ("*.h", "formula/*.h")
+ARCHITECTURES = re.compile(r"^ARCHITECTURES = .*$", re.MULTILINE)
+
+
+def write(package: Package, architectures: Sequence[str] | None, into: Path) -> Path:
+    """Write a project, or the generated part of the one that the definitions are in.
+
+    Args:
+        package: what is in it.
+        architectures: GPUs that are asked for.
+        into: the folder; empty, or a project that this has written.
+
+    Raises:
+        PullbackError: PB705, PB706, the GPUs; PB707, the folder is not empty; PB715, a kernel is
+            not in the folder of its definition.
+    """
+    kernels = list(rows(package))
+    if is_project_of(into, package.definitions):
+        renew(package, kernels, into)
+        return into
+    code = target.gpus(architectures)
+    with staging.folder(into) as work:
+        write_sources(package, work / "src" / package.name)
+        write_generated(package, kernels, work / GENERATED)
+        write_project(package, work, data=[f"{prebuilt.KERNELS}/*", "py.typed"])
+        text = (TEMPLATES / "setup.py").read_text(encoding="utf-8")
+        if code:
+            text = ARCHITECTURES.sub(f"ARCHITECTURES = {json.dumps(code)}", text)
+        (work / "setup.py").write_text(text, encoding="utf-8")
+        for name, template in (("README.md", "readme.txt"), ("MANIFEST.in", "manifest.txt")):
+            text = Template((TEMPLATES / template).read_text(encoding="utf-8"))
+            (work / name).write_text(text.substitute(name=package.name), encoding="utf-8")
+        (work / ".gitignore").write_text("build/\ndist/\n*.egg-info/\n*.so\n", encoding="utf-8")
+    return into
+
+
+def is_project_of(folder: Path, definitions: Definitions) -> bool:
+    """Tell whether a folder is a project with these definitions in it."""
+    own = (folder / GENERATED / LISTED).is_file()
+    return own and definitions.path.is_relative_to(folder.resolve() / "src")
+
+
+def renew(package: Package, kernels: list[dict[str, Any]], project: Path) -> None:
+    """Write a project's generated part anew; the old one is there until the new one is whole."""
+    old = project / GENERATED
+    with staging.beside(old) as work:
+        write_generated(package, kernels, work / GENERATED)
+        old.rename(work / "old")
+        (work / GENERATED).rename(old)
+
+
+def write_sources(package: Package, folder: Path) -> None:
+    """Write the author's files: definitions, kernels and their headers."""
+    write_package(package, folder)
+    root = package.definitions.folder
+    files = {path for each in package.shipped for k in each.kernels for path in files_of(k)}
+    if package.definitions.is_package:
+        files |= {
+            path for path in root.rglob("*") if path.suffix in SOURCES and path.suffix != ".so"
+        }
+    for path in sorted(files):
+        copy = folder / path.resolve().relative_to(root)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, copy)
+
+
+def write_generated(package: Package, kernels: list[dict[str, Any]], folder: Path) -> None:
+    """Write the entry points and the headers."""
+    for pattern in HEADERS:
+        for header in CSRC.glob(pattern):
+            copy = folder / "pullback" / header.relative_to(CSRC)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(header, copy)
+    for kernel in kernels:
+        (folder / kernel["unit"]).write_text(kernel.pop("text"), encoding="utf-8")
+    listed = {
+        "package": package.name,
+        "manifest": prebuilt.VERSION,
+        "again": f"pullback build src/{package.name} --as setup --into .",
+        "kernels": kernels,
+    }
+    (folder / LISTED).write_text(json.dumps(listed, indent=1) + "\n", encoding="utf-8")
+
+
+def rows(package: Package) -> Iterator[dict[str, Any]]:
+    """Yield what setup.py reads of each library, and the text of its translation unit."""
+    root = package.definitions.folder
+    for each in package.shipped:
+        for kernel in each.kernels:
+            yield row_of_kernel(kernel, root)
+    for each, dtypes in libraries.ahead(package.shipped):
+        for plan, entries in libraries.loops_together(each, dtypes):
+            yield {
+                "kind": "formula",
+                "unit": f"{plan.name}.cpp",
+                "text": plan.units[0].text.replace(f'"{CSRC}/', '"pullback/'),
+                "flags": [],
+                "folders": [],
+                "sources": {},
+                "entries": [short(entry) for entry in entries],
+            }
+
+
+def row_of_kernel(kernel: Kernel, root: Path) -> dict[str, Any]:
+    """Return what setup.py reads of an author's kernel; folders become those of the project."""
+    require_inside(kernel, root)
+    text = kernel.text.replace(f'"{CSRC}/', '"pullback/')
+    if kernel.file:
+        text = text.replace(f'"{kernel.file}"', f'"{within(kernel.file, root)}"')
+    folders = [folder for folder in kernel.folders if folder.resolve().is_relative_to(root)]
+    dropped = {"-march=native", "-mtune=native"}
+    flags = [flag for flag in kernel.source.flags if flag not in dropped]
+    line, cuda = kernel.line, kernel.device == "cuda"
+    return {
+        "kind": "cuda" if cuda else "c++",
+        "unit": f"{line.namespace}-{line.name}-{kernel.device}.{'cu' if cuda else 'cpp'}",
+        "text": text,
+        "flags": [flag for flag in flags if not names_one_of(flag, folders)],
+        "folders": [within(folder, root) for folder in folders],
+        "sources": {
+            os.path.relpath(path, kernel.source.folder): within(path, root)
+            for path in files_of(kernel)
+        },
+        "entries": [short(libraries.entry_of(kernel))],
+    }
+
+
+def short(entry: prebuilt.Library) -> dict[str, Any]:
+    """Return what does not depend on how a library is compiled."""
+    return {key: asdict(entry)[key] for key in ("identity", "operator", "symbol")}
+
+
+def files_of(kernel: Kernel) -> tuple[Path, ...]:
+    """Return an author's kernel and the headers that it includes."""
+    return (*([kernel.file] if kernel.file else []), *kernel.headers)
+
+
+def within(path: Path, root: Path) -> str:
+    """Return a path from the root of the package."""
+    return str(path.resolve().relative_to(root))
+
+
+def names_one_of(flag: str, folders: Sequence[Path]) -> bool:
+    """Tell whether a flag names a folder of headers that the project has itself."""
+    return any(flag.endswith(str(folder)) for folder in folders)
+
+
+def require_inside(kernel: Kernel, root: Path) -> None:
+    """Stop at a file that the project would have no place for.
+
+    Raises:
+        PullbackError: PB715.
+    """
+    for path in files_of(kernel):
+        if not path.is_file():
+            raise runtime.compilation.SourceMissing.error(
+                f"{kernel.line.qualname}: {path.name} is not there", at=path
+            )
+        if not path.resolve().is_relative_to(root):
+            raise SourceOutside.error(
+                f"{kernel.line.qualname}: {path.name} is not in the folder of its definition",
+                at=path,
+                folder=root,
+                help="move it there; a project has all that its author edits in one folder",
+            )

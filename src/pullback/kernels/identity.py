@@ -1,0 +1,54 @@
+"""What a library computes, as a readable text: neither compiler nor folder is in it."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from pathlib import Path
+
+from pullback.define.line import Line
+from pullback.define.source import Source
+from pullback.kernels.codegen import Loop
+from pullback.kernels.glue import CSRC, Device
+
+KERNEL_ABI, FORMULA_ABI = "kernel-1", "formula-1"
+
+
+def of_kernel(line: Line, source: Source, device: Device) -> str:
+    """Return what a kernel computes: the line, the call, and the code where it was given."""
+    code = source.file or f"code {hashlib.sha256((source.text or '').encode()).hexdigest()[:16]}"
+    dtypes = ", ".join(source.dtypes or ()) or "those it takes"
+    strides = "any strides" if source.strided else "contiguous"
+    return (
+        f"{KERNEL_ABI} {device} | {line} | {Path(code).name}: {source.call} | {dtypes} | {strides}"
+    )
+
+
+def of_loop(loop: Loop, device: Device) -> str:
+    """Return what a loop computes. A derivative's name is no part: it may be numbered."""
+    formula = loop.formula
+    chosen = f"wanted {loop.wanted:b} present {loop.present:b}"
+    return (
+        f"{FORMULA_ABI} {device} | {formula_of(formula.line)} | {loop.dtype} | {chosen} | "
+        f"{formula.accuracy} ulp"
+    )
+
+
+def formula_of(line: Line) -> str:
+    """Return a formula without its operator's name."""
+    return str(line).removeprefix(line.qualname)
+
+
+def of_runtime(sources: Path, abi: str) -> str:
+    """Return what the runtime was compiled from, and for what."""
+    return f"runtime | {digest_of(sources)} | {abi}"
+
+
+@cache
+def digest_of(sources: Path) -> str:
+    """Return a hash of the runtime's sources, the headers that it shares with kernels included."""
+    every = [*sources.rglob("*"), *CSRC.glob("*.h")]
+    whole = hashlib.sha256()
+    for path in sorted(path for path in every if path.suffix in (".h", ".cpp")):
+        whole.update(path.name.encode() + path.read_bytes())
+    return whole.hexdigest()[:16]

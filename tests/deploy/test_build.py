@@ -1,0 +1,321 @@
+"""`pb.build` and `pullback build --as`: what is asked for wrongly, and what is interrupted."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from building import ENVIRONMENT, SAMPLE, command, pullback
+
+import pullback as pb
+from pullback.bind import environment
+from pullback.deploy import definitions, staging, target
+from pullback.deploy.notices import ShippingNotice
+from pullback.diagnostic import PullbackError
+from pullback.kernels import toolchain
+
+pytestmark = pytest.mark.compiler
+HAS_NVCC = any(
+    isinstance(seen, toolchain.Compiler) and seen.language == "cuda" for seen in toolchain.survey()
+)
+
+TWICE = """
+import pullback as pb
+twice = pb.operator("{name}::twice(x[...]) -> y[...]", python=lambda x: 2 * x)
+"""
+GPU = """
+import pullback as pb
+fill = pb.operator(
+    "{name}::fill(x[...]) -> y[...]",
+    cuda=pb.source("void fill(float* y) {{}}", call="fill(y)"),
+)
+"""
+
+
+def written(folder: Path, text: str = TWICE) -> Path:
+    """Return a file that defines operators, in a namespace of its own."""
+    name = f"n{abs(hash(folder)):x}"
+    file = folder / f"{name}.py"
+    file.write_text(text.format(name=name))
+    return file
+
+
+def code_of(caught: pytest.ExceptionInfo[PullbackError]) -> str:
+    return caught.value.finding.code
+
+
+@pytest.mark.parametrize("word", ["wheels", "make", "", "JIT"])
+def test_another_way_is_an_error_that_lists_the_choices(tmp_path: Path, word: str) -> None:
+    with pytest.raises(PullbackError, match="no way to build") as caught:
+        pb.build(written(tmp_path), as_=word)
+    assert code_of(caught) == "PB700"
+    assert dict(caught.value.finding.evidence)["have"] == "jit, wheel, setup, cmake"
+
+
+def test_the_command_lists_them_too(tmp_path: Path) -> None:
+    file = written(tmp_path)
+    answer = command("-m", "pullback", "build", file, "--as", "wheels", folder=tmp_path)
+    assert answer.returncode == 2
+    assert "unknown-way [PB700]" in answer.stderr
+    assert "did you mean 'wheel'?" in answer.stderr
+
+
+def test_an_option_that_a_way_does_not_read_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PullbackError, match="does not read it") as caught:
+        pb.build(written(tmp_path), as_="jit", into=tmp_path / "out")
+    assert code_of(caught) == "PB714"
+    assert dict(caught.value.finding.evidence)["read_by"] == "wheel, setup, cmake"
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(PullbackError, match="there is no file") as caught:
+        pb.build(tmp_path / "nope.py", as_="wheel")
+    assert code_of(caught) == "PB801"
+
+
+def test_a_file_that_stops_is_shown_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "stops.py"
+    file.write_text("import pullback\n1 / 0\n")
+    with pytest.raises(PullbackError, match="ZeroDivisionError") as caught:
+        pb.build(file, as_="wheel")
+    assert "stops.py:2" in str(caught.value)
+
+
+def test_a_file_without_operators(tmp_path: Path) -> None:
+    file = tmp_path / "empty.py"
+    file.write_text("import pullback\n")
+    with pytest.raises(PullbackError, match="defines no operator") as caught:
+        pb.build(file, as_="wheel")
+    assert code_of(caught) == "PB708"
+    with pytest.raises(PullbackError, match="no operator is given"):
+        pb.build([], as_="wheel")
+
+
+def test_operators_of_a_notebook_have_no_file_to_ship(tmp_path: Path) -> None:
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    exec(TWICE.format(name="notebook"), namespace)
+    made = namespace["twice"]
+    assert isinstance(made, pb.Operator)
+    assert made.file is None
+    with pytest.raises(PullbackError, match="needs the one file") as caught:
+        pb.build(made, as_="wheel", into=tmp_path)
+    assert code_of(caught) == "PB709"
+
+
+def test_operators_of_two_files_are_not_one_package(tmp_path: Path) -> None:
+    made: list[pb.Operator] = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        made += definitions.of_file(written(tmp_path / name)).operators
+    with pytest.raises(PullbackError, match="there are several") as caught:
+        pb.build(made, as_="wheel", into=tmp_path)
+    assert code_of(caught) == "PB709"
+
+
+@pytest.mark.parametrize("name", ["json", "torch", "my-ops", "class", "1st"])
+def test_a_name_that_no_package_can_have(tmp_path: Path, name: str) -> None:
+    with pytest.raises(PullbackError, match="cannot be called") as caught:
+        pb.build(written(tmp_path), as_="wheel", name=name, into=tmp_path / "dist")
+    assert code_of(caught) == "PB710"
+    assert not (tmp_path / "dist").exists()
+
+
+def test_what_compiles_is_put_into_the_cache(tmp_path: Path) -> None:
+    file = tmp_path / "cached.py"
+    file.write_text(
+        'import pullback as pb\ncube = pb.operator("jit_build::cube(x[...]) -> y[...] = x**3")\n'
+    )
+    assert pb.build(file).is_dir()
+    assert pb.build(definitions.of_file(file).operators[0], as_="jit").is_dir()
+
+
+# --- GPUs
+
+
+@pytest.mark.nvcc
+@pytest.mark.skipif(not HAS_NVCC, reason="no CUDA toolkit here")
+def test_architectures_are_named_as_nvcc_or_pytorch_do() -> None:
+    assert target.gpus(["sm_90", "8.0", "80"]) == ("sm_80", "sm_90", "compute_90")
+    assert target.gpus(["9.0a"]) == ("sm_90a",)
+    assert set(target.gpus(None)) > {"sm_80", "sm_90"}
+
+
+@pytest.mark.nvcc
+@pytest.mark.skipif(not HAS_NVCC, reason="no CUDA toolkit here")
+@pytest.mark.parametrize("word", ["sm_20", "sm_9000", "hopper", "9"])
+def test_an_architecture_that_nvcc_does_not_know(tmp_path: Path, word: str) -> None:
+    with pytest.raises(PullbackError, match="no GPU architecture") as caught:
+        pb.build(written(tmp_path), as_="wheel", arch=f"sm_80,{word}", into=tmp_path / "dist")
+    assert code_of(caught) == "PB705"
+    assert not (tmp_path / "dist").exists()
+
+
+@pytest.fixture
+def no_nvcc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide the CUDA compiler, wherever it is."""
+    monkeypatch.setattr(target, "compiler", lambda: None)
+
+
+@pytest.mark.usefixtures("no_nvcc")
+def test_architectures_without_nvcc(tmp_path: Path) -> None:
+    with pytest.raises(PullbackError, match="there is no nvcc") as caught:
+        pb.build(written(tmp_path), as_="wheel", arch="sm_80", into=tmp_path / "dist")
+    assert code_of(caught) == "PB706"
+
+
+@pytest.mark.usefixtures("no_nvcc")
+def test_a_kernel_in_cuda_alone_is_nothing_without_nvcc(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pullback.bind import on_cpu  # noqa: PLC0415
+
+    monkeypatch.setattr(on_cpu, "plan_of", lambda definition: None)  # type: ignore[misc]
+    with pytest.raises(PullbackError, match="in CUDA alone") as caught:
+        pb.build(written(tmp_path, GPU), as_="wheel", into=tmp_path / "dist")
+    assert code_of(caught) == "PB711"
+    assert not list((tmp_path / "dist").glob("*"))
+
+
+@pytest.mark.usefixtures("no_nvcc")
+def test_what_is_left_out_without_nvcc_is_said_and_a_wheel_may_lie_beside_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = GPU.replace("cuda=", "cpu=pb.source('void fill(float* y) {{}}', call='fill(y)'),cuda=")
+    into = tmp_path / "dist"
+    into.mkdir()
+    (into / "other-1.0-py3-none-any.whl").touch()
+    with pytest.warns(ShippingNotice, match="for the CPU only, since there is no nvcc"):
+        built = pb.build(written(tmp_path, text), as_="wheel", into=into)
+    assert built.is_file()
+    assert len(list(into.iterdir())) == 2
+
+
+# --- other PyTorch and Python versions
+
+
+def test_a_python_that_cannot_be_started(tmp_path: Path) -> None:
+    with pytest.raises(PullbackError, match="cannot be started") as caught:
+        pb.build(written(tmp_path), as_="wheel", pythons=["/nowhere/python"])
+    assert code_of(caught) == "PB703"
+
+
+def test_a_python_without_pytorch(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\nexec {sys.executable} -S -c 'import torch_is_not_here'\n")
+    python.chmod(0o755)
+    with pytest.raises(PullbackError, match="does not tell which PyTorch") as caught:
+        environment.of(str(python))
+    assert code_of(caught) == "PB703"
+
+
+def test_an_interpreter_tells_its_versions() -> None:
+    assert environment.of(sys.executable) == environment.here()
+    assert len(target.target(pythons=[sys.executable]).environments) == 1
+
+
+# --- the target
+
+
+@pytest.mark.parametrize("way", ["wheel", "setup", "cmake"])
+def test_a_target_that_is_not_empty_is_left_as_it_is(tmp_path: Path, way: str) -> None:
+    into = tmp_path / "out"
+    into.mkdir()
+    (into / "mine.txt").write_text("mine")
+    with pytest.raises(PullbackError, match="is not empty") as caught:
+        pb.build(written(tmp_path), as_=way, into=into)
+    assert code_of(caught) == "PB707"
+    assert [path.name for path in into.iterdir()] == ["mine.txt"]
+
+
+def test_a_target_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("mine")
+    for way in ("wheel", "setup"):
+        with pytest.raises(PullbackError, match="is not empty"):
+            pb.build(written(tmp_path), as_=way, into=tmp_path / "out")
+    assert (tmp_path / "out").read_text() == "mine"
+
+
+def test_a_version_that_is_none_is_setuptools_to_refuse(tmp_path: Path) -> None:
+    with pytest.raises(PullbackError, match="setuptools did not make a wheel") as caught:
+        pb.build(written(tmp_path), as_="wheel", version="not one", into=tmp_path / "dist")
+    assert code_of(caught) == "PB712"
+    assert not list((tmp_path / "dist").iterdir())
+
+
+def test_a_file_that_needs_another_beside_it_is_found_out(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("factor = 2\n")
+    file = written(tmp_path, "import beside\n" + TWICE)
+    with pytest.raises(PullbackError, match="cannot be imported where") as caught:
+        pb.build(file, as_="wheel", into=tmp_path / "dist")
+    assert code_of(caught) == "PB713"
+    assert "No module named 'beside'" in str(caught.value)
+    assert not list((tmp_path / "dist").iterdir())
+
+
+@pytest.mark.slow
+def test_a_package_folder_is_shipped_whole(tmp_path: Path) -> None:
+    package = tmp_path / "whole_package"
+    (package / "data").mkdir(parents=True)
+    (package / "data" / "table.txt").write_text("1")
+    (package / "part.py").write_text(TWICE.format(name="whole_package"))
+    (package / "__init__.py").write_text('"""Doc."""\nfrom .part import twice as twice\n')
+    built = pullback("build", package, "--as", "wheel", folder=tmp_path)
+    (wheel,) = (tmp_path / "dist").iterdir()
+    assert f"built dist/{wheel.name}" in built
+    names = subprocess.check_output([sys.executable, "-m", "zipfile", "-l", str(wheel)], text=True)
+    for name in ("__init__.py", "_prebuilt.py", "part.py", "data/table.txt", "kernels/manifest"):
+        assert f"whole_package/{name}" in names
+
+
+# --- interruptions
+
+
+def test_what_a_killed_build_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    left = tmp_path / f".pullback-{ended.pid}-abcdef"
+    kept = tmp_path / f".pullback-{os.getpid()}-abcdef"
+    for folder in (left, kept):
+        folder.mkdir()
+    with staging.beside(tmp_path / "out") as work:
+        assert work.is_dir()
+    assert [path.name for path in tmp_path.iterdir()] == [kept.name]
+
+
+def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
+    def write_and_stop() -> None:
+        with staging.folder(tmp_path / "out") as work:
+            (work / "half").touch()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_and_stop()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_build_leaves_no_wheel(tmp_path: Path, sent: signal.Signals) -> None:
+    folder = Path(shutil.copytree(SAMPLE, tmp_path / "author"))
+    words = ["-m", "pullback", "build", "sample_ops.py", "--as", "wheel"]
+    running = subprocess.Popen(
+        [sys.executable, *words],
+        cwd=folder,
+        env=ENVIRONMENT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    while not list(folder.glob("dist/.pullback-*")):  # it has begun to write
+        assert running.poll() is None
+        time.sleep(0.01)
+    running.send_signal(sent)
+    assert running.wait() != 0
+    have = [path.name for path in (folder / "dist").iterdir()]
+    assert not [name for name in have if not name.startswith(".pullback-")]
+    if sent == signal.SIGINT:
+        assert not have
