@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pullback.bind.extension import source
     from pullback.bind.formula.declare import formula
     from pullback.bind.operator import Operator
+    from pullback.deploy.aoti import compile_and_package
     from pullback.deploy.build import build
     from pullback.deploy.onnx.export import export_onnx, onnx_session
     from pullback.diagnostic import Finding, PullbackError, Rule
@@ -28,6 +29,7 @@ _HOMES = {
     "Rule": "pullback.diagnostic",
     "build": "pullback.deploy.build",
     "check": "pullback.verify.check",
+    "compile_and_package": "pullback.deploy.aoti",
     "export_onnx": "pullback.deploy.onnx.export",
     "formula": "pullback.bind.formula.declare",
     "graph": "pullback.graphs",
@@ -42,8 +44,9 @@ _PARTS = ("cuda",)
 # Written out, since type checkers read it.
 # fmt: off
 __all__ = [
-    "Finding", "Operator", "PullbackError", "Report", "Rule", "build", "check", "cuda",
-    "export_onnx", "formula", "graph", "onnx_session", "operator", "source",
+    "Finding", "Operator", "PullbackError", "Report", "Rule", "build", "check",
+    "compile_and_package", "cuda", "export_onnx", "formula", "graph", "onnx_session", "operator",
+    "source",
 ]
 # fmt: on
 

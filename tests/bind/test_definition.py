@@ -6,6 +6,7 @@ import itertools
 import subprocess
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 import pullback as pb
-from pullback.bind import check, runtime
+from pullback.bind import check, environment, runtime
 from pullback.bind.register import RedefinitionNotice
 from pullback.define.parse import parse
 from pullback.kernels import glue, toolchain
@@ -104,7 +105,8 @@ def test_bfloat16_is_refused_where_the_compiler_lacks_it() -> None:
 
 
 def test_missing_python_headers_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(runtime.sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
+    bare = replace(environment.here(), headers=tmp_path)
+    monkeypatch.setattr(environment, "here", lambda: bare)
     with pytest.raises(pb.PullbackError, match="PB311"):
         runtime.plan()
 

@@ -73,6 +73,12 @@ def test_an_option_that_a_way_does_not_read_is_refused(tmp_path: Path) -> None:
     assert dict(caught.value.finding.evidence)["read_by"] == "wheel, setup, cmake"
 
 
+def test_what_is_compiled_into_the_cache_is_not_checked(tmp_path: Path) -> None:
+    answer = command("-m", "pullback", "build", written(tmp_path), "--check", folder=tmp_path)
+    assert answer.returncode == 2
+    assert "option-unused [PB714]" in answer.stderr
+
+
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(PullbackError, match="there is no file") as caught:
         pb.build(tmp_path / "nope.py", as_="wheel")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 import os
@@ -14,7 +15,11 @@ import pytest
 from building import PACKAGE, command, install, pullback
 
 import pullback as pb
+from pullback.bind.formula import loops
+from pullback.deploy.wheel import TEMPLATES
 from pullback.diagnostic import PullbackError
+from pullback.kernels import plan
+from pullback.kernels.processor import LEVELS
 
 pytestmark = pytest.mark.compiler
 
@@ -49,9 +54,24 @@ def site(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def copied(project: Path, tmp_path: Path) -> Path:
-    """A project of its own, which a test may edit."""
+def whole(project: Path, tmp_path: Path) -> Path:
+    """A project of its own."""
     return Path(shutil.copytree(project, tmp_path / "project"))
+
+
+@pytest.fixture
+def copied(whole: Path) -> Path:
+    """A project of its own, which a test may edit; its formulas are left out, to build sooner."""
+    return without_formulas(whole)
+
+
+def without_formulas(project: Path) -> Path:
+    """Leave out what takes long to compile."""
+    file = project / "generated" / "kernels.json"
+    listed = json.loads(file.read_text())
+    listed["kernels"] = [row for row in listed["kernels"] if row["kind"] != "formula"]
+    file.write_text(json.dumps(listed))
+    return project
 
 
 def built(project: Path, *words: str) -> Path:
@@ -98,9 +118,25 @@ def test_pytorch_is_not_dragged_into_the_build(project: Path) -> None:
     assert 'requires = ["setuptools>=77"]' in (project / "pyproject.toml").read_text()
 
 
+def test_its_flags_are_those_of_kernels_that_are_compiled_here() -> None:
+    text = (TEMPLATES / "setup.py").read_text()
+    values = {
+        statement.targets[0].id: eval(ast.unparse(statement.value))
+        for statement in ast.parse(text).body
+        if isinstance(statement, ast.Assign)
+        and isinstance(statement.targets[0], ast.Name)
+        and statement.targets[0].id in ("CXX_FLAGS", "FORMULA_FLAGS", "NVCC_FLAGS", "LEVELS")
+    }
+    assert {*values["CXX_FLAGS"], "-pipe"} == {*plan.CXX_FLAGS, "-s"} - {"-march=native"}
+    assert values["FORMULA_FLAGS"] == list(loops.FLAGS)
+    assert values["NVCC_FLAGS"] == list(plan.CUDA_FLAGS)
+    levels = {m: {n: [f"-march={f}"] for n, f in own.items()} for m, own in LEVELS.items()}
+    assert values["LEVELS"] == levels
+
+
 @pytest.mark.slow
-def test_it_builds_where_pytorch_and_pullback_are_not(copied: Path) -> None:
-    package = built(copied)
+def test_it_builds_where_pytorch_and_pullback_are_not(whole: Path) -> None:
+    package = built(whole)
     manifest = json.loads((package / "kernels" / "manifest.json").read_text())
     operators = {row["operator"] for row in manifest["libraries"]}
     assert operators >= {"small::scale", "small::smooth", "small::_smooth_grad"}
@@ -128,7 +164,7 @@ def test_a_changed_call_asks_for_the_generated_part_anew(copied: Path, tmp_path:
     pullback(*again.split()[1:], folder=copied)
     assert not list(copied.glob(".pullback-*"))
     assert (copied / "setup.py").is_file()
-    package = built(copied)
+    package = built(without_formulas(copied))
     assert call(package.parent, "s.scale(torch.ones(1), 3.0).item()", tmp_path) == "15.0"
 
 

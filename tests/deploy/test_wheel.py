@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 import shutil
@@ -20,7 +21,8 @@ from pullback.bind.formula import gpu, loops
 from pullback.define.parse import parse
 from pullback.define.source import Source
 from pullback.deploy import definitions, libraries, shipped, target
-from pullback.deploy.wheel import TORCH, with_import
+from pullback.deploy.notices import ShippingNotice
+from pullback.deploy.wheel import TORCH, platform_of, with_import
 from pullback.diagnostic import PullbackError
 from pullback.kernels import identity, prebuilt, processor
 
@@ -52,6 +54,14 @@ def test_auditwheel_finds_nothing_but_pytorchs_libraries_outside_of_it(wheel: Pa
     assert found["sym_tag"] in wheel.name
     needs = found["policy_upgrades"][found["sym_tag"]]["libs_to_eliminate"]
     assert set(needs) <= {"libc10.so", "libtorch_cpu.so", "libtorch_python.so"}
+
+
+def test_without_auditwheel_the_platform_is_linux(
+    wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)  # type: ignore[misc]
+    with pytest.warns(ShippingNotice, match="its platform is linux"):
+        assert platform_of(wheel) is None
 
 
 def test_it_asks_for_pytorch_and_pullback(wheel: Path) -> None:

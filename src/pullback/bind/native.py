@@ -1,4 +1,4 @@
-"""A definition -> the tuples that the C++ runtime reads (`read_definition` in python/fields.cpp)."""
+"""A definition -> the tuples that the C++ runtime reads: `read_definition` of python/fields.cpp."""
 
 from __future__ import annotations
 

@@ -158,7 +158,12 @@ def build(  # noqa: PLR0913  (a command's options)
     console = screen()
     if check and is_built(file):
         return audited(console, file)
-    if as_ == "jit" and not (into or name or version or for_ or check):
+    if as_ == "jit" and check:
+        raise deploy.OptionUnused.error(
+            "--check is for what leaves this machine, and --as jit fills its cache",
+            help=f"pullback build {file} --as wheel --check",
+        )
+    if as_ == "jit" and not (into or name or version or for_):
         return into_cache(console, file, arch)
     with shown_notices(console):
         path = deploy.build(

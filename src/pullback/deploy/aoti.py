@@ -123,17 +123,18 @@ def declarations(op: OpOverload, *, loaded: bool) -> list[str]:
     schema = programs.find_schema(name, "")
     if schema is None or op._overloadname != "default" or not shims.can_have(schema):
         return []
+    if shims.is_of_pytorch(name):
+        return []
     return [
         shims.bound(schema, device)
-        for device in shims.DEVICES
-        if not shims.is_of_pytorch(name, device)
-        and (shims.is_loaded(name, device) if loaded else True)
+        for device in shims.devices()
+        if not loaded or shims.is_loaded(name, device)
     ]
 
 
 def no_shim(name: str) -> Exception:
     """Return the error for an operator that AOTInductor cannot call directly."""
-    if shims.is_of_pytorch(name, "cpu"):
+    if shims.is_of_pytorch(name):
         return NoShim.error(
             f"{name} cannot be called directly: PyTorch has a C function "
             f"{shims.symbol(name, 'cpu')} of its own",

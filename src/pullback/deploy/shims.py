@@ -23,7 +23,6 @@ TYPES = {
     **{"Tensor": "AtenTensorHandle", "Optional[Tensor]": "AtenTensorHandle*"},
     **{"int": "int64_t", "float": "double", "bool": "int32_t", "str": "const char*"},
 }
-DEVICES = ("cpu", "cuda")
 
 
 def schema_of(qualname: str) -> torch._C.FunctionSchema:
@@ -65,11 +64,17 @@ def spelled(name: str) -> str:
     return f"{name}_" if name in CPP_KEYWORDS else name
 
 
+def devices() -> list[str]:
+    """Return the devices that this PyTorch has C functions for."""
+    found = ((device, runtime.ROOT / "lib" / f"libtorch_{device}.so") for device in ("cpu", "cuda"))
+    return [device for device, library in found if library.exists()]
+
+
 @cache
-def is_of_pytorch(qualname: str, device: str) -> bool:
+def is_of_pytorch(qualname: str) -> bool:
     """Tell whether PyTorch has a C function of the name that an operator's would have."""
-    library = runtime.ROOT / "lib" / f"libtorch_{device}.so"
-    return library.exists() and hasattr(ctypes.CDLL(str(library)), symbol(qualname, device))
+    libraries = {d: ctypes.CDLL(str(runtime.ROOT / "lib" / f"libtorch_{d}.so")) for d in devices()}
+    return any(hasattr(library, symbol(qualname, d)) for d, library in libraries.items())
 
 
 def is_loaded(qualname: str, device: str) -> bool:

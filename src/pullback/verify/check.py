@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from pullback.diagnostic import Finding, Rule, did_you_mean
-from pullback.verify import contained
+from pullback.verify import contained, forks
 from pullback.verify.call import Call, call_of
 from pullback.verify.examine import Message, Title, Unit, questions, title_of, unasked
 from pullback.verify.given.inputs import found_inputs, needs_inputs
@@ -115,7 +115,7 @@ class Examination:
     @property
     def forks(self) -> bool:
         """Whether the author's code runs in forked processes."""
-        return self.isolate and contained.can_fork()
+        return self.isolate and forks.can_fork()
 
     def replay(self, call: Call, *, found: bool, report: Report) -> str | None:
         """Return the call that shows a report's faults again."""

@@ -28,13 +28,15 @@ from typing import Any, Literal, NoReturn
 
 import torch
 
+from pullback.verify import forks
 from pullback.verify.source import Place, is_authors
 
 Why = Literal["killed", "late", "stopped", "failed"]
+How = Why | Literal["well", "refused"]
 
 # What a message is, and its length.
 HEADER = struct.Struct("<cQ")
-ITEM, END, STOPPED, FAILED = b"i", b"e", b"s", b"f"
+ITEM, END, STOPPED, FAILED, REFUSED = b"i", b"e", b"s", b"f", b"r"
 ENDS: dict[bytes, Why] = {STOPPED: "stopped", FAILED: "failed"}
 # A line of the traceback that faulthandler writes, innermost first.
 FRAME = re.compile(r'File "(.+)", line (\d+) in (.+)')
@@ -74,11 +76,6 @@ class Died:
         return self.said.partition("Fatal Python error")[0].strip()[-600:] or None
 
 
-def can_fork() -> bool:
-    """Tell whether a process can be forked: the state of a GPU in use would not survive."""
-    return hasattr(os, "fork") and not torch.cuda.is_initialized()
-
-
 def stream(
     work: Callable[[], Iterator[Any]], *, seconds: float
 ) -> Generator[Any, None, Died | None]:
@@ -92,14 +89,13 @@ def stream(
         None; or how the process died before its end.
     """
     with tempfile.TemporaryFile() as said:
-        child, reading = forked(work, said.fileno())
-        status, why, how = None, "late", ""
-        try:
-            why, how = yield from items(reading, seconds)
-        finally:
-            os.close(reading)
-            # Also where the caller stops listening, or Ctrl-C comes: nobody waits for the rest.
-            status = ended(child, kill=why == "late")
+        status, why, how = yield from answered(work, said.fileno(), seconds)
+        if why == "refused":
+            forks.note_refused()
+            if not forks.can_fork():
+                yield from work()
+                return None
+            status, why, how = yield from answered(work, said.fileno(), seconds)
         if why == "well":
             return None
         said.seek(0)
@@ -107,7 +103,23 @@ def stream(
         # Of a crash, the traceback that faulthandler wrote first, not the list of modules after it.
         crash = words.find("Fatal Python error")
         words = words[-4000:] if crash < 0 else words[max(0, crash - 1000) : crash + 8000]
+    assert why != "refused"
     return Died(how=named(status) if why == "killed" else how, said=words, why=why)
+
+
+def answered(
+    work: Callable[[], Iterator[Any]], said: int, seconds: float
+) -> Generator[Any, None, tuple[int | None, How, str]]:
+    """Yield what one child sends; return its status, and how it ended in one word and in more."""
+    child, reading = forked(work, said)
+    status, why, how = None, "late", ""
+    try:
+        why, how = yield from items(reading, seconds)
+    finally:
+        os.close(reading)
+        # Also where the caller stops listening, or Ctrl-C comes: nobody waits for the rest.
+        status = ended(child, kill=why == "late")
+    return status, why, how
 
 
 def forked(work: Callable[[], Iterator[Any]], said: int) -> tuple[int, int]:
@@ -121,7 +133,7 @@ def forked(work: Callable[[], Iterator[Any]], said: int) -> tuple[int, int]:
             with warnings.catch_warnings():
                 # Python's warning about threads is about locks that the child does not take.
                 warnings.simplefilter("ignore", DeprecationWarning)
-                child = os.fork()
+                child = forks.fork()
         except BaseException:
             os.close(reading)
             os.close(writing)
@@ -138,6 +150,8 @@ def serve(work: Callable[[], Iterator[Any]], writing: int, said: int) -> NoRetur
     last = HEADER.pack(END, 0)
     try:
         writing = settle(writing, said)
+        if forks.is_refused():
+            last, work = HEADER.pack(REFUSED, 0), lambda: iter(())
         for item in work():
             packed = pickle.dumps(item)
             send(writing, HEADER.pack(ITEM, len(packed)) + packed)
@@ -176,7 +190,7 @@ def send(writing: int, message: bytes) -> None:
         view = view[os.write(writing, view) :]
 
 
-def items(reading: int, seconds: float) -> Generator[Any, None, tuple[Why | Literal["well"], str]]:
+def items(reading: int, seconds: float) -> Generator[Any, None, tuple[How, str]]:
     """Yield what the child sends; return how it ended, in one word and in more."""
     received, waiting = bytearray(), select.poll()
     waiting.register(reading, select.POLLIN | select.POLLHUP)
@@ -195,8 +209,8 @@ def items(reading: int, seconds: float) -> Generator[Any, None, tuple[Why | Lite
                 break
             message = bytes(received[HEADER.size : end])
             del received[:end]
-            if kind == END:
-                return "well", ""
+            if kind in (END, REFUSED):
+                return ("well" if kind == END else "refused"), ""
             if kind != ITEM:
                 return ENDS[kind], message.decode(errors="replace")
             yield pickle.loads(message)

@@ -28,7 +28,7 @@ def cases() -> dict[str, tuple[str, tuple[Any, ...]]]:
         "a formula in bfloat16": ("bias", (random(4, 3, dtype=half), random(3, dtype=half), 0.5)),
         "a formula of strided inputs": ("bias", (random(3, 40, 2).permute(2, 1, 0), random(3))),
         "a large formula": ("bias", (random(300, 300, dtype=single), random(300, dtype=single))),
-        "two outputs": ("polar", (random(7), random(7))),
+        "two outputs": ("plane", (random(7), random(7))),
         "empty": ("bias", (random(0, 3), random(3))),
     }
 

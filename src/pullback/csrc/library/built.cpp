@@ -11,17 +11,17 @@ class BuiltSupply final : public Supply {
  public:
   BuiltSupply(std::vector<BuiltLoop> loops, bool derived) : loops_(std::move(loops)), derived_(derived) {}
 
-  /// Returns a loop that computes more than is asked for, where there is none for just that.
+  /// Returns the loop for the call; or one that computes more outputs than are asked for, and reads zeros
+  /// for inputs that are None.
   const CompiledLoop& loop(const Signature& signature, const Formula& formula, const Loops::Key& key) override {
-    const CompiledLoop* found = nullptr;
+    const BuiltLoop* best = nullptr;
     for (const BuiltLoop& built : loops_) {
-      Loops::Key same = built.key;
-      same.wanted = key.wanted;
-      const bool enough = same == key && !(key.wanted & ~built.key.wanted);
-      if (enough && (!found || std::popcount(built.key.wanted) < std::popcount(found->wanted))) found = &built.loop;
+      if (built.key.dtype != key.dtype || built.key.device != key.device) continue;
+      if (key.wanted & ~built.key.wanted || key.present & ~built.key.present) continue;
+      if (!best || size(built.key) < size(best->key)) best = &built;
     }
-    if (!found) refuse(signature, key);
-    return formula.loops->add(key, *found);
+    if (!best) refuse(signature, key);
+    return formula.loops->add(key, best->loop);
   }
 
   void complete(const Entry&, const char*) override {}
@@ -36,19 +36,17 @@ class BuiltSupply final : public Supply {
   const void* identity() const override { return this; }
 
  private:
+  static int size(const Loops::Key& key) { return std::popcount(key.wanted) + std::popcount(key.present); }
+
   [[noreturn]] void refuse(const Signature& signature, const Loops::Key& key) const {
     std::string have;
     for (const BuiltLoop& built : loops_) {
       const std::string name = dtype_text(built.key.dtype);
-      if (built.key.device == key.device && (", " + have + ",").find(", " + name + ",") == std::string::npos) {
-        have += (have.empty() ? "" : ", ") + name;
-      }
+      const bool known = (", " + have + ",").find(", " + name + ",") != std::string::npos;
+      if (built.key.device == key.device && !known) have += (have.empty() ? "" : ", ") + name;
     }
-    const bool known = (", " + have + ",").find(", " + dtype_text(key.dtype) + ",") != std::string::npos;
     fail("loop-left-out [PB731]", signature,
-         known ? "this library has no loop for this choice of optional inputs"
-               : "this library has no loop for " + dtype_text(key.dtype) + "; it has " + have,
-         known ? "pass all of them, or none" : "convert the inputs");
+         "this library has no loop for " + dtype_text(key.dtype) + "; it has " + have, "convert the inputs");
   }
 
   const std::vector<BuiltLoop> loops_;

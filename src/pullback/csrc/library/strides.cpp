@@ -139,6 +139,7 @@ Layouts::Layouts(const Definition& definition, const SizesOf<c10::SymInt>& sizes
   for (size_t i = 0; loop && i < signature.inputs.size(); ++i) {
     if (!(loop->used >> i & 1)) continue;
     const TensorSpec& spec = signature.inputs[i];
+    if (!(key.present >> i & 1)) continue;  // a zero, which is repeated
     inputs.push_back(strides_in_space(tensor_of(arguments[spec.argument]), spec, formula, i, batch_, space_));
   }
   strides_ = inputs.empty() ? contiguous_strides(space_) : strides_in(Order(space_, inputs).run(), space_);

@@ -4,6 +4,7 @@
 #include <ATen/TensorIterator.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/sum.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <numeric>
@@ -70,6 +71,10 @@ class FormulaCall {
 
   const at::Tensor& input(size_t i) const { return tensor_of(arguments_[signature_.inputs[i].argument]); }
 
+  at::TensorOptions dtype_of(size_t i) const {
+    return at::TensorOptions().dtype(signature_.inputs[i].dtype.value_or(sizes_.dtype)).device(sizes_.device);
+  }
+
   at::ScalarType dtype(size_t output) const { return signature_.outputs[output].dtype.value_or(sizes_.dtype); }
 
   /// Collects the inputs that the loop reads, each in a form that broadcasts to the space.
@@ -79,6 +84,10 @@ class FormulaCall {
     for (size_t i = 0; i < signature_.inputs.size(); ++i) {
       if (!(used >> i & 1)) continue;
       const at::Tensor* tensor = &input(i);
+      if (C10_UNLIKELY(!tensor->defined())) {
+        inputs_.push_back(&keep(at::zeros({}, dtype_of(i))));
+        continue;
+      }
       if (C10_UNLIKELY(tensor->is_conj() || tensor->is_neg())) tensor = &keep(tensor->resolve_conj().resolve_neg());
       if (const auto& alignment = formula_.alignments[i]) {
         tensor = &keep(aligned(*tensor, signature_.inputs[i], formula_.space, *alignment, sizes_.batch.size()));

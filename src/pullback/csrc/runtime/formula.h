@@ -17,7 +17,7 @@ struct Entry;
 /// A compiled loop: a `Loop` on the CPU, a `Launcher` on a GPU.
 struct CompiledLoop {
   void* address = nullptr;
-  uint64_t used = 0;   // the inputs that it reads, one bit each
+  uint64_t used = 0;    // the inputs that it reads, one bit each; of what is None, zeros
   uint64_t wanted = 0;  // the outputs that it computes: those that are asked for, and perhaps more
 };
 

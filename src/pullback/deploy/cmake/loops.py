@@ -41,18 +41,21 @@ class BuiltLoop:
 
 
 def chosen(shipped: Shipped) -> list[Loop]:
-    """Return the loops of an operator, each for all of its outputs or for one of them.
+    """Return the loops of an operator: what calls can ask for, in a fair time and size.
 
-    For any other choice of outputs, and of a second derivative's, the library runs the loop that
-    computes more than is asked for.
+    An output is computed alone or with all others. Of a second derivative only all are, and of what
+    may be None one is given, or everything. For any other choice the library takes a loop that
+    computes more than is asked for, and reads zeros for what is None.
     """
     everything = (1 << len(shipped.line.outputs)) - 1
-    first = shipped.order < 2
-    return [
-        loop
-        for loop in shipped.loops(FLOATING if first else PRECISE)
-        if loop.wanted == everything or (first and loop.wanted.bit_count() == 1)
-    ]
+    optional = sum(1 << k for k, tensor in enumerate(shipped.line.tensors) if tensor.optional)
+    loops: list[Loop] = []
+    for loop in shipped.loops(FLOATING if shipped.order < 2 else PRECISE):
+        first, given = shipped.order < 2, loop.present & optional
+        wanted = loop.wanted == everything or (first and loop.wanted.bit_count() == 1)
+        if wanted and (first or given == optional or given.bit_count() == 1):
+            loops.append(loop)
+    return loops
 
 
 def built(shipped: Shipped, devices: Sequence[Device]) -> list[BuiltLoop]:

@@ -142,7 +142,7 @@ class Project:
         for each in functions.public(self.shipped):
             devices = ["cpu", *(["cuda"] if self.has_cuda(each) else [])]
             for device in devices:
-                if has_shim(each, device):
+                if has_shim(each):
                     rows = definitions.guarded(device, [functions.shim(each.line, device)])
                     yield "\n".join(rows)
 
@@ -238,11 +238,11 @@ def registered(shipped: Shipped) -> str:
     return f"{{{text}, {function}{policy}}}"
 
 
-def has_shim(shipped: Shipped, device: str) -> bool:
+def has_shim(shipped: Shipped) -> bool:
     """Tell whether AOTInductor can call an operator by a C function of its own."""
     name = shipped.line.qualname
     schema = shims.schema_of(name)
-    return shims.can_have(schema) and not shims.is_of_pytorch(name, device)
+    return shims.can_have(schema) and not shims.is_of_pytorch(name)
 
 
 def listed(files: Iterable[str]) -> str:

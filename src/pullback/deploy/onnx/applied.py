@@ -18,8 +18,10 @@ from pullback.bind.functions.adopted import parameters_of
 from pullback.define.line import Anything, Line, Scalar, Type
 from pullback.define.line import Tensor as TensorSpec
 from pullback.define.operator import Definition
+from pullback.deploy.onnx import naming
 from pullback.deploy.onnx.symbolic import OnnxSymbolic
 from pullback.deploy.onnx.translation import MARK, Calls
+from pullback.diagnostic import PullbackError
 
 DOMAIN = "autograd"
 
@@ -35,7 +37,12 @@ def recorded(calls: Calls) -> Generator[None]:
         if not hasattr(function, "symbolic") or not torch.compiler.is_exporting():
             return returned
         outputs = returned if isinstance(returned, tuple) else (returned,)
-        made = node_of(calls, function, arguments, outputs)
+        try:
+            made = node_of(calls, function, arguments, outputs)
+        except PullbackError as error:
+            # The exporter tries another way of tracing, which does not come here.
+            calls.failure = error
+            raise
         return made if isinstance(returned, tuple) else made[0]
 
     base.apply = classmethod(apply)
@@ -86,9 +93,10 @@ def line_of(function: type[Any], arguments: Sequence[Any], outputs: Sequence[Any
             parameters.append(Scalar(name=name, type=type_of(function, name, value)))
     names = ["output"] if len(outputs) == 1 else [f"output_{k}" for k in range(len(outputs))]
     returned = tuple(TensorSpec(name=free(n, parameters), dims=anything) for n in names)
-    return Line(
-        namespace=DOMAIN, name=function.__name__, parameters=tuple(parameters), outputs=returned
-    )
+    # A class that stands for an operator of ONNX is called like that.
+    taken = function.__name__ in naming.standard()
+    name = f"{function.__name__}{'Function' * taken}"
+    return Line(namespace=DOMAIN, name=name, parameters=tuple(parameters), outputs=returned)
 
 
 def free(name: str, parameters: Sequence[TensorSpec | Scalar]) -> str:

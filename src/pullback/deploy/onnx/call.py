@@ -67,10 +67,12 @@ class Call:
     @property
     def kind(self) -> str:
         """All that a body may depend on, as a text: two calls of a kind have one body."""
-        tensors = [v and (v.dtype, v.shape) for v in self.inputs]
+        tensors = [v and (v.dtype, sizes_of(v)) for v in self.inputs]
         outputs = [v.dtype for v in self.outputs]
         scalars = {scalar.name: value for scalar, value in self.scalars()}
-        return f"{self.line} {tensors} {outputs} {scalars} {self.mask}"
+        # Two Functions may have one name.
+        function = id(self.definition.function)
+        return f"{self.line} {function} {tensors} {outputs} {scalars} {self.mask}"
 
     @property
     def missing(self) -> set[str]:
@@ -110,7 +112,11 @@ class Call:
         return NAMES[tensor.dtype] if tensor.dtype else self.shared
 
 
-def rank_of(value: ir.Value) -> int:
-    """Return how many dimensions a value has."""
+def sizes_of(value: ir.Value) -> list[int | str]:
+    """Return a value's sizes, those that vary as texts.
+
+    The exporter writes a symbol that turned out to be a number as a text of it.
+    """
     assert value.shape is not None
-    return len(value.shape)
+    texts = [size if isinstance(size, int) else str(size.value) for size in value.shape]
+    return [int(size) if isinstance(size, str) and size.isdecimal() else size for size in texts]

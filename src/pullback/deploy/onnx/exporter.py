@@ -90,6 +90,8 @@ class Exporter:
                 if found := own_error_in(error) or refused(error):
                     raise found from None
                 raise
+        if calls.failure:
+            raise calls.failure
         assert program is not None
         self.sizes |= sizes_in(program.exported_program)
         for node in nodes_in(program.model):
@@ -136,8 +138,6 @@ class Exporter:
         if own is not None:
             return given.body_of(call, own, self, named)
         if said is not None and named is None:
-            for custom in said.custom:
-                self.announce(custom, "symbolic adds it as it is")
             return said.body
         reasons: list[str] = []
         for what, derive in sources.of(call, self):
@@ -147,21 +147,41 @@ class Exporter:
             except Underivable as reason:
                 reasons.append(f"{what}: {reason}")
         why = "; ".join(reasons) or "a kernel alone does not say what it computes"
-        self.announce(call.line.qualname, why, written)
+        name_of = call.line.qualname
+        cure = (
+            f'give the operator reference=, a function of PyTorch, or bodies={{"{name_of}": ...}}'
+        )
+        self.announce(f"{name_of} is written as a node {written}", written, why, cure)
         return None
 
-    def announce(self, name: str, why: str, written: str | None = None) -> None:
-        """Say that a node has no body, once for each operator."""
-        written = written or name
-        if written in self.without:
+    def announce(self, what: str, node: str, why: str, cure: str) -> None:
+        """Say once of a kind of node that it has no body."""
+        if node not in self.without:
+            self.without.add(node)
+            text = f"{what} without a body, so a runtime needs a kernel of it"
+            notice(f"{text}\n    why:  {why}\n    help: {cure}", OnnxNotice)
+
+    def attach(self, model: ir.Model) -> None:
+        """Put the bodies into a model, and say which nodes in them have none."""
+        self.library.attach(model)
+        for domain, _ in self.used.values():
+            model.opset_imports.setdefault(domain, 1)
+        for function in model.functions.values():
+            for node in ir.traversal.RecursiveGraphIterator(function):
+                self.require_known(node, model)
+
+    def require_known(self, node: ir.Node, model: ir.Model) -> None:
+        """Say so if a node inside a body is no operator of ONNX and has no body itself."""
+        if node.domain in naming.OF_RUNTIMES or node.op_identifier() in model.functions:
             return
-        self.without.add(written)
-        notice(
-            f"{name} is written as a node {written} without a body, so a runtime needs a kernel "
-            f"of it\n    why:  {why}\n    help: give the operator reference=, a function of "
-            f'PyTorch, or the export bodies={{"{name}": ...}}',
-            OnnxNotice,
-        )
+        own = f"{node.domain}::{node.op_type}"
+        if own not in self.without:
+            self.announce(
+                f"the body of a node has a node {own}",
+                own,
+                "a body that was given, or a symbolic, adds it",
+                "write the body in operators of ONNX",
+            )
 
 
 def said_of(call: Call) -> Said | None:

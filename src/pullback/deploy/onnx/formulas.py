@@ -16,9 +16,9 @@ from pullback.define.formula.formula import Formula, labels
 from pullback.define.formula.index import BATCH, at
 from pullback.define.formula.node import NUMBER, READ, SCALAR, Node, in_order, number
 from pullback.define.line import Tensor
-from pullback.deploy.onnx import attributes
+from pullback.deploy.onnx import attributes, functions
 from pullback.deploy.onnx.body import Body, Builder, Underivable
-from pullback.deploy.onnx.call import NAMES, Call, rank_of
+from pullback.deploy.onnx.call import NAMES, Call, sizes_of
 from pullback.deploy.onnx.translate import Precision, Translator
 
 INT64 = ir.DataType.INT64
@@ -33,6 +33,9 @@ def body_of(call: Call, formula: Formula) -> Body:
     if unknown := call.dtypes - set(NAMES.values()):
         dtype = min(unknown, key=str)
         raise Underivable(f"formulas are of real numbers, and a tensor is {dtype}")
+    for node in in_order(formula.nodes):
+        if node.op not in (NUMBER, READ, SCALAR) and not functions.has(node.op):
+            raise Underivable(f"what '{node.op}' is in ONNX's operators is not known here")
     builder = Builder()
     space = _Space(call, formula, builder)
     translator = Translator(builder, space.precision, space.leaf)
@@ -92,14 +95,12 @@ class _Space:
         """Return how many dimensions of a tensor `...` stands for."""
         value = self.call.given[tensor.name]
         assert isinstance(value, ir.Value)
-        return rank_of(value) - len(arrange.core(tensor))
+        return len(sizes_of(value)) - len(arrange.core(tensor))
 
     def leaf(self, node: Node) -> ir.Value:
         """Return a scalar, or a tensor's element everywhere in the space."""
         if node.op == SCALAR:
             return attributes.scalar(self.call, node, self.builder, self.precision)
-        if node.op != READ:
-            raise Underivable(f"ONNX's operators for '{node.op}' in a formula are not known here")
         tensor = next(tensor for tensor in self.present if tensor.name == node.name)
         if node.indices != tuple(map(at, labels(tensor))):
             raise Underivable(f"the formula reads '{tensor.name}' at indices of their own")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import onnx
@@ -55,10 +55,8 @@ def body_of(call: Call, given: Any, exporter: Exporter, named: Named | None = No
 def functions_of(name: str, given: Any) -> list[ir.Function]:  # noqa: ANN401
     """Return a given function, the last one, and those that it calls."""
     if isinstance(given, OnnxFunction):
-        model = ir.from_proto(given.to_model_proto())
-        own = ir.from_proto(given.to_function_proto())
-        called = [f for key, f in model.functions.items() if key != own.identifier()]
-        return [*called, own]
+        called: Iterable[Any] = given.function_ir.get_called_functions().values()
+        return [ir.from_proto(function.to_function_proto()) for function in (*called, given)]
     if isinstance(given, ir.Function):
         return [ir.from_proto(ir.to_proto(given))]
     if isinstance(given, str):

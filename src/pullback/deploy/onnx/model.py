@@ -45,9 +45,7 @@ def exported(request: Request) -> torch.onnx.ONNXProgram:
     require_opset_reached(program, opset)
     require_used(exporter)
     naming.require_free(exporter.used)
-    exporter.library.attach(program.model)
-    for domain, _ in exporter.used.values():
-        program.model.opset_imports.setdefault(domain, 1)
+    exporter.attach(program.model)
     write(program, target, external_data=request.external_data)
     return program
 

@@ -13,6 +13,8 @@ OnnxName = Rule("PB753", "onnx-name")
 
 # ONNX's own, and that of `torch.ops.onnx`, whose operators the exporter takes for ONNX's.
 STANDARD_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.training", "onnx")
+# Whose operators need no body.
+OF_RUNTIMES = (*STANDARD_DOMAINS, "com.microsoft")
 
 
 def split(name: str) -> tuple[str, str]:

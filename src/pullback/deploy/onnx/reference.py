@@ -15,14 +15,15 @@ from pullback.bind.functions.adopted import Adopted
 from pullback.bind.functions.context import Context
 from pullback.define.operator import Definition
 from pullback.deploy.onnx.body import Body, Builder, Underivable
-from pullback.deploy.onnx.call import Call
+from pullback.deploy.onnx.call import Call, sizes_of
 from pullback.diagnostic import PullbackError
 
 if TYPE_CHECKING:
     from pullback.deploy.onnx.exporter import Exporter
 
-# The size of a dimension of which nothing is known but that it varies.
-SOME = 4
+# The size of a dimension of which nothing is known but that it varies; the smallest that has no
+# meaning of its own to a trace.
+SOME, SMALLEST = 4, 2
 
 
 def functions_of(definition: Definition) -> Iterator[tuple[str, Callable[..., Any]]]:
@@ -84,7 +85,9 @@ def body_of(call: Call, function: Callable[..., Any], exporter: Exporter) -> Bod
     for free in (True, False):
         sizes = tuple({k: Dim.AUTO for k in varying(value, free=free)} for value in values)
         try:
-            model = exporter.program_of(module, examples, dynamic_shapes=(sizes,)).model
+            # Not by the exporter's own way, which leaves out what a trace assumes of the sizes.
+            traced = torch.export.export(module, examples, dynamic_shapes=(sizes,))
+            model = exporter.program_of(traced, ()).model
         except PullbackError:
             raise
         except Exception as error:  # an author's function may raise anything
@@ -96,11 +99,21 @@ def body_of(call: Call, function: Callable[..., Any], exporter: Exporter) -> Bod
 
 
 def example(value: ir.Value, exporter: Exporter) -> Tensor:
-    """Return a tensor of the dtype and the sizes of the model's own example."""
+    """Return a tensor of the dtype and the sizes of the model's own example.
+
+    A size that varies is none that a trace would make a case of its own.
+    """
     assert value.dtype is not None
-    assert value.shape is not None
-    sizes = [d if isinstance(d, int) else exporter.sizes.get(str(d), SOME) for d in value.shape]
-    return torch.ones(sizes, dtype=torch_dtype(value.dtype))
+    sizes = [
+        size if isinstance(size, int) else max(exporter.sizes.get(size, SOME), SMALLEST)
+        for size in sizes_of(value)
+    ]
+    return torch.ones(sizes, dtype=torch_dtype(computed_in(value.dtype)))
+
+
+def computed_in(dtype: ir.DataType) -> ir.DataType:
+    """Return the dtype that a function is traced in: ONNX Runtime computes next to no bfloat16."""
+    return ir.DataType.FLOAT if dtype == ir.DataType.BFLOAT16 else dtype
 
 
 def torch_dtype(dtype: ir.DataType) -> torch.dtype:
@@ -114,18 +127,16 @@ def varying(value: ir.Value, *, free: bool) -> list[int]:
 
     Args:
         value: what is given in the model.
-        free: also those that are fixed in the model, but for 1, which broadcasts.
+        free: also those that are fixed in the model, but for 1, which broadcasts, and 0.
     """
-    assert value.shape is not None
-    return [k for k, d in enumerate(value.shape) if not isinstance(d, int) or (free and d > 1)]
+    sizes = enumerate(sizes_of(value))
+    return [k for k, size in sizes if not isinstance(size, int) or (free and size > 1)]
 
 
 def require_varying(values: Sequence[ir.Value], made: Sequence[ir.Value]) -> None:
     """Stop where the function has fixed a size that varies in the model."""
     for value, own in zip(values, made, strict=True):
-        assert value.shape is not None
-        assert own.shape is not None
-        for k, (size, found) in enumerate(zip(value.shape, own.shape, strict=True)):
+        for k, (size, found) in enumerate(zip(sizes_of(value), sizes_of(own), strict=True)):
             if not isinstance(size, int) and isinstance(found, int):
                 raise Underivable(
                     f"traced, it works for {found} elements in dimension {k} of an input only, "
@@ -136,26 +147,49 @@ def require_varying(values: Sequence[ir.Value], made: Sequence[ir.Value]) -> Non
 def as_body(call: Call, model: ir.Model) -> Body:
     """Return a whole model's graph as a function of the line's tensors."""
     graph = model.graph
-    if len(graph.outputs) != len(call.line.outputs):
-        raise Underivable(f"it returns {len(graph.outputs)} tensors")
-    for spec, own, output in zip(call.line.outputs, graph.outputs, call.outputs, strict=False):
-        if output.dtype is not None and own.dtype != output.dtype:
-            raise Underivable(f"it returns {own.dtype} for '{spec.name}', not {output.dtype}")
+    require_outputs(call, graph.outputs)
     builder = Builder()
-    for value in graph.initializers.values():
+    given = iter(list(graph.inputs))
+    inputs = [ir.Value() if value is None else next(given) for value in call.inputs]
+    outputs, nodes, constants = list(graph.outputs), list(graph), list(graph.initializers.values())
+    for part in (graph.outputs, graph.inputs, graph.initializers):
+        part.clear()
+    graph.remove(nodes)
+    for value in constants:
         constant = ir.Attr("value", ir.AttributeType.TENSOR, value.const_value)
         builder.nodes.append(ir.Node("", "Constant", [], [constant], outputs=[value]))
-    own = iter(list(graph.inputs))
-    inputs = [ir.Value() if value is None else next(own) for value in call.inputs]
-    outputs, nodes = list(graph.outputs), list(graph)
-    graph.outputs.clear()
-    graph.inputs.clear()
-    graph.initializers.clear()
-    graph.remove(nodes)
+    formal = [narrowed(builder, own, value) for own, value in zip(inputs, call.inputs, strict=True)]
     builder.nodes += nodes
-    for value, name in zip(inputs, call.input_names, strict=True):
+    returned = [
+        own if output.dtype in (None, own.dtype) else builder.op("Cast", own, to=output.dtype)
+        for own, output in zip(outputs, call.outputs, strict=True)
+    ]
+    for value, name in zip(formal, call.input_names, strict=True):
         value.name = name
-    return builder.body(inputs, outputs, [o.name for o in call.line.outputs], call.opset)
+    return builder.body(formal, returned, [o.name for o in call.line.outputs], call.opset)
+
+
+def require_outputs(call: Call, outputs: Sequence[ir.Value]) -> None:
+    """Stop at a function that returns something else than the operator."""
+    if len(outputs) != len(call.line.outputs):
+        raise Underivable(f"it returns {len(outputs)} tensors")
+    for spec, own, output in zip(call.line.outputs, outputs, call.outputs, strict=True):
+        # Of an output that nobody wants, nothing is known.
+        if output.dtype is not None and own.dtype != computed_in(output.dtype):
+            raise Underivable(f"it returns {own.dtype} for '{spec.name}', not {output.dtype}")
+
+
+def narrowed(builder: Builder, own: ir.Value, given: ir.Value | None) -> ir.Value:
+    """Return the body's input for one of the traced function's, which may be in a wider dtype."""
+    if given is None or given.dtype is None or computed_in(given.dtype) == given.dtype:
+        return own
+    formal = ir.Value()
+    cast = ir.Node(
+        "", "Cast", [formal], [ir.AttrInt64("to", computed_in(given.dtype))], num_outputs=1
+    )
+    own.replace_all_uses_with(cast.outputs[0])
+    builder.nodes.append(cast)
+    return formal
 
 
 def said(error: Exception | None) -> str:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from pullback.define.line import Scalar
 from pullback.deploy.onnx.body import Body, Builder
-from pullback.deploy.onnx.call import Call
+from pullback.deploy.onnx.call import Call, sizes_of
 from pullback.deploy.onnx.naming import split
 from pullback.diagnostic import PullbackError, Rule
 
@@ -67,12 +67,10 @@ class Said:
     Attributes:
         node: the one node that is none of ONNX's; None if there is more, or less.
         body: the function of all that it says.
-        custom: the operators in it that are none of ONNX's.
     """
 
     node: Named | None
     body: Body
-    custom: tuple[str, ...]
 
 
 def said_by(call: Call, function: type[Any]) -> Said:
@@ -112,8 +110,9 @@ class Value:
 
     def sizes(self) -> list[int | None] | None:
         """Return the sizes, None for those that vary."""
-        shape = self.value.shape
-        return None if shape is None else [d if isinstance(d, int) else None for d in shape]
+        if self.value.shape is None:
+            return None
+        return [size if isinstance(size, int) else None for size in sizes_of(self.value)]
 
     def dim(self) -> int | None:
         """Return how many dimensions it has."""
@@ -221,15 +220,15 @@ class Graph:
         """Return what was said, given what `symbolic` returned."""
         wanted = len(self.call.line.outputs)
         values = [output.value for output in outputs if isinstance(output, Value)]
-        if len(values) != wanted or len(outputs) != wanted:
+        if len(values) != len(outputs):
+            raise self.error("returns something that g.op did not")
+        if len(values) != wanted:
             raise self.error(f"returns {len(outputs)} values, the operator {wanted}")
-        custom = tuple(
-            f"{node.domain}::{node.op_type}" for node in self.builder.nodes if node.domain
-        )
-        named = self.named_by(values) if len(self.builder.nodes) == 1 and custom else None
+        only = len(self.builder.nodes) == 1 and self.builder.nodes[0].domain != ""
+        named = self.named_by(values) if only else None
         names = [output.name for output in self.call.line.outputs]
         body = self.builder.body(self.inputs, values, names, self.opset)
-        return Said(node=named, body=body, custom=custom)
+        return Said(node=named, body=body)
 
     def named_by(self, outputs: Sequence[ir.Value]) -> Named | None:
         """Return the one node that was added, if its outputs are all that is returned."""

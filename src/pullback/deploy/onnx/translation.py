@@ -13,6 +13,7 @@ from pullback.bind.operator import Operator
 from pullback.define.line import Line, Scalar
 from pullback.define.operator import Definition
 from pullback.deploy.onnx.call import Call
+from pullback.diagnostic import PullbackError
 
 # The attribute by which a node is found again after the exporter's passes.
 MARK = "pullback_call"
@@ -23,11 +24,17 @@ Schema = onnx.defs.OpSchema
 
 
 class Calls(list[Call]):
-    """The calls in a model, by number."""
+    """The calls in a model, by number.
+
+    Attributes:
+        opset: the version of the standard operators.
+        failure: what was wrong with a call while the model was traced.
+    """
 
     def __init__(self, opset: int) -> None:
         super().__init__()
         self.opset = opset
+        self.failure: PullbackError | None = None
 
     def table(self, operators: Iterable[Operator]) -> dict[Callable[..., Any], Callable[..., Any]]:
         """Return how PyTorch's exporter translates operators."""

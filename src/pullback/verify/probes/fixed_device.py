@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pullback.diagnostic import Finding
-from pullback.verify import contained
+from pullback.verify import contained, forks
 from pullback.verify.call import Call
 from pullback.verify.company.devices import ELSEWHERE, NOWHERE, elsewhere
 from pullback.verify.probe import NotApplicable, Probe
@@ -74,7 +74,7 @@ class FixedDevice(Probe):
         texts = [Text(own) for own in call.target.parts.values()]
         if any(text.calls(*NUMPY) or text.find(is_numpy) for text in texts):
             raise NotApplicable("it goes through NumPy, which is on the CPU alone")
-        if not contained.can_fork():
+        if not forks.can_fork():
             raise NotApplicable("PyTorch without CUDA may end the process, and none can be forked")
         # Autograd on a fake CUDA tensor ends a PyTorch that was built without CUDA.
         seen: list[tuple[Place | None, str | None]] = []

@@ -62,11 +62,25 @@ repeat = pb.operator(
     ),
 )
 lowered = pb.operator(
-    "shiplib::lowered(x[...], y[...]) -> z[...] = x*y",
+    "shiplib::lowered(x[...]) -> y[...]",
+    cpu=pb.source(
+        """
+        #include <stdint.h>
+        template <class T> void copy(T* y, const T* x, int64_t n) { while (n--) y[n] = x[n]; }
+        """,
+        call="copy(y, x, numel(y))",
+        dtypes=["float32", "float16"],
+    ),
+    backward={"x": "grad"},
     autocast="lower",
 )
 bias = pb.operator("shiplib::bias(x[..., n], b[n], s: float = 2.0) -> y[..., n] = s*tanh(x + b)")
-polar = pb.operator("shiplib::polar(r[...], t[...]?) -> (x[...], y[...]) = r*cos(t), r*sin(t)")
+plane = pb.operator("shiplib::plane(r[...], t[...]?) -> (x[...], y[...]) = r*cos(t), r*sin(t)")
+# PyTorch has a C function of this name for AOTInductor, aoti_torch_cpu_polar.
+polar = pb.operator(
+    "shiplib::polar(x[...]) -> y[...]",
+    cpu=pb.source("void polar(float* y, const float* x) { *y = 2 * *x; }", call="polar(y, x)"),
+)
 on_gpu = pb.operator(
     "shiplib::on_gpu(x[...]: float32) -> y[...]: float32",
     cuda=pb.source(
@@ -82,4 +96,4 @@ on_gpu = pb.operator(
     ),
 )
 
-operators = [multiply, affine, repeat, lowered, bias, polar, on_gpu]
+operators = [multiply, affine, repeat, lowered, bias, plane, polar, on_gpu]
