@@ -112,6 +112,7 @@ def test_operators_of_a_notebook_have_no_file_to_ship(tmp_path: Path) -> None:
     with pytest.raises(PullbackError, match="needs the one file") as caught:
         pb.build(made, as_="wheel", into=tmp_path)
     assert code_of(caught) == "PB709"
+    assert pb.build(made).is_dir()  # what has no text in it can be built all the same
 
 
 def test_operators_of_two_files_are_not_one_package(tmp_path: Path) -> None:

@@ -92,15 +92,15 @@ def build(  # noqa: PLR0913  (options, each by its name)
                 read_by=", ".join(readers),
                 help="leave it out",
             )
-    return way.run(definitions_of(operators), order)
+    return way.run(definitions_of(operators, with_text=way.with_text), order)
 
 
-def definitions_of(operators: What) -> Definitions:
-    """Return what is to be built, with the file that defines it."""
+def definitions_of(operators: What, *, with_text: bool) -> Definitions:
+    """Return what is to be built, and the file that defines it if its text travels."""
     if isinstance(operators, str | Path):
         return definitions.of_file(definitions.existing(Path(operators)))
     given = [operators] if isinstance(operators, Operator) else list(operators)
-    return definitions.of_operators(given)
+    return definitions.of_operators(given, with_text=with_text)
 
 
 def jit(found: Definitions, order: Order) -> Path:
@@ -162,16 +162,17 @@ def cmake(found: Definitions, order: Order) -> Path:
 
 @dataclass(frozen=True)
 class Way:
-    """One way to ship operators, and the options that it reads."""
+    """One way to ship operators, the options that it reads, and whether the text travels."""
 
     run: Callable[[Definitions, Order], Path]
     options: tuple[str, ...]
+    with_text: bool = False
 
 
 WAYS = {
     "jit": Way(jit, ("arch",)),
-    "wheel": Way(wheel, ("into", "name", "version", "arch", "pythons")),
-    "setup": Way(setup, ("into", "name", "version", "arch")),
+    "wheel": Way(wheel, ("into", "name", "version", "arch", "pythons"), with_text=True),
+    "setup": Way(setup, ("into", "name", "version", "arch"), with_text=True),
     "cmake": Way(cmake, ("into", "arch")),
 }
 

@@ -31,7 +31,7 @@ class Definitions:
     """What is to be shipped.
 
     Attributes:
-        path: a Python file, or the folder of a package.
+        path: a Python file, or the folder of a package; a name alone where no text travels.
         operators: those that it defines, without those that their derivatives call.
         module: what was imported; None where the operators were there before.
     """
@@ -88,17 +88,23 @@ def existing(path: Path) -> Path:
     return path
 
 
-def of_operators(operators: Iterable[Operator]) -> Definitions:
-    """Return what some operators are defined by: one file.
+def of_operators(operators: Iterable[Operator], *, with_text: bool) -> Definitions:
+    """Return what some operators are defined by.
+
+    Args:
+        operators: one or more.
+        with_text: whether the Python text travels too, which is then that of one file.
 
     Raises:
-        PullbackError: PB709, no file defines them, or several do.
+        PullbackError: PB708, there is none; PB709, no file defines them, or several do.
     """
     given = list(operators)
     if not given:
         raise NothingToShip.error(
             "no operator is given", help="pb.build([op], as_=...), or the file that defines some"
         )
+    if not with_text:
+        return Definitions(path=Path(given[0].line.namespace), operators=tuple(given))
     files = {operator.file for operator in given}
     file = files.pop()
     if files or file is None or not file.is_file():
@@ -110,7 +116,7 @@ def of_operators(operators: Iterable[Operator]) -> Definitions:
             help="write the definitions into a file of their own, or into a package folder, and "
             "give its path",
         )
-    return Definitions(path=file, operators=tuple(given), module=None)
+    return Definitions(path=file, operators=tuple(given))
 
 
 def defined_in(path: Path) -> list[Operator]:

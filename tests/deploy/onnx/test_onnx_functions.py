@@ -70,11 +70,14 @@ def test_a_function_is_pytorchs(function: Function, dtype: torch.dtype, seed: in
     if found.dtype == torch.bool:
         assert torch.equal(found, same)
         return
-    eps = torch.finfo(dtype).eps
     (wanted,) = in_pytorch(formula, [argument.double() for argument in arguments])
-    torch.testing.assert_close(
-        found.double(), wanted.to(dtype).double(), rtol=64 * eps, atol=64 * eps, equal_nan=True
-    )
+    wanted = wanted.to(dtype).double()
+    error = (found.double() - wanted).abs()
+    # How far a rounding of the reduced argument of a periodic function moves it near a pole.
+    steep = wanted**2 if function.name == "tan" else 0
+    allowed = 64 * torch.finfo(dtype).eps * (1 + wanted.abs() + steep)
+    same = (found == wanted) | (found.isnan() & wanted.isnan())
+    assert (same | (error <= allowed)).all()
 
 
 WHOLE = {

@@ -47,7 +47,7 @@ class Exporter:
         sizes: what the sizes that vary are in the model's example.
         used: what each operator's node is called.
         without: nodes that have no body.
-        known: the overload of each kind of call.
+        known: the type of the node of each kind of call.
     """
 
     opset: int
@@ -57,7 +57,7 @@ class Exporter:
     sizes: dict[str, int] = field(default_factory=dict[str, int])
     used: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     without: set[str] = field(default_factory=set[str])
-    known: dict[str, str | None] = field(default_factory=dict[str, str | None])
+    known: dict[str, str] = field(default_factory=dict[str, str])
 
     def program_of(
         self,
@@ -110,16 +110,15 @@ class Exporter:
         name = naming.split(self.names.get(qualname) or (named.name if named else qualname))
         self.used[qualname] = name
         attributes = attributes_of(call)
-        overload = self.overload_of(call, name, said)
-        node.domain, node.op_type, node.overload = *name, overload or ""
+        node.domain, node.op_type = name[0], self.type_of(call, name, said)
         inputs = [*node.inputs, *[None] * (len(call.inputs) - len(node.inputs))]
         order = list(range(len(inputs)) if named is None else named.order)
         rewired(node, [None if place is None else inputs[place] for place in order])
         node.metadata_props[recipe.KEY] = recipe.recipe_of(call, order, node).text()
         node.attributes.update(attributes if named is None else named.attributes)
 
-    def overload_of(self, call: Call, name: tuple[str, str], said: Said | None) -> str | None:
-        """Return which of the functions of a node's name is a call's body; None for none.
+    def type_of(self, call: Call, name: tuple[str, str], said: Said | None) -> str:
+        """Return the type of a call's node, which is the name of its body.
 
         Calls that are alike have one body, which takes a while to find.
         """
@@ -127,7 +126,7 @@ class Exporter:
         key = f"{name} {order} {call.kind}"
         if key not in self.known:
             body = self.body_of(call, name, said)
-            self.known[key] = None if body is None else self.library.add(name, body)
+            self.known[key] = name[1] if body is None else self.library.add(name, body)
         return self.known[key]
 
     def body_of(self, call: Call, name: tuple[str, str], said: Said | None) -> Body | None:

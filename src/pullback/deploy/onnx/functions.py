@@ -18,7 +18,7 @@ from pullback.deploy.onnx import special
 # One operator, in every precision.
 NATIVE: Mapping[str, str] = {
     **{"add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "neg": "Neg", "abs": "Abs"},
-    **{"exp": "Exp", "log": "Log", "sqrt": "Sqrt", "sin": "Sin", "cos": "Cos", "tanh": "Tanh"},
+    **{"exp": "Exp", "log": "Log", "sqrt": "Sqrt", "sin": "Sin", "tanh": "Tanh"},
     **{"floor": "Floor", "ceil": "Ceil", "round": "Round", "maximum": "Max", "minimum": "Min"},
     **{"lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual", "eq": "Equal"},
     **{"logical_and": "And", "logical_or": "Or", "logical_xor": "Xor", "logical_not": "Not"},
@@ -27,9 +27,9 @@ NATIVE: Mapping[str, str] = {
 REAL: Mapping[str, str] = {
     **{"pow": "Pow", "fmod": "Mod", "relu": "Relu", "isnan": "IsNaN", "isinf": "IsInf"},
 }
-# One operator that ONNX Runtime has for float32 and not for float64.
+# One operator that ONNX Runtime, or many a version of it, has for float32 and not for float64.
 SINGLE: Mapping[str, str] = {
-    **{"tan": "Tan", "asin": "Asin", "acos": "Acos", "atan": "Atan", "sinh": "Sinh"},
+    **{"cos": "Cos", "tan": "Tan", "asin": "Asin", "acos": "Acos", "atan": "Atan", "sinh": "Sinh"},
     **{"cosh": "Cosh", "asinh": "Asinh", "acosh": "Acosh", "atanh": "Atanh", "erf": "Erf"},
 }
 # Texts that need float64 inside, whatever the operands are.
@@ -59,6 +59,7 @@ TEXTS: Mapping[str, str] = {
     "ratio = short / where(long == 0, 1.0, long); "
     "where(isinf(x) or isinf(y), inf, long * sqrt(1 + ratio * ratio))",
     # Trigonometric and hyperbolic functions.
+    "cos": "half = sin(x / 2); 1 - 2 * half * half",
     "tan": "sin(x) / cos(x)",
     "asin": "atan(x / sqrt((1 - x) * (1 + x)))",
     "acos": "2 * atan(sqrt((1 - x) / (1 + x)))",

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
+from pullback.bind import register
 from pullback.deploy.onnx.body import Body, text_of
 
 
@@ -14,13 +15,14 @@ class Library:
 
     def __init__(self) -> None:
         self.functions: dict[ir.OperatorIdentifier, ir.Function] = {}
-        self._texts: dict[tuple[str, str], dict[bytes, str]] = {}
+        self._types: dict[tuple[str, str], dict[bytes, str]] = {}
 
     def add(self, name: tuple[str, str], body: Body) -> str:
-        """Add a node's body and return the overload that the node calls.
+        """Add a node's body and return the type that the node then has.
 
-        The first body of a name has no overload; another one, such as that of float16 where the
-        first is of float32, has a number.
+        The first body of a name has that name; another one, such as that of float16 where the
+        first is of float32, has a number behind it. ONNX's overloads would say the same, but many
+        a version of ONNX Runtime takes one for the other.
 
         Args:
             name: the node's domain and type.
@@ -28,14 +30,24 @@ class Library:
         """
         for called in body.calls:
             self.functions.setdefault(called.identifier(), called)
-        texts = self._texts.setdefault(name, {})
+        types = self._types.setdefault(name, {})
         text = text_of(body.function)
-        if text not in texts:
-            texts[text] = str(len(texts) + 1) if texts else ""
+        if text not in types:
+            types[text] = self.free(*name)
             function = body.function
-            function.domain, function.name, function.overload = *name, texts[text]
+            function.domain, function.name = name[0], types[text]
             self.functions[function.identifier()] = function
-        return texts[text]
+        return types[text]
+
+    def free(self, domain: str, op_type: str) -> str:
+        """Return a name that no function has, nor, beyond the first, an operator."""
+        found, number = op_type, 1
+        while (domain, found, "") in self.functions or (
+            number > 1 and f"{domain}::{found}" in register.operators
+        ):
+            number += 1
+            found = f"{op_type}_{number}"
+        return found
 
     def attach(self, model: ir.Model) -> None:
         """Put the functions that a model calls, directly or not, into it."""
