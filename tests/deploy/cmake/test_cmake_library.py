@@ -93,7 +93,7 @@ def test_a_mask_and_a_subset_of_gradients_are_those_of_all(ship: Any) -> None:
 
 def test_forward_mode_and_vmap_go_through_the_library(ship: Any) -> None:
     x, b, v = (double(3).detach() for _ in range(3))
-    _, tangent = torch.func.jvp(lambda x: ship.multiply(x, b), (x,), (v,))
+    tangent = torch.func.jvp(lambda x: ship.multiply(x, b), (x,), (v,))[1]
     torch.testing.assert_close(tangent, b * v)
     batched = torch.func.vmap(ship.bias, (0, None))(torch.stack([x, v]), b)
     torch.testing.assert_close(batched[1], ship.bias(v, b))
@@ -106,7 +106,7 @@ def test_second_derivatives_need_no_loop_for_every_choice_of_tangents(ship: Any)
         return torch.func.grad(lambda r, t: ship.plane(r, t)[0].sum(), (0, 1))(r, t)
 
     # No gradient of y arrives, and no tangent of it: no loop was compiled for just that.
-    _, (of_r, of_t) = torch.func.jvp(gradients, (r, t), (v, torch.ones_like(v)))
+    of_r, of_t = torch.func.jvp(gradients, (r, t), (v, torch.ones_like(v)))[1]
     torch.testing.assert_close(of_r, -t.sin())
     torch.testing.assert_close(of_t, -v * t.sin() - r * t.cos())
 
@@ -132,7 +132,7 @@ def test_autocast_follows_the_policy_of_the_author(ship: Any) -> None:
         ),
         (lambda ship: ship.multiply(double(2).half(), double(2).half()), r"kernel-dtype \[PB302\]"),
         (
-            lambda ship: ship.bias(double(2, 3).cfloat(), double(3).cfloat()),
+            lambda ship: ship.bias(*[double(3).to(torch.complex64)] * 2),
             r"loop-left-out \[PB731\].*complex64; it has float32, float64, bfloat16, float16",
         ),
         (lambda ship: ship.on_gpu(torch.ones(2)), r"no-kernel \[PB351\].*for cpu"),
@@ -239,8 +239,8 @@ def test_the_library_names_no_folder_of_this_machine_and_no_python(library: Path
     assert "RPATH" not in dynamic
     assert "RUNPATH" not in dynamic
     content = library.read_bytes()
-    assert str(library.parents[1]).encode() not in content
-    assert str(Path(__file__).parents[3]).encode() not in content
+    for folder in (library.parents[1], Path(__file__).parents[3], Path(torch.__file__).parent):
+        assert str(folder).encode() not in content
 
 
 def test_only_functions_for_others_are_shown(library: Path) -> None:

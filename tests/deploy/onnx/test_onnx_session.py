@@ -84,6 +84,17 @@ def test_what_a_kernel_raises_is_raised_and_the_session_goes_on(file: Path) -> N
         assert torch.equal(ran(session, torch.tensor([1.0, 1.0, 4.0]))[0], torch.tensor(4.0))
 
 
+def test_operators_in_the_branches_of_a_condition(file: Path) -> None:
+    def model(x: Tensor) -> Tensor:
+        return torch.cond(x.sum() > 0, lambda x: swish(x, None), lambda x: swish(x, x[0]), (x,))
+
+    x = torch.randn(2, 3, dtype=torch.float64)
+    written(model, x, file=file)
+    session = pb.onnx_session(file)
+    for each in (x.abs(), -x.abs()):
+        assert torch.equal(ran(session, each)[0], model(each))
+
+
 def test_an_error_of_onnx_runtimes_own_is_its_own(file: Path) -> None:
     written(lambda x: swish(x, None), torch.ones(3), file=file)
     with pytest.raises(Exception, match="expected: \\(tensor\\(float\\)\\)"):

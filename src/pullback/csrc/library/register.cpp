@@ -59,7 +59,7 @@ bool has([[maybe_unused]] std::string_view name) {
 std::string obstacle(const std::vector<Definition>& definitions) {
   for (const char* const* name = needed_instructions; *name; ++name) {
     if (has(*name)) continue;
-    return std::string("instructions-missing [PB737]: this library was compiled for CPUs that have ") + *name +
+    return std::string("instructions-missing [PB737]") + ": this library was compiled for CPUs that have " + *name +
            ", and this one has not\n    help: compile it with cmake -DPULLBACK_ARCHITECTURE=x86-64";
   }
   std::string taken;
@@ -68,7 +68,7 @@ std::string obstacle(const std::vector<Definition>& definitions) {
     if (c10::Dispatcher::singleton().findSchema({name, ""})) taken += (taken.empty() ? "" : ", ") + name;
   }
   if (taken.empty()) return taken;
-  return "defined-already [PB730]: this library registers " + taken + ", which this process has registered already\n"
+  return std::string("defined-already [PB730]") + ": this library registers " + taken + ", which this process has registered already\n"
          "    help: load the library, or import the Python file that defines its operators, not both";
 }
 

@@ -89,7 +89,7 @@ struct Formula {
     // Of the core dimensions that are left: how many stand before `...`, and the place of each of the
     // output's; no places if the output has them as the space has them.
     size_t before = 0;
-    std::vector<int64_t> places;
+    std::vector<int64_t> places = {};
   };
 
   TensorSpec space;

@@ -25,13 +25,15 @@ class Recipe:
         arguments: for each parameter the scalar, or where its tensor is among the node's inputs: a
             place, None, or a list of places.
         tensors: the parameters that are tensors.
-        outputs: their dtypes, by ONNX's names.
+        inputs: the dtypes of the node's inputs, by ONNX's names; None where one is absent.
+        outputs: those of its outputs.
     """
 
     operator: str
     line: str
     arguments: list[Any]
     tensors: list[bool]
+    inputs: list[str | None]
     outputs: list[str]
 
     def text(self) -> str:
@@ -61,11 +63,13 @@ def recipe_of(call: Call, order: Sequence[int | None], node: ir.Node) -> Recipe:
     dtypes = [
         output.dtype or own.dtype for output, own in zip(call.outputs, node.outputs, strict=True)
     ]
+    given = [None if place is None else call.inputs[place] for place in order]
     return Recipe(
         operator=call.line.qualname,
         line=str(call.line),
         arguments=arguments,
         tensors=[not isinstance(parameter, Scalar) for parameter in call.line.parameters],
+        inputs=[value.dtype.name if value and value.dtype else None for value in given],
         outputs=[dtype.name if dtype else "FLOAT" for dtype in dtypes],
     )
 

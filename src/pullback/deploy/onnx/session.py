@@ -115,8 +115,8 @@ def replace(node: ir.Node, recipe: Recipe) -> None:
     graph = node.graph
     assert graph is not None
     given = [value for value in node.inputs if value is not None]
-    dtypes = [value.dtype.name if value.dtype else "FLOAT" for value in given]
-    name = called_by(recipe, dtypes, [value is not None for value in node.inputs])
+    dtypes = [dtype for dtype in recipe.inputs if dtype is not None]
+    name = called_by(recipe)
     before: list[ir.Node] = []
     inputs: list[ir.Value] = []
     for value, dtype in zip(given, dtypes, strict=True):
@@ -142,59 +142,57 @@ def to_of(dtype: str) -> dict[str, ir.DataType]:
     return {"to": ir.DataType[dtype]} if dtype in NARROW else {}
 
 
-def called_by(recipe: Recipe, dtypes: Sequence[str], present: Sequence[bool]) -> str:
-    """Return the type of a node that calls a kernel; the same call is registered once."""
-    content = f"{recipe.text()} {dtypes} {present}"
-    name = f"pullback_{hashlib.sha256(content.encode()).hexdigest()[:16]}"
+def called_by(recipe: Recipe) -> str:
+    """Return the type of a node that calls a kernel; calls that are alike are registered once."""
+    name = f"pullback_{hashlib.sha256(recipe.text().encode()).hexdigest()[:16]}"
     if name not in _known:
-        crossing = ["FLOAT" if dtype in NARROW else dtype for dtype in dtypes]
-        returned = ["FLOAT" if dtype in NARROW else dtype for dtype in recipe.outputs]
         _known[name] = onnxruntime_extensions.onnx_op(
             op_type=name,
-            inputs=[DTYPES[dtype] for dtype in crossing],
-            outputs=[DTYPES[dtype] for dtype in returned],
-        )(contained(recipe, dtypes, present))
+            inputs=[crossing(dtype) for dtype in recipe.inputs if dtype is not None],
+            outputs=[crossing(dtype) for dtype in recipe.outputs],
+        )(contained(recipe))
     return name
 
 
-def contained(recipe: Recipe, dtypes: Sequence[str], present: Sequence[bool]) -> Callable[..., Any]:
+def crossing(dtype: str) -> int:
+    """Return what a dtype crosses as into Python."""
+    return DTYPES["FLOAT" if dtype in NARROW else dtype]
+
+
+def contained(recipe: Recipe) -> Callable[..., Any]:
     """Return the function that calls an operator on arrays; it never raises."""
 
     def run(*arrays: np.ndarray[Any, Any]) -> Any:  # noqa: ANN401
         try:
-            given = [
-                torch.from_numpy(array.copy()).to(NARROW.get(dtype))
-                for array, dtype in zip(arrays, dtypes, strict=True)
-            ]
-            outputs = [array_of(output) for output in result(recipe, given, present)]
+            outputs = [array_of(output) for output in result(recipe, arrays)]
         except BaseException as error:  # whatever leaves here ends the process
             if not _raised:
                 raise
             error.add_note(f"in a node of {recipe.operator}, run by ONNX Runtime")
             _raised[-1].append(error)
-            kinds = [torch.float32 if d in NARROW else torch_dtype(d) for d in recipe.outputs]
-            outputs = [torch.empty(0, dtype=kind).numpy() for kind in kinds]
+            outputs = [array_of(torch.empty(0, dtype=torch_dtype(d))) for d in recipe.outputs]
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     return run
 
 
-def result(recipe: Recipe, given: Sequence[Tensor], present: Sequence[bool]) -> Sequence[Tensor]:
+def result(recipe: Recipe, arrays: Sequence[np.ndarray[Any, Any]]) -> Sequence[Tensor]:
     """Return what the operator returns for a node's inputs."""
-    tensors = iter(given)
-    inputs = [next(tensors) if there else None for there in present]
+    given = iter(arrays)
+    inputs = [
+        None if dtype is None else torch.from_numpy(next(given).copy()).to(NARROW.get(dtype))
+        for dtype in recipe.inputs
+    ]
 
     def at(place: int | None) -> Tensor | None:
         return None if place is None else inputs[place]
 
-    arguments = [
-        value
-        if not tensor
-        else [at(place) for place in value]
-        if isinstance(value, list)
-        else at(value)
-        for value, tensor in zip(recipe.arguments, recipe.tensors, strict=True)
-    ]
+    arguments: list[Any] = []
+    for value, tensor in zip(recipe.arguments, recipe.tensors, strict=True):
+        if not tensor:
+            arguments.append(value)
+        else:
+            arguments.append([at(k) for k in value] if isinstance(value, list) else at(value))
     with torch.no_grad():
         returned: Any = operators[recipe.operator].overload(*arguments)
     return returned if isinstance(returned, tuple | list) else [returned]
