@@ -18,7 +18,7 @@ from pullback.kernels import compile as compilation
 from pullback.kernels import toolchain
 from pullback.kernels.cuda_on_cpu import library, mode, runtimes, units
 from pullback.kernels.cuda_on_cpu.mode import Mode
-from pullback.kernels.plan import Plan, Unit
+from pullback.kernels.plan import Plan, Unit, folders_in
 
 IN_CUDA = (".cu", ".cuh")
 # What shows that C++ is part of an extension in CUDA.
@@ -93,7 +93,7 @@ def plan_on_cpu(build: Build, now: Mode) -> Plan:
         for flag in library.taken(build.compiling)
         if flag not in said and not NOT_HERE.match(flag)
     ]
-    folders = dict.fromkeys([*build.folders, *library.folders_in(given)])
+    folders = dict.fromkeys([*build.folders, *folders_in(given)])
     plain = library.flags(now.check)
     if now.check == "none":
         # PyTorch's headers are what takes time, and -O3 and line tables would double it. The lines

@@ -22,7 +22,7 @@ from pullback.bind.rule import DerivativeRule
 from pullback.define.line import Line
 from pullback.define.operator import Definition
 from pullback.define.source import Source
-from pullback.kernels import glue
+from pullback.kernels import glue, plan
 from pullback.kernels.codegen import Loop
 from pullback.kernels.glue import Device
 
@@ -76,7 +76,7 @@ class Kernel:
     @property
     def folders(self) -> tuple[Path, ...]:
         """Where its flags say that headers are."""
-        return tuple(folders_in(self.source.flags))
+        return tuple(plan.folders_in(self.source.flags))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,17 +236,6 @@ def ways_of(definition: Definition) -> int:
 def _subsets(bits: Sequence[int]) -> Iterator[tuple[int, ...]]:
     sizes = range(len(bits) + 1)
     return itertools.chain.from_iterable(itertools.combinations(bits, size) for size in sizes)
-
-
-def folders_in(flags: Iterable[str]) -> Iterator[Path]:
-    """Yield the folders of headers that flags name: "-I folder" is two words, or one."""
-    words = iter(flags)
-    for word in words:
-        for option in ("-I", "-iquote", "-isystem"):
-            if word == option:
-                yield Path(next(words, ""))
-            elif word.startswith(option):
-                yield Path(word.removeprefix(option))
 
 
 def included(file: Path, folders: Sequence[Path]) -> Iterator[Path]:

@@ -15,7 +15,7 @@ from pullback.diagnostic import Rule
 from pullback.kernels import toolchain
 from pullback.kernels.cuda_on_cpu import library
 from pullback.kernels.cuda_on_cpu.mode import Mode
-from pullback.kernels.plan import Plan, Unit, kernel_flags
+from pullback.kernels.plan import Plan, Unit, folders_in, kernel_flags
 from pullback.kernels.toolchain import Compiler
 
 ReservedInCpp = Rule("PB207", "reserved-in-c++")
@@ -97,7 +97,7 @@ def plan_on_cpu(line: Line, source: Source, mode: Mode) -> Plan:
         flags=(*library.flags(mode.check), *every_order, *library.taken(source.flags)),
         compile_flags=library.SANITIZE[mode.check],
         link=library.link(mode.check),
-        translation=library.translation([*beside, *library.folders_in(source.flags)]),
+        translation=library.translation([*beside, *folders_in(source.flags)]),
         abi=library.abi(),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -103,6 +104,19 @@ def kernel_flags(compiler: Compiler, architecture: str | None = None) -> tuple[s
 
 # "-I folder" is two words, or one.
 WITH_FOLDER = ("-I", "-isystem", "-iquote")
+
+
+def folders_in(flags: Iterable[str]) -> list[Path]:
+    """Return the folders of headers that flags name, absolute."""
+    found: list[Path] = []
+    words = iter(flags)
+    for word in words:
+        flag = next((each for each in WITH_FOLDER if word.startswith(each)), None)
+        if flag:
+            found.append(Path(word.removeprefix(flag) or next(words, "")).absolute())
+    return found
+
+
 CXX_FLAGS = (
     "-std=c++20",
     "-O3",

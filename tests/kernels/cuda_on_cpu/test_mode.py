@@ -8,6 +8,7 @@ from pullback.diagnostic import PullbackError
 from pullback.kernels.cuda_on_cpu import library, mode
 from pullback.kernels.cuda_on_cpu.environment import SWITCH, wanted
 from pullback.kernels.cuda_on_cpu.mode import Mode
+from pullback.kernels.plan import folders_in
 
 MODES = [
     Mode(),
@@ -66,4 +67,4 @@ def test_flags_for_nvcc_become_those_that_mean_something_here() -> None:
 
 def test_folders_of_headers_are_found_in_flags_of_one_word_and_of_two() -> None:
     given = library.taken(["-I/a", "-I", "/b", "-DN=4", "-isystem", "/c", "-iquote/d"])
-    assert [str(path) for path in library.folders_in(given)] == ["/a", "/b", "/c", "/d"]
+    assert [str(path) for path in folders_in(given)] == ["/a", "/b", "/c", "/d"]

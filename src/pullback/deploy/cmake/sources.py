@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from pullback.deploy.shipped import Kernel, folders_in
+from pullback.deploy.shipped import Kernel
 from pullback.kernels.glue import CSRC, author_code
+from pullback.kernels.plan import folders_in
 
 # Headers of the machine, which every machine has where its compiler looks, or its author says.
 OF_THE_MACHINE = (Path("/usr"), Path("/opt"))

@@ -92,17 +92,6 @@ def taken(given: Sequence[str]) -> tuple[str, ...]:
     return tuple(kept)
 
 
-def folders_in(given: Sequence[str]) -> list[Path]:
-    """Return the folders of headers that flags name."""
-    found: list[Path] = []
-    words = iter(given)
-    for word in words:
-        flag = next((each for each in WITH_FOLDER if word.startswith(each)), None)
-        if flag:
-            found.append(Path(word.removeprefix(flag) or next(words, "")).absolute())
-    return found
-
-
 def translation(folders: Iterable[Path] = (), *, torch: bool = False) -> Translation:
     """Return how the units of a plan are translated.
 

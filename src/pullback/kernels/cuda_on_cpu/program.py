@@ -12,7 +12,7 @@ from pullback.kernels import toolchain
 from pullback.kernels.compile import Announce
 from pullback.kernels.cuda_on_cpu import library, sanitizer
 from pullback.kernels.cuda_on_cpu.mode import Check, Mode
-from pullback.kernels.plan import Plan, Unit
+from pullback.kernels.plan import Plan, Unit, folders_in
 
 
 def plan_of(file: Path, check: Check, flags: Sequence[str] = ()) -> Plan:
@@ -36,7 +36,7 @@ def plan_of(file: Path, check: Check, flags: Sequence[str] = ()) -> Plan:
         flags=(*own, *library.taken(flags)),
         compile_flags=library.SANITIZE[check],
         link=(*with_address, *library.link(check)),
-        translation=library.translation([file.parent, *library.folders_in(flags)]),
+        translation=library.translation([file.parent, *folders_in(flags)]),
         abi=library.abi(),
     )
 
