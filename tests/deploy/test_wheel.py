@@ -73,7 +73,7 @@ def test_it_asks_for_pytorch_and_pullback(wheel: Path) -> None:
 
 
 def test_the_range_of_pytorch_is_pullbacks_own() -> None:
-    project = Path(pb.__file__).parents[2] / "pyproject.toml"
+    project = Path(__file__).parents[2] / "pyproject.toml"
     assert f'"{TORCH}"' in project.read_text()
 
 
