@@ -1,16 +1,5 @@
-"""Small models train faster in one thread, and tests beside these want the other core."""
+"""What the tests of examples share."""
 
-from __future__ import annotations
+from tests.one_thread import one_thread
 
-from collections.abc import Generator
-
-import pytest
-import torch
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Generator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+__all__ = ["one_thread"]

@@ -121,9 +121,8 @@ def adopted_by(definition: Definition) -> Adopted | None:
 def compile_kernels(definition: Definition) -> dict[glue.Device, int]:
     """Compile and load the kernels that can run here; return their addresses."""
     addresses: dict[glue.Device, int] = {}
-    sources: dict[glue.Device, Source | None] = {"cpu": definition.cpu, "cuda": definition.cuda}
-    for device, source in sources.items():
-        if source is None or (device == "cuda" and not gpu.there_is()):
+    for device, source in definition.sources.items():
+        if device == "cuda" and not gpu.there_is():
             continue
         if address := entry_of(definition.line, source, device):
             addresses[device] = address
@@ -140,7 +139,7 @@ def entry_of(line: Line, source: Source, device: glue.Device) -> int | None:
 
     None for a device that the package was not built for, if nothing can be compiled here.
     """
-    chosen = architecture(device)
+    chosen = gpu.architecture(device)
     if found := prebuilt.kernel(line, source, device, chosen):
         return opened(found.path, found.symbol)
     other = prebuilt.is_left_out(line, source, device)
@@ -168,14 +167,6 @@ def opened(path: Path, symbol: str) -> int:
 
 # Never unloaded: a graph made before a redefinition may still call into them.
 _loaded: list[object] = []
-
-
-def architecture(device: glue.Device) -> str | None:
-    """Return the GPU to compile for."""
-    if device == "cpu" or not gpu.there_is():
-        return None
-    major, minor = torch.cuda.get_device_capability()
-    return f"sm_{major}{minor}"
 
 
 def register(definition: Definition) -> Operator:

@@ -60,13 +60,7 @@ class Builder:
         if definition.formula:
             self.rows.append(self.looped(definition.formula))
         addresses: dict[glue.Device, int] = {}
-        sources: dict[glue.Device, Source | None] = {
-            "cpu": definition.cpu,
-            "cuda": definition.cuda,
-        }
-        for device, source in sources.items():
-            if source is None:
-                continue
+        for device, source in definition.sources.items():
             for architecture in self.architectures if device == "cuda" else [None]:
                 row = self.built(definition, source, device, architecture)
                 self.rows.append(row)
@@ -107,10 +101,10 @@ class Builder:
         self, definition: Definition, source: Source, device: glue.Device, asked: str | None
     ) -> Row:
         """Compile one kernel."""
-        from pullback.bind import register  # noqa: PLC0415
+        from pullback.bind import gpu  # noqa: PLC0415
 
         name = definition.line.qualname
-        architecture = asked or register.architecture(device)
+        architecture = asked or gpu.architecture(device)
         try:
             chosen = architecture if device == "cuda" else None
             plan = glue.plan_of(definition.line, source, device, chosen)

@@ -57,6 +57,12 @@ class Definition:
         return tuple(name for name in names if getattr(self, name) is not None)
 
     @property
+    def sources(self) -> dict[Literal["cpu", "cuda"], Source]:
+        """The kernels in C++ and CUDA, by the device that they are for."""
+        given: dict[Literal["cpu", "cuda"], Source | None] = {"cpu": self.cpu, "cuda": self.cuda}
+        return {device: source for device, source in given.items() if source is not None}
+
+    @property
     def masked(self) -> bool:
         """Whether it is a backward that is told which gradients are wanted, by `output_mask`."""
         return is_masked(self.line)

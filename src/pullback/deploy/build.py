@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from pullback.bind import register
+from pullback.bind import gpu
 from pullback.bind.formula import loops
 from pullback.bind.operator import Operator
 from pullback.deploy import definitions, shipped, staging, target
@@ -117,7 +117,7 @@ def plans_of(each: Shipped, order: Order) -> list[Plan]:
 
     Of a formula those for float32, with all gradients: others are compiled when they are called.
     """
-    asked: list[str | None] = [register.architecture("cuda")]
+    asked: list[str | None] = [gpu.architecture("cuda")]
     if order.architectures:
         asked = [*target.machine_code(order.architectures)]
     found: list[Plan] = []

@@ -16,7 +16,7 @@ from pullback.bind import environment, runtime
 from pullback.bind.environment import Environment
 from pullback.bind.formula import gpu, loops
 from pullback.deploy import target as targets
-from pullback.deploy.shipped import FLOATING, Kernel, Shipped
+from pullback.deploy.shipped import FLOATING, PRECISE, Kernel, Shipped
 from pullback.deploy.target import Target
 from pullback.kernels import cache, codegen, codegen_cuda, glue, identity, prebuilt, toolchain
 from pullback.kernels import compile as compilation
@@ -24,9 +24,6 @@ from pullback.kernels.codegen import Loop
 from pullback.kernels.glue import Device
 from pullback.kernels.plan import Plan, Unit
 from pullback.kernels.prebuilt import Library
-
-# Second derivatives are for the dtypes in which they are taken.
-PRECISE = ("float32", "float64")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,24 +193,19 @@ def groups(
 
 
 def merged(loops: Iterable[Loop], device: Device) -> tuple[list[Library], dict[str, Loop]]:
-    """Return an entry for each loop, and one loop for each text: what is absent may change none."""
-    names: dict[str, str] = {}
-    distinct: dict[str, Loop] = {}
-    entries: list[Library] = []
-    for loop in loops:
-        text = codegen.cpu(loop)
-        symbol = names.setdefault(text, f"pullback_{device}_loop_{len(names)}")
-        distinct.setdefault(symbol, loop)
-        entries.append(
-            Library(
-                identity=identity.of_loop(loop, device),
-                operator=loop.formula.line.qualname,
-                symbol=symbol,
-                file="",
-                sha256="",
-            )
+    """Return an entry for each loop, and one loop for each text."""
+    named = codegen.named(loops, f"pullback_{device}_loop_")
+    entries = [
+        Library(
+            identity=identity.of_loop(loop, device),
+            operator=loop.formula.line.qualname,
+            symbol=symbol,
+            file="",
+            sha256="",
         )
-    return entries, distinct
+        for symbol, loop in named
+    ]
+    return entries, dict(named)
 
 
 def job_of_runtime(of: Environment) -> Job:

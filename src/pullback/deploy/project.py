@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -19,11 +18,13 @@ from typing import Any
 from pullback.bind import runtime
 from pullback.deploy import libraries, staging, target
 from pullback.deploy.definitions import Definitions
+from pullback.deploy.files import copy
 from pullback.deploy.shipped import Kernel
 from pullback.deploy.wheel import SOURCES, TEMPLATES, Package, write_package, write_project
 from pullback.diagnostic import Rule
 from pullback.kernels import prebuilt
 from pullback.kernels.glue import CSRC
+from pullback.kernels.plan import by_folder
 
 SourceOutside = Rule("PB715", "source-outside")
 
@@ -91,18 +92,14 @@ def write_sources(package: Package, folder: Path) -> None:
             path for path in root.rglob("*") if path.suffix in SOURCES and path.suffix != ".so"
         }
     for path in sorted(files):
-        copy = folder / path.resolve().relative_to(root)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, copy)
+        copy(path, folder / path.resolve().relative_to(root))
 
 
 def write_generated(package: Package, kernels: list[dict[str, Any]], folder: Path) -> None:
     """Write the entry points and the headers."""
     for pattern in HEADERS:
         for header in CSRC.glob(pattern):
-            copy = folder / "pullback" / header.relative_to(CSRC)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(header, copy)
+            copy(header, folder / "pullback" / header.relative_to(CSRC))
     for kernel in kernels:
         (folder / kernel["unit"]).write_text(kernel.pop("text"), encoding="utf-8")
     listed = {
@@ -140,14 +137,18 @@ def row_of_kernel(kernel: Kernel, root: Path) -> dict[str, Any]:
     if kernel.file:
         text = text.replace(f'"{kernel.file}"', f'"{within(kernel.file, root)}"')
     folders = [folder for folder in kernel.folders if folder.resolve().is_relative_to(root)]
-    dropped = {"-march=native", "-mtune=native"}
-    flags = [flag for flag in kernel.source.flags if flag not in dropped]
+    flags = [
+        word
+        for words, folder in by_folder(kernel.source.flags)
+        if folder not in folders and words[0] not in ("-march=native", "-mtune=native")
+        for word in words
+    ]
     line, cuda = kernel.line, kernel.device == "cuda"
     return {
         "kind": "cuda" if cuda else "c++",
         "unit": f"{line.namespace}-{line.name}-{kernel.device}.{'cu' if cuda else 'cpp'}",
         "text": text,
-        "flags": [flag for flag in flags if not names_one_of(flag, folders)],
+        "flags": flags,
         "folders": [within(folder, root) for folder in folders],
         "sources": {
             os.path.relpath(path, kernel.source.folder): within(path, root)
@@ -170,11 +171,6 @@ def files_of(kernel: Kernel) -> tuple[Path, ...]:
 def within(path: Path, root: Path) -> str:
     """Return a path from the root of the package."""
     return str(path.resolve().relative_to(root))
-
-
-def names_one_of(flag: str, folders: Sequence[Path]) -> bool:
-    """Tell whether a flag names a folder of headers that the project has itself."""
-    return any(flag.endswith(str(folder)) for folder in folders)
 
 
 def require_inside(kernel: Kernel, root: Path) -> None:

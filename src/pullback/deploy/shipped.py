@@ -28,6 +28,8 @@ from pullback.kernels.glue import Device
 
 # The dtypes that a formula's loops are compiled for ahead of a call.
 FLOATING = ("float32", "float64", "bfloat16", "float16")
+# Second derivatives are for the dtypes in which they are taken.
+PRECISE = ("float32", "float64")
 # Double backward is the last derivative that is compiled ahead of a call.
 ORDERS = 2
 # Of the outputs and optional inputs of a loop: more choices than these are compiled when called.
@@ -107,14 +109,9 @@ class Shipped:
     @property
     def kernels(self) -> tuple[Kernel, ...]:
         """The kernels that its author wrote."""
-        given: tuple[tuple[Device, Source | None], ...] = (
-            ("cpu", self.definition.cpu),
-            ("cuda", self.definition.cuda),
-        )
         return tuple(
             Kernel(line=self.line, device=device, source=source)
-            for device, source in given
-            if source is not None
+            for device, source in self.definition.sources.items()
         )
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -107,6 +107,15 @@ def together(loops: Mapping[str, Loop]) -> str:
 #include "{CSRC}/formula/formula.h"
 using namespace pullback::formula;
 {functions}"""
+
+
+def named(loops: Iterable[Loop], prefix: str) -> list[tuple[str, Loop]]:
+    """Return loops with names for their entry points: those of one text have one.
+
+    What is left out may change nothing in the text.
+    """
+    names: dict[str, str] = {}
+    return [(names.setdefault(cpu(loop), f"{prefix}{len(names)}"), loop) for loop in loops]
 
 
 def entry_point(name: str, loop: Loop) -> str:

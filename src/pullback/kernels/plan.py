@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -108,13 +108,20 @@ WITH_FOLDER = ("-I", "-isystem", "-iquote")
 
 def folders_in(flags: Iterable[str]) -> list[Path]:
     """Return the folders of headers that flags name, absolute."""
-    found: list[Path] = []
+    return [folder for _, folder in by_folder(flags) if folder]
+
+
+def by_folder(flags: Iterable[str]) -> Iterator[tuple[tuple[str, ...], Path | None]]:
+    """Yield each flag, of one word or two, and the folder of headers that it names."""
     words = iter(flags)
     for word in words:
         flag = next((each for each in WITH_FOLDER if word.startswith(each)), None)
-        if flag:
-            found.append(Path(word.removeprefix(flag) or next(words, "")).absolute())
-    return found
+        if flag is None:
+            yield (word,), None
+            continue
+        name = word.removeprefix(flag)
+        after = () if name else (next(words, ""),)
+        yield (word, *after), Path(name or "".join(after)).absolute()
 
 
 CXX_FLAGS = (

@@ -8,8 +8,11 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
-import torch
 from torch.onnx._internal.exporter import _registration
+
+from tests.one_thread import one_thread
+
+__all__ = ["one_thread", "translations"]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -26,12 +29,3 @@ def translations() -> Generator[None]:
     patch.setattr(kind, "from_torchlib", staticmethod(from_torchlib))
     yield
     patch.undo()
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Generator[None]:
-    """Small models run faster in one thread, and tests beside these want the other core."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)

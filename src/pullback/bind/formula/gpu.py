@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from pullback.bind import gpu as current
 from pullback.bind.formula.evaluate import FormulaNotice
 from pullback.bind.notice import notice
 from pullback.diagnostic import PullbackError
@@ -113,7 +114,7 @@ def compiler() -> Compiler | Nvrtc:
 
 def is_there() -> bool:
     """Return whether there is a GPU; a build of PyTorch for AMD's calls them "cuda" too."""
-    return torch.version.cuda is not None and torch.cuda.is_available()
+    return torch.version.cuda is not None and current.there_is()
 
 
 def usable() -> bool:
@@ -194,9 +195,7 @@ def compiled(loop: Loop, architecture: str, with_: Compiler | Nvrtc) -> Path:
 
 def launcher(loop: Loop) -> tuple[ctypes.CDLL, Any]:
     """Return the compiled library of a loop for the current GPU, and its entry point."""
-    from pullback.bind.register import architecture  # noqa: PLC0415  (it imports this module)
-
-    chosen = architecture("cuda")
+    chosen = current.architecture("cuda")
     assert chosen
     library = compilation.open_library(compiled(loop, chosen, compiler()))
     return library, library.pullback_launch

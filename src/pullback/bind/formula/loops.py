@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from pullback.bind import gpu as current
 from pullback.bind import native, runtime
 from pullback.bind.formula import gpu
 from pullback.define.formula.formula import Formula, require_real
@@ -34,9 +35,7 @@ def request(
 
 def found(loop: Loop, device: Device) -> tuple[object, Any]:
     """Return what keeps a loop in memory, and the loop: brought by a package, else compiled."""
-    from pullback.bind.register import architecture  # noqa: PLC0415  (it imports this module)
-
-    if brought := prebuilt.loop(loop, device, architecture(device)):
+    if brought := prebuilt.loop(loop, device, current.architecture(device)):
         library = compilation.open_library(brought.path)
         return library, getattr(library, brought.symbol)
     if device == "cuda":

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pullback.define.line import Line, Scalar, Tensor
 from pullback.deploy import shims
 from pullback.deploy.cmake.text import number, quoted, truth
+from pullback.deploy.shims import spelled
 from pullback.deploy.shipped import Shipped
-from pullback.kernels.glue import CPP_KEYWORDS
 
 EXPORTED = '__attribute__((visibility("default")))'
 TYPES = {"int": "int64_t", "float": "double", "bool": "bool", "str": "c10::string_view"}
@@ -91,11 +91,6 @@ def default_of(parameter: Tensor | Scalar) -> str | None:
             return quoted(parameter.default)
         case _:
             return None
-
-
-def spelled(name: str) -> str:
-    """Return a name as C++ can have it."""
-    return f"{name}_" if name in CPP_KEYWORDS else name
 
 
 def symbol_of(line: Line) -> str:

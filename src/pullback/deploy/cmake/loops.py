@@ -6,13 +6,11 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pullback.deploy.shipped import FLOATING, Shipped
+from pullback.deploy.shipped import FLOATING, PRECISE, Shipped
 from pullback.kernels import codegen, codegen_cuda
 from pullback.kernels.codegen import Loop
 from pullback.kernels.glue import Device
 
-# Second derivatives are for the dtypes in which they are taken.
-PRECISE = ("float32", "float64")
 PARAMETERS = {
     "cpu": "char** data, const int64_t* strides, int64_t n, const pullback::Scalar* scalars",
     "cuda": "const pullback::Launch* launch, char* message, uint64_t capacity",
@@ -60,15 +58,13 @@ def chosen(shipped: Shipped) -> list[Loop]:
 
 def built(shipped: Shipped, devices: Sequence[Device]) -> list[BuiltLoop]:
     """Return the loops of an operator on some devices."""
-    line = shipped.line
-    made: list[BuiltLoop] = []
-    for device in devices:
-        names: dict[str, str] = {}
-        for loop in chosen(shipped):
-            fresh = f"pullback_{line.namespace}_{line.name}_{device}_{len(names)}"
-            symbol = names.setdefault(codegen.cpu(loop), fresh)
-            made.append(BuiltLoop(loop=loop, device=device, symbol=symbol))
-    return made
+    stem = f"pullback_{shipped.line.namespace}_{shipped.line.name}"
+    numbered = codegen.named(chosen(shipped), "")
+    return [
+        BuiltLoop(loop=loop, device=device, symbol=f"{stem}_{device}_{number}")
+        for device in devices
+        for number, loop in numbered
+    ]
 
 
 def units(shipped: Shipped, loops: Sequence[BuiltLoop]) -> Iterator[tuple[str, str]]:

@@ -16,8 +16,9 @@ from pullback.deploy import shims
 from pullback.deploy.cmake import definitions, functions
 from pullback.deploy.cmake import loops as built_loops
 from pullback.deploy.cmake.loops import BuiltLoop
-from pullback.deploy.cmake.sources import Sources, copy, unit, write
+from pullback.deploy.cmake.sources import Sources, unit
 from pullback.deploy.cmake.text import quoted
+from pullback.deploy.files import copy, write
 from pullback.deploy.shipped import Kernel, Shipped
 from pullback.kernels import plan
 from pullback.kernels.glue import CSRC, Device
@@ -155,7 +156,7 @@ class Project:
     def exports(self) -> str:
         """Return what of the library others see: its functions in C++, and AOTInductor's in C."""
         own = {each.line.namespace for each in functions.public(self.shipped)}
-        names = "".join(f" {functions.spelled(namespace)}::*;" for namespace in sorted(own))
+        names = "".join(f" {shims.spelled(namespace)}::*;" for namespace in sorted(own))
         inside = f' extern "C++" {{{names} }};' if names else ""
         return f"{{ global: aoti_torch_*; pullback_shim.*;{inside} local: *; }};\n"
 

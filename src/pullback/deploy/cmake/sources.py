@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from pullback.deploy.files import copy, write
 from pullback.deploy.shipped import Kernel
 from pullback.kernels.glue import CSRC, author_code
-from pullback.kernels.plan import folders_in
+from pullback.kernels.plan import by_folder
 
 # Headers of the machine, which every machine has where its compiler looks, or its author says.
 OF_THE_MACHINE = (Path("/usr"), Path("/opt"))
@@ -59,15 +59,14 @@ class Sources:
 
     def options(self, kernel: Kernel) -> list[str]:
         """Return an author's flags for compiling."""
-        folders = [path for path in folders_in(kernel.source.flags) if not is_of_the_machine(path)]
-        own: list[str] = []
-        words = iter(kernel.source.flags)
-        for word in words:
-            if word in ("-I", "-iquote", "-isystem"):
-                folder = Path(next(words, ""))
-                own += [] if folder in folders else [word, str(folder)]
-            elif not word.startswith(LINKING) and Path(word.removeprefix("-I")) not in folders:
-                own.append(word)
+        flags = list(by_folder(kernel.source.flags))
+        folders = [path for _, path in flags if path and not is_of_the_machine(path)]
+        own = [
+            word
+            for words, path in flags
+            if path not in folders and not words[0].startswith(LINKING)
+            for word in words
+        ]
         return [*own, *(f"-I${{CMAKE_CURRENT_SOURCE_DIR}}/{self.place(path)}" for path in folders)]
 
     def libraries(self) -> list[str]:
@@ -96,15 +95,3 @@ def inline(kernel: Kernel) -> Path:
 def stem(kernel: Kernel) -> str:
     """Return a name that is a kernel's alone."""
     return f"{kernel.line.namespace}_{kernel.line.name}_{kernel.device}"
-
-
-def write(path: Path, text: str) -> None:
-    """Write a file and the folders that it is in."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-
-
-def copy(source: Path, target: Path) -> None:
-    """Copy a file and make the folders that it is in."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(source, target)
