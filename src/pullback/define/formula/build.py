@@ -12,7 +12,19 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 
 from pullback.define.formula.functions import ALIASES, CONSTANTS, TABLE, Function
-from pullback.define.formula.node import NUMBER, READ, Node, Type, in_order, is_number, make, number
+from pullback.define.formula.node import (
+    INDEX,
+    NUMBER,
+    READ,
+    Node,
+    Type,
+    in_order,
+    index,
+    is_number,
+    make,
+    number,
+    place_of,
+)
 
 # An integral exponent up to this is a product; beyond, it is the library's power.
 MOST_PRODUCT = 32
@@ -150,8 +162,19 @@ def simplified(function: Function, args: tuple[Node, ...], type: Type) -> Node:
         raise Misfit(f"a whole number to a negative power is none: write float(...)**{args[1]!r}")
     if all(arg.op == NUMBER for arg in args) and (folded := fold(name, args, type)):
         return folded
+    if type == "int" and name in ("add", "sub", "neg", "mul") and (place := affine(name, args)):
+        return place
     simple = SIMPLER[name](*args) if name in SIMPLER else None
     return simple or make(name, args, None, type, NONE)
+
+
+def affine(name: str, args: Sequence[Node]) -> Node | None:
+    """Return a sum or a multiple of indices as the one index that it is."""
+    if all(arg.op != INDEX for arg in args):
+        return None
+    if name == "mul" and all(arg.op != NUMBER for arg in args):
+        return None
+    return index(place_of(make(name, tuple(args), None, "int", NONE)))
 
 
 def is_negative(node: Node) -> bool:

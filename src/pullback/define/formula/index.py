@@ -106,9 +106,35 @@ def size(index: str) -> Affine:
 
 
 def never_negative(sizes: Affine) -> bool:
-    """Return whether a sum of sizes cannot be negative, whatever they are: each is at least 1."""
+    """Return whether a sum of sizes cannot be negative, whatever they are: each is at least 1.
+
+    What is divided, `(h - p)//2`, lies between its quotient and less than 1 below.
+    """
+    for term, factor in sizes.terms:
+        if isinstance(term, str):
+            continue
+        if term.op != "floor_divide" or not is_fixed(term):
+            return False
+        dividend, divisor = term.args[0], int(term.args[1].number)
+        whole = _dividend(dividend)
+        least = whole - (divisor - 1) if factor > 0 else whole
+        rest = sizes - Affine(0, ((term, factor),))
+        return never_negative(rest * divisor + least * factor)
     factors = [factor for _, factor in sizes.terms]
     return all(factor > 0 for factor in factors) and sizes.constant + sum(factors) >= 0
+
+
+def is_fixed(node: Node) -> bool:
+    """Return whether a whole number is made of sizes and numbers alone."""
+    if node.op == "floor_divide":
+        return is_fixed(node.args[0]) and node.args[1].op == "number" and node.args[1].number > 0
+    if node.op == "index":
+        return not node.free and all(is_fixed(term) for term in node.places[0].nodes)
+    return node.op == "number"
+
+
+def _dividend(node: Node) -> Affine:
+    return node.places[0] if node.op == "index" else Affine(0, ((node, 1),))
 
 
 def is_size(term: str) -> bool:

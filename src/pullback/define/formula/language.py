@@ -31,7 +31,7 @@ INSTEAD: dict[type[ast.AST], str] = {
     ast.Invert: "write 'not'",
     ast.BitXor: "write '**' for a power, '!=' for an exclusive or of conditions",
     ast.Attribute: "write functions by their bare name: tanh(x)",
-    ast.Subscript: "indices come later; a tensor's name alone is all of it",
+    ast.Subscript: "an index stands after a tensor's name: x[n, 2*i + k]",
     ast.Lambda: "give a Python function to @pb.formula",
 }
 DEEPEST = 200
@@ -56,7 +56,7 @@ def statements(
     given: dict[str, Node] = {}
     rows = [row for row in text.split(";") if row.strip()]
     for place, row in enumerate(rows):
-        reader = _Reader(row.strip(), known, of)
+        reader = Reader(row.strip(), known, of)
         target, values = reader.statement()
         if target is not None:
             if target in known or target in given or target in CONSTANTS:
@@ -113,8 +113,14 @@ def parsed(text: str, of: str) -> ast.expr:
         raise FormulaSyntax.error(f"{of}: the formula cannot be read: {error}") from None
 
 
-class _Reader:
-    """Reads one statement."""
+class Reader:
+    """Reads one statement.
+
+    Attributes:
+        text: what is read.
+        names: what it may use.
+        of: whose formula it is, for messages.
+    """
 
     def __init__(self, text: str, names: Mapping[str, Node], of: str) -> None:
         self.text = text
@@ -126,7 +132,7 @@ class _Reader:
         """Read `name = value`, or values."""
         head, sign, rest = self.text.partition("=")
         if sign and head.strip().isidentifier() and not rest.startswith("="):
-            inner = _Reader(rest.strip(), self.names, self.of)
+            inner = Reader(rest.strip(), self.names, self.of)
             return head.strip(), [inner.expression(parsed(inner.text, self.of))]
         tree = parsed(self.text, self.of)
         parts = tree.elts if isinstance(tree, ast.Tuple) else [tree]
@@ -247,7 +253,7 @@ class _Reader:
         return ast.get_source_segment(self.text.replace("\n", " "), tree) or self.text
 
 
-class _Own(_Reader):
+class _Own(Reader):
     """Reads texts of the table, which may use functions that users may not."""
 
     def apply(self, tree: ast.expr, name: str, *args: Node) -> Node:

@@ -149,21 +149,48 @@ def scalar(name: str, type: Type) -> Node:
 
 
 def index(place: Affine) -> Node:
-    """Return an affine index, a size among them, as a whole number."""
+    """Return an affine index, a size among them, as a whole number.
+
+    What has neither indices nor sizes of its own is a sum of products, as it is written.
+    """
     if not place.terms:
         return number(place.constant)
-    [(term, factor), *others] = place.terms
-    if place.constant == 0 and factor == 1 and not others and isinstance(term, Node):
-        return term
-    return _placed(INDEX, (place,), (place,), "int")
+    if len(place.nodes) < len(place.terms):
+        return _placed(INDEX, (place,), (place,), "int")
+    total: Node | None = None
+    for term, factor in place.terms:
+        assert isinstance(term, Node)
+        part = term if factor == 1 else _whole("mul", number(factor), term)
+        total = part if total is None else _whole("add", total, part)
+    assert total is not None
+    if place.constant == 0:
+        return total
+    return _whole("add" if place.constant > 0 else "sub", total, number(abs(place.constant)))
+
+
+def _whole(op: str, x: Node, y: Node) -> Node:
+    return make(op, (x, y), None, "int", frozenset())
 
 
 def place_of(node: Node) -> Affine:
     """Return a whole number as an index: the inverse of `index`."""
     assert node.type == "int"
-    if node.op == NUMBER:
-        return Affine(int(node.number))
-    return node.places[0] if node.op == INDEX else Affine(0, ((node, 1),))
+    match node.op:
+        case "number":
+            return Affine(int(node.number))
+        case "index":
+            return node.places[0]
+        case "add":
+            return place_of(node.args[0]) + place_of(node.args[1])
+        case "sub":
+            return place_of(node.args[0]) - place_of(node.args[1])
+        case "neg":
+            return -place_of(node.args[0])
+        case "mul" if any(arg.op == NUMBER for arg in node.args):
+            x, y = node.args if node.args[0].op == NUMBER else node.args[::-1]
+            return place_of(y) * int(x.number)
+        case _:
+            return Affine(0, ((node, 1),))
 
 
 def inside(place: Affine, size: Affine) -> Node:

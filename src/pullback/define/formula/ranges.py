@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pullback.define.formula import node as graph
-from pullback.define.formula.index import Affine, is_size, never_negative, size
+from pullback.define.formula.index import Affine, is_fixed, is_size, never_negative, size
 from pullback.define.formula.node import ARGMAX, Node, number
 
 
@@ -68,7 +68,7 @@ class Ranges:
         """Return the least and the greatest value of an index; None if data decides."""
         least = most = Affine(place.constant)
         for term, factor in place.terms:
-            if isinstance(term, str) and is_size(term):
+            if is_size(term) if isinstance(term, str) else is_fixed(term):
                 known = Affine(0, ((term, factor),))
                 least, most = least + known, most + known
                 continue
