@@ -1,0 +1,132 @@
+"""Sums over products, factor by factor: products of matrices wherever two factors allow one.
+
+The factors are values of their own, each over its own indices, so no tensor has the indices of all.
+A condition is put on the one factor that has its indices, and 0 times infinity is no 0: the other
+factors have to be finite then, which is looked at in each call.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from pullback.bind.index.places import is_traced
+from pullback.bind.index.value import Axis, Value, aligned, union
+from pullback.define.formula.lower import Product, is_contraction
+
+if TYPE_CHECKING:
+    from pullback.bind.index.dense import Dense, Env
+
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def contracted(dense: Dense, product: Product, env: Env) -> Value | None:
+    """Return a sum over a product; None where it is better computed element by element."""
+    if not is_contraction(product):
+        return None
+    inner = {**env, **dict(product.bound)}
+    factors = [dense.of(part, inner) for part in product.over]
+    for part in product.under:
+        factors = divided(dense, factors, dense.of(part, inner), inner)
+    conditions = [dense.of(part, inner) for part in product.conditions]
+    if any(condition.data is False for condition in conditions):
+        return Value(torch.zeros([], dtype=dense.compute, device=dense.device), ())
+    conditions = [condition for condition in conditions if condition.data is not True]
+    if conditions:
+        masked = selected(dense, factors, conditions, inner)
+        if masked is None:
+            return None
+        factors = masked
+    over = dense.axes(dict(product.bound))
+    value = by_pairs(dense, factors, over, inner)
+    if product.factor != 1:
+        value = value._replace(data=value.data * product.factor)
+    return value
+
+
+def divided(dense: Dense, factors: list[Value], divisor: Value, env: Env) -> list[Value]:
+    """Return factors the best of which is divided: the smallest that has the divisor's axes."""
+    having = [f for f in factors if set(divisor.axes) <= set(f.axes)]
+    best = min(having or factors, key=lambda factor: len(factor.axes))
+    axes = union([best, divisor], dense.axes(env))
+    quotient = Value(aligned(best, axes) / aligned(divisor, axes), axes)
+    return [quotient if factor is best else factor for factor in factors]
+
+
+def selected(
+    dense: Dense, factors: list[Value], conditions: list[Value], env: Env
+) -> list[Value] | None:
+    """Return factors of which one is 0 where the conditions do not hold.
+
+    None if no factor has all their axes, or another one is not finite.
+    """
+    needed = {axis for condition in conditions for axis in condition.axes}
+    having = [f for f in factors if needed <= set(f.axes)]
+    if not having:
+        return None
+    best = min(having, key=lambda factor: len(factor.axes))
+    if not all(is_finite(factor.data) for factor in factors if factor is not best):
+        return None
+    mask = conditions[0]
+    for condition in conditions[1:]:
+        axes = union([mask, condition], dense.axes(env))
+        mask = Value(aligned(mask, axes) & aligned(condition, axes), axes)
+    kept = torch.where(aligned(mask, best.axes), best.data, 0.0)
+    return [Value(kept, best.axes) if factor is best else factor for factor in factors]
+
+
+def is_finite(tensor: Tensor) -> bool:
+    """Return whether a tensor has no NaN and no infinity; False where that cannot be seen."""
+    if is_traced(tensor):
+        return False
+    if tensor.numel() == 0:
+        return True
+    least, most = torch.aminmax(tensor.detach())
+    return bool(least.isfinite() & most.isfinite())
+
+
+def by_pairs(dense: Dense, factors: list[Value], over: Sequence[Axis], env: Env) -> Value:
+    """Return a sum over a product of tensors, two at a time, the cheapest two first."""
+    many = math.prod(
+        dense.length(axis, env) for axis in over if not any(axis in f.axes for f in factors)
+    )
+    left = list(factors)
+    while len(left) > 1:
+        pairs = itertools.combinations(range(len(left)), 2)
+        i, j = min(pairs, key=lambda pair: work(dense, [left[k] for k in pair], env))
+        rest = [factor for k, factor in enumerate(left) if k not in (i, j)]
+        kept = {axis for factor in rest for axis in factor.axes}
+        summed = [a for a in over if a not in kept and (a in left[i].axes or a in left[j].axes)]
+        left = [*rest, of_two(dense, left[i], left[j], summed, env)]
+    [value] = left
+    dims = [value.axes.index(axis) for axis in over if axis in value.axes]
+    if dims:
+        axes = tuple(axis for axis in value.axes if axis not in over)
+        value = Value(value.data.sum(dims), axes)
+    return value if many == 1 else value._replace(data=value.data * many)
+
+
+def work(dense: Dense, pair: Iterable[Value], env: Env) -> int:
+    """Return how many products two factors have."""
+    axes = {axis for value in pair for axis in value.axes}
+    return math.prod(int(dense.length(axis, env)) for axis in axes)
+
+
+def of_two(dense: Dense, x: Value, y: Value, over: Sequence[Axis], env: Env) -> Value:
+    """Return the sum over the product of two tensors."""
+    union_axes = union([x, y], dense.axes(env))
+    axes = tuple(axis for axis in union_axes if axis not in over)
+    shared = set(x.axes) & set(y.axes)
+    # A product of rows by rows, element by element, is faster than one matrix product a row.
+    if not shared or not over or (axes and shared.issuperset(axes)):
+        data = aligned(x, union_axes) * aligned(y, union_axes)
+        return Value(data.sum([union_axes.index(axis) for axis in over]) if over else data, axes)
+    letter = dict(zip(union_axes, LETTERS, strict=False))
+    terms = ["".join(letter[axis] for axis in own) for own in (x.axes, y.axes, axes)]
+    data = torch.einsum(f"{terms[0]},{terms[1]}->{terms[2]}", x.data, y.data)
+    return Value(data, axes)

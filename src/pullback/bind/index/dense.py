@@ -1,0 +1,333 @@
+"""A formula in index notation by PyTorch's operations, on every device.
+
+A node's value is a tensor with one dimension for each index that the node depends on, so nothing is
+computed twice that is the same for all of an index, and broadcast as late as can be. Values are
+known by what they compute and not by the names of their indices: the scores of an attention that
+are summed over `t` and maximised over `t1` are computed once. Sums of products are contractions
+(`contraction`), convolutions (`convolution`) or scatters (`scatter`); what a sum or maximum is
+taken of is computed in slices where it would not fit a bound (`slices`).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pullback.bind.formula.evaluate import Values
+from pullback.bind.index import contraction, places, reading, scatter
+from pullback.bind.index.value import Axis, Value, aligned, union
+from pullback.define.formula import absent, bounds
+from pullback.define.formula.extents import evaluated
+from pullback.define.formula.formula import labels
+from pullback.define.formula.index import BATCH, Affine
+from pullback.define.formula.indexed import Indexed
+from pullback.define.formula.lower import Program
+from pullback.define.formula.node import (
+    ARGMAX,
+    NUMBER,
+    SUM,
+    Node,
+)
+from pullback.define.line import Line
+from pullback.define.shape import Size
+
+Env = Mapping[str, Affine]
+MOST_PROGRAMS = 512
+# Python's own division stops at zero, where that of tensors gives infinity or NaN.
+DIVIDING = ("div", "powi", "pow", "remainder", "fmod", "floor_divide")
+
+
+def evaluate(
+    indexed: Indexed,
+    arguments: Mapping[str, object],
+    sizes: Mapping[str, Size],
+    wanted: Sequence[bool],
+    dtypes: Sequence[torch.dtype],
+    device: torch.device,
+) -> list[Tensor | None]:
+    """Return the outputs of a formula, None for those that nobody wants.
+
+    Args:
+        indexed: the formula.
+        arguments: the values of the line's parameters, by name; tensors of the shapes it says.
+        sizes: of every name of the line and of every new index.
+        wanted: which outputs.
+        dtypes: of the outputs.
+        device: of the tensors.
+
+    Raises:
+        PullbackError: PB148, a maximum over nothing; PB149, an index that data gives is outside of
+            its tensor.
+    """
+    missing = frozenset(t.name for t in indexed.line.tensors if arguments[t.name] is None)
+    known = prepared(indexed.nodes, tuple(indexed.sizes.items()), missing)
+    floating = [
+        v.dtype for v in arguments.values() if isinstance(v, Tensor) and v.is_floating_point()
+    ]
+    compute = torch.float64 if torch.float64 in (*floating, *dtypes) else torch.float32
+    dense = Dense(indexed.line, known, arguments, sizes, compute, device)
+    return dense.outputs(wanted, dtypes)
+
+
+class Prepared:
+    """What follows from a formula and which of its tensors are None."""
+
+    def __init__(self, nodes: tuple[Node, ...], sizes: Mapping[str, Affine]) -> None:
+        self.nodes = nodes
+        self.program = Program(sizes)
+        self.gathers = [bounds.gathers(node) for node in nodes]
+
+
+@functools.lru_cache(maxsize=MOST_PROGRAMS)
+def prepared(
+    nodes: tuple[Node, ...], sizes: tuple[tuple[str, Affine], ...], missing: frozenset[str]
+) -> Prepared:
+    """Return what is worked out once for a formula."""
+    return Prepared(absent.without(nodes, set(missing)) if missing else nodes, dict(sizes))
+
+
+class Dense:
+    """One call.
+
+    Attributes:
+        program: what is known of the nodes.
+        batch: the sizes of `...`.
+        numbers: computes functions of the table, element by element.
+    """
+
+    def __init__(
+        self,
+        line: Line,
+        known: Prepared,
+        arguments: Mapping[str, object],
+        sizes: Mapping[str, Size],
+        compute: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        self.line = line
+        self.prepared = known
+        self.program = known.program
+        self.arguments = arguments
+        self.device = device
+        self.compute = compute
+        self.labels = {tensor.name: labels(tensor) for tensor in line.tensors}
+        self.batch = self._batch()
+        self.sizes: dict[str, Size] = {**sizes, BATCH: math.prod(self.batch)}
+        self.numbers = Values(arguments, compute, device)
+        self.memo: dict[object, tuple[Any, tuple[tuple[int, int], ...], bool]] = {}
+        self.tensors: dict[str, Tensor] = {}
+        self.starts: dict[Affine, int] = {}
+
+    def _batch(self) -> tuple[Size, ...]:
+        shapes: list[tuple[int, ...]] = []
+        for name, own in self.labels.items():
+            value = self.arguments[name]
+            if BATCH in own and isinstance(value, Tensor):
+                first = own.index(BATCH)
+                shapes.append(tuple(value.shape[first : value.dim() - (len(own) - 1 - first)]))
+        return tuple(torch.broadcast_shapes(*shapes)) if shapes else ()
+
+    def outputs(self, wanted: Sequence[bool], dtypes: Sequence[torch.dtype]) -> list[Tensor | None]:
+        """Return the outputs."""
+        found: list[Tensor | None] = []
+        taken: set[int] = set()
+        for k, node in enumerate(self.prepared.nodes):
+            if not wanted[k]:
+                found.append(None)
+                continue
+            indices = labels(self.line.outputs[k])
+            env = {index: self.size(index) for index in indices}
+            places.require(self, self.prepared.gathers[k], env)
+            value = self.of(node, env)
+            result = self.finished(value, env, dtypes[k], taken)
+            found.append(result)
+        return found
+
+    def finished(self, value: Value, env: Env, dtype: torch.dtype, taken: set[int]) -> Tensor:
+        """Return an output in memory of its own and as large as it is."""
+        axes = self.axes(env)
+        shape = [self.length(axis, env) for axis in axes]
+        data = value.data
+        if not isinstance(data, Tensor):
+            return torch.full(shape, data, dtype=dtype, device=self.device)
+        fresh = value.own and id(data) not in taken
+        taken.add(id(data))
+        result = aligned(value, axes)
+        if result.dtype != dtype:
+            result, fresh = result.to(dtype), True
+        if list(result.shape) != shape:
+            result = result.expand(shape)
+        if fresh:
+            return result.contiguous()
+        return result.clone(memory_format=torch.contiguous_format)
+
+    def size(self, index: str) -> Affine:
+        """Return how far an index of an output runs."""
+        from pullback.define.formula.index import size as named  # noqa: PLC0415
+
+        return self.program.sizes.get(index) or named(index)
+
+    def extent(self, size: Affine) -> Size:
+        """Return a size as a number."""
+        value = evaluated(size, self.sizes)
+        assert value is not None, size
+        return value if not isinstance(value, int) or value > 0 else 0
+
+    def start(self, size: Affine) -> int:
+        """Return where an index of this size begins: not at 0 within a slice."""
+        return self.starts.get(size, 0)
+
+    def covers(self, size: Affine, extent: Size) -> bool:
+        """Return whether an index runs over a whole dimension of a tensor."""
+        return self.start(size) == 0 and self.extent(size) == extent
+
+    def tensor(self, name: str, type: str) -> Tensor:
+        """Return a tensor in the dtype that is computed in."""
+        if name not in self.tensors:
+            value = self.arguments[name]
+            assert isinstance(value, Tensor)
+            dtype = {"real": self.compute, "int": torch.int64, "bool": torch.bool}[type]
+            self.tensors[name] = value.to(dtype)
+        return self.tensors[name]
+
+    def dimension(self, read: Node, index: int) -> Size:
+        """Return the size of the tensor's dimension that an index of a read is for."""
+        own = self.labels[read.name]
+        shape = self.tensor(read.name, read.type).shape
+        return shape[index if BATCH not in own[:index] else index - len(own)]
+
+    def is_batch(self, size: Affine) -> bool:
+        """Return whether what has this size runs over all batch dimensions."""
+        return size == BATCH_SIZE
+
+    def axes(self, env: Env) -> tuple[Axis, ...]:
+        """Return the axes of some indices, in their order."""
+        found: list[Axis] = []
+        for index, size in env.items():
+            found += self.axes_of(index, size)
+        return tuple(found)
+
+    def axes_of(self, index: str, size: Affine) -> list[Axis]:
+        """Return the axes of an index."""
+        if size == BATCH_SIZE:
+            return [(index, k) for k in range(len(self.batch))]
+        return [(index, 0)]
+
+    def length(self, axis: Axis, env: Env) -> Size:
+        """Return how far an axis runs."""
+        size = env[axis[0]]
+        return self.batch[axis[1]] if size == BATCH_SIZE else self.extent(size)
+
+    def of(self, node: Node, env: Env) -> Value:
+        """Return a node's value; `env` has all of its free indices, the outermost first."""
+        for part in self.program.order(node):
+            if part.op != NUMBER:
+                self.one(part, env)
+        return self.one(node, env)
+
+    def one(self, node: Node, env: Env) -> Value:
+        """Return the value of a node whose operands are known."""
+        if node.op == NUMBER:
+            return Value(node.data)
+        number, names = self.program.identity(node)
+        key = (number, *(env[name] for name in names))
+        if key in self.memo:
+            data, axes, own = self.memo[key]
+            return Value(data, tuple((names[name], k) for name, k in axes), own)
+        value = self.computed(node, env)
+        order = {name: k for k, name in enumerate(names)}
+        axes = tuple((order[name], k) for name, k in value.axes)
+        self.memo[key] = (value.data, axes, value.own)
+        return value
+
+    def computed(self, node: Node, env: Env) -> Value:
+        """Return a node's value from those of its operands."""
+        match node.op:
+            case "read":
+                return reading.read(self, node, env)
+            case "index":
+                return places.place(self, node.places[0], env)
+            case "inside":
+                return places.inside(self, node, env)
+            case "equal":
+                place = places.place(self, node.places[0], env)
+                return Value(place.data == 0, place.axes)
+            case "sum":
+                return self.summed(node, env)
+            case "max" | "argmax":
+                return self.greatest(node, env)
+            case _:
+                return self.pointwise(node, [self.one(arg, env) for arg in node.args], env)
+
+    def pointwise(self, node: Node, args: Sequence[Value], env: Env) -> Value:
+        """Return a function of the table of some values."""
+        if node.op == "where" and isinstance(args[0].data, bool):
+            return args[1] if args[0].data else args[2]
+        axes = union(args, self.axes(env))
+        operands = [aligned(arg, axes) for arg in args]
+        if node.op == "where" and any(isinstance(x, Tensor) for x in operands[1:]):
+            data = torch.where(self.numbers.tensor(operands[0]), *operands[1:])
+        else:
+            if node.op in DIVIDING and not any(isinstance(x, Tensor) for x in operands):
+                operands[0] = self.numbers.tensor(operands[0])
+            data = self.numbers.compute_one(node, operands)
+        own = not any(data is x for x in operands) or any(arg.own for arg in args)
+        return Value(data, axes if isinstance(data, Tensor) else (), own)
+
+    def summed(self, node: Node, env: Env) -> Value:
+        """Return a sum over an index, and over those right inside."""
+        sizes = {name: env[name] for name in env if name in node.free}
+        found = self.program.scatter(node, sizes)
+        if found is not None:
+            return scatter.added(self, found, self.program.product(node).factor, env)
+        value = contraction.contracted(self, self.program.product(node), env)
+        if value is not None:
+            return value
+        over: dict[str, Affine] = {}
+        while node.op == SUM:
+            over[node.bound] = node.size
+            node = node.args[0]
+        inner = {**env, **over}
+        return self.total(self.of(node, inner), self.axes(over), inner)
+
+    def total(self, value: Value, over: Sequence[Axis], env: Env) -> Value:
+        """Return the sum of a value over some axes; those that it lacks multiply it."""
+        many = math.prod(self.length(axis, env) for axis in over if axis not in value.axes)
+        dims = [value.axes.index(axis) for axis in over if axis in value.axes]
+        data = value.data.sum(dims) if dims else value.data
+        if dims:
+            data = value.data.sum(dims)
+        if not isinstance(many, int) or many != 1:
+            data = data * many
+        axes = tuple(axis for axis in value.axes if axis not in over)
+        return Value(data, axes, data is not value.data or value.own)
+
+    def greatest(self, node: Node, env: Env) -> Value:
+        """Return a maximum over an index, or the first place where it is taken."""
+        body = node.args[0]
+        inner = {**env, node.bound: node.size}
+        value = self.of(body, inner)
+        [axis] = self.axes_of(node.bound, node.size)
+        if axis not in value.axes:
+            return Value(0) if node.op == ARGMAX else value
+        dim = value.axes.index(axis)
+        axes = tuple(other for other in value.axes if other != axis)
+        data: Tensor = value.data
+        if self.extent(node.size) == 0 and data.numel() == 0:
+            shape = [length for k, length in enumerate(data.shape) if k != dim]
+            if math.prod(shape):
+                raise bounds.empty(self.line, node)
+            dtype = torch.int64 if node.op == ARGMAX else data.dtype
+            return Value(torch.empty(shape, dtype=dtype, device=self.device), axes)
+        if node.op == ARGMAX:
+            return Value(data.argmax(dim), axes)
+        # The gradient of `amax` is shared among all that are greatest; that of `max` is the first's.
+        return Value(data.max(dim).values if data.requires_grad else data.amax(dim), axes)
+
+
+BATCH_SIZE = Affine(0, ((f"|{BATCH}|", 1),))

@@ -1,0 +1,165 @@
+"""Indices as numbers: where a tensor is read, and whether that is inside of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
+
+from pullback.bind.index.value import Value, aligned, union
+from pullback.define.formula.bounds import Gather
+from pullback.define.formula.index import Affine, is_size
+from pullback.define.formula.node import ARGMAX, Node
+from pullback.define.shape import Size
+from pullback.diagnostic import Rule
+
+if TYPE_CHECKING:
+    from pullback.bind.index.dense import Dense, Env
+
+IndexOutside = Rule("PB149", "index-outside")
+
+
+def place(dense: Dense, index: Affine, env: Env) -> Value:
+    """Return the values of an affine index."""
+    parts: list[tuple[Value, int]] = []
+    constant: Size = index.constant
+    for term, factor in index.terms:
+        if isinstance(term, Node):
+            value = dense.of(term, env)
+            if isinstance(value.data, Tensor):
+                parts.append((value, factor))
+            else:
+                constant = constant + value.data * factor
+        elif is_size(term):
+            constant = constant + dense.sizes[term.strip("|")] * factor
+        else:
+            parts.append((steps(dense, term, env), factor))
+    axes = union((value for value, _ in parts), dense.axes(env))
+    total = constant
+    for value, factor in parts:
+        own = aligned(value, axes)
+        own = own if factor == 1 else own * factor
+        total = own if isinstance(total, int) and total == 0 else total + own
+    return Value(total, axes)
+
+
+def steps(dense: Dense, index: str, env: Env) -> Value:
+    """Return an index's own values: 0, 1, 2, ..."""
+    size = env[index]
+    start = dense.start(size)
+    values = torch.arange(start, start + dense.extent(size), device=dense.device)
+    axes = tuple(dense.axes_of(index, size))
+    return Value(values.reshape(dense.batch) if len(axes) != 1 else values, axes)
+
+
+def reach(dense: Dense, index: Affine, env: Env) -> tuple[Size, Size] | None:
+    """Return the least and the greatest value of an index; None where data decides or it has none."""
+    least = most = index.constant
+    for term, factor in index.terms:
+        if isinstance(term, Node):
+            if term.op != ARGMAX:
+                return None
+            first, last = 0, dense.extent(term.size) - 1
+        elif is_size(term):
+            known = dense.sizes[term.strip("|")] * factor
+            least, most = least + known, most + known
+            continue
+        else:
+            first = dense.start(env[term])
+            last = first + dense.extent(env[term]) - 1
+        if last < first:
+            return None
+        ends = (first * factor, last * factor)
+        least, most = least + ends[factor < 0], most + ends[factor > 0]
+    return least, most
+
+
+def inside(dense: Dense, node: Node, env: Env) -> Value:
+    """Return where an index is from 0 to below a size: a bool where it always is, or never."""
+    index, extent = node.places[0], dense.extent(node.size)
+    ends = reach(dense, index, env)
+    if ends is not None:
+        if ends[0] >= 0 and ends[1] < extent:
+            return Value(True)
+        if ends[1] < 0 or ends[0] >= extent:
+            return Value(False)
+    value = place(dense, index, env)
+    if not isinstance(value.data, Tensor):
+        return Value(0 <= value.data < extent)
+    low = ends is None or ends[0] < 0
+    high = ends is None or ends[1] >= extent
+    if low and high:
+        return Value((value.data >= 0) & (value.data < extent), value.axes)
+    return Value(value.data >= 0 if low else value.data < extent, value.axes)
+
+
+def require(dense: Dense, gathers: Iterable[Gather], env: Env) -> None:
+    """Stop at an index that data gives and that is outside of its tensor, where it is selected."""
+    for gather in gathers:
+        inner = {**env, **dict(gather.bound)}
+        ends = reach(dense, gather.place, inner)
+        extent = dense.dimension(gather.read, gather.dimension)
+        if ends is not None and ends[0] >= 0 and ends[1] < extent:
+            continue
+        value = place(dense, gather.place, inner)
+        if not isinstance(value.data, Tensor):
+            outside = Value(not 0 <= value.data < extent)
+        elif is_traced(value.data) or within(value.data, extent):
+            continue
+        else:
+            outside = Value((value.data < 0) | (value.data >= extent), value.axes)
+        found = selected(dense, gather, value, outside, inner)
+        if found is not None:
+            raise outside_of(dense, gather, found, extent)
+
+
+def within(values: Tensor, extent: Size) -> bool:
+    """Return whether all indices are inside."""
+    if values.numel() == 0:
+        return True
+    least, most = torch.aminmax(values)
+    return bool((least >= 0) & (most < extent))
+
+
+def selected(dense: Dense, gather: Gather, value: Value, outside: Value, env: Env) -> int | None:
+    """Return the first index outside that all conditions select; None if there is none."""
+    parts = [outside, *(dense.of(condition, env) for condition in gather.conditions)]
+    if any(part.data is False for part in parts):
+        return None
+    axes = union([*parts, value], dense.axes(env))
+    mask = dense.numbers.tensor(True)
+    for part in parts:
+        mask = mask & aligned(part, axes)
+    if any(dense.length(axis, env) == 0 for axis in dense.axes(env)) or not mask.any():
+        return None
+    if not isinstance(value.data, Tensor):
+        return int(value.data)
+    values, mask = torch.broadcast_tensors(aligned(value, axes), mask)
+    return int(values[mask][0])
+
+
+def outside_of(dense: Dense, gather: Gather, found: int, extent: Size) -> Exception:
+    """Return the error of an index outside."""
+    name = gather.read.name
+    label = dense.labels[name][gather.dimension]
+    return IndexOutside.error(
+        f"{dense.line.qualname}: '{name}' is read at {found} of its dimension '{label}', "
+        f"which has size {extent}",
+        index=found,
+        size=extent,
+        help="an index runs from 0 to the size less 1; where(...) leaves others out",
+    )
+
+
+def is_traced(tensor: Tensor) -> bool:
+    """Return whether a tensor's values cannot be looked at."""
+    return (
+        isinstance(tensor, FakeTensor)
+        or tensor.is_meta
+        or get_proxy_mode() is not None
+        or torch._C._functorch.is_functorch_wrapped_tensor(tensor)  # pyright: ignore
+    )

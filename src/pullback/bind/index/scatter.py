@@ -1,0 +1,90 @@
+"""Sums over a delta whose place is data, `sum[n](where(v == idx[n], a[n], 0))`: `index_add_`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from pullback.bind.index import places
+from pullback.bind.index.value import Axis, Value, aligned, union
+from pullback.define.formula.lower import Scatter
+
+if TYPE_CHECKING:
+    from pullback.bind.index.dense import Dense, Env
+
+
+def added(dense: Dense, scatter: Scatter, factor: float, env: Env) -> Value:
+    """Return the sum: what is added is computed once, for each value of what is summed over.
+
+    What lies outside of the result is added nowhere.
+    """
+    inner = {**{i: s for i, s in env.items() if i not in dict(scatter.places)}}
+    inner |= dict(scatter.bound)
+    at = {index: places.place(dense, place, inner) for index, place in scatter.places}
+    across = union(at.values(), dense.axes(inner))
+    over = dense.axes(dict(scatter.bound))
+    value = dense.of(scatter.value, inner)
+    early = [axis for axis in over if axis not in across]
+    value = dense.total(value, early, inner)
+    # An index that both the places and the result have is one more dimension of the result.
+    batched = [axis for axis in across if axis not in over]
+    targets: list[tuple[Axis, Tensor]] = [
+        ((index, 0), aligned(own, across) - dense.start(env[index])) for index, own in at.items()
+    ]
+    for axis in batched:
+        steps = torch.arange(dense.length(axis, inner), device=dense.device)
+        targets.append((axis, aligned(Value(steps, (axis,)), across)))
+    rest = [axis for axis in value.axes if axis not in across]
+    flat, valid = linear(dense, targets, env, [dense.length(a, inner) for a in across])
+    source = laid_out(dense, value, [*across, *rest], len(across), inner)
+    if valid is not None:
+        source, flat = kept(source, flat, valid)
+    shape = [dense.length(axis, env) for axis, _ in targets]
+    tail = source.shape[1:]
+    result = torch.zeros([math.prod(shape), *tail], dtype=source.dtype, device=dense.device)
+    data = (
+        result.index_add(0, flat, source)
+        if source.requires_grad
+        else result.index_add_(0, flat, source)
+    )
+    data = data.reshape([*shape, *(dense.length(axis, inner) for axis in rest)])
+    if factor != 1:
+        data = data * factor
+    return Value(data, (*(axis for axis, _ in targets), *rest))
+
+
+def linear(
+    dense: Dense, targets: Sequence[tuple[Axis, Tensor]], env: Env, shape: Sequence[int]
+) -> tuple[Tensor, Tensor | None]:
+    """Return where each element goes, counted through the result, and which go inside of it."""
+    flat: Tensor | int = 0
+    valid: Tensor | None = None
+    for (index, k), place in targets:
+        extent = dense.length((index, k), env)
+        if places.is_traced(place) or not places.within(place, extent):
+            own = (place >= 0) & (place < extent)
+            valid = own if valid is None else valid & own
+        flat = flat * extent + place
+    assert isinstance(flat, Tensor)
+    flat = flat.broadcast_to(shape).reshape(-1)
+    return flat, None if valid is None else valid.broadcast_to(shape).reshape(-1)
+
+
+def laid_out(dense: Dense, value: Value, axes: Sequence[Axis], many: int, env: Env) -> Tensor:
+    """Return values as rows, one for each element that is added."""
+    data = aligned(value, axes)
+    data = dense.numbers.tensor(data) if not isinstance(data, Tensor) else data
+    lengths = [dense.length(axis, env) for axis in axes]
+    return data.expand(lengths).reshape(math.prod(lengths[:many]), *lengths[many:])
+
+
+def kept(source: Tensor, flat: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the rows that go inside, and where."""
+    if not places.is_traced(flat):
+        return source[valid], flat[valid]
+    rows = valid.reshape(-1, *[1] * (source.dim() - 1))
+    return torch.where(rows, source, 0), torch.where(valid, flat, 0)

@@ -1,0 +1,52 @@
+"""Tensors whose dimensions have the names of indices: only those that the value depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+# An index, and which dimension of it: `...` has several, and so has an index that runs over it.
+Axis = tuple[str, int]
+
+
+class Value(NamedTuple):
+    """The value of a node for all values of its indices.
+
+    Attributes:
+        data: a tensor, or a number where no tensor is in it.
+        axes: what each dimension of the tensor is; none stands twice.
+        own: whether the tensor's memory is not a parameter's.
+    """
+
+    data: Any
+    axes: tuple[Axis, ...] = ()
+    own: bool = True
+
+
+def aligned(value: Value, axes: Sequence[Axis]) -> Any:  # noqa: ANN401
+    """Return a value's tensor with given dimensions, of size 1 where it has none."""
+    if value.axes == axes or not isinstance(value.data, Tensor) or not value.axes:
+        return value.data
+    data = permuted(value.data, value.axes, [axis for axis in axes if axis in value.axes])
+    if len(value.axes) == len(axes):
+        return data
+    # Dimensions of size 1 on the left come by themselves.
+    first = next(k for k, axis in enumerate(axes) if axis in value.axes)
+    for place in range(first, len(axes)):
+        if axes[place] not in value.axes:
+            data = data.unsqueeze(place - first)
+    return data
+
+
+def permuted(data: Tensor, axes: Sequence[Axis], order: Sequence[Axis]) -> Tensor:
+    """Return a tensor with its dimensions in another order."""
+    places = [axes.index(axis) for axis in order]
+    return data if places == list(range(len(places))) else data.permute(places)
+
+
+def union(values: Iterable[Value], order: Iterable[Axis]) -> tuple[Axis, ...]:
+    """Return the axes of all of some values, in a given order."""
+    present = {axis for value in values for axis in value.axes}
+    return tuple(axis for axis in order if axis in present)

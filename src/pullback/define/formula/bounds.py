@@ -1,0 +1,103 @@
+"""Where data decides what is read: the reads to be checked in each call, and what selects them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pullback.define.formula.index import Affine
+from pullback.define.formula.node import READ, REDUCTIONS, Node, in_order
+from pullback.define.formula.term import conjuncts, negated
+from pullback.define.line import Line
+from pullback.diagnostic import PullbackError, Rule
+
+EmptyMaximum = Rule("PB148", "empty-maximum")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gather:
+    """One place of a read that data decides.
+
+    Attributes:
+        read: of the tensor.
+        dimension: which of the tensor's indices.
+        place: what stands there.
+        conditions: those of all selections around it: where one does not hold, nothing is read.
+        bound: the indices of the reductions around it, with their sizes, the outermost first.
+    """
+
+    read: Node
+    dimension: int
+    place: Affine
+    conditions: tuple[Node, ...]
+    bound: tuple[tuple[str, Affine], ...]
+
+
+@dataclass(frozen=True)
+class Context:
+    """What is around a node."""
+
+    conditions: tuple[Node, ...] = ()
+    bound: tuple[tuple[str, Affine], ...] = ()
+
+    def under(self, *conditions: Node) -> Context:
+        """Return the same within a selection."""
+        return Context(tuple(dict.fromkeys((*self.conditions, *conditions))), self.bound)
+
+
+def gathers(root: Node) -> tuple[Gather, ...]:
+    """Return the reads of an expression whose place depends on data."""
+    by_data: set[Node] = set()
+    for part in in_order([root]):
+        own = part.op == READ and any(place.nodes for place in part.places)
+        if own or any(arg in by_data for arg in part.args):
+            by_data.add(part)
+    found: dict[Gather, None] = {}
+    seen: set[tuple[Node, Context]] = set()
+    left = [(root, Context())]
+    while left:
+        node, context = left.pop()
+        if node not in by_data or (node, context) in seen:
+            continue
+        seen.add((node, context))
+        found |= dict.fromkeys(_own(node, context))
+        left += reversed(list(_operands(node, context)))
+    return tuple(found)
+
+
+def _own(node: Node, context: Context) -> Iterator[Gather]:
+    if node.op != READ:
+        return
+    for dimension, place in enumerate(node.places):
+        if place.nodes:
+            yield Gather(
+                read=node,
+                dimension=dimension,
+                place=place,
+                conditions=context.conditions,
+                bound=context.bound,
+            )
+
+
+def _operands(node: Node, context: Context) -> Iterator[tuple[Node, Context]]:
+    if node.op in REDUCTIONS:
+        yield (
+            node.args[0],
+            Context(context.conditions, (*context.bound, (node.bound, node.size))),
+        )
+    elif node.op == "where":
+        condition, x, y = node.args
+        yield condition, context
+        yield x, context.under(*conjuncts(condition))
+        yield y, context.under(negated(condition))
+    else:
+        for arg in node.args:
+            yield arg, context
+
+
+def empty(line: Line, maximum: Node) -> PullbackError:
+    """Return the error of a maximum over nothing."""
+    return EmptyMaximum.error(
+        f"{line.qualname}: {maximum!r} is the maximum over an index that has no values",
+        help="a maximum needs a dimension of size 1 or more",
+    )
