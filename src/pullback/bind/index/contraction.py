@@ -20,7 +20,8 @@ from pullback.bind.index.value import Axis, Value, aligned, union
 from pullback.define.formula.lower import Product, is_contraction
 
 if TYPE_CHECKING:
-    from pullback.bind.index.dense import Dense, Env
+    from pullback.bind.index.dense import Dense
+    from pullback.bind.index.space import Env
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -35,14 +36,14 @@ def contracted(dense: Dense, product: Product, env: Env) -> Value | None:
         factors = divided(dense, factors, dense.of(part, inner), inner)
     conditions = [dense.of(part, inner) for part in product.conditions]
     if any(condition.data is False for condition in conditions):
-        return Value(torch.zeros([], dtype=dense.compute, device=dense.device), ())
+        return Value(torch.zeros([], dtype=dense.call.compute, device=dense.call.device), ())
     conditions = [condition for condition in conditions if condition.data is not True]
     if conditions:
         masked = selected(dense, factors, conditions, inner)
         if masked is None:
             return None
         factors = masked
-    over = dense.axes(dict(product.bound))
+    over = dense.space.axes(dict(product.bound))
     value = by_pairs(dense, factors, over, inner)
     if product.factor != 1:
         value = value._replace(data=value.data * product.factor)
@@ -53,7 +54,7 @@ def divided(dense: Dense, factors: list[Value], divisor: Value, env: Env) -> lis
     """Return factors the best of which is divided: the smallest that has the divisor's axes."""
     having = [f for f in factors if set(divisor.axes) <= set(f.axes)]
     best = min(having or factors, key=lambda factor: len(factor.axes))
-    axes = union([best, divisor], dense.axes(env))
+    axes = union([best, divisor], dense.space.axes(env))
     quotient = Value(aligned(best, axes) / aligned(divisor, axes), axes)
     return [quotient if factor is best else factor for factor in factors]
 
@@ -74,7 +75,7 @@ def selected(
         return None
     mask = conditions[0]
     for condition in conditions[1:]:
-        axes = union([mask, condition], dense.axes(env))
+        axes = union([mask, condition], dense.space.axes(env))
         mask = Value(aligned(mask, axes) & aligned(condition, axes), axes)
     kept = torch.where(aligned(mask, best.axes), best.data, 0.0)
     return [Value(kept, best.axes) if factor is best else factor for factor in factors]
@@ -93,7 +94,7 @@ def is_finite(tensor: Tensor) -> bool:
 def by_pairs(dense: Dense, factors: list[Value], over: Sequence[Axis], env: Env) -> Value:
     """Return a sum over a product of tensors, two at a time, the cheapest two first."""
     many = math.prod(
-        dense.length(axis, env) for axis in over if not any(axis in f.axes for f in factors)
+        dense.space.length(axis, env) for axis in over if not any(axis in f.axes for f in factors)
     )
     left = list(factors)
     while len(left) > 1:
@@ -114,12 +115,12 @@ def by_pairs(dense: Dense, factors: list[Value], over: Sequence[Axis], env: Env)
 def work(dense: Dense, pair: Iterable[Value], env: Env) -> int:
     """Return how many products two factors have."""
     axes = {axis for value in pair for axis in value.axes}
-    return math.prod(int(dense.length(axis, env)) for axis in axes)
+    return math.prod(int(dense.space.length(axis, env)) for axis in axes)
 
 
 def of_two(dense: Dense, x: Value, y: Value, over: Sequence[Axis], env: Env) -> Value:
     """Return the sum over the product of two tensors."""
-    union_axes = union([x, y], dense.axes(env))
+    union_axes = union([x, y], dense.space.axes(env))
     axes = tuple(axis for axis in union_axes if axis not in over)
     shared = set(x.axes) & set(y.axes)
     # A product of rows by rows, element by element, is faster than one matrix product a row.

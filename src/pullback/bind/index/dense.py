@@ -19,24 +19,22 @@ import torch
 from torch import Tensor
 
 from pullback.bind.formula.evaluate import Values
-from pullback.bind.index import contraction, places, reading, scatter
+from pullback.bind.index import contraction, convolution, places, reading, scatter
+from pullback.bind.index.space import Call, Env, Space
 from pullback.bind.index.value import Axis, Value, aligned, union
 from pullback.define.formula import absent, bounds
-from pullback.define.formula.extents import evaluated
 from pullback.define.formula.formula import labels
-from pullback.define.formula.index import BATCH, Affine
+from pullback.define.formula.index import Affine
 from pullback.define.formula.indexed import Indexed
-from pullback.define.formula.lower import Program
 from pullback.define.formula.node import (
     ARGMAX,
     NUMBER,
     SUM,
     Node,
 )
-from pullback.define.line import Line
+from pullback.define.formula.program import Program
 from pullback.define.shape import Size
 
-Env = Mapping[str, Affine]
 MOST_PROGRAMS = 512
 # Python's own division stops at zero, where that of tensors gives infinity or NaN.
 DIVIDING = ("div", "powi", "pow", "remainder", "fmod", "floor_divide")
@@ -70,8 +68,8 @@ def evaluate(
         v.dtype for v in arguments.values() if isinstance(v, Tensor) and v.is_floating_point()
     ]
     compute = torch.float64 if torch.float64 in (*floating, *dtypes) else torch.float32
-    dense = Dense(indexed.line, known, arguments, sizes, compute, device)
-    return dense.outputs(wanted, dtypes)
+    call = Call(line=indexed.line, arguments=arguments, sizes=sizes, compute=compute, device=device)
+    return Dense(known, call).outputs(wanted, dtypes)
 
 
 class Prepared:
@@ -96,41 +94,18 @@ class Dense:
 
     Attributes:
         program: what is known of the nodes.
-        batch: the sizes of `...`.
+        space: the sizes of the indices.
         numbers: computes functions of the table, element by element.
     """
 
-    def __init__(
-        self,
-        line: Line,
-        known: Prepared,
-        arguments: Mapping[str, object],
-        sizes: Mapping[str, Size],
-        compute: torch.dtype,
-        device: torch.device,
-    ) -> None:
-        self.line = line
+    def __init__(self, known: Prepared, call: Call) -> None:
         self.prepared = known
         self.program = known.program
-        self.arguments = arguments
-        self.device = device
-        self.compute = compute
-        self.labels = {tensor.name: labels(tensor) for tensor in line.tensors}
-        self.batch = self._batch()
-        self.sizes: dict[str, Size] = {**sizes, BATCH: math.prod(self.batch)}
-        self.numbers = Values(arguments, compute, device)
+        self.call = call
+        self.space = Space(call)
+        self.numbers = Values(call.arguments, call.compute, call.device)
         self.memo: dict[object, tuple[Any, tuple[tuple[int, int], ...], bool]] = {}
         self.tensors: dict[str, Tensor] = {}
-        self.starts: dict[Affine, int] = {}
-
-    def _batch(self) -> tuple[Size, ...]:
-        shapes: list[tuple[int, ...]] = []
-        for name, own in self.labels.items():
-            value = self.arguments[name]
-            if BATCH in own and isinstance(value, Tensor):
-                first = own.index(BATCH)
-                shapes.append(tuple(value.shape[first : value.dim() - (len(own) - 1 - first)]))
-        return tuple(torch.broadcast_shapes(*shapes)) if shapes else ()
 
     def outputs(self, wanted: Sequence[bool], dtypes: Sequence[torch.dtype]) -> list[Tensor | None]:
         """Return the outputs."""
@@ -140,8 +115,8 @@ class Dense:
             if not wanted[k]:
                 found.append(None)
                 continue
-            indices = labels(self.line.outputs[k])
-            env = {index: self.size(index) for index in indices}
+            indices = labels(self.call.line.outputs[k])
+            env = {index: self.program.size(index) for index in indices}
             places.require(self, self.prepared.gathers[k], env)
             value = self.of(node, env)
             result = self.finished(value, env, dtypes[k], taken)
@@ -150,11 +125,11 @@ class Dense:
 
     def finished(self, value: Value, env: Env, dtype: torch.dtype, taken: set[int]) -> Tensor:
         """Return an output in memory of its own and as large as it is."""
-        axes = self.axes(env)
-        shape = [self.length(axis, env) for axis in axes]
+        axes = self.space.axes(env)
+        shape = [self.space.length(axis, env) for axis in axes]
         data = value.data
         if not isinstance(data, Tensor):
-            return torch.full(shape, data, dtype=dtype, device=self.device)
+            return torch.full(shape, data, dtype=dtype, device=self.call.device)
         fresh = value.own and id(data) not in taken
         taken.add(id(data))
         result = aligned(value, axes)
@@ -172,56 +147,14 @@ class Dense:
 
         return self.program.sizes.get(index) or named(index)
 
-    def extent(self, size: Affine) -> Size:
-        """Return a size as a number."""
-        value = evaluated(size, self.sizes)
-        assert value is not None, size
-        return value if not isinstance(value, int) or value > 0 else 0
-
-    def start(self, size: Affine) -> int:
-        """Return where an index of this size begins: not at 0 within a slice."""
-        return self.starts.get(size, 0)
-
-    def covers(self, size: Affine, extent: Size) -> bool:
-        """Return whether an index runs over a whole dimension of a tensor."""
-        return self.start(size) == 0 and self.extent(size) == extent
-
     def tensor(self, name: str, type: str) -> Tensor:
         """Return a tensor in the dtype that is computed in."""
         if name not in self.tensors:
-            value = self.arguments[name]
+            value = self.call.arguments[name]
             assert isinstance(value, Tensor)
-            dtype = {"real": self.compute, "int": torch.int64, "bool": torch.bool}[type]
+            dtype = {"real": self.call.compute, "int": torch.int64, "bool": torch.bool}[type]
             self.tensors[name] = value.to(dtype)
         return self.tensors[name]
-
-    def dimension(self, read: Node, index: int) -> Size:
-        """Return the size of the tensor's dimension that an index of a read is for."""
-        own = self.labels[read.name]
-        shape = self.tensor(read.name, read.type).shape
-        return shape[index if BATCH not in own[:index] else index - len(own)]
-
-    def is_batch(self, size: Affine) -> bool:
-        """Return whether what has this size runs over all batch dimensions."""
-        return size == BATCH_SIZE
-
-    def axes(self, env: Env) -> tuple[Axis, ...]:
-        """Return the axes of some indices, in their order."""
-        found: list[Axis] = []
-        for index, size in env.items():
-            found += self.axes_of(index, size)
-        return tuple(found)
-
-    def axes_of(self, index: str, size: Affine) -> list[Axis]:
-        """Return the axes of an index."""
-        if size == BATCH_SIZE:
-            return [(index, k) for k in range(len(self.batch))]
-        return [(index, 0)]
-
-    def length(self, axis: Axis, env: Env) -> Size:
-        """Return how far an axis runs."""
-        size = env[axis[0]]
-        return self.batch[axis[1]] if size == BATCH_SIZE else self.extent(size)
 
     def of(self, node: Node, env: Env) -> Value:
         """Return a node's value; `env` has all of its free indices, the outermost first."""
@@ -268,7 +201,7 @@ class Dense:
         """Return a function of the table of some values."""
         if node.op == "where" and isinstance(args[0].data, bool):
             return args[1] if args[0].data else args[2]
-        axes = union(args, self.axes(env))
+        axes = union(args, self.space.axes(env))
         operands = [aligned(arg, axes) for arg in args]
         if node.op == "where" and any(isinstance(x, Tensor) for x in operands[1:]):
             data = torch.where(self.numbers.tensor(operands[0]), *operands[1:])
@@ -285,7 +218,12 @@ class Dense:
         found = self.program.scatter(node, sizes)
         if found is not None:
             return scatter.added(self, found, self.program.product(node).factor, env)
-        value = contraction.contracted(self, self.program.product(node), env)
+        product, stencil = self.program.product(node), self.program.stencil(node)
+        value = None
+        if stencil is not None:
+            value = convolution.convolved(self, product, stencil, env)
+        if value is None:
+            value = contraction.contracted(self, product, env)
         if value is not None:
             return value
         over: dict[str, Affine] = {}
@@ -293,11 +231,11 @@ class Dense:
             over[node.bound] = node.size
             node = node.args[0]
         inner = {**env, **over}
-        return self.total(self.of(node, inner), self.axes(over), inner)
+        return self.total(self.of(node, inner), self.space.axes(over), inner)
 
     def total(self, value: Value, over: Sequence[Axis], env: Env) -> Value:
         """Return the sum of a value over some axes; those that it lacks multiply it."""
-        many = math.prod(self.length(axis, env) for axis in over if axis not in value.axes)
+        many = math.prod(self.space.length(axis, env) for axis in over if axis not in value.axes)
         dims = [value.axes.index(axis) for axis in over if axis in value.axes]
         data = value.data.sum(dims) if dims else value.data
         if dims:
@@ -312,22 +250,19 @@ class Dense:
         body = node.args[0]
         inner = {**env, node.bound: node.size}
         value = self.of(body, inner)
-        [axis] = self.axes_of(node.bound, node.size)
+        [axis] = self.space.axes_of(node.bound, node.size)
         if axis not in value.axes:
             return Value(0) if node.op == ARGMAX else value
         dim = value.axes.index(axis)
         axes = tuple(other for other in value.axes if other != axis)
         data: Tensor = value.data
-        if self.extent(node.size) == 0 and data.numel() == 0:
+        if self.space.extent(node.size) == 0 and data.numel() == 0:
             shape = [length for k, length in enumerate(data.shape) if k != dim]
             if math.prod(shape):
-                raise bounds.empty(self.line, node)
+                raise bounds.empty(self.call.line, node)
             dtype = torch.int64 if node.op == ARGMAX else data.dtype
-            return Value(torch.empty(shape, dtype=dtype, device=self.device), axes)
+            return Value(torch.empty(shape, dtype=dtype, device=self.call.device), axes)
         if node.op == ARGMAX:
             return Value(data.argmax(dim), axes)
         # The gradient of `amax` is shared among all that are greatest; that of `max` is the first's.
         return Value(data.max(dim).values if data.requires_grad else data.amax(dim), axes)
-
-
-BATCH_SIZE = Affine(0, ((f"|{BATCH}|", 1),))

@@ -18,7 +18,8 @@ from pullback.define.shape import Size
 from pullback.diagnostic import Rule
 
 if TYPE_CHECKING:
-    from pullback.bind.index.dense import Dense, Env
+    from pullback.bind.index.dense import Dense
+    from pullback.bind.index.space import Env
 
 IndexOutside = Rule("PB149", "index-outside")
 
@@ -35,10 +36,10 @@ def place(dense: Dense, index: Affine, env: Env) -> Value:
             else:
                 constant = constant + value.data * factor
         elif is_size(term):
-            constant = constant + dense.sizes[term.strip("|")] * factor
+            constant = constant + dense.space.sizes[term.strip("|")] * factor
         else:
             parts.append((steps(dense, term, env), factor))
-    axes = union((value for value, _ in parts), dense.axes(env))
+    axes = union((value for value, _ in parts), dense.space.axes(env))
     total = constant
     for value, factor in parts:
         own = aligned(value, axes)
@@ -50,10 +51,10 @@ def place(dense: Dense, index: Affine, env: Env) -> Value:
 def steps(dense: Dense, index: str, env: Env) -> Value:
     """Return an index's own values: 0, 1, 2, ..."""
     size = env[index]
-    start = dense.start(size)
-    values = torch.arange(start, start + dense.extent(size), device=dense.device)
-    axes = tuple(dense.axes_of(index, size))
-    return Value(values.reshape(dense.batch) if len(axes) != 1 else values, axes)
+    start = dense.space.start(size)
+    values = torch.arange(start, start + dense.space.extent(size), device=dense.call.device)
+    axes = tuple(dense.space.axes_of(index, size))
+    return Value(values.reshape(dense.space.batch) if len(axes) != 1 else values, axes)
 
 
 def reach(dense: Dense, index: Affine, env: Env) -> tuple[Size, Size] | None:
@@ -63,14 +64,14 @@ def reach(dense: Dense, index: Affine, env: Env) -> tuple[Size, Size] | None:
         if isinstance(term, Node):
             if term.op != ARGMAX:
                 return None
-            first, last = 0, dense.extent(term.size) - 1
+            first, last = 0, dense.space.extent(term.size) - 1
         elif is_size(term):
-            known = dense.sizes[term.strip("|")] * factor
+            known = dense.space.sizes[term.strip("|")] * factor
             least, most = least + known, most + known
             continue
         else:
-            first = dense.start(env[term])
-            last = first + dense.extent(env[term]) - 1
+            first = dense.space.start(env[term])
+            last = first + dense.space.extent(env[term]) - 1
         if last < first:
             return None
         ends = (first * factor, last * factor)
@@ -80,7 +81,7 @@ def reach(dense: Dense, index: Affine, env: Env) -> tuple[Size, Size] | None:
 
 def inside(dense: Dense, node: Node, env: Env) -> Value:
     """Return where an index is from 0 to below a size: a bool where it always is, or never."""
-    index, extent = node.places[0], dense.extent(node.size)
+    index, extent = node.places[0], dense.space.extent(node.size)
     ends = reach(dense, index, env)
     if ends is not None:
         if ends[0] >= 0 and ends[1] < extent:
@@ -102,7 +103,8 @@ def require(dense: Dense, gathers: Iterable[Gather], env: Env) -> None:
     for gather in gathers:
         inner = {**env, **dict(gather.bound)}
         ends = reach(dense, gather.place, inner)
-        extent = dense.dimension(gather.read, gather.dimension)
+        dimension = dense.space.dimension(gather.read, gather.dimension)
+        extent = dense.tensor(gather.read.name, gather.read.type).shape[dimension]
         if ends is not None and ends[0] >= 0 and ends[1] < extent:
             continue
         value = place(dense, gather.place, inner)
@@ -130,11 +132,11 @@ def selected(dense: Dense, gather: Gather, value: Value, outside: Value, env: En
     parts = [outside, *(dense.of(condition, env) for condition in gather.conditions)]
     if any(part.data is False for part in parts):
         return None
-    axes = union([*parts, value], dense.axes(env))
+    axes = union([*parts, value], dense.space.axes(env))
     mask = dense.numbers.tensor(True)
     for part in parts:
         mask = mask & aligned(part, axes)
-    if any(dense.length(axis, env) == 0 for axis in dense.axes(env)) or not mask.any():
+    if any(dense.space.length(axis, env) == 0 for axis in dense.space.axes(env)) or not mask.any():
         return None
     if not isinstance(value.data, Tensor):
         return int(value.data)
@@ -145,9 +147,9 @@ def selected(dense: Dense, gather: Gather, value: Value, outside: Value, env: En
 def outside_of(dense: Dense, gather: Gather, found: int, extent: Size) -> Exception:
     """Return the error of an index outside."""
     name = gather.read.name
-    label = dense.labels[name][gather.dimension]
+    label = dense.space.labels[name][gather.dimension]
     return IndexOutside.error(
-        f"{dense.line.qualname}: '{name}' is read at {found} of its dimension '{label}', "
+        f"{dense.call.line.qualname}: '{name}' is read at {found} of its dimension '{label}', "
         f"which has size {extent}",
         index=found,
         size=extent,

@@ -13,13 +13,15 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from pullback.bind.index import places
+from pullback.bind.index.space import ALL_BATCH
 from pullback.bind.index.value import Axis, Value, aligned, union
 from pullback.define.formula.index import BATCH, Affine, is_size
 from pullback.define.formula.node import Node
 from pullback.define.shape import Size
 
 if TYPE_CHECKING:
-    from pullback.bind.index.dense import Dense, Env
+    from pullback.bind.index.dense import Dense
+    from pullback.bind.index.space import Env
 
 # A tensor may grow this many times by the zeros around it; beyond, it is read place by place.
 MOST_PADDING = 4
@@ -55,22 +57,22 @@ def spread(dense: Dense, node: Node, env: Env) -> tuple[Tensor, list[Axis | None
     Dimensions of `...` line up from the right; one of size 1 is the same for all.
     """
     data = dense.tensor(node.name, node.type)
-    own = dense.labels[node.name]
+    own = dense.space.labels[node.name]
     many = data.dim() - (len(own) - 1)
     axes: list[Axis | None] = []
     left: list[Affine] = []
     for label, place in zip(own, node.places, strict=True):
         if label != BATCH:
             whole = place.index
-            if whole and dense.covers(env[whole], data.shape[len(axes)]):
+            if whole and dense.space.covers(env[whole], data.shape[len(axes)]):
                 axes.append((whole, 0))
             else:
                 axes.append(None)
                 left.append(place)
             continue
         assert place.index, place
-        for k in range(len(dense.batch) - many, len(dense.batch)):
-            if data.shape[len(axes)] == 1 and dense.batch[k] != 1:
+        for k in range(len(dense.space.batch) - many, len(dense.space.batch)):
+            if data.shape[len(axes)] == 1 and dense.space.batch[k] != 1:
                 data = data.select(len(axes), 0)
             else:
                 axes.append((place.index, k))
@@ -89,7 +91,7 @@ def viewed(
     """
     ends = None if place.nodes else places.reach(dense, place, env)
     steps = [(t, f) for t, f in place.terms if isinstance(t, str) and not is_size(t)]
-    if ends is None or any(dense.is_batch(env[index]) for index, _ in steps):
+    if ends is None or any(env[index] == ALL_BATCH for index, _ in steps):
         return None
     extent = data.shape[dim]
     low, high = ends
@@ -105,8 +107,8 @@ def viewed(
     axes: list[Axis] = []
     at_dim = dim
     for k, (index, factor) in enumerate(steps):
-        many = dense.extent(env[index])
-        rest = sum(abs(f) * (dense.extent(env[t]) - 1) for t, f in steps[k + 1 :]) + 1
+        many = dense.space.extent(env[index])
+        rest = sum(abs(f) * (dense.space.extent(env[t]) - 1) for t, f in steps[k + 1 :]) + 1
         if k < len(steps) - 1:
             data = data.unfold(at_dim, rest, abs(factor))
         elif abs(factor) != 1:
@@ -128,15 +130,15 @@ def gathered(
     shared = {axis for value in found.values() for axis in value.axes}
     for dim, axis in enumerate(axes):
         if axis in shared:  # x[b, idx[b, n]]: the same b
-            steps = torch.arange(dense.length(axis, env), device=dense.device)
+            steps = torch.arange(dense.space.length(axis, env), device=dense.call.device)
             found[dim] = Value(steps, (axis,))
-    across = union(found.values(), dense.axes(env))
+    across = union(found.values(), dense.space.axes(env))
     dims = list(found)
     rest = [dim for dim in range(len(axes)) if dim not in found]
     limits = [data.shape[dim] for dim in dims]
     new = [*across, *(axes[dim] for dim in rest)]
     if any(limit == 0 for limit in limits):
-        shape = [dense.length(axis, env) for axis in across]
+        shape = [dense.space.length(axis, env) for axis in across]
         return data.new_zeros([*shape, *(data.shape[dim] for dim in rest)]), new
     indices = [
         clamped(dense, aligned(found[dim], across), limit)
@@ -154,7 +156,7 @@ def gathered(
 def clamped(dense: Dense, index: object, limit: Size) -> Tensor:
     """Return places inside: what is outside is not selected, or has been refused."""
     if not isinstance(index, Tensor):
-        index = torch.as_tensor(index, device=dense.device)
+        index = torch.as_tensor(index, device=dense.call.device)
     return index.clamp(0, limit - 1)
 
 

@@ -14,7 +14,8 @@ from pullback.bind.index.value import Axis, Value, aligned, union
 from pullback.define.formula.lower import Scatter
 
 if TYPE_CHECKING:
-    from pullback.bind.index.dense import Dense, Env
+    from pullback.bind.index.dense import Dense
+    from pullback.bind.index.space import Env
 
 
 def added(dense: Dense, scatter: Scatter, factor: float, env: Env) -> Value:
@@ -25,33 +26,34 @@ def added(dense: Dense, scatter: Scatter, factor: float, env: Env) -> Value:
     inner = {**{i: s for i, s in env.items() if i not in dict(scatter.places)}}
     inner |= dict(scatter.bound)
     at = {index: places.place(dense, place, inner) for index, place in scatter.places}
-    across = union(at.values(), dense.axes(inner))
-    over = dense.axes(dict(scatter.bound))
+    across = union(at.values(), dense.space.axes(inner))
+    over = dense.space.axes(dict(scatter.bound))
     value = dense.of(scatter.value, inner)
     early = [axis for axis in over if axis not in across]
     value = dense.total(value, early, inner)
     # An index that both the places and the result have is one more dimension of the result.
     batched = [axis for axis in across if axis not in over]
     targets: list[tuple[Axis, Tensor]] = [
-        ((index, 0), aligned(own, across) - dense.start(env[index])) for index, own in at.items()
+        ((index, 0), aligned(own, across) - dense.space.start(env[index]))
+        for index, own in at.items()
     ]
     for axis in batched:
-        steps = torch.arange(dense.length(axis, inner), device=dense.device)
+        steps = torch.arange(dense.space.length(axis, inner), device=dense.call.device)
         targets.append((axis, aligned(Value(steps, (axis,)), across)))
     rest = [axis for axis in value.axes if axis not in across]
-    flat, valid = linear(dense, targets, env, [dense.length(a, inner) for a in across])
+    flat, valid = linear(dense, targets, env, [dense.space.length(a, inner) for a in across])
     source = laid_out(dense, value, [*across, *rest], len(across), inner)
     if valid is not None:
         source, flat = kept(source, flat, valid)
-    shape = [dense.length(axis, env) for axis, _ in targets]
+    shape = [dense.space.length(axis, env) for axis, _ in targets]
     tail = source.shape[1:]
-    result = torch.zeros([math.prod(shape), *tail], dtype=source.dtype, device=dense.device)
+    result = torch.zeros([math.prod(shape), *tail], dtype=source.dtype, device=dense.call.device)
     data = (
         result.index_add(0, flat, source)
         if source.requires_grad
         else result.index_add_(0, flat, source)
     )
-    data = data.reshape([*shape, *(dense.length(axis, inner) for axis in rest)])
+    data = data.reshape([*shape, *(dense.space.length(axis, inner) for axis in rest)])
     if factor != 1:
         data = data * factor
     return Value(data, (*(axis for axis, _ in targets), *rest))
@@ -64,7 +66,7 @@ def linear(
     flat: Tensor | int = 0
     valid: Tensor | None = None
     for (index, k), place in targets:
-        extent = dense.length((index, k), env)
+        extent = dense.space.length((index, k), env)
         if places.is_traced(place) or not places.within(place, extent):
             own = (place >= 0) & (place < extent)
             valid = own if valid is None else valid & own
@@ -78,7 +80,7 @@ def laid_out(dense: Dense, value: Value, axes: Sequence[Axis], many: int, env: E
     """Return values as rows, one for each element that is added."""
     data = aligned(value, axes)
     data = dense.numbers.tensor(data) if not isinstance(data, Tensor) else data
-    lengths = [dense.length(axis, env) for axis in axes]
+    lengths = [dense.space.length(axis, env) for axis in axes]
     return data.expand(lengths).reshape(math.prod(lengths[:many]), *lengths[many:])
 
 

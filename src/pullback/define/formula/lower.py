@@ -17,11 +17,9 @@ from pullback.define.formula.index import Affine, at, is_size
 from pullback.define.formula.node import (
     EQUAL,
     INSIDE,
-    PLACED,
-    REDUCTIONS,
+    READ,
     SUM,
     Node,
-    in_order,
 )
 from pullback.define.formula.ranges import Ranges
 from pullback.define.formula.term import Term, selected, term_of
@@ -29,8 +27,10 @@ from pullback.define.formula.term import Term, selected, term_of
 # A guard 0 <= v - idx[n] + c < size becomes this many deltas at most.
 MOST_DELTAS = 64
 
+# PyTorch convolves over this many dimensions.
+MOST_WINDOWS = 3
+
 Sizes = Mapping[str, Affine]
-Key = tuple[object, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,96 +154,93 @@ def _decided(
     return None
 
 
-class Program:
-    """What is known of a formula's nodes, each worked out once for all calls.
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """One place `stride*free + step*bound + constant` of the factor that is read.
 
     Attributes:
-        sizes: how far the outputs' indices run that are no dimensions.
+        dimension: which of the read's indices it is.
+        free: the index that the sum still has, and what it is multiplied by: above 0.
+        bound: the index that is summed over, and what it is multiplied by.
+        guarded: whether a place outside of the tensor counts as 0.
     """
 
-    def __init__(self, sizes: Sizes) -> None:
-        self.sizes = dict(sizes)
-        self._identity: dict[Node, tuple[int, tuple[str, ...]]] = {}
-        self._interned: dict[Key, int] = {}
-        self._orders: dict[Node, tuple[Node, ...]] = {}
-        self._products: dict[Node, Product] = {}
-        self._scatters: dict[Key, Scatter | None] = {}
-
-    def identity(self, node: Node) -> tuple[int, tuple[str, ...]]:
-        """Return a number that nodes share which differ in their free indices' names, and these.
-
-        The names come in the order in which the node has them first, so the values of two nodes
-        of one number are the same tensor, with these names on its dimensions.
-        """
-        if node not in self._identity:
-            for part in in_order([node]):
-                if part not in self._identity:
-                    self._identity[part] = self._identified(part)
-        return self._identity[node]
-
-    def _identified(self, node: Node) -> tuple[int, tuple[str, ...]]:
-        bound = node.bound if node.op in REDUCTIONS else None
-        names: dict[str, int] = {}
-        places = node.places if node.op in PLACED else ()
-        for place in places:
-            for term, _ in place.terms:
-                own = self._identity[term][1] if isinstance(term, Node) else _index_in(term)
-                for name in own:
-                    names.setdefault(name, len(names))
-        for arg in node.args if not places else ():
-            for name in self._identity[arg][1]:
-                if name != bound:
-                    names.setdefault(name, len(names))
-        order = {**names, bound: -1}
-        if places:
-            own_data = (
-                node.name if node.op == "read" else node.size if node.op == INSIDE else None,
-                *((place.constant, *self._terms(place, order)) for place in places),
-            )
-            key: Key = (node.op, own_data)
-        else:
-            data = (None, node.size) if bound else repr(node.data)
-            args = (
-                (self._identity[arg][0], *(order[name] for name in self._identity[arg][1]))
-                for arg in node.args
-            )
-            key = (node.op, node.type, data, *args)
-        return self._interned.setdefault(key, len(self._interned)), tuple(names)
-
-    def _terms(self, place: Affine, order: Mapping[str | None, int]) -> list[object]:
-        found: list[object] = []
-        for term, factor in place.terms:
-            if isinstance(term, Node):
-                number, names = self._identity[term]
-                found.append((number, *(order[name] for name in names), factor))
-            else:
-                found.append((term if is_size(term) else order[term], factor))
-        return found
-
-    def order(self, node: Node) -> tuple[Node, ...]:
-        """Return what is computed element by element on the way to a node, operands first."""
-        if node not in self._orders:
-            self._orders[node] = tuple(in_order([node], elementwise))
-        return self._orders[node]
-
-    def product(self, node: Node) -> Product:
-        """Return a sum as a sum over a product."""
-        if node not in self._products:
-            self._products[node] = product_of(node)
-        return self._products[node]
-
-    def scatter(self, node: Node, sizes: Sizes) -> Scatter | None:
-        """Return a sum as a scatter; None if it is none."""
-        key = (node, *sizes.items())
-        if key not in self._scatters:
-            self._scatters[key] = scatter_of(self.product(node), sizes)
-        return self._scatters[key]
+    dimension: int
+    free: str
+    stride: int
+    bound: str
+    step: int
+    guarded: bool
 
 
-def elementwise(node: Node) -> tuple[Node, ...]:
-    """Return the operands of which each element of a node takes one."""
-    return () if node.op in REDUCTIONS or node.op in PLACED else node.args
+@dataclass(frozen=True, kw_only=True)
+class Stencil:
+    """`sum(x[.., i + p, ..] * other[.., p])`.
+
+    Attributes:
+        read: the factor with the windows.
+        other: the other factor; it has the windows' bound indices and not their free ones.
+    """
+
+    read: Node
+    other: Node
+    windows: tuple[Window, ...]
 
 
-def _index_in(term: str) -> tuple[str, ...]:
-    return () if is_size(term) else (term,)
+def stencil_of(product: Product) -> Stencil | None:
+    """Return a sum over a product as a convolution; None if it is none."""
+    if len(product.over) != 2 or product.under:
+        return None
+    first, second = product.over
+    for read, other in ((first, second), (second, first)):
+        found = _with(read, other, product)
+        if found is not None:
+            return found
+    return None
+
+
+def _with(read: Node, other: Node, product: Product) -> Stencil | None:
+    """Return a stencil of which a given factor has the windows."""
+    if read.op != READ or read.type != "real" or other.type != "real":
+        return None
+    windows: list[Window] = []
+    plain: set[str] = set()
+    bound = {name for name, _ in product.bound}
+    for dimension, place in enumerate(read.places):
+        guards = [c for c in product.conditions if c.op == INSIDE and c.places[0] == place]
+        if place.index is not None and not guards and place.index not in plain:
+            plain.add(place.index)
+            continue
+        window = _window(dimension, place, bound, guarded=bool(guards))
+        if window is None:
+            return None
+        windows.append(window)
+    of_windows = [index for w in windows for index in (w.free, w.bound)]
+    places = {read.places[w.dimension] for w in windows}
+    guards = [c for c in product.conditions if c.op == INSIDE and c.places[0] in places]
+    if (
+        not 0 < len(windows) <= MOST_WINDOWS
+        or len(guards) < len(product.conditions)
+        or len({*of_windows, *plain}) < len(of_windows) + len(plain)
+        or not {w.bound for w in windows} <= other.free
+        or {w.free for w in windows} & other.free
+    ):
+        return None
+    return Stencil(read=read, other=other, windows=tuple(windows))
+
+
+def _window(dimension: int, place: Affine, bound: set[str], *, guarded: bool) -> Window | None:
+    """Return a place of an index that stays and one that is summed over."""
+    terms = [(t, f) for t, f in place.terms if not isinstance(t, str) or not is_size(t)]
+    summed = [(t, f) for t, f in terms if isinstance(t, str) and t in bound]
+    free = [(t, f) for t, f in terms if isinstance(t, str) and t not in bound]
+    if len(terms) != 2 or len(summed) != 1 or len(free) != 1 or free[0][1] < 0:
+        return None
+    return Window(
+        dimension=dimension,
+        free=free[0][0],
+        stride=free[0][1],
+        bound=summed[0][0],
+        step=summed[0][1],
+        guarded=guarded,
+    )

@@ -1,0 +1,102 @@
+"""The indices of one call: how far each runs, and which dimensions its values have."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pullback.bind.index.value import Axis
+from pullback.define.formula.extents import evaluated
+from pullback.define.formula.formula import labels
+from pullback.define.formula.index import BATCH, Affine, size
+from pullback.define.formula.node import Node
+from pullback.define.line import Line
+from pullback.define.shape import Size
+
+# How far each index runs that a node may have, the outermost first.
+Env = Mapping[str, Affine]
+ALL_BATCH = size(BATCH)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """One call of an operator.
+
+    Attributes:
+        line: of the operator.
+        arguments: the values of its parameters, by name.
+        sizes: of every name of the line and of every new index.
+        compute: the dtype of real numbers.
+        device: of the tensors.
+    """
+
+    line: Line
+    arguments: Mapping[str, object]
+    sizes: Mapping[str, Size]
+    compute: torch.dtype
+    device: torch.device
+
+
+class Space:
+    """The sizes of a call.
+
+    Attributes:
+        labels: the indices of each tensor.
+        batch: the sizes of `...`.
+        sizes: of every index.
+        starts: where an index begins that runs over a slice of its range.
+    """
+
+    def __init__(self, call: Call) -> None:
+        self.labels = {tensor.name: labels(tensor) for tensor in call.line.tensors}
+        self.batch = self._batch(call.arguments)
+        self.sizes: dict[str, Size] = {**call.sizes, BATCH: math.prod(self.batch)}
+        self.starts: dict[Affine, int] = {}
+
+    def _batch(self, arguments: Mapping[str, object]) -> tuple[Size, ...]:
+        shapes: list[tuple[Size, ...]] = []
+        for name, own in self.labels.items():
+            value = arguments[name]
+            if BATCH in own and isinstance(value, Tensor):
+                first = own.index(BATCH)
+                shapes.append(tuple(value.shape[first : value.dim() - (len(own) - 1 - first)]))
+        return tuple(torch.broadcast_shapes(*shapes)) if shapes else ()
+
+    def extent(self, size: Affine) -> Size:
+        """Return a size as a number."""
+        value = evaluated(size, self.sizes)
+        assert value is not None, size
+        return max(value, 0)
+
+    def start(self, size: Affine) -> int:
+        """Return where an index of this size begins: not at 0 within a slice."""
+        return self.starts.get(size, 0)
+
+    def covers(self, size: Affine, extent: Size) -> bool:
+        """Return whether an index runs over a whole dimension of a tensor."""
+        return self.start(size) == 0 and self.extent(size) == extent
+
+    def axes_of(self, index: str, size: Affine) -> list[Axis]:
+        """Return the axes of an index: what runs over `...` has one for each dimension."""
+        return [(index, k) for k in range(len(self.batch) if size == ALL_BATCH else 1)]
+
+    def axes(self, env: Env) -> tuple[Axis, ...]:
+        """Return the axes of some indices, in their order."""
+        found: list[Axis] = []
+        for index, own in env.items():
+            found += self.axes_of(index, own)
+        return tuple(found)
+
+    def length(self, axis: Axis, env: Env) -> Size:
+        """Return how far an axis runs."""
+        own = env[axis[0]]
+        return self.batch[axis[1]] if own == ALL_BATCH else self.extent(own)
+
+    def dimension(self, read: Node, index: int) -> int:
+        """Return which dimension of a tensor an index of its read is for."""
+        own = self.labels[read.name]
+        return index if BATCH not in own[:index] else index - len(own)
