@@ -6,7 +6,7 @@ import ast
 import functools
 import warnings
 from collections.abc import Mapping
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from pullback.define.formula import build
 from pullback.define.formula.call import FormulaArguments, FormulaSyntax, Place, called
@@ -96,12 +96,21 @@ def _own_tree(text: str) -> ast.expr:
 
 def parsed(text: str, of: str) -> ast.expr:
     """Return Python's tree of an expression, or stop where it is none."""
+    return _tree(text, of, "eval").body
+
+
+def parsed_statement(text: str, of: str) -> ast.stmt:
+    """Return Python's tree of a statement, or stop where it is none."""
+    return _tree(text, of, "exec").body[0]
+
+
+def _tree(text: str, of: str, mode: str) -> Any:  # noqa: ANN401
     if "#" in text:
         raise FormulaSyntax.error(f"{of}: a formula has no comments", at=text)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # such as "1 is not callable", which is said below
-            return ast.parse(text.replace("\n", " "), mode="eval").body
+            return ast.parse(text.replace("\n", " "), mode=mode)
     except SyntaxError as error:
         column = max((error.offset or 1) - 1, 0)
         raise FormulaSyntax.error(

@@ -1,0 +1,254 @@
+"""Reads formulas in index notation: what the pointwise language has, and indices."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import NoReturn
+
+from pullback.define.formula import build, inside, reduce
+from pullback.define.formula.call import FormulaArguments, FormulaType, UnknownFunction
+from pullback.define.formula.functions import CONSTANTS
+from pullback.define.formula.index import BATCH, Affine, at
+from pullback.define.formula.language import OPERATORS, UnknownFormulaName
+from pullback.define.formula.node import Node, equal, index, is_number, place_of, read
+from pullback.define.formula.places import PlaceReader
+from pullback.define.formula.subscripts import (
+    Access,
+    TakenIndex,
+    WrongSubscripts,
+    elements,
+    is_batch,
+    is_data,
+    is_limit,
+    moved,
+)
+from pullback.diagnostic import did_you_mean
+
+REDUCTIONS = ("sum", "max", "min", "mean", "argmax")
+
+
+class IndexReader(PlaceReader):
+    """Reads one statement: values at indices."""
+
+    def read(self, tree: ast.expr) -> Node:
+        """Return the node of a tree, by its kind."""
+        match tree:
+            case ast.Subscript(value=ast.Name(id=name)):
+                return self.element(tree, name, elements(tree.slice))
+            case ast.Call(func=ast.Subscript(value=ast.Name(id=name), slice=bound)):
+                return self.reduction(tree, name, elements(bound))
+            case _:
+                return super().read(tree)
+
+    def name(self, name: str, tree: ast.expr) -> Node:
+        """Return what a name stands for."""
+        labels = self.program.labels.get(name)
+        definition = self.program.definitions.get(name)
+        if labels is not None or definition is not None:
+            return self.element(tree, name, None)
+        if name in self.names:
+            return self.names[name]
+        found = self.find(name)
+        if found is None:
+            if name in self.program.declared and name not in CONSTANTS:
+                self.unknown(name, tree)
+            if name in REDUCTIONS or name in ("size", "pad"):
+                cure = f"{name}[i](...)" if name in REDUCTIONS else f"{name}(...)"
+                self.fail(UnknownFormulaName, f"'{name}' is not a value", tree, f"write {cure}")
+            return super().name(name, tree)
+        if name in CONSTANTS:
+            cure = "give the index another name"
+            self.fail(TakenIndex, f"'{name}' is an index here and a number", tree, cure)
+        return index(at(found.key))
+
+    def comparison(self, tree: ast.expr, trees: list[ast.expr], ops: list[ast.cmpop]) -> Node:
+        """Return a comparison; `0 <= i < size(n)` and `i == n` of whole numbers as conditions."""
+        operands = [self.expression(each) for each in trees]
+        kinds = [type(op) for op in ops]
+        if all(operand.type == "int" for operand in operands):
+            if kinds == [ast.LtE, ast.Lt] and is_number(operands[0], 0):
+                place, limit = map(place_of, operands[1:])
+                if is_limit(limit, self.program.declared):
+                    return self.program.ranges.inside(place, limit)
+            if kinds == [ast.Eq]:
+                return equal(place_of(operands[0]) - place_of(operands[1]))
+        tests = [
+            self.apply(tree, OPERATORS[kind], operands[place], operands[place + 1])
+            for place, kind in enumerate(kinds)
+        ]
+        return self.joined(tree, "logical_and", tests)
+
+    def call(self, tree: ast.Call, name: str) -> Node:
+        """Return the call of a function."""
+        if name == "size":
+            return index(self.size(tree))
+        if name == "pad":
+            return self.padded(tree)
+        if name == "where" and len(tree.args) == 3 and not tree.keywords:
+            return self.selection(tree)
+        if name in REDUCTIONS and (name not in ("max", "min") or len(tree.args) == 1):
+            cure = f"write {name}[i]({self.shown(tree.args[0]) if tree.args else '...'})"
+            self.fail(UnknownFunction, f"'{name}' has to say over which index it runs", tree, cure)
+        return super().call(tree, name)
+
+    def size(self, tree: ast.Call) -> Affine:
+        """Return `size(n)`."""
+        match tree:
+            case ast.Call(args=[ast.Name(id=name)], keywords=[]):
+                pass
+            case ast.Call(args=[arg], keywords=[]) if is_batch(arg):
+                name = BATCH
+            case _:
+                self.fail(FormulaArguments, "size takes one index", tree, "write size(n)")
+        if name in self.program.declared:
+            return self.program.declared[name]
+        return self.program.ranges.size(self.index(name, tree).key)
+
+    def selection(self, tree: ast.Call) -> Node:
+        """Return `where(condition, a, b)`: each branch is read where the condition says so."""
+        condition = self.expression(tree.args[0])
+        branches: list[Node] = []
+        for branch, holds in zip(tree.args[1:], (True, False), strict=True):
+            with self.under(inside.facts(condition, holds, self.program.ranges)):
+                branches.append(self.expression(branch))
+        return self.apply(tree, "where", condition, *branches)
+
+    @contextmanager
+    def under(self, facts: Sequence[Affine]) -> Generator[None]:
+        """Read what is selected where some indices are not negative."""
+        before = self.facts
+        self.facts = [*before, *facts]
+        self.weak += 1
+        yield
+        self.weak -= 1
+        self.facts = before
+
+    def padded(self, tree: ast.Call) -> Node:
+        """Return `pad(x[i - 1])`, `pad(x[i - 1], value)`."""
+        reads = (ast.Subscript, ast.Name)
+        if tree.keywords or len(tree.args) not in (1, 2) or not isinstance(tree.args[0], reads):
+            cure = "write pad(x[i - 1]), or pad(x[i - 1], value)"
+            self.fail(FormulaArguments, "pad takes one read, and what is outside", tree, cure)
+        before, self.outside = self.outside, []
+        with self.under(()):
+            value = self.expression(tree.args[0])
+        guards, self.outside = self.outside, before
+        other = self.expression(tree.args[1]) if len(tree.args) == 2 else None
+        if other is None and value.type == "bool":
+            cure = f"write pad({self.shown(tree.args[0])}, False)"
+            self.fail(FormulaType, "a condition has no zero outside", tree, cure)
+        if other is None or (is_number(other, 0) and value.type != "bool"):
+            return reduce.selected(guards, value)
+        both: Node | None = None
+        for guard in [each for each in guards if not is_number(each, 1)]:
+            both = guard if both is None else build.apply("logical_and", both, guard)
+        return value if both is None else self.apply(tree, "where", both, value, other)
+
+    def reduction(self, tree: ast.Call, kind: str, bound: list[ast.expr]) -> Node:
+        """Return `sum[i, j](...)` and its like."""
+        if kind not in REDUCTIONS:
+            known = kind in self.names or kind in self.program.definitions
+            cure = f"'{kind}' is no function" if known else did_you_mean(kind, REDUCTIONS)
+            self.fail(UnknownFunction, f"there is no reduction '{kind}'", tree, cure)
+        if len(tree.args) != 1 or tree.keywords:
+            self.fail(FormulaArguments, f"{kind}[...] takes one expression", tree)
+        before = self.scope
+        self.scope = dict(before)
+        indices = [self.bind(each, f"{kind}[...]") for each in bound]
+        body = self.expression(tree.args[0])
+        self.scope = before
+        try:
+            return self.reduced(kind, [each.key for each in indices], body, tree)
+        except build.Misfit as misfit:
+            self.fail(FormulaType, str(misfit), tree)
+
+    def reduced(self, kind: str, keys: list[str], body: Node, tree: ast.Call) -> Node:
+        """Return a reduction over some indices, the last one innermost."""
+        ranges = self.program.ranges
+        if kind in ("sum", "mean"):
+            value = body
+            for key in reversed(keys):
+                value = reduce.sum_over(key, value, ranges)
+            for key in keys if kind == "mean" else ():
+                value = self.apply(tree, "div", value, index(ranges.size(key)))
+            return value
+        if body.type == "bool":
+            cure = "count them by sum[i](...), or write int(...)"
+            self.fail(FormulaType, f"{kind} is of numbers, and this is a condition", tree, cure)
+        if kind == "argmax":
+            if len(keys) != 1:
+                self.fail(FormulaArguments, "argmax runs over one index", tree)
+            return reduce.argmax_over(keys[0], body, ranges)
+        value = build.apply("neg", body) if kind == "min" else body
+        for key in reversed(keys):
+            value = reduce.max_over(key, value, ranges)
+        return build.apply("neg", value) if kind == "min" else value
+
+    def element(self, tree: ast.expr, name: str, subscripts: list[ast.expr] | None) -> Node:
+        """Return a read of a tensor, or the value of a name, at some indices."""
+        definition = self.program.definitions.get(name)
+        labels = self.program.labels.get(name)
+        if definition is not None:
+            labels = tuple(parameter.name for parameter in definition.parameters)
+        if labels is None:
+            self.no_tensor(name, tree)
+        if subscripts is None:
+            places = [at(self.index(label, tree, of=name).key) for label in labels]
+        else:
+            places = self.places(tree, name, labels, subscripts)
+        keys = [p.key for p in definition.parameters] if definition is not None else labels
+        self.access(tree, name, places, [self.program.ranges.size(key) for key in keys])
+        if definition is None:
+            return read(name, places, self.names[name].type)
+        return moved(definition.node, dict(zip(keys, places, strict=True)), self.program.ranges)
+
+    def no_tensor(self, name: str, tree: ast.expr) -> NoReturn:
+        """Stop at indices after something that has none."""
+        known = [*self.program.labels, *self.program.definitions]
+        if name in self.names:
+            self.fail(WrongSubscripts, f"'{name}' is a scalar and has no indices", tree)
+        if name in REDUCTIONS:
+            cure = f"write {self.shown(tree)}(...)"
+            self.fail(WrongSubscripts, f"'{name}' is a reduction of nothing", tree, cure)
+        raise UnknownFormulaName.error(
+            f"{self.of}: '{name}' is not defined",
+            at=self.shown(tree),
+            have=", ".join(known),
+            help=did_you_mean(name, known),
+        )
+
+    def places(
+        self, tree: ast.expr, name: str, labels: Sequence[str], subscripts: list[ast.expr]
+    ) -> list[Affine]:
+        """Return the indices between brackets; `...` is meant in its place if it is left out."""
+        count, batch = len(labels), labels.index(BATCH) if BATCH in labels else None
+        written = [place for place, each in enumerate(subscripts) if is_batch(each)]
+        meant = [self.batch(each) if is_batch(each) else self.place(each) for each in subscripts]
+        if batch is not None and len(meant) == count - 1 and not written:
+            meant.insert(batch, at(self.index(BATCH, tree, of=name).key))
+        elif len(meant) != count or (written and written != [batch]):
+            named = f"{name}[{', '.join(labels)}]"
+            wants = count - (batch is not None)
+            message = f"'{name}' has {wants} {'index' if wants == 1 else 'indices'}, as in {named}"
+            self.fail(WrongSubscripts, message, tree)
+        return meant
+
+    def batch(self, tree: ast.expr) -> Affine:
+        """Return the batch dimensions, `...`."""
+        return at(self.index(BATCH, tree).key)
+
+    def access(
+        self, tree: ast.expr, name: str, places: Sequence[Affine], extents: Sequence[Affine]
+    ) -> None:
+        """Remember what is read where; once ranges are known, stop where that is outside."""
+        outside, self.outside = self.outside, None
+        for place, extent in zip(places, extents, strict=True):
+            reached = Access(self.shown(tree), name, place, extent, self.weak > 0)
+            self.program.accesses.append(reached)
+            if outside is not None:
+                outside.append(self.program.ranges.inside(place, extent))
+            elif self.program.known and not is_data(place):
+                inside.require(self.program, {**self.parameters, **self.scope}, reached, self.facts)
+        self.outside = outside

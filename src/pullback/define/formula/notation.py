@@ -1,0 +1,162 @@
+"""A line in index notation -> `Indexed`: its statements are read twice, before and after inference.
+
+`sqdist(x[n, d], y[m, d]) -> z[n, m] = sum[d]((x[n, d] - y[m, d])**2)`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+
+from pullback.define.formula import build, infer, show
+from pullback.define.formula.formula import (
+    FormulaDimensions,
+    labels,
+    names_of,
+    require_dtype,
+    type_of,
+)
+from pullback.define.formula.functions import CONSTANTS
+from pullback.define.formula.index import Affine, size
+from pullback.define.formula.indexed import Indexed
+from pullback.define.formula.language import FormulaOutputs
+from pullback.define.formula.node import Node
+from pullback.define.formula.statements import statements_of, values_of
+from pullback.define.formula.subscripts import (
+    Index,
+    Program,
+)
+from pullback.define.line import Batch, Line, Name, Number
+from pullback.diagnostic import PullbackError
+
+
+def parse(line: Line, accuracy: int = 4, *, sizes: Mapping[str, Affine] | None = None) -> Indexed:
+    """Return the formula of a line in index notation.
+
+    Args:
+        line: with the text of its formula.
+        accuracy: the largest error of one function, in units of the last place.
+        sizes: of a derivative: what dimensions of its inputs have to be. With them reads under
+            `where` are not asked whether they stay inside.
+
+    Raises:
+        PullbackError: PB131 to PB139; PB140, an ambiguous range; PB141, a read that may be outside
+            of its tensor; PB142, an index without a range; PB143, a wrong number of indices;
+            PB144, what is no affine index; PB145, an unknown index; PB146, one that is taken.
+    """
+    return read(line, accuracy, sizes)[1]
+
+
+def read(line: Line, accuracy: int, sizes: Mapping[str, Affine] | None) -> tuple[Program, Indexed]:
+    """Return the formula of a line, and what was found out about its indices."""
+    assert line.formula is not None
+    if line.changed:
+        raise FormulaOutputs.error(
+            f"{line.qualname}: '{line.changed[0]}' is an input and an output, and a formula "
+            "changes nothing in place",
+            help="give the output a name of its own",
+        )
+    program = program_of(line, sizes)
+    statements = statements_of(line.formula, line.qualname)
+    program.start()
+    values_of(line, program, statements)
+    infer.infer(program)
+    program.known = True
+    program.start()
+    values = values_of(line, program, statements)
+    nodes = [_fitting(line, place, node) for place, node in enumerate(values)]
+    own = {label: index.extent for label, index in program.results.items()}
+    news = {
+        label: extent for label, extent in own.items() if extent and label not in declared(line)
+    }
+    made = Indexed(
+        line=line, nodes=tuple(nodes), sizes={**news, **(sizes or {})}, accuracy=accuracy
+    )
+    return program, made
+
+
+def _fitting(line: Line, place: int, node: Node) -> Node:
+    """Return an output's value in the type that the line gives it."""
+    output = line.outputs[place]
+    require_dtype(line, output, node)
+    return build.real(node) if type_of(output, line.qualname) == "real" else node
+
+
+def program_of(line: Line, sizes: Mapping[str, Affine] | None) -> Program:
+    """Return what is known of a formula before it is read."""
+    names = names_of(line.parameters, line.qualname)
+    known = {**declared(line), **(sizes or {})}
+    results: dict[str, Index] = {}
+    for output in line.outputs:
+        for dim, label in zip(output.dims, labels(output), strict=True):
+            if not isinstance(dim, Batch | Name | Number) or label in names:
+                raise FormulaDimensions.error(
+                    f"{line.qualname}: the dimension '{dim}' of '{output.name}' is no index",
+                    help=f"give it a name, {output.name}[i]: its size follows from the formula",
+                )
+            results[label] = Index(label, label, known.get(label), f"'{output.name}'")
+    return Program(
+        of=line.qualname,
+        names=names,
+        labels={tensor.name: labels(tensor) for tensor in line.tensors},
+        declared=known,
+        results=results,
+        trusted=sizes is not None,
+    )
+
+
+def declared(line: Line) -> dict[str, Affine]:
+    """Return how far the inputs' dimensions run; the second `n` of `x[n, n]` is `n'`."""
+    found = {label: size(label) for tensor in line.tensors for label in labels(tensor)}
+    # An output may have more of them: y[n, n] of x[n].
+    more = (label for output in line.outputs for label in labels(output))
+    return found | {
+        label: size(label) for label in more if label.rstrip("'") in found or label.isdecimal()
+    }
+
+
+def is_index_notation(line: Line) -> bool:
+    """Return whether a formula needs indices; what is read element by element does not.
+
+    It has indices after a name, a reduction, `size(n)` or `pad(...)`, an index as a number, or its
+    outputs have dimensions of their own.
+    """
+    if line.formula is None:
+        return False
+    known = {label for tensor in line.tensors for label in labels(tensor)}
+    own = [labels(output) for output in line.outputs]
+    if len({*own}) > 1 or any(label not in known for indices in own for label in indices):
+        return True
+    try:
+        statements = statements_of(line.formula, line.qualname)
+    except PullbackError:
+        # It is said when the formula is read.
+        return "[" in line.formula
+    values = {value.name for value in (*line.parameters, *line.outputs)}
+    values |= {str(statement.name) for statement in statements} | {*CONSTANTS}
+    return any(
+        _is_indexed(part, known - values)
+        for statement in statements
+        for part in ast.walk(statement.tree)
+    )
+
+
+def _is_indexed(tree: ast.AST, indices: set[str]) -> bool:
+    match tree:
+        case ast.Subscript():
+            return True
+        case ast.Call(func=ast.Name(id=name)):
+            return name in ("size", "pad")
+        case ast.Name(id=name):
+            return name in indices
+        case _:
+            return False
+
+
+def text(indexed: Indexed) -> str:
+    """Return the formula as it is written after `=`."""
+    line = indexed.line
+    taken = [value.name for value in (*line.parameters, *line.outputs)]
+    names = [output.name for output in line.outputs]
+    outputs = list(zip(names, indexed.nodes, [()] * len(names), strict=True))
+    return show.statements(outputs, taken, indexed=True)

@@ -1,0 +1,181 @@
+"""What stands between brackets: the indices that a statement may use, and sums of them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from typing import NoReturn
+
+from pullback.define.formula.functions import CONSTANTS
+from pullback.define.formula.index import BATCH, Affine, at
+from pullback.define.formula.language import Reader
+from pullback.define.formula.node import Node, place_of
+from pullback.define.formula.subscripts import (
+    Index,
+    NotAffine,
+    Program,
+    TakenIndex,
+    UnknownIndex,
+    has_index,
+    is_batch,
+    is_limit,
+    quotient,
+)
+from pullback.diagnostic import Rule, did_you_mean
+
+REASONS: Mapping[type[ast.AST], str] = {
+    ast.Mult: "two indices are multiplied",
+    ast.FloorDiv: "an index is divided",
+    ast.Mod: "an index is taken modulo something",
+    ast.Pow: "an index is raised to a power",
+}
+
+
+class PlaceReader(Reader):
+    """Reads the indices of one statement.
+
+    Attributes:
+        program: what it shares with the other statements.
+        scope: the indices that may be used, by name.
+        open: of a part of the formula: the tree that owns the indices it turns out to depend on,
+            its `parameters`, and the names that stand between brackets in it.
+    """
+
+    def __init__(
+        self, text: str, program: Program, number: int, open: tuple[ast.AST, set[str]] | None = None
+    ) -> None:
+        super().__init__(text, program.names, program.of)
+        self.program = program
+        self.number = number
+        self.open = open
+        self.scope: dict[str, Index] = {}
+        self.parameters: dict[str, Index] = {}
+        self.facts: list[Affine] = []
+        self.weak = 0
+        self.outside: list[Node] | None = None  # the guards of the read that is padded
+
+    def fail(self, rule: Rule, message: str, tree: ast.AST, help: str | None = None) -> NoReturn:
+        """Stop at a tree."""
+        shown = self.shown(tree) if isinstance(tree, ast.expr) else None
+        raise rule.error(f"{self.of}: {message}", at=shown, help=help)
+
+    def find(self, name: str) -> Index | None:
+        """Return the index of a name, if there is one here."""
+        found = self.scope.get(name) or self.parameters.get(name)
+        if found is not None or self.open is None:
+            return found
+        owner, bracketed = self.open
+        if name not in bracketed and name not in self.program.declared:
+            return None
+        if name in CONSTANTS and name not in bracketed:
+            return None
+        found = self.program.index(owner, name, f"'{self.text.partition('=')[0].strip()}'", None)
+        self.parameters[name] = found
+        return found
+
+    def index(self, name: str, tree: ast.expr, *, of: str | None = None) -> Index:
+        """Return the index of a name, or stop."""
+        if self.open is not None and of is not None:
+            self.open[1].add(name)
+        return self.find(name) or self.unknown(name, tree, of)
+
+    def unknown(self, name: str, tree: ast.expr, of: str | None = None) -> NoReturn:
+        """Stop at an index that nothing binds here."""
+        known = sorted({**self.scope, **self.parameters})
+        if of is not None:
+            self.fail(
+                UnknownIndex,
+                f"'{of}' depends on '{name}', which is no index here",
+                tree,
+                f"sum over it, sum[{name}](...), or give the output this dimension",
+            )
+        if name in self.program.declared or name in self.program.results:
+            cure = f"bind it, sum[{name}](...), or give the output this dimension"
+            self.fail(UnknownIndex, f"'{name}' is no index here", tree, cure)
+        cure = did_you_mean(name, known) or f"bind it, sum[{name}](...), or name it in the output"
+        have = ", ".join(known) or "none"
+        raise UnknownIndex.error(
+            f"{self.of}: there is no index '{name}'", at=self.shown(tree), have=have, help=cure
+        )
+
+    def bind(self, tree: ast.expr, binder: str) -> Index:
+        """Return the index that `i` or `i < 5` binds, and put it in scope."""
+        name, limit = self.binding(tree)
+        if name in self.scope or name in self.parameters:
+            cure = "give this one another name"
+            self.fail(TakenIndex, f"'{name}' is an index already", tree, cure)
+        if taken := self.program.is_taken(name):
+            self.fail(TakenIndex, f"'{name}' is {taken}", tree, "give the index another name")
+        if name == BATCH and BATCH not in self.program.declared:
+            self.fail(UnknownIndex, "no input has '...'", tree)
+        found = self.program.index(tree, name, binder, limit)
+        if limit is not None:
+            found.limit = (self.number, tree.col_offset, tree.end_col_offset or 0)
+        self.scope[name] = found
+        return found
+
+    def binding(self, tree: ast.expr) -> tuple[str, Affine | None]:
+        """Return the name and the limit of `i` or `i < 5`."""
+        match tree:
+            case ast.Name(id=name):
+                return name, None
+            case ast.Compare(left=ast.Name(id=name), ops=[ast.Lt()], comparators=[limit]):
+                return name, self.limit(limit)
+            case _ if is_batch(tree):
+                return BATCH, None
+            case _:
+                cure = "write a name, or a name and its limit: k < size(n) - 1"
+                self.fail(NotAffine, "this binds no index", tree, cure)
+
+    def limit(self, tree: ast.expr) -> Affine:
+        """Return how far an index runs, as it is written."""
+        place = self.place(tree)
+        if not is_limit(place, self.program.declared):
+            cure = "such as k < 5, k < size(n) - 1 or k < size(n)//2"
+            self.fail(NotAffine, "a limit is made of numbers and the inputs' sizes", tree, cure)
+        if not place.terms and place.constant < 0:
+            self.fail(NotAffine, "a limit is not below zero", tree)
+        return place
+
+    def place(self, tree: ast.expr) -> Affine:  # noqa: PLR0911  (one for each kind of tree)
+        """Return an affine index."""
+        match tree:
+            case ast.Constant(value=value) if type(value) is int:
+                return Affine(int(self.literal(value, tree).number))
+            case ast.Name(id=name) if name not in self.names and (found := self.find(name)):
+                return at(found.key)
+            case ast.Name(id=name) if (
+                name not in self.names and name not in self.program.definitions
+            ):
+                self.unknown(name, tree)
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return -self.place(operand)
+            case ast.BinOp(left=left, op=ast.Add(), right=right):
+                return self.place(left) + self.place(right)
+            case ast.BinOp(left=left, op=ast.Sub(), right=right):
+                return self.place(left) - self.place(right)
+            case ast.BinOp(left=left, op=ast.FloorDiv(), right=ast.Constant(value=int() as by)):
+                dividend = self.place(left)
+                if by > 0 and is_limit(dividend, self.program.declared):
+                    return quotient(dividend, by)
+            case ast.Slice():
+                self.not_affine("a part of a tensor has no name of its own", tree)
+            case _:
+                pass
+        return self.data(tree)
+
+    def data(self, tree: ast.expr) -> Affine:
+        """Return an index that is more than a sum of others: a multiple of one, or data."""
+        value = self.expression(tree)
+        if value.type != "int":
+            kind = "a condition" if value.type == "bool" else "a real number"
+            self.not_affine(f"an index is a whole number, and this is {kind}", tree)
+        place = place_of(value)
+        if any(has_index(part) for part in place.nodes) and isinstance(tree, ast.BinOp):
+            self.not_affine(REASONS.get(type(tree.op), "it is no sum of multiples"), tree)
+        return place
+
+    def not_affine(self, reason: str, tree: ast.expr) -> NoReturn:
+        """Stop at something that is no index."""
+        cure = "indices are sums of whole multiples, 2*i + k - 1, or come from an int tensor"
+        self.fail(NotAffine, f"this cannot be an index: {reason}", tree, cure)

@@ -1,0 +1,133 @@
+"""What definition takes for granted and a call may break: every size is 1 or more.
+
+`x[0]` of an empty tensor, `i < size(n) + size(m) - 1` where m is 0: such reads are outside then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+from pullback.define.formula import bounds, show
+from pullback.define.formula.extents import evaluated
+from pullback.define.formula.formula import labels
+from pullback.define.formula.index import BATCH, Affine, is_size, size
+from pullback.define.formula.indexed import Indexed
+from pullback.define.formula.inside import OutOfBounds
+from pullback.define.formula.node import ARGMAX, MAX, READ, REDUCTIONS, Node
+from pullback.define.formula.subscripts import is_data
+
+# So many calls of different sizes are remembered.
+MOST = 256
+
+Reductions = tuple[tuple[str, Affine], ...]
+
+
+@dataclass(frozen=True)
+class Check:
+    """A read or a maximum that nothing guards, and the reductions that it is in."""
+
+    node: Node
+    around: Reductions
+
+
+_checks: WeakKeyDictionary[Node, tuple[Check, ...]] = WeakKeyDictionary()
+_passed: WeakKeyDictionary[Node, set[tuple[tuple[str, int], ...]]] = WeakKeyDictionary()
+
+
+def require_inside(indexed: Indexed, sizes: Mapping[str, int]) -> None:
+    """Stop unless all that nothing guards stays inside of its tensor in a call of these sizes.
+
+    Args:
+        indexed: the formula.
+        sizes: of every dimension, every new index and "...". Those of tracing, which are no
+            numbers yet, are not looked at.
+
+    Raises:
+        PullbackError: PB141, a read that is outside of its tensor; PB148, a maximum over nothing.
+    """
+    if any(type(value) is not int for value in sizes.values()):
+        return
+    key = tuple(sizes.items())
+    for output, root in zip(indexed.line.outputs, indexed.nodes, strict=True):
+        own = {label: _extent(indexed, label, sizes) for label in labels(output)}
+        passed = _passed.setdefault(root, set())
+        if key in passed or 0 in own.values():
+            continue
+        if root not in _checks:
+            _checks[root] = tuple(_unguarded(root))
+        for check in _checks[root]:
+            _require(indexed, check, own, sizes)
+        if len(passed) < MOST:
+            passed.add(key)
+
+
+def _extent(indexed: Indexed, label: str, sizes: Mapping[str, int]) -> int:
+    found = evaluated(indexed.sizes.get(label) or size(label), sizes)
+    return sizes.get(label, 1) if found is None else max(found, 0)
+
+
+def _unguarded(root: Node) -> Iterator[Check]:
+    """Yield the reads and maxima that are evaluated wherever their indices have values."""
+    seen: set[Check] = set()
+    left = [Check(root, ())]
+    while left:
+        check = left.pop()
+        node, around = check.node, check.around
+        if check in seen:
+            continue
+        seen.add(check)
+        if node.op in (READ, MAX, ARGMAX):
+            yield check
+        if node.op in REDUCTIONS:
+            around = (*around, (node.bound, node.size))
+        left += [Check(arg, around) for arg in (node.args[:1] if node.op == "where" else node.args)]
+
+
+def _require(
+    indexed: Indexed, check: Check, own: Mapping[str, int], sizes: Mapping[str, int]
+) -> None:
+    around = {bound: evaluated(extent, sizes) for bound, extent in check.around}
+    extents = {**own, **{bound: extent or 0 for bound, extent in around.items()}}
+    if any(extents[bound] <= 0 for bound, _ in check.around):
+        return
+    node = check.node
+    if node.op == READ:
+        _require_read(indexed, node, extents, sizes)
+    elif (evaluated(node.size, sizes) or 0) <= 0:
+        raise bounds.empty(indexed.line, node)
+
+
+def _require_read(
+    indexed: Indexed, read: Node, extents: Mapping[str, int], sizes: Mapping[str, int]
+) -> None:
+    [tensor] = [tensor for tensor in indexed.line.tensors if tensor.name == read.name]
+    for place, label in zip(read.places, labels(tensor), strict=True):
+        if label == BATCH or is_data(place) or label.rstrip("'") not in {*sizes, label}:
+            continue
+        extent = evaluated(size(label), sizes)
+        least, most = _ends(place, extents, sizes)
+        if extent is not None and (least < 0 or most >= extent):
+            one = label if label.isdecimal() else f"'{label}' of size {extent}"
+            raise OutOfBounds.error(
+                f"{indexed.line.qualname}: {show.text(read, indexed=True)} is outside of "
+                f"'{read.name}': it reads {least if least < 0 else most} of the dimension {one}",
+                help="write pad(...) around it if zeros are meant there",
+            )
+
+
+def _ends(place: Affine, extents: Mapping[str, int], sizes: Mapping[str, int]) -> tuple[int, int]:
+    """Return the least and the greatest value of an index."""
+    least = most = place.constant
+    for term, factor in place.terms:
+        if isinstance(term, str) and not is_size(term):
+            reach = (extents[term] - 1) * factor
+        elif isinstance(term, Node) and term.op == ARGMAX:
+            reach = ((evaluated(term.size, sizes) or 1) - 1) * factor
+        else:
+            value = (evaluated(Affine(0, ((term, 1),)), sizes) or 0) * factor
+            least, most = least + value, most + value
+            continue
+        least, most = least + min(reach, 0), most + max(reach, 0)
+    return least, most

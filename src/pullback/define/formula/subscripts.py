@@ -1,0 +1,201 @@
+"""The indices of a formula as it is read: what a name between brackets is, and how far it runs."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pullback.define.formula import build, node, reduce
+from pullback.define.formula.functions import CONSTANTS
+from pullback.define.formula.index import Affine, at, is_fixed, is_size
+from pullback.define.formula.node import INDEX, READ, REDUCTIONS, Node
+from pullback.define.formula.ranges import Ranges
+from pullback.diagnostic import Rule
+
+WrongSubscripts = Rule("PB143", "wrong-subscripts")
+NotAffine = Rule("PB144", "not-affine")
+UnknownIndex = Rule("PB145", "unknown-index")
+TakenIndex = Rule("PB146", "taken-index")
+
+
+@dataclass(eq=False)
+class Index:
+    """An index of an output or a reduction, or the parameter of a name.
+
+    Attributes:
+        name: as it is written.
+        key: as nodes have it; of an output's, its label.
+        extent: how far it runs; None until that is inferred.
+        at: what binds it, for messages.
+        limit: where its limit is written: the statement and the columns of `k < 5`.
+    """
+
+    name: str
+    key: str
+    extent: Affine | None
+    at: str
+    limit: tuple[int, int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Access:
+    """One index of a read: `place` has to be in `[0, extent)`.
+
+    Attributes:
+        shown: the read as it is written.
+        name: of the tensor.
+        place: where it reads; `extent`: how far it may.
+        weak: it is under `where` or `pad`, so nothing has to follow from it.
+    """
+
+    shown: str
+    name: str
+    place: Affine
+    extent: Affine
+    weak: bool
+
+
+@dataclass(eq=False)
+class Definition:
+    """A name with a value: an output or a part of the formula, at its parameters."""
+
+    name: str
+    parameters: list[Index]
+    node: Node
+
+
+Scope = Mapping[str, Index]
+
+
+@dataclass
+class Program:
+    """What all statements of one formula share.
+
+    The statements are read twice: first with unknown ranges, to see what is read where, then with
+    the ranges that follow from it.
+
+    Attributes:
+        of: whose formula it is, for messages.
+        names: its tensors, read at their own indices, and its scalars.
+        labels: the indices of each tensor.
+        declared: how far the dimensions of inputs run.
+        results: the indices of the outputs, by label.
+        trusted: do not ask whether reads under `where` stay inside.
+        ranges: of all indices, as far as they are known.
+        definitions: what has a value so far.
+        accesses: what has been read so far.
+        bound: the indices that something binds, by the tree that does.
+    """
+
+    of: str
+    names: dict[str, Node]
+    labels: dict[str, tuple[str, ...]]
+    declared: dict[str, Affine]
+    results: dict[str, Index]
+    trusted: bool
+    ranges: Ranges = field(default_factory=Ranges)
+    definitions: dict[str, Definition] = field(default_factory=dict[str, Definition])
+    accesses: list[Access] = field(default_factory=list[Access])
+    bound: dict[tuple[int, str], Index] = field(default_factory=dict[tuple[int, str], Index])
+    known: bool = False
+
+    @property
+    def indices(self) -> list[Index]:
+        """Every index: the outputs' first."""
+        return [*self.results.values(), *self.bound.values()]
+
+    def index(self, tree: ast.AST, name: str, shown: str, extent: Affine | None) -> Index:
+        """Return the index that a tree binds; the second reading finds that of the first."""
+        key = (id(tree), name)
+        if key not in self.bound:
+            known = extent or self.declared.get(name)
+            self.bound[key] = Index(name, f"@{len(self.bound)}", known, shown)
+        return self.bound[key]
+
+    def start(self) -> None:
+        """Begin a reading, with what is known of the ranges by now."""
+        extents = {index.key: index.extent for index in self.indices}
+        sizes = {key: extent for key, extent in extents.items() if extent is not None}
+        self.ranges = Ranges({**self.declared, **sizes})
+        self.definitions.clear()
+        self.accesses.clear()
+
+    def is_taken(self, name: str) -> str | None:
+        """Return what a name is that therefore cannot be an index."""
+        if name in self.labels:
+            return "a tensor"
+        if name in self.names:
+            return "a scalar"
+        return "a name with a value" if name in self.definitions else None
+
+
+def quotient(dividend: Affine, divisor: int) -> Affine:
+    """Return a size divided by a number, rounded down, in its one form."""
+    whole = Affine(
+        dividend.constant // divisor,
+        tuple((term, f // divisor) for term, f in dividend.terms if f % divisor == 0),
+    )
+    left = dividend - whole * divisor
+    if not left.terms:
+        return whole
+    return whole + Affine(
+        0, ((build.apply("floor_divide", node.index(left), node.number(divisor)), 1),)
+    )
+
+
+def is_data(place: Affine) -> bool:
+    """Return whether the data decides an index: an int tensor or an int scalar is in it."""
+    return any(not is_fixed(part) and part.op != node.ARGMAX for part in place.nodes)
+
+
+def is_limit(place: Affine, declared: Mapping[str, Affine]) -> bool:
+    """Return whether an index may run up to this: a number, or sizes of the inputs' dimensions."""
+    return all(
+        is_size(term) and term.strip("|") in declared if isinstance(term, str) else is_fixed(term)
+        for term, _ in place.terms
+    )
+
+
+def has_index(value: Node) -> bool:
+    """Return whether a whole number depends on an index otherwise than through what is read."""
+
+    def outside(part: Node) -> tuple[Node, ...]:
+        return () if part.op in (READ, *REDUCTIONS) else part.args
+
+    return any(part.op == INDEX and part.free for part in node.in_order([value], outside))
+
+
+def is_constant_too(name: str) -> bool:
+    """Return whether an index has the name of a number: `e`."""
+    return name in CONSTANTS
+
+
+def is_batch(tree: ast.expr) -> bool:
+    """Return whether a subscript is `...`."""
+    return isinstance(tree, ast.Constant) and tree.value is ...
+
+
+def elements(tree: ast.expr) -> list[ast.expr]:
+    """Return what stands between brackets."""
+    return list(tree.elts) if isinstance(tree, ast.Tuple) else [tree]
+
+
+def plain(indices: list[Affine]) -> list[str] | None:
+    """Return indices that are each alone and all different; None otherwise."""
+    names = [index.index for index in indices]
+    found = [name for name in names if name is not None]
+    return found if len(set(found)) == len(indices) else None
+
+
+def moved(value: Node, places: Mapping[str, Affine], ranges: Ranges) -> Node:
+    """Return a value at other indices; where these are only other names, nothing is made anew."""
+    changed = {key: place for key, place in places.items() if place != at(key)}
+    names = plain(list(places.values()))
+    if names is None:
+        return reduce.substituted(value, changed, ranges)
+    for key in changed:
+        value = node.renamed(value, key, f"%{key}")
+    for key, place in changed.items():
+        value = node.renamed(value, f"%{key}", str(place.index))
+    return value
