@@ -111,14 +111,22 @@ class Formula:
             alignments=self.alignments or tuple(None for _ in self.line.tensors),
             sums=self.sums or tuple(((), False) for _ in self.line.outputs),
             devices=("cpu",),
-            request=self.loop,
-            complete=self.complete,
         )
+
+    @functools.cached_property
+    def supply(self) -> native.Supply:
+        # A function of its own: by it the runtime tells operators apart.
+        return native.Supply(complete=functools.partial(self.complete), request=self.loop)
 
     def define(self) -> None:
         runtime.load().define(
             native.definition_fields(
-                self.definition, self.backward, self.jvp, {}, formula=self.native
+                self.definition,
+                self.backward,
+                self.jvp,
+                {},
+                formula=self.native,
+                supply=self.supply,
             )
         )
 
@@ -343,7 +351,7 @@ def test_two_threads_may_call_for_the_first_time_at_once() -> None:
         both_are_here.wait()
         return loop(*asked)
 
-    slow.__dict__["native"] = replace(slow.native, request=request)
+    slow.__dict__["supply"] = replace(slow.supply, request=request)
     run = slow.register()
     results: list[Tensor] = []
     threads = [
@@ -369,7 +377,7 @@ def test_what_request_raises_is_raised_by_the_call_and_the_next_call_asks_again(
             raise errors.pop(0)
         return loop(*asked)
 
-    failing.__dict__["native"] = replace(failing.native, request=request)
+    failing.__dict__["supply"] = replace(failing.supply, request=request)
     run = failing.register()
     with pytest.raises(RuntimeError) as raised:
         run(torch.zeros(3))
@@ -385,7 +393,7 @@ def test_what_request_raises_is_raised_by_the_call_and_the_next_call_asks_again(
 
 def test_an_answer_that_is_no_loop_is_an_error() -> None:
     odd = formula("(x[...]) -> y[...]", "...", y="x")
-    odd.__dict__["native"] = replace(odd.native, request=lambda *_: "nothing")  # pyright: ignore
+    odd.__dict__["supply"] = replace(odd.supply, request=lambda *_: "nothing")  # pyright: ignore
     with pytest.raises(RuntimeError):
         odd.register()(torch.zeros(3))
 

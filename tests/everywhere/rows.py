@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import in_cpp
 import in_formulas
+import in_index
 import in_python
 import taken_over
 import torch
@@ -103,6 +104,10 @@ def convolve(x: Tensor, k: Tensor) -> Tensor:
     return torch.stack([(padded[i : i + m] * k.flip(0)).sum() for i in range(n + m - 1)])
 
 
+def correlate(x: Tensor, k: Tensor) -> Tensor:
+    return (x.unfold(0, len(k), 1) * k).sum(-1)
+
+
 def swish(x: Tensor) -> Tensor:
     return x / (1 + torch.exp(-x))
 
@@ -119,6 +124,8 @@ ROWS_OF = {
     "sin_cos": (sin_cos, ONE),
     "convolve": (convolve, ((D((5,)), D((3,))),)),
     "swish": (swish, ONE),
+    "softmax": (lambda x: torch.softmax(x, -1), ((D((3, 4)),), (D((4,)),))),
+    "correlate": (correlate, ((D((5,)), D((3,))),)),
 }
 
 
@@ -140,6 +147,9 @@ ROWS = (
     row("formula", "formula_exp", in_formulas.exp),
     row("formula", "formula_sin_cos", in_formulas.sin_cos),
     row("formula", "formula_swish", in_formulas.swish),
+    row("index notation", "index_linear", in_index.linear),
+    row("index notation", "index_softmax", in_index.softmax),
+    row("index notation", "index_correlate", in_index.correlate),
     row("C++", "cpp_product", in_cpp.product),
     row("C++", "cpp_linear", in_cpp.linear, "native"),
     row("C++", "cpp_exp", in_cpp.exp),

@@ -31,7 +31,7 @@ def batching(definition: Definition, overload: Callable[..., Any]) -> Callable[.
         call = BatchedCall(definition.line, overload, info.batch_size, dims, given, keywords)
         if call.is_one_call():
             return call.at_once()
-        if definition.formula:
+        if definition.formula or definition.indexed:
             from pullback.bind.formula import batched  # noqa: PLC0415  (only formulas need it)
 
             return batched.called(definition, call)

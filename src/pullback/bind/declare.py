@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from pullback.bind import checked, program, takeover
 from pullback.bind.operator import Operator
@@ -17,6 +17,7 @@ from pullback.define.source import Source
 
 if TYPE_CHECKING:
     from pullback.define.formula.formula import Formula
+    from pullback.define.formula.indexed import Indexed
 
 
 def operator(  # noqa: PLR0913  (an operator's parts, each by its name)
@@ -81,7 +82,7 @@ def operator(  # noqa: PLR0913  (an operator's parts, each by its name)
     parsed = line_for(line, function, example)
     definition = Definition(
         line=parsed,
-        formula=formula_of(parsed, accuracy),
+        **formula_of(parsed, accuracy),
         cpu=cpu,
         cuda=cuda,
         python=python,
@@ -106,14 +107,23 @@ def operator(  # noqa: PLR0913  (an operator's parts, each by its name)
     return registered
 
 
-def formula_of(line: Line, accuracy: Accuracy) -> Formula | None:
+class Mathematics(TypedDict, total=False):
+    """The formula of a definition, of one kind or the other."""
+
+    formula: Formula
+    indexed: Indexed
+
+
+def formula_of(line: Line, accuracy: Accuracy) -> Mathematics:
     """Return the formula after `=`, if there is one."""
     ulps = accuracy_of(line.qualname, accuracy)
     if line.formula is None:
-        return None
-    from pullback.define.formula import formula  # noqa: PLC0415  (only formulas need it)
+        return {}
+    from pullback.define.formula import formula, notation  # noqa: PLC0415  (only formulas need it)
 
-    return formula.parse(line, ulps)
+    if notation.is_index_notation(line):
+        return {"indexed": notation.parse(line, ulps)}
+    return {"formula": formula.parse(line, ulps)}
 
 
 def is_name(line: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -45,6 +45,11 @@ class Outputs:
         return [torch.empty(size, device="meta").stride() for size in self.shapes]
 
 
+def only(outputs: Outputs, wanted: list[bool]) -> Outputs:
+    """Return the same of a call that wants some of the outputs."""
+    return replace(outputs, wanted=wanted)
+
+
 def outputs_of(definition: Definition, arguments: Sequence[object]) -> Outputs:
     """Check the inputs of a call and return what its outputs are.
 
@@ -55,7 +60,7 @@ def outputs_of(definition: Definition, arguments: Sequence[object]) -> Outputs:
     line = definition.line
     by_name = {p.name: value for p, value in zip(line.parameters, arguments, strict=False)}
     sizes, dtype, device = check.solve(line, by_name)
-    shapes = shape.output_shapes(line, sizes, by_name)
+    shapes = shape.output_shapes(definition.shaped, sizes, by_name)
     dtypes = [check.dtype_named(o.dtype) if o.dtype else dtype for o in line.outputs]
     return Outputs(definition, sizes, shapes, dtypes, device, mask_of(definition, arguments))
 

@@ -42,31 +42,42 @@ class NativeFormula:
             `...`, over which the loop's result is summed. What is left are the output's dimensions,
             in any order.
         devices: where a loop can be asked for.
-        request: `request(device, dtype, wanted, present) -> (address, used)` returns the compiled
-            loop, a `Loop` or on a GPU a `Launcher` of kernel_abi.h. `dtype` is at::ScalarType's
-            number of the shared dtype; `wanted` has a bit for each output that is asked for,
-            `present` for each input tensor that is not None, `used` for each that the loop reads.
-            It is called from any thread, and from two at once if both need a loop first.
-        complete: `complete("backward")` or `complete("jvp")` derives that derivative and defines
-            the operator again with it, and with this very `request`: by that the runtime knows
-            that it is the same operator, and keeps the loops that it has.
     """
 
     space: Tensor
     alignments: tuple[tuple[int, ...] | None, ...]
     sums: tuple[tuple[tuple[int, ...], bool], ...]
     devices: tuple[Device, ...]
-    request: Callable[[Device, int, int, int], tuple[int, int]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Supply:
+    """What the runtime asks for when it first needs it.
+
+    Attributes:
+        complete: `complete("backward")` or `complete("jvp")` derives that derivative and defines
+            the operator again with it, and with this very `complete`: by that the runtime knows
+            that it is the same operator, and keeps the loops that it has.
+        request: `request(device, dtype, wanted, present) -> (address, used)` returns the compiled
+            loop, a `Loop` or on a GPU a `Launcher` of kernel_abi.h. `dtype` is at::ScalarType's
+            number of the shared dtype; `wanted` has a bit for each output that is asked for,
+            `present` for each input tensor that is not None, `used` for each that the loop reads.
+            It is called from any thread, and from two at once if both need a loop first. None for
+            an operator without a `NativeFormula`.
+    """
+
     complete: Callable[[Literal["backward", "jvp"]], None]
+    request: Callable[[Device, int, int, int], tuple[int, int]] | None = None
 
 
-def definition_fields(
+def definition_fields(  # noqa: PLR0913  (all that the runtime knows)
     definition: Definition,
     backward: Program | None,
     jvp: Program | None,
     kernels: Mapping[Device, int],
     *,
     formula: NativeFormula | None = None,
+    supply: Supply | None = None,
 ) -> tuple[object, ...]:
     """Return all that the runtime knows of an operator.
 
@@ -76,8 +87,9 @@ def definition_fields(
         jvp: its tangents, wired.
         kernels: the address of the entry point for each device that has one.
         formula: what computes it on devices without a kernel.
+        supply: where its derivatives come from, if they are made when they are needed.
     """
-    line = definition.line
+    line = definition.shaped
     position = {parameter.name: index for index, parameter in enumerate(line.parameters)}
     return (
         line.qualname,
@@ -98,6 +110,7 @@ def definition_fields(
         kernel_fields(definition.cuda, kernels.get("cuda")),
         TAKEN.index(definition.taken),
         formula_fields(formula, line) if formula else None,
+        (supply.request, supply.complete) if supply else None,
     )
 
 
@@ -110,8 +123,6 @@ def formula_fields(formula: NativeFormula, line: Line) -> tuple[object, ...]:
         formula.alignments,
         formula.sums,
         formula.devices,
-        formula.request,
-        formula.complete,
     )
 
 

@@ -19,6 +19,8 @@ from pullback.diagnostic import PullbackError, Rule, did_you_mean, parse
 
 if TYPE_CHECKING:
     from pullback.bind.formula.shown import Derivative
+    from pullback.bind.index.plan import Plan
+    from pullback.bind.index.shown import IndexedDerivative
 
 WrongCall = Rule("PB341", "wrong-call")
 NotDefined = Rule("PB342", "not-defined")
@@ -82,20 +84,45 @@ class Operator:
             register.reload(self.definition)
             self.connect()
 
-    def derivative(self) -> Derivative:
+    def plan(self, *args: object) -> Plan:
+        """Return how a call of an operator in index notation, and its backward, are computed.
+
+        Args:
+            args: what the operator is called with.
+
+        Raises:
+            PullbackError: PB343, it is in no index notation; PB1xx, it cannot be called so.
+        """
+        if self.definition.indexed is None:
+            raise NoFormula.error(
+                f"{self.line.qualname}: it is not in index notation, so there is nothing to plan",
+                help="a kernel is called as it is; a pointwise formula is one loop",
+            )
+        from pullback.bind.index import plan  # noqa: PLC0415  (seldom needed)
+
+        if wrong := misuse(self, args, {}):
+            raise wrong
+        return plan.plan(self.definition, args)
+
+    def derivative(self) -> Derivative | IndexedDerivative:
         """Return the derivative of a formula, to print: text, LaTeX, and what is saved.
 
         Raises:
             PullbackError: PB343, it is no formula.
         """
-        if self.definition.formula is None:
+        if indexed := self.definition.indexed:
+            from pullback.bind.index import shown  # noqa: PLC0415  (seldom needed)
+
+            return shown.derivative(indexed)
+        formula = self.definition.formula
+        if formula is None:
             raise NoFormula.error(
                 f"{self.line.qualname}: it has no formula whose derivative could be shown",
                 help="pb.graph shows what is recorded for its backward",
             )
         from pullback.bind.formula.shown import derivative  # noqa: PLC0415  (seldom needed)
 
-        return derivative(self.definition.formula)
+        return derivative(formula)
 
     def connect(self) -> None:
         """Find the definition that is called; the native class does."""
@@ -152,7 +179,7 @@ def documentation(definition: Definition) -> str:
     kernels = [
         *(["C++"] if definition.cpu else []),
         *(["CUDA"] if definition.cuda else []),
-        *(["formula"] if definition.formula else []),
+        *(["formula"] if definition.formula or definition.indexed else []),
         *([f"Python: {_name_of(definition.python)}"] if definition.python else []),
         *([f"autograd.Function: {_name_of(definition.function)}"] if definition.function else []),
     ]
@@ -162,7 +189,8 @@ def documentation(definition: Definition) -> str:
         written = None  # inherited, and about something else
     called = f"{line.name}{signature(definition)}"
     rows = [str(line), "", called, "", f"Kernels: {', '.join(kernels)}."]
-    derivative = definition.backward or definition.function or definition.formula
+    formula = definition.formula or definition.indexed
+    derivative = definition.backward or definition.function or formula
     rows.append(f"Derivative: {'yes' if derivative else 'none'}.")
     rows.append(f"Registered as torch.ops.{line.namespace}.{line.name}.")
     return "\n".join([*rows, *(["", written] if written else [])])

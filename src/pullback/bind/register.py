@@ -200,9 +200,9 @@ def register(definition: Definition) -> Operator:
         (takeover.register if taken else register_python_kernels)(definition, library, overload)
         install(native_runtime, prepared)
         made = native_operator(native_runtime)(definition, overload)
-    elif definition.formula:
+    elif definition.formula or definition.indexed:
         # PyTorch sees through it: autograd, tracing and all else are those of its operations.
-        run, _ = kernels_in_python(definition)
+        run = in_pytorch(definition)
         library.impl(line.name, run, "CompositeImplicitAutograd")
         torch.library.register_vmap(line.qualname, batching(definition, overload), lib=library)
         made = Operator(definition, overload)
@@ -258,7 +258,7 @@ def runtime_for(definition: Definition) -> Runtime | None:
             toolchain.find("c++")  # its loops are compiled when they are needed
         return runtime.load()
     except PullbackError as error:
-        if definition.formula:
+        if definition.formula or definition.indexed:
             from pullback.bind.formula import evaluate  # noqa: PLC0415
 
             evaluate.announce(definition.line, error)
@@ -277,6 +277,10 @@ def install(native_runtime: Runtime, prepared: Prepared) -> None:
         from pullback.bind.formula.operator import LazyFormula  # noqa: PLC0415
 
         return LazyFormula(prepared.definition).begin()
+    if prepared.definition.indexed:
+        from pullback.bind.index.operator import LazyIndexed  # noqa: PLC0415
+
+        return LazyIndexed(prepared.definition).begin()
     native_runtime.define(
         native.definition_fields(
             prepared.definition, prepared.backward, prepared.jvp, prepared.kernels
@@ -313,9 +317,24 @@ def kernels_in_python(
 
         return evaluate.kernel_of(definition), fake.fake(definition)
     fake_kernel = kernel.fake(definition)
+    if definition.indexed:
+        from pullback.bind.index import execute  # noqa: PLC0415
+
+        return execute.Executor(definition), fake_kernel
     if definition.python:
         return kernel.python_kernel(definition), fake_kernel
     return missing_kernel(definition), fake_kernel
+
+
+def in_pytorch(definition: Definition) -> Callable[..., object]:
+    """Return a formula by PyTorch's operations."""
+    if definition.indexed:
+        from pullback.bind.index import execute  # noqa: PLC0415
+
+        return execute.in_pytorch(definition)
+    from pullback.bind.formula import evaluate  # noqa: PLC0415
+
+    return evaluate.kernel_of(definition)
 
 
 def missing_kernel(definition: Definition) -> Callable[..., object]:

@@ -19,7 +19,7 @@ TooManyArguments = Rule("PB356", "too-many-arguments")
 
 KINDS = {
     **{"cpu": "compiled", "cuda": "compiled", "python": "Python", "function": "Function"},
-    "formula": "formula",
+    **{"formula": "formula", "indexed": "formula"},
 }
 
 
@@ -93,7 +93,7 @@ def require_one_kind(definition: Definition) -> None:
 
 def spelled(kernel: str) -> str:
     """Return what a kind of kernel is called in messages."""
-    return "a formula" if kernel == "formula" else f"{kernel}="
+    return "a formula" if KINDS[kernel] == "formula" else f"{kernel}="
 
 
 def require_derivative(definition: Definition) -> None:
@@ -106,7 +106,7 @@ def require_derivative(definition: Definition) -> None:
                 f"{line.qualname}: {name}= is given, and function= brings its own derivatives",
                 help=f"write the {name} of {definition.function.__name__} instead",
             )
-        if given and definition.formula is not None:
+        if given and {"formula", "indexed"} & set(definition.kernels):
             raise WrongDeclaration.error(
                 f"{line.qualname}: {name}= is given, and the formula has its own derivatives",
                 help="leave it out",
@@ -121,7 +121,7 @@ def require_derivative(definition: Definition) -> None:
 def require_expressible(definition: Definition) -> None:
     """Stop at what a line can say, and a kernel of this kind cannot do."""
     line = definition.line
-    if definition.function is not None or definition.formula is not None:
+    if {"function", "formula", "indexed"} & set(definition.kernels):
         return
     derivatives = definition.backward is not None or definition.jvp is not None
     for tensor in line.tensors:

@@ -12,6 +12,7 @@ from pullback.define.source import Source
 
 if TYPE_CHECKING:
     from pullback.define.formula.formula import Formula
+    from pullback.define.formula.indexed import Indexed
 
 Autocast = Literal["as_is", "lower", "float32", "promote"]
 AUTOCAST: tuple[Autocast, ...] = get_args(Autocast)
@@ -29,7 +30,8 @@ class Definition:
         cpu: its C++ kernel.
         cuda: its CUDA kernel.
         python: a function of tensors and scalars in place of kernels.
-        formula: the mathematics, from which everything else is generated.
+        formula: the mathematics, element by element, from which everything else is generated.
+        indexed: the same in index notation.
         function: a `torch.autograd.Function`, which brings its own backward.
         reference: the same in plain PyTorch, for checks and exporters.
         backward: the gradients of the inputs.
@@ -43,6 +45,7 @@ class Definition:
     cuda: Source | None = None
     python: Callable[..., object] | None = None
     formula: Formula | None = None
+    indexed: Indexed | None = None
     function: type | None = None
     reference: Callable[..., object] | None = None
     backward: Declared | None = None
@@ -53,7 +56,7 @@ class Definition:
     @property
     def kernels(self) -> tuple[str, ...]:
         """What computes it, by the names of `pb.operator`'s parameters."""
-        names = ("cpu", "cuda", "python", "formula", "function")
+        names = ("cpu", "cuda", "python", "formula", "indexed", "function")
         return tuple(name for name in names if getattr(self, name) is not None)
 
     @property
@@ -61,6 +64,11 @@ class Definition:
         """The kernels in C++ and CUDA, by the device that they are for."""
         given: dict[Literal["cpu", "cuda"], Source | None] = {"cpu": self.cpu, "cuda": self.cuda}
         return {device: source for device, source in given.items() if source is not None}
+
+    @property
+    def shaped(self) -> Line:
+        """The line with what the sizes of all outputs are: a formula may give them new names."""
+        return self.indexed.shaped if self.indexed else self.line
 
     @property
     def masked(self) -> bool:

@@ -117,7 +117,7 @@ class Shipped:
     @property
     def python(self) -> tuple[str, ...]:
         """The parts that only Python can run, by the names of `pb.operator`'s parameters."""
-        own = [name for name in ("python", "function") if getattr(self.definition, name)]
+        own = [name for name in ("python", "function", "indexed") if getattr(self.definition, name)]
         kinds: tuple[Literal["backward", "jvp"], ...] = ("backward", "jvp")
         return (*own, *(kind for kind in kinds if callable(getattr(self.definition, kind))))
 
@@ -169,10 +169,11 @@ def collect(operators: Iterable[Operator], *, orders: int = ORDERS) -> tuple[Shi
 
 def _shipped(operator: Operator, order: int, orders: int) -> Shipped:
     definition = operator.definition
-    left_out = definition.formula is not None and order >= orders
+    formula = definition.formula or definition.indexed
+    left_out = formula is not None and order >= orders
     backward = jvp = None
     rules: tuple[DerivativeRule, ...] = ()
-    if definition.formula is None:
+    if formula is None:
         backward, jvp, rules = register.wire(definition)
     elif not left_out:
         backward = derive.derivative(definition, "backward")

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from pullback.bind.formula import derive
-from pullback.define.formula import derived
+from pullback.define.formula import derived, indexed_batched
 from pullback.define.formula.formula import Formula, element
+from pullback.define.formula.indexed import Indexed
 from pullback.define.line import Line, Name
 from pullback.define.line import Tensor as TensorSpec
 from pullback.define.operator import Definition
@@ -30,19 +31,26 @@ def called(definition: Definition, call: BatchedCall) -> tuple[Any, Any]:
     ]
     batched = {p.name for p, _, dim in rows if dim is not None and isinstance(p, TensorSpec)}
     with derive.lock:
-        made = derive.operator_of(with_dimension(definition, batched))
+        made = derive.operator_of(batched_formula(definition, batched))
     results = made.overload(*moved, **call.keywords)
     if isinstance(results, Tensor):
         return results, 0
     return results, tuple(None if result is None else 0 for result in results)
 
 
-def with_dimension(definition: Definition, batched: set[str]) -> Formula:
+def batched_formula(definition: Definition, batched: set[str]) -> Formula | Indexed:
+    """Return an operator's formula with the dimension of `vmap`."""
+    dimension = DIMENSION + "_" * nested(definition.line)
+    if definition.indexed:
+        return indexed_batched.with_dimension(definition.indexed, batched, dimension)
+    assert definition.formula
+    return with_dimension(definition.formula, batched, dimension)
+
+
+def with_dimension(formula: Formula, batched: set[str], dimension: str) -> Formula:
     """Return a formula in which some tensors, and so all outputs, have one dimension more."""
-    formula = definition.formula
-    assert formula
     line = formula.line
-    leading = (Name(name=DIMENSION + "_" * nested(line)),)
+    leading = (Name(name=dimension),)
     parameters = tuple(
         replace(p, dims=(*leading, *p.dims))
         if p.name in batched and isinstance(p, TensorSpec)

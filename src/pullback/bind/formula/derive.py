@@ -6,28 +6,28 @@ import itertools
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from pullback.bind import program
 from pullback.bind.operator import Operator
 from pullback.bind.program import Kind, OperatorCall, Program, Source
-from pullback.define.formula import derived
-from pullback.define.formula.derived import Derived
+from pullback.define.formula import derived, indexed_derived
+from pullback.define.formula.derived import Derived, Mathematics
 from pullback.define.formula.formula import Formula
+from pullback.define.formula.indexed import Indexed
 from pullback.define.line import Line
 from pullback.define.operator import Definition
 
 KindOf = Literal["backward", "jvp"]
 DERIVE = {"backward": derived.backward, "jvp": derived.jvp}
+DERIVE_INDEXED = {"backward": indexed_derived.backward, "jvp": indexed_derived.jvp}
 # Derivatives may be asked for by several threads at once, and deriving one may ask for another.
 lock = threading.RLock()
 
 
 def derivative(definition: Definition, kind: KindOf) -> Program:
     """Return the program of a derivative, its operator registered."""
-    formula = definition.formula
-    assert formula
-    found = DERIVE[kind](formula)
+    found = derived_of(definition, kind)
     if found is None:
         targets = definition.line.tensors if kind == "backward" else definition.line.outputs
         return Program((), (None,) * len(targets))
@@ -35,7 +35,15 @@ def derivative(definition: Definition, kind: KindOf) -> Program:
         return wired(definition, found, kind, operator_of(found.formula).definition)
 
 
-def operator_of(formula: Formula) -> Operator:
+def derived_of(definition: Definition, kind: KindOf) -> Derived[Formula] | Derived[Indexed] | None:
+    """Return a derivative, not yet registered; None if it is zero."""
+    if definition.indexed:
+        return DERIVE_INDEXED[kind](definition.indexed)
+    assert definition.formula
+    return DERIVE[kind](definition.formula)
+
+
+def operator_of(formula: Mathematics) -> Operator:
     """Return the registered operator of a derived formula; one that has just this formula is kept.
 
     A graph that was made before its operator was defined again still calls the earlier derivative.
@@ -47,36 +55,48 @@ def operator_of(formula: Formula) -> Operator:
     for number in itertools.count(1):
         line = first if number == 1 else renamed(first, f"{first.name}_{number}")
         known = operators.get(line.qualname)
-        if known is not None and is_same(known.definition.formula, formula, line):
+        if known is not None and is_same(mathematics(known.definition), formula, line):
             return known
         if known is None and program.find_schema(line.qualname, "") is None:
             made = replace(formula, line=with_text(replace(formula, line=line)))
-            return register(Definition(line=made.line, formula=made))
+            return register(definition_of(made))
     raise AssertionError
 
 
-def is_same(known: Formula | None, formula: Formula, line: Line) -> bool:
-    """Return whether a registered formula is this one."""
-    return (
-        known is not None
-        and replace(known.line, formula=None) == line
-        and known.nodes == formula.nodes
-        and known.space == formula.space
-        and known.accuracy == formula.accuracy
-    )
+def mathematics(definition: Definition) -> Formula | Indexed | None:
+    """Return what an operator computes, if that is a formula of either kind."""
+    return definition.indexed or definition.formula
+
+
+def definition_of(formula: Formula | Indexed) -> Definition:
+    """Return the operator of a formula of either kind."""
+    if isinstance(formula, Indexed):
+        return Definition(line=formula.line, indexed=formula)
+    return Definition(line=formula.line, formula=formula)
+
+
+def is_same(known: Formula | Indexed | None, formula: Formula | Indexed, line: Line) -> bool:
+    """Return whether a registered formula is this one, whatever its text."""
+    return known is not None and replace(
+        known, line=replace(known.line, formula=line.formula)
+    ) == replace(formula, line=line)
 
 
 def renamed(line: Line, name: str) -> Line:
     """Return a line with another name."""
-    return replace(line, name=name, formula=None)
+    return replace(line, name=name)
 
 
-def with_text(formula: Formula) -> Line:
+def with_text(formula: Formula | Indexed) -> Line:
     """Return a formula's line with its text."""
-    return replace(formula.line, formula=formula.text)
+    if isinstance(formula, Formula):
+        return replace(formula.line, formula=formula.text)
+    from pullback.define.formula import notation  # noqa: PLC0415  (seldom needed)
+
+    return replace(formula.line, formula=notation.text(formula))
 
 
-def wired(definition: Definition, found: Derived, kind: KindOf, made: Definition) -> Program:
+def wired(definition: Definition, found: Derived[Any], kind: KindOf, made: Definition) -> Program:
     """Return the program that calls the operator of a derivative."""
     line = definition.line
     targets = line.tensors if kind == "backward" else line.outputs

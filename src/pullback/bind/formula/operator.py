@@ -5,7 +5,7 @@ from __future__ import annotations
 from pullback.bind import native, runtime
 from pullback.bind.formula import arrange, derive, loops
 from pullback.bind.formula.derive import KindOf
-from pullback.bind.native import NativeFormula
+from pullback.bind.native import NativeFormula, Supply
 from pullback.bind.program import Program
 from pullback.define.formula.formula import Formula
 from pullback.define.operator import Definition
@@ -28,9 +28,8 @@ class LazyFormula:
             ),
             sums=arrange.sums(self.formula),
             devices=loops.devices(definition.line),
-            request=self.request,
-            complete=self.complete,
         )
+        self.supply = Supply(complete=self.complete, request=self.request)
 
     def begin(self) -> None:
         """Hand the definition to the runtime.
@@ -62,5 +61,6 @@ class LazyFormula:
                 self.programs.get("jvp"),
                 {},
                 formula=self.native,
+                supply=self.supply,
             )
         )

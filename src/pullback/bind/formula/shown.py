@@ -22,7 +22,7 @@ class Derivative:
     """
 
     formula: Formula
-    backward: Derived | None
+    backward: Derived[Formula] | None
 
     @cached_property
     def saved(self) -> tuple[str, ...]:

@@ -61,7 +61,7 @@ void finish_formula(Definition& definition, std::initializer_list<BuiltLoop> loo
     (built.key.device == c10::DeviceType::CUDA ? formula.cuda : formula.cpu) = true;
     formula.loops->add(built.key, built.loop);
   }
-  formula.supply = std::make_shared<BuiltSupply>(loops, derived);
+  definition.supply = std::make_shared<BuiltSupply>(loops, derived);
   formula.find_places(definition.signature);
 }
 

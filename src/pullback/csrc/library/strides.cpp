@@ -134,7 +134,7 @@ Layouts::Layouts(const Definition& definition, const SizesOf<c10::SymInt>& sizes
     key.present |= uint64_t{tensor_of(arguments[signature.inputs[i].argument]).defined()} << i;
   }
   const CompiledLoop* loop = key.wanted ? formula.loops->find(key) : nullptr;
-  if (key.wanted && !loop) loop = &formula.supply->loop(signature, formula, key);
+  if (key.wanted && !loop) loop = &definition.supply->loop(signature, formula, key);
   std::vector<Symbols> inputs;
   for (size_t i = 0; loop && i < signature.inputs.size(); ++i) {
     if (!(loop->used >> i & 1)) continue;

@@ -89,7 +89,7 @@ class LiveValues final : public Values {
 };
 
 [[noreturn]] void no_derivative(const Definition& definition) {
-  if (definition.formula) definition.formula->supply->explain_missing(definition.signature);
+  if (definition.supply) definition.supply->explain_missing(definition.signature);
   fail("no-derivative [PB308]", definition.signature, "it has no derivative, and one is asked for",
        "give it backward=..., or call it on detached tensors");
 }
@@ -103,7 +103,7 @@ Tensors tangents_by_double_backward(const Definition& definition, LiveValues& va
   };
   if (std::none_of(values.outputs.begin(), values.outputs.end(), has_tangent)) return Tensors(values.outputs.size());
   if (!definition.backward) {
-    if (definition.formula) definition.formula->supply->explain_missing(signature);
+    if (definition.supply) definition.supply->explain_missing(signature);
     fail("no-forward-mode [PB309]", signature, "it has no forward-mode derivative: neither jvp= nor backward= is given",
          "give it jvp=... or backward=...");
   }
@@ -149,16 +149,16 @@ bool differentiable(const Signature& signature) {
 const Definition& completed(const Entry& entry, const Definition& definition, bool backward, bool jvp) {
   backward = backward && !definition.backward;
   jvp = jvp && !definition.jvp;
-  if (C10_LIKELY(!(backward || jvp)) || !definition.formula || !differentiable(definition.signature)) return definition;
-  if (backward) definition.formula->supply->complete(entry, "backward");
-  if (jvp) definition.formula->supply->complete(entry, "jvp");
+  if (C10_LIKELY(!(backward || jvp)) || !definition.supply || !differentiable(definition.signature)) return definition;
+  if (backward) definition.supply->complete(entry, "backward");
+  if (jvp) definition.supply->complete(entry, "jvp");
   return *entry.definition.load();
 }
 
 /// What lies above the kernels. A function in Python is watched for inputs that it changes, so there
 /// PyTorch goes on counting such changes.
 c10::DispatchKeySet excluded(const Definition& definition) {
-  const bool native = definition.cpu.function || definition.cuda.function || definition.formula;
+  const bool native = definition.cpu.function || definition.cuda.function || definition.supply;
   return native ? c10::autograd_dispatch_keyset_with_ADInplaceOrView : c10::autograd_dispatch_keyset;
 }
 

@@ -33,7 +33,7 @@ class FormulaCall {
   using Outputs = c10::SmallVector<at::Tensor, 2>;
 
   FormulaCall(const Definition& definition, c10::DeviceType device, c10::ArrayRef<c10::IValue> arguments)
-      : signature_(definition.signature), formula_(*definition.formula), device_(device), arguments_(arguments),
+      : signature_(definition.signature), formula_(*definition.formula), supply_(*definition.supply), device_(device), arguments_(arguments),
         sizes_(solve(signature_, arguments)), space_(shape_of(formula_.space, signature_, sizes_, arguments)),
         numel_(std::accumulate(space_.begin(), space_.end(), int64_t{1}, std::multiplies<int64_t>())),
         outputs_(signature_.outputs.size()) {}
@@ -42,7 +42,7 @@ class FormulaCall {
     const Loops::Key key = this->key();
     if (!key.wanted) return std::move(outputs_);
     const CompiledLoop* loop = formula_.loops->find(key);
-    if (C10_UNLIKELY(!loop)) loop = &formula_.supply->loop(signature_, formula_, key);
+    if (C10_UNLIKELY(!loop)) loop = &supply_.loop(signature_, formula_, key);
     wanted_ = loop->wanted;
     address_ = loop->address;
     gather(loop->used);
@@ -211,6 +211,7 @@ class FormulaCall {
 
   const Signature& signature_;
   const Formula& formula_;
+  Supply& supply_;
   const c10::DeviceType device_;
   const c10::ArrayRef<c10::IValue> arguments_;
   const Sizes sizes_;

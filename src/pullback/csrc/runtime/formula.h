@@ -60,7 +60,7 @@ class Loops {
 
 struct Formula;
 
-/// Where the loops and the derivatives of one formula come from when they are first needed.
+/// Where the derivatives of a formula, and its loops if it has any, come from when they are first needed.
 ///
 /// In Python they are made then (python/lazy.cpp). A library without Python has been built with all
 /// that it will have (csrc/library/built.cpp).
@@ -98,7 +98,6 @@ struct Formula {
   std::vector<std::optional<std::vector<int64_t>>> alignments;
   std::vector<Finish> finishes;  // one an output
   bool cpu = false, cuda = false;
-  std::shared_ptr<Supply> supply;
   std::shared_ptr<Loops> loops = std::make_shared<Loops>();
 
   /// Returns the dimensions over which what the loop gives for output `k` is summed.

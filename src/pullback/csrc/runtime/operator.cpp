@@ -21,8 +21,7 @@ void set(std::optional<c10::RegistrationHandleRAII>& handle, bool present, const
 }  // namespace
 
 bool continues(const Definition& definition, const Definition& earlier) {
-  return definition.formula && earlier.formula &&
-         definition.formula->supply->identity() == earlier.formula->supply->identity();
+  return definition.supply && earlier.supply && definition.supply->identity() == earlier.supply->identity();
 }
 
 Entry& entry_of(const std::string& name) {
@@ -36,7 +35,7 @@ void define(Definition given) {
   const std::lock_guard<std::mutex> lock(mutex);
   if (given.backward) find_reads(given.signature, *given.backward);
   Entry& entry = entry_of(given.signature.name);
-  if (const Definition* earlier = entry.definition; earlier && continues(given, *earlier)) {
+  if (const Definition* earlier = entry.definition; earlier && given.formula && continues(given, *earlier)) {
     given.formula->loops = earlier->formula->loops;
   }
   const auto* definition = new Definition(std::move(given));

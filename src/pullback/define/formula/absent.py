@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pullback.define.formula import build
-from pullback.define.formula.node import READ, Node, in_order, number
+from pullback.define.formula.index import Affine
+from pullback.define.formula.node import (
+    PLACED,
+    READ,
+    REDUCTIONS,
+    Node,
+    in_order,
+    number,
+    place_of,
+    remade,
+)
 
 
 def without(nodes: Sequence[Node], absent: set[str]) -> tuple[Node, ...]:
@@ -18,6 +28,8 @@ def without(nodes: Sequence[Node], absent: set[str]) -> tuple[Node, ...]:
         args = [made[arg] for arg in node.args]
         if node.op == READ and node.name in absent:
             made[node] = None
+        elif None not in args and node.op in (*PLACED, *REDUCTIONS):
+            made[node] = _with_others(node, made)
         elif None not in args:
             made[node] = build.rebuilt(node, tuple(a for a in args if a)) if args else node
         else:
@@ -25,9 +37,26 @@ def without(nodes: Sequence[Node], absent: set[str]) -> tuple[Node, ...]:
     return tuple(made[node] or number(0.0) for node in nodes)
 
 
-def _with_zeros(node: Node, args: list[Node | None]) -> Node | None:
+def _with_others(node: Node, made: Mapping[Node, Node | None]) -> Node:
+    """Return an indexed node whose operands, those in its indices too, are made anew."""
+    args = tuple(made[arg] or number(0) for arg in node.args)
+    if args == node.args:
+        return node
+    others: dict[str | Node, Affine] = {
+        old: place_of(new) for old, new in zip(node.args, args, strict=True) if new.type == "int"
+    }
+    return remade(node, args, lambda place: place.replaced(others))
+
+
+def _with_zeros(  # noqa: PLR0911  (one a kind)
+    node: Node, args: list[Node | None]
+) -> Node | None:
     """Return a node some of whose operands are certainly zero."""
     match node.op, args:
+        case ("sum" | "max", _):
+            return None
+        case ("argmax", _):
+            return number(0)
         case ("mul" | "neg" | "powi" | "real", _) | ("div", [None, _]) | ("where", [_, None, None]):
             return None
         case ("add", [x, y]):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
 from pullback.define import derivative
 from pullback.define.formula import build, differentiate
 from pullback.define.formula.formula import Formula, element, labels
 from pullback.define.formula.functions import TABLE
+from pullback.define.formula.indexed import Indexed
 from pullback.define.formula.node import NUMBER, READ, SCALAR, Node, in_order
 from pullback.define.line import Line, Scalar, Tensor
 
@@ -39,8 +41,12 @@ class _Draft:
     nodes: Mapping[int, Node]
 
 
+# A formula is pointwise or in index notation, and so is its derivative.
+Mathematics = TypeVar("Mathematics", Formula, Indexed)
+
+
 @dataclass(frozen=True, kw_only=True)
-class Derived:
+class Derived(Generic[Mathematics]):
     """A derivative as an operator.
 
     Attributes:
@@ -50,7 +56,7 @@ class Derived:
         gives: for each of its outputs, the place of the input or output it is the derivative of.
     """
 
-    formula: Formula
+    formula: Mathematics
     arrives: tuple[int, ...]
     gives: tuple[int, ...]
 
@@ -60,10 +66,10 @@ class Derived:
         return tuple(p.name for p in self.formula.line.parameters[len(self.arrives) :])
 
 
-def backward(formula: Formula) -> Derived | None:
+def backward(formula: Formula) -> Derived[Formula] | None:
     """Return the operator of the gradients; None if every gradient is zero."""
     line = formula.line
-    names = _Names(line)
+    names = Names(line)
     several = sum(map(is_real, line.outputs)) > 1
     grads = {
         place: Tensor(
@@ -88,10 +94,10 @@ def backward(formula: Formula) -> Derived | None:
     )
 
 
-def jvp(formula: Formula) -> Derived | None:
+def jvp(formula: Formula) -> Derived[Formula] | None:
     """Return the operator of the tangents; None if every tangent is zero."""
     line = formula.line
-    names = _Names(line)
+    names = Names(line)
     wrt = {place: tensor for place, tensor in enumerate(line.tensors) if is_real(tensor)}
     tangents = {
         place: Tensor(
@@ -111,7 +117,7 @@ def jvp(formula: Formula) -> Derived | None:
     )
 
 
-def _derived(draft: _Draft) -> Derived | None:
+def _derived(draft: _Draft) -> Derived[Formula] | None:
     """Return a derivative as an operator; None if all of it is zero."""
     if not draft.nodes:
         return None
@@ -133,7 +139,7 @@ def name_of(line: Line, kind: str) -> str:
     return f"_{line.name.removeprefix('_')}_{SUFFIXES[kind]}"
 
 
-class _Names:
+class Names:
     """Names that nothing in a line has: an output named as an input would be changed in place."""
 
     def __init__(self, line: Line) -> None:

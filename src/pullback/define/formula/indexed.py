@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from pullback.define.formula.formula import labels
 from pullback.define.formula.index import Affine, is_size
-from pullback.define.formula.node import Node, in_order
+from pullback.define.formula.node import INDEX, INSIDE, PLACED, REDUCTIONS, Node, in_order
 from pullback.define.formula.ranges import Ranges
 from pullback.define.line import Arithmetic, Dim, Expression, Line, Name, Number, Tensor, is_masked
 
@@ -24,12 +24,14 @@ class Indexed:
         sizes: how far an index runs whose name is no dimension of an input, or is one that has to
             have this size: in `correlate(x[h, w], k[p, q]) -> y[i, j]`, i is |h| - |p| + 1.
         accuracy: the largest error of one function, in units of the last place.
+        full: the inputs that certainly have all batch dimensions: what arrives in a backward.
     """
 
     line: Line
     nodes: tuple[Node, ...]
     sizes: Mapping[str, Affine] = field(default_factory=dict[str, Affine])
     accuracy: int = 4
+    full: frozenset[str] = frozenset()
 
     @cached_property
     def masked(self) -> bool:
@@ -68,7 +70,9 @@ def arithmetic(size: Affine) -> Expression:
         if abs(factor) != 1:
             part = Arithmetic(operator="*", left=Number(value=abs(factor)), right=part)
         if total is None:
-            total = part if factor > 0 else Arithmetic(operator="-", left=Number(value=0), right=part)
+            total = (
+                part if factor > 0 else Arithmetic(operator="-", left=Number(value=0), right=part)
+            )
         else:
             total = Arithmetic(operator="+" if factor > 0 else "-", left=total, right=part)
     if total is None:
@@ -90,20 +94,25 @@ def _part(term: str | Node) -> Expression:
     return Arithmetic(operator="//", left=left, right=Number(value=int(divisor.number)))
 
 
-def of_tensor(tensor: Tensor) -> tuple[str, ...]:
-    """Return the indices that a tensor's name alone stands for."""
-    return labels(tensor)
+def dimensions_of(tensor: Tensor) -> tuple[str, ...]:
+    """Return the named dimensions of a tensor, `...` among them, each once."""
+    names = (index.rstrip("'") for index in labels(tensor))
+    return tuple(dict.fromkeys(name for name in names if not name.isdecimal()))
 
 
-def sizes_in(nodes: tuple[Node, ...]) -> set[str]:
-    """Return the dimensions whose sizes some expressions use."""
-    found: set[str] = set()
-    for node in in_order(nodes):
-        if node.op in ("index", "inside", "equal", "read", "sum", "max", "argmax"):
-            places = list(node.places) if node.op in ("index", "inside", "equal", "read") else []
-            if node.op in ("inside", "sum", "max", "argmax"):
-                places.append(node.size)
-            found |= {
-                t.strip("|") for p in places for t, _ in p.terms if isinstance(t, str) and is_size(t)
-            }
-    return found
+def dimensions_used(nodes: Iterable[Node], sizes: Iterable[Affine] = ()) -> set[str]:
+    """Return the dimensions whose sizes some expressions, and some sizes, depend on."""
+    roots = list(nodes)
+    places = list(sizes)
+    roots += [node for place in places for node in place.nodes]
+    for node in in_order(roots):
+        if node.op in PLACED:
+            places += node.places
+        if node.op in (*REDUCTIONS, INSIDE):
+            places.append(node.size)
+            # A size's quotients are no operands of the node.
+            places += [
+                p for part in in_order(node.size.nodes) if part.op == INDEX for p in part.places
+            ]
+    terms = (term for place in places for term, _ in place.terms)
+    return {term.strip("|") for term in terms if isinstance(term, str) and is_size(term)}

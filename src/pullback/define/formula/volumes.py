@@ -10,7 +10,7 @@ from pullback.define.formula import extents
 from pullback.define.formula.formula import labels
 from pullback.define.formula.index import Affine
 from pullback.define.formula.indexed import Indexed
-from pullback.define.formula.lower import Program
+from pullback.define.formula.program import Program
 from pullback.define.formula.node import Node
 from pullback.define.line import Tensor
 

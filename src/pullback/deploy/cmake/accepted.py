@@ -12,6 +12,7 @@ NeedsPython = Rule("PB733", "needs-python")
 
 CURES = {
     "python": "write a kernel in C++, cpu=pb.source(...), or a formula in the line",
+    "indexed": "write a kernel in C++ and its backward, or a formula without sums over indices",
     "function": "write its kernels, cpu=pb.source(...) and backward=..., or a formula in the line",
     "backward": "write it as expressions, {'x': 'grad * y'}, or as an operator and give its name",
     "jvp": "write it as expressions, {'y': 'tangent_x * y'}, or as an operator and give its name",
@@ -27,7 +28,9 @@ def require(shipped: Sequence[Shipped]) -> None:
     """
     for each in shipped:
         if each.python:
-            raise needs_python(each, f"its {each.python[0]}=", CURES[each.python[0]] + BUT)
+            part = each.python[0]
+            what = "its formula in index notation" if part == "indexed" else f"its {part}="
+            raise needs_python(each, what, CURES[part] + BUT)
         if each.definition.taken != "no":
             raise needs_python(
                 each, "what was added to it", "it is somebody else's operator: ship it as a wheel"

@@ -149,9 +149,12 @@ Formula read_formula(Fields& f) {
   for (const std::string& device : f.list([](Fields& devices) { return devices.text(); })) {
     (device == "cuda" ? formula.cuda : formula.cpu) = true;
   }
-  PyObject* request = f.next();
-  formula.supply = std::make_shared<PythonSupply>(request, f.next());
   return formula;
+}
+
+std::shared_ptr<Supply> read_supply(Fields& f) {
+  PyObject* request = f.next();
+  return std::make_shared<PythonSupply>(request, f.next());
 }
 
 }  // namespace
@@ -174,6 +177,7 @@ Definition read_definition(PyObject* tuple) {
   definition.taken = static_cast<Definition::Taken>(f.integer());
   definition.formula = f.optional(read_formula);
   if (definition.formula) definition.formula->find_places(signature);
+  if (const auto supply = f.optional(read_supply)) definition.supply = *supply;
   return definition;
 }
 

@@ -86,8 +86,8 @@ void PythonSupply::complete(const Entry& entry, const char* kind) {
   // While this thread waited for Python, another may have had it derived, or defined another operator.
   const Definition& definition = *entry.definition.load();
   const auto program = std::string_view(kind) == "jvp" ? &Definition::jvp : &Definition::backward;
-  if (!definition.formula || definition.*program) return;
-  const auto& supply = static_cast<const PythonSupply&>(*definition.formula->supply);
+  if (!definition.supply || definition.*program) return;
+  const auto& supply = static_cast<const PythonSupply&>(*definition.supply);
   result_of(PyObject_CallFunction(supply.complete_, "s", kind));
 }
 

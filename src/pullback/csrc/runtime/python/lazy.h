@@ -1,4 +1,4 @@
-/// A formula whose loops are compiled, and whose derivatives are derived, by Python.
+/// A formula whose derivatives are derived, and whose loops are compiled, by Python.
 #pragma once
 
 #include "python.h"
@@ -14,7 +14,7 @@ class PythonSupply final : public Supply {
 
   const CompiledLoop& loop(const Signature& signature, const Formula& formula, const Loops::Key& key) override;
   void complete(const Entry& entry, const char* kind) override;
-  const void* identity() const override { return request_; }
+  const void* identity() const override { return complete_; }
 
  private:
   PyObject* const request_;

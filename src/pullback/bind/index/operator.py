@@ -1,0 +1,48 @@
+"""A definition in index notation -> what the runtime needs of it."""
+
+from __future__ import annotations
+
+from pullback.bind import native, runtime
+from pullback.bind.formula import derive
+from pullback.bind.formula.derive import KindOf
+from pullback.bind.native import Supply
+from pullback.bind.program import Program
+from pullback.define.operator import Definition
+
+
+class LazyIndexed:
+    """One operator: its kernel is in Python, its derivatives are made when they are asked for."""
+
+    def __init__(self, definition: Definition) -> None:
+        self.definition = definition
+        self.programs: dict[str, Program] = {}
+        self.supply = Supply(complete=self.complete)
+
+    def begin(self) -> None:
+        """Hand the definition to the runtime.
+
+        The gradients of an author's operator are registered at once and not when first needed: a
+        compiled graph that is loaded from PyTorch's cache calls them by name.
+        """
+        self.install()
+        if not self.definition.line.name.startswith("_"):
+            self.complete("backward")
+
+    def complete(self, kind: KindOf) -> None:
+        """Derive a derivative and hand it to the runtime, which calls this when it needs one."""
+        with derive.lock:
+            if kind not in self.programs:
+                self.programs[kind] = derive.derivative(self.definition, kind)
+                self.install()
+
+    def install(self) -> None:
+        """Hand the definition to the runtime, with the derivatives known so far."""
+        runtime.load().define(
+            native.definition_fields(
+                self.definition,
+                self.programs.get("backward"),
+                self.programs.get("jvp"),
+                {},
+                supply=self.supply,
+            )
+        )

@@ -1,0 +1,129 @@
+"""Tiny inputs on which two executions of an operator are compared: ties, specials, empty sizes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from pullback.define import shape
+from pullback.define.formula import extents, required
+from pullback.define.formula.formula import SCALAR_TYPES, labels
+from pullback.define.formula.index import BATCH
+from pullback.define.formula.indexed import Indexed
+from pullback.define.formula.node import READ, in_order
+from pullback.define.line import Number, Scalar
+from pullback.define.line import Tensor as TensorSpec
+from pullback.diagnostic import PullbackError
+
+# Sizes of the dimensions in turn, the first ones repeated: around the widths of vectors, and none.
+PATTERNS = (
+    *((5, 4, 3, 2), (19, 17, 2, 3), (33, 3, 18), (2, 35, 3), (1,), (4, 4), (7, 6, 5, 4, 3, 2)),
+    *((0, 3), (3, 0), (0,)),
+)
+SPECIAL = (math.nan, math.inf, -math.inf, 0.0, -0.0, 30.0)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call: what is passed, by name, and every size; all batch dimensions are one."""
+
+    arguments: dict[str, object]
+    sizes: dict[str, int]
+    what: str
+
+
+def cases(
+    indexed: Indexed, dtype: torch.dtype, fixed: Mapping[str, int], absent: frozenset[str]
+) -> Iterator[Case]:
+    """Yield calls that an operator takes.
+
+    Args:
+        indexed: the operator.
+        dtype: the shared one.
+        fixed: sizes that are given.
+        absent: optional tensors that are None.
+    """
+    generator = torch.Generator().manual_seed(0)
+    for pattern in PATTERNS:
+        sizes = sizes_for(indexed, pattern, fixed)
+        if sizes is None:
+            continue
+        for kind in ("ties", "special") if min(pattern) else ("ties",):
+            arguments = {
+                p.name: None
+                if p.name in absent
+                else argument(p, indexed, sizes, dtype, kind, generator)
+                for p in indexed.line.parameters
+            }
+            shown = ", ".join(f"{name} = {size}" for name, size in sizes.items())
+            yield Case(arguments, sizes, f"{kind} at {shown}")
+
+
+def sizes_for(
+    indexed: Indexed, pattern: tuple[int, ...], fixed: Mapping[str, int]
+) -> dict[str, int] | None:
+    """Return sizes that follow a pattern; None if the operator has none like that."""
+    line = indexed.line
+    names = [name for name in line.dimensions if name not in indexed.sizes]
+    own = dict(zip(names, itertools.cycle(pattern), strict=False))
+    own = {name: fixed.get(name, size) for name, size in own.items()}
+    for index, size in indexed.sizes.items():
+        value = extents.evaluated(size, own)
+        if value is None or value < 0:
+            return None
+        own[index] = value
+    batch = (2,) if any(tensor.has_batch for tensor in line.tensors) else ()
+    try:
+        known = extents.of_call(indexed, shape.Sizes(own, batch))
+        required.require_inside(indexed, known)
+    except PullbackError:
+        return None
+    return known
+
+
+def argument(  # noqa: PLR0913  (what an argument depends on)
+    parameter: TensorSpec | Scalar,
+    indexed: Indexed,
+    sizes: Mapping[str, int],
+    dtype: torch.dtype,
+    kind: str,
+    generator: torch.Generator,
+) -> object:
+    """Return a scalar, or a tensor whose batch dimensions are one."""
+    if isinstance(parameter, Scalar):
+        given = {"real": 0.75, "int": 1, "bool": True}[SCALAR_TYPES[parameter.type]]
+        return given if parameter.default is None else parameter.default
+    dims = [BATCH if str(d) == BATCH else d for d in parameter.dims]
+    size = [d.value if isinstance(d, Number) else sizes[str(d)] for d in dims]
+    if parameter.dtype == "bool":
+        return torch.rand(size, generator=generator) < 0.5
+    if parameter.dtype is not None and "float" not in parameter.dtype:
+        most = within(indexed, parameter.name, sizes)
+        values = torch.randint(max(most, 1), size, generator=generator)
+        return values.to(getattr(torch, parameter.dtype))
+    # Halves, so that values are equal and maxima taken twice.
+    tensor = (2 * torch.randn(size, generator=generator, dtype=torch.float64)).round() / 2
+    if kind == "special" and tensor.numel():
+        places = torch.randint(tensor.numel(), (len(SPECIAL),), generator=generator)
+        tensor.view(-1)[places] = torch.tensor(SPECIAL, dtype=torch.float64)
+    wanted = getattr(torch, parameter.dtype) if parameter.dtype else dtype
+    return tensor.to(wanted)
+
+
+def within(indexed: Indexed, name: str, sizes: Mapping[str, int]) -> int:
+    """Return how large the whole numbers of a tensor may be: the least size that they index."""
+    specs = {tensor.name: tensor for tensor in indexed.line.tensors}
+    bounds = [3]
+    for node in in_order(indexed.nodes):
+        if node.op != READ:
+            continue
+        for place, label in zip(node.places, labels(specs[node.name]), strict=True):
+            inner = in_order(place.nodes)
+            if any(part.op == READ and part.name == name for part in inner):
+                size = int(label) if label.isdecimal() else sizes[label.rstrip("'")]
+                bounds.append(size - max(place.constant, 0))
+    return min(bounds)

@@ -1,0 +1,118 @@
+"""Two executions of every operator held against each other, before the faster one is believed.
+
+A generated loop and PyTorch's operations have nothing in common but the expression graph. On tiny
+sizes, with ties, NaN, infinities and empty dimensions, they have to agree; the tolerance follows
+from how far PyTorch's operations in the same dtype are from themselves in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from pullback.bind import check
+from pullback.bind.index import dense, tiny
+from pullback.bind.index.loops import Own
+from pullback.bind.index.tiny import Case
+from pullback.define.formula.indexed import Indexed
+from pullback.diagnostic import PullbackError, Rule
+
+ExecutionsDiffer = Rule("PB147", "executions-differ")
+
+# Roundings that a loop may make beyond those that PyTorch's operations make.
+ROUNDINGS = 64
+
+
+def require_agreement(
+    indexed: Indexed, own: Own, outputs: tuple[int, ...], dtype: torch.dtype, absent: frozenset[str]
+) -> None:
+    """Stop at a loop that computes something else than PyTorch's operations.
+
+    Raises:
+        PullbackError: PB147, which is a fault of pullback's.
+    """
+    for case in tiny.cases(indexed, dtype, own.specialised, absent):
+        got = attempted(
+            lambda case=case: own.run(case.arguments, case.sizes, [dtype] * len(outputs))
+        )
+        want = attempted(lambda case=case: by_pytorch(indexed, case, outputs, dtype))
+        if isinstance(got, str) or isinstance(want, str):
+            if got != want:
+                raise differ(indexed, case, f"the loop: {got}; PyTorch's operations: {want}")
+            continue
+        exact = by_pytorch(indexed, in_double(case), outputs, torch.float64)
+        for place, values in zip(outputs, zip(got, want, exact, strict=True), strict=True):
+            if worst := difference(*values):
+                name = indexed.line.outputs[place].name
+                raise differ(indexed, case, f"'{name}': {worst}")
+
+
+def attempted(run: object) -> Sequence[Tensor] | str:
+    """Return what a call returns, or the code of what it raises."""
+    assert callable(run)
+    try:
+        return run()
+    except PullbackError as error:
+        return error.finding.code
+
+
+def by_pytorch(
+    indexed: Indexed, case: Case, outputs: tuple[int, ...], dtype: torch.dtype
+) -> list[Tensor]:
+    """Return outputs by PyTorch's operations."""
+    wanted = [k in outputs for k in range(len(indexed.line.outputs))]
+    dtypes = [
+        check.dtype_named(output.dtype) if output.dtype else dtype
+        for output in indexed.line.outputs
+    ]
+    device = torch.device("cpu")
+    values = dense.evaluate(indexed, case.arguments, case.sizes, wanted, dtypes, device)
+    return [value for value in values if value is not None]
+
+
+def in_double(case: Case) -> Case:
+    """Return a call with its floating-point tensors in float64."""
+    arguments = {
+        name: value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
+        for name, value in case.arguments.items()
+    }
+    return Case(arguments, case.sizes, case.what)
+
+
+def difference(got: Tensor, want: Tensor, exact: Tensor) -> str | None:
+    """Return where two tensors differ by more than rounding, in words; None if they do not."""
+    got = got.reshape(want.shape)
+    if not want.is_floating_point():
+        return None if torch.equal(got, want) else "whole numbers differ"
+    epsilon = torch.finfo(want.dtype).eps
+    finite = want.isfinite() & exact.isfinite()
+    if not finite.any() and not want.numel():
+        return None
+    scale = exact[finite].abs().max().item() if finite.any() else 0.0
+    noise = (want.double() - exact)[finite].abs().max().item() if finite.any() else 0.0
+    allowed = ROUNDINGS * epsilon * max(scale, epsilon) + 16 * noise
+    same = torch.where(
+        finite,
+        (got.double() - exact).abs() <= allowed,
+        (got == want) | (got.isnan() & want.isnan()) | ~same_kind(want, exact),
+    )
+    if same.all():
+        return None
+    place = tuple((~same).nonzero()[0].tolist())
+    return f"{got[place].item()} and {want[place].item()} at {list(place)}"
+
+
+def same_kind(want: Tensor, exact: Tensor) -> Tensor:
+    """Return where float64 says the same: elsewhere a number is just too large for the dtype."""
+    return (want.isnan() & exact.isnan()) | (want.double() == exact)
+
+
+def differ(indexed: Indexed, case: Case, what: str) -> PullbackError:
+    """Return the error for two executions that differ."""
+    return ExecutionsDiffer.error(
+        f"{indexed.line.qualname}: its generated loop and PyTorch's operations differ: {what}",
+        case=case.what,
+        help="this is a fault of pullback's: please report the line",
+    )

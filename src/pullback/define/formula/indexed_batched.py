@@ -1,0 +1,53 @@
+"""An operator in index notation with one dimension more: what `torch.vmap` of it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pullback.define.formula import derived
+from pullback.define.formula.index import Affine, at
+from pullback.define.formula.indexed import Indexed
+from pullback.define.formula.indexed_derived import UNWRITTEN
+from pullback.define.formula.node import READ, Node, in_order, place_of, read, remade
+from pullback.define.line import Line, Name
+from pullback.define.line import Tensor as TensorSpec
+
+
+def with_dimension(indexed: Indexed, batched: set[str], dimension: str) -> Indexed:
+    """Return the formula in which some tensors, and so all outputs, have one dimension more.
+
+    Args:
+        indexed: a formula.
+        batched: the tensors that have the dimension.
+        dimension: its name, which comes first.
+    """
+    line, leading = indexed.line, (Name(name=dimension),)
+    parameters = tuple(
+        replace(p, dims=(*leading, *p.dims))
+        if isinstance(p, TensorSpec) and p.name in batched
+        else p
+        for p in line.parameters
+    )
+    made = Line(
+        namespace=line.namespace,
+        name=derived.name_of(line, "vmap"),
+        parameters=parameters,
+        outputs=tuple(replace(output, dims=(*leading, *output.dims)) for output in line.outputs),
+        formula=UNWRITTEN,
+    )
+    nodes = with_index(indexed.nodes, batched, dimension)
+    return replace(indexed, line=made, nodes=nodes, full=indexed.full & batched)
+
+
+def with_index(nodes: tuple[Node, ...], names: set[str], index: str) -> tuple[Node, ...]:
+    """Return expressions in which some tensors are read with one index more, their first."""
+    made: dict[Node, Node] = {}
+    others: dict[str | Node, Affine] = {}
+    for node in in_order(nodes):
+        args = tuple(made[arg] for arg in node.args)
+        made[node] = remade(node, args, lambda place: place.replaced(others))
+        if node.op == READ and node.name in names:
+            made[node] = read(node.name, (at(index), *made[node].places), node.type)
+        if node.type == "int":
+            others[node] = place_of(made[node])
+    return tuple(made[node] for node in nodes)
