@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from pullback.bind.index.places import is_traced
-from pullback.bind.index.value import Axis, Value, aligned, union
+from pullback.bind.index import slices
+from pullback.bind.index.value import Axis, Value, aligned, is_traced, union
 from pullback.define.formula.lower import Product, is_contraction
 
 if TYPE_CHECKING:
@@ -122,6 +122,7 @@ def of_two(dense: Dense, x: Value, y: Value, over: Sequence[Axis], env: Env) -> 
     """Return the sum over the product of two tensors."""
     union_axes = union([x, y], dense.space.axes(env))
     axes = tuple(axis for axis in union_axes if axis not in over)
+    slices.require_small(dense, axes, env)
     shared = set(x.axes) & set(y.axes)
     # A product of rows by rows, element by element, is faster than one matrix product a row.
     if not shared or not over or (axes and shared.issuperset(axes)):

@@ -23,7 +23,7 @@ from torch.nn.functional import pad
 
 from pullback.bind.index import places, reading
 from pullback.bind.index.contraction import is_finite
-from pullback.bind.index.value import Axis, Value, permuted
+from pullback.bind.index.value import Axis, Value, is_traced, permuted
 from pullback.define.formula.lower import Product, Stencil, Window
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class Convolution:
         if (
             roles is None
             or not all(sizes)
-            or places.is_traced(self.data)
+            or is_traced(self.data)
             or not self.many([*roles.group, *roles.second, *roles.common])
         ):
             return None

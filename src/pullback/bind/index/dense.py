@@ -18,10 +18,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pullback.bind import levels
 from pullback.bind.formula.evaluate import Values
-from pullback.bind.index import contraction, convolution, places, reading, scatter
+from pullback.bind.index import (
+    contraction,
+    convolution,
+    places,
+    pointwise,
+    reading,
+    scatter,
+    slices,
+)
 from pullback.bind.index.space import Call, Env, Space
-from pullback.bind.index.value import Axis, Value, aligned, union
+from pullback.bind.index.value import Axis, Value, aligned
 from pullback.define.formula import absent, bounds
 from pullback.define.formula.formula import labels
 from pullback.define.formula.index import Affine
@@ -32,15 +41,13 @@ from pullback.define.formula.node import (
     SUM,
     Node,
 )
-from pullback.define.formula.program import Program
+from pullback.define.formula.program import Program, elementwise
 from pullback.define.shape import Size
 
 MOST_PROGRAMS = 512
-# Python's own division stops at zero, where that of tensors gives infinity or NaN.
-DIVIDING = ("div", "powi", "pow", "remainder", "fmod", "floor_divide")
 
 
-def evaluate(
+def evaluate(  # noqa: PLR0913, PLR0917  (all of a call)
     indexed: Indexed,
     arguments: Mapping[str, object],
     sizes: Mapping[str, Size],
@@ -77,7 +84,7 @@ class Prepared:
 
     def __init__(self, nodes: tuple[Node, ...], sizes: Mapping[str, Affine]) -> None:
         self.nodes = nodes
-        self.program = Program(sizes)
+        self.program = Program(sizes, nodes)
         self.gathers = [bounds.gathers(node) for node in nodes]
 
 
@@ -104,13 +111,17 @@ class Dense:
         self.call = call
         self.space = Space(call)
         self.numbers = Values(call.arguments, call.compute, call.device)
-        self.memo: dict[object, tuple[Any, tuple[tuple[int, int], ...], bool]] = {}
+        self.memo: dict[tuple[object, ...], tuple[Any, tuple[tuple[int, int], ...], bool]] = {}
         self.tensors: dict[str, Tensor] = {}
+        self.bound: int | None = None
+        self.reuses = False
 
     def outputs(self, wanted: Sequence[bool], dtypes: Sequence[torch.dtype]) -> list[Tensor | None]:
         """Return the outputs."""
         found: list[Tensor | None] = []
         taken: set[int] = set()
+        tensors = [v for v in self.call.arguments.values() if isinstance(v, Tensor)]
+        bound = slices.bound_of(tensors, self.written(wanted, dtypes))
         for k, node in enumerate(self.prepared.nodes):
             if not wanted[k]:
                 found.append(None)
@@ -118,10 +129,25 @@ class Dense:
             indices = labels(self.call.line.outputs[k])
             env = {index: self.program.size(index) for index in indices}
             places.require(self, self.prepared.gathers[k], env)
-            value = self.of(node, env)
-            result = self.finished(value, env, dtypes[k], taken)
-            found.append(result)
+            self.bound = bound
+            self.reuses = bound is not None and not is_watched(tensors)
+            found.append(self.finished(self.root(node, env), env, dtypes[k], taken))
+            self.bound, self.reuses = None, False
         return found
+
+    def written(self, wanted: Sequence[bool], dtypes: Sequence[torch.dtype]) -> int:
+        """Return how many bytes the outputs take."""
+        total = 0
+        for output, dtype, asked in zip(self.call.line.outputs, dtypes, wanted, strict=True):
+            env = {index: self.program.size(index) for index in labels(output)}
+            many = math.prod(self.space.length(axis, env) for axis in self.space.axes(env))
+            total += many * dtype.itemsize * asked
+        return total
+
+    def forget(self, size: Affine) -> None:
+        """Drop what was computed for one slice of an index."""
+        for key in [key for key in self.memo if size in key]:
+            del self.memo[key]
 
     def finished(self, value: Value, env: Env, dtype: torch.dtype, taken: set[int]) -> Tensor:
         """Return an output in memory of its own and as large as it is."""
@@ -156,19 +182,46 @@ class Dense:
             self.tensors[name] = value.to(dtype)
         return self.tensors[name]
 
-    def of(self, node: Node, env: Env) -> Value:
-        """Return a node's value; `env` has all of its free indices, the outermost first."""
-        for part in self.program.order(node):
-            if part.op != NUMBER:
-                self.one(part, env)
-        return self.one(node, env)
+    def of(self, root: Node, env: Env) -> Value:
+        """Return a node's value; `env` has all of its free indices, the outermost first.
+
+        Without recursion from operand to operand, of which a formula may have more than Python's
+        stack has room for.
+        """
+        left = [root]
+        while left:
+            node = left[-1]
+            missing = [arg for arg in elementwise(node) if not self.is_known(arg, env)]
+            if missing:
+                left += missing
+            else:
+                self.one(node, env)
+                left.pop()
+        return self.one(root, env)
+
+    def root(self, node: Node, env: Env) -> Value:
+        """Return an output's value."""
+        try:
+            return self.of(node, env)
+        except slices.TooLarge:
+            self.bound = None
+            return self.of(node, env)
+
+    def key(self, node: Node, env: Env) -> tuple[object, ...]:
+        """Return what a value is known by: what it computes, and how far its indices run."""
+        number, names = self.program.identity(node)
+        return (number, *[env[name] for name in names])
+
+    def is_known(self, node: Node, env: Env) -> bool:
+        """Return whether a node's value has been computed and is still there."""
+        return node.op == NUMBER or self.key(node, env) in self.memo
 
     def one(self, node: Node, env: Env) -> Value:
         """Return the value of a node whose operands are known."""
         if node.op == NUMBER:
             return Value(node.data)
-        number, names = self.program.identity(node)
-        key = (number, *(env[name] for name in names))
+        key = self.key(node, env)
+        names = self.program.identity(node)[1]
         if key in self.memo:
             data, axes, own = self.memo[key]
             return Value(data, tuple((names[name], k) for name, k in axes), own)
@@ -178,7 +231,15 @@ class Dense:
         self.memo[key] = (value.data, axes, value.own)
         return value
 
-    def computed(self, node: Node, env: Env) -> Value:
+    def taken(self, node: Node, env: Env) -> tuple[Value, bool]:
+        """Return an operand's value, and whether nobody else needs it: it is forgotten then."""
+        value = self.one(node, env)
+        if not self.reuses or node.op == NUMBER or not self.program.is_for_one(node):
+            return value, False
+        del self.memo[self.key(node, env)]
+        return value, True
+
+    def computed(self, node: Node, env: Env) -> Value:  # noqa: PLR0911  (one a kind)
         """Return a node's value from those of its operands."""
         match node.op:
             case "read":
@@ -191,30 +252,17 @@ class Dense:
                 place = places.place(self, node.places[0], env)
                 return Value(place.data == 0, place.axes)
             case "sum":
-                return self.summed(node, env)
+                return slices.reduced(self, node, env, self.summed)
             case "max" | "argmax":
-                return self.greatest(node, env)
+                return slices.reduced(self, node, env, self.greatest)
             case _:
-                return self.pointwise(node, [self.one(arg, env) for arg in node.args], env)
-
-    def pointwise(self, node: Node, args: Sequence[Value], env: Env) -> Value:
-        """Return a function of the table of some values."""
-        if node.op == "where" and isinstance(args[0].data, bool):
-            return args[1] if args[0].data else args[2]
-        axes = union(args, self.space.axes(env))
-        operands = [aligned(arg, axes) for arg in args]
-        if node.op == "where" and any(isinstance(x, Tensor) for x in operands[1:]):
-            data = torch.where(self.numbers.tensor(operands[0]), *operands[1:])
-        else:
-            if node.op in DIVIDING and not any(isinstance(x, Tensor) for x in operands):
-                operands[0] = self.numbers.tensor(operands[0])
-            data = self.numbers.compute_one(node, operands)
-        own = not any(data is x for x in operands) or any(arg.own for arg in args)
-        return Value(data, axes if isinstance(data, Tensor) else (), own)
+                taken = [self.taken(arg, env) for arg in node.args]
+                args, free = [value for value, _ in taken], [unused for _, unused in taken]
+                return pointwise.computed(self, node, args, free, env)
 
     def summed(self, node: Node, env: Env) -> Value:
         """Return a sum over an index, and over those right inside."""
-        sizes = {name: env[name] for name in env if name in node.free}
+        sizes = {name: self.space.whole(env[name]) for name in env if name in node.free}
         found = self.program.scatter(node, sizes)
         if found is not None:
             return scatter.added(self, found, self.program.product(node).factor, env)
@@ -238,12 +286,10 @@ class Dense:
         many = math.prod(self.space.length(axis, env) for axis in over if axis not in value.axes)
         dims = [value.axes.index(axis) for axis in over if axis in value.axes]
         data = value.data.sum(dims) if dims else value.data
-        if dims:
-            data = value.data.sum(dims)
-        if not isinstance(many, int) or many != 1:
+        if many != 1:
             data = data * many
         axes = tuple(axis for axis in value.axes if axis not in over)
-        return Value(data, axes, data is not value.data or value.own)
+        return Value(data, axes, data is not value.data)
 
     def greatest(self, node: Node, env: Env) -> Value:
         """Return a maximum over an index, or the first place where it is taken."""
@@ -252,7 +298,7 @@ class Dense:
         value = self.of(body, inner)
         [axis] = self.space.axes_of(node.bound, node.size)
         if axis not in value.axes:
-            return Value(0) if node.op == ARGMAX else value
+            return Value(0) if node.op == ARGMAX else value._replace(own=False)
         dim = value.axes.index(axis)
         axes = tuple(other for other in value.axes if other != axis)
         data: Tensor = value.data
@@ -264,5 +310,10 @@ class Dense:
             return Value(torch.empty(shape, dtype=dtype, device=self.call.device), axes)
         if node.op == ARGMAX:
             return Value(data.argmax(dim), axes)
-        # The gradient of `amax` is shared among all that are greatest; that of `max` is the first's.
+        # The gradient of `amax` is shared among all that are greatest; that of `max` is one's.
         return Value(data.max(dim).values if data.requires_grad else data.amax(dim), axes)
+
+
+def is_watched(tensors: Sequence[Tensor]) -> bool:
+    """Return whether a derivative is recorded, which needs values as they were."""
+    return levels.is_tracked(tensors) or levels.has_tangent(tensors)

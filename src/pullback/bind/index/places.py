@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
-from pullback.bind.index.value import Value, aligned, union
+from pullback.bind.index import slices
+from pullback.bind.index.value import Value, aligned, is_traced, union
 from pullback.define.formula.bounds import Gather
 from pullback.define.formula.index import Affine, is_size
 from pullback.define.formula.node import ARGMAX, Node
@@ -40,6 +39,8 @@ def place(dense: Dense, index: Affine, env: Env) -> Value:
         else:
             parts.append((steps(dense, term, env), factor))
     axes = union((value for value, _ in parts), dense.space.axes(env))
+    if len(parts) > 1:
+        slices.require_small(dense, axes, env)
     total = constant
     for value, factor in parts:
         own = aligned(value, axes)
@@ -58,7 +59,7 @@ def steps(dense: Dense, index: str, env: Env) -> Value:
 
 
 def reach(dense: Dense, index: Affine, env: Env) -> tuple[Size, Size] | None:
-    """Return the least and the greatest value of an index; None where data decides or it has none."""
+    """Return the least and the greatest value of an index; None if data decides or it has none."""
     least = most = index.constant
     for term, factor in index.terms:
         if isinstance(term, Node):
@@ -154,14 +155,4 @@ def outside_of(dense: Dense, gather: Gather, found: int, extent: Size) -> Except
         index=found,
         size=extent,
         help="an index runs from 0 to the size less 1; where(...) leaves others out",
-    )
-
-
-def is_traced(tensor: Tensor) -> bool:
-    """Return whether a tensor's values cannot be looked at."""
-    return (
-        isinstance(tensor, FakeTensor)
-        or tensor.is_meta
-        or get_proxy_mode() is not None
-        or torch._C._functorch.is_functorch_wrapped_tensor(tensor)  # pyright: ignore
     )

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from pullback.bind.index import places
+from pullback.bind.index import places, slices
 from pullback.bind.index.space import ALL_BATCH
 from pullback.bind.index.value import Axis, Value, aligned, union
 from pullback.define.formula.index import BATCH, Affine, is_size
@@ -30,7 +30,6 @@ MOST_PADDING = 4
 def read(dense: Dense, node: Node, env: Env) -> Value:
     """Return the elements that a node reads, in the dtype that is computed in."""
     data, axes, left = spread(dense, node, env)
-    own = False
     by_place: dict[int, Affine] = {}
     for place in left:
         dim = axes.index(None)
@@ -39,16 +38,14 @@ def read(dense: Dense, node: Node, env: Env) -> Value:
             by_place[dim] = place
             axes[dim] = (BATCH, -1 - dim)  # of no index: it is gathered below
             continue
-        data, added, copied = seen
-        own = own or copied
+        data, added = seen
         axes = [*axes[:dim], *added[:1], *axes[dim + 1 :], *added[1:]]
     found = [axis for axis in axes if axis is not None]
     if by_place:
         data, found = gathered(dense, data, found, by_place, env)
-        own = True
     while len(set(found)) < len(found):
         data, found = diagonal(data, found)
-    return Value(data, tuple(found), own)
+    return Value(data, tuple(found), own=bool(by_place))
 
 
 def spread(dense: Dense, node: Node, env: Env) -> tuple[Tensor, list[Axis | None], list[Affine]]:
@@ -81,13 +78,12 @@ def spread(dense: Dense, node: Node, env: Env) -> tuple[Tensor, list[Axis | None
 
 def viewed(
     dense: Dense, data: Tensor, dim: int, place: Affine, env: Env
-) -> tuple[Tensor, list[Axis], bool] | None:
+) -> tuple[Tensor, list[Axis]] | None:
     """Return a tensor read at affine places along one dimension, which becomes several.
 
     Returns:
         the tensor with the first of the new dimensions in place of the old one and the others
-        last, their axes, and whether its memory is new. None where data decides the places, or
-        most of them are outside.
+        last, and their axes. None where data decides the places, or most of them are outside.
     """
     ends = None if place.nodes else places.reach(dense, place, env)
     steps = [(t, f) for t, f in place.terms if isinstance(t, str) and not is_size(t)]
@@ -98,11 +94,10 @@ def viewed(
     before, after = max(0, -low), max(0, high + 1 - extent)
     if before + after > MOST_PADDING * (extent + 8):
         return None
-    copied = bool(before or after)
-    if copied:
+    if before or after:
         data = pad(data, [0, 0] * (data.dim() - 1 - dim) + [before, after])
     if not steps:
-        return data.select(dim, low + before), [], copied
+        return data.select(dim, low + before), []
     data = data.narrow(dim, low + before, high - low + 1)
     axes: list[Axis] = []
     at_dim = dim
@@ -116,10 +111,9 @@ def viewed(
         assert data.shape[at_dim] == many
         if factor < 0:
             data = data.flip(at_dim)
-            copied = True
         axes.append((index, 0))
         at_dim = data.dim() - 1
-    return data, axes, copied
+    return data, axes
 
 
 def gathered(
@@ -137,6 +131,7 @@ def gathered(
     rest = [dim for dim in range(len(axes)) if dim not in found]
     limits = [data.shape[dim] for dim in dims]
     new = [*across, *(axes[dim] for dim in rest)]
+    slices.require_small(dense, new, env)
     if any(limit == 0 for limit in limits):
         shape = [dense.space.length(axis, env) for axis in across]
         return data.new_zeros([*shape, *(data.shape[dim] for dim in rest)]), new

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pullback.bind.index import places
-from pullback.bind.index.value import Axis, Value, aligned, union
+from pullback.bind.index.value import Axis, Value, aligned, is_traced, union
 from pullback.define.formula.lower import Scatter
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def linear(
     valid: Tensor | None = None
     for (index, k), place in targets:
         extent = dense.space.length((index, k), env)
-        if places.is_traced(place) or not places.within(place, extent):
+        if is_traced(place) or not places.within(place, extent):
             own = (place >= 0) & (place < extent)
             valid = own if valid is None else valid & own
         flat = flat * extent + place
@@ -86,7 +86,7 @@ def laid_out(dense: Dense, value: Value, axes: Sequence[Axis], many: int, env: E
 
 def kept(source: Tensor, flat: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
     """Return the rows that go inside, and where."""
-    if not places.is_traced(flat):
+    if not is_traced(flat):
         return source[valid], flat[valid]
     rows = valid.reshape(-1, *[1] * (source.dim() - 1))
     return torch.where(rows, source, 0), torch.where(valid, flat, 0)

@@ -48,7 +48,7 @@ class Space:
         labels: the indices of each tensor.
         batch: the sizes of `...`.
         sizes: of every index.
-        starts: where an index begins that runs over a slice of its range.
+        starts: where an index begins that runs over a slice of its range; `wholes`: the range.
     """
 
     def __init__(self, call: Call) -> None:
@@ -56,6 +56,7 @@ class Space:
         self.batch = self._batch(call.arguments)
         self.sizes: dict[str, Size] = {**call.sizes, BATCH: math.prod(self.batch)}
         self.starts: dict[Affine, int] = {}
+        self.wholes: dict[Affine, Affine] = {}
 
     def _batch(self, arguments: Mapping[str, object]) -> tuple[Size, ...]:
         shapes: list[tuple[Size, ...]] = []
@@ -75,6 +76,10 @@ class Space:
     def start(self, size: Affine) -> int:
         """Return where an index of this size begins: not at 0 within a slice."""
         return self.starts.get(size, 0)
+
+    def whole(self, size: Affine) -> Affine:
+        """Return a size, or that of the range which a slice is one of."""
+        return self.wholes.get(size, size)
 
     def covers(self, size: Affine, extent: Size) -> bool:
         """Return whether an index runs over a whole dimension of a tensor."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 # An index, and which dimension of it: `...` has several, and so has an index that runs over it.
 Axis = tuple[str, int]
@@ -50,3 +53,13 @@ def union(values: Iterable[Value], order: Iterable[Axis]) -> tuple[Axis, ...]:
     """Return the axes of all of some values, in a given order."""
     present = {axis for value in values for axis in value.axes}
     return tuple(axis for axis in order if axis in present)
+
+
+def is_traced(tensor: Tensor) -> bool:
+    """Return whether a tensor's values cannot be looked at."""
+    return (
+        isinstance(tensor, FakeTensor)
+        or tensor.is_meta
+        or get_proxy_mode() is not None
+        or torch._C._functorch.is_functorch_wrapped_tensor(tensor)  # pyright: ignore
+    )

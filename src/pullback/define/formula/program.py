@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from pullback.define.formula.index import Affine, is_size, size
 from pullback.define.formula.lower import (
@@ -24,16 +25,18 @@ class Program:
 
     Attributes:
         sizes: how far the outputs' indices run that are no dimensions.
+        roots: the outputs.
     """
 
-    def __init__(self, sizes: Sizes) -> None:
+    def __init__(self, sizes: Sizes, roots: Sequence[Node]) -> None:
         self.sizes = dict(sizes)
         self._identity: dict[Node, tuple[int, tuple[str, ...]]] = {}
         self._interned: dict[Key, int] = {}
-        self._orders: dict[Node, tuple[Node, ...]] = {}
         self._products: dict[Node, Product] = {}
         self._stencils: dict[Node, Stencil | None] = {}
         self._scatters: dict[Key, Scatter | None] = {}
+        self._uses = Counter(self.identity(root)[0] for root in roots)
+        self._uses.update(self.identity(arg)[0] for part in in_order(roots) for arg in part.args)
 
     def size(self, index: str) -> Affine:
         """Return how far an index of an output runs."""
@@ -90,11 +93,9 @@ class Program:
                 found.append((term if is_size(term) else order[term], factor))
         return found
 
-    def order(self, node: Node) -> tuple[Node, ...]:
-        """Return what is computed element by element on the way to a node, operands first."""
-        if node not in self._orders:
-            self._orders[node] = tuple(in_order([node], elementwise))
-        return self._orders[node]
+    def is_for_one(self, node: Node) -> bool:
+        """Return whether one other node at most needs a value."""
+        return self._uses[self.identity(node)[0]] == 1
 
     def product(self, node: Node) -> Product:
         """Return a sum as a sum over a product."""
