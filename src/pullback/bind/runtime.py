@@ -39,6 +39,7 @@ HALVES = (
     ("autograd", "derivative", "kernel", "zeros", "interpreter"),
     (
         *("python/module", "python/caller", "python/fields", "python/lazy"),
+        "python/parallel",
         *("operator", "signature", "formula"),
     ),
 )
@@ -56,6 +57,19 @@ class Runtime(Protocol):
 
     def accelerate(self, cls: type, /) -> None:
         """Let instances of a subclass of `Caller` be called in C."""
+        ...
+
+    def parallel(  # noqa: PLR0913  (positional: a call of a kernel takes microseconds)
+        self,
+        address: int,
+        tensors: tuple[torch.Tensor, ...],
+        sizes: tuple[int, ...],
+        scalars: tuple[float, ...],
+        count: int,
+        grain: int,
+        /,
+    ) -> int:
+        """Run a kernel of csrc/index over tasks that PyTorch's threads share."""
         ...
 
     def saved(self, grad_fn: object, /) -> list[tuple[str, torch.Tensor]] | None:

@@ -227,15 +227,9 @@ class _Writer:
         return f"{name}_all"
 
     def code(self, node: Node, operands: Sequence[str]) -> str:
-        """Return a function's call, by its row of the table."""
-        function = TABLE[node.op]
-        given = dict(zip(function.parameters, operands, strict=True))
-        if node.op == "powi":
-            given["n"] = str(node.data)
-        if node.op == "polygamma":
-            # The order is one number for all elements.
-            given["n"] = self.order(node.args[0])
-        return function.code.format(**given)
+        """Return a function's call."""
+        order = self.order(node.args[0]) if node.op == "polygamma" else ""
+        return called(node, operands, order)
 
     def order(self, node: Node) -> str:
         """Return the order of a polygamma function as a plain number."""
@@ -245,6 +239,23 @@ class _Writer:
         self.members.setdefault(f"{name}_one", "int64_t")
         self.kept.setdefault(f"{name}_one", name)
         return f"{name}_one"
+
+
+def called(node: Node, operands: Sequence[str], order: str = "") -> str:
+    """Return a function's call, by its row of the table.
+
+    Args:
+        node: which function, of the table.
+        operands: in C++.
+        order: of a polygamma function, as a plain number: it is one for all elements.
+    """
+    function = TABLE[node.op]
+    given = dict(zip(function.parameters, operands, strict=True))
+    if node.op == "powi":
+        given["n"] = str(node.data)
+    if order:
+        given["n"] = order
+    return function.code.format(**given)
 
 
 def literal(node: Node) -> str:

@@ -2,6 +2,7 @@
 #include "../node.h"
 #include "caller.h"
 #include "fields.h"
+#include "parallel.h"
 
 #include <typeinfo>
 
@@ -48,6 +49,8 @@ PyObject* py_saved(PyObject*, PyObject* object) {
 
 PyMethodDef module_methods[] = {{"define", py_define, METH_O, "Define or redefine an operator."},
                                 {"accelerate", accelerate, METH_O, "Let instances be called in C."},
+                                {"parallel", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(parallel)),
+                                 METH_FASTCALL, "Run a kernel over tasks that threads share."},
                                 {"saved", py_saved, METH_O, "What a node of pullback's saved."},
                                 {nullptr, nullptr, 0, nullptr}};
 PyModuleDef module_definition = {PyModuleDef_HEAD_INIT, "pullback_runtime", nullptr, -1, module_methods,

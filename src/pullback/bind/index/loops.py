@@ -1,0 +1,368 @@
+"""Own loops on the CPU for formulas in index notation, where they are of a family that has them."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from pullback.bind import native, runtime
+from pullback.bind.formula.loops import FLAGS, link_flags
+from pullback.define.formula import absent
+from pullback.define.formula.formula import labels
+from pullback.define.formula.index import BATCH, size
+from pullback.define.formula.indexed import Indexed
+from pullback.define.formula.ranges import Ranges
+from pullback.define.line import Scalar
+from pullback.define.line import Tensor as TensorSpec
+from pullback.kernels import compile as compilation
+from pullback.kernels import toolchain
+from pullback.kernels.index import schedule as schedules
+from pullback.kernels.index import text
+from pullback.kernels.index.extents import Extents
+from pullback.kernels.index.nest import CHUNKS, Nest, Output, Setting
+from pullback.kernels.index.operands import Operand
+from pullback.kernels.index.schedule import Schedule, Step
+from pullback.kernels.index.scope import Refused
+from pullback.kernels.plan import Plan, Unit, kernel_flags
+
+# A kernel is made for sizes up to this, if the call is not small.
+SMALL = 16
+# Below this many vector operations nothing is made for the sizes of one call.
+FEW = 20_000
+# Sizes that stand for unknown ones when loops are chosen for small calls.
+USUAL = 300
+# Vector operations that a thread should have to do at least: about 20 microseconds.
+GRAIN = 40_000
+# Chunks that a long sum is cut into, whatever the number of threads: the result is always the same.
+CHUNKS_AT_MOST = 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """Why there are no own loops for some outputs."""
+
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Own:
+    """Loops that compute some outputs.
+
+    Attributes:
+        indexed: whose outputs they are.
+        outputs: which ones.
+        compute: the dtype that real numbers are computed in.
+        schedule: the kernels.
+        specialised: the sizes that they are made for.
+        dtypes: of the tensors as the kernels read them.
+    """
+
+    indexed: Indexed
+    outputs: tuple[int, ...]
+    compute: torch.dtype
+    schedule: Schedule
+    specialised: dict[str, int]
+    dtypes: dict[str, str]
+
+    @property
+    def family(self) -> str:
+        """Which loops they are: "row reduction", "pairwise sum" or "stencil"."""
+        return self.schedule.family
+
+    def work(self, sizes: Mapping[str, int]) -> float:
+        """Return about how many scalar operations they do."""
+        lanes = 16 if self.compute == torch.float32 else 8
+        return self.schedule.work(sizes) * lanes
+
+    @cached_property
+    def library(self) -> ctypes.CDLL:
+        """The kernels, compiled first if need be."""
+        library = compilation.open_library(compilation.compile(self.plan))
+        _loaded.append(library)
+        return library
+
+    @cached_property
+    def addresses(self) -> tuple[int, ...]:
+        """Where the kernels are."""
+        names = (text.NAME.format(k) for k in range(len(self.schedule.steps)))
+        return tuple(native.address_of(getattr(self.library, name)) for name in names)
+
+    @cached_property
+    def lanes(self) -> int:
+        """How many elements a vector of theirs has."""
+        return ctypes.c_int64.in_dll(self.library, text.LANES).value
+
+    @property
+    def plan(self) -> Plan:
+        """What to compile."""
+        line = self.indexed.line
+        compiler = toolchain.find("c++")
+        compute = "double" if self.compute == torch.float64 else "float"
+        unit = text.unit(self.schedule, compute, self.indexed.accuracy)
+        return Plan(
+            name=f"{line.namespace}-{line.name}-index",
+            compiler=compiler,
+            units=(Unit("loops.cpp", unit),),
+            sources=(),
+            flags=(*kernel_flags(compiler), *FLAGS),
+            link=link_flags(),
+            abi="index-1",
+        )
+
+    def run(
+        self,
+        arguments: Mapping[str, object],
+        sizes: Mapping[str, int],
+        dtypes: Sequence[torch.dtype],
+    ) -> list[Tensor]:
+        """Return the outputs; `...` is one dimension, in tensors and in outputs."""
+        call = _Call(self, arguments, sizes)
+        steps = self.schedule.steps
+        for step, address in zip(steps[:-1], self.addresses, strict=False):
+            call.add_up(step, address)
+        return call.last(steps[-1], self.addresses[-1], dtypes)
+
+
+# Never unloaded.
+_loaded: list[object] = []
+_found: dict[tuple[object, ...], Own | Refusal] = {}
+
+
+def find(
+    indexed: Indexed,
+    dtype: torch.dtype,
+    outputs: tuple[int, ...],
+    present: frozenset[str],
+    sizes: Mapping[str, int],
+) -> Own | Refusal:
+    """Return the loops that compute some outputs together, or why there are none.
+
+    Args:
+        indexed: whose outputs.
+        dtype: what real numbers are computed in.
+        outputs: their places.
+        present: the names of the arguments that are not None.
+        sizes: of one call; loops may be made for the small ones, `Own.specialised`.
+    """
+    if dtype not in (torch.float32, torch.float64):
+        return Refusal(reason=f"no own loops compute in {str(dtype).removeprefix('torch.')}")
+    missing = {t.name for t in indexed.line.tensors if t.name not in present}
+    nodes = absent.without([indexed.nodes[k] for k in outputs], missing)
+    lines = [indexed.line.outputs[k] for k in outputs]
+    shown = "float64" if dtype == torch.float64 else "float32"
+    made = [
+        Output(name=f"~out{k}", indices=labels(line), node=node, dtype=stored(line, shown))
+        for k, line, node in zip(outputs, lines, nodes, strict=True)
+    ]
+    dtypes = {t.name: stored(t, shown) for t in indexed.line.tensors}
+    try:
+        schedule, known = chosen(indexed, made, dtypes, shown, sizes)
+    except Refused as refused:
+        return Refusal(reason=f"no family: {refused}")
+    return Own(
+        indexed=indexed,
+        outputs=outputs,
+        compute=dtype,
+        schedule=schedule,
+        specialised=known,
+        dtypes=dtypes,
+    )
+
+
+def stored(tensor: TensorSpec, dtype: str) -> str:
+    """Return the dtype in which a kernel reads or writes a tensor."""
+    if tensor.dtype is None or "float" in tensor.dtype:
+        return dtype
+    return "bool" if tensor.dtype == "bool" else "int64"
+
+
+def chosen(
+    indexed: Indexed,
+    outputs: Sequence[Output],
+    dtypes: dict[str, str],
+    compute: str,
+    sizes: Mapping[str, int],
+) -> tuple[Schedule, dict[str, int]]:
+    """Return a schedule, and the sizes that it is made for: none, if the call is a small one."""
+    usual = dict.fromkeys(sizes, USUAL)
+    general = schedules.schedule(outputs, setting(indexed, outputs, dtypes, compute, {}), usual)
+    if general.work(sizes) < FEW:
+        return general, {}
+    names = {name for t in (*indexed.line.tensors,) for name in labels(t)} - {BATCH}
+    known = {
+        name: value
+        for name, value in sizes.items()
+        if value <= SMALL and name in {n.rstrip("'") for n in names}
+    }
+    own = setting(indexed, outputs, dtypes, compute, known)
+    return schedules.schedule(outputs, own, sizes), known
+
+
+def setting(
+    indexed: Indexed,
+    outputs: Sequence[Output],
+    dtypes: Mapping[str, str],
+    compute: str,
+    known: Mapping[str, int],
+) -> Setting:
+    """Return what the kernels of an operator share."""
+    line = indexed.line
+    dims = {t.name: tuple(map(size, labels(t))) for t in line.tensors}
+    ranges = Ranges(indexed.sizes)
+    dims |= {o.name: tuple(ranges.size(index) for index in o.indices) for o in outputs}
+    return Setting(
+        known=known,
+        ranges=indexed.sizes,
+        dtypes={**dtypes, **{o.name: o.dtype for o in outputs}},
+        dims=dims,
+        scalars={s.name: place for place, s in enumerate(line.scalars)},
+        compute="double" if compute == "float64" else "float",
+    )
+
+
+class _Call:
+    """One call of some kernels."""
+
+    def __init__(self, own: Own, arguments: Mapping[str, object], sizes: Mapping[str, int]) -> None:
+        self.own, self.sizes = own, sizes
+        self.tensors = {
+            name: value for name, value in arguments.items() if isinstance(value, Tensor)
+        }
+        self.scalars = tuple(scalar(s, arguments[s.name]) for s in own.indexed.line.scalars)
+        self.laid: dict[Operand, Tensor] = {}
+        self.extents = Extents(sizes)
+        self.ranges = Ranges(own.indexed.sizes)
+
+    def size(self, index: str, nest: Nest) -> int:
+        """Return how far an index of a nest runs."""
+        extent = nest.over_size if index == nest.over else self.ranges.size(index)
+        assert extent is not None
+        number = self.extents.number(extent)
+        assert number is not None, index
+        return number
+
+    def add_up(self, step: Step, address: int) -> None:
+        """Compute the totals of a step."""
+        nest = step.kernel.nest
+        assert nest.over
+        over = self.over(nest)
+        outer = [self.size(index, nest) for index in nest.outer]
+        many = math.prod(outer)
+        work = schedules.work(step.kernel, self.sizes)
+        chunks = max(1, min(CHUNKS_AT_MOST, over, int(work / (GRAIN / 4)) + 1))
+        parts: dict[str, Tensor] = {}
+        for total in step.totals:
+            small = [self.size(i, nest) for i in total.indices if i in nest.small]
+            lane = [self.size(nest.lane, nest)] if nest.lane else []
+            parts[total.name] = torch.empty([*outer, chunks, *small, *lane], dtype=torch.float64)
+        self.call(step, address, parts, many * chunks, {CHUNKS: chunks}, work)
+        for total in step.totals:
+            lies = [
+                *nest.outer,
+                *(i for i in total.indices if i in nest.small),
+                *([nest.lane] if nest.lane else []),
+            ]
+            order = [lies.index(index) for index in total.indices]
+            self.tensors[total.name] = parts[total.name].sum(len(outer)).permute(order)
+
+    def over(self, nest: Nest) -> int:
+        """Return how many rows are added up."""
+        return self.size(str(nest.over), nest)
+
+    def last(self, step: Step, address: int, dtypes: Sequence[torch.dtype]) -> list[Tensor]:
+        """Compute the outputs."""
+        nest = step.kernel.nest
+        made = {
+            output.name: torch.empty(
+                [self.size(index, nest) for index in output.indices],
+                dtype=getattr(torch, output.dtype),
+            )
+            for output in nest.outputs
+        }
+        if nest.lane is not None and not nest.outer:
+            lanes = -(-self.size(nest.lane, nest) // self.lane_block(nest))
+            count = lanes
+        else:
+            count = 1
+            for index in nest.outer:
+                rows = nest.rows if index == nest.tile else 1
+                count *= -(-self.size(index, nest) // rows)
+        if all(tensor.numel() for tensor in made.values()):
+            work = schedules.work(step.kernel, self.sizes)
+            self.call(step, address, made, count, {}, work)
+        return [value.to(dtype) for value, dtype in zip(made.values(), dtypes, strict=True)]
+
+    def lane_block(self, nest: Nest) -> int:
+        """Return how many elements one task has where the lanes are shared."""
+        return nest.vectors * self.own.lanes
+
+    def call(  # noqa: PLR0913  (what differs between steps)
+        self,
+        step: Step,
+        address: int,
+        outputs: Mapping[str, Tensor],
+        count: int,
+        more: Mapping[str, int],
+        work: float,
+    ) -> None:
+        """Run one kernel."""
+        kernel = step.kernel
+        tensors = tuple(
+            outputs[operand.name].reshape(-1)
+            if operand.name in outputs and operand.dimensions == 1
+            else outputs[operand.name]
+            if operand.name in outputs
+            else self.operand(operand)
+            for operand in kernel.operands
+        )
+        sizes = {**self.sizes, **more}
+        grain = max(1, int(GRAIN * count / max(work, 1)))
+        status = runtime.load().parallel(
+            address,
+            tensors,
+            tuple(sizes[name] for name in kernel.sizes),
+            self.scalars,
+            count,
+            grain,
+        )
+        if status:
+            raise MemoryError
+
+    def operand(self, operand: Operand) -> Tensor:
+        """Return a tensor as a kernel takes it."""
+        found = self.laid.get(operand)
+        if found is None:
+            found = self.laid[operand] = laid(self.tensors[operand.name], operand)
+        return found
+
+
+def laid(tensor: Tensor, operand: Operand) -> Tensor:
+    """Return a tensor in the dtype and the layout that a kernel reads."""
+    dtype = cast("torch.dtype", getattr(torch, operand.dtype))
+    tensor = tensor.to(dtype)
+    if tensor.numel() == 0:
+        # Nothing of it is selected, but something may be read.
+        return tensor.new_zeros([max(extent, 1) for extent in tensor.shape])
+    unit = operand.unit
+    if unit is None or tensor.stride(unit) == 1 or tensor.shape[unit] == 1:
+        return tensor
+    # Only what is there once: an expanded tensor is not written out.
+    core = tensor
+    for d, stride in enumerate(tensor.stride()):
+        if stride == 0 and d != unit:
+            core = core.narrow(d, 0, 1)
+    return core.movedim(unit, -1).contiguous().movedim(-1, unit).expand(tensor.shape)
+
+
+def scalar(parameter: Scalar, value: object) -> float:
+    """Return a scalar as a kernel takes it."""
+    if parameter.type == "float":
+        return float(cast("float", value))
+    return int(cast("int", value))

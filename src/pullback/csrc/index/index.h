@@ -1,0 +1,35 @@
+/// All that a generated loop over indices includes.
+#pragma once
+
+#include "../formula/polygamma.h"
+#include "reduce.h"
+
+namespace pullback::index {
+
+/// The arguments of one call of a kernel, which works on the tasks from `begin` up to `end`.
+struct Call {
+  char* const* data;       // the operands: inputs and outputs
+  const int64_t* strides;  // in bytes, of every dimension of every operand
+  const int64_t* sizes;
+  const Scalar* scalars;
+};
+
+enum Status : int { ok = 0, no_memory = 1 };
+
+/// Memory of one thread for the rows of a kernel.
+struct Scratch {
+  char* memory;
+  char* next;
+  PULLBACK_INLINE explicit Scratch(int64_t bytes)
+      : memory(static_cast<char*>(bytes ? __builtin_malloc(size_t(bytes) + 64) : nullptr)),
+        next(memory + (-uintptr_t(memory) & 63)) {}
+  PULLBACK_INLINE ~Scratch() { __builtin_free(memory); }
+  Scratch(const Scratch&) = delete;
+  PULLBACK_INLINE char* take(int64_t bytes) {
+    char* const here = next;
+    next += (bytes + 63) / 64 * 64;
+    return here;
+  }
+};
+
+}  // namespace pullback::index

@@ -1,0 +1,155 @@
+/// Between memory and the vectors of a loop over indices: whole vectors, and the lanes at an edge.
+///
+/// An edge is where an index leaves its tensor or its range. The lanes beyond it are not read: they
+/// are 0, and what is made of them is not stored, not added and not selected.
+#pragma once
+
+#include "../formula/storage.h"
+#include "../formula/whole.h"
+
+namespace pullback::index {
+
+using namespace formula;
+
+constexpr Real zero{};
+
+/// x*y + z, rounded once where there is an instruction for it.
+PULLBACK_INLINE Real multiply_add(Real x, Real y, Real z) {
+#if defined(__clang__) || !defined(__FMA__) || PULLBACK_REGISTER_BYTES == 16
+  return x * y + z;
+#elif PULLBACK_REGISTER_BYTES == 64 && PULLBACK_DOUBLE
+  return __builtin_ia32_vfmaddpd512_mask(x, y, z, -1, 4);
+#elif PULLBACK_REGISTER_BYTES == 64
+  return __builtin_ia32_vfmaddps512_mask(x, y, z, -1, 4);
+#elif PULLBACK_DOUBLE
+  return __builtin_ia32_vfmaddpd256(x, y, z);
+#else
+  return __builtin_ia32_vfmaddps256(x, y, z);
+#endif
+}
+PULLBACK_INLINE Whole multiply_add(Whole x, Whole y, Whole z) { return x * y + z; }
+
+template <class Vector>
+PULLBACK_INLINE Vector numbers() {
+  Vector found;
+  for (int k = 0; k < lanes; ++k) found[k] = k;
+  return found;
+}
+
+PULLBACK_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+PULLBACK_INLINE int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+PULLBACK_INLINE int64_t clamped(int64_t place, int64_t size) {
+  return most(least(place, size - 1), 0);
+}
+PULLBACK_INLINE bool inside(int64_t place, int64_t size) {
+  return uint64_t(place) < uint64_t(size);
+}
+
+/// The lanes k with 0 <= first + k < size: from `begin` up to `end`.
+struct Within {
+  int begin, end;
+  PULLBACK_INLINE Within(int64_t first, int64_t size)
+      : begin(int(least(most(-first, 0), lanes))), end(int(least(most(size - first, 0), lanes))) {}
+  PULLBACK_INLINE bool all() const { return begin == 0 && end == lanes; }
+  PULLBACK_INLINE uint32_t bits() const {
+    return begin < end ? ((1u << end) - 1u) & ~((1u << begin) - 1u) : 0u;
+  }
+};
+
+PULLBACK_INLINE Truth inside_lanes(int64_t first, int64_t size) {
+  using Lane = TruthOf<Compute>::Lane;
+  const Within within(first, size);
+  const Truth lane = numbers<Truth>();
+  return Truth(lane >= Lane(within.begin)) & Truth(lane < Lane(within.end));
+}
+PULLBACK_INLINE Truth inside_lanes(Whole place, int64_t size) {
+  return logical_and(ge(place, Whole{}), lt(place, splat(size)));
+}
+
+/// One element, in every lane.
+template <class Stored>
+PULLBACK_INLINE Value<Stored> load_one(const char* from) {
+  Carrier<Stored> element;
+  __builtin_memcpy(&element, from, sizeof element);
+  if constexpr (__is_same(Stored, Compute)) {
+    return element - Real{};
+  } else if constexpr (__is_same(Stored, int64_t)) {
+    return splat(element);
+  } else {
+    return unpack<Stored>(element - Packed<Stored>{});
+  }
+}
+
+/// Elements `step` bytes apart: those of the lanes that are within; 0 in the others.
+template <class Stored>
+[[gnu::noinline]] Value<Stored> load_lanes(const char* from, int64_t step, int begin, int end) {
+  Packed<Stored> packed{};
+  for (int k = begin; k < end; ++k) {
+    Carrier<Stored> element;
+    __builtin_memcpy(&element, from + k * step, sizeof element);
+    packed[k] = element;
+  }
+  return unpack<Stored>(packed);
+}
+
+/// Contiguous elements, of which `first` is the place of the first lane in a dimension of `size`.
+template <class Stored>
+PULLBACK_INLINE Value<Stored> load_edge(const char* from, int64_t first, int64_t size) {
+  const Within within(first, size);
+#if PULLBACK_REGISTER_BYTES == 64 && !defined(__clang__)
+  if constexpr (__is_same(Stored, Compute)) {
+#if PULLBACK_DOUBLE
+    return __builtin_ia32_loadupd512_mask(reinterpret_cast<const double*>(from), Real{},
+                                          uint8_t(within.bits()));
+#else
+    return __builtin_ia32_loadups512_mask(reinterpret_cast<const float*>(from), Real{},
+                                          uint16_t(within.bits()));
+#endif
+  }
+#endif
+  if (within.all()) return load<Stored>(from);
+  return load_lanes<Stored>(from, sizeof(Stored), within.begin, within.end);
+}
+
+/// Elements at places `factor` apart, `step` bytes each; what is outside of the size is 0.
+template <class Stored>
+PULLBACK_INLINE Value<Stored> load_apart(const char* from, int64_t step, int64_t first,
+                                         int64_t factor, int64_t size) {
+  Packed<Stored> packed{};
+#pragma GCC unroll 1
+  for (int k = 0; k < lanes; ++k) {
+    if (!inside(first + k * factor, size)) continue;
+    Carrier<Stored> element;
+    __builtin_memcpy(&element, from + k * step, sizeof element);
+    packed[k] = element;
+  }
+  return unpack<Stored>(packed);
+}
+
+/// Elements at the places that lanes say, each in a dimension of `size`; what is outside is 0.
+template <class Stored>
+PULLBACK_INLINE Value<Stored> load_at(const char* from, int64_t step, Whole place, int64_t size) {
+  Packed<Stored> packed{};
+#pragma GCC unroll 1
+  for (int k = 0; k < lanes; ++k) {
+    if (!inside(place[k], size)) continue;
+    Carrier<Stored> element;
+    __builtin_memcpy(&element, from + place[k] * step, sizeof element);
+    packed[k] = element;
+  }
+  return unpack<Stored>(packed);
+}
+
+/// The first `count` lanes.
+template <class Stored>
+PULLBACK_INLINE void store_edge(char* to, Value<Stored> value, int64_t count) {
+  if (count >= lanes) return store<Stored>(to, value);
+  store_some<Stored>(to, sizeof(Stored), value, count);
+}
+
+template <class Stored>
+PULLBACK_INLINE void store_one(char* to, Value<Stored> value) {
+  store_some<Stored>(to, 0, value, 1);
+}
+
+}  // namespace pullback::index

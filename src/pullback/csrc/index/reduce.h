@@ -1,0 +1,93 @@
+/// What is left of the lanes of an accumulator, and sums that outlive one row.
+///
+/// Long sums are added up in blocks and in several lanes, then in halves: their error grows with the
+/// logarithm of their length and not with the length. N. Higham, "The accuracy of floating point
+/// summation", SIAM J. Sci. Comput. 14 (1993).
+#pragma once
+
+#include "lanes.h"
+
+namespace pullback::index {
+
+/// How many vectors are added up before the total is added to that of the blocks before.
+constexpr int64_t block_of_sum = 128;
+
+template <int count, class Vector, class Join>
+PULLBACK_INLINE auto halved(Vector x, Join join) {
+  if constexpr (count == 1) {
+    return x[0];
+  } else {
+    Vector other{};
+    for (int k = 0; k < count / 2; ++k) other[k] = x[k + count / 2];
+    return halved<count / 2>(join(x, other), join);
+  }
+}
+
+PULLBACK_INLINE Real sum_of_lanes(Real x) {
+  return halved<lanes>(x, [](Real a, Real b) { return a + b; }) - Real{};
+}
+PULLBACK_INLINE Whole sum_of_lanes(Whole x) {
+  return splat(int64_t(halved<lanes>(x, [](Whole a, Whole b) { return a + b; })));
+}
+PULLBACK_INLINE Real most_of_lanes(Real x) {
+  return halved<lanes>(x, [](Real a, Real b) { return maximum(a, b); }) - Real{};
+}
+PULLBACK_INLINE Whole most_of_lanes(Whole x) {
+  return splat(int64_t(halved<lanes>(x, [](Whole a, Whole b) { return maximum(a, b); })));
+}
+
+constexpr int64_t least_whole = INT64_MIN;
+
+/// Where the greatest value is so far: the first of equal ones, or of the NaNs.
+template <class Vector>
+struct Greatest {
+  Vector value;
+  Whole place;
+
+  PULLBACK_INLINE static Truth is_nan(Real x) { return ne(x, x); }
+  PULLBACK_INLINE static Truth is_nan(Whole) { return Truth{}; }
+
+  /// Places come in order within a lane.
+  PULLBACK_INLINE void see(Vector other, Whole at, Truth counts) {
+    const Truth first = lt(place, Whole{});
+    take(other, at, counts, first);
+  }
+  PULLBACK_INLINE void take(Vector other, Whole at, Truth counts, Truth first) {
+    const Truth greater = logical_or(gt(other, value), is_nan(other) & ~is_nan(value));
+    const Truth better = counts & (greater | first);
+    value = where(better, other, value);
+    place = where(better, at, place);
+  }
+  /// Takes what another accumulator has seen.
+  PULLBACK_INLINE void join(const Greatest& other) {
+    const Truth equal = logical_or(eq(other.value, value), is_nan(other.value) & is_nan(value));
+    const Truth first = lt(place, Whole{}) | (equal & lt(other.place, place));
+    take(other.value, other.place, ge(other.place, Whole{}), first);
+  }
+  /// The place in every lane; -1 if nothing was seen.
+  PULLBACK_INLINE Whole all() const {
+    auto best = value[0];
+    int64_t at = place[0];
+    for (int k = 1; k < lanes; ++k) {
+      if (place[k] < 0) continue;
+      const bool equal = value[k] == best || (value[k] != value[k] && best != best);
+      const bool better = value[k] > best || (value[k] != value[k] && best == best);
+      if (at < 0 || better || (equal && place[k] < at)) best = value[k], at = place[k];
+    }
+    return splat(at);
+  }
+};
+
+/// Adds a vector to totals that are kept in double: of its first `count` lanes.
+PULLBACK_INLINE void add_to(double* total, Real value, int64_t count) {
+  if (count >= lanes) {
+    Lanes<double> sum;
+    __builtin_memcpy(&sum, total, sizeof sum);
+    sum += __builtin_convertvector(value, Lanes<double>);
+    __builtin_memcpy(total, &sum, sizeof sum);
+    return;
+  }
+  for (int64_t k = 0; k < count; ++k) total[k] += double(value[k]);
+}
+
+}  // namespace pullback::index

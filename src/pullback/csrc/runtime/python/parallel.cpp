@@ -1,0 +1,113 @@
+#include "parallel.h"
+
+#include "../../kernel_abi.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/TensorIterator.h>
+#include <ATen/ops/from_blob.h>
+
+#include <atomic>
+#include <stdexcept>
+
+namespace pullback {
+
+namespace {
+
+/// As in csrc/index/index.h, which cannot be included here: it is for kernels, and wants a dtype.
+struct IndexCall {
+  char* const* data;
+  const int64_t* strides;
+  const int64_t* sizes;
+  const Scalar* scalars;
+};
+using IndexKernel = int (*)(const IndexCall*, int64_t begin, int64_t end);
+
+PyObject* require_tuple(PyObject* object) {
+  if (!PyTuple_Check(object)) throw std::invalid_argument("pullback_runtime: a tuple was expected");
+  return object;
+}
+
+/// The arguments of a kernel, taken out of Python's.
+struct Arguments {
+  c10::SmallVector<char*, 8> data;
+  c10::SmallVector<int64_t, 24> strides;
+  c10::SmallVector<int64_t, 8> sizes;
+  c10::SmallVector<Scalar, 4> scalars;
+
+  void take_tensors(PyObject* tuple) {
+    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(tuple); ++k) {
+      PyObject* const object = PyTuple_GET_ITEM(tuple, k);
+      if (PyObject_IsInstance(object, THPVariableClass) != 1) {
+        throw std::invalid_argument("pullback_runtime: a tensor was expected");
+      }
+      const at::Tensor& tensor = reinterpret_cast<PyTensor*>(object)->tensor;
+      data.push_back(static_cast<char*>(const_cast<void*>(tensor.const_data_ptr())));
+      const auto bytes = static_cast<int64_t>(tensor.element_size());
+      for (const int64_t stride : tensor.strides()) strides.push_back(stride * bytes);
+    }
+  }
+  void take_sizes(PyObject* tuple) {
+    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(tuple); ++k) {
+      sizes.push_back(PyLong_AsLongLong(PyTuple_GET_ITEM(tuple, k)));
+    }
+  }
+  void take_scalars(PyObject* tuple) {
+    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(tuple); ++k) {
+      PyObject* const object = PyTuple_GET_ITEM(tuple, k);
+      Scalar scalar;
+      if (PyFloat_Check(object)) {
+        scalar.real = PyFloat_AS_DOUBLE(object);
+      } else {
+        scalar.integer = PyLong_AsLongLong(object);
+      }
+      scalars.push_back(scalar);
+    }
+  }
+};
+
+/// Shares tasks as PyTorch's own loops are shared, whichever library of threads it was built with:
+/// `at::parallel_for` is a template that would have to be compiled for the same one.
+int shared(IndexKernel kernel, const IndexCall& call, int64_t count, int64_t grain) {
+  if (count <= grain || at::get_num_threads() == 1 || at::in_parallel_region()) {
+    return kernel(&call, 0, count);
+  }
+  std::atomic<int> status{0};
+  // A tensor of bytes that nobody touches: where a thread's part begins says which tasks are its.
+  alignas(64) static char nothing[64];
+  char* const first = nothing;
+  at::TensorIteratorConfig config;
+  config.set_check_mem_overlap(false).resize_outputs(false);
+  config.add_owned_output(at::from_blob(first, {count}, at::TensorOptions().dtype(at::kByte)));
+  at::TensorIterator iterator = config.build();
+  iterator.for_each(
+      [&](char** data, const int64_t*, int64_t n) {
+        const int64_t begin = data[0] - first;
+        if (const int failed = kernel(&call, begin, begin + n)) status = failed;
+      },
+      grain);
+  return status;
+}
+
+}  // namespace
+
+PyObject* parallel(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
+  return guarded([&]() -> PyObject* {
+    if (count != 6) throw std::invalid_argument("pullback_runtime: six arguments were expected");
+    const auto kernel = reinterpret_cast<IndexKernel>(PyLong_AsVoidPtr(arguments[0]));
+    Arguments taken;
+    taken.take_tensors(require_tuple(arguments[1]));
+    taken.take_sizes(require_tuple(arguments[2]));
+    taken.take_scalars(require_tuple(arguments[3]));
+    const int64_t tasks = PyLong_AsLongLong(arguments[4]), grain = PyLong_AsLongLong(arguments[5]);
+    if (PyErr_Occurred()) return nullptr;
+    const IndexCall call{taken.data.data(), taken.strides.data(), taken.sizes.data(), taken.scalars.data()};
+    int status = 0;
+    {
+      const WithoutGil without;
+      status = shared(kernel, call, tasks, grain);
+    }
+    return PyLong_FromLong(status);
+  });
+}
+
+}  // namespace pullback

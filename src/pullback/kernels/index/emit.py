@@ -1,0 +1,373 @@
+"""Nodes -> statements: each where its indices first have values, and once.
+
+All values are vectors. What does not depend on the lane is the same in every lane of one.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from pullback.define.formula import derived
+from pullback.define.formula.index import Affine, is_size
+from pullback.define.formula.node import (
+    ARGMAX,
+    EQUAL,
+    INDEX,
+    INSIDE,
+    NUMBER,
+    READ,
+    REDUCTIONS,
+    SCALAR,
+    Node,
+    in_order,
+)
+from pullback.define.formula.ranges import Ranges
+from pullback.kernels.codegen import FIELDS, SCALARS, VALUES, called, literal
+from pullback.kernels.index.extents import Extents, times
+from pullback.kernels.index.memory import Memory
+from pullback.kernels.index.operands import Operands
+from pullback.kernels.index.scope import Copy, Refused, Scope, Trip
+
+
+class Emitter:
+    """Writes the statements of one kernel.
+
+    Attributes:
+        scopes: the loops that are open, outermost first.
+        counts: how many copies there are of what depends on an index: of one that is written out,
+            its values; of the lane's, the vectors of a block; of the tile's, its rows.
+        written: the indices that are written out, so that they have no loop.
+        variables: what an index is called in C++.
+        costs: what each statement costs, and how often it is run.
+        row_lanes: the indices that the lanes run over outside of all loops but those of the outputs.
+        runs: the runs of the lanes as they come in the kernel: how deep each is, and its number.
+        uses: the values that may be kept for all lanes of a row, and the runs that they are in.
+        buffered: those that are kept: the buffer, and which run fills it.
+    """
+
+    def __init__(
+        self,
+        extents: Extents,
+        ranges: Ranges,
+        dtypes: Mapping[str, str],
+        dims: Mapping[str, tuple[Affine, ...]],
+        scalars: Mapping[str, int],
+        lanes: int,
+    ) -> None:
+        self.lanes = lanes
+        self.extents, self.ranges, self.dims, self.scalars = extents, ranges, dims, scalars
+        self.operands = Operands()
+        self.memory = Memory(self, dtypes)
+        self.scopes: list[Scope] = [Scope()]
+        self.counts: dict[str, int] = {}
+        self.written: set[str] = set()
+        self.variables: dict[str, str] = {}
+        self.tile: str | None = None
+        self.costs: list[tuple[float, tuple[Trip, ...]]] = []
+        self.once: dict[Node, str] = {}
+        self.uses: dict[Node, set[int]] = {}
+        self.buffered: dict[Node, tuple[str, int]] = {}
+        self.runs: list[tuple[int, int]] = []
+        self.started = 0
+        self.row_lanes: set[str] = set()
+        self._names = itertools.count()
+
+    @property
+    def here(self) -> Scope:
+        """The innermost loop that is open."""
+        return self.scopes[-1]
+
+    def name(self, prefix: str = "t") -> str:
+        """Return a name that is nowhere yet."""
+        return f"{prefix}{next(self._names)}"
+
+    def line(self, text: str, work: float = 0) -> None:
+        """Add a statement to the innermost loop, and what it costs."""
+        self.here.code.append(text)
+        if work:
+            self.costs.append((work, self.here.trips))
+
+    def depth(self, node: Node) -> int:
+        """Return the outermost loop in which a node has a value."""
+        left = node.free - self.written
+        for place, scope in enumerate(self.scopes):
+            left -= scope.indices
+            if not left:
+                return place
+        raise Refused(f"the index '{min(left)}' has no loop")
+
+    def is_bound(self, node: Node) -> bool:
+        """Return whether a node has a value in the loops that are open."""
+        bound = frozenset[str]().union(*(scope.indices for scope in self.scopes))
+        return node.free - self.written <= bound
+
+    @contextmanager
+    def at_depth(self, depth: int) -> Iterator[None]:
+        """Write statements further out."""
+        saved = self.scopes
+        self.scopes = saved[: depth + 1]
+        yield
+        self.scopes = saved
+
+    def copies(self, free: frozenset[str]) -> list[dict[str, int]]:
+        """Return every copy that there is of what depends on some indices."""
+        own = sorted(free & self.counts.keys())
+        ranges = (range(self.counts[index]) for index in own)
+        return [dict(zip(own, values, strict=True)) for values in itertools.product(*ranges)]
+
+    def key(self, node: Node, copy: Mapping[str, int]) -> tuple[Node, Copy]:
+        """Return what one copy of a node is known by."""
+        return node, tuple((i, copy[i]) for i in sorted(node.free) if i in copy)
+
+    def found(self, node: Node, copy: Mapping[str, int]) -> str | None:
+        """Return a value that was computed before, in a loop that is still open."""
+        key = self.key(node, copy)
+        for scope in self.scopes[: self.depth(node) + 1]:
+            if key in scope.known:
+                return scope.known[key]
+        return None
+
+    def value(self, node: Node, copy: Mapping[str, int]) -> str:
+        """Return a copy of a node's value as a vector, computed here or further out."""
+        known = self.found(node, copy)
+        if known is not None:
+            return known
+        depth = self.depth(node)
+        with self.at_depth(depth):
+            own = {index: copy[index] for index in node.free if index in copy}
+            value = self.computed(node, own)
+            self.here.known.setdefault(self.key(node, own), value)
+        return value
+
+    def computed(self, node: Node, copy: Mapping[str, int]) -> str:
+        """Write what computes a node."""
+        if node.op in REDUCTIONS:
+            from pullback.kernels.index import sums  # noqa: PLC0415  (it writes by this module)
+
+            return sums.reduced(self, node, copy)
+        if self.is_constant(node):
+            return self.kept(f"splat({self.constant(node)})", node)
+        if self.kept_in_row(node):
+            return self.from_row(node, copy)
+        return self.plain(node, copy)
+
+    def plain(self, node: Node, copy: Mapping[str, int]) -> str:
+        """Write what computes a node that is no reduction."""
+        match node.op:
+            case "read":
+                return self.kept(self.memory.read(node, copy), node, 1)
+            case "index":
+                return self.kept(self.whole(node.places[0], copy), node, 2)
+            case "inside":
+                return self.kept(self.inside(node, copy), node, 1)
+            case "equal":
+                return self.kept(self.equal(node.places[0], copy), node, 1)
+            case "polygamma":
+                raise Refused("polygamma")
+            case _:
+                operands = [self.value(arg, copy) for arg in node.args]
+                return self.kept(called(node, operands), node, derived.work(node))
+
+    def kept(self, text: str, node: Node, work: float = 0) -> str:
+        """Give a value a variable."""
+        name = self.name()
+        self.line(f"[[maybe_unused]] const {VALUES[node.type]} {name} = {text};", work)
+        return name
+
+    def kept_in_row(self, node: Node) -> bool:
+        """Return whether a value is worth keeping for the other passes over its row."""
+        lane = self.here.lane
+        if lane not in self.row_lanes or lane not in node.free or node.type != "real":
+            return False
+        if node.op in (READ, NUMBER) or derived.work(node) < HEAVY or not self.here.lane_scope:
+            return False
+        if len(self.copies(node.free - {lane})) > 1:
+            return False
+        self.uses.setdefault(node, set()).add(self.here.run)
+        return node in self.buffered
+
+    def from_row(self, node: Node, copy: Mapping[str, int]) -> str:
+        """Take a value out of its buffer, or put it there."""
+        buffer, filler = self.buffered[node]
+        lane = self.here.lane
+        assert lane
+        place = f"{buffer} + ({self.index(lane, copy)})"
+        if filler != self.here.run:
+            return self.kept(f"load<Compute>(reinterpret_cast<const char*>({place}))", node, 1)
+        name = self.plain(node, copy)
+        self.line(f"store<Compute>(reinterpret_cast<char*>({place}), {name});", 1)
+        return name
+
+    # What is the same for the whole call.
+
+    def is_constant(self, node: Node) -> bool:
+        """Return whether a value is made of scalars and sizes alone."""
+        if node.free:
+            return False
+        return not any(part.op in (READ, *REDUCTIONS) for part in in_order([node]))
+
+    def constant(self, node: Node) -> str:
+        """Return such a value as a plain number, in double."""
+        if node.op == NUMBER:
+            return literal(node)
+        if node not in self.once:
+            with self.at_depth(0):
+                self.once[node] = name = self.name("s")
+                text = self.constant_text(node)
+                self.line(f"[[maybe_unused]] const {SCALARS[node.type]} {name} = {text};")
+        return self.once[node]
+
+    def constant_text(self, node: Node) -> str:
+        """Return what computes such a value."""
+        if node.op == SCALAR:
+            return f"call->scalars[{self.scalars[node.name]}].{FIELDS[node.type]}"
+        if node.op == INDEX:
+            return f"int64_t({self.place(node.places[0], {})})"
+        if node.op == INSIDE:
+            size = self.extents.text(node.size)
+            return f"pullback::index::inside({self.place(node.places[0], {})}, {size})"
+        if node.op == EQUAL:
+            return f"({self.place(node.places[0], {})}) == 0"
+        return called(node, [self.constant(arg) for arg in node.args])
+
+    # Places.
+
+    def index(self, index: str, copy: Mapping[str, int]) -> str:
+        """Return an index, that of the first lane if it is the lane's."""
+        if index in self.written:
+            return str(copy[index])
+        variable = self.variables[index]
+        if index == self.tile:
+            return f"{variable}_{copy.get(index, 0)}"
+        vector = copy.get(index, 0)
+        return f"{variable} + {vector} * lanes" if vector else variable
+
+    def place(self, place: Affine, copy: Mapping[str, int]) -> str:
+        """Return an affine index in C++, that of the first lane."""
+        number = place.constant
+        parts: list[str] = []
+        for term, factor in place.terms:
+            if not isinstance(term, str):
+                parts.append(times(self.one_of(term, copy), factor))
+            elif is_size(term):
+                parts.append(times(self.extents.term(term), factor))
+            elif term in self.written:
+                number += copy[term] * factor
+            else:
+                parts.append(times(f"({self.index(term, copy)})", factor))
+        if number or not parts:
+            parts.append(str(number))
+        return " + ".join(parts)
+
+    def one_of(self, node: Node, copy: Mapping[str, int]) -> str:
+        """Return a whole number that is the same in all lanes."""
+        if self.is_constant(node):
+            return self.constant(node)
+        if self.here.lane in node.free:
+            raise Refused("a place that data decides lane by lane")
+        return f"{self.value(node, copy)}[0]"
+
+    def whole(self, place: Affine, copy: Mapping[str, int]) -> str:
+        """Return an affine index as a vector."""
+        lane = self.here.lane
+        inner = [(term, f) for term, f in place.terms if self.varies(term)]
+        outer = Affine(place.constant, tuple(t for t in place.terms if t not in inner))
+        text = f"splat(int64_t({self.place(outer, copy)}))"
+        for term, factor in inner:
+            if isinstance(term, str):
+                assert term == lane
+                first = self.index(term, copy)
+                text += f" + (splat(int64_t({first})) + numbers<Whole>()) * {factor}"
+            else:
+                text += f" + {self.value(term, copy)} * {factor}"
+        return text
+
+    def varies(self, term: str | Node) -> bool:
+        """Return whether a part of a place differs from lane to lane."""
+        lane = self.here.lane
+        return term == lane if isinstance(term, str) else lane in term.free
+
+    def lane_factor(self, place: Affine) -> int | None:
+        """Return the factor of the lane in a place; None if it is in there in another way."""
+        lane = self.here.lane
+        if lane is None:
+            return 0
+        if any(lane in node.free for node in place.nodes):
+            return None
+        return place.factor(lane)
+
+    def inside(self, node: Node, copy: Mapping[str, int]) -> str:
+        """Return a guard."""
+        place, size = node.places[0], self.extents.text(node.size)
+        if not place.nodes and self.certain(place, node.size):
+            return "splat(true)"
+        factor = self.lane_factor(place)
+        if factor == 0:
+            return f"splat(pullback::index::inside({self.place(place, copy)}, {size}))"
+        if factor == 1:
+            return f"inside_lanes(int64_t({self.place(place, copy)}), {size})"
+        if factor == -1:
+            return f"inside_lanes({size} - 1 - ({self.place(place, copy)}), {size})"
+        return f"inside_lanes(Whole({self.whole(place, copy)}), {size})"
+
+    def equal(self, place: Affine, copy: Mapping[str, int]) -> str:
+        """Return the condition that a place is 0."""
+        factor = self.lane_factor(place)
+        if factor == 0:
+            return f"splat(({self.place(place, copy)}) == 0)"
+        if factor in (1, -1):
+            return f"inside_lanes(int64_t({self.place(place * factor, copy)}), 1)"
+        return f"eq(Whole({self.whole(place, copy)}), Whole{{}})"
+
+    def certain(self, place: Affine, size: Affine) -> bool:
+        """Return whether an index is inside of a size where nothing is checked; note the test."""
+        outer = self.lane_place()
+        if outer is None or self.here.edge:
+            return False
+        bound = frozenset[str]().union(*(scope.indices for scope in self.scopes[: outer + 1]))
+        if not place.free - self.written <= bound:
+            return False
+        self.scopes[outer].tests[self.test(place, size, self.scopes[outer])] = None
+        return True
+
+    def lane_place(self) -> int | None:
+        """Return which of the open loops is that of the lane."""
+        return next((k for k, scope in enumerate(self.scopes) if scope.lane_scope), None)
+
+    def test(self, place: Affine, size: Affine, scope: Scope) -> str:
+        """Return the test that a place is inside for all copies and lanes of a block."""
+        least, most = place.constant, place.constant
+        parts: list[str] = []
+        for term, factor in place.terms:
+            assert isinstance(term, str)
+            if term in self.written:
+                reach = (self.counts[term] - 1) * factor
+                least, most = least + min(reach, 0), most + max(reach, 0)
+            elif is_size(term):
+                parts.append(times(self.extents.term(term), factor))
+            else:
+                if term == scope.lane:
+                    reach = f"({self.counts.get(term, 1)} * lanes - 1) * {factor}"
+                elif term == self.tile:
+                    reach = f"{(self.counts[term] - 1) * factor}"
+                else:
+                    reach = "0"
+                parts.append(times(f"({self.variables[term]}{'_0' * (term == self.tile)})", factor))
+                if reach != "0":
+                    parts.append(f"@{'+' if factor > 0 else '-'}{reach}")
+        fixed = [part for part in parts if not part.startswith("@")]
+        low = [*fixed, *(p[2:] for p in parts if p.startswith("@-")), str(least)]
+        high = [*fixed, *(p[2:] for p in parts if p.startswith("@+")), str(most)]
+        return f"({' + '.join(low)}) >= 0 && ({' + '.join(high)}) < {self.extents.text(size)}"
+
+
+def work_of(nodes: Sequence[Node]) -> int:
+    """Return about how many multiplications some nodes cost."""
+    return sum(derived.work(n) for n in nodes if n.op not in (*REDUCTIONS, INDEX, INSIDE, EQUAL))
+
+
+# From this many multiplications on, a value is kept for the other passes over its row.
+HEAVY = 10
+__all__ = ["ARGMAX", "Emitter", "Refused", "work_of"]

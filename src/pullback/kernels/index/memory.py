@@ -1,0 +1,145 @@
+"""Reads: contiguous where the lane is, one element for all lanes elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pullback.define.formula.index import Affine
+from pullback.define.formula.node import ARGMAX, Node, is_number
+from pullback.kernels.index.operands import Operand
+from pullback.kernels.index.scope import Refused
+
+if TYPE_CHECKING:
+    from pullback.kernels.index.emit import Emitter
+
+# What a vector costs that is gathered, and one of which another part lies in a far place.
+GATHERED, FAR = 24, 6
+
+
+class Memory:
+    """The reads of one kernel."""
+
+    def __init__(self, emitter: Emitter, dtypes: Mapping[str, str]) -> None:
+        self.emitter = emitter
+        self.dtypes = dtypes
+
+    def operand(self, name: str, unit: int | None) -> Operand:
+        """Return a tensor as it has to lie."""
+        return Operand(name, unit, self.dtypes[name], len(self.emitter.dims[name]))
+
+    def read(self, node: Node, copy: Mapping[str, int]) -> str:
+        """Return what loads the elements of a read."""
+        lane = self.emitter.here.lane
+        for place in node.places:
+            self.require_certain(place)
+        own = [d for d, place in enumerate(node.places) if lane is not None and lane in place.free]
+        if not own:
+            return self.one(node, copy)
+        if len(own) > 1:
+            return self.diagonal(node, copy, own)
+        place = node.places[own[0]]
+        if any(lane in part.free for part in place.nodes):
+            return self.gathered(node, copy, own[0])
+        if place.factor(str(lane)) != 1:
+            return self.apart(node, copy, own[0])
+        return self.contiguous(node, copy, own[0])
+
+    @staticmethod
+    def require_certain(place: Affine) -> None:
+        """Stop at a place that data decides, unless it is that of a maximum."""
+        if any(part.op != ARGMAX for part in place.nodes):
+            raise Refused("it reads where data says")
+
+    def one(self, node: Node, copy: Mapping[str, int]) -> str:
+        """Return one element for all lanes."""
+        operand = self.operand(node.name, len(node.places) - 1 if node.places else None)
+        places = [self.safe(node, d, copy) for d in range(len(node.places))]
+        return f"load_one<{operand.stored}>({self.emitter.operands.address(operand, places)})"
+
+    def contiguous(self, node: Node, copy: Mapping[str, int], own: int) -> str:
+        """Return elements next to each other."""
+        emitter = self.emitter
+        operand = self.operand(node.name, own)
+        places = [
+            emitter.place(place, copy) if d == own else self.safe(node, d, copy)
+            for d, place in enumerate(node.places)
+        ]
+        address = emitter.operands.address(operand, places)
+        if self.is_far(node):
+            emitter.line("", FAR)
+        if not emitter.here.edge and self.is_inside(node, own):
+            return f"load<{operand.stored}>({address})"
+        size = emitter.extents.text(emitter.dims[node.name][own])
+        return f"load_edge<{operand.stored}>({address}, {places[own]}, {size})"
+
+    def apart(self, node: Node, copy: Mapping[str, int], own: int) -> str:
+        """Return elements whose places are a number apart."""
+        emitter = self.emitter
+        emitter.line("", GATHERED)
+        operand = self.operand(node.name, None)
+        place = emitter.place(node.places[own], copy)
+        places = [place if d == own else self.safe(node, d, copy) for d in range(len(node.places))]
+        address = emitter.operands.address(operand, places)
+        factor = node.places[own].factor(str(emitter.here.lane))
+        step = f"{emitter.operands.step(operand, own)} * {factor}"
+        size = emitter.extents.text(emitter.dims[node.name][own])
+        return f"load_apart<{operand.stored}>({address}, {step}, {place}, {factor}, {size})"
+
+    def diagonal(self, node: Node, copy: Mapping[str, int], own: list[int]) -> str:
+        """Return elements of which several places grow with the lane."""
+        emitter = self.emitter
+        lane = str(emitter.here.lane)
+        if any(node.places[d].nodes or not self.is_proven(node, d) for d in own):
+            raise Refused("a guarded diagonal")
+        emitter.line("", GATHERED)
+        operand = self.operand(node.name, None)
+        places = [
+            emitter.place(place, copy) if d in own else self.safe(node, d, copy)
+            for d, place in enumerate(node.places)
+        ]
+        address = emitter.operands.address(operand, places)
+        steps = [
+            f"{emitter.operands.step(operand, d)} * {node.places[d].factor(lane)}" for d in own
+        ]
+        first, size = emitter.index(lane, copy), emitter.extents.text(emitter.ranges.size(lane))
+        step = " + ".join(steps)
+        return f"load_apart<{operand.stored}>({address}, {step}, {first}, 1, {size})"
+
+    def gathered(self, node: Node, copy: Mapping[str, int], own: int) -> str:
+        """Return elements at places that the lanes say."""
+        emitter = self.emitter
+        emitter.line("", GATHERED)
+        operand = self.operand(node.name, None)
+        places = ["0" if d == own else self.safe(node, d, copy) for d in range(len(node.places))]
+        address = emitter.operands.address(operand, places, own)
+        place = f"Whole({emitter.whole(node.places[own], copy)})"
+        step = emitter.operands.step(operand, own)
+        size = emitter.extents.text(emitter.dims[node.name][own])
+        return f"load_at<{operand.stored}>({address}, {step}, {place}, {size})"
+
+    def is_proven(self, node: Node, d: int) -> bool:
+        """Return whether a place is inside, whatever the sizes are."""
+        size = self.emitter.dims[node.name][d]
+        return is_number(self.emitter.ranges.inside(node.places[d], size), 1)
+
+    def is_inside(self, node: Node, d: int) -> bool:
+        """Return whether a place is inside here, perhaps by a test of the lane's loop."""
+        size = self.emitter.dims[node.name][d]
+        return self.is_proven(node, d) or self.emitter.certain(node.places[d], size)
+
+    def safe(self, node: Node, d: int, copy: Mapping[str, int]) -> str:
+        """Return a place that is the same in all lanes, moved to where there is an element."""
+        emitter = self.emitter
+        place = emitter.place(node.places[d], copy)
+        if not node.places[d].nodes and self.is_inside(node, d):
+            return place
+        return f"clamped({place}, {emitter.extents.text(emitter.dims[node.name][d])})"
+
+    def is_far(self, node: Node) -> bool:
+        """Return whether an inner loop strides over a tensor instead of running along it."""
+        emitter = self.emitter
+        outer = emitter.lane_place()
+        inner = emitter.scopes[(outer or 0) + 1 :]
+        loops = frozenset[str]().union(*(scope.indices for scope in inner))
+        return bool(node.free & loops)

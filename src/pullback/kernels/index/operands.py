@@ -1,0 +1,69 @@
+"""The tensors of a kernel: how each lies in memory, and where an element of it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pullback.kernels.codegen import STORED
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One tensor as a kernel reads or writes it.
+
+    Attributes:
+        name: of the tensor.
+        unit: the dimension whose elements are next to each other; None if any stride will do.
+        dtype: in memory, such as "float32".
+        dimensions: how many it has.
+    """
+
+    name: str
+    unit: int | None
+    dtype: str
+    dimensions: int
+
+    @property
+    def stored(self) -> str:
+        """The type of its elements in C++."""
+        return STORED[self.dtype]
+
+
+@dataclass
+class Operands:
+    """The operands of one kernel, in the order in which a call gives them."""
+
+    all: dict[Operand, int] = field(default_factory=dict[Operand, int])
+
+    def place(self, operand: Operand) -> int:
+        """Return which one it is."""
+        return self.all.setdefault(operand, len(self.all))
+
+    def address(self, operand: Operand, places: list[str], leave: int | None = None) -> str:
+        """Return the address of an element; `leave` is a dimension that is not counted."""
+        own = self.place(operand)
+        parts = [f"data{own}"]
+        for d, place in enumerate(places):
+            if d == leave or place == "0":
+                continue
+            parts.append(f"({place}) * {self.step(operand, d)}")
+        return " + ".join(parts)
+
+    def step(self, operand: Operand, d: int) -> str:
+        """Return the bytes from an element to the next one of a dimension."""
+        own = self.place(operand)
+        return f"int64_t{{sizeof({operand.stored})}}" if d == operand.unit else f"step{own}_{d}"
+
+    def declarations(self) -> list[str]:
+        """Return the statements that take the operands out of a call."""
+        lines: list[str] = []
+        first = 0
+        for operand, own in self.all.items():
+            lines.append(f"char* const data{own} = call->data[{own}];")
+            for d in range(operand.dimensions):
+                if d != operand.unit:
+                    lines.append(
+                        f"[[maybe_unused]] const int64_t step{own}_{d} = call->strides[{first + d}];"
+                    )
+            first += operand.dimensions
+        return lines

@@ -1,0 +1,263 @@
+"""Which loops compute some outputs: the cheapest nest of a few, by a model of their work."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pullback.define.formula import build
+from pullback.define.formula import node as graph
+from pullback.define.formula.index import Affine, at
+from pullback.define.formula.node import READ, REDUCTIONS, SUM, Node, in_order
+from pullback.define.formula.ranges import Ranges
+from pullback.kernels.index import sums
+from pullback.kernels.index.extents import Extents
+from pullback.kernels.index.nest import CHUNKS, Kernel, Nest, Output, Setting, kernel
+from pullback.kernels.index.scope import Refused
+
+# Values that are written out side by side, at most.
+MOST_COPIES = 16
+# What adding to a total costs, and what reading and summing the totals does.
+OVERHEAD = 2000.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One kernel of a schedule, and what becomes of its totals.
+
+    Attributes:
+        kernel: its text.
+        totals: the sums that a later step reads by this name, with their indices.
+    """
+
+    kernel: Kernel
+    totals: tuple[Output, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """The kernels that compute some outputs, in order."""
+
+    steps: tuple[Step, ...]
+    family: str
+
+    def work(self, sizes: Mapping[str, int]) -> float:
+        """Return the vector operations that it does, each counted as one."""
+        return sum(work(step.kernel, sizes) for step in self.steps)
+
+
+def work(kernel: Kernel, sizes: Mapping[str, int]) -> float:
+    """Return the vector operations of a kernel."""
+    extents = Extents({**sizes, CHUNKS: 1})
+    total = 0.0
+    for cost, trips in kernel.costs:
+        times = 1.0
+        for size, divisor in trips:
+            number = extents.number(size)
+            assert number is not None, size
+            times *= number / divisor
+        total += cost * times
+    return total
+
+
+def schedule(outputs: Sequence[Output], setting: Setting, sizes: Mapping[str, int]) -> Schedule:
+    """Return the cheapest schedule.
+
+    Raises:
+        Refused: none of them can compute the outputs.
+    """
+    reasons: list[str] = []
+    found: list[tuple[float, Schedule]] = []
+    for candidate in candidates(outputs, setting, sizes):
+        try:
+            made = candidate.made()
+        except Refused as refused:
+            reasons.append(str(refused))
+            continue
+        found.append((made.work(sizes) + candidate.extra, made))
+    if not found:
+        raise Refused(reasons[0] if reasons else "no loops fit it")
+    return min(found, key=lambda each: each[0])[1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """One way to lie the loops."""
+
+    nests: tuple[tuple[Nest, tuple[Output, ...]], ...]
+    setting: Setting
+    extra: float = 0.0
+
+    def made(self) -> Schedule:
+        """Return its kernels."""
+        setting = self.setting
+        steps: list[Step] = []
+        for nest, totals in self.nests:
+            steps.append(Step(kernel=kernel(nest, setting), totals=totals))
+            setting = with_totals(setting, totals)
+        nodes = [output.node for nest, _ in self.nests for output in nest.outputs]
+        return Schedule(steps=tuple(steps), family=family(nodes, self.nests[0][0]))
+
+
+def with_totals(setting: Setting, totals: Iterable[Output]) -> Setting:
+    """Return a setting in which totals are tensors."""
+    ranges = Ranges(setting.ranges)
+    dims = {t.name: tuple(ranges.size(i) for i in t.indices) for t in totals}
+    return replace(
+        setting,
+        dtypes={**setting.dtypes, **dict.fromkeys(dims, "float64")},
+        dims={**setting.dims, **dims},
+    )
+
+
+def candidates(
+    outputs: Sequence[Output], setting: Setting, sizes: Mapping[str, int]
+) -> Iterator[Candidate]:
+    """Yield the ways to compute some outputs."""
+    for nest in nests(outputs, setting, sizes):
+        yield Candidate(nests=((nest, ()),), setting=setting)
+    yield from peeled(outputs, setting, sizes)
+
+
+def nests(
+    outputs: Sequence[Output], setting: Setting, sizes: Mapping[str, int], over: str | None = None
+) -> Iterator[Nest]:
+    """Yield the nests that compute some outputs."""
+    extents, ranges = Extents(setting.known), Ranges(setting.ranges)
+    indices = list(dict.fromkeys(i for output in outputs for i in output.indices))
+    small: list[str] = []
+    for index in sorted(indices, key=lambda i: (extents.number(ranges.size(i)) or 0, i)):
+        number = extents.number(ranges.size(index))
+        copies = math.prod(extents.number(ranges.size(i)) or 1 for i in small)
+        if number is not None and number <= sums.MOST_WRITTEN and number * copies <= MOST_COPIES:
+            small.append(index)
+    shared = [i for i in indices if all(i in output.indices for output in outputs)]
+    if any(i not in shared and i not in small for i in indices):
+        return
+    for lane in [*shared, None]:
+        rest = [i for i in shared if i != lane]
+        own = [i for i in small if i != lane]
+        if lane in small and any(i not in small for i in shared) and lane != shared[-1]:
+            continue
+        yield nest_of(outputs, lane, rest, own, setting, sizes, over)
+
+
+def nest_of(  # noqa: PLR0913  (the parts of a nest)
+    outputs: Sequence[Output],
+    lane: str | None,
+    rest: Sequence[str],
+    small: Sequence[str],
+    setting: Setting,
+    sizes: Mapping[str, int],
+    over: str | None,
+) -> Nest:
+    """Return a nest, with as many values side by side as there are registers for."""
+    extents, ranges = Extents(setting.known), Ranges(setting.ranges)
+    outer = tuple(i for i in rest if i not in small)
+    copies = sum(
+        math.prod(extents.number(ranges.size(i)) or 1 for i in output.indices if i in small)
+        for output in outputs
+    )
+    vectors = max(1, min(4, sums.CHAINS // copies))
+    rows = 1
+    if lane is not None:
+        extent = Extents(sizes).number(ranges.size(lane)) or 1
+        needed = max(1, -(-extent // setting.lanes))
+        if needed < vectors and outer and over is None:
+            rows = 4 // needed
+            vectors = needed
+    return Nest(
+        outputs=tuple(outputs),
+        lane=lane,
+        outer=outer,
+        small=tuple(small),
+        over=over,
+        over_size=None if over is None else ranges.size(over),
+        vectors=vectors,
+        rows=rows,
+    )
+
+
+def peeled(
+    outputs: Sequence[Output], setting: Setting, sizes: Mapping[str, int]
+) -> Iterator[Candidate]:
+    """Yield the ways in which an outer sum is added up chunk by chunk, and finished afterwards."""
+    extents = Extents(setting.known)
+    sums_of = list(dict.fromkeys(s for output in outputs for s in outermost(output)))
+    if not sums_of or len({s.size for s in sums_of}) != 1:
+        return
+    size = sums_of[0].size
+    if (extents.number(size) or sums.MOST_WRITTEN + 1) <= sums.MOST_WRITTEN:
+        return
+    index = f"~over:{extents.text(size)}"
+    setting = replace(setting, ranges={**setting.ranges, index: size})
+    others: dict[Node, Node] = {}
+    totals: list[Output] = []
+    for place, node in enumerate(sums_of):
+        indices = tuple(i for i in indices_of(outputs) if i in node.free)
+        name = f"~total{place}"
+        body = graph.renamed(node.args[0], node.bound, index)
+        totals.append(Output(name=name, indices=indices, node=body, dtype="float64"))
+        others[node] = graph.read(name, map(at, indices))
+    if len({frozenset(t.indices) for t in totals}) != 1:
+        return
+    after = [replace(output, node=replaced(output.node, others)) for output in outputs]
+    finish = with_totals(setting, totals)
+    for last in nests(after, finish, sizes):
+        for nest in nests(totals, setting, sizes, over=index):
+            # The row in which totals are added up is the lane's, or has its own lanes.
+            if nest.lane is None and any(i not in nest.small for i in totals[0].indices):
+                inner = [n for n in in_order([t.node for t in totals]) if n.op in REDUCTIONS]
+                if not inner:
+                    continue
+            yield Candidate(
+                nests=((nest, tuple(totals)), (last, ())), setting=setting, extra=OVERHEAD
+            )
+        break
+
+
+def indices_of(outputs: Sequence[Output]) -> list[str]:
+    """Return the indices of some outputs."""
+    return list(dict.fromkeys(i for output in outputs for i in output.indices))
+
+
+def outermost(output: Output) -> list[Node]:
+    """Return the outermost sums of an output's element; none if something else is reduced."""
+
+    def inner(node: Node) -> tuple[Node, ...]:
+        return () if node.op in REDUCTIONS else node.args
+
+    found = [node for node in in_order([output.node], inner) if node.op in REDUCTIONS]
+    good = all(n.op == SUM and n.type == "real" for n in found)
+    return found if good else []
+
+
+def replaced(root: Node, others: Mapping[Node, Node]) -> Node:
+    """Return an expression with others in place of some nodes."""
+
+    def inner(node: Node) -> tuple[Node, ...]:
+        return () if node in others else node.args
+
+    made: dict[Node, Node] = dict(others)
+    for node in in_order([root], inner):
+        if node not in made:
+            args = tuple(made[arg] for arg in node.args)
+            changed = any(a is not b for a, b in zip(args, node.args, strict=True))
+            made[node] = build.rebuilt(node, args) if changed else node
+    return made[root]
+
+
+def family(nodes: Sequence[Node], nest: Nest) -> str:
+    """Return which of the families some loops are of."""
+    reads = [node for node in in_order(nodes) if node.op == READ]
+    if any(shifted(place) for node in reads for place in node.places):
+        return "stencil"
+    reduced = [node for node in in_order(nodes) if node.op in REDUCTIONS]
+    along = nest.lane is None or any(nest.lane not in node.free for node in reduced)
+    return "row reduction" if along else "pairwise sum"
+
+
+def shifted(place: Affine) -> bool:
+    """Return whether a place is more than one index alone."""
+    return place.index is None and bool(place.free)

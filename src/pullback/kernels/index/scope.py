@@ -1,0 +1,42 @@
+"""Where a statement of a kernel stands: in which loops, and what is known there already."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pullback.define.formula.index import Affine
+from pullback.define.formula.node import Node
+
+# Which copy of a value: for each index that is written out, its value; for the lane, the vector.
+Copy = tuple[tuple[str, int], ...]
+# How often a loop runs: a size, divided by what one turn of it does.
+Trip = tuple[Affine, int]
+
+
+class Refused(Exception):  # noqa: N818  (it becomes the reason of a refusal)
+    """What these loops cannot do."""
+
+
+@dataclass
+class Scope:
+    """One loop, or what is outside of all of them.
+
+    Attributes:
+        indices: that have a value here and did not have one outside.
+        lane: the index that the lanes of a vector stand for, if any.
+        lane_scope: whether the lane's loop is this one, and not one further out.
+        edge: whether lanes may be outside of the lane's range, and places outside of a tensor.
+        run: which run of the lanes it is in, by its number.
+        trips: how often all the loops around it run.
+        tests: what has to hold where nothing is checked: of the lane's loop.
+    """
+
+    indices: frozenset[str] = frozenset()
+    lane: str | None = None
+    lane_scope: bool = False
+    edge: bool = False
+    run: int = 0
+    trips: tuple[Trip, ...] = ()
+    code: list[str] = field(default_factory=list[str])
+    known: dict[tuple[Node, Copy], str] = field(default_factory=dict[tuple[Node, Copy], str])
+    tests: dict[str, None] = field(default_factory=dict[str, None])

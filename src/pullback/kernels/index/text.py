@@ -1,0 +1,25 @@
+"""The translation unit of a schedule."""
+
+from __future__ import annotations
+
+from pullback.kernels.codegen import CSRC
+from pullback.kernels.index.schedule import Schedule
+
+NAME = "pullback_index_{}"
+LANES = "pullback_index_lanes"
+
+
+def unit(schedule: Schedule, compute: str, accuracy: int) -> str:
+    """Return the translation unit of some kernels, which are called by `NAME` and their place."""
+    functions = "\n".join(
+        step.kernel.text.replace("@name", NAME.format(place))
+        for place, step in enumerate(schedule.steps)
+    )
+    return f"""#define PULLBACK_COMPUTE {compute}
+#define PULLBACK_ULP {accuracy}
+#include "{CSRC}/kernel_abi.h"
+#include "{CSRC}/index/index.h"
+using namespace pullback::index;
+extern "C" __attribute__((visibility("default"))) const int64_t {LANES};
+const int64_t {LANES} = lanes;
+{functions}"""
