@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -15,8 +15,9 @@ from pullback.define.formula.formula import labels
 from pullback.define.formula.index import BATCH, Affine, is_size, size
 from pullback.define.formula.indexed import Indexed
 from pullback.define.formula.inside import OutOfBounds
-from pullback.define.formula.node import ARGMAX, MAX, READ, REDUCTIONS, Node
+from pullback.define.formula.node import ARGMAX, MAX, READ, REDUCTIONS, Node, in_order
 from pullback.define.formula.subscripts import is_data
+from pullback.define.formula.term import conjuncts
 
 # So many calls of different sizes are remembered.
 MOST = 256
@@ -82,7 +83,22 @@ def _unguarded(root: Node) -> Iterator[Check]:
             yield check
         if node.op in REDUCTIONS:
             around = (*around, (node.bound, node.size))
-        left += [Check(arg, around) for arg in (node.args[:1] if node.op == "where" else node.args)]
+        left += [Check(arg, around) for arg in _evaluated(node)]
+
+
+def _evaluated(node: Node) -> Iterable[Node]:
+    """Return the operands that are evaluated wherever a node is.
+
+    A branch is not, and neither is what stands beside a condition on indices: `inside and x[e] > 0`
+    does not hold where the index is outside, whatever is there.
+    """
+    if node.op == "where":
+        return node.args[:1]
+    if node.op == "logical_and":
+        parts = conjuncts(node)
+        sure = [part for part in parts if not any(n.op == READ for n in in_order([part]))]
+        return sure or parts
+    return node.args
 
 
 def _require(
