@@ -12,11 +12,6 @@ SIZES = {
     **{"n": 7, "m": 5, "d": 3, "i": 4, "o": 6, "h": 8, "w": 7, "p": 3, "q": 2, "v": 9, "...": 2},
     **{"b": 2, "c": 3, "a": 2, "s": 5, "t": 4, "e": 3, "j": 3},
 }
-SOFTMAX = "exp({0}[..., n] - max[m]({0}[..., m]))/sum[k](exp({0}[..., k] - max[m]({0}[..., m])))"
-WEIGHT = "exp(sum[e](q[s, e]*k[t, e]) - max[r](sum[e](q[s, e]*k[r, e])))"
-CAUSAL = "where(t <= s, exp(sum[e](q[s, e]*k[t, e])), 0)"
-MEAN = "sum[k](x[..., k])/size(n)"
-VALID = "; i < size(h) - size(p) + 1, j < size(w) - size(q) + 1"
 
 
 def pad_conv(x: Tensor, k: Tensor) -> Tensor:
@@ -40,38 +35,38 @@ FORMULAS: dict[str, Callable[..., Tensor]] = {
     "gauss(x[n, d], y[m, d], v[m]) -> u[n] = sum[m](exp(-sum[d]((x[n, d] - y[m, d])**2))*v[m])": (
         lambda x, y, v: torch.exp(-((x[:, None] - y) ** 2).sum(-1)) @ v
     ),
-    "correlate(x[h, w], k[p, q]) -> y[i, j] = sum[p, q](x[i + p, j + q]*k[p, q])" + VALID: (
+    "correlate(x[h, w], k[p, q]) -> y[i, j] = sum[p, q](x[i + p, j + q]*k[p, q])": (
         lambda x, k: F.conv2d(x[None, None], k[None, None])[0, 0]
     ),
-    "rownorm(x[..., n]) -> y[..., n] = x/sqrt(sum[m](x[..., m]**2)/size(n) + 1e-6)": (
+    "rownorm(x[..., n]) -> y[..., n] = x/sqrt(mean[m](x[m]**2) + 1e-6)": (
         lambda x: x / torch.sqrt((x**2).mean(-1, keepdim=True) + 1e-6)
     ),
-    "softmax(x[..., n]) -> y[..., n] = " + SOFTMAX.format("x"): lambda x: x.softmax(-1),
-    "logsumexp(x[..., n]) -> y[...]"
-    " = max[m](x[..., m]) + log(sum[k](exp(x[..., k] - max[m](x[..., m]))))": (
+    "softmax(x[..., n]) -> y[..., n]"
+    " = exp(x - max[m](x[m]))/sum[k](exp(x[k] - max[m](x[m])))": lambda x: x.softmax(-1),
+    "logsumexp(x[..., n]) -> y[...] = top = max[n](x); y = top + log(sum[n](exp(x - top)))": (
         lambda x: x.logsumexp(-1)
     ),
-    "gather(x[v, d], idx[n]: int) -> y[n, d] = x[idx[n], d]**2": lambda x, idx: x[idx] ** 2,
-    "bag(x[v, d], idx[n, m]: int) -> y[n, d] = sum[m](x[idx[n, m], d])": (
+    "gather(x[v, d], idx[n]: int64) -> y[n, d] = x[idx[n], d]**2": lambda x, idx: x[idx] ** 2,
+    "bag(x[v, d], idx[n, m]: int64) -> y[n, d] = sum[m](x[idx[n, m], d])": (
         lambda x, idx: x[idx].sum(1)
     ),
-    "shifted(x[v], idx[n]: int) -> y[n] = sum[p](where(idx[n] + p < size(v), x[idx[n] + p], 0))"
-    "; p < 2": lambda x, idx: x[idx] + F.pad(x, (0, 1))[idx + 1],
-    "pair(s[n], t[n]) -> l"
-    " = sum[i, j](log(1 + exp(-(s[i] - s[j])*(t[i] - t[j]))))/size(n)**2"
-    "; i < size(n), j < size(n)": pairs,
+    "shifted(x[v], idx[n]: int64) -> y[n] = sum[p < 2](pad(x[idx[n] + p]))": lambda x, idx: (
+        x[idx] + F.pad(x, (0, 1))[idx + 1]
+    ),
+    "pair(s[n], t[n]) -> l[]"
+    " = sum[i, j](log(1 + exp(-(s[i] - s[j])*(t[i] - t[j]))))/size(n)**2": pairs,
     "bilinear(x[n, i], a[o, i, j], y[n, j]) -> z[n, o]"
     " = tanh(sum[i, j](x[n, i]*a[o, i, j]*y[n, j]))": (
         lambda x, a, y: torch.tanh(torch.einsum("ni,oij,nj->no", x, a, y))
     ),
-    "padded(x[h], k[p]) -> y[h] = sum[p](k[p]*x[h + p - 1])": pad_conv,
-    "stride(x[h], k[p]) -> y[j] = sum[p](x[2*j + p]*k[p]); j < 3": (
+    "padded(x[h], k[p]) -> y[h] = sum[p](k[p]*pad(x[h + p - 1]))": pad_conv,
+    "stride(x[h], k[p]) -> y[j] = sum[p](x[2*j + p]*k[p])": (
         lambda x, k: F.conv1d(x[None, None], k[None, None], stride=2)[0, 0]
     ),
     "conv2d(x[b, c, h, w], f[a, c, p, q]) -> y[b, a, i, j]"
-    " = sum[c, p, q](x[b, c, i + p, j + q]*f[a, c, p, q])" + VALID: F.conv2d,
+    " = sum[c, p, q](x[b, c, i + p, j + q]*f[a, c, p, q])": F.conv2d,
     "laplace(u[h, w]) -> y[h, w]"
-    " = u[h + 1, w] + u[h - 1, w] + u[h, w + 1] + u[h, w - 1] - 4*u[h, w]": (
+    " = pad(u[h + 1, w]) + pad(u[h - 1, w]) + pad(u[h, w + 1]) + pad(u[h, w - 1]) - 4*u": (
         lambda u: F.conv2d(
             u[None, None],
             torch.tensor([[0.0, 1, 0], [1, -4, 1], [0, 1, 0]], dtype=u.dtype)[None, None],
@@ -79,29 +74,29 @@ FORMULAS: dict[str, Callable[..., Tensor]] = {
         )[0, 0]
     ),
     "attention(q[s, e], k[t, e], v[t, d]) -> o[s, d]"
-    f" = sum[t]({WEIGHT}*v[t, d])/sum[t]({WEIGHT}); r < size(t)": (
-        lambda q, k, v: torch.softmax(q @ k.T, -1) @ v
-    ),
+    " = score = sum[e](q[s, e]*k[t, e]); weight[s, t] = exp(score - max[r](score[s, r]))"
+    "; o = sum[t](weight*v)/sum[t](weight)": (lambda q, k, v: torch.softmax(q @ k.T, -1) @ v),
     "causal(q[s, e], k[s, e], v[s, d]) -> o[s, d]"
-    f" = sum[t]({CAUSAL}*v[t, d])/sum[t]({CAUSAL}); t < size(s)": causal,
+    " = w[s, t] = where(t <= s, exp(sum[e](q[s, e]*k[t, e])), 0)"
+    "; o = sum[t](w[s, t]*v[t, d])/sum[t](w[s, t])": causal,
     "rowmax(x[n, m]) -> y[n] = max[m](x[n, m]**2)": lambda x: (x**2).amax(1),
     "chamfer(x[n, d], y[m, d]) -> z[n] = -max[m](-sum[d]((x[n, d] - y[m, d])**2))": (
         lambda x, y: ((x[:, None] - y) ** 2).sum(-1).amin(1)
     ),
-    "cumsum(x[n]) -> y[n] = sum[m]((m <= n)*x[m]); m < size(n)": lambda x: x.cumsum(0),
-    "weighted(x[n]) -> y = sum[n](n*exp(x[n])) + size(n)": (
+    "cumsum(x[n]) -> y[n] = sum[m]((m <= n)*x[m])": lambda x: x.cumsum(0),
+    "weighted(x[n]) -> y[] = sum[n](n*exp(x[n])) + size(n)": (
         lambda x: (torch.arange(len(x)) * x.exp()).sum() + len(x)
     ),
     "layernorm(x[..., n], g[n], b[n]) -> y[..., n]"
-    f" = (x - {MEAN})/sqrt(sum[m]((x[..., m] - {MEAN})**2)/size(n) + 1e-5)*g + b": (
+    " = mu = mean[n](x); y = (x - mu)/sqrt(mean[m]((x[m] - mu)**2) + 1e-5)*g + b": (
         lambda x, g, b: F.layer_norm(x, x.shape[-1:], g, b, 1e-5)
     ),
-    "entropy(x[n, v], label[n]: int) -> y[n] = log(sum[k](exp(x[n, k]))) - x[n, label[n]]": (
+    "entropy(x[n, v], label[n]: int64) -> y[n] = log(sum[k](exp(x[n, k]))) - x[n, label[n]]": (
         lambda x, label: F.cross_entropy(x, label, reduction="none")
     ),
     "column(a[n, m]) -> y[n] = sum[m](a[n, m]**2)*a[n, 0]": lambda a: (a**2).sum(1) * a[:, 0],
     "outer(x[n], y[m]) -> z[n, m] = x[n] + y[m]": lambda x, y: x[:, None] + y,
-    "hinge(s[n]) -> y[n] = sum[m](relu(1 - (s[n] - s[m]))); m < size(n)": (
+    "hinge(s[n]) -> y[n] = sum[m](relu(1 - (s[n] - s[m])))": (
         lambda s: torch.relu(1 - (s[:, None] - s)).sum(1)
     ),
 }

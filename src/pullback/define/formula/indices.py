@@ -22,7 +22,6 @@ from pullback.define.formula.subscripts import (
     is_batch,
     is_data,
     is_limit,
-    moved,
 )
 from pullback.diagnostic import did_you_mean
 
@@ -202,7 +201,7 @@ class IndexReader(PlaceReader):
         self.access(tree, name, places, [self.program.ranges.size(key) for key in keys])
         if definition is None:
             return read(name, places, self.names[name].type)
-        return moved(definition.node, dict(zip(keys, places, strict=True)), self.program.ranges)
+        return definition.at(tuple(places), self.program.ranges)
 
     def no_tensor(self, name: str, tree: ast.expr) -> NoReturn:
         """Stop at indices after something that has none."""

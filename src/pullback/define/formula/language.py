@@ -259,7 +259,8 @@ class Reader:
 
     def shown(self, tree: ast.expr) -> str:
         """Return the part of the text that a tree is."""
-        return ast.get_source_segment(self.text.replace("\n", " "), tree) or self.text
+        # Its columns count bytes; a text that is read has one row.
+        return self.text.encode()[tree.col_offset : tree.end_col_offset].decode().replace("\n", " ")
 
 
 class _Own(Reader):

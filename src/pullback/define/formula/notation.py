@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 
-from pullback.define.formula import build, infer, show
+from pullback.define.formula import build, infer
 from pullback.define.formula.formula import (
     FormulaDimensions,
     labels,
@@ -154,9 +154,10 @@ def _is_indexed(tree: ast.AST, indices: set[str]) -> bool:
 
 
 def text(indexed: Indexed) -> str:
-    """Return the formula as it is written after `=`."""
-    line = indexed.line
-    taken = [value.name for value in (*line.parameters, *line.outputs)]
-    names = [output.name for output in line.outputs]
-    outputs = list(zip(names, indexed.nodes, [()] * len(names), strict=True))
-    return show.statements(outputs, taken, indexed=True)
+    """Return the formula as it is written after `=`: with names for what is used more than once.
+
+    It is read to the very same nodes, if what dimensions of inputs have to be is given as `sizes`.
+    """
+    from pullback.define.formula import write  # noqa: PLC0415  (it reads what it writes)
+
+    return write.text(indexed)

@@ -49,7 +49,7 @@ def text(
     `indexed`, here and below, writes indices after every tensor, or after none; otherwise they are
     written where `is_indexed` finds them needed.
     """
-    return _Printer([node], names or {}, indexed=indexed).inner(node)
+    return Printer([node], names or {}, indexed=indexed).inner(node)
 
 
 def statements(
@@ -72,7 +72,7 @@ def statements(
     used = {*taken, *(index for node in in_order(roots) for index in node.free)}
     names: dict[Node, str] = {}
     rows: list[tuple[str, str]] = []
-    printer = _Printer(roots, names, used, indexed=indexed)
+    printer = Printer(roots, names, used, indexed=indexed)
     for node in in_order(roots):
         if uses[node] > 1 and is_worth_a_name(node):
             name = _fresh(used)
@@ -116,7 +116,9 @@ def _fresh(used: set[str]) -> str:
     return f"t{number}"
 
 
-class _Printer:
+class Printer:
+    """Prints expressions; `bound` has names for the indices that are printed by another one."""
+
     def __init__(
         self,
         roots: Sequence[Node],
@@ -132,8 +134,13 @@ class _Printer:
         free = (index for root in roots for index in root.free)
         self.taken = {*names_read(roots), *free}
 
+    def reference(self, node: Node) -> str | None:
+        """Return what stands for a node that has a name."""
+        return self.names.get(node)
+
     def outer(self, node: Node) -> str:
-        return self.names.get(node) or self.inner(node)
+        """Print a node."""
+        return self.reference(node) or self.inner(node)
 
     def inner(self, node: Node) -> str:
         """Print a node's operation, even if the node has a name."""
@@ -141,8 +148,8 @@ class _Printer:
 
     def at_least(self, node: Node, binding: int, *, bare: bool = False) -> str:
         """Print an operand, in parentheses if it binds less tightly."""
-        if node in self.names:
-            return self.names[node]
+        if (name := self.reference(node)) is not None:
+            return name
         written, own = self.body(node, bare=bare)
         return f"({written})" if own < binding else written
 
@@ -150,7 +157,8 @@ class _Printer:
         """Return a node's text and how tightly it binds."""
         if node.op == "real" and bare:
             [whole] = node.args
-            return (self.names[whole], ATOM) if whole in self.names else self.body(whole)
+            name = self.reference(whole)
+            return self.body(whole) if name is None else (name, ATOM)
         if node.op in BINDING:
             return self.operation(node), BINDING[node.op]
         return self.leaf(node, bare=bare) or (self.call(node), ATOM)
@@ -171,12 +179,14 @@ class _Printer:
                 return None
 
     def call(self, node: Node) -> str:
+        """Print a function of its arguments."""
         if node.op in REDUCTIONS:
             return self.reduction(node)
         args = [self.at_least(arg, 0, bare=is_bare(node, arg)) for arg in node.args]
         return CALLS.get(node.op, f"{node.op}({{}})").format(", ".join(args))
 
     def operation(self, node: Node) -> str:
+        """Print an operator between its operands."""
         if node.op in (INSIDE, EQUAL):
             return self.condition(node)
         binding = BINDING[node.op]
@@ -193,23 +203,27 @@ class _Printer:
         return f"{first}{SIGNS[node.op]}{second}"
 
     def read(self, node: Node) -> str:
+        """Print a read."""
         places = [self.place(place)[0] for place in node.places]
         return f"{node.name}[{', '.join(places)}]" if self.indexed and places else node.name
 
     def reduction(self, node: Node) -> str:
         """Print `sum[i, j](...)`; sums of sums are one."""
         inner, outer = node.args[0], dict(self.bound)
-        chain = [node]
-        while node.op == inner.op == SUM and inner not in self.names:
-            chain.append(inner)
+        indices = [self.bind(node)]
+        while node.op == inner.op == SUM and self.reference(inner) is None:
+            indices.append(self.bind(inner))
             inner = inner.args[0]
-        for link in chain:
-            used = {*self.taken, *self.used, *self.bound.values()}
-            self.bound[link.bound] = next(n for n in index_names(link.size) if n not in used)
-        indices = ", ".join(self.bound[link.bound] for link in chain)
-        written = f"{node.op}[{indices}]({self.outer(inner)})"
+        written = f"{node.op}[{', '.join(indices)}]({self.outer(inner)})"
         self.bound = outer
         return written
+
+    def bind(self, link: Node) -> str:
+        """Name the index of a reduction, and return how it is bound."""
+        used = {*self.taken, *self.used, *self.bound.values()}
+        name = next(name for name in index_names(link.size) if name not in used)
+        self.bound[link.bound] = name
+        return name
 
     def condition(self, node: Node) -> str:
         """Print `0 <= e < size`, or `e == 0` with nothing negative in it."""

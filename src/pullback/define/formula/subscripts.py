@@ -63,6 +63,14 @@ class Definition:
     name: str
     parameters: list[Index]
     node: Node
+    moved: dict[tuple[Affine, ...], Node] = field(default_factory=dict[tuple[Affine, ...], Node])
+
+    def at(self, places: tuple[Affine, ...], ranges: Ranges) -> Node:
+        """Return the value at other indices."""
+        if places not in self.moved:
+            keys = (parameter.key for parameter in self.parameters)
+            self.moved[places] = moved(self.node, dict(zip(keys, places, strict=True)), ranges)
+        return self.moved[places]
 
 
 Scope = Mapping[str, Index]
@@ -191,11 +199,17 @@ def plain(indices: list[Affine]) -> list[str] | None:
 def moved(value: Node, places: Mapping[str, Affine], ranges: Ranges) -> Node:
     """Return a value at other indices; where these are only other names, nothing is made anew."""
     changed = {key: place for key, place in places.items() if place != at(key)}
-    names = plain(list(places.values()))
-    if names is None:
+    if plain(list(places.values())) is None:
         return reduce.substituted(value, changed, ranges)
-    for key in changed:
-        value = node.renamed(value, key, f"%{key}")
-    for key, place in changed.items():
-        value = node.renamed(value, f"%{key}", str(place.index))
-    return value
+    made: dict[Node, Node] = {}
+    others: dict[str | Node, Affine] = {**changed}
+    depends = frozenset(changed)
+    for part in node.in_order(
+        [value], lambda part: tuple(a for a in part.args if a.free & depends)
+    ):
+        if part.free & depends:
+            args = tuple(made.get(arg, arg) for arg in part.args)
+            made[part] = node.remade(part, args, lambda place: place.replaced(others))
+            if part.type == "int":
+                others[part] = node.place_of(made[part])
+    return made.get(value, value)
