@@ -21,13 +21,10 @@ from dataclasses import dataclass
 
 from pullback.define.formula.functions import TABLE
 from pullback.define.formula.indexed import Indexed
-from pullback.define.formula.lower import is_contraction, product_of, scatter_of
+from pullback.define.formula.lower import is_contraction, product_of, scatter_of, stencil_of
 from pullback.define.formula.node import (
-    INDEX,
-    NUMBER,
     READ,
     REDUCTIONS,
-    SCALAR,
     SUM,
     Node,
 )
@@ -109,8 +106,7 @@ def _reduced(volumes: Volumes, node: Node, bound: Bound) -> int:
     if body.type != "real" or node.op == body.op:
         return 0  # several indices at once are counted for the inner one
     if node.op == SUM:
-        sizes = {index: volumes.indexed.ranges.size(index) for index in node.free}
-        scatter = scatter_of(product_of(node), {i: s for i, s in sizes.items() if i not in bound})
+        scatter = scatter_of(product_of(node), volumes.extents(node, bound))
         decided = {index for index, _ in scatter.places} if scatter else set[str]()
         return volumes.count(node.free - decided, bound) * volumes.extent(node.size)
     return volumes.of(node, bound) * volumes.extent(node.size)
@@ -129,7 +125,7 @@ def _read(volumes: Volumes, parts: Sequence[Part]) -> int:
     for node, bound in parts:
         if node.op == READ:
             counts[node.name] += volumes.of(node, bound)
-    tensors = {tensor.name: tensor for tensor in volumes.indexed.line.tensors}
+    tensors = {name: volumes.tensor(name) for name in counts}
     return sum(
         volumes.stored(tensors[name], min(count, volumes.elements(tensors[name])))
         for name, count in counts.items()
@@ -142,28 +138,34 @@ def _inputs(volumes: Volumes, part: Part) -> list[Part]:
     if node.op != SUM:
         return _operands(volumes, part)
     product = product_of(node)
-    inner = {**bound, **{index: volumes.extent(size) for index, size in product.bound}}
-    if is_contraction(product):
-        return [(p, inner) for p in (*product.over, *product.under, *product.conditions)]
-    sizes = {index: volumes.indexed.ranges.size(index) for index in node.free - bound.keys()}
-    scatter = scatter_of(product, sizes)
+    scatter = scatter_of(product, volumes.extents(node, bound))
     if scatter:
-        around = {**bound, **{index: volumes.extent(size) for index, size in scatter.bound}}
+        around = volumes.around(scatter.bound, bound)
         places = [(node, around) for _, place in scatter.places for node in place.nodes]
         return [(scatter.value, around), *places]
+    around = volumes.around(product.bound, bound)
+    if stencil := stencil_of(product):
+        return [(stencil.other, around)]
+    if is_contraction(product):
+        return [(p, around) for p in (*product.over, *product.under, *product.conditions)]
     return _operands(volumes, part)
 
 
 def _moved(volumes: Volumes, part: Part) -> int:
     """Return the bytes of an expression as a tensor, and of the tensors it is computed from."""
-    node = part[0]
-    if node.op in (NUMBER, SCALAR) or (node.op == INDEX and not node.free):
+    node, bound = part
+    if not node.free and node.op not in REDUCTIONS:
         return 0
     if node.op == READ and not node.args:
         return 0
-    inputs = [(arg, around) for arg, around in _inputs(volumes, part) if arg.free]
-    own = [part, part] if node.op == READ else [part]
-    return sum(volumes.bytes(*moved) for moved in (*own, *inputs))
+    inputs = sum(volumes.bytes(*used) for used in _inputs(volumes, part) if used[0].free)
+    own = volumes.bytes(node, bound)
+    if node.op == READ:
+        return inputs + 2 * own
+    if node.op == SUM and (stencil := stencil_of(product_of(node))):
+        tensor = volumes.tensor(stencil.read.name)
+        return inputs + own + volumes.stored(tensor, volumes.elements(tensor))
+    return inputs + own
 
 
 def shown(cost: Cost) -> str:

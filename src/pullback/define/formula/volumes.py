@@ -10,8 +10,8 @@ from pullback.define.formula import extents
 from pullback.define.formula.formula import labels
 from pullback.define.formula.index import Affine
 from pullback.define.formula.indexed import Indexed
-from pullback.define.formula.program import Program
 from pullback.define.formula.node import Node
+from pullback.define.formula.program import Program
 from pullback.define.line import Tensor
 
 # How far the bound indices around an expression run.
@@ -52,6 +52,21 @@ class Volumes:
         """Return how many values an expression has."""
         return self.count(node.free, bound)
 
+    def extents(self, node: Node, bound: Bound) -> dict[str, Affine]:
+        """Return how far the indices of an expression run, in its own terms."""
+        return {
+            name: Affine(bound[name]) if name in bound else self.indexed.ranges.size(name)
+            for name in node.free
+        }
+
+    def around(self, indices: Iterable[tuple[str, Affine]], bound: Bound) -> Bound:
+        """Return how far bound indices run, with some more of them."""
+        return {**bound, **{name: self.extent(size) for name, size in indices}}
+
+    def tensor(self, name: str) -> Tensor:
+        """Return a tensor of the line."""
+        return next(tensor for tensor in self.indexed.line.tensors if tensor.name == name)
+
     def elements(self, tensor: Tensor) -> int:
         """Return how many elements a tensor of the line has."""
         return self.count(labels(tensor), {})
@@ -75,7 +90,7 @@ class Volumes:
         self, roots: Iterable[Node], inner: Callable[[Part], Iterable[Part]]
     ) -> Iterator[Part]:
         """Yield every expression once: those that differ in the names of their indices are one."""
-        program = Program({})
+        program = Program({}, ())
         seen: set[tuple[object, ...]] = set()
         left: list[Part] = [(root, {}) for root in roots]
         while left:

@@ -1,0 +1,271 @@
+"""A call with DTensors -> what every process is given and makes, chosen by what has to be moved."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import Tensor
+
+from pullback.bind.kernel import Outputs
+from pullback.define.formula import sharding
+from pullback.define.formula.index import BATCH
+from pullback.define.formula.sharding import Placements
+from pullback.define.line import Tensor as TensorSpec
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import DTensor
+    from torch.distributed.tensor.placement_types import Placement
+
+# How often the bytes of a tensor are moved to bring it from one kind of placement to another.
+MOVES = {
+    ("shard", "replicate"): 1,
+    ("shard", "shard"): 1,  # of another dimension
+    ("shard", "partial"): 1,  # every process has it, then all but the first forget it
+    ("partial", "replicate"): 2,
+    ("partial", "shard"): 1,
+    ("partial", "partial"): 2,  # another kind
+}
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to split a call along one dimension of the mesh.
+
+    Attributes:
+        split: what is split; ways of the same name split the same dimension further.
+        inputs: by name.
+        outputs: in order.
+        size: of the dimension that is split; None if none is.
+    """
+
+    split: str
+    inputs: Mapping[str, Placement]
+    outputs: tuple[Placement, ...]
+    size: int | None = None
+
+    @property
+    def needs_elements(self) -> bool:
+        """Whether every process needs a part: a maximum of nothing is an error."""
+        return any(getattr(p, "reduce_op", None) in ("max", "min") for p in self.outputs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What one call does.
+
+    Attributes:
+        mesh: the processes.
+        moved: to what each input is redistributed.
+        once: for each input the mesh dimensions along which only the first process keeps it.
+        made: the placements of the outputs.
+        outputs: what the line says of the whole outputs.
+    """
+
+    mesh: DeviceMesh
+    moved: Mapping[str, tuple[Placement, ...]]
+    once: Mapping[str, tuple[int, ...]]
+    made: Sequence[tuple[Placement, ...]]
+    outputs: Outputs
+
+    def wrapped(self, results: object) -> object:
+        """Return this process's results as parts of whole outputs."""
+        if len(self.made) == 1:
+            return self.whole(0, results)
+        return tuple(map(self.whole, range(len(self.made)), cast("Sequence[object]", results)))
+
+    def whole(self, place: int, result: object) -> object:
+        """Return the output that a result is this process's part of."""
+        from torch.distributed.tensor import DTensor  # noqa: PLC0415  (it is imported by now)
+
+        if result is None:
+            return None
+        return DTensor.from_local(
+            cast("Tensor", result),
+            self.mesh,
+            self.made[place],
+            run_check=False,
+            shape=torch.Size(self.outputs.shapes[place]),
+            stride=self.outputs.strides[place],
+        )
+
+    def without(self) -> object:
+        """Return the outputs in a process that is not in the mesh: it has no part of them."""
+        values = zip(self.outputs.shapes, self.outputs.dtypes, self.outputs.wanted, strict=True)
+        results = [
+            torch.empty([0] * len(shape), dtype=dtype, device=self.outputs.device)
+            if wanted
+            else None
+            for shape, dtype, wanted in values
+        ]
+        return self.wrapped(results[0] if len(results) == 1 else results)
+
+
+def ways_of(
+    rules: Sequence[Placements], outputs: Outputs, tensors: Mapping[str, DTensor]
+) -> list[Way]:
+    """Return the ways to split a call: all processes do all of it, and one for each rule."""
+    from torch.distributed.tensor import Replicate  # noqa: PLC0415  (it is imported by now)
+
+    everything = Way("", dict.fromkeys(tensors, Replicate()), (Replicate(),) * len(outputs.shapes))
+    found = [everything]
+    for rule in rules:
+        if rule.split == BATCH:
+            batch = outputs.sizes.batch
+            found += [
+                _way(rule, outputs, tensors, k) for k in range(len(batch)) if batch[-1 - k] != 1
+            ]
+        else:
+            found.append(_way(rule, outputs, tensors, 0))
+    return found
+
+
+def _way(rule: Placements, outputs: Outputs, tensors: Mapping[str, DTensor], batch: int) -> Way:
+    """Return a rule for tensors of known shapes.
+
+    Args:
+        rule: of the operator.
+        outputs: what the line says of the outputs.
+        tensors: the inputs.
+        batch: which batch dimension is split if any is: 0 is the last.
+    """
+    line = outputs.definition.line
+    is_batch = rule.split == BATCH
+    size: int | None = None
+    inputs: dict[str, Placement] = {}
+    for spec in line.tensors:
+        if spec.name not in tensors:
+            continue
+        shape = tensors[spec.name].shape
+        own = rule.inputs[spec.name]
+        if is_batch and isinstance(own, sharding.Shard):
+            own = _batch_part(own, spec, shape, outputs.sizes.batch, batch)
+        inputs[spec.name] = _placement(own, len(shape))
+        if isinstance(own, sharding.Shard):
+            size = shape[own.dim]
+    made = tuple(
+        _placement(
+            sharding.Shard(own.dim - batch)
+            if is_batch and isinstance(own, sharding.Shard)
+            else own,
+            len(shape),
+        )
+        for own, shape in zip(rule.outputs, outputs.shapes, strict=True)
+    )
+    return Way(f"{rule.split} {batch}", inputs, made, size)
+
+
+def _batch_part(
+    part: sharding.Shard,
+    spec: TensorSpec,
+    shape: Sequence[int],
+    batch: Sequence[int],
+    place: int,
+) -> sharding.Placement:
+    """Return what a process has of a tensor of which one batch dimension is split.
+
+    All of it, where the tensor lacks the dimension or has it with size 1: it broadcasts.
+    """
+    own = len(shape) - len(spec.before) - len(spec.after)
+    dim = part.dim - place
+    if place >= own or shape[dim] != batch[-1 - place]:
+        return sharding.Replicate()
+    return sharding.Shard(dim)
+
+
+def _placement(placement: sharding.Placement, rank: int) -> Placement:
+    """Return PyTorch's placement for a tensor of so many dimensions."""
+    from torch.distributed.tensor import Partial, Replicate, Shard  # noqa: PLC0415
+
+    if isinstance(placement, sharding.Shard):
+        return Shard(placement.dim % rank)
+    return Partial(placement.by) if isinstance(placement, sharding.Partial) else Replicate()
+
+
+def plan_of(ways: Sequence[Way], outputs: Outputs, tensors: Mapping[str, DTensor]) -> Plan:
+    """Choose a way for each dimension of the mesh: what is moved least, as DTensor does."""
+    mesh: DeviceMesh = next(iter(tensors.values())).device_mesh
+    chosen = [
+        min(ways, key=lambda way, dim=dim: _price(way, dim, outputs, tensors))
+        for dim in range(mesh.ndim)
+    ]
+    chosen = _allowed(chosen, ways[0], mesh)
+    moved: dict[str, tuple[Placement, ...]] = {}
+    once: dict[str, tuple[int, ...]] = {}
+    for name, tensor in tensors.items():
+        targets = [way.inputs[name] for way in chosen]
+        kept = [dim for dim, target in enumerate(targets) if _is_new_partial(tensor, dim, target)]
+        moved[name] = tuple(
+            ways[0].inputs[name] if dim in kept else target for dim, target in enumerate(targets)
+        )
+        once[name] = tuple(kept)
+    made = [tuple(way.outputs[k] for way in chosen) for k in range(len(outputs.shapes))]
+    return Plan(mesh=mesh, moved=moved, once=once, made=made, outputs=outputs)
+
+
+def _is_new_partial(tensor: DTensor, dim: int, target: Placement) -> bool:
+    """Return whether a tensor is to be made a partial sum: redistribution does not do that."""
+    return target.is_partial() and tensor.placements[dim] != target
+
+
+def _price(
+    way: Way, dim: int, outputs: Outputs, tensors: Mapping[str, DTensor]
+) -> tuple[bool, float, int]:
+    """Return what a way costs along a dimension of the mesh, to be compared with others.
+
+    First nothing should have to be moved; then it counts how much, and what it will take to add up
+    partial results; then how many tensors change at all.
+    """
+    inputs = changed = 0
+    for name, tensor in tensors.items():
+        old, new = tensor.placements[dim], way.inputs[name]
+        if old != new:
+            changed += 1
+            inputs += MOVES.get((_kind(old), _kind(new)), 0) * tensor.numel() * tensor.itemsize
+    if not inputs:
+        return False, 0, changed
+    sums = (
+        math.prod(shape) * dtype.itemsize * MOVES["partial", "replicate"]
+        for shape, dtype, made in zip(outputs.shapes, outputs.dtypes, way.outputs, strict=True)
+        if made.is_partial()
+    )
+    return True, inputs + sum(sums), changed
+
+
+def _kind(placement: Placement) -> str:
+    if placement.is_partial():
+        return "partial"
+    return "replicate" if placement.is_replicate() else "shard"
+
+
+def _allowed(chosen: list[Way], everything: Way, mesh: DeviceMesh) -> list[Way]:
+    """Return the ways with those replaced that do not go together."""
+    allowed = list(chosen)
+    for dim, way in enumerate(chosen):
+        same = [k for k, other in enumerate(chosen) if other.split == way.split]
+        if way.needs_elements and 0 in _parts(cast("int", way.size), [mesh.size(k) for k in same]):
+            allowed[dim] = everything
+    for dim in range(1, len(allowed)):
+        for place in range(len(everything.outputs)):
+            kinds = {
+                cast("Any", way.outputs[place]).reduce_op
+                for way in allowed[: dim + 1]
+                if way.outputs[place].is_partial()
+            }
+            if len(kinds) > 1:  # the maximum of sums is not the sum of maxima
+                allowed[dim] = everything
+    return allowed
+
+
+def _parts(size: int, processes: Sequence[int]) -> list[int]:
+    """Return the sizes of the parts of a dimension that is split once or several times."""
+    if not processes:
+        return [size]
+    first, *others = processes
+    most = -(-size // first)
+    own = [min(most, max(size - most * k, 0)) for k in range(first)]
+    return [part for size in own for part in _parts(size, others)]

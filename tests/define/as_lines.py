@@ -1,0 +1,28 @@
+"""The formulas of `indexed.py` as operators, and their derivatives."""
+
+from __future__ import annotations
+
+import functools
+
+from pullback.define import parse as lines
+from pullback.define.formula import indexed_derived, notation
+from pullback.define.formula.indexed import Indexed
+from tests.define.indexed import FORMULAS
+
+NAMES = {text.partition("(")[0]: text for text in FORMULAS}
+DERIVE = {"backward": indexed_derived.backward, "jvp": indexed_derived.jvp}
+
+
+@functools.cache
+def operator(name: str, *kinds: str) -> Indexed:
+    """Return a formula by its name, or its derivative: `operator("gauss", "backward", "jvp")`."""
+    if kinds:
+        derived = DERIVE[kinds[-1]](operator(name, *kinds[:-1]))
+        assert derived
+        return derived.formula
+    return made(NAMES[name])
+
+
+def made(text: str) -> Indexed:
+    """Return the formula of a line without its namespace."""
+    return notation.parse(lines.parse(f"test::{text}"))
