@@ -21,6 +21,7 @@ from torch import Tensor
 from pullback.bind import levels
 from pullback.bind.formula.evaluate import Values
 from pullback.bind.index import (
+    bag,
     contraction,
     convolution,
     places,
@@ -266,12 +267,7 @@ class Dense:
         found = self.program.scatter(node, sizes)
         if found is not None:
             return scatter.added(self, found, self.program.product(node).factor, env)
-        product, stencil = self.program.product(node), self.program.stencil(node)
-        value = None
-        if stencil is not None:
-            value = convolution.convolved(self, product, stencil, env)
-        if value is None:
-            value = contraction.contracted(self, product, env)
+        value = self.recognised(node, env)
         if value is not None:
             return value
         over: dict[str, Affine] = {}
@@ -280,6 +276,17 @@ class Dense:
             node = node.args[0]
         inner = {**env, **over}
         return self.total(self.of(node, inner), self.space.axes(over), inner)
+
+    def recognised(self, node: Node, env: Env) -> Value | None:
+        """Return a sum for which PyTorch has an operation; None if it has none."""
+        product = self.program.product(node)
+        rows, stencil = self.program.bag(node), self.program.stencil(node)
+        value = None
+        if rows is not None:
+            value = bag.added(self, product, rows, env)
+        if value is None and stencil is not None:
+            value = convolution.convolved(self, product, stencil, env)
+        return contraction.contracted(self, product, env) if value is None else value
 
     def total(self, value: Value, over: Sequence[Axis], env: Env) -> Value:
         """Return the sum of a value over some axes; those that it lacks multiply it."""

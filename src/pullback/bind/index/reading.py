@@ -144,7 +144,7 @@ def gathered(
     if len(indices) == 1:
         [index] = indices
         flat = data.index_select(0, index.reshape(-1))
-        return flat.reshape(*index.shape, *data.shape[1:]), new
+        return flat.reshape([*index.shape, *data.shape[1:]]), new
     return data[tuple(indices)], new
 
 

@@ -155,6 +155,41 @@ def _decided(
 
 
 @dataclass(frozen=True, kw_only=True)
+class Bag:
+    """`sum(weight * x[place, ..])` with a place that is data: rows that data picks are added up.
+
+    Attributes:
+        read: of the rows.
+        place: which rows; it has the indices that are summed over, and of the read no other has.
+        weight: what they are multiplied by, which has no other index than the place.
+    """
+
+    read: Node
+    place: Affine
+    weight: Node | None
+
+
+def bag_of(product: Product) -> Bag | None:
+    """Return a sum over a product as one over rows; None if it is none."""
+    if product.conditions or product.under or not 1 <= len(product.over) <= 2:
+        return None
+    bound = {name for name, _ in product.bound}
+    for read, weight in (
+        (product.over[0], product.over[1:]),
+        (product.over[-1], product.over[:-1]),
+    ):
+        if read.op != READ or read.type != "real":
+            continue
+        by_data = [place for place in read.places if place.nodes]
+        rest = frozenset[str]().union(*(p.free for p in read.places if not p.nodes))
+        if len(by_data) == 1 and bound <= by_data[0].free and not rest & by_data[0].free:
+            place = by_data[0]
+            if all(part.type == "real" and part.free <= place.free for part in weight):
+                return Bag(read=read, place=place, weight=weight[0] if weight else None)
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Window:
     """One place `stride*free + step*bound + constant` of the factor that is read.
 

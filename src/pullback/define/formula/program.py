@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 
 from pullback.define.formula.index import Affine, is_size, size
 from pullback.define.formula.lower import (
+    Bag,
     Product,
     Scatter,
     Sizes,
     Stencil,
+    bag_of,
     product_of,
     scatter_of,
     stencil_of,
@@ -34,6 +36,7 @@ class Program:
         self._interned: dict[Key, int] = {}
         self._products: dict[Node, Product] = {}
         self._stencils: dict[Node, Stencil | None] = {}
+        self._bags: dict[Node, Bag | None] = {}
         self._scatters: dict[Key, Scatter | None] = {}
         self._uses = Counter(self.identity(root)[0] for root in roots)
         self._uses.update(self.identity(arg)[0] for part in in_order(roots) for arg in part.args)
@@ -108,6 +111,12 @@ class Program:
         if node not in self._stencils:
             self._stencils[node] = stencil_of(self.product(node))
         return self._stencils[node]
+
+    def bag(self, node: Node) -> Bag | None:
+        """Return a sum as one over rows that data picks; None if it is none."""
+        if node not in self._bags:
+            self._bags[node] = bag_of(self.product(node))
+        return self._bags[node]
 
     def scatter(self, node: Node, sizes: Sizes) -> Scatter | None:
         """Return a sum as a scatter; None if it is none."""

@@ -1,0 +1,53 @@
+"""Sums over what a tensor gives at places that are data, `sum[m](x[idx[n, m], d])`.
+
+PyTorch's embedding bag adds the rows up where they lie, and no tensor of all of them is made.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+from torch.nn import functional
+
+from pullback.bind.index import places, reading
+from pullback.bind.index.value import Value, aligned
+from pullback.define.formula.lower import Bag, Product
+
+if TYPE_CHECKING:
+    from pullback.bind.index.dense import Dense
+    from pullback.bind.index.space import Env
+
+
+def added(dense: Dense, product: Product, bag: Bag, env: Env) -> Value | None:
+    """Return the sum; None where PyTorch's own does not do."""
+    inner = {**env, **dict(product.bound)}
+    data, axes, left = reading.spread(dense, bag.read, inner)
+    place = places.place(dense, bag.place, inner)
+    over = dense.space.axes(dict(product.bound))
+    rows = [axis for axis in place.axes if axis not in over]
+    rest = [axis for axis in axes if axis is not None]
+    if (
+        left != [bag.place]
+        or not isinstance(place.data, Tensor)
+        or data.requires_grad
+        or not {*over} <= {*place.axes}
+        or {*place.axes} & {*rest}
+        or not all((*data.shape, *place.data.shape))
+    ):
+        return None
+    shape = [math.prod(dense.space.length(axis, inner) for axis in own) for own in (rows, over)]
+    order = [*rows, *over]
+    index = aligned(place, order).clamp(0, data.shape[axes.index(None)] - 1).reshape(shape)
+    weights = None
+    if bag.weight is not None:
+        weight = dense.of(bag.weight, inner)
+        lengths = [dense.space.length(axis, inner) for axis in order]
+        weights = dense.numbers.tensor(aligned(weight, order)).expand(lengths).reshape(shape)
+    dims = [axes.index(axis) for axis in rest]
+    table = data.permute(axes.index(None), *dims).reshape(data.shape[axes.index(None)], -1)
+    summed = functional.embedding_bag(index, table, mode="sum", per_sample_weights=weights)
+    lengths = [dense.space.length(axis, inner) for axis in (*rows, *rest)]
+    summed = summed.reshape(lengths)
+    return Value(summed if product.factor == 1 else summed * product.factor, (*rows, *rest))
