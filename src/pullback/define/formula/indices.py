@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import NoReturn
 
 from pullback.define.formula import build, inside, reduce
@@ -16,6 +17,7 @@ from pullback.define.formula.node import Node, equal, index, is_number, place_of
 from pullback.define.formula.places import PlaceReader
 from pullback.define.formula.subscripts import (
     Access,
+    Definition,
     TakenIndex,
     WrongSubscripts,
     elements,
@@ -38,8 +40,20 @@ class IndexReader(PlaceReader):
                 return self.element(tree, name, elements(tree.slice))
             case ast.Call(func=ast.Subscript(value=ast.Name(id=name), slice=bound)):
                 return self.reduction(tree, name, elements(bound))
+            case ast.BoolOp(op=ast.And(), values=values):
+                return self.conjunction(tree, values)
             case _:
                 return super().read(tree)
+
+    def conjunction(self, tree: ast.BoolOp, values: list[ast.expr]) -> Node:
+        """Return `a and b`; b is read where a holds: `i > 0 and x[i - 1] > 0`."""
+        found = [self.expression(values[0])]
+        for value in values[1:]:
+            ranges = self.program.ranges
+            known = [fact for each in found for fact in inside.facts(each, True, ranges)]
+            with self.under(known):
+                found.append(self.expression(value))
+        return self.joined(tree, "logical_and", found)
 
     def name(self, name: str, tree: ast.expr) -> Node:
         """Return what a name stands for."""
@@ -155,7 +169,8 @@ class IndexReader(PlaceReader):
             self.fail(FormulaArguments, f"{kind}[...] takes one expression", tree)
         before = self.scope
         self.scope = dict(before)
-        indices = [self.bind(each, f"{kind}[...]") for each in bound]
+        binder = f"{kind}[{', '.join(map(self.shown, bound))}](...)"
+        indices = [self.bind(each, binder) for each in bound]
         body = self.expression(tree.args[0])
         self.scope = before
         try:
@@ -201,6 +216,7 @@ class IndexReader(PlaceReader):
         self.access(tree, name, places, [self.program.ranges.size(key) for key in keys])
         if definition is None:
             return read(name, places, self.names[name].type)
+        self.require_again(definition, places, self.shown(tree))
         return definition.at(tuple(places), self.program.ranges)
 
     def no_tensor(self, name: str, tree: ast.expr) -> NoReturn:
@@ -224,14 +240,14 @@ class IndexReader(PlaceReader):
         """Return the indices between brackets; `...` is meant in its place if it is left out."""
         count, batch = len(labels), labels.index(BATCH) if BATCH in labels else None
         written = [place for place, each in enumerate(subscripts) if is_batch(each)]
-        meant = [self.batch(each) if is_batch(each) else self.place(each) for each in subscripts]
-        if batch is not None and len(meant) == count - 1 and not written:
-            meant.insert(batch, at(self.index(BATCH, tree, of=name).key))
-        elif len(meant) != count or (written and written != [batch]):
-            named = f"{name}[{', '.join(labels)}]"
+        missing = batch is not None and len(subscripts) == count - 1 and not written
+        if (len(subscripts) != count and not missing) or (written and written != [batch]):
             wants = count - (batch is not None)
-            message = f"'{name}' has {wants} {'index' if wants == 1 else 'indices'}, as in {named}"
-            self.fail(WrongSubscripts, message, tree)
+            has = f"'{name}' has {wants} {'index' if wants == 1 else 'indices'}"
+            self.fail(WrongSubscripts, f"{has}, as in {name}[{', '.join(labels)}]", tree)
+        meant = [self.batch(each) if is_batch(each) else self.place(each) for each in subscripts]
+        if missing:
+            meant.insert(batch or 0, at(self.index(BATCH, tree, of=name).key))
         return meant
 
     def batch(self, tree: ast.expr) -> Affine:
@@ -249,5 +265,22 @@ class IndexReader(PlaceReader):
             if outside is not None:
                 outside.append(self.program.ranges.inside(place, extent))
             elif self.program.known and not is_data(place):
-                inside.require(self.program, {**self.parameters, **self.scope}, reached, self.facts)
+                self.require(reached, self.facts)
         self.outside = outside
+
+    def require(self, access: Access, facts: Sequence[Affine]) -> None:
+        """Stop at a read that may be outside; of a part it matters where the part is used."""
+        if self.part is None:
+            inside.require(self.program, {**self.parameters, **self.scope}, access, facts)
+        elif not inside.is_inside(self.program, access, facts):
+            self.part.append((access, tuple(facts)))
+
+    def require_again(self, definition: Definition, places: Sequence[Affine], shown: str) -> None:
+        """Ask again for the reads of a part, at the indices at which it is used."""
+        keys = (parameter.key for parameter in definition.parameters)
+        others: dict[str | Node, Affine] = dict(zip(keys, places, strict=True))
+        for access, facts in definition.open:
+            place = access.place.replaced(others)
+            here = f"{access.shown} of {shown}"
+            again = replace(access, place=place, shown=here, weak=access.weak or self.weak > 0)
+            self.require(again, [*self.facts, *(fact.replaced(others) for fact in facts)])

@@ -6,6 +6,7 @@ range and neither is certainly the smaller one, nobody can tell what was meant, 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from pullback.define.formula.index import Affine, never_negative, size_of
@@ -124,15 +125,21 @@ def _range(index: Index, program: Program) -> Affine:
 
 
 def _ambiguous(index: Index, one: Bound, other: Bound, program: Program) -> PullbackError:
-    name = index.name
-    shorter = other[0].shown
+    name, last = index.name, other[0].shown
     return AmbiguousRange.error(
-        f"{program.of}: how far '{name}' of {index.at} runs is not certain",
+        f"{program.of}: how far '{name}' runs is not certain",
+        at=index.at,
         first=f"{name} < {text(one[1])}, by {one[0].shown}",
-        second=f"{name} < {text(other[1])}, by {shorter}",
-        help="give both dimensions one name if they are equal; write a limit where it is bound, "
-        f"{name} < {text(one[1])}; or pad({shorter}), which is zero outside",
+        second=f"{name} < {text(other[1])}, by {last}",
+        help=f"one name for both dimensions, if they are equal; {_limited(index, text(one[1]))}; "
+        f"or pad({last}), which is 0 outside",
     )
+
+
+def _limited(index: Index, limit: str) -> str:
+    """Return how an index is given a limit where it is bound."""
+    written = re.sub(rf"(?<=[\[ ]){re.escape(index.name)}\b", f"{index.name} < {limit}", index.at)
+    return f"write a limit, {written}"
 
 
 def _unbounded(left: Sequence[Index], program: Program) -> PullbackError:
@@ -145,23 +152,23 @@ def _unbounded(left: Sequence[Index], program: Program) -> PullbackError:
             one, other = mutual[:2]
             ends = text(access.extent.replaced({size_of(k): e for k, e in known.items()}))
             return AmbiguousRange.error(
-                f"{program.of}: how far '{one.name}' and '{other.name}' run is not certain: "
-                f"{access.shown} bounds them together",
+                f"{program.of}: how far '{one.name}' and '{other.name}' run is not certain",
+                at=access.shown,
                 first=f"{one.name} < {ends}, and {other.name} what that leaves",
                 second=f"{other.name} < {ends}, and {one.name} what that leaves",
-                help=f"write a limit for one of them: {one.name} < ...",
+                help=_limited(one, "5"),
             )
     index = left[0]
     own = [a for a in program.accesses if index.key in a.place.free]
     why = "no tensor is read at it"
     if own:
-        data = is_data(own[0].place)
-        why = f"{own[0].shown} says nothing of it: " + (
-            "the data decides" if data else "the other indices go through all of it"
-        )
+        why = "the data decides" if is_data(own[0].place) else "the other indices go all the way"
+        why = f"{own[0].shown} says nothing of it, {why}"
+    limit = next(iter(map(text, program.declared.values())), "5")
     return UnboundedIndex.error(
-        f"{program.of}: nothing says how far '{index.name}' of {index.at} runs: {why}",
-        help=f"write a limit where it is bound: {index.name} < 5, or {index.name} < size(n)",
+        f"{program.of}: nothing says how far '{index.name}' runs: {why}",
+        at=index.at,
+        help=_limited(index, limit),
     )
 
 

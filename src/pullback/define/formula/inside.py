@@ -76,13 +76,17 @@ def require(program: Program, scope: Scope, access: Access, facts: Sequence[Affi
     Raises:
         PullbackError: PB141.
     """
-    if access.weak and program.trusted:
-        return
-    ranges = program.ranges
-    below = not is_positive(access.place, facts, ranges)
-    above = not is_positive(access.extent - 1 - access.place, facts, ranges)
-    if below or above:
+    if not is_inside(program, access, facts):
+        below = not is_positive(access.place, facts, program.ranges)
         raise _outside(program, scope, access, below=below)
+
+
+def is_inside(program: Program, access: Access, facts: Sequence[Affine]) -> bool:
+    """Return whether a read is certainly inside of its tensor."""
+    if access.weak and program.trusted:
+        return True
+    ends = (access.place, access.extent - 1 - access.place)
+    return all(is_positive(end, facts, program.ranges) for end in ends)
 
 
 def _outside(program: Program, scope: Scope, access: Access, *, below: bool) -> PullbackError:
@@ -91,8 +95,8 @@ def _outside(program: Program, scope: Scope, access: Access, *, below: bool) -> 
     index = access.place.index
     bounds = program.ranges.bounds(access.place)
     ends = text(access.extent)
-    written = shown if shown.endswith("]") else f"{name}[...]"
-    padded = f"pad({written}) reads zeros there"
+    written = shown if shown.endswith("]") and " of " not in shown else f"{name}[...]"
+    padded = f"pad({written}) is 0 there"
     if index is not None and program.labels.get(name):
         found = next((each for each in scope.values() if each.key == index), None)
         runs = text(program.ranges.size(index))
@@ -102,14 +106,21 @@ def _outside(program: Program, scope: Scope, access: Access, *, below: bool) -> 
             f"and this dimension of '{name}' is {ends}",
             help=f"give both dimensions one name if they are equal; {padded}",
         )
+    if not access.place.terms and not below:
+        return OutOfBounds.error(
+            f"{program.of}: {shown} may be outside of '{name}': this dimension is {ends}, "
+            "which may be less",
+            help=f"give the dimension its size in the line, such as {access.place.constant + 1}; "
+            f"or {padded}",
+        )
     least, most = bounds or (access.place, access.place)
     reaches = f"begins at {text(least)}" if below else f"goes to {text(most)}"
     limits = f"'{name}' begins at 0" if below else f"'{name}' ends at {text(access.extent - 1)}"
     where = "; where(...) does not exclude it" if access.weak else ""
-    last = "indices count from 0; " if below and not access.place.terms else ""
+    own = "an output index with a name of its own runs only where it is inside"
     return OutOfBounds.error(
         f"{program.of}: {shown} may be outside of '{name}': it {reaches}, and {limits}{where}",
-        help=f"{last}{padded}; an output with an index of its own runs only where it is inside",
+        help=f"{padded}; {'indices count from 0' if below else own}",
     )
 
 

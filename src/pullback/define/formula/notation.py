@@ -94,7 +94,8 @@ def program_of(line: Line, sizes: Mapping[str, Affine] | None) -> Program:
                     f"{line.qualname}: the dimension '{dim}' of '{output.name}' is no index",
                     help=f"give it a name, {output.name}[i]: its size follows from the formula",
                 )
-            results[label] = Index(label, label, known.get(label), f"'{output.name}'")
+            binder = f"{output.name}[{', '.join(labels(output))}] = ..."
+            results[label] = Index(label, label, known.get(label), binder)
     return Program(
         of=line.qualname,
         names=names,

@@ -13,6 +13,7 @@ from pullback.define.formula.node import Node, place_of
 from pullback.define.formula.subscripts import (
     Index,
     NotAffine,
+    Open,
     Program,
     TakenIndex,
     UnknownIndex,
@@ -39,6 +40,7 @@ class PlaceReader(Reader):
         scope: the indices that may be used, by name.
         open: of a part of the formula: the tree that owns the indices it turns out to depend on,
             its `parameters`, and the names that stand between brackets in it.
+        part: of any part, the reads of which only its use says whether they are inside.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class PlaceReader(Reader):
         self.parameters: dict[str, Index] = {}
         self.facts: list[Affine] = []
         self.weak = 0
+        self.part: list[Open] | None = None
         self.outside: list[Node] | None = None  # the guards of the read that is padded
 
     def fail(self, rule: Rule, message: str, tree: ast.AST, help: str | None = None) -> NoReturn:
@@ -69,7 +72,8 @@ class PlaceReader(Reader):
             return None
         if name in CONSTANTS and name not in bracketed:
             return None
-        found = self.program.index(owner, name, f"'{self.text.partition('=')[0].strip()}'", None)
+        binder = f"{self.text.partition('=')[0].strip()}[{name}] = ..."
+        found = self.program.index(owner, name, binder, None)
         self.parameters[name] = found
         return found
 
@@ -83,12 +87,10 @@ class PlaceReader(Reader):
         """Stop at an index that nothing binds here."""
         known = sorted({**self.scope, **self.parameters})
         if of is not None:
-            self.fail(
-                UnknownIndex,
-                f"'{of}' depends on '{name}', which is no index here",
-                tree,
-                f"sum over it, sum[{name}](...), or give the output this dimension",
-            )
+            named = f"{of}[{', '.join(self.program.labels_of(of))}]"
+            cure = f"sum over it, sum[{name}](...), or give the output this dimension"
+            message = f"'{of}' is {named}, and '{name}' is no index here"
+            self.fail(UnknownIndex, message, tree, cure)
         if name in self.program.declared or name in self.program.results:
             cure = f"bind it, sum[{name}](...), or give the output this dimension"
             self.fail(UnknownIndex, f"'{name}' is no index here", tree, cure)

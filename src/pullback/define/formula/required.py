@@ -120,7 +120,7 @@ def _require_read(
 ) -> None:
     [tensor] = [tensor for tensor in indexed.line.tensors if tensor.name == read.name]
     for place, label in zip(read.places, labels(tensor), strict=True):
-        if label == BATCH or is_data(place) or label.rstrip("'") not in {*sizes, label}:
+        if label == BATCH or is_data(place):
             continue
         extent = evaluated(size(label), sizes)
         least, most = _ends(place, extents, sizes)

@@ -180,15 +180,18 @@ def _part(program: Program, statement: Statement, number: int) -> None:
     name = str(statement.name)
     if statement.subscripts is not None:
         reader = IndexReader(statement.text, program, number)
-        parameters = [reader.bind(tree, f"'{name}'") for tree in statement.subscripts]
-        value = reader.expression(statement.values[0])
+        binder = f"{name}[{', '.join(map(reader.shown, statement.subscripts))}] = ..."
+        parameters = [reader.bind(tree, binder) for tree in statement.subscripts]
     else:
         reader = IndexReader(
             statement.text, program, number, (statement.tree, bracketed(statement.values[0]))
         )
-        value = reader.expression(statement.values[0])
+        parameters = None
+    reader.part = []
+    value = reader.expression(statement.values[0])
+    if parameters is None:
         parameters = [index for index in reader.parameters.values() if index.key in value.free]
-    program.definitions[name] = Definition(name, parameters, value)
+    program.definitions[name] = Definition(name, parameters, value, reader.part)
 
 
 def bracketed(tree: ast.expr) -> set[str]:

@@ -27,7 +27,7 @@ class Index:
         name: as it is written.
         key: as nodes have it; of an output's, its label.
         extent: how far it runs; None until that is inferred.
-        at: what binds it, for messages.
+        at: what binds it, `sum[i, j](...)` or `y[i] = ...`, for messages.
         limit: where its limit is written: the statement and the columns of `k < 5`.
     """
 
@@ -58,11 +58,21 @@ class Access:
 
 @dataclass(eq=False)
 class Definition:
-    """A name with a value: an output or a part of the formula, at its parameters."""
+    """A name with a value: an output or a part of the formula.
+
+    Attributes:
+        name: which.
+        parameters: the indices that its value depends on.
+        node: its value at them.
+        open: the reads of which only its use says whether they are inside, and where they are
+            made: sums of indices that are not negative there.
+        moved: its value at other indices.
+    """
 
     name: str
     parameters: list[Index]
     node: Node
+    open: list[Open] = field(default_factory=list["Open"])
     moved: dict[tuple[Affine, ...], Node] = field(default_factory=dict[tuple[Affine, ...], Node])
 
     def at(self, places: tuple[Affine, ...], ranges: Ranges) -> Node:
@@ -74,6 +84,7 @@ class Definition:
 
 
 Scope = Mapping[str, Index]
+Open = tuple[Access, tuple[Affine, ...]]
 
 
 @dataclass
@@ -128,6 +139,12 @@ class Program:
         self.ranges = Ranges({**self.declared, **sizes})
         self.definitions.clear()
         self.accesses.clear()
+
+    def labels_of(self, name: str) -> tuple[str, ...]:
+        """Return the indices of a tensor or of a name with a value."""
+        if name in self.definitions:
+            return tuple(parameter.name for parameter in self.definitions[name].parameters)
+        return self.labels[name]
 
     def is_taken(self, name: str) -> str | None:
         """Return what a name is that therefore cannot be an index."""

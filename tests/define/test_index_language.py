@@ -1,0 +1,404 @@
+"""Index notation without PyTorch: what is read, which ranges follow, and what is refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from pullback import PullbackError
+from pullback.define.formula import infer, notation, show
+from pullback.define.formula.index import Affine
+from pullback.define.formula.indexed import Indexed, arithmetic
+from pullback.define.formula.node import index
+from pullback.define.line import Number
+from pullback.define.parse import parse
+
+
+def read(text: str) -> Indexed:
+    """The formula of `(x[n]) -> y[i] = ...`."""
+    return notation.parse(parse(f"demo::f{text}"))
+
+
+def rows(text: str) -> list[str]:
+    return [row for row in text.split("\n") if row]
+
+
+def text_of(size: Affine) -> str:
+    return show.text(index(size))
+
+
+# --- what means the same
+
+SAME = [
+    ("(x[n], y[m]) -> z[n, m] = x + y", "(x[n], y[m]) -> z[n, m] = x[n] + y[m]"),
+    ("(x[..., n]) -> y[..., n] = x", "(x[..., n]) -> y[..., n] = x[..., n]"),
+    ("(x[..., n]) -> y[..., n] = x[n]", "(x[..., n]) -> y[..., n] = x[..., n]"),
+    ("(x[..., n]) -> y[n] = sum[...](x)", "(x[..., n]) -> y[n] = sum[b](x[b, n])"),
+    ("(x[n]) -> y[] = sum[n](x)", "(x[n]) -> y[] = sum[k](x[k])"),
+    ("(x[n]) -> y[] = min[n](x)", "(x[n]) -> y[] = -max[k](-x[k])"),
+    ("(x[n]) -> y[] = mean[n](x)", "(x[n]) -> y[] = sum[k](x[k])/size(n)"),
+    ("(x[n, m]) -> y[] = sum[n, m](x)", "(x[n, m]) -> y[] = sum[n](sum[m](x))"),
+    ("(x[n, m]) -> y[] = max[n, m](x)", "(x[n, m]) -> y[] = max[n](max[m](x))"),
+    ("(x[n]) -> y[n] = t = exp(x); y = t*t", "(x[n]) -> y[n] = exp(x)*exp(x)"),
+    ("(x[n]) -> y[n] = t[k] = exp(x[k]); y = t[n]*t[n]", "(x[n]) -> y[n] = exp(x)*exp(x)"),
+    ("(x[n]) -> y[i] = t[k] = exp(x[k + 1]); y = t[i + 1]", "(x[n]) -> y[i] = exp(x[i + 2])"),
+    ("(x[n]) -> y[] = t = exp(x[k]); y = sum[k](t)", "(x[n]) -> y[] = sum[n](exp(x))"),
+    ("(x[n, n]) -> y[n, n] = x", "(x[n, n]) -> y[n, n] = y[a, b] = x[a, b]"),
+    ("(x[n]) -> y[n] = pad(x[n - 1])", "(x[n]) -> y[n] = where(0 <= n - 1 < size(n), x[n - 1], 0)"),
+    (
+        "(x[n]) -> y[n] = pad(x[n - 1], inf)",
+        "(x[n]) -> y[n] = where(0 <= n - 1 < size(n), x[n - 1], inf)",
+    ),
+    ("(x[n]) -> y[n] = pad(x[n])", "(x[n]) -> y[n] = x"),
+    ("(x[n]) -> y[n] = x[2*n - n - n + n]", "(x[n]) -> y[n] = x"),
+    ("(x[n]) -> y[n] = (n + 1)*x", "(x[n]) -> y[n] = (1 + n)*x"),
+    ("(x[n], k: int) -> y[] = x[k + 1]", "(x[n], k: int) -> y[] = x[1 + k]"),
+    ("(x[n], i[m]: int64) -> y[m] = x[i]", "(x[n], i[m]: int64) -> y[m] = x[i[m]]"),
+    ("(x[n]) -> (y[], z[n]) = (sum[n](x), x)", "(x[n]) -> (y[], z[n]) = z = x; y = sum[k](z[k])"),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), SAME)
+def test_two_ways_to_say_the_same_are_the_same_nodes(one: str, other: str) -> None:
+    assert read(one).nodes == read(other).nodes
+
+
+# --- ranges
+
+RANGES = [
+    ("(x[h], k[p]) -> y[i] = sum[p](x[i + p]*k[p])", "size(h) - size(p) + 1"),
+    ("(x[h], k[p]) -> y[i] = sum[j](x[i + j]*k[j])", "size(h) - size(p) + 1"),
+    ("(x[h], k[p]) -> y[i] = sum[p](x[2*i + p]*k[p])", "(size(h) - size(p))//2 + 1"),
+    ("(x[h], k[p]) -> y[i] = sum[p](x[3*i + 2*p]*k[p])", "(size(h) - 2*size(p) + 1)//3 + 1"),
+    ("(x[h], k[p]) -> y[i] = sum[p](x[i + 2*p]*k[p])", "size(h) - 2*size(p) + 2"),
+    ("(x[h]) -> y[i] = x[i + 1] - x[i]", "size(h) - 1"),
+    ("(x[h]) -> y[i] = x[i + 1] - pad(x[i - 1])", "size(h) - 1"),
+    ("(x[h]) -> y[i] = pad(x[i - 1])", "size(h) + 1"),
+    ("(x[h]) -> y[i] = x[size(h) - 1 - i]", "size(h)"),
+    ("(x[h]) -> y[i] = max[k < 2](x[2*i + k])", "size(h)//2"),
+    ("(x[h]) -> y[i] = max[k < 4](x[4*i + k])", "size(h)//4"),
+    ("(x[h]) -> y[i] = t[j] = x[2*j + 1]; y = t[i + 1]", "size(h)//2 - 1"),
+    ("(x[h]) -> y[i] = y[i < size(h)//3] = x[i]", "size(h)//3"),
+    ("(x[h]) -> y[i] = y[i < 4*size(h)//2] = pad(x[i])", "2*size(h)"),
+    ("(x[h]) -> y[i] = x[i]", "size(h)"),
+    ("(x[..., h]) -> y[..., i] = x[i + 2]", "size(h) - 2"),
+    ("(x[n, 7]) -> y[n, i] = x[n, i + 3]", "4"),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), RANGES)
+def test_range_of_a_new_index_follows_from_what_is_read(text: str, expected: str) -> None:
+    assert text_of(read(text).sizes["i"]) == expected
+
+
+def test_range_of_an_output_is_a_dimension_of_its_line() -> None:
+    made = read("(x[h, w], k[p, q]) -> y[i, j] = sum[p, q](x[2*i + p, j + q]*k[p, q])")
+    assert str(made.shaped.outputs[0]) == "y[(h - p) // 2 + 1, w - q + 1]"
+    assert arithmetic(Affine(4)) == Number(value=4)
+
+
+# --- which language
+
+POINTWISE = """
+(x[n]) -> y[n] = x*2
+(x[..., n]) -> y[..., n] = tanh(x)
+(x[e]) -> y[e] = x + e
+(x[n]) -> y[n] = t = x; y = t + 1
+(x[n], k: int) -> y[n] = x*k
+(x[n]) -> y[n]
+(x[n, d], w[d]) -> y[n, d] = x*w
+(x[n]) -> y[n] = 1 +
+(x[n]) -> y[n] = max(x, 0)
+"""
+INDEXED = """
+(x[n]) -> y[n] = x[n]
+(x[n]) -> y[] = sum[n](x)
+(x[n]) -> y[n] = x*size(n)
+(x[n]) -> y[n] = x*n
+(x[n]) -> y[i] = 1.0
+(x[n]) -> (a[n], b[]) = (x, 2.0)
+(x[n]) -> y[n] = x[
+(x[n]) -> y[n] = y[i] = x[i]
+(x[n]) -> y[n] = pad(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [(t, t in INDEXED.split("\n")) for t in rows(POINTWISE + INDEXED)]
+)
+def test_indices_decide_which_language_a_formula_is_in(text: str, expected: bool) -> None:
+    assert notation.is_index_notation(parse(f"demo::f{text}")) is expected
+
+
+# --- reads under conditions
+
+INSIDE = """
+(x[n]) -> y[n] = where(n > 0, x[n - 1], 0)
+(x[n]) -> y[n] = where(n >= 1, x[n - 1], 0)
+(x[n]) -> y[n] = where(0 < n, x[n - 1], 0)
+(x[n]) -> y[n] = where(n == 0, 0, x[n - 1])
+(x[n]) -> y[n] = where(n != 0, x[n - 1], 0)
+(x[n]) -> y[n] = where(not n == 0, x[n - 1], 0)
+(x[n]) -> y[n] = where(n < 1, 0, x[n - 1])
+(x[n]) -> y[n] = where(n <= 0 or x > 0, 0, x[n - 1])
+(x[n]) -> y[n] = where(n + 1 < size(n), x[n + 1], 0)
+(x[n]) -> y[n] = where(0 <= n - 1 < size(n), x[n - 1], 0)
+(x[n]) -> y[n] = where(n > 0 and n < size(n) - 1, x[n - 1] + x[n + 1], 0)
+(x[n]) -> y[n] = where(n > 0, where(n < size(n) - 1, x[n - 1] + x[n + 1], 0), 0)
+(x[n]) -> y[n] = where(n > 0 and x[n - 1] > 0, x, 0)
+(x[n]) -> y[n] = sum[k < size(n)](where(k <= n, x[n - k], 0))
+(x[n], k: int) -> y[n] = where(k > 0, x[k], 0)
+(x[n], i[n]: int64) -> y[n] = x[2*i[n] - 1]
+(x[n, 4]) -> y[n] = x[n, 3]
+(x[n]) -> y[] = x[size(n) - 1]
+(x[n]) -> y[n] = before[i] = x[i - 1]; y = where(n > 0, before[n], 0)
+(x[n]) -> y[n] = a[i] = x[i - 1]; b[i] = 2*a[i]; y = where(n > 0, b[n], 0)
+(x[n]) -> y[] = x[argmax[k](x[k]*x[k])]
+(x[h], k[p]) -> y[j] = sum[p](x[2*j + p]*k[p])
+"""
+
+
+@pytest.mark.parametrize("text", rows(INSIDE))
+def test_read_that_stays_inside_is_accepted(text: str) -> None:
+    read(text)
+
+
+# --- what is refused
+
+REFUSED = {
+    "PB140": """
+(x[n], y[m]) -> z[i] = x[i] + y[i]
+(x[n]) -> z[i, j] = x[i + j]
+(x[n], y[m]) -> z[] = sum[i](x[i]*y[i])
+(x[n], y[m]) -> z[n] = t[i] = x[i]*y[i]; z = t[n]
+(x[n]) -> y[i] = pad(x[i - 1]) + pad(x[i + 1])
+(x[n]) -> y[] = sum[i, j](x[2*i + 3*j])
+""",
+    "PB141": """
+(x[h]) -> y[h] = x[h + 1]
+(x[h]) -> y[h] = x[h - 1]
+(x[h]) -> y[i] = x[i - 1]
+(x[h]) -> y[h] = x[2*h]
+(x[h]) -> y[h] = x[-1]
+(x[h]) -> y[h] = x[1]
+(x[n], y[m]) -> z[n, m] = x[m] + y[n]
+(x[n, 4]) -> y[n] = x[n, 4]
+(x[n], y[m], z[q]) -> r[] = sum[i, j](x[i + j]*y[i]*z[j])
+(x[n], m[n]: bool) -> y[n] = where(m, x[n + 1], 0)
+(x[n]) -> y[n] = where(n > 0, x[n - 2], 0)
+(x[n]) -> y[n] = where(n > 0, 0, x[n - 1])
+(x[n]) -> y[n] = where(n > 0 or x > 0, x[n - 1], 0)
+(x[n]) -> y[n] = where(x[n - 1] > 0, x, 0)
+(x[n]) -> y[n] = (n > 0)*x[n - 1]
+(x[n]) -> y[n] = t[k] = x[k]; y = t[n + 1]
+(x[n]) -> y[n] = t[k] = x[k - 1]; y = t[n]
+(x[n]) -> y[n] = t[k] = x[k - 1]; y = where(n >= 0, t[n], 0)
+(x[n]) -> y[] = sum[k < 5](x[k])
+(x[n]) -> y[] = x[argmax[k](x[k]) + 1]
+""",
+    "PB142": """
+(x[h]) -> y[i] = 3.0
+(x[h]) -> y[] = sum[i](sum[h](x[h]))
+(x[h], k[p]) -> y[h] = sum[q](x[h + q])
+(x[h]) -> y[h] = sum[q](pad(x[h - q]))
+(x[n], i[m]: int64) -> y[m] = sum[k](x[i[m] + k])
+(x[n]) -> y[n] = t[k] = 2.0; y = x*t[n]
+""",
+    "PB143": """
+(x[n, m]) -> y[n, m] = x[n]
+(x[n]) -> y[n] = x[n, n]
+(x[..., n, m]) -> y[..., n, m] = x[n, ..., m]
+(x[n]) -> y[n] = x[..., n]
+(x[n], k: int) -> y[n] = x*k[0]
+(x[n]) -> y[n] = t[k] = x[k]; y = t[n, n]
+(x[n]) -> y[n] = y[i, j] = x[i]
+(x[n]) -> y[n] = sum[n]
+""",
+    "PB144": """
+(x[n]) -> y[i, j] = x[i*j]
+(x[n]) -> y[i] = x[i//2]
+(x[n]) -> y[i] = x[i % 2]
+(x[n]) -> y[i] = x[i**2]
+(x[n]) -> y[n] = x[n/2]
+(x[n]) -> y[n] = x[1.5]
+(x[n]) -> y[n] = x[True]
+(x[n]) -> y[n] = x[x[n]]
+(x[n]) -> y[n] = x[x[n] > 0]
+(x[n]) -> y[n] = x[0:n]
+(x[n]) -> y[] = sum[k < 2.5](1.0)
+(x[n]) -> y[] = sum[k < -1](1.0)
+(x[n], m: int) -> y[] = sum[k < m](1.0)
+(x[n]) -> y[] = sum[n](sum[k < n](x[k]))
+(x[n]) -> y[] = sum[k <= 5](1.0)
+(x[n]) -> y[] = sum[2](1.0)
+(x[n]) -> y[n] = y[n < 5] = x
+""",
+    "PB145": """
+(x[n, m]) -> y[n] = x[n, m]
+(x[n, m]) -> y[n] = x
+(x[n, m]) -> y[n] = m*2.0
+(x[n, m]) -> y[n] = x[n, q]
+(x[n]) -> y[] = sum[k < n](x[k])
+(x[n]) -> y[n] = x*size(q)
+(x[..., n]) -> y[n] = x
+(x[..., n]) -> y[n] = x[n]
+(x[n]) -> y[n] = sum[...](x)
+(x[n]) -> y[n] = t = x[k]; y = t
+""",
+    "PB146": """
+(x[n, m]) -> y[n] = sum[n](x[n, 0])
+(x[n]) -> y[] = sum[n, n](x)
+(x[n]) -> y[] = sum[n](sum[n](x))
+(x[n]) -> y[] = sum[x](1.0)
+(x[n], a: float) -> y[] = sum[a < 3](1.0)
+(x[n]) -> y[] = t = 2.0; y = sum[t < 3](1.0)
+(x[n, e]) -> y[n] = sum[e](e*x[n, e])
+(x[n, m]) -> y[n, m] = y[m, n] = x[m, n]
+(x[n, n]) -> y[n, n] = y[i, i] = x[i, i]
+""",
+    "PB131": """
+(x[n]) -> y[n] = x[n
+(x[n]) -> y[n] = x[n] += 2
+(x[n]) -> y[n] = a = b = x[n]
+(x[n]) -> y[n] = x[n].y
+(x[n]) -> y[n] = x[n] if n else 0
+""",
+    "PB132": """
+(x[n]) -> y[] = prod[n](x)
+(x[n]) -> y[] = sum(x[n])
+(x[n]) -> y[] = max(x[n])
+(x[n]) -> y[n] = x[n](3)
+(x[n]) -> y[n] = foo(x[n])
+""",
+    "PB133": """
+(x[n]) -> y[n] = z[n]
+(x[n]) -> y[n] = x[n] + z
+(x[n]) -> y[n] = x[n] + sum
+""",
+    "PB134": """
+(x[n]) -> y[] = sum[n](x, 2)
+(x[n]) -> y[n] = pad(x[n], 1, 2)
+(x[n]) -> y[n] = pad(x[n] + 1)
+(x[n]) -> y[n] = x*size(n, n)
+(x[n, m]) -> y[]: int64 = argmax[n, m](x)
+""",
+    "PB135": """
+(x[n]) -> y[] = max[n](x > 0)
+(x[n]) -> y[]: int64 = argmax[n](x > 0)
+(m[n]: bool) -> y[n]: bool = pad(m[n - 1])
+(x[n]) -> y[n] = not x[n]
+""",
+    "PB136": """
+(x[n]) -> y[n] = x[n]/0
+""",
+    "PB137": """
+(x[n]) -> y[n] = t = x[n]
+(x[n]) -> (y[n], z[n]) = x[n]
+(x[n]) -> y[n] = y = x[n]; y = x[n]
+(x[n]) -> y[n] = x = x[n]; y = x
+(x[n]) -> y[n] = n = x[n]; y = n
+(x[n]) -> x[n] = x[n]
+(x[n]) -> y[n] = pi = x[n]; y = pi
+""",
+    "PB138": """
+(x[n]) -> y[n + 1] = x[n]
+(x[*]) -> y[n] = x[n]
+""",
+    "PB139": """
+(x[n]: complex64) -> y[n] = x[n]
+(x[n]) -> y[n]: int64 = x[n]
+(x[n]) -> y[n] = x[n] > 0
+(x[n], s: str) -> y[n] = x[n]
+""",
+}
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [(code, text) for code, many in REFUSED.items() for text in rows(many)],
+)
+def test_what_cannot_be_meant_is_refused(code: str, text: str) -> None:
+    with pytest.raises(PullbackError) as caught:
+        read(text)
+    assert caught.value.finding.code == code, caught.value
+    assert caught.value.finding.message.startswith("demo::f: ")
+
+
+def refusal(text: str) -> str:
+    with pytest.raises(PullbackError) as caught:
+        read(text)
+    return str(caught.value)
+
+
+def test_ambiguous_range_is_refused_with_both_readings() -> None:
+    assert refusal("(x[n], y[m]) -> z[i] = x[i] + y[i]") == (
+        "ambiguous-range [PB140]: demo::f: how far 'i' runs is not certain\n"
+        "    at:     z[i] = ...\n"
+        "    first:  i < size(n), by x[i]\n"
+        "    second: i < size(m), by y[i]\n"
+        "    help:   one name for both dimensions, if they are equal; write a limit, "
+        "z[i < size(n)] = ...; or pad(y[i]), which is 0 outside"
+    )
+
+
+def test_cures_of_an_ambiguous_range_cure_it() -> None:
+    limited = read("(x[n], y[m]) -> z[i] = z[i < size(n)] = x[i] + pad(y[i])")
+    padded = read("(x[n], y[m]) -> z[i] = x[i] + pad(y[i])")
+    assert limited.nodes == padded.nodes
+    assert text_of(limited.sizes["i"]) == text_of(padded.sizes["i"]) == "size(n)"
+    named = read("(x[n], y[n]) -> z[i] = x[i] + y[i]")
+    assert text_of(named.sizes["i"]) == "size(n)"
+
+
+def test_read_outside_is_refused_where_it_leaves() -> None:
+    message = refusal("(x[h]) -> y[h] = x[h + 1]")
+    assert "x[h + 1] may be outside of 'x': it goes to size(h)" in message
+    assert "'x' ends at size(h) - 1" in message
+    assert "pad(x[h + 1]) is 0 there" in message
+
+
+# --- calls
+
+CALLS = [
+    ("(x[n]) -> y[] = x[0]", {"n": 0}, "PB141"),
+    ("(x[n]) -> y[] = x[0]", {"n": 1}, None),
+    ("(x[n, m]) -> y[m] = x[0, m]", {"n": 0, "m": 0}, None),
+    ("(x[n], y[m]) -> z[] = sum[m](exp(x[0]*y[m]))", {"n": 0, "m": 0}, None),
+    ("(x[n], y[m]) -> z[] = sum[m](exp(x[0]*y[m]))", {"n": 0, "m": 2}, "PB141"),
+    ("(x[n]) -> y[] = max[n](x)", {"n": 0}, "PB148"),
+    ("(x[n, m]) -> y[n] = max[m](x)", {"n": 0, "m": 0}, None),
+    ("(x[n, m]) -> y[n] = max[m](x)", {"n": 2, "m": 0}, "PB148"),
+    ("(x[n]) -> y[] = sum[n](x)", {"n": 0}, None),
+    (
+        "(x[n], y[m]) -> z[i] = z[i < size(n) - size(m) + 1] = x[i]",
+        {"n": 2, "m": 0, "i": 3},
+        "PB141",
+    ),
+    ("(x[h], k[p]) -> y[i] = sum[p](x[i + p]*k[p])", {"h": 3, "p": 0, "i": 4}, None),
+    ("(x[n]) -> y[n] = where(n > 0, x[0], 0)", {"n": 1}, None),
+]
+
+
+@pytest.mark.parametrize(("text", "sizes", "code"), CALLS)
+def test_call_of_small_sizes_reads_nothing_outside(
+    text: str, sizes: dict[str, int], code: str | None
+) -> None:
+    made = read(text)
+    for _ in range(2):  # what has passed is remembered, what has not is not
+        if code is None:
+            infer.require_inside(made, sizes)
+        else:
+            with pytest.raises(PullbackError, match=code):
+                infer.require_inside(made, sizes)
+
+
+def test_index_notation_does_not_import_pytorch() -> None:
+    program = (
+        "import sys; from pullback.define.parse import parse; "
+        "from pullback.define.formula import notation; "
+        "made = notation.parse(parse('a::b(x[n, m]) -> y[n] = sum[m](x)')); "
+        "assert notation.text(made) == 'sum[m](x[n, m])'; assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
