@@ -171,7 +171,7 @@ def test_any_formula_and_its_derivatives_are_printed_and_read_back(text: str) ->
 
 
 def parsed(text: str) -> Indexed | None:
-    """Return a formula; None of one that divides by the number 0, or takes a condition's maximum."""
+    """Return a formula; None if it divides by the number 0, or takes the maximum of conditions."""
     try:
         return notation.parse(parse(f"demo::f{text}"))
     except PullbackError as error:
