@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import cast
@@ -59,7 +60,7 @@ class Own:
         indexed: whose outputs they are.
         outputs: which ones.
         compute: the dtype that real numbers are computed in.
-        schedule: the kernels.
+        schedules: the kernels, for all outputs or one schedule for each.
         specialised: the sizes that they are made for.
         dtypes: of the tensors as the kernels read them.
     """
@@ -67,19 +68,19 @@ class Own:
     indexed: Indexed
     outputs: tuple[int, ...]
     compute: torch.dtype
-    schedule: Schedule
+    schedules: tuple[Schedule, ...]
     specialised: dict[str, int]
     dtypes: dict[str, str]
 
     @property
     def family(self) -> str:
         """Which loops they are: "row reduction", "pairwise sum" or "stencil"."""
-        return self.schedule.family
+        return self.schedules[0].family
 
     def work(self, sizes: Mapping[str, int]) -> float:
         """Return about how many scalar operations they do."""
         lanes = 16 if self.compute == torch.float32 else 8
-        return self.schedule.work(sizes) * lanes
+        return sum(schedule.work(sizes) for schedule in self.schedules) * lanes
 
     @cached_property
     def library(self) -> ctypes.CDLL:
@@ -91,7 +92,8 @@ class Own:
     @cached_property
     def addresses(self) -> tuple[int, ...]:
         """Where the kernels are."""
-        names = (text.NAME.format(k) for k in range(len(self.schedule.steps)))
+        count = sum(len(schedule.steps) for schedule in self.schedules)
+        names = (text.NAME.format(k) for k in range(count))
         return tuple(native.address_of(getattr(self.library, name)) for name in names)
 
     @cached_property
@@ -105,7 +107,7 @@ class Own:
         line = self.indexed.line
         compiler = toolchain.find("c++")
         compute = "double" if self.compute == torch.float64 else "float"
-        unit = text.unit(self.schedule, compute, self.indexed.accuracy)
+        unit = text.unit(self.schedules, compute, self.indexed.accuracy)
         return Plan(
             name=f"{line.namespace}-{line.name}-index",
             compiler=compiler,
@@ -124,10 +126,13 @@ class Own:
     ) -> list[Tensor]:
         """Return the outputs; `...` is one dimension, in tensors and in outputs."""
         call = _Call(self, arguments, sizes)
-        steps = self.schedule.steps
-        for step, address in zip(steps[:-1], self.addresses, strict=False):
-            call.add_up(step, address)
-        return call.last(steps[-1], self.addresses[-1], dtypes)
+        addresses = iter(self.addresses)
+        made: list[Tensor] = []
+        for schedule in self.schedules:
+            for step in schedule.steps[:-1]:
+                call.add_up(step, next(addresses))
+            made += call.last(schedule.steps[-1], next(addresses))
+        return [value.to(dtype) for value, dtype in zip(made, dtypes, strict=True)]
 
 
 # Never unloaded.
@@ -163,17 +168,30 @@ def find(
     ]
     dtypes = {t.name: stored(t, shown) for t in indexed.line.tensors}
     try:
-        schedule, known = chosen(indexed, made, dtypes, shown, sizes)
+        found, known = chosen(indexed, made, dtypes, shown, sizes)
     except Refused as refused:
         return Refusal(reason=f"no family: {refused}")
     return Own(
         indexed=indexed,
         outputs=outputs,
         compute=dtype,
-        schedule=schedule,
+        schedules=found,
         specialised=known,
         dtypes=dtypes,
     )
+
+
+def groups(
+    indexed: Indexed, wanted: Sequence[int], sizes: Mapping[str, int]
+) -> list[tuple[int, ...]]:
+    """Return outputs that share loops if they are computed together: over the same large indices."""
+    found: dict[tuple[str, ...], list[int]] = {}
+    ranges, extents = indexed.ranges, Extents(sizes)
+    for k in wanted:
+        indices = labels(indexed.line.outputs[k])
+        large = (i for i in indices if (extents.number(ranges.size(i)) or 0) > SMALL)
+        found.setdefault(tuple(sorted(large)) or indices, []).append(k)
+    return [tuple(group) for group in found.values()]
 
 
 def stored(tensor: TensorSpec, dtype: str) -> str:
@@ -189,20 +207,29 @@ def chosen(
     dtypes: dict[str, str],
     compute: str,
     sizes: Mapping[str, int],
-) -> tuple[Schedule, dict[str, int]]:
-    """Return a schedule, and the sizes that it is made for: none, if the call is a small one."""
-    usual = dict.fromkeys(sizes, USUAL)
-    general = schedules.schedule(outputs, setting(indexed, outputs, dtypes, compute, {}), usual)
-    if general.work(sizes) < FEW:
-        return general, {}
-    names = {name for t in (*indexed.line.tensors,) for name in labels(t)} - {BATCH}
-    known = {
-        name: value
-        for name, value in sizes.items()
-        if value <= SMALL and name in {n.rstrip("'") for n in names}
-    }
-    own = setting(indexed, outputs, dtypes, compute, known)
-    return schedules.schedule(outputs, own, sizes), known
+) -> tuple[tuple[Schedule, ...], dict[str, int]]:
+    """Return schedules, and the sizes that they are made for: none, if the call is a small one."""
+    usual = {**dict.fromkeys(sizes, USUAL), **{k: v for k, v in sizes.items() if k.isdecimal()}}
+    # What is refused for large sizes may do for those of this call.
+    with suppress(Refused):
+        general = schedules_of(outputs, setting(indexed, outputs, dtypes, compute, {}), usual)
+        if sum(schedule.work(sizes) for schedule in general) < FEW:
+            return general, {}
+    names = {i.rstrip("'") for t in indexed.line.tensors for i in labels(t)} - {BATCH}
+    known = {name: n for name, n in sizes.items() if n <= SMALL and name in names}
+    return schedules_of(outputs, setting(indexed, outputs, dtypes, compute, known), sizes), known
+
+
+def schedules_of(
+    outputs: Sequence[Output], setting: Setting, sizes: Mapping[str, int]
+) -> tuple[Schedule, ...]:
+    """Return one schedule for all outputs, or one for each where that is not possible."""
+    try:
+        return (schedules.schedule(outputs, setting, sizes),)
+    except Refused:
+        if len(outputs) == 1:
+            raise
+        return tuple(schedules.schedule([output], setting, sizes) for output in outputs)
 
 
 def setting(
@@ -270,13 +297,15 @@ class _Call:
                 *([nest.lane] if nest.lane else []),
             ]
             order = [lies.index(index) for index in total.indices]
+            # Of the same name as another step's, perhaps.
+            self.laid = {o: t for o, t in self.laid.items() if o.name != total.name}
             self.tensors[total.name] = parts[total.name].sum(len(outer)).permute(order)
 
     def over(self, nest: Nest) -> int:
         """Return how many rows are added up."""
         return self.size(str(nest.over), nest)
 
-    def last(self, step: Step, address: int, dtypes: Sequence[torch.dtype]) -> list[Tensor]:
+    def last(self, step: Step, address: int) -> list[Tensor]:
         """Compute the outputs."""
         nest = step.kernel.nest
         made = {
@@ -297,7 +326,7 @@ class _Call:
         if all(tensor.numel() for tensor in made.values()):
             work = schedules.work(step.kernel, self.sizes)
             self.call(step, address, made, count, {}, work)
-        return [value.to(dtype) for value, dtype in zip(made.values(), dtypes, strict=True)]
+        return list(made.values())
 
     def lane_block(self, nest: Nest) -> int:
         """Return how many elements one task has where the lanes are shared."""

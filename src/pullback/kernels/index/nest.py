@@ -100,6 +100,8 @@ class Kernel:
         operands: the tensors, in order.
         sizes: the names of the sizes that it takes, in order.
         costs: vector operations, and how often each is run.
+        dims: how far the dimensions of the tensors run.
+        ranges: how far the indices run that are no dimensions.
     """
 
     nest: Nest
@@ -107,6 +109,8 @@ class Kernel:
     operands: tuple[Operand, ...]
     sizes: tuple[str, ...]
     costs: tuple[tuple[float, tuple[Trip, ...]], ...]
+    dims: Mapping[str, tuple[Affine, ...]]
+    ranges: Mapping[str, Affine]
 
 
 def kernel(nest: Nest, setting: Setting) -> Kernel:
@@ -358,6 +362,8 @@ class _Writer:
             operands=tuple(self.emitter.operands.all),
             sizes=tuple(self.extents.slots),
             costs=tuple(self.emitter.costs),
+            dims=self.emitter.dims,
+            ranges=self.ranges.sizes,
         )
 
 

@@ -11,7 +11,7 @@ from pullback.define.formula import node as graph
 from pullback.define.formula.index import Affine, at
 from pullback.define.formula.node import READ, REDUCTIONS, SUM, Node, in_order
 from pullback.define.formula.ranges import Ranges
-from pullback.kernels.index import sums
+from pullback.kernels.index import sums, worth
 from pullback.kernels.index.extents import Extents
 from pullback.kernels.index.nest import CHUNKS, Kernel, Nest, Output, Setting, kernel
 from pullback.kernels.index.scope import Refused
@@ -20,6 +20,12 @@ from pullback.kernels.index.scope import Refused
 MOST_COPIES = 16
 # What adding to a total costs, and what reading and summing the totals does.
 OVERHEAD = 2000.0
+# What it costs to move one element of a tensor that is laid out anew.
+MOVED = 4.0
+# How much longer one thread takes than several.
+ALONE = 4.0
+# Less work than this may be done more than once.
+SLIGHT = 20_000.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +73,7 @@ def schedule(outputs: Sequence[Output], setting: Setting, sizes: Mapping[str, in
     Raises:
         Refused: none of them can compute the outputs.
     """
+    worth.require_no_contraction(outputs, setting.ranges, sizes)
     reasons: list[str] = []
     found: list[tuple[float, Schedule]] = []
     for candidate in candidates(outputs, setting, sizes):
@@ -75,10 +82,40 @@ def schedule(outputs: Sequence[Output], setting: Setting, sizes: Mapping[str, in
         except Refused as refused:
             reasons.append(str(refused))
             continue
-        found.append((made.work(sizes) + candidate.extra, made))
+        moved = sum(moving(step.kernel, sizes) for step in made.steps)
+        cost = made.work(sizes) * slower(made.steps[0].kernel, sizes)
+        found.append((cost + moved + candidate.extra, made))
     if not found:
         raise Refused(reasons[0] if reasons else "no loops fit it")
-    return min(found, key=lambda each: each[0])[1]
+    best = min(found, key=lambda each: each[0])[1]
+    times = (
+        best.work(sizes) * setting.lanes / max(1.0, worth.needed(outputs, setting.ranges, sizes))
+    )
+    if best.work(sizes) > SLIGHT and times > worth.MOST:
+        raise Refused(f"its loops would do {times:.0f} times the work that is needed")
+    return best
+
+
+def slower(kernel: Kernel, sizes: Mapping[str, int]) -> float:
+    """Return how much longer a kernel takes because threads cannot share its work."""
+    nest, extents = kernel.nest, Extents(sizes)
+    ranges = Ranges(kernel.ranges)
+    parts = [nest.over, *nest.outer] if nest.over or nest.outer else [nest.lane]
+    tasks = math.prod(extents.number(ranges.size(part)) or 1 for part in parts if part)
+    return 1.0 if tasks > 1 else ALONE
+
+
+def moving(kernel: Kernel, sizes: Mapping[str, int]) -> float:
+    """Return what it costs to lay tensors out as a kernel reads them."""
+    extents = Extents(sizes)
+    total = 0.0
+    for operand in kernel.operands:
+        turned = operand.unit is not None and operand.unit != operand.dimensions - 1
+        if turned and not operand.name.startswith("~"):
+            total += MOVED * math.prod(
+                extents.number(size) or 0 for size in kernel.dims[operand.name]
+            )
+    return total
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,4 +297,4 @@ def family(nodes: Sequence[Node], nest: Nest) -> str:
 
 def shifted(place: Affine) -> bool:
     """Return whether a place is more than one index alone."""
-    return place.index is None and bool(place.free)
+    return place.index is None and bool(place.free) and not place.nodes

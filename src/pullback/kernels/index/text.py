@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pullback.kernels.codegen import CSRC
 from pullback.kernels.index.schedule import Schedule
 
@@ -9,11 +11,11 @@ NAME = "pullback_index_{}"
 LANES = "pullback_index_lanes"
 
 
-def unit(schedule: Schedule, compute: str, accuracy: int) -> str:
+def unit(schedules: Iterable[Schedule], compute: str, accuracy: int) -> str:
     """Return the translation unit of some kernels, which are called by `NAME` and their place."""
+    steps = (step for schedule in schedules for step in schedule.steps)
     functions = "\n".join(
-        step.kernel.text.replace("@name", NAME.format(place))
-        for place, step in enumerate(schedule.steps)
+        step.kernel.text.replace("@name", NAME.format(place)) for place, step in enumerate(steps)
     )
     return f"""#define PULLBACK_COMPUTE {compute}
 #define PULLBACK_ULP {accuracy}

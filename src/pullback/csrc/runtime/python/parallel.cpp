@@ -76,7 +76,7 @@ int shared(IndexKernel kernel, const IndexCall& call, int64_t count, int64_t gra
   alignas(64) static char nothing[64];
   char* const first = nothing;
   at::TensorIteratorConfig config;
-  config.set_check_mem_overlap(false).resize_outputs(false);
+  config.set_check_mem_overlap(false).check_all_same_dtype(false).resize_outputs(false);
   config.add_owned_output(at::from_blob(first, {count}, at::TensorOptions().dtype(at::kByte)));
   at::TensorIterator iterator = config.build();
   iterator.for_each(

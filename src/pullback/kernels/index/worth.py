@@ -1,0 +1,103 @@
+"""What loops are not for: contractions, which libraries of linear algebra do, and work done twice."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+
+from pullback.define.formula import derived
+from pullback.define.formula import node as graph
+from pullback.define.formula.index import Affine
+from pullback.define.formula.node import PLACED, READ, REDUCTIONS, SUM, Node, in_order
+from pullback.define.formula.ranges import Ranges
+from pullback.kernels.index.extents import Extents
+from pullback.kernels.index.nest import Output
+from pullback.kernels.index.scope import Refused
+
+# Above this size of everything in it, a matrix product is left to PyTorch's library.
+SMALL = 16
+# A value may be computed as many times as this, on the average.
+MOST = 4.0
+
+
+def require_no_contraction(
+    outputs: Iterable[Output], ranges: Mapping[str, Affine], sizes: Mapping[str, int]
+) -> None:
+    """Stop at a product of matrices.
+
+    Raises:
+        Refused: two tensors are multiplied and summed, each with an index that the other lacks.
+    """
+    known = Ranges(ranges)
+    for node in opened(outputs, known):
+        if node.op == SUM and is_contraction(node, Extents(sizes), known):
+            raise Refused("a contraction, which PyTorch's matrix products are faster at")
+
+
+def is_contraction(node: Node, extents: Extents, ranges: Ranges) -> bool:
+    """Return whether a sum is that of a product of matrices which are not small."""
+    bound: dict[str, Affine] = {}
+    body = node
+    while body.op == SUM:
+        bound[body.bound] = body.size
+        body = body.args[0]
+    reads = factors(body)
+    if any(factor.op != READ for factor in reads):
+        return False
+
+    def large(index: str) -> bool:
+        return (extents.number(bound.get(index) or ranges.size(index)) or 0) > SMALL
+
+    summed = {index for index in bound if large(index)}
+    outer = {index for index in node.free if large(index)}
+    return any(
+        summed & a.free & b.free and outer & (a.free - b.free) and outer & (b.free - a.free)
+        for a in reads
+        for b in reads
+    )
+
+
+def opened(outputs: Iterable[Output], ranges: Ranges) -> Iterator[Node]:
+    """Yield every node once, in the bodies of reductions too: there the bound index has a name."""
+    seen: set[Node] = set()
+    left = [output.node for output in outputs]
+    while left:
+        root = left.pop()
+        for node in in_order([root], lambda part: () if part.op in REDUCTIONS else part.args):
+            if node in seen:
+                continue
+            seen.add(node)
+            yield node
+            if node.op in REDUCTIONS:
+                index = f"~{node.height}:{node.size}"
+                ranges.sizes[index] = node.size
+                left.append(graph.renamed(node.args[0], node.bound, index))
+
+
+def factors(node: Node) -> list[Node]:
+    """Return the factors of a product."""
+    found = [node]
+    while any(part.op in ("mul", "neg") for part in found):
+        found = [
+            factor
+            for part in found
+            for factor in (part.args if part.op in ("mul", "neg") else [part])
+        ]
+    return [factor for factor in found if factor.free]
+
+
+def needed(
+    outputs: Iterable[Output], ranges: Mapping[str, Affine], sizes: Mapping[str, int]
+) -> float:
+    """Return the scalar operations that are needed if every value is computed once."""
+    extents, known = Extents(sizes), Ranges(ranges)
+    total = 0.0
+    for node in opened(outputs, known):
+        times = math.prod(extents.number(known.size(index)) or 0 for index in node.free)
+        if node.op in REDUCTIONS:
+            total += times * (extents.number(node.size) or 0)
+        elif node.op == READ or node.op in PLACED:
+            total += times
+        else:
+            total += times * derived.work(node)
+    return total

@@ -1,0 +1,337 @@
+"""Own loops for index notation: their values, at every edge, against an evaluator in float64."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import pytest
+import torch
+from torch import Tensor
+
+from pullback.bind.index import dense, loops
+from pullback.bind.index.loops import Own, Refusal
+from pullback.define import parse as lines
+from pullback.define.formula import extents, indexed_derived, notation
+from pullback.define.formula.formula import labels
+from pullback.define.formula.indexed import Indexed
+
+ROWS = {
+    "softmax": "(x[..., n]) -> y[..., n] = exp(x - max[m](x[m]))/sum[k](exp(x[k] - max[m](x[m])))",
+    "rownorm": "(x[..., n]) -> y[..., n] = x/sqrt(mean[m](x[m]**2) + 1e-6)",
+    "logsumexp": "(x[..., n]) -> y[...] = top = max[n](x); y = top + log(sum[n](exp(x - top)))",
+    "layernorm": "(x[..., n], g[n], b[n]) -> y[..., n] = m[...] = mean[k](x[k]);"
+    " y = (x - m)/sqrt(mean[k]((x[k] - m)**2) + 1e-5)*g + b",
+    "rowmax": "(x[n, m]) -> y[n] = max[m](x[n, m]**2)",
+    "chosen": "(x[n, v], label[n]: int64) -> y[n, v] = where(v == label[n], x, 0)*mean[k](x[n, k])",
+    "scaled": "(x[n, m], s: float, k: int) -> y[n, m] = x[n, m]*s/(k + size(m)) + sum[j](x[n, j])",
+    "total": "(x[n]) -> y[] = sum[n](exp(x[n]))/size(n)",
+}
+PAIRS = {
+    "sqdist": "(x[n, d], y[m, d]) -> z[n, m] = sum[d]((x[n, d] - y[m, d])**2)",
+    "gauss": "(x[n, d], y[m, d], v[m]) -> u[n] = sum[m](exp(-sum[d]((x[n, d] - y[m, d])**2))*v[m])",
+    "pair": "(s[n], t[n]) -> l[]"
+    " = sum[i, j](log(1 + exp(-(s[i] - s[j])*(t[i] - t[j]))))/size(n)**2",
+    "chamfer": "(x[n, d], y[m, d]) -> z[n] = min[m](sum[d]((x[n, d] - y[m, d])**2))",
+    "hinge": "(s[n]) -> y[n] = sum[m < size(n)](relu(1 - (s[n] - s[m])))",
+    "before": "(x[n]) -> y[n] = sum[m < size(n)](where(m <= n, x[m], 0))",
+    "outer": "(x[n], y[m]) -> z[n, m] = x[n]*y[m]",
+    "counted": "(a[n, m]) -> y[n] = sum[m]((n + 1)*a[n, m])",
+}
+STENCILS = {
+    "correlate": "(x[h, w], k[p, q]) -> y[i, j] = sum[p, q](x[i + p, j + q]*k[p, q])",
+    "laplace": "(u[h, w]) -> y[h, w] = pad(u[h + 1, w]) + pad(u[h - 1, w]) + pad(u[h, w + 1])"
+    " + pad(u[h, w - 1]) - 4*u[h, w]",
+    "slope": "(x[n]) -> y[i] = x[i + 1] - x[i]",
+    "reversed": "(x[n]) -> y[n] = x[size(n) - 1 - n]*2",
+    "diagonal": "(a[n, n]) -> y[n] = a[n, n]**2",
+}
+FORMULAS = {**ROWS, **PAIRS, **STENCILS}
+each_formula = pytest.mark.parametrize("name", FORMULAS)
+# Around the lanes of a vector of either type, and its blocks.
+EDGES = (1, 2, 7, 8, 9, 15, 16, 17, 33, 65, 129)
+
+
+def formula(name: str) -> Indexed:
+    return notation.parse(lines.parse(f"demo::{name}{FORMULAS[name]}"))
+
+
+def gradient(name: str) -> Indexed:
+    derived = indexed_derived.backward(formula(name))
+    assert derived
+    return derived.formula
+
+
+def sizes_for(indexed: Indexed, dims: Mapping[str, int]) -> dict[str, int]:
+    """Return all sizes, those of new indices too."""
+    sizes = dict(dims)
+    for index, size in indexed.sizes.items():
+        found = extents.evaluated(size, sizes)
+        if found is not None and not index.startswith("~"):
+            sizes[index] = found
+    return sizes
+
+
+def arguments(
+    indexed: Indexed, sizes: Mapping[str, int], dtype: torch.dtype, seed: int = 0
+) -> dict[str, object]:
+    generator = torch.Generator().manual_seed(seed)
+    found: dict[str, object] = {}
+    for tensor in indexed.line.tensors:
+        shape = [sizes[index.rstrip("'")] for index in labels(tensor)]
+        if tensor.dtype == "int64":
+            found[tensor.name] = torch.randint(0, 3, shape, generator=generator)
+        else:
+            found[tensor.name] = torch.randn(shape, generator=generator, dtype=torch.float64).to(
+                dtype
+            )
+    for scalar in indexed.line.scalars:
+        found[scalar.name] = 1.5 if scalar.type == "float" else 3
+    return found
+
+
+def find(
+    indexed: Indexed,
+    given: Mapping[str, object],
+    sizes: Mapping[str, int],
+    dtype: torch.dtype,
+    outputs: tuple[int, ...] | None = None,
+) -> Own | Refusal:
+    chosen = outputs or tuple(range(len(indexed.nodes)))
+    return loops.find(indexed, dtype, chosen, frozenset(given), sizes)
+
+
+def computed(
+    indexed: Indexed,
+    given: Mapping[str, object],
+    sizes: Mapping[str, int],
+    dtype: torch.dtype,
+) -> dict[int, Tensor]:
+    """Return the outputs that have loops, group by group."""
+    found: dict[int, Tensor] = {}
+    for group in loops.groups(indexed, range(len(indexed.nodes)), sizes):
+        own = find(indexed, given, sizes, dtype, group)
+        if isinstance(own, Own):
+            values = own.run(given, sizes, [dtype] * len(group))
+            found |= dict(zip(group, values, strict=True))
+    return found
+
+
+def expected(
+    indexed: Indexed, given: Mapping[str, object], sizes: Mapping[str, int]
+) -> list[Tensor]:
+    doubled = {
+        name: value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
+        for name, value in given.items()
+    }
+    outputs = indexed.line.outputs
+    found = dense.evaluate(
+        indexed,
+        doubled,
+        sizes,
+        [True] * len(outputs),
+        [torch.float64] * len(outputs),
+        torch.device("cpu"),
+    )
+    return [value for value in found if value is not None]
+
+
+def require_equal(
+    indexed: Indexed, dims: Mapping[str, int], dtype: torch.dtype, *, all_of: bool = False
+) -> None:
+    sizes = sizes_for(indexed, dims)
+    given = arguments(indexed, sizes, dtype)
+    found = computed(indexed, given, sizes, dtype)
+    assert found or not all_of
+    want = expected(indexed, given, sizes)
+    for k, value in found.items():
+        # A sum of n terms of about 1, each within a few ulp.
+        tolerance = 400 * torch.finfo(dtype).eps
+        torch.testing.assert_close(
+            value.double(), want[k], rtol=tolerance, atol=tolerance * (1 + float(most(want[k])))
+        )
+
+
+def most(value: Tensor) -> Tensor:
+    return value.abs().max() if value.numel() else torch.zeros(())
+
+
+def dims_of(size: int, other: int = 5) -> dict[str, int]:
+    names = dict.fromkeys(("n", "m", "v", "w"), size)
+    return {**names, "d": 3, "p": 1, "q": 1, "h": other, "...": other}
+
+
+@each_formula
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+def test_values_at_the_edges_of_vectors(name: str, dtype: torch.dtype) -> None:
+    indexed = formula(name)
+    for size in EDGES:
+        require_equal(indexed, dims_of(size), dtype, all_of=True)
+
+
+@each_formula
+def test_gradients_at_the_edges_of_vectors(name: str) -> None:
+    indexed = gradient(name)
+    for size in (1, 7, 8, 17, 33):
+        require_equal(indexed, dims_of(size), torch.float64)
+
+
+LARGE = {
+    **dict.fromkeys(("n", "m", "v", "w"), 203),
+    **{"d": 3, "p": 3, "q": 2, "h": 150, "...": 131},
+}
+
+
+@each_formula
+def test_loops_made_for_their_sizes_and_shared_among_threads(name: str) -> None:
+    for indexed in (formula(name), gradient(name)):
+        require_equal(indexed, LARGE, torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("name", "empty"),
+    [("gauss", "m"), ("gauss", "n"), ("gauss", "d"), ("rownorm", "..."), ("laplace", "h")],
+)
+def test_empty_dimensions(name: str, empty: str) -> None:
+    dims = {**dims_of(9), empty: 0}
+    require_equal(formula(name), dims, torch.float64, all_of=True)
+    require_equal(gradient(name), dims, torch.float64)
+
+
+@pytest.mark.parametrize("name", ["softmax", "gauss", "sqdist", "laplace", "layernorm"])
+@pytest.mark.parametrize("layout", ["transposed", "every second", "expanded"])
+def test_strides(name: str, layout: str) -> None:
+    for indexed in (formula(name), gradient(name)):
+        sizes = sizes_for(indexed, dims_of(33, other=6))
+        given = {
+            key: laid(value, layout) if isinstance(value, Tensor) else value
+            for key, value in arguments(indexed, sizes, torch.float64).items()
+        }
+        want = expected(indexed, given, sizes)
+        for k, value in computed(indexed, given, sizes, torch.float64).items():
+            torch.testing.assert_close(value, want[k])
+            assert value.is_contiguous()
+
+
+def laid(tensor: Tensor, layout: str) -> Tensor:
+    match layout:
+        case "transposed":
+            return tensor.movedim(0, -1).contiguous().movedim(-1, 0)
+        case "every second":
+            return torch.stack([tensor, tensor], -1)[..., 0]
+        case _:
+            return tensor[:1].expand(tensor.shape)
+
+
+def values_of(name: str, dims: Mapping[str, int], **given: Tensor) -> Tensor:
+    indexed = formula(name)
+    sizes = sizes_for(indexed, dims)
+    own = find(indexed, given, sizes, torch.float32)
+    assert isinstance(own, Own)
+    return own.run(given, sizes, [torch.float32])[0]
+
+
+def test_maxima_of_nan_are_nan_and_infinities_stay() -> None:
+    x = torch.zeros(4, 40)
+    x[0, 37], x[1, 3], x[2, 20] = torch.nan, -torch.inf, torch.inf
+    torch.testing.assert_close(
+        values_of("rowmax", {"n": 4, "m": 40}, x=x), (x**2).amax(1), equal_nan=True
+    )
+    torch.testing.assert_close(
+        values_of("softmax", {"...": 4, "n": 40}, x=x), x.softmax(-1), equal_nan=True
+    )
+
+
+def test_first_of_equal_maxima_gets_the_gradient() -> None:
+    indexed = gradient("rowmax")
+    x = torch.zeros(3, 100)
+    x[0, 70] = x[0, 41] = x[0, 99] = 2
+    x[1, 50] = x[1, 17] = torch.nan
+    given = {"grad": torch.ones(3), "x": x}
+    sizes = {"n": 3, "m": 100}
+    found = computed(indexed, given, sizes, torch.float32)[0]
+    assert found[0].nonzero().flatten().tolist() == [41]
+    assert found[1].isnan().nonzero().flatten().tolist() == [17]
+    assert found[2].abs().sum() == 0
+
+
+def test_what_is_not_selected_is_not_seen() -> None:
+    x = torch.ones(50)
+    x[40:] = torch.inf
+    y = values_of("before", {"n": 50}, x=x)
+    assert y[:40].tolist() == list(range(1, 41))
+    assert y[40:].isinf().all()
+
+
+def test_long_sums_are_as_exact_as_those_of_pytorch() -> None:
+    x = torch.rand(1_000_000, generator=torch.Generator().manual_seed(0)).log()
+    exact = x.double().exp().mean()
+    own = abs(values_of("total", {"n": len(x)}, x=x).double() - exact)
+    assert own <= abs(x.exp().mean().double() - exact) + 2e-7 * exact
+    v = torch.rand(200_000, generator=torch.Generator().manual_seed(1))
+    zeros = torch.zeros(1, 1), torch.zeros(len(v), 1)
+    total = values_of("gauss", {"n": 1, "m": len(v), "d": 1}, x=zeros[0], y=zeros[1], v=v)
+    torch.testing.assert_close(total[0].double(), v.double().sum(), rtol=5e-7, atol=0)
+
+
+def test_the_same_values_whatever_the_number_of_threads() -> None:
+    indexed = formula("pair")
+    sizes = {**sizes_for(indexed, {"n": 700}), "i": 700, "j": 700}
+    given = arguments(indexed, sizes, torch.float32)
+    own = find(indexed, given, sizes, torch.float32)
+    assert isinstance(own, Own)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        alone = own.run(given, sizes, [torch.float32])[0]
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(own.run(given, sizes, [torch.float32])[0], alone)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("(x[n, i], w[o, i]) -> y[n, o] = sum[i](x[n, i]*w[o, i])", "contraction"),
+        ("(x[v, d], k[n]: int64) -> y[n, d] = x[k[n], d]", "reads where data says"),
+        (
+            "(q[s, e], k[t, e], v[t, d]) -> o[s, d] = sum[t](exp(sum[e](q[s, e]*k[t, e]))*v[t, d])",
+            "contraction",
+        ),
+    ],
+)
+def test_what_is_of_no_family_is_refused(text: str, reason: str) -> None:
+    indexed = notation.parse(lines.parse(f"demo::refused{text}"))
+    sizes = dict.fromkeys("nioveksdt", 64)
+    given = frozenset(tensor.name for tensor in indexed.line.tensors)
+    refusal = loops.find(indexed, torch.float32, (0,), given, sizes)
+    assert isinstance(refusal, Refusal)
+    assert re.search(reason, refusal.reason)
+
+
+def test_dtypes_without_loops_are_refused() -> None:
+    refusal = loops.find(formula("softmax"), torch.float16, (0,), frozenset({"x"}), {"n": 3})
+    assert isinstance(refusal, Refusal)
+
+
+@pytest.mark.parametrize(
+    ("names", "family"),
+    [(ROWS, "row reduction"), (PAIRS, "pairwise sum"), (STENCILS, "stencil")],
+)
+def test_families(names: Mapping[str, str], family: str) -> None:
+    for name in names:
+        if name in ("softmax", "rownorm", "sqdist", "gauss", "correlate", "laplace"):
+            indexed = formula(name)
+            sizes = sizes_for(indexed, LARGE)
+            own = find(indexed, arguments(indexed, sizes, torch.float32), sizes, torch.float32)
+            assert isinstance(own, Own)
+            assert own.family == family
+
+
+def test_modelled_work_grows_with_the_sizes() -> None:
+    indexed = formula("gauss")
+    sizes = sizes_for(indexed, {"n": 1000, "m": 1000, "d": 3})
+    own = find(indexed, arguments(indexed, sizes, torch.float32), sizes, torch.float32)
+    assert isinstance(own, Own)
+    assert own.specialised == {"d": 3}
+    assert own.work({**sizes, "m": 2000}) == pytest.approx(2 * own.work(sizes), rel=0.01)
