@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
@@ -95,8 +95,10 @@ class Distributed:
         """
         module: Any = sys.modules[MODULE]
         line = self.definition.line
-        found: dict[str, DTensor] = {
-            name: value for name, value in named.items() if isinstance(value, module.DTensor)
+        found = {
+            name: cast("DTensor", value)
+            for name, value in named.items()
+            if isinstance(value, module.DTensor)
         }
         first = next(iter(found))
         mesh = found[first].device_mesh
@@ -150,11 +152,10 @@ def described(value: object) -> object:
         return tuple(value)
     if not isinstance(value, Tensor):
         return value is None
-    shape: tuple[object, ...] = tuple(value.shape)
-    if not all(isinstance(size, int) for size in shape):
+    if any(isinstance(size, torch.SymInt) for size in value.shape):
         return None
     where = getattr(value, "device_mesh", None), getattr(value, "placements", None)
-    return (shape, value.dtype, *where)
+    return (tuple(value.shape), value.dtype, *where)
 
 
 def placed(tensor: DTensor, plan: Plan, name: str) -> Tensor:

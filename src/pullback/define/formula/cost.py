@@ -16,9 +16,10 @@ output is meant, as in the gradient of a gather, each value is added to one elem
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from pullback.define.formula.absent import without
 from pullback.define.formula.functions import TABLE
 from pullback.define.formula.indexed import Indexed
 from pullback.define.formula.lower import is_contraction, product_of, scatter_of, stencil_of
@@ -56,6 +57,8 @@ def cost(
     sizes: Mapping[str, int],
     wanted: Sequence[bool] | None = None,
     itemsize: int = 4,
+    *,
+    absent: Collection[str] = (),
 ) -> Cost:
     """Return what a call costs.
 
@@ -64,9 +67,11 @@ def cost(
         sizes: of every name of the line; of `...` the product of the batch dimensions.
         wanted: whether each output is; all, if nothing is said.
         itemsize: of real numbers, in bytes.
+        absent: the optional tensors that are None.
     """
     volumes = Volumes(indexed, sizes, itemsize)
-    pairs = zip(indexed.line.outputs, indexed.nodes, strict=True)
+    nodes = without(indexed.nodes, set(absent)) if absent else indexed.nodes
+    pairs = zip(indexed.line.outputs, nodes, strict=True)
     needed = wanted or [True] * len(indexed.nodes)
     outputs = [pair for pair, is_wanted in zip(pairs, needed, strict=True) if is_wanted]
     nodes = [node for _, node in outputs]

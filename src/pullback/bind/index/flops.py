@@ -1,0 +1,63 @@
+"""`FlopCounterMode` counts operators in index notation and their derivatives."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import torch
+
+from pullback.bind import kernel
+from pullback.bind.index.imported import when_imported
+from pullback.define import shape
+from pullback.define.formula import cost, extents
+from pullback.define.operator import Definition
+from pullback.define.shape import Shape
+
+MODULE = "torch.utils.flop_counter"
+
+
+def register(definition: Definition, overload: torch._ops.OpOverload) -> None:
+    """Let PyTorch's counter know an operator, as soon as there is a counter."""
+    packet: Any = overload._overloadpacket
+
+    def act() -> None:
+        counter: Any = sys.modules[MODULE]
+        # An earlier definition's; a second registration is refused.
+        counter.flop_registry.pop(packet, None)
+        counter.register_flop_formula(packet)(count(definition))
+
+    when_imported(MODULE, definition.line.qualname, act)
+
+
+def count(definition: Definition) -> Callable[..., int]:
+    """Return the function of the inputs' shapes that PyTorch's counter calls."""
+
+    def formula(
+        *shapes: object,
+        output_mask: list[bool] | None = None,
+        out_shape: object = None,
+        **keywords: object,
+    ) -> int:
+        given = kernel.completed(definition, shapes, output_mask)
+        return flops(definition, given)
+
+    return formula
+
+
+def flops(definition: Definition, given: Sequence[object]) -> int:
+    """Return the operations of a call.
+
+    Args:
+        definition: the operator.
+        given: its arguments, with the shapes of tensors, and the mask.
+    """
+    assert definition.indexed
+    named = dict(zip((p.name for p in definition.line.parameters), given, strict=False))
+    shapes = {t.name: cast("Shape | None", named[t.name]) for t in definition.line.tensors}
+    sizes = extents.of_call(definition.indexed, shape.solve(definition.line, shapes))
+    known = {name: int(size) for name, size in sizes.items()}
+    wanted = kernel.mask_of(definition, given)
+    absent = {name for name, value in shapes.items() if value is None}
+    return cost.cost(definition.indexed, known, wanted, absent=absent).flops

@@ -1,0 +1,328 @@
+"""Processes that call operators in index notation with DTensors, over gloo, and compare."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import os
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import torch
+from torch import Tensor, distributed, multiprocessing
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import (
+    DTensor,
+    Partial,
+    Replicate,
+    Shard,
+    distribute_tensor,
+)
+from torch.distributed.tensor.debug import CommDebugMode
+from torch.distributed.tensor.placement_types import Placement
+
+import pullback as pb
+
+LIMIT = 200.0  # seconds
+SEED = 7
+Outcomes = dict[str, str | None]
+Placed = tuple[Placement, ...]
+
+LINES = {
+    "sqdist": "(x[n, d], y[m, d]) -> z[n, m] = sum[d]((x[n, d] - y[m, d])**2)",
+    "gauss": "(x[n, d], y[m, d], v[m]) -> u[n] = sum[m](exp(-sum[d]((x[n, d] - y[m, d])**2))*v[m])",
+    "softmax": "(x[..., n]) -> y[..., n]"
+    " = exp(x[n] - max[m](x[m]))/sum[m](exp(x[m] - max[k](x[k])))",
+    "linear": "(x[n, i], w[o, i], b[o]?) -> y[n, o] = sum[i](x[n, i]*w[o, i]) + b[o]",
+    "embed": "(table[v, d], index[n]: int64) -> y[n, d] = table[index[n], d]",
+    "correlate": "(x[h, w], k[p, q]) -> y[i, j] = sum[p, q](x[i + p, j + q]*k[p, q])",
+    "chamfer": "(x[n, d], y[m, d]) -> z[n] = min[m](sum[d]((x[n, d] - y[m, d])**2))",
+    "scaled": "(x[n, d], c: float, bias[]) -> y[n] = c*sum[d](x[n, d]) + bias",
+    "product": "(x[..., n], y[..., n]) -> z[...] = sum[n](x[n]*y[n]**2)",
+}
+# Sizes that no number of processes divides; of 5 rows the last of four processes has none.
+SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
+    "sqdist": {"x": (7, 3), "y": (5, 3)},
+    "gauss": {"x": (7, 3), "y": (5, 3), "v": (5,)},
+    "softmax": {"x": (3, 5, 4)},
+    "linear": {"x": (7, 5), "w": (6, 5), "b": (6,)},
+    "embed": {"table": (9, 3), "index": (7,)},
+    "correlate": {"x": (8, 7), "k": (3, 2)},
+    "chamfer": {"x": (7, 3), "y": (5, 3)},
+    "scaled": {"x": (7, 5), "bias": ()},
+    "product": {"x": (5, 1, 4), "y": (6, 4)},
+}
+
+
+@functools.cache
+def operator(name: str) -> Any:
+    return pb.operator(f"sharded::{name}{LINES[name]}")
+
+
+def whole(name: str) -> dict[str, Tensor]:
+    """Return the inputs, the same in every process."""
+    generator = torch.Generator().manual_seed(SEED)
+    return {
+        key: torch.randint(9, shape, generator=generator)
+        if key == "index"
+        else torch.randn(shape, generator=generator, dtype=torch.float64)
+        for key, shape in SHAPES[name].items()
+    }
+
+
+def called(name: str, tensors: Mapping[str, Tensor]) -> Tensor:
+    scalars = {"c": 1.5} if name == "scaled" else {}
+    return operator(name)(**tensors, **scalars)
+
+
+@functools.cache
+def expected(name: str) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    """Return the output of a single process, a gradient for it, and the gradients of the inputs."""
+    tensors = {k: t.requires_grad_(t.is_floating_point()) for k, t in whole(name).items()}
+    output = called(name, tensors)
+    grad = torch.randn(
+        output.shape, generator=torch.Generator().manual_seed(SEED + 1), dtype=output.dtype
+    )
+    real = {k: t for k, t in tensors.items() if t.requires_grad}
+    grads = torch.autograd.grad(output, list(real.values()), grad)
+    return output.detach(), grad, dict(zip(real, grads, strict=True))
+
+
+def spread(tensor: Tensor, mesh: DeviceMesh, placements: Placed) -> DTensor:
+    """Return a tensor as a DTensor; a partial one is in random parts."""
+    kept = [Replicate() if isinstance(p, Partial) else p for p in placements]
+    found = distribute_tensor(tensor, mesh, kept)
+    local = found.to_local()
+    for dim, placement in enumerate(placements):
+        if isinstance(placement, Partial):
+            generator = torch.Generator().manual_seed(SEED + dim)
+            parts = torch.rand(mesh.size(dim), generator=generator, dtype=torch.float64)
+            local = local * (parts / parts.sum())[mesh.get_local_rank(dim)]
+    return DTensor.from_local(local, mesh, placements, shape=tensor.shape, stride=tensor.stride())
+
+
+def each_placement(tensor: Tensor, partial: bool) -> Iterator[Placement]:
+    yield Replicate()
+    yield from (Shard(dim) for dim in range(tensor.dim()))
+    if partial:
+        yield Partial()
+
+
+def near(found: Tensor, wanted: Tensor, what: str) -> None:
+    assert isinstance(found, DTensor), what
+    assert found.shape == wanted.shape, what
+    torch.testing.assert_close(found.full_tensor(), wanted, msg=lambda text: f"{what}: {text}")
+
+
+def compare(name: str, mesh: DeviceMesh, given: Mapping[str, Placed], arriving: Placed) -> None:
+    """Call an operator and its backward with the inputs and the gradient placed so."""
+    output, grad, grads = expected(name)
+    tensors = {k: spread(t, mesh, given[k]) for k, t in whole(name).items()}
+    leaves = {k: t.requires_grad_() for k, t in tensors.items() if k in grads}
+    found = called(name, tensors)
+    what = f"{name} {dict(given)} {arriving}"
+    near(found.detach(), output, what)
+    own_grads = torch.autograd.grad(found, list(leaves.values()), spread(grad, mesh, arriving))
+    for k, own in zip(grads, own_grads, strict=True):
+        near(own, grads[k], f"gradient of {k}: {what}")
+
+
+def every_placement(name: str, mesh: DeviceMesh) -> None:
+    """Compare all placements on a mesh of one dimension; on two dimensions each once at least."""
+    tensors, grad = whole(name), expected(name)[1]
+    options = [
+        list(itertools.product(each_placement(t, partial=t.is_floating_point()), repeat=mesh.ndim))
+        for t in (*tensors.values(), grad)
+    ]
+    inputs, arriving = options[:-1], options[-1]
+    if mesh.ndim == 1:
+        cases = list(itertools.product(*inputs))
+    else:
+        cases = [
+            tuple(own[k * (place + 1) % len(own)] for place, own in enumerate(inputs))
+            for k in range(max(map(len, options)))
+        ]
+    for k, given in enumerate(cases):
+        compare(name, mesh, dict(zip(tensors, given, strict=True)), arriving[k % len(arriving)])
+
+
+def moved(name: str, mesh: DeviceMesh, given: Mapping[str, Placed]) -> tuple[int, Placed]:
+    """Return how many collectives a call makes, and how its output is placed."""
+    tensors = {k: spread(t, mesh, given[k]) for k, t in whole(name).items()}
+    with CommDebugMode() as counted:
+        output = called(name, tensors)
+    assert isinstance(output, DTensor)
+    return counted.get_total_counts(), output.placements
+
+
+def accepted_splits_move_nothing(mesh: DeviceMesh) -> None:
+    r, s0, s1, part = (Replicate(),), (Shard(0),), (Shard(1),), (Partial(),)
+    for name, given, placed in (
+        ("sqdist", {"x": s0, "y": r}, s0),
+        ("sqdist", {"x": r, "y": s0}, s1),
+        ("sqdist", {"x": s1, "y": s1}, part),
+        ("gauss", {"x": s0, "y": r, "v": r}, s0),
+        ("gauss", {"x": r, "y": s0, "v": s0}, part),
+        ("gauss", {"x": r, "y": r, "v": part}, part),
+        ("softmax", {"x": s0}, s0),
+        ("softmax", {"x": s1}, s1),
+        ("linear", {"x": s1, "w": s1, "b": r}, part),
+        ("linear", {"x": r, "w": s0, "b": s0}, s1),
+        ("linear", {"x": r, "w": r, "b": r}, r),
+        ("embed", {"table": s1, "index": r}, s1),
+        ("embed", {"table": r, "index": s0}, s0),
+        ("product", {"x": s0, "y": r}, s0),
+    ):
+        assert moved(name, mesh, given) == (0, placed), f"{name} {given}"
+
+
+def a_sharded_maximum_is_partial_where_all_have_elements(mesh: DeviceMesh) -> None:
+    count, (placement,) = moved("chamfer", mesh, {"x": (Replicate(),), "y": (Shard(0),)})
+    few = mesh.size() == 4  # of five rows the last of four processes has none
+    assert (count, placement) == ((1, Replicate()) if few else (0, Partial("min")))
+
+
+def an_absent_tensor_is_no_argument(mesh: DeviceMesh) -> None:
+    x, w = (whole("linear")[k] for k in "xw")
+    for placement in (Replicate(), Shard(0), Shard(1), Partial()):
+        given = spread(x, mesh, (placement,)), spread(w, mesh, (Shard(1),))
+        near(operator("linear")(*given), x @ w.T, str(placement))
+    given = spread(x, mesh, (Partial(),)), spread(w, mesh, (Replicate(),))
+    assert operator("linear")(*given).placements == (Partial(),)
+
+
+def gradients_are_asked_for_one_by_one(mesh: DeviceMesh) -> None:
+    grad, grads = expected("gauss")[1:]
+    for wanted in ("x", "y", "xv", "xyv", "v"):
+        tensors = {k: spread(t, mesh, (Shard(0),)) for k, t in whole("gauss").items()}
+        leaves = [tensors[k].requires_grad_() for k in wanted]
+        output = called("gauss", tensors)
+        found = torch.autograd.grad(output, leaves, spread(grad, mesh, (Shard(0),)))
+        for k, own in zip(wanted, found, strict=True):
+            near(own, grads[k], f"{k} of {wanted}")
+
+
+def second_derivatives(mesh: DeviceMesh) -> None:
+    def second(tensors: Mapping[str, Tensor]) -> Sequence[Tensor]:
+        leaves = [t.requires_grad_() for t in tensors.values()]
+        first = torch.autograd.grad(called("gauss", tensors).sum(), leaves, create_graph=True)
+        total = functools.reduce(torch.add, [(own**2).sum() for own in first])
+        return torch.autograd.grad(total, leaves)
+
+    wanted = second(whole("gauss"))
+    for placement in (Replicate(), Shard(0)):
+        spread_out = {k: spread(t, mesh, (placement,)) for k, t in whole("gauss").items()}
+        for own, other in zip(second(spread_out), wanted, strict=True):
+            near(own, other, str(placement))
+
+
+def plain_tensors_are_refused(mesh: DeviceMesh) -> None:
+    tensors = whole("sqdist")
+    with pytest.raises(pb.PullbackError) as caught:
+        operator("sqdist")(spread(tensors["x"], mesh, (Shard(0),)), tensors["y"])
+    assert caught.value.finding.code == "PB357"
+    scaled = whole("scaled")
+    found = operator("scaled")(spread(scaled["x"], mesh, (Shard(1),)), 1.5, scaled["bias"])
+    near(found, expected("scaled")[0], "a plain number is the same in every process")
+
+
+def wrong_sizes_are_told_of_the_whole(mesh: DeviceMesh) -> None:
+    x, y = (spread(torch.ones(8, size), mesh, (Shard(0),)) for size in (3, 4))
+    with pytest.raises(pb.PullbackError, match="dimension 'd' is 3 in"):
+        operator("sqdist")(x, y)
+
+
+def two_meshes_are_refused(mesh: DeviceMesh) -> None:
+    other = init_device_mesh("cpu", (mesh.size(), 1))
+    x = distribute_tensor(torch.ones(8, 3), mesh, [Shard(0)])
+    y = distribute_tensor(torch.ones(8, 3), other, [Shard(0), Replicate()])
+    with pytest.raises(pb.PullbackError, match="on two meshes"):
+        operator("sqdist")(x, y)
+
+
+def compiled(mesh: DeviceMesh) -> None:
+    call = torch.compile(operator("gauss"), backend="aot_eager", fullgraph=True)
+    tensors = {k: spread(t, mesh, (Shard(0),)) for k, t in whole("gauss").items()}
+    near(call(*tensors.values()), expected("gauss")[0], "compiled")
+
+
+SINGLE: tuple[Callable[[DeviceMesh], None], ...] = (
+    accepted_splits_move_nothing,
+    a_sharded_maximum_is_partial_where_all_have_elements,
+    an_absent_tensor_is_no_argument,
+    gradients_are_asked_for_one_by_one,
+    second_derivatives,
+    plain_tensors_are_refused,
+    wrong_sizes_are_told_of_the_whole,
+    two_meshes_are_refused,
+)
+MESHES = {2: {"line": (2,)}, 4: {"line": (4,), "square": (2, 2)}}
+COMPILED = 2  # processes: a compiler takes its time
+
+
+def checks(processes: int) -> dict[str, Callable[[], None]]:
+    """Return all that so many processes do together, by name."""
+    found: dict[str, Callable[[], None]] = {}
+    for shape_name, shape in MESHES[processes].items():
+        mesh = functools.cache(functools.partial(init_device_mesh, "cpu", shape))
+        for name in LINES:
+            found[f"{name} on a {shape_name} of {processes}"] = lambda name=name, mesh=mesh: (
+                every_placement(name, mesh())
+            )
+        if len(shape) == 1:
+            for check in (*SINGLE, *([compiled] if processes == COMPILED else [])):
+                found[f"{check.__name__} of {processes}"] = lambda check=check, mesh=mesh: check(
+                    mesh()
+                )
+    return found
+
+
+def work(rank: int, processes: int, folder: str) -> None:
+    """Run all checks in one process and write down what failed."""
+    torch.set_num_threads(1)
+    store = torch.distributed.FileStore(f"{folder}/store", processes)  # pyright: ignore[reportPrivateImportUsage]
+    distributed.init_process_group("gloo", rank=rank, world_size=processes, store=store)
+    found: Outcomes = {}
+    for name, check in checks(processes).items():
+        try:
+            check()
+            found[name] = None
+        except Exception:
+            # The others wait for what this process does not do any more: they end as it does.
+            found[name] = traceback.format_exc()
+            break
+    Path(folder, f"{rank}.json").write_text(json.dumps(found))
+    os._exit(0)
+
+
+@functools.cache
+def outcomes(processes: int) -> Outcomes:
+    """Run the processes once; return what failed in any of them."""
+    with tempfile.TemporaryDirectory() as folder:
+        started = multiprocessing.spawn(  # pyright: ignore[reportPrivateImportUsage]
+            work, (processes, folder), nprocs=processes, join=False
+        )
+        assert started is not None
+        end = time.monotonic() + LIMIT
+        try:
+            while not started.join(timeout=1):
+                assert time.monotonic() < end, "the processes wait for each other"
+        finally:
+            for process in cast("list[Any]", started.processes):
+                process.kill()  # pyright: ignore[reportOptionalMemberAccess]
+        every: list[Outcomes] = [
+            json.loads(Path(folder, f"{rank}.json").read_text()) for rank in range(processes)
+        ]
+    known = {name: [own.get(name, "not reached") for own in every] for name in checks(processes)}
+    # What one process found says more than that another one lost it.
+    return {name: max(filter(None, own), key=told, default=None) for name, own in known.items()}
+
+
+def told(failure: str) -> bool:
+    return "gloo" not in failure and failure != "not reached"
