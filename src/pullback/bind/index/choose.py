@@ -7,26 +7,19 @@ A loop that would do a multiple of the necessary work, as a derived gradient's m
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 
-from pullback.bind import kernel
-from pullback.bind.index import loops
-from pullback.bind.index.loops import Own, Refusal
-from pullback.define.formula import cost
-from pullback.define.formula.formula import labels
-from pullback.define.formula.indexed import Indexed
-from pullback.diagnostic import PullbackError
-from pullback.kernels import toolchain
-
-if TYPE_CHECKING:
-    from pullback.bind.index.execute import Executor
+from pullback.bind.index import loops, verify
+from pullback.bind.index.call import Call, Choice, computed, groups
+from pullback.bind.index.loops import Refusal
 
 # A loop may do this many times the operations that are needed if each value is computed once.
 MOST_WORK = 4
+# So little is done sooner than PyTorch calls a few operations, whatever is necessary.
+LITTLE = 200_000
 # What one thread does, roughly: scalar operations of a vectorised loop, and bytes moved, a second.
 OPERATIONS = 8e9
 BANDWIDTH = 5e9
@@ -39,119 +32,43 @@ ENOUGH = 0.02
 RUNS = 5
 
 
-@dataclass(kw_only=True)
-class Choice:
-    """Who computes some outputs of one shape.
-
-    Attributes:
-        outputs: their places.
-        own: the loop; None if there is none.
-        reason: why it was chosen, or why there is none.
-        takes_own: whether the loop is called.
-        seconds: what was measured, of "own" and "dense".
-    """
-
-    outputs: tuple[int, ...]
-    own: Own | None
-    reason: str
-    takes_own: bool = False
-    seconds: dict[str, float] = field(default_factory=dict[str, float])
-
-
-def choices(
-    executor: Executor,
-    named: Mapping[str, object],
-    outputs: kernel.Outputs,
-    sizes: dict[str, int],
-) -> list[Choice]:
+def choices(call: Call) -> list[Choice]:
     """Return who computes which of the wanted outputs."""
-    if outputs.device.type != "cpu":
+    if call.outputs.device.type != "cpu":
         return []
-    present = frozenset(name for name, value in named.items() if value is not None)
-    compute = torch.promote_types(torch.float32, outputs.dtypes[0])
-    found: list[Choice] = []
-    for group in groups(executor, outputs):
-        own = loop_for(executor.indexed, compute, group, present, sizes)
-        if isinstance(own, Refusal):
-            found.append(Choice(outputs=group, own=None, reason=own.reason))
-        else:
-            choice = Choice(outputs=group, own=own, reason="")
-            decide(choice, executor, named, outputs, sizes)
-            found.append(choice)
-    return found
+    return [
+        choice(call.wanting(group), group) for group in groups(call.indexed, call.outputs.wanted)
+    ]
 
 
-def loop_for(
-    indexed: Indexed,
-    compute: torch.dtype,
-    outputs: tuple[int, ...],
-    present: frozenset[str],
-    sizes: dict[str, int],
-) -> Own | Refusal:
-    """Return a loop for some outputs, or why there is none."""
-    try:
-        return loops.find(indexed, compute, outputs, present, sizes)
-    except PullbackError as error:
-        if error.finding.code != toolchain.CompilerMissing.code:
-            raise
-        return Refusal(error.finding.message)
-
-
-def groups(executor: Executor, outputs: kernel.Outputs) -> list[tuple[int, ...]]:
-    """Return the wanted outputs, those over the same indices together: they share their loops."""
-    found: dict[tuple[str, ...], list[int]] = {}
-    for k, output in enumerate(executor.indexed.line.outputs):
-        if outputs.wanted[k]:
-            found.setdefault(labels(output), []).append(k)
-    return [tuple(group) for group in found.values()]
-
-
-def decide(
-    choice: Choice,
-    executor: Executor,
-    named: Mapping[str, object],
-    outputs: kernel.Outputs,
-    sizes: dict[str, int],
-) -> None:
-    """Choose between a loop and PyTorch's operations."""
-    assert choice.own
-    wanted = [k in choice.outputs for k in range(len(outputs.wanted))]
-    itemsize = max(dtype.itemsize for dtype in outputs.dtypes)
-    needed = cost.cost(executor.indexed, sizes, wanted, itemsize)
-    work = choice.own.work(sizes)
-    if work > MOST_WORK * max(needed.flops, 1):
-        choice.reason = f"the loop would do {work / needed.flops:.1f} times the needed operations"
-        return
+def choice(call: Call, group: tuple[int, ...]) -> Choice:
+    """Choose between a loop and PyTorch's operations for some outputs."""
+    own = loops.find(call.indexed, call.compute, group, call.present, call.sizes)
+    if isinstance(own, Refusal):
+        return Choice(outputs=group, own=None, reason=own.reason)
+    needed, work = call.needed(), own.work(call.sizes)
+    least = max(needed.flops, needed.read + needed.written)
+    if work > max(MOST_WORK * least, LITTLE):
+        reason = f"a loop would do {work / least:.1f} times the necessary operations"
+        return Choice(outputs=group, own=None, reason=reason)
+    if not verify.agrees(own, call.present):
+        return Choice(outputs=group, own=None, reason="there is no C++ compiler")
     threads = torch.get_num_threads()
-    own = max(work / OPERATIONS, (needed.read + needed.written) / BANDWIDTH) / threads
+    modelled = max(work / OPERATIONS, (needed.read + needed.written) / BANDWIDTH) / threads
     other = needed.dense / BANDWIDTH / threads
-    if other > CLEAR * own or needed.dense > MOST_COMPARED:
-        choice.takes_own = True
-        choice.reason = f"PyTorch's operations would move {needed.dense / 1e6:.0f} MB"
-        return
-    measure(choice, executor, named, outputs, sizes)
+    if other > CLEAR * modelled or needed.dense > MOST_COMPARED:
+        reason = f"PyTorch's operations would move {needed.dense / 1e6:.3g} MB"
+        return Choice(outputs=group, own=own, reason=reason, takes_own=True)
+    return measured(call, Choice(outputs=group, own=own, reason="", takes_own=True))
 
 
-def measure(
-    choice: Choice,
-    executor: Executor,
-    named: Mapping[str, object],
-    outputs: kernel.Outputs,
-    sizes: dict[str, int],
-) -> None:
+def measured(call: Call, with_loop: Choice) -> Choice:
     """Let the clock choose."""
-    from pullback.bind.index.execute import Prepared  # noqa: PLC0415  (it imports this module)
-
-    wanted = [k in choice.outputs for k in range(len(outputs.wanted))]
-    only = Choice(outputs=choice.outputs, own=choice.own, reason="", takes_own=True)
-    ways: dict[str, list[Choice]] = {"own": [only], "dense": []}
-    for name, way in ways.items():
-        known = Prepared(outputs=kernel.only(outputs, wanted), sizes=sizes, choices=way)
-        choice.seconds[name] = seconds_of(lambda known=known: executor.computed(known, named))
-    choice.takes_own = choice.seconds["own"] <= choice.seconds["dense"]
-    choice.reason = "measured: " + ", ".join(
-        f"{name} {1e3 * value:.3g} ms" for name, value in choice.seconds.items()
-    )
+    ways: dict[str, list[Choice]] = {"loop": [with_loop], "PyTorch": []}
+    seconds = {name: seconds_of(lambda way=way: computed(call, way)) for name, way in ways.items()}
+    shown = ", ".join(f"{name} {1e3 * value:.3g} ms" for name, value in seconds.items())
+    takes_own = seconds["loop"] <= seconds["PyTorch"]
+    return replace(with_loop, reason=f"measured: {shown}", takes_own=takes_own, seconds=seconds)
 
 
 def seconds_of(call: Callable[[], object]) -> float:

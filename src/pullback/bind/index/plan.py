@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from pullback.bind import kernel
-from pullback.bind.formula import arrange, derive
+from pullback.bind.formula import derive
 from pullback.bind.index import choose
-from pullback.bind.index.choose import Choice
-from pullback.bind.index.execute import Executor, Prepared
-from pullback.define.formula import cost, indexed_derived
-from pullback.define.line import Scalar
+from pullback.bind.index.call import Call, Choice, call_of, groups
+from pullback.define.formula import indexed_derived
 from pullback.define.operator import Definition
 
 
@@ -68,54 +65,45 @@ def plan(definition: Definition, given: tuple[object, ...]) -> Plan:
         given: its arguments.
     """
     assert definition.indexed
-    executor = Executor(definition)
-    arguments = kernel.completed(definition, given, None)
-    known = executor.known(arguments)
-    steps = list(steps_of(executor, arguments, known))
+    call = call_of(definition, kernel.completed(definition, given, None))
+    steps = list(steps_of(call))
     if found := indexed_derived.backward(definition.indexed):
         backward = derive.operator_of(found.formula).definition
-        executor = Executor(backward)
-        arguments = gradient_arguments(definition, backward, arguments, known)
-        steps += steps_of(executor, arguments, executor.known(arguments))
+        steps += steps_of(call_of(backward, gradient_arguments(definition, backward, call)))
     return Plan(tuple(steps))
 
 
 def gradient_arguments(
-    definition: Definition, backward: Definition, given: Sequence[object], known: Prepared
+    definition: Definition, backward: Definition, call: Call
 ) -> tuple[object, ...]:
-    """Return arguments of a backward: ones for what arrives, and no output that it does not have."""
-    named = arrange.named(definition.line, given)
-    shapes = dict(zip((o.name for o in definition.line.outputs), known.outputs.shapes, strict=True))
-    dims = {o.dims: o.name for o in definition.line.outputs}
-    values: list[object] = []
-    for parameter in backward.line.parameters:
-        if parameter.name in named:
-            values.append(named[parameter.name])
-        else:
-            assert not isinstance(parameter, Scalar)
-            name = parameter.name if parameter.name in shapes else dims[parameter.dims]
-            dtype, device = known.outputs.dtypes[0], known.outputs.device
-            values.append(torch.ones(shapes[name], dtype=dtype, device=device))
-    return tuple(values)
+    """Return arguments of a backward, with ones for what arrives."""
+    lines, outputs = definition.line.outputs, call.outputs
+    arriving = {
+        name: torch.ones(shape, dtype=dtype, device=outputs.device)
+        for k, (line, shape, dtype) in enumerate(
+            zip(lines, outputs.shapes, outputs.dtypes, strict=True)
+        )
+        for name in (line.name, f"grad_{line.name}", *(["grad"] if k == 0 else []))
+    }
+    known = {**arriving, **call.named}
+    given = tuple(known[parameter.name] for parameter in backward.line.parameters)
+    return kernel.completed(backward, given, None)
 
 
-def steps_of(executor: Executor, given: Sequence[object], known: Prepared) -> Iterator[Step]:
+def steps_of(call: Call) -> Iterator[Step]:
     """Yield the steps of one operator."""
-    found = known.choices or [
-        Choice(outputs=group, own=None, reason=f"no own loops for {known.outputs.device.type}")
-        for group in choose.groups(executor, known.outputs)
-    ]
-    tensors = [value for value in given if isinstance(value, Tensor)]
-    itemsize = max(tensor.itemsize for tensor in tensors)
-    line = executor.indexed.line
+    line = call.indexed.line
+    with torch.no_grad():
+        found = choose.choices(call) or [
+            Choice(outputs=group, own=None, reason=f"on {call.outputs.device.type}")
+            for group in groups(call.indexed, call.outputs.wanted)
+        ]
     for choice in found:
-        wanted = [k in choice.outputs for k in range(len(line.outputs))]
-        needed = cost.cost(executor.indexed, known.sizes, wanted, itemsize)
-        way = f"own loop, {choice.own.family}" if choice.own and choice.takes_own else "PyTorch"
+        needed = call.wanting(choice.outputs).needed()
         yield Step(
             operator=line.qualname,
             outputs=tuple(line.outputs[k].name for k in choice.outputs),
-            way=way,
+            way=f"own loop, {choice.own.family}" if choice.own and choice.takes_own else "PyTorch",
             reason=choice.reason,
             flops=needed.flops,
             bytes=needed.read + needed.written,

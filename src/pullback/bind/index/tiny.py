@@ -85,7 +85,7 @@ def sizes_for(
     return known
 
 
-def argument(  # noqa: PLR0913  (what an argument depends on)
+def argument(  # noqa: PLR0913, PLR0917  (what an argument depends on)
     parameter: TensorSpec | Scalar,
     indexed: Indexed,
     sizes: Mapping[str, int],

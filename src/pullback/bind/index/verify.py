@@ -7,17 +7,21 @@ from how far PyTorch's operations in the same dtype are from themselves in float
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch import Tensor
 
 from pullback.bind import check
-from pullback.bind.index import dense, tiny
+from pullback.bind.index import dense, loops, tiny
+from pullback.bind.index.call import groups
 from pullback.bind.index.loops import Own
 from pullback.bind.index.tiny import Case
+from pullback.define.formula.formula import labels
 from pullback.define.formula.indexed import Indexed
 from pullback.diagnostic import PullbackError, Rule
+from pullback.kernels import toolchain
 
 ExecutionsDiffer = Rule("PB147", "executions-differ")
 
@@ -25,18 +29,74 @@ ExecutionsDiffer = Rule("PB147", "executions-differ")
 ROUNDINGS = 64
 
 
-def require_agreement(
-    indexed: Indexed, own: Own, outputs: tuple[int, ...], dtype: torch.dtype, absent: frozenset[str]
-) -> None:
+_agreed: set[str] = set()
+
+
+def at_definition(*operators: Indexed) -> None:
+    """Compile and compare the loops of some operators for calls of any size in float32.
+
+    Loops for other dtypes, or made for the sizes of a call, are compared when they are compiled.
+
+    Raises:
+        PullbackError: PB147, as for `agrees`.
+    """
+    found = [(own, present) for indexed in operators for own, present in loops_of(indexed)]
+    with ThreadPoolExecutor() as pool:
+        # A compiler each; what one raises is raised when its loop is compared.
+        for own, _ in found:
+            pool.submit(lambda own=own: own.addresses)
+    for own, present in found:
+        agrees(own, present)
+
+
+def loops_of(indexed: Indexed) -> Iterator[tuple[Own, frozenset[str]]]:
+    """Yield the loops that an operator has for calls of any size, and which arguments it has."""
+    case = next(tiny.cases(indexed, torch.float32, {}, frozenset()), None)
+    if case is None:
+        return
+    present = frozenset(case.arguments)
+    for group in groups(indexed, [True] * len(indexed.nodes)):
+        own = loops.find(indexed, torch.float32, group, present, case.sizes)
+        if isinstance(own, Own):
+            yield own, present
+
+
+def agrees(own: Own, present: frozenset[str]) -> bool:
     """Stop at a loop that computes something else than PyTorch's operations.
+
+    Each loop is looked at once in a process; looking takes some milliseconds.
+
+    Args:
+        own: the loop.
+        present: the names of the arguments that are not None.
+
+    Returns:
+        Whether it can be called: not where nothing compiles it.
 
     Raises:
         PullbackError: PB147, which is a fault of pullback's.
     """
+    try:
+        key = own.plan.key
+    except PullbackError as error:
+        if error.finding.code != toolchain.CompilerMissing.code:
+            raise
+        return False
+    if key not in _agreed:
+        compare(own, present)
+        _agreed.add(key)
+    return True
+
+
+def compare(own: Own, present: frozenset[str]) -> None:
+    """Hold a loop against PyTorch's operations on tiny inputs."""
+    indexed, outputs, dtype = own.indexed, own.outputs, own.compute
+    absent = frozenset(p.name for p in indexed.line.parameters) - present
+    dtypes = [dtypes_of(indexed, dtype)[k] for k in outputs]
     for case in tiny.cases(indexed, dtype, own.specialised, absent):
-        got = attempted(
-            lambda case=case: own.run(case.arguments, case.sizes, [dtype] * len(outputs))
-        )
+        if any(0 in shape_of(indexed, k, case) for k in outputs):
+            continue
+        got = attempted(lambda case=case: own.run(case.arguments, case.sizes, dtypes))
         want = attempted(lambda case=case: by_pytorch(indexed, case, outputs, dtype))
         if isinstance(got, str) or isinstance(want, str):
             if got != want:
@@ -63,13 +123,24 @@ def by_pytorch(
 ) -> list[Tensor]:
     """Return outputs by PyTorch's operations."""
     wanted = [k in outputs for k in range(len(indexed.line.outputs))]
-    dtypes = [
-        check.dtype_named(output.dtype) if output.dtype else dtype
-        for output in indexed.line.outputs
-    ]
+    dtypes = dtypes_of(indexed, dtype)
     device = torch.device("cpu")
     values = dense.evaluate(indexed, case.arguments, case.sizes, wanted, dtypes, device)
     return [value for value in values if value is not None]
+
+
+def dtypes_of(indexed: Indexed, shared: torch.dtype) -> list[torch.dtype]:
+    """Return the dtypes of all outputs."""
+    return [
+        check.dtype_named(output.dtype) if output.dtype else shared
+        for output in indexed.line.outputs
+    ]
+
+
+def shape_of(indexed: Indexed, output: int, case: Case) -> list[int]:
+    """Return the shape of an output in one call."""
+    own = labels(indexed.line.outputs[output])
+    return [int(i) if i.isdecimal() else case.sizes[i.rstrip("'")] for i in own]
 
 
 def in_double(case: Case) -> Case:
