@@ -33,7 +33,6 @@ from pullback.bind.index import (
 from pullback.bind.index.space import Call, Env, Space
 from pullback.bind.index.value import Axis, Value, aligned
 from pullback.define.formula import absent, bounds
-from pullback.define.formula.formula import labels
 from pullback.define.formula.index import Affine
 from pullback.define.formula.indexed import Indexed
 from pullback.define.formula.node import (
@@ -127,7 +126,7 @@ class Dense:
             if not wanted[k]:
                 found.append(None)
                 continue
-            indices = labels(self.call.line.outputs[k])
+            indices = self.space.labels[self.call.line.outputs[k].name]
             env = {index: self.program.size(index) for index in indices}
             places.require(self, self.prepared.gathers[k], env)
             self.bound = bound
@@ -140,7 +139,7 @@ class Dense:
         """Return how many bytes the outputs take."""
         total = 0
         for output, dtype, asked in zip(self.call.line.outputs, dtypes, wanted, strict=True):
-            env = {index: self.program.size(index) for index in labels(output)}
+            env = {index: self.program.size(index) for index in self.space.labels[output.name]}
             many = math.prod(self.space.length(axis, env) for axis in self.space.axes(env))
             total += many * dtype.itemsize * asked
         return total

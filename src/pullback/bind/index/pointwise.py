@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pullback.bind.formula.evaluate import function
 from pullback.bind.index import slices
-from pullback.bind.index.value import Value, aligned, union
+from pullback.bind.index.value import Axis, Value, aligned, union
 from pullback.define.formula.functions import TABLE
 from pullback.define.formula.node import Node
 
@@ -43,12 +43,13 @@ def computed(
     axes = union(args, dense.space.axes(env))
     slices.require_small(dense, axes, env)
     operands = [aligned(arg, axes) for arg in args]
-    data = _into(dense, node, args, operands, free) if any(free) else None
-    if data is None:
-        data = _fresh(dense, node, operands)
-    return Value(
-        data, axes if isinstance(data, Tensor) else (), not any(data is x for x in operands)
-    )
+    if any(free):
+        data = _into(dense, node, args, operands, free, axes)
+        if data is not None:
+            return Value(data, axes)
+    data = _fresh(dense, node, operands)
+    own = not any(data is x for x in operands)
+    return Value(data, axes if isinstance(data, Tensor) else (), own)
 
 
 def _known(node: Node, args: Sequence[Value]) -> Value | None:
@@ -70,30 +71,24 @@ def _fresh(dense: Dense, node: Node, operands: list[Any]) -> Any:  # noqa: ANN40
     return dense.numbers.compute_one(node, operands)
 
 
-def _into(
+def _into(  # noqa: PLR0913, PLR0917  (all that is known of an operation)
     dense: Dense,
     node: Node,
     args: Sequence[Value],
     operands: Sequence[Any],
     free: Sequence[bool],
+    axes: Sequence[Axis],
 ) -> Tensor | None:
     """Return the value in the memory of an operand of its shape; None where there is none."""
-    if node.op not in INTO:
+    if node.op not in INTO or any(
+        isinstance(x, Tensor) and x.dtype != dense.call.compute for x in operands
+    ):
         return None
-    tensors = [x for x in operands if isinstance(x, Tensor)]
-    shape = torch.broadcast_shapes(*(x.shape for x in tensors))
-    target = next(
-        (
-            x
-            for x, arg, unused in zip(operands, args, free, strict=True)
-            if unused and arg.own and isinstance(x, Tensor) and x.shape == shape
-        ),
-        None,
-    )
-    if target is None or any(x.dtype != dense.call.compute for x in tensors):
-        return None
-    if not isinstance(operands[0], Tensor):
-        if node.op not in SWAPPED:
-            return None
-        operands = operands[::-1]
-    return function(TABLE[node.op].torch)(*operands, out=target)
+    for operand, arg, unused in zip(operands, args, free, strict=True):
+        if unused and arg.own and len(arg.axes) == len(axes) and isinstance(operand, Tensor):
+            if not isinstance(operands[0], Tensor):
+                if node.op not in SWAPPED:
+                    return None
+                operands = operands[::-1]
+            return function(TABLE[node.op].torch)(*operands, out=operand)
+    return None

@@ -18,7 +18,7 @@ from torch import Tensor
 from pullback.bind.index.space import ALL_BATCH, Env
 from pullback.bind.index.value import Axis, Value, is_traced
 from pullback.define.formula import node as graph
-from pullback.define.formula.index import Affine, size
+from pullback.define.formula.index import Affine
 from pullback.define.formula.node import ARGMAX, SUM, Node
 
 if TYPE_CHECKING:
@@ -119,20 +119,17 @@ def cut_of(dense: Dense, node: Node, env: Env, needed: int) -> Cut | None:
 def by_slices(dense: Dense, node: Node, env: Env, reduce: Reduce, cut: Cut) -> Value:
     """Return a reduction from those of slices of one index."""
     space = dense.space
-    extent, first = space.extent(cut.whole), space.start(cut.whole)
-    name = f"{cut.index}@{len(space.starts)}"
-    window = size(name)
-    space.wholes[window] = space.whole(cut.whole)
+    extent, name = space.extent(cut.whole), f"{cut.index}@{len(space.starts)}"
     parts: list[Value] = []
     for start in range(0, extent, cut.step):
-        space.sizes[name], space.starts[window] = min(cut.step, extent - start), first + start
+        window = space.slice_of(cut.whole, name, start, min(cut.step, extent - start))
         if cut.index == node.bound:
             part = graph.make(node.op, node.args, (cut.index, window), node.type, frozenset())
             parts.append(reduced(dense, part, env, reduce))
         else:
             parts.append(reduced(dense, node, {**env, cut.index: window}, reduce))
         dense.forget(window)
-    del space.starts[window]
+        del space.starts[window]
     if cut.index != node.bound:
         return joined(parts, (cut.index, 0))
     axes = parts[0].axes

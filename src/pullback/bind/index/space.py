@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -52,16 +53,17 @@ class Space:
     """
 
     def __init__(self, call: Call) -> None:
-        self.labels = {tensor.name: labels(tensor) for tensor in call.line.tensors}
+        self.labels = labels_of(call.line)
         self.batch = self._batch(call.arguments)
         self.sizes: dict[str, Size] = {**call.sizes, BATCH: math.prod(self.batch)}
         self.starts: dict[Affine, int] = {}
         self.wholes: dict[Affine, Affine] = {}
+        self._extents: dict[Affine, Size] = {}
 
     def _batch(self, arguments: Mapping[str, object]) -> tuple[Size, ...]:
         shapes: list[tuple[Size, ...]] = []
         for name, own in self.labels.items():
-            value = arguments[name]
+            value = arguments.get(name)
             if BATCH in own and isinstance(value, Tensor):
                 first = own.index(BATCH)
                 shapes.append(tuple(value.shape[first : value.dim() - (len(own) - 1 - first)]))
@@ -69,9 +71,20 @@ class Space:
 
     def extent(self, size: Affine) -> Size:
         """Return a size as a number."""
-        value = evaluated(size, self.sizes)
-        assert value is not None, size
-        return max(value, 0)
+        known = self._extents.get(size)
+        if known is None:
+            value = evaluated(size, self.sizes)
+            assert value is not None, size
+            known = self._extents[size] = max(value, 0)
+        return known
+
+    def slice_of(self, whole: Affine, name: str, start: int, extent: int) -> Affine:
+        """Return the size of a slice of a range; a name has one slice at a time."""
+        window = size(name)
+        self._extents[window] = extent
+        self.starts[window] = self.start(whole) + start
+        self.wholes[window] = self.whole(whole)
+        return window
 
     def start(self, size: Affine) -> int:
         """Return where an index of this size begins: not at 0 within a slice."""
@@ -105,3 +118,9 @@ class Space:
         """Return which dimension of a tensor an index of its read is for."""
         own = self.labels[read.name]
         return index if BATCH not in own[:index] else index - len(own)
+
+
+@functools.lru_cache(maxsize=1024)
+def labels_of(line: Line) -> dict[str, tuple[str, ...]]:
+    """Return the indices of each tensor of a line, and of each output."""
+    return {tensor.name: labels(tensor) for tensor in (*line.tensors, *line.outputs)}

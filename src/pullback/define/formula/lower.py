@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pullback.define.formula import build, reduce
 from pullback.define.formula import node as graph
-from pullback.define.formula import reduce
 from pullback.define.formula.index import Affine, at, is_size
 from pullback.define.formula.node import (
     EQUAL,
@@ -71,9 +71,18 @@ def product_of(node: Node) -> Product:
         bound=tuple(bound),
         conditions=tuple(dict.fromkeys(conditions)),
         factor=factor,
-        over=term.over,
+        over=_grouped(term.over),
         under=term.under,
     )
+
+
+def _grouped(factors: tuple[Node, ...]) -> tuple[Node, ...]:
+    """Return factors those of which that have the same indices are one: it may be known already."""
+    groups: dict[frozenset[str], Node] = {}
+    for factor in factors:
+        before = groups.get(factor.free)
+        groups[factor.free] = factor if before is None else build.apply("mul", before, factor)
+    return tuple(groups.values())
 
 
 def is_contraction(product: Product) -> bool:

@@ -38,8 +38,14 @@ class Program:
         self._stencils: dict[Node, Stencil | None] = {}
         self._bags: dict[Node, Bag | None] = {}
         self._scatters: dict[Key, Scatter | None] = {}
+        # Nodes of one number are computed once, so they use their operands once.
+        edges = {
+            (self.identity(arg)[0], self.identity(part)[0], place)
+            for part in in_order(roots)
+            for place, arg in enumerate(part.args)
+        }
         self._uses = Counter(self.identity(root)[0] for root in roots)
-        self._uses.update(self.identity(arg)[0] for part in in_order(roots) for arg in part.args)
+        self._uses.update(used for used, _, _ in edges)
 
     def size(self, index: str) -> Affine:
         """Return how far an index of an output runs."""
