@@ -6,12 +6,13 @@ that is no dimension is written with its limit; then the limits that follow from
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import count
 
-from pullback.define.formula import infer, notation, show
+from pullback.define.formula import build, infer, notation, show
 from pullback.define.formula.alike import Alike
 from pullback.define.formula.formula import labels, type_of
 from pullback.define.formula.functions import CONSTANTS
@@ -22,9 +23,11 @@ from pullback.define.formula.node import (
     INDEX,
     INSIDE,
     PLACED,
+    READ,
     REDUCTIONS,
     Node,
     in_order,
+    is_number,
     names_read,
 )
 from pullback.define.formula.node import index as index_number
@@ -83,6 +86,7 @@ class _Writer(show.Printer):
         self.dims = list(dict.fromkeys(label for tensor in tensors for label in labels(tensor)))
         self.used = {*values, *self.dims, *names_read(roots)}
         self.taken = {*values}
+        self.labels = {tensor.name: labels(tensor) for tensor in line.tensors}
         self.alike = Alike(roots)
         self.sizes, unclear = _bound_sizes(roots)
         self.first: dict[Form, Node] = {}
@@ -106,7 +110,8 @@ class _Writer(show.Printer):
 
     def operands(self, node: Node) -> tuple[Node, ...]:
         """Return the first nodes that are like a node's operands."""
-        return tuple(self.same(arg) for arg in node.args)
+        shown = node.args[1:] if self.is_padded(node) else node.args
+        return tuple(self.same(arg) for arg in shown)
 
     def _name(self, unclear: set[Node]) -> None:
         """Give a name to what would be printed more than once."""
@@ -147,6 +152,30 @@ class _Writer(show.Printer):
             return place + 0.5, index
 
         return sorted(self.alike[node][1], key=order)
+
+    # --- values
+
+    def call(self, node: Node) -> str:
+        """Print a function of its arguments, or `pad(x[i - 1])`."""
+        if not self.is_padded(node):
+            return super().call(node)
+        _, value, other = node.args
+        zero = is_number(other, 0) and other.type != "bool"
+        return f"pad({self.read(value)}{'' if zero else f', {self.outer(other)}'})"
+
+    def is_padded(self, node: Node) -> bool:
+        """Return whether a selection is what `pad` makes of a read."""
+        if node.op != "where" or node.args[1].op != READ:
+            return False
+        value = node.args[1]
+        ranges = Ranges({**self.ranges.sizes, **self.sizes[value]})
+        extents = map(self.ranges.size, self.labels[value.name])
+        guards = [ranges.inside(*pair) for pair in zip(value.places, extents, strict=True)]
+        left = [guard for guard in guards if not is_number(guard, 1)]
+        if not left:
+            return False
+        both = functools.reduce(lambda x, y: build.apply("logical_and", x, y), left)
+        return both is node.args[0]
 
     # --- statements
 
