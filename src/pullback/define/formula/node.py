@@ -172,7 +172,7 @@ def _whole(op: str, x: Node, y: Node) -> Node:
     return make(op, (x, y), None, "int", frozenset())
 
 
-def place_of(node: Node) -> Affine:
+def place_of(node: Node) -> Affine:  # noqa: PLR0911  (one for each kind of node)
     """Return a whole number as an index: the inverse of `index`."""
     assert node.type == "int"
     match node.op:
