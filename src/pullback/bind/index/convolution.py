@@ -108,11 +108,8 @@ class Convolution:
         ):
             return None
         taps, outs = math.prod(self.extents(free=False)), math.prod(self.extents(free=True))
-        if (
-            all(w.step < 0 and w.stride == 1 and w.guarded for w in self.windows)
-            and math.prod(self.data.shape[dim] for dim in self.at) < taps
-        ):
-            return self.transposed(roles)
+        if all(w.step < 0 and w.stride == 1 and w.guarded for w in self.windows):
+            return self.transposed(roles, read_is_kernel=math.prod(self.seen()) < taps)
         if any(w.step < 0 and w.stride != 1 for w in self.windows):
             return None
         if taps <= outs:
@@ -201,27 +198,41 @@ class Convolution:
         )
         return self.shaped(data, [*roles.group, *roles.second, *roles.first])
 
-    def transposed(self, roles: Roles) -> Value | None:
-        """Return a transposed convolution with the factor that is read as the kernel."""
-        if not (is_finite(self.data) and is_finite(self.other.data)):
+    def seen(self) -> list[int]:
+        """Return the sizes of the dimensions that the windows are on."""
+        return [self.data.shape[dim] for dim in self.at]
+
+    def transposed(self, roles: Roles, *, read_is_kernel: bool) -> Value | None:
+        """Return a transposed convolution, with either factor as the kernel.
+
+        `x[h - p] * k[p]` is symmetric in the two: with the one that is read as the kernel it is
+        `k[h - 2*j] * grad[j]`, with a stride; with the other one, which may be dilated, it is
+        `grad[h - p] * k[p]`.
+        """
+        if not is_finite(self.other.data) or (read_is_kernel and not is_finite(self.data)):
             return None
-        groups, common = self.many(roles.group), self.many(roles.common)
-        kernel = self.ordered(self.data, [*roles.group, *roles.common, *roles.first])
-        taps = kernel.shape[kernel.dim() - len(self.windows) :]
-        kernel = kernel.reshape(groups * common, -1, *taps)
+        steps, rank = [-w.step for w in self.windows], len(self.windows)
         inner = [(w.bound, 0) for w in self.windows]
-        seen = permuted(
-            self.other.data,
-            self.other.axes,
-            [*roles.second, *roles.group, *roles.common, *inner],
-        )
-        seen = seen.reshape(-1, groups * common, *self.extents(free=False))
-        data = TRANSPOSED[len(self.windows) - 1](
-            seen, kernel, stride=[-w.step for w in self.windows], groups=groups
+        groups, common = self.many(roles.group), self.many(roles.common)
+        out, own = (roles.second, roles.first) if read_is_kernel else (roles.first, roles.second)
+        seen_axes = [*out, *roles.group, *roles.common]
+        kernel_axes = [*roles.group, *roles.common, *own]
+        if read_is_kernel:
+            seen = permuted(self.other.data, self.other.axes, [*seen_axes, *inner])
+            kernel = self.ordered(self.data, kernel_axes)
+        else:
+            seen = self.ordered(self.data, seen_axes)
+            kernel = permuted(self.other.data, self.other.axes, [*kernel_axes, *inner])
+        data = TRANSPOSED[rank - 1](
+            seen.reshape(self.many(out), groups * common, *seen.shape[seen.dim() - rank :]),
+            kernel.reshape(groups * common, -1, *kernel.shape[kernel.dim() - rank :]),
+            stride=steps if read_is_kernel else [1] * rank,
+            dilation=[1] * rank if read_is_kernel else steps,
+            groups=groups,
         )
         for dim, window in enumerate(self.windows, start=2):
             data = self.cut(data, dim, window)
-        return self.shaped(data, [*roles.second, *roles.group, *roles.first])
+        return self.shaped(data, [*out, *roles.group, *own])
 
     def cut(self, data: Tensor, dim: int, window: Window) -> Tensor:
         """Return the part of a transposed convolution that the free index runs over."""

@@ -191,7 +191,8 @@ class Dense:
         left = [root]
         while left:
             node = left[-1]
-            missing = [arg for arg in elementwise(node) if not self.is_known(arg, env)]
+            operands = () if self.is_known(node, env) else elementwise(node)
+            missing = [arg for arg in operands if not self.is_known(arg, env)]
             if missing:
                 left += missing
             else:
