@@ -1,1 +1,1 @@
-"""Loops for formulas in index notation: from the graph to C++, as text; nothing is compiled here."""
+"""Loops for formulas in index notation: from the graph to the text of C++."""

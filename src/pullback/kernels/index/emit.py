@@ -6,13 +6,11 @@ All values are vectors. What does not depend on the lane is the same in every la
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 
 from pullback.define.formula import derived
-from pullback.define.formula.index import Affine, is_size
 from pullback.define.formula.node import (
-    ARGMAX,
     EQUAL,
     INDEX,
     INSIDE,
@@ -25,9 +23,11 @@ from pullback.define.formula.node import (
 )
 from pullback.define.formula.ranges import Ranges
 from pullback.kernels.codegen import FIELDS, SCALARS, VALUES, called, literal
-from pullback.kernels.index.extents import Extents, times
+from pullback.kernels.index.extents import Extents
 from pullback.kernels.index.memory import Memory
+from pullback.kernels.index.nest import Setting
 from pullback.kernels.index.operands import Operands
+from pullback.kernels.index.places import Places
 from pullback.kernels.index.scope import Copy, Refused, Scope, Trip
 
 
@@ -41,25 +41,19 @@ class Emitter:
         written: the indices that are written out, so that they have no loop.
         variables: what an index is called in C++.
         costs: what each statement costs, and how often it is run.
-        row_lanes: the indices that the lanes run over outside of all loops but those of the outputs.
+        row_lanes: the indices that the lanes run over outside of the inner loops.
         runs: the runs of the lanes as they come in the kernel: how deep each is, and its number.
         uses: the values that may be kept for all lanes of a row, and the runs that they are in.
         buffered: those that are kept: the buffer, and which run fills it.
     """
 
-    def __init__(
-        self,
-        extents: Extents,
-        ranges: Ranges,
-        dtypes: Mapping[str, str],
-        dims: Mapping[str, tuple[Affine, ...]],
-        scalars: Mapping[str, int],
-        lanes: int,
-    ) -> None:
-        self.lanes = lanes
-        self.extents, self.ranges, self.dims, self.scalars = extents, ranges, dims, scalars
+    def __init__(self, setting: Setting) -> None:
+        self.lanes = setting.lanes
+        self.extents, self.ranges = Extents(setting.known), Ranges(setting.ranges)
+        self.dims, self.scalars = setting.dims, setting.scalars
         self.operands = Operands()
-        self.memory = Memory(self, dtypes)
+        self.memory = Memory(self, setting.dtypes)
+        self.places = Places(self)
         self.scopes: list[Scope] = [Scope()]
         self.counts: dict[str, int] = {}
         self.written: set[str] = set()
@@ -104,7 +98,7 @@ class Emitter:
         return node.free - self.written <= bound
 
     @contextmanager
-    def at_depth(self, depth: int) -> Iterator[None]:
+    def at_depth(self, depth: int) -> Generator[None]:
         """Write statements further out."""
         saved = self.scopes
         self.scopes = saved[: depth + 1]
@@ -159,11 +153,11 @@ class Emitter:
             case "read":
                 return self.kept(self.memory.read(node, copy), node, 1)
             case "index":
-                return self.kept(self.whole(node.places[0], copy), node, 2)
+                return self.kept(self.places.whole(node.places[0], copy), node, 2)
             case "inside":
-                return self.kept(self.inside(node, copy), node, 1)
+                return self.kept(self.places.inside(node, copy), node, 1)
             case "equal":
-                return self.kept(self.equal(node.places[0], copy), node, 1)
+                return self.kept(self.places.equal(node.places[0], copy), node, 1)
             case "polygamma":
                 raise Refused("polygamma")
             case _:
@@ -193,7 +187,7 @@ class Emitter:
         buffer, filler = self.buffered[node]
         lane = self.here.lane
         assert lane
-        place = f"{buffer} + ({self.index(lane, copy)})"
+        place = f"{buffer} + ({self.places.index(lane, copy)})"
         if filler != self.here.run:
             return self.kept(f"load<Compute>(reinterpret_cast<const char*>({place}))", node, 1)
         name = self.plain(node, copy)
@@ -224,150 +218,14 @@ class Emitter:
         if node.op == SCALAR:
             return f"call->scalars[{self.scalars[node.name]}].{FIELDS[node.type]}"
         if node.op == INDEX:
-            return f"int64_t({self.place(node.places[0], {})})"
+            return f"int64_t({self.places.place(node.places[0], {})})"
         if node.op == INSIDE:
             size = self.extents.text(node.size)
-            return f"pullback::index::inside({self.place(node.places[0], {})}, {size})"
+            return f"pullback::index::inside({self.places.place(node.places[0], {})}, {size})"
         if node.op == EQUAL:
-            return f"({self.place(node.places[0], {})}) == 0"
+            return f"({self.places.place(node.places[0], {})}) == 0"
         return called(node, [self.constant(arg) for arg in node.args])
-
-    # Places.
-
-    def index(self, index: str, copy: Mapping[str, int]) -> str:
-        """Return an index, that of the first lane if it is the lane's."""
-        if index in self.written:
-            return str(copy[index])
-        variable = self.variables[index]
-        if index == self.tile:
-            return f"{variable}_{copy.get(index, 0)}"
-        vector = copy.get(index, 0)
-        return f"{variable} + {vector} * lanes" if vector else variable
-
-    def place(self, place: Affine, copy: Mapping[str, int]) -> str:
-        """Return an affine index in C++, that of the first lane."""
-        number = place.constant
-        parts: list[str] = []
-        for term, factor in place.terms:
-            if not isinstance(term, str):
-                parts.append(times(self.one_of(term, copy), factor))
-            elif is_size(term):
-                parts.append(times(self.extents.term(term), factor))
-            elif term in self.written:
-                number += copy[term] * factor
-            else:
-                parts.append(times(f"({self.index(term, copy)})", factor))
-        if number or not parts:
-            parts.append(str(number))
-        return " + ".join(parts)
-
-    def one_of(self, node: Node, copy: Mapping[str, int]) -> str:
-        """Return a whole number that is the same in all lanes."""
-        if self.is_constant(node):
-            return self.constant(node)
-        if self.here.lane in node.free:
-            raise Refused("a place that data decides lane by lane")
-        return f"{self.value(node, copy)}[0]"
-
-    def whole(self, place: Affine, copy: Mapping[str, int]) -> str:
-        """Return an affine index as a vector."""
-        lane = self.here.lane
-        inner = [(term, f) for term, f in place.terms if self.varies(term)]
-        outer = Affine(place.constant, tuple(t for t in place.terms if t not in inner))
-        text = f"splat(int64_t({self.place(outer, copy)}))"
-        for term, factor in inner:
-            if isinstance(term, str):
-                assert term == lane
-                first = self.index(term, copy)
-                text += f" + (splat(int64_t({first})) + numbers<Whole>()) * {factor}"
-            else:
-                text += f" + {self.value(term, copy)} * {factor}"
-        return text
-
-    def varies(self, term: str | Node) -> bool:
-        """Return whether a part of a place differs from lane to lane."""
-        lane = self.here.lane
-        return term == lane if isinstance(term, str) else lane in term.free
-
-    def lane_factor(self, place: Affine) -> int | None:
-        """Return the factor of the lane in a place; None if it is in there in another way."""
-        lane = self.here.lane
-        if lane is None:
-            return 0
-        if any(lane in node.free for node in place.nodes):
-            return None
-        return place.factor(lane)
-
-    def inside(self, node: Node, copy: Mapping[str, int]) -> str:
-        """Return a guard."""
-        place, size = node.places[0], self.extents.text(node.size)
-        if not place.nodes and self.certain(place, node.size):
-            return "splat(true)"
-        factor = self.lane_factor(place)
-        if factor == 0:
-            return f"splat(pullback::index::inside({self.place(place, copy)}, {size}))"
-        if factor == 1:
-            return f"inside_lanes(int64_t({self.place(place, copy)}), {size})"
-        if factor == -1:
-            return f"inside_lanes({size} - 1 - ({self.place(place, copy)}), {size})"
-        return f"inside_lanes(Whole({self.whole(place, copy)}), {size})"
-
-    def equal(self, place: Affine, copy: Mapping[str, int]) -> str:
-        """Return the condition that a place is 0."""
-        factor = self.lane_factor(place)
-        if factor == 0:
-            return f"splat(({self.place(place, copy)}) == 0)"
-        if factor in (1, -1):
-            return f"inside_lanes(int64_t({self.place(place * factor, copy)}), 1)"
-        return f"eq(Whole({self.whole(place, copy)}), Whole{{}})"
-
-    def certain(self, place: Affine, size: Affine) -> bool:
-        """Return whether an index is inside of a size where nothing is checked; note the test."""
-        outer = self.lane_place()
-        if outer is None or self.here.edge:
-            return False
-        bound = frozenset[str]().union(*(scope.indices for scope in self.scopes[: outer + 1]))
-        if not place.free - self.written <= bound:
-            return False
-        self.scopes[outer].tests[self.test(place, size, self.scopes[outer])] = None
-        return True
-
-    def lane_place(self) -> int | None:
-        """Return which of the open loops is that of the lane."""
-        return next((k for k, scope in enumerate(self.scopes) if scope.lane_scope), None)
-
-    def test(self, place: Affine, size: Affine, scope: Scope) -> str:
-        """Return the test that a place is inside for all copies and lanes of a block."""
-        least, most = place.constant, place.constant
-        parts: list[str] = []
-        for term, factor in place.terms:
-            assert isinstance(term, str)
-            if term in self.written:
-                reach = (self.counts[term] - 1) * factor
-                least, most = least + min(reach, 0), most + max(reach, 0)
-            elif is_size(term):
-                parts.append(times(self.extents.term(term), factor))
-            else:
-                if term == scope.lane:
-                    reach = f"({self.counts.get(term, 1)} * lanes - 1) * {factor}"
-                elif term == self.tile:
-                    reach = f"{(self.counts[term] - 1) * factor}"
-                else:
-                    reach = "0"
-                parts.append(times(f"({self.variables[term]}{'_0' * (term == self.tile)})", factor))
-                if reach != "0":
-                    parts.append(f"@{'+' if factor > 0 else '-'}{reach}")
-        fixed = [part for part in parts if not part.startswith("@")]
-        low = [*fixed, *(p[2:] for p in parts if p.startswith("@-")), str(least)]
-        high = [*fixed, *(p[2:] for p in parts if p.startswith("@+")), str(most)]
-        return f"({' + '.join(low)}) >= 0 && ({' + '.join(high)}) < {self.extents.text(size)}"
-
-
-def work_of(nodes: Sequence[Node]) -> int:
-    """Return about how many multiplications some nodes cost."""
-    return sum(derived.work(n) for n in nodes if n.op not in (*REDUCTIONS, INDEX, INSIDE, EQUAL))
 
 
 # From this many multiplications on, a value is kept for the other passes over its row.
 HEAVY = 10
-__all__ = ["ARGMAX", "Emitter", "Refused", "work_of"]

@@ -62,7 +62,7 @@ class Memory:
         emitter = self.emitter
         operand = self.operand(node.name, own)
         places = [
-            emitter.place(place, copy) if d == own else self.safe(node, d, copy)
+            emitter.places.place(place, copy) if d == own else self.safe(node, d, copy)
             for d, place in enumerate(node.places)
         ]
         address = emitter.operands.address(operand, places)
@@ -78,7 +78,7 @@ class Memory:
         emitter = self.emitter
         emitter.line("", GATHERED)
         operand = self.operand(node.name, None)
-        place = emitter.place(node.places[own], copy)
+        place = emitter.places.place(node.places[own], copy)
         places = [place if d == own else self.safe(node, d, copy) for d in range(len(node.places))]
         address = emitter.operands.address(operand, places)
         factor = node.places[own].factor(str(emitter.here.lane))
@@ -95,14 +95,17 @@ class Memory:
         emitter.line("", GATHERED)
         operand = self.operand(node.name, None)
         places = [
-            emitter.place(place, copy) if d in own else self.safe(node, d, copy)
+            emitter.places.place(place, copy) if d in own else self.safe(node, d, copy)
             for d, place in enumerate(node.places)
         ]
         address = emitter.operands.address(operand, places)
         steps = [
             f"{emitter.operands.step(operand, d)} * {node.places[d].factor(lane)}" for d in own
         ]
-        first, size = emitter.index(lane, copy), emitter.extents.text(emitter.ranges.size(lane))
+        first, size = (
+            emitter.places.index(lane, copy),
+            emitter.extents.text(emitter.ranges.size(lane)),
+        )
         step = " + ".join(steps)
         return f"load_apart<{operand.stored}>({address}, {step}, {first}, 1, {size})"
 
@@ -113,7 +116,7 @@ class Memory:
         operand = self.operand(node.name, None)
         places = ["0" if d == own else self.safe(node, d, copy) for d in range(len(node.places))]
         address = emitter.operands.address(operand, places, own)
-        place = f"Whole({emitter.whole(node.places[own], copy)})"
+        place = f"Whole({emitter.places.whole(node.places[own], copy)})"
         step = emitter.operands.step(operand, own)
         size = emitter.extents.text(emitter.dims[node.name][own])
         return f"load_at<{operand.stored}>({address}, {step}, {place}, {size})"
@@ -126,12 +129,12 @@ class Memory:
     def is_inside(self, node: Node, d: int) -> bool:
         """Return whether a place is inside here, perhaps by a test of the lane's loop."""
         size = self.emitter.dims[node.name][d]
-        return self.is_proven(node, d) or self.emitter.certain(node.places[d], size)
+        return self.is_proven(node, d) or self.emitter.places.certain(node.places[d], size)
 
     def safe(self, node: Node, d: int, copy: Mapping[str, int]) -> str:
         """Return a place that is the same in all lanes, moved to where there is an element."""
         emitter = self.emitter
-        place = emitter.place(node.places[d], copy)
+        place = emitter.places.place(node.places[d], copy)
         if not node.places[d].nodes and self.is_inside(node, d):
             return place
         return f"clamped({place}, {emitter.extents.text(emitter.dims[node.name][d])})"
@@ -139,7 +142,7 @@ class Memory:
     def is_far(self, node: Node) -> bool:
         """Return whether an inner loop strides over a tensor instead of running along it."""
         emitter = self.emitter
-        outer = emitter.lane_place()
+        outer = emitter.places.lane_place()
         inner = emitter.scopes[(outer or 0) + 1 :]
         loops = frozenset[str]().union(*(scope.indices for scope in inner))
         return bool(node.free & loops)

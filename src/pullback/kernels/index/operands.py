@@ -62,8 +62,7 @@ class Operands:
             lines.append(f"char* const data{own} = call->data[{own}];")
             for d in range(operand.dimensions):
                 if d != operand.unit:
-                    lines.append(
-                        f"[[maybe_unused]] const int64_t step{own}_{d} = call->strides[{first + d}];"
-                    )
+                    taken = f"step{own}_{d} = call->strides[{first + d}]"
+                    lines.append(f"[[maybe_unused]] const int64_t {taken};")
             first += operand.dimensions
         return lines

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
+from pullback.define.formula.node import ARGMAX, MAX, Node
 from pullback.kernels.index.emit import Emitter
 from pullback.kernels.index.scope import Scope
+from pullback.kernels.index.sums import (
+    Accumulator,
+    accumulate,
+    accumulators,
+    blocked,
+    opened,
+    prepare,
+)
+
+# As many vectors are added at a time, so that none waits for the one before.
+CHAINS = 8
 
 
 class Pass:
@@ -78,3 +90,77 @@ class Pass:
         else:
             emitter.counts[self.index] = before
         return scope
+
+
+def lane_of(emitter: Emitter, group: Sequence[Node]) -> str:
+    """Return the index of a pass over a row: that of the outputs, if it has the same range."""
+    size = group[0].size
+    for index in sorted(emitter.row_lanes):
+        if emitter.ranges.size(index) == size and not any(index in n.free for n in group):
+            return index
+    index = opened(emitter, size, "lane")
+    emitter.row_lanes.add(index)
+    return index
+
+
+def in_lanes(emitter: Emitter, group: Sequence[Node]) -> None:
+    """Write a pass of the lanes over a row."""
+    index = lane_of(emitter, group)
+    copies = sum(len(emitter.copies(node.free)) for node in group)
+    vectors = max(1, min(4, CHAINS // copies))
+    run = Pass(emitter, index, vectors)
+    # A pass that comes to stand before another one of the same index.
+    before = emitter.counts.get(index)
+    emitter.counts[index] = vectors
+    all_of = accumulators(emitter, group, index, with_index=True)
+    bodies = list(dict.fromkeys(a.body for a in all_of))
+
+    def main() -> None:
+        prepare(emitter, bodies)
+        for a in all_of:
+            place = f"splat(int64_t({emitter.places.index(index, a.copy)})) + numbers<Whole>()"
+            accumulate(emitter, a, place, "splat(true)")
+
+    def edge() -> None:
+        prepare(emitter, bodies)
+        extent = emitter.extents.text(group[0].size)
+        lane = emitter.places.index(index, {})
+        for a in all_of:
+            if not a.copy.get(index, 0):
+                place = f"splat(int64_t({lane})) + numbers<Whole>()"
+                accumulate(emitter, a, place, f"inside_lanes(0, {extent} - ({lane}))")
+
+    text = run.written(main, edge)
+    blocked(emitter, all_of, text, emitter.extents.text(group[0].size), run.block)
+    del emitter.counts[index]
+    for node in group:
+        for copy in emitter.copies(node.free):
+            own = [
+                a for a in all_of if a.node is node and {**a.copy, index: 0} == {**copy, index: 0}
+            ]
+            finish(emitter, node, copy, own)
+    if before is not None:
+        emitter.counts[index] = before
+
+
+def finish(
+    emitter: Emitter, node: Node, copy: Mapping[str, int], own: Sequence[Accumulator]
+) -> None:
+    """Write what makes one value of the lanes of some accumulators."""
+    first, *others = own
+    if node.op == ARGMAX:
+        for other in others:
+            emitter.line(f"{first.name}.join({other.name});")
+        text = f"{first.name}.all()"
+    elif node.op == MAX:
+        text = first.name
+        for other in others:
+            text = f"maximum({text}, {other.name})"
+        text = f"most_of_lanes({text})"
+    else:
+        names = [a.name for a in own]
+        while len(names) > 1:
+            pairs = zip(names[::2], [*names[1::2], None], strict=False)
+            names = [f"({a} + {b})" if b else a for a, b in pairs]
+        text = f"sum_of_lanes({names[0]})"
+    emitter.here.known[emitter.key(node, copy)] = emitter.kept(text, node, 12)

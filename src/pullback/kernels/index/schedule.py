@@ -13,7 +13,9 @@ from pullback.define.formula.node import READ, REDUCTIONS, SUM, Node, in_order
 from pullback.define.formula.ranges import Ranges
 from pullback.kernels.index import sums, worth
 from pullback.kernels.index.extents import Extents
-from pullback.kernels.index.nest import CHUNKS, Kernel, Nest, Output, Setting, kernel
+from pullback.kernels.index.kernel import kernel
+from pullback.kernels.index.nest import CHUNKS, Kernel, Nest, Output, Setting
+from pullback.kernels.index.passes import CHAINS
 from pullback.kernels.index.scope import Refused
 
 # Values that are written out side by side, at most.
@@ -180,7 +182,7 @@ def nests(
         yield nest_of(outputs, lane, rest, own, setting, sizes, over)
 
 
-def nest_of(  # noqa: PLR0913  (the parts of a nest)
+def nest_of(  # noqa: PLR0913, PLR0917  (the parts of a nest)
     outputs: Sequence[Output],
     lane: str | None,
     rest: Sequence[str],
@@ -196,7 +198,7 @@ def nest_of(  # noqa: PLR0913  (the parts of a nest)
         math.prod(extents.number(ranges.size(i)) or 1 for i in output.indices if i in small)
         for output in outputs
     )
-    vectors = max(1, min(4, sums.CHAINS // copies))
+    vectors = max(1, min(4, CHAINS // copies))
     rows = 1
     if lane is not None:
         extent = Extents(sizes).number(ranges.size(lane)) or 1
@@ -243,11 +245,6 @@ def peeled(
     finish = with_totals(setting, totals)
     for last in nests(after, finish, sizes):
         for nest in nests(totals, setting, sizes, over=index):
-            # The row in which totals are added up is the lane's, or has its own lanes.
-            if nest.lane is None and any(i not in nest.small for i in totals[0].indices):
-                inner = [n for n in in_order([t.node for t in totals]) if n.op in REDUCTIONS]
-                if not inner:
-                    continue
             yield Candidate(
                 nests=((nest, tuple(totals)), (last, ())), setting=setting, extra=OVERHEAD
             )

@@ -17,8 +17,6 @@ from pullback.kernels.index.scope import Scope
 
 # A known size up to this is written out.
 MOST_WRITTEN = 16
-# As many vectors are added at a time, so that none waits for the one before.
-CHAINS = 8
 IDENTITY = {"real": "splat(-__builtin_inf())", "int": "splat(least_whole)"}
 
 
@@ -92,7 +90,7 @@ def written(emitter: Emitter, node: Node, copy: Mapping[str, int]) -> str:
     return total
 
 
-def joined(
+def joined(  # noqa: PLR0913  (one more value of a total)
     emitter: Emitter, node: Node, body: Node, copy: Mapping[str, int], total: str, *, first: bool
 ) -> str:
     """Return a total with one more value."""
@@ -154,7 +152,9 @@ def together(emitter: Emitter, group: Sequence[Node]) -> None:
     # What they need from further out comes before their loop.
     prepare(emitter, [arg for node in group for arg in outside(emitter, node)])
     if emitter.here.lane is None:
-        in_lanes(emitter, group)
+        from pullback.kernels.index import passes  # noqa: PLC0415  (it writes by this module)
+
+        passes.in_lanes(emitter, group)
     else:
         in_loop(emitter, group)
 
@@ -170,17 +170,6 @@ def opened(emitter: Emitter, size: Affine, kind: str) -> str:
     name = f"~{kind}:{emitter.extents.text(size)}"
     emitter.ranges.sizes[name] = size
     return name
-
-
-def lane_of(emitter: Emitter, group: Sequence[Node]) -> str:
-    """Return the index of a pass over a row: that of the outputs, if it has the same range."""
-    size = group[0].size
-    for index in sorted(emitter.row_lanes):
-        if emitter.ranges.size(index) == size and not any(index in n.free for n in group):
-            return index
-    index = opened(emitter, size, "lane")
-    emitter.row_lanes.add(index)
-    return index
 
 
 def in_loop(emitter: Emitter, group: Sequence[Node]) -> None:
@@ -265,68 +254,3 @@ def accumulate(emitter: Emitter, a: Accumulator, place: str, counts: str) -> Non
         emitter.line(f"{a.name} = maximum({a.name}, {value});", 3)
     else:
         emitter.line(f"{a.name}.see({value}, {place}, {counts});", 6)
-
-
-def in_lanes(emitter: Emitter, group: Sequence[Node]) -> None:
-    """Write a pass of the lanes over a row."""
-    from pullback.kernels.index.passes import Pass  # noqa: PLC0415  (it writes by this module)
-
-    index = lane_of(emitter, group)
-    copies = sum(len(emitter.copies(node.free)) for node in group)
-    vectors = max(1, min(4, CHAINS // copies))
-    run = Pass(emitter, index, vectors)
-    # A pass that comes to stand before another one of the same index.
-    before = emitter.counts.get(index)
-    emitter.counts[index] = vectors
-    all_of = accumulators(emitter, group, index, with_index=True)
-    bodies = list(dict.fromkeys(a.body for a in all_of))
-
-    def main() -> None:
-        prepare(emitter, bodies)
-        for a in all_of:
-            place = f"splat(int64_t({emitter.index(index, a.copy)})) + numbers<Whole>()"
-            accumulate(emitter, a, place, "splat(true)")
-
-    def edge() -> None:
-        prepare(emitter, bodies)
-        extent = emitter.extents.text(group[0].size)
-        lane = emitter.index(index, {})
-        for a in all_of:
-            if not a.copy.get(index, 0):
-                place = f"splat(int64_t({lane})) + numbers<Whole>()"
-                accumulate(emitter, a, place, f"inside_lanes(0, {extent} - ({lane}))")
-
-    text = run.written(main, edge)
-    blocked(emitter, all_of, text, emitter.extents.text(group[0].size), run.block)
-    del emitter.counts[index]
-    for node in group:
-        for copy in emitter.copies(node.free):
-            own = [
-                a for a in all_of if a.node is node and {**a.copy, index: 0} == {**copy, index: 0}
-            ]
-            finish(emitter, node, copy, own)
-    if before is not None:
-        emitter.counts[index] = before
-
-
-def finish(
-    emitter: Emitter, node: Node, copy: Mapping[str, int], own: Sequence[Accumulator]
-) -> None:
-    """Write what makes one value of the lanes of some accumulators."""
-    first, *others = own
-    if node.op == ARGMAX:
-        for other in others:
-            emitter.line(f"{first.name}.join({other.name});")
-        text = f"{first.name}.all()"
-    elif node.op == MAX:
-        text = first.name
-        for other in others:
-            text = f"maximum({text}, {other.name})"
-        text = f"most_of_lanes({text})"
-    else:
-        names = [a.name for a in own]
-        while len(names) > 1:
-            pairs = zip(names[::2], [*names[1::2], None], strict=False)
-            names = [f"({a} + {b})" if b else a for a, b in pairs]
-        text = f"sum_of_lanes({names[0]})"
-    emitter.here.known[emitter.key(node, copy)] = emitter.kept(text, node, 12)

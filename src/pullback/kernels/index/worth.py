@@ -1,4 +1,4 @@
-"""What loops are not for: contractions, which libraries of linear algebra do, and work done twice."""
+"""What loops are not for: contractions, which libraries do better, and work done twice."""
 
 from __future__ import annotations
 

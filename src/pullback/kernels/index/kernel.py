@@ -1,0 +1,260 @@
+"""One kernel: outer loops that threads share, a run of the lanes, and what it stores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from pullback.define.formula.node import Node
+from pullback.kernels.index import sums
+from pullback.kernels.index.emit import Emitter
+from pullback.kernels.index.nest import CHUNKS, Kernel, Nest, Output, Setting
+from pullback.kernels.index.operands import Operand
+from pullback.kernels.index.passes import Pass
+from pullback.kernels.index.scope import Scope
+
+
+def kernel(nest: Nest, setting: Setting) -> Kernel:
+    """Return the kernel of some loops: written twice, first to learn what is worth keeping."""
+    first = _Writer(nest, setting, {})
+    first.written()
+    kept = {
+        node: (f"row{place}", min(run for run in first.emitter.runs if run[1] in runs)[1])
+        for place, (node, runs) in enumerate(first.emitter.uses.items())
+        if len(runs) > 1
+    }
+    if not kept:
+        return first.kernel()
+    second = _Writer(nest, setting, kept)
+    second.written()
+    return second.kernel()
+
+
+class _Writer:
+    def __init__(self, nest: Nest, setting: Setting, kept: Mapping[Node, tuple[str, int]]) -> None:
+        self.nest, self.kept = nest, kept
+        self.emitter = emitter = Emitter(setting)
+        self.extents, self.ranges = emitter.extents, emitter.ranges
+        emitter.buffered = dict(kept)
+        emitter.tile = nest.tile
+        if nest.lane is not None:
+            emitter.row_lanes.add(nest.lane)
+        for index in nest.small:
+            number = self.extents.number(self.ranges.size(index))
+            assert number is not None
+            emitter.written.add(index)
+            emitter.counts[index] = number
+        self.text = ""
+
+    def size(self, index: str) -> str:
+        return self.extents.text(self.ranges.size(index))
+
+    def written(self) -> None:
+        """Write all of it."""
+        nest, emitter = self.nest, self.emitter
+        top = emitter.here
+        loops = [*nest.outer, *([nest.over] if nest.over else [])]
+        row = Scope(
+            indices=frozenset(loops),
+            trips=tuple((self.ranges.size(i), nest.rows if i == nest.tile else 1) for i in loops),
+        )
+        for index in loops:
+            emitter.variables[index] = emitter.name("i")
+        if nest.tile:
+            emitter.counts[nest.tile] = nest.rows
+        emitter.scopes = [top, row]
+        sums.prepare(emitter, [output.node for output in nest.outputs])
+        if nest.lane is None:
+            self.store_all(edge=False)
+        else:
+            run = Pass(emitter, nest.lane, nest.vectors)
+            loop = run.written(
+                lambda: self.store_all(edge=False), lambda: self.store_all(edge=True)
+            )
+            shared = not loops
+            begin, end = ("first", "last") if shared else ("0", self.size(nest.lane))
+            emitter.line(loop.replace("@begin", begin).replace("@end", end))
+        self.text = self.function(top, row)
+
+    def store_all(self, *, edge: bool) -> None:
+        """Write the values of all outputs at one place."""
+        sums.prepare(self.emitter, [output.node for output in self.nest.outputs])
+        for place, output in enumerate(self.nest.outputs):
+            own = frozenset(output.indices) | {self.nest.lane or ""}
+            for copy in self.emitter.copies(own):
+                value = self.emitter.value(output.node, copy)
+                if output.node.type == "int" and "int" not in output.dtype:
+                    value = f"real({value})"
+                if self.nest.over is None:
+                    self.store(output, copy, value, edge=edge)
+                else:
+                    self.add(place, output, copy, value, edge=edge)
+
+    def operand(self, output: Output) -> Operand:
+        """Return an output as it lies: contiguous."""
+        lane = self.nest.lane
+        unit = len(output.indices) - 1 if output.indices else None
+        if lane is not None and output.indices.index(lane) != unit:
+            unit = None
+        return Operand(output.name, unit, output.dtype, len(output.indices))
+
+    def store(self, output: Output, copy: Mapping[str, int], value: str, *, edge: bool) -> None:
+        """Write what stores a value."""
+        emitter = self.emitter
+        operand = self.operand(output)
+        places = [emitter.places.index(index, copy) for index in output.indices]
+        address = emitter.operands.address(operand, places)
+        stored, lane = operand.stored, self.nest.lane
+        if lane is None:
+            emitter.line(f"store_one<{stored}>({address}, {value});", 2)
+            return
+        left = f"last_lane - ({emitter.places.index(lane, copy)})"
+        own = output.indices.index(lane)
+        if own == operand.unit and edge:
+            emitter.line(f"store_edge<{stored}>({address}, {value}, {left});", 2)
+        elif own == operand.unit:
+            emitter.line(f"store<{stored}>({address}, {value});", 1)
+        else:
+            count = f"least({left}, lanes)" if edge else "lanes"
+            step = emitter.operands.step(operand, own)
+            emitter.line(f"store_some<{stored}>({address}, {step}, {value}, {count});", 16)
+
+    def add(
+        self, place: int, output: Output, copy: Mapping[str, int], value: str, *, edge: bool
+    ) -> None:
+        """Write what adds a value to the totals of a chunk."""
+        emitter, lane = self.emitter, self.nest.lane
+        number = 0
+        for index in output.indices:
+            if index in self.nest.small:
+                number = number * emitter.counts[index] + copy[index]
+        if lane is None:
+            emitter.line(f"total{place}[{number}] += double({value}[0]);", 3)
+            return
+        at = f"total{place} + {number} * {self.size(lane)} + {emitter.places.index(lane, copy)}"
+        count = f"last_lane - ({emitter.places.index(lane, copy)})" if edge else "lanes"
+        emitter.line(f"add_to({at}, {value}, {count});", 5)
+
+    def function(self, top: Scope, row: Scope) -> str:
+        """Return the function."""
+        nest, emitter = self.nest, self.emitter
+        body = [*self.tasks(), *row.code]
+        if nest.over:
+            body = self.chunk(row.code)
+        size = "0" if nest.lane is None else self.size(nest.lane)
+        opening = [
+            f"[[maybe_unused]] const int64_t last_lane = {size};",
+            *self.rows(),
+            *top.code,
+        ]
+        # Sizes and operands at last: what was written decides which there are.
+        taken = [
+            f"[[maybe_unused]] const int64_t size{slot} = call->sizes[{slot}];"
+            for slot in self.extents.slots.values()
+        ]
+        taken += emitter.operands.declarations()
+        lines = [
+            *taken,
+            *opening,
+            "for (int64_t task = begin; task < end; ++task) {",
+            *body,
+            "}",
+            "return ok;",
+        ]
+        return (
+            'extern "C" __attribute__((visibility("default")))\n'
+            "int @name(const Call* call, int64_t begin, int64_t end) {\n"
+            + "\n".join(line for line in lines if line)
+            + "\n}\n"
+        )
+
+    def rows(self) -> list[str]:
+        """Return the statements that give the buffers of a row their memory."""
+        if not self.kept:
+            return []
+        sizes = {
+            name: f"({self.size(self.lane_of(node))} + 4 * lanes) * int64_t{{sizeof(Compute)}}"
+            for node, (name, _) in self.kept.items()
+        }
+        total = " + ".join(f"{size} + 64" for size in sizes.values())
+        lines = [f"Scratch scratch({total});", "if (!scratch.memory) return no_memory;"]
+        lines += [
+            f"Compute* const {name} = reinterpret_cast<Compute*>(scratch.take({size}));"
+            for name, size in sizes.items()
+        ]
+        return lines
+
+    def lane_of(self, node: Node) -> str:
+        return next(iter(node.free & self.emitter.row_lanes))
+
+    def tasks(self) -> list[str]:
+        """Return the statements that say which values of the outer indices a task has."""
+        nest, emitter = self.nest, self.emitter
+        if not nest.outer and nest.over is None and nest.lane is not None:
+            step = f"{nest.vectors} * lanes"
+            return [
+                f"const int64_t first = task * ({step});",
+                f"const int64_t last = least(first + {step}, last_lane);",
+            ]
+        lines = ["[[maybe_unused]] int64_t rest = task;"] if nest.outer else []
+        for index in reversed(nest.outer):
+            variable, size = emitter.variables[index], self.size(index)
+            if index == nest.tile:
+                tiles = f"(({size} + {nest.rows - 1}) / {nest.rows})"
+                lines.append(f"const int64_t {variable} = rest % {tiles} * {nest.rows};")
+                # The last rows are computed again where a tile is not full.
+                lines += [
+                    f"const int64_t {variable}_{k} = least({variable} + {k}, {size} - 1);"
+                    for k in range(nest.rows)
+                ]
+                size = tiles
+            else:
+                lines.append(f"[[maybe_unused]] const int64_t {variable} = rest % {size};")
+            lines.append(f"rest /= {size};")
+        return lines
+
+    def chunk(self, code: Sequence[str]) -> list[str]:
+        """Return the body of a task that adds up a chunk of rows."""
+        nest, emitter = self.nest, self.emitter
+        assert nest.over is not None
+        self.extents.slots.setdefault(CHUNKS, len(self.extents.slots))
+        chunks = f"size{self.extents.slots[CHUNKS]}"
+        size, variable = self.size(nest.over), emitter.variables[nest.over]
+        lines = [
+            f"const int64_t chunk = task % {chunks};",
+            f"const int64_t begin_of = {size} * chunk / {chunks};",
+            f"const int64_t end_of = {size} * (chunk + 1) / {chunks};",
+        ]
+        outer = self.tasks()
+        if outer:
+            outer[0] = f"[[maybe_unused]] int64_t rest = task / {chunks};"
+        lines += outer
+        for place, output in enumerate(nest.outputs):
+            operand = Operand(output.name, None, "float64", 1)
+            own = emitter.operands.place(operand)
+            small = [emitter.counts[i] for i in output.indices if i in nest.small]
+            many = str(math.prod(small))
+            if nest.lane is not None:
+                many += f" * {self.size(nest.lane)}"
+            lines += [
+                f"double* const total{place} = "
+                f"reinterpret_cast<double*>(data{own}) + task * ({many});",
+                f"for (int64_t k = 0; k < {many}; ++k) total{place}[k] = 0;",
+            ]
+        return [
+            *lines,
+            f"for (int64_t {variable} = begin_of; {variable} < end_of; ++{variable}) {{",
+            *code,
+            "}",
+        ]
+
+    def kernel(self) -> Kernel:
+        return Kernel(
+            nest=self.nest,
+            text=self.text,
+            operands=tuple(self.emitter.operands.all),
+            sizes=tuple(self.extents.slots),
+            costs=tuple(self.emitter.costs),
+            dims=self.emitter.dims,
+            ranges=self.ranges.sizes,
+        )

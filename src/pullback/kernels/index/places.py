@@ -1,0 +1,158 @@
+"""Affine indices in C++, and the guards that say where one is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pullback.define.formula.index import Affine, is_size
+from pullback.define.formula.node import Node
+from pullback.kernels.index.extents import times
+from pullback.kernels.index.scope import Refused, Scope
+
+if TYPE_CHECKING:
+    from pullback.kernels.index.emit import Emitter
+
+
+class Places:
+    """The places of one kernel."""
+
+    def __init__(self, emitter: Emitter) -> None:
+        self.emitter = emitter
+
+    def index(self, index: str, copy: Mapping[str, int]) -> str:
+        """Return an index, that of the first lane if it is the lane's."""
+        if index in self.emitter.written:
+            return str(copy[index])
+        variable = self.emitter.variables[index]
+        if index == self.emitter.tile:
+            return f"{variable}_{copy.get(index, 0)}"
+        vector = copy.get(index, 0)
+        return f"{variable} + {vector} * lanes" if vector else variable
+
+    def place(self, place: Affine, copy: Mapping[str, int]) -> str:
+        """Return an affine index in C++, that of the first lane."""
+        number = place.constant
+        parts: list[str] = []
+        for term, factor in place.terms:
+            if not isinstance(term, str):
+                parts.append(times(self.one_of(term, copy), factor))
+            elif is_size(term):
+                parts.append(times(self.emitter.extents.term(term), factor))
+            elif term in self.emitter.written:
+                number += copy[term] * factor
+            else:
+                parts.append(times(f"({self.index(term, copy)})", factor))
+        if number or not parts:
+            parts.append(str(number))
+        return " + ".join(parts)
+
+    def one_of(self, node: Node, copy: Mapping[str, int]) -> str:
+        """Return a whole number that is the same in all lanes."""
+        if self.emitter.is_constant(node):
+            return self.emitter.constant(node)
+        if self.emitter.here.lane in node.free:
+            raise Refused("a place that data decides lane by lane")
+        return f"{self.emitter.value(node, copy)}[0]"
+
+    def whole(self, place: Affine, copy: Mapping[str, int]) -> str:
+        """Return an affine index as a vector."""
+        lane = self.emitter.here.lane
+        inner = [(term, f) for term, f in place.terms if self.varies(term)]
+        outer = Affine(place.constant, tuple(t for t in place.terms if t not in inner))
+        text = f"splat(int64_t({self.place(outer, copy)}))"
+        for term, factor in inner:
+            if isinstance(term, str):
+                assert term == lane
+                first = self.index(term, copy)
+                text += f" + (splat(int64_t({first})) + numbers<Whole>()) * {factor}"
+            else:
+                text += f" + {self.emitter.value(term, copy)} * {factor}"
+        return text
+
+    def varies(self, term: str | Node) -> bool:
+        """Return whether a part of a place differs from lane to lane."""
+        lane = self.emitter.here.lane
+        return term == lane if isinstance(term, str) else lane in term.free
+
+    def lane_factor(self, place: Affine) -> int | None:
+        """Return the factor of the lane in a place; None if it is in there in another way."""
+        lane = self.emitter.here.lane
+        if lane is None:
+            return 0
+        if any(lane in node.free for node in place.nodes):
+            return None
+        return place.factor(lane)
+
+    def inside(self, node: Node, copy: Mapping[str, int]) -> str:
+        """Return a guard."""
+        place, size = node.places[0], self.emitter.extents.text(node.size)
+        if not place.nodes and self.certain(place, node.size):
+            return "splat(true)"
+        factor = self.lane_factor(place)
+        if factor == 0:
+            return f"splat(pullback::index::inside({self.place(place, copy)}, {size}))"
+        if factor == 1:
+            return f"inside_lanes(int64_t({self.place(place, copy)}), {size})"
+        if factor == -1:
+            return f"inside_lanes({size} - 1 - ({self.place(place, copy)}), {size})"
+        return f"inside_lanes(Whole({self.whole(place, copy)}), {size})"
+
+    def equal(self, place: Affine, copy: Mapping[str, int]) -> str:
+        """Return the condition that a place is 0."""
+        factor = self.lane_factor(place)
+        if factor == 0:
+            return f"splat(({self.place(place, copy)}) == 0)"
+        if factor in (1, -1):
+            return f"inside_lanes(int64_t({self.place(place * factor, copy)}), 1)"
+        return f"eq(Whole({self.whole(place, copy)}), Whole{{}})"
+
+    def certain(self, place: Affine, size: Affine) -> bool:
+        """Return whether an index is inside of a size where nothing is checked; note the test."""
+        outer = self.lane_place()
+        if outer is None or self.emitter.here.edge:
+            return False
+        bound = frozenset[str]().union(
+            *(scope.indices for scope in self.emitter.scopes[: outer + 1])
+        )
+        if not place.free - self.emitter.written <= bound:
+            return False
+        self.emitter.scopes[outer].tests[self.test(place, size, self.emitter.scopes[outer])] = None
+        return True
+
+    def lane_place(self) -> int | None:
+        """Return which of the open loops is that of the lane."""
+        return next((k for k, scope in enumerate(self.emitter.scopes) if scope.lane_scope), None)
+
+    def test(self, place: Affine, size: Affine, scope: Scope) -> str:
+        """Return the test that a place is inside for all copies and lanes of a block."""
+        least, most = place.constant, place.constant
+        parts: list[str] = []
+        for term, factor in place.terms:
+            assert isinstance(term, str)
+            if term in self.emitter.written:
+                reach = (self.emitter.counts[term] - 1) * factor
+                least, most = least + min(reach, 0), most + max(reach, 0)
+            elif is_size(term):
+                parts.append(times(self.emitter.extents.term(term), factor))
+            else:
+                if term == scope.lane:
+                    reach = f"({self.emitter.counts.get(term, 1)} * lanes - 1) * {factor}"
+                elif term == self.emitter.tile:
+                    reach = f"{(self.emitter.counts[term] - 1) * factor}"
+                else:
+                    reach = "0"
+                parts.append(
+                    times(
+                        f"({self.emitter.variables[term]}{'_0' * (term == self.emitter.tile)})",
+                        factor,
+                    )
+                )
+                if reach != "0":
+                    parts.append(f"@{'+' if factor > 0 else '-'}{reach}")
+        fixed = [part for part in parts if not part.startswith("@")]
+        low = [*fixed, *(p[2:] for p in parts if p.startswith("@-")), str(least)]
+        high = [*fixed, *(p[2:] for p in parts if p.startswith("@+")), str(most)]
+        return (
+            f"({' + '.join(low)}) >= 0 && ({' + '.join(high)}) < {self.emitter.extents.text(size)}"
+        )
