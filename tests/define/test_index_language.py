@@ -359,6 +359,17 @@ def test_read_outside_is_refused_where_it_leaves() -> None:
     assert "pad(x[h + 1]) is 0 there" in message
 
 
+def test_formula_that_is_nested_too_deep_is_refused() -> None:
+    for depth in (195, 1000):
+        with pytest.raises(PullbackError, match="PB131"):
+            read(f"(x[n]) -> y[n] = {'exp(' * depth}x[n]{')' * depth}")
+
+
+def test_parts_that_are_used_twice_at_every_step_are_read_once() -> None:
+    steps = "; ".join(f"a{k + 1}[i] = a{k}[i]*a{k}[i]" for k in range(40))
+    read(f"(x[n]) -> y[n] = a0[i] = x[i - 1]; {steps}; y = where(n > 0, a40[n], 0)")
+
+
 # --- calls
 
 CALLS = [

@@ -78,6 +78,7 @@ def test_gradient_is_printed_compactly(name: str, expected: str) -> None:
 
 
 SHAPES = [
+    "(x[n, n]) -> y[n, n1] = y[n, n1 < size(n)] = x[n, n1]",
     "(x[n, n]) -> y[n, n] = x",
     "(x[n]) -> y[n, n] = y[a, b] = where(a == b, x[a], 0)",
     "(x[n, 3]) -> y[n, 3] = y[n, c] = x[n, c]*c",

@@ -196,7 +196,7 @@ def require_dimensions(line: Line, output: Tensor, node: Node) -> None:
         for index in sorted(indices - set(own)):
             raise FormulaDimensions.error(
                 f"{line.qualname}: '{output}' lacks the dimension '{index}' of '{tensor}'",
-                help="give the output the dimension; sums over indices come later",
+                help=f"give the output the dimension, or sum over it: sum[{index}](...)",
             )
         for name in sorted(doubled & {index.rstrip("'") for index in indices}):
             raise FormulaDimensions.error(

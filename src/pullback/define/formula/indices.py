@@ -273,13 +273,13 @@ class IndexReader(PlaceReader):
         if self.part is None:
             inside.require(self.program, {**self.parameters, **self.scope}, access, facts)
         elif not inside.is_inside(self.program, access, facts):
-            self.part.append((access, tuple(facts)))
+            self.part[access.place, access.extent, tuple(facts)] = access
 
     def require_again(self, definition: Definition, places: Sequence[Affine], shown: str) -> None:
         """Ask again for the reads of a part, at the indices at which it is used."""
         keys = (parameter.key for parameter in definition.parameters)
         others: dict[str | Node, Affine] = dict(zip(keys, places, strict=True))
-        for access, facts in definition.open:
+        for (_, _, facts), access in definition.open.items():
             place = access.place.replaced(others)
             here = f"{access.shown} of {shown}"
             again = replace(access, place=place, shown=here, weak=access.weak or self.weak > 0)

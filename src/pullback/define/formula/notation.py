@@ -9,6 +9,7 @@ import ast
 from collections.abc import Mapping
 
 from pullback.define.formula import build, infer
+from pullback.define.formula.call import FormulaSyntax
 from pullback.define.formula.formula import (
     FormulaDimensions,
     labels,
@@ -44,7 +45,13 @@ def parse(line: Line, accuracy: int = 4, *, sizes: Mapping[str, Affine] | None =
             of its tensor; PB142, an index without a range; PB143, a wrong number of indices;
             PB144, what is no affine index; PB145, an unknown index; PB146, one that is taken.
     """
-    return read(line, accuracy, sizes)[1]
+    try:
+        return read(line, accuracy, sizes)[1]
+    except RecursionError:
+        raise FormulaSyntax.error(
+            f"{line.qualname}: the formula is nested too deep",
+            help="give parts of it a name: t = ...; y = ...",
+        ) from None
 
 
 def read(line: Line, accuracy: int, sizes: Mapping[str, Affine] | None) -> tuple[Program, Indexed]:

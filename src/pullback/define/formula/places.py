@@ -54,7 +54,7 @@ class PlaceReader(Reader):
         self.parameters: dict[str, Index] = {}
         self.facts: list[Affine] = []
         self.weak = 0
-        self.part: list[Open] | None = None
+        self.part: Open | None = None
         self.outside: list[Node] | None = None  # the guards of the read that is padded
 
     def fail(self, rule: Rule, message: str, tree: ast.AST, help: str | None = None) -> NoReturn:

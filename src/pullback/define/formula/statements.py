@@ -148,7 +148,9 @@ def _renamed(
     for tree, label in zip(statement.subscripts, own, strict=True):
         word, limit = reader.binding(tree)
         index = program.results[label]
-        foreign = word != label and (word in program.declared or word in program.results)
+        other = program.declared.get(word) if word in program.declared else None
+        foreign = word != label and (other is not None or word in program.results)
+        foreign = foreign and (other is None or other != index.extent)
         if word in scope or foreign or is_batch(tree) != (label == BATCH):
             raise TakenIndex.error(
                 f"{program.of}: the index '{label}' of '{name}' cannot be called '{word}' here",
@@ -187,7 +189,7 @@ def _part(program: Program, statement: Statement, number: int) -> None:
             statement.text, program, number, (statement.tree, bracketed(statement.values[0]))
         )
         parameters = None
-    reader.part = []
+    reader.part = {}
     value = reader.expression(statement.values[0])
     if parameters is None:
         parameters = [index for index in reader.parameters.values() if index.key in value.free]

@@ -56,6 +56,10 @@ class Access:
     weak: bool
 
 
+# Reads by their place, its extent, and what is not negative where they are made.
+Open = dict[tuple[Affine, Affine, tuple[Affine, ...]], Access]
+
+
 @dataclass(eq=False)
 class Definition:
     """A name with a value: an output or a part of the formula.
@@ -72,7 +76,7 @@ class Definition:
     name: str
     parameters: list[Index]
     node: Node
-    open: list[Open] = field(default_factory=list["Open"])
+    open: Open = field(default_factory=Open)
     moved: dict[tuple[Affine, ...], Node] = field(default_factory=dict[tuple[Affine, ...], Node])
 
     def at(self, places: tuple[Affine, ...], ranges: Ranges) -> Node:
@@ -84,7 +88,6 @@ class Definition:
 
 
 Scope = Mapping[str, Index]
-Open = tuple[Access, tuple[Affine, ...]]
 
 
 @dataclass

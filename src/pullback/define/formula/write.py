@@ -56,7 +56,7 @@ def _shorter(indexed: Indexed, rows: list[str], given: Mapping[str, Affine]) -> 
             rows[number] = rows[number][:start] + index.name + rows[number][end:]
         found = _without_head(indexed, rows)
         again = notation.parse(replace(line, formula=found), indexed.accuracy, sizes=given)
-    except PullbackError:
+    except (PullbackError, RecursionError):
         return None
     return found if again.nodes == indexed.nodes and again.sizes == indexed.sizes else None
 
