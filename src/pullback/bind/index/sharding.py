@@ -161,7 +161,8 @@ def described(value: object) -> object:
 def placed(tensor: DTensor, plan: Plan, name: str) -> Tensor:
     """Return what this process needs of a tensor."""
     if tensor.placements != plan.moved[name]:
-        tensor = tensor.redistribute(plan.mesh, plan.moved[name])
+        # A leaf stays one: PyTorch 2.11 would detach in place what it moves of it.
+        tensor = tensor.detach().redistribute(plan.mesh, plan.moved[name])
     local = tensor.to_local()
     coordinate = plan.mesh.get_coordinate()
     if coordinate and any(coordinate[dim] for dim in plan.once[name]):
