@@ -77,12 +77,14 @@ def selected(
     for condition in conditions[1:]:
         axes = union([mask, condition], dense.space.axes(env))
         mask = Value(aligned(mask, axes) & aligned(condition, axes), axes)
-    kept = torch.where(aligned(mask, best.axes), best.data, 0.0)
+    kept = torch.where(aligned(mask, best.axes), dense.numbers.tensor(best.data), 0.0)
     return [Value(kept, best.axes) if factor is best else factor for factor in factors]
 
 
-def is_finite(tensor: Tensor) -> bool:
-    """Return whether a tensor has no NaN and no infinity; False where that cannot be seen."""
+def is_finite(tensor: Tensor | float) -> bool:
+    """Return whether a value has no NaN and no infinity; False where that cannot be seen."""
+    if not isinstance(tensor, Tensor):
+        return math.isfinite(tensor)
     if is_traced(tensor):
         return False
     if tensor.numel() == 0:

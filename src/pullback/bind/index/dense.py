@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -102,6 +101,8 @@ class Dense:
     Attributes:
         program: what is known of the nodes.
         space: the sizes of the indices.
+        memo: values by what they compute, with the names of the indices that they were computed
+            with.
         numbers: computes functions of the table, element by element.
     """
 
@@ -111,7 +112,7 @@ class Dense:
         self.call = call
         self.space = Space(call)
         self.numbers = Values(call.arguments, call.compute, call.device)
-        self.memo: dict[tuple[object, ...], tuple[Any, tuple[tuple[int, int], ...], bool]] = {}
+        self.memo: dict[tuple[object, ...], tuple[Value, tuple[str, ...]]] = {}
         self.tensors: dict[str, Tensor] = {}
         self.bound: int | None = None
         self.reuses = False
@@ -183,11 +184,13 @@ class Dense:
         return self.tensors[name]
 
     def of(self, root: Node, env: Env) -> Value:
-        """Return a node's value; `env` has all of its free indices, the outermost first.
+        """Return a node's value; `env` has all of its free indices, the outermost first."""
+        if self.program.is_deep:
+            self.prepare(root, env)
+        return self.one(root, env)
 
-        Without recursion from operand to operand, of which a formula may have more than Python's
-        stack has room for.
-        """
+    def prepare(self, root: Node, env: Env) -> None:
+        """Compute operands first, where Python's stack has no room for one in another."""
         left = [root]
         while left:
             node = left[-1]
@@ -198,7 +201,6 @@ class Dense:
             else:
                 self.one(node, env)
                 left.pop()
-        return self.one(root, env)
 
     def root(self, node: Node, env: Env) -> Value:
         """Return an output's value."""
@@ -218,19 +220,21 @@ class Dense:
         return node.op == NUMBER or self.key(node, env) in self.memo
 
     def one(self, node: Node, env: Env) -> Value:
-        """Return the value of a node whose operands are known."""
+        """Return the value of a node, whose operands are known if there are many."""
         if node.op == NUMBER:
             return Value(node.data)
-        key = self.key(node, env)
         names = self.program.identity(node)[1]
-        if key in self.memo:
-            data, axes, own = self.memo[key]
-            return Value(data, tuple((names[name], k) for name, k in axes), own)
-        value = self.computed(node, env)
-        order = {name: k for k, name in enumerate(names)}
-        axes = tuple((order[name], k) for name, k in value.axes)
-        self.memo[key] = (value.data, axes, value.own)
-        return value
+        key = self.key(node, env)
+        known = self.memo.get(key)
+        if known is None:
+            value = self.computed(node, env)
+            self.memo[key] = (value, names)
+            return value
+        value, before = known
+        if before == names:
+            return value
+        now = dict(zip(before, names, strict=True))
+        return value._replace(axes=tuple((now[name], k) for name, k in value.axes))
 
     def taken(self, node: Node, env: Env) -> tuple[Value, bool]:
         """Return an operand's value, and whether nobody else needs it: it is forgotten then."""
@@ -272,7 +276,7 @@ class Dense:
             return value
         over: dict[str, Affine] = {}
         while node.op == SUM:
-            over[node.bound] = node.size
+            over[node.bound] = self.program.range(node.size)
             node = node.args[0]
         inner = {**env, **over}
         return self.total(self.of(node, inner), self.space.axes(over), inner)
@@ -301,26 +305,34 @@ class Dense:
     def greatest(self, node: Node, env: Env) -> Value:
         """Return a maximum over an index, or the first place where it is taken."""
         body = node.args[0]
-        inner = {**env, node.bound: node.size}
+        inner = {**env, node.bound: self.program.range(node.size)}
         value = self.of(body, inner)
         [axis] = self.space.axes_of(node.bound, node.size)
+        axes = tuple(other for other in value.axes if other != axis)
+        if self.space.extent(node.size) == 0:
+            return self.greatest_of_none(node, axes, inner)
         if axis not in value.axes:
             return Value(0) if node.op == ARGMAX else value._replace(own=False)
-        dim = value.axes.index(axis)
-        axes = tuple(other for other in value.axes if other != axis)
-        data: Tensor = value.data
-        if self.space.extent(node.size) == 0 and data.numel() == 0:
-            shape = [length for k, length in enumerate(data.shape) if k != dim]
-            if math.prod(shape):
-                raise bounds.empty(self.call.line, node)
-            dtype = torch.int64 if node.op == ARGMAX else data.dtype
-            return Value(torch.empty(shape, dtype=dtype, device=self.call.device), axes)
+        dim, data = value.axes.index(axis), value.data
+        if data.dtype == torch.bool:
+            data = data.to(torch.uint8)
         if node.op == ARGMAX:
             return Value(data.argmax(dim), axes)
         # The gradient of `amax` is shared among all that are greatest; that of `max` is one's.
-        return Value(data.max(dim).values if data.requires_grad else data.amax(dim), axes)
+        most = data.max(dim).values if data.requires_grad else data.amax(dim)
+        return Value(most.to(value.data.dtype), axes)
+
+    def greatest_of_none(self, node: Node, axes: tuple[Axis, ...], env: Env) -> Value:
+        """Return a maximum over nothing, which only an empty result has."""
+        shape = [self.space.length(axis, env) for axis in axes]
+        if math.prod(shape):
+            raise bounds.empty(self.call.line, node)
+        types = {"real": self.call.compute, "int": torch.int64, "bool": torch.bool}
+        return Value(torch.empty(shape, dtype=types[node.type], device=self.call.device), axes)
 
 
 def is_watched(tensors: Sequence[Tensor]) -> bool:
     """Return whether a derivative is recorded, which needs values as they were."""
+    if levels.is_below_autograd():
+        return False
     return levels.is_tracked(tensors) or levels.has_tangent(tensors)

@@ -13,7 +13,6 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from pullback.bind.index import places, slices
-from pullback.bind.index.space import ALL_BATCH
 from pullback.bind.index.value import Axis, Value, aligned, union
 from pullback.define.formula.index import BATCH, Affine, is_size
 from pullback.define.formula.node import Node
@@ -87,7 +86,7 @@ def viewed(
     """
     ends = None if place.nodes else places.reach(dense, place, env)
     steps = [(t, f) for t, f in place.terms if isinstance(t, str) and not is_size(t)]
-    if ends is None or any(env[index] == ALL_BATCH for index, _ in steps):
+    if ends is None or any(dense.space.is_batch(env[index]) for index, _ in steps):
         return None
     extent = data.shape[dim]
     low, high = ends

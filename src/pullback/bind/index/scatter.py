@@ -25,7 +25,10 @@ def added(dense: Dense, scatter: Scatter, factor: float, env: Env) -> Value:
     """
     inner = {**{i: s for i, s in env.items() if i not in dict(scatter.places)}}
     inner |= dict(scatter.bound)
-    at = {index: places.place(dense, place, inner) for index, place in scatter.places}
+    at: dict[str, Value] = {}
+    for index, place in scatter.places:
+        value = places.place(dense, place, inner)
+        at[index] = value._replace(data=dense.numbers.tensor(value.data))
     across = union(at.values(), dense.space.axes(inner))
     over = dense.space.axes(dict(scatter.bound))
     value = dense.of(scatter.value, inner)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from pullback.bind.index.space import ALL_BATCH, Env
+from pullback.bind.index.space import Env
 from pullback.bind.index.value import Axis, Value, is_traced
 from pullback.define.formula import node as graph
 from pullback.define.formula.index import Affine
@@ -110,7 +110,7 @@ def cut_of(dense: Dense, node: Node, env: Env, needed: int) -> Cut | None:
     bound = [] if node.op == ARGMAX else [(node.bound, node.size)]
     for index, own in (*free, *bound):
         extent = dense.space.extent(own)
-        if own != ALL_BATCH and extent > 1:
+        if not dense.space.is_batch(own) and extent > 1:
             assert dense.bound is not None
             return Cut(index, own, max(1, min(extent // 2, extent * dense.bound // needed)))
     return None

@@ -54,6 +54,7 @@ class Space:
 
     def __init__(self, call: Call) -> None:
         self.labels = labels_of(call.line)
+        self.has_batch = any(BATCH in own for own in self.labels.values())
         self.batch = self._batch(call.arguments)
         self.sizes: dict[str, Size] = {**call.sizes, BATCH: math.prod(self.batch)}
         self.starts: dict[Affine, int] = {}
@@ -98,9 +99,13 @@ class Space:
         """Return whether an index runs over a whole dimension of a tensor."""
         return self.start(size) == 0 and self.extent(size) == extent
 
+    def is_batch(self, size: Affine) -> bool:
+        """Return whether what has this size runs over all of `...`."""
+        return self.has_batch and size == ALL_BATCH
+
     def axes_of(self, index: str, size: Affine) -> list[Axis]:
         """Return the axes of an index: what runs over `...` has one for each dimension."""
-        return [(index, k) for k in range(len(self.batch) if size == ALL_BATCH else 1)]
+        return [(index, k) for k in range(len(self.batch) if self.is_batch(size) else 1)]
 
     def axes(self, env: Env) -> tuple[Axis, ...]:
         """Return the axes of some indices, in their order."""
@@ -112,7 +117,7 @@ class Space:
     def length(self, axis: Axis, env: Env) -> Size:
         """Return how far an axis runs."""
         own = env[axis[0]]
-        return self.batch[axis[1]] if own == ALL_BATCH else self.extent(own)
+        return self.batch[axis[1]] if self.is_batch(own) else self.extent(own)
 
     def dimension(self, read: Node, index: int) -> int:
         """Return which dimension of a tensor an index of its read is for."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from pullback.define.formula.index import Affine, is_size, size
 from pullback.define.formula.lower import (
@@ -20,6 +22,8 @@ from pullback.define.formula.lower import (
 from pullback.define.formula.node import INSIDE, PLACED, REDUCTIONS, Node, in_order
 
 Key = tuple[object, ...]
+# Beyond this many operands in one another they are computed one by one.
+MOST_DEPTH = 100
 
 
 class Program:
@@ -28,16 +32,24 @@ class Program:
     Attributes:
         sizes: how far the outputs' indices run that are no dimensions.
         roots: the outputs.
+        is_deep: whether Python's stack may be too small to go from operand to operand.
     """
 
     def __init__(self, sizes: Sizes, roots: Sequence[Node]) -> None:
         self.sizes = dict(sizes)
         self._identity: dict[Node, tuple[int, tuple[str, ...]]] = {}
         self._interned: dict[Key, int] = {}
+        # Not how many there are: two threads could take the same number for two nodes.
+        self._fresh = itertools.count()
         self._products: dict[Node, Product] = {}
+        self._ranges: dict[Affine, Affine] = {}
         self._stencils: dict[Node, Stencil | None] = {}
         self._bags: dict[Node, Bag | None] = {}
         self._scatters: dict[Key, Scatter | None] = {}
+        depths: dict[Node, int] = {}
+        for part in in_order(roots):
+            depths[part] = 1 + max((depths[arg] for arg in part.args), default=0)
+        self.is_deep = max(depths.values(), default=0) > MOST_DEPTH
         # Nodes of one number are computed once, so they use their operands once.
         edges = {
             (self.identity(arg)[0], self.identity(part)[0], place)
@@ -49,7 +61,11 @@ class Program:
 
     def size(self, index: str) -> Affine:
         """Return how far an index of an output runs."""
-        return self.sizes.get(index) or size(index)
+        return self.range(self.sizes.get(index) or size(index))
+
+    def range(self, size: Affine) -> Affine:
+        """Return the one object that stands for a size: what is the same is compared at once."""
+        return self._ranges.setdefault(size, size)
 
     def identity(self, node: Node) -> tuple[int, tuple[str, ...]]:
         """Return a number that nodes share which differ in their free indices' names, and these.
@@ -90,7 +106,7 @@ class Program:
                 for arg in node.args
             )
             key = (node.op, node.type, data, *args)
-        return self._interned.setdefault(key, len(self._interned)), tuple(names)
+        return self._interned.setdefault(key, next(self._fresh)), tuple(names)
 
     def _terms(self, place: Affine, order: Mapping[str | None, int]) -> list[object]:
         found: list[object] = []
@@ -109,7 +125,9 @@ class Program:
     def product(self, node: Node) -> Product:
         """Return a sum as a sum over a product."""
         if node not in self._products:
-            self._products[node] = product_of(node)
+            found = product_of(node)
+            bound = tuple((index, self.range(own)) for index, own in found.bound)
+            self._products[node] = replace(found, bound=bound)
         return self._products[node]
 
     def stencil(self, node: Node) -> Stencil | None:
