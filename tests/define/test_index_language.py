@@ -389,6 +389,12 @@ CALLS = [
     ),
     ("(x[h], k[p]) -> y[i] = sum[p](x[i + p]*k[p])", {"h": 3, "p": 0, "i": 4}, None),
     ("(x[n]) -> y[n] = where(n > 0, x[0], 0)", {"n": 1}, None),
+    ("(x[n], z[m]) -> y[n] = where(n > 0, z[0], 0)", {"n": 3, "m": 0}, "PB141"),
+    ("(x[n], z[m]) -> y[n] = where(x > 0, z[0], 0)", {"n": 3, "m": 0}, "PB141"),
+    ("(x[n], z[m]) -> y[n] = where(n > 3, z[0], 0)", {"n": 3, "m": 0}, None),
+    ("(x[n], z[m]) -> y[n] = pad(z[n])", {"n": 3, "m": 0}, None),
+    ("(x[n], z[m]) -> y[n] = where(n < size(m), z[n], 0)", {"n": 3, "m": 0}, None),
+    ("(x[n], z[m]) -> y[n] = where(x > 0, sum[m](z), 0)", {"n": 3, "m": 0}, None),
 ]
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
@@ -14,8 +15,9 @@ from pullback.define.formula.extents import evaluated
 from pullback.define.formula.formula import labels
 from pullback.define.formula.index import BATCH, Affine, is_size, size
 from pullback.define.formula.indexed import Indexed
-from pullback.define.formula.inside import OutOfBounds
+from pullback.define.formula.inside import OutOfBounds, facts, is_positive
 from pullback.define.formula.node import ARGMAX, MAX, READ, REDUCTIONS, Node, in_order
+from pullback.define.formula.ranges import Ranges
 from pullback.define.formula.subscripts import is_data
 from pullback.define.formula.term import conjuncts
 
@@ -27,13 +29,21 @@ Reductions = tuple[tuple[str, Affine], ...]
 
 @dataclass(frozen=True)
 class Check:
-    """A read or a maximum that nothing guards, and the reductions that it is in."""
+    """A read or a maximum, and where it is evaluated.
+
+    Attributes:
+        node: what is looked at.
+        around: the reductions that it is in.
+        facts: of a branch of `where`: sums of indices that are not negative where it is taken.
+    """
 
     node: Node
     around: Reductions
+    facts: tuple[Affine, ...] = ()
 
 
 _checks: WeakKeyDictionary[Node, tuple[Check, ...]] = WeakKeyDictionary()
+_branches: WeakKeyDictionary[Node, tuple[Check, ...]] = WeakKeyDictionary()
 _passed: WeakKeyDictionary[Node, set[tuple[tuple[str, int], ...]]] = WeakKeyDictionary()
 
 
@@ -60,6 +70,8 @@ def require_inside(indexed: Indexed, sizes: Mapping[str, int]) -> None:
             _checks[root] = tuple(_unguarded(root))
         for check in _checks[root]:
             _require(indexed, check, own, sizes)
+        if 0 in sizes.values():
+            _require_branches(indexed, root, own, sizes)
         if len(passed) < MOST:
             passed.add(key)
 
@@ -101,6 +113,47 @@ def _evaluated(node: Node) -> Iterable[Node]:
     return node.args
 
 
+def _require_branches(
+    indexed: Indexed, root: Node, own: Mapping[str, int], sizes: Mapping[str, int]
+) -> None:
+    """Stop at a read under `where` that is inside only if no size is 0: `where(n > 3, x[0], 0)`."""
+    if root not in _branches:
+        _branches[root] = tuple(itertools.islice(_guarded(root, indexed.ranges), MOST))
+    for check in _branches[root]:
+        around = {bound: evaluated(extent, sizes) or 0 for bound, extent in check.around}
+        extents = {**own, **around}
+        taken = all(_ends(fact, extents, sizes)[1] >= 0 for fact in check.facts)
+        if taken and all(extent > 0 for extent in around.values()):
+            _require_read(indexed, check.node, extents, sizes, check)
+
+
+def _guarded(root: Node, ranges: Ranges) -> Iterator[Check]:
+    """Yield the reads that are evaluated where some conditions hold."""
+    seen: set[Check] = set()
+    left = [Check(root, ())]
+    while left and len(seen) < MOST * MOST:
+        check = left.pop()
+        node, around = check.node, check.around
+        if check in seen:
+            continue
+        seen.add(check)
+        if node.op == READ and check.facts:
+            yield check
+        if node.op == "where":
+            condition, *branches = node.args
+            for branch, holds in zip(branches, (True, False), strict=True):
+                known = facts(condition, holds, Ranges({**ranges.sizes, **dict(around)}))
+                known = [fact for fact in known if not is_data(fact)]
+                more = tuple(dict.fromkeys((*check.facts, *known)))
+                # A branch that says nothing of indices is a branch all the same.
+                left.append(Check(branch, around, more or (Affine(0),)))
+            left.append(Check(condition, around, check.facts))
+            continue
+        if node.op in REDUCTIONS:
+            around = (*around, (node.bound, node.size))
+        left += [Check(arg, around, check.facts) for arg in node.args]
+
+
 def _require(
     indexed: Indexed, check: Check, own: Mapping[str, int], sizes: Mapping[str, int]
 ) -> None:
@@ -116,21 +169,50 @@ def _require(
 
 
 def _require_read(
-    indexed: Indexed, read: Node, extents: Mapping[str, int], sizes: Mapping[str, int]
+    indexed: Indexed,
+    read: Node,
+    extents: Mapping[str, int],
+    sizes: Mapping[str, int],
+    check: Check | None = None,
 ) -> None:
     [tensor] = [tensor for tensor in indexed.line.tensors if tensor.name == read.name]
     for place, label in zip(read.places, labels(tensor), strict=True):
         if label == BATCH or is_data(place):
             continue
+        if any(not evaluated(part.size, sizes) for part in place.nodes if part.op == ARGMAX):
+            continue  # there is no greatest element, which is said of the maximum itself
         extent = evaluated(size(label), sizes)
         least, most = _ends(place, extents, sizes)
-        if extent is not None and (least < 0 or most >= extent):
+        if extent is None or (least >= 0 and most < extent):
+            continue
+        if check is None or _depends(indexed, check, place, size(label), extents, sizes):
             one = label if label.isdecimal() else f"'{label}' of size {extent}"
             raise OutOfBounds.error(
                 f"{indexed.line.qualname}: {show.text(read, indexed=True)} is outside of "
                 f"'{read.name}': it reads {least if least < 0 else most} of the dimension {one}",
                 help="write pad(...) around it if zeros are meant there",
             )
+
+
+def _depends(  # noqa: PLR0913, PLR0917
+    indexed: Indexed,
+    check: Check,
+    place: Affine,
+    extent: Affine,
+    extents: Mapping[str, int],
+    sizes: Mapping[str, int],
+) -> bool:
+    """Return whether a read in a branch is inside only because sizes are 1 or more."""
+    ranges = Ranges({**indexed.sizes, **dict(check.around)})
+    for end in (place, extent - 1 - place):
+        if not is_positive(end, check.facts, ranges):
+            return False  # the data says that it is inside
+    pairs = (x + y for x, y in itertools.combinations(check.facts, 2))
+    known = (Affine(0), *check.facts, *pairs)
+    return any(
+        all(_ends(end - fact, extents, sizes)[0] < 0 for fact in known)
+        for end in (place, extent - 1 - place)
+    )
 
 
 def _ends(place: Affine, extents: Mapping[str, int], sizes: Mapping[str, int]) -> tuple[int, int]:

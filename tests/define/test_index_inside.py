@@ -1,0 +1,103 @@
+"""What is shown of reads and ranges, against every value of the indices."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pullback import PullbackError
+from pullback.define.formula import notation
+from pullback.define.formula.extents import evaluated
+from pullback.define.parse import parse
+
+LEAST, MOST = 1, 4  # sizes that are tried
+
+
+def place(draw: st.DrawFn, indices: list[str]) -> str:
+    """A sum of multiples of indices, a size among them at times."""
+    index = draw(st.sampled_from(indices))
+    other = draw(st.sampled_from([*indices, "0", "size(n)", "size(m)", "1"]))
+    sign = draw(st.sampled_from(["", "-", "2*", "-2*"]))
+    number = draw(st.integers(-3, 3))
+    return f"{sign}{index} {draw(st.sampled_from('+-'))} {other} + {number}"
+
+
+@st.composite
+def guarded(draw: st.DrawFn) -> tuple[str, str]:
+    """A condition, and a place that may be inside where it holds."""
+    indices = ["n", "m"]
+
+    def condition(depth: int) -> str:
+        kind = draw(st.sampled_from(["compare", "inside", "and", "or", "not"]))
+        if depth == 0 or kind in ("compare", "inside"):
+            one = place(draw, indices)
+            if kind == "inside":
+                return f"(0 <= {one} < size(n))"
+            sign = draw(st.sampled_from(["<", "<=", ">", ">=", "==", "!="]))
+            return f"({one} {sign} {draw(st.integers(-2, 2))})"
+        if kind == "not":
+            return f"(not {condition(depth - 1)})"
+        return f"({condition(depth - 1)} {kind} {condition(depth - 1)})"
+
+    places = [place(draw, indices), "n - 1", "n + 1", "n + m", "m - n", "size(n) - 1 - m"]
+    where = condition(2)
+    compared = re.findall(r"\((?:0 <= )?([^()]*(?:size\(.\)[^()]*)?) [<>=!]+ ", where)
+    return where, draw(st.sampled_from([*places, *compared]))
+
+
+def holds(text: str, values: Mapping[str, int], sizes: Mapping[str, int]) -> int:
+    """The value of a condition or a place, by Python itself."""
+    for name, size in sizes.items():
+        text = text.replace(f"size({name})", str(size))
+    return eval(text, dict(values))
+
+
+@settings(max_examples=400, derandomize=True)
+@given(guarded())
+def test_read_that_is_accepted_under_a_condition_is_inside(drawn: tuple[str, str]) -> None:
+    condition, where = drawn
+    text = f"demo::f(x[n], z[m]) -> y[n, m] = where({condition}, x[{where}], 0)"
+    try:
+        notation.parse(parse(text))
+    except PullbackError as error:
+        if error.finding.code != "PB141":
+            raise
+        return
+    for n, m in itertools.product(range(LEAST, MOST + 1), repeat=2):
+        sizes = {"n": n, "m": m}
+        for i, j in itertools.product(range(n), range(m)):
+            values = {"n": i, "m": j}
+            if holds(condition, values, sizes):
+                assert 0 <= holds(where, values, sizes) < n, (text, sizes, values)
+
+
+@settings(max_examples=200, derandomize=True)
+@given(st.data())
+def test_range_that_is_inferred_is_the_largest_in_which_all_reads_are_inside(
+    data: st.DataObject,
+) -> None:
+    reads: list[tuple[int, int, int]] = data.draw(
+        st.lists(
+            st.tuples(st.integers(1, 3), st.integers(0, 2), st.integers(0, 3)),
+            min_size=1,
+            max_size=3,
+        )
+    )
+    shown = "*".join(f"x[{a}*i + {b}*p + {c}]" for a, b, c in reads)
+    try:
+        made = notation.parse(parse(f"demo::f(x[n], k[p]) -> y[i] = sum[p]({shown}*k[p])"))
+    except PullbackError as error:
+        # Of 2*i + p and 3*i nobody knows which ends first.
+        if error.finding.code != "PB140" or len(reads) == 1:
+            raise
+        return
+    for n, p in itertools.product(range(1, 12), range(1, 4)):
+        extent = evaluated(made.sizes["i"], {"n": n, "p": p})
+        assert extent is not None
+        for i in range(max(extent, 0) + 1):
+            inside = all(a * i + b * (p - 1) + c < n for a, b, c in reads)
+            assert inside == (i < extent), (shown, n, p, i, extent)
