@@ -95,9 +95,7 @@ def is_finite(tensor: Tensor | float) -> bool:
 
 def by_pairs(dense: Dense, factors: list[Value], over: Sequence[Axis], env: Env) -> Value:
     """Return a sum over a product of tensors, two at a time, the cheapest two first."""
-    many = math.prod(
-        dense.space.length(axis, env) for axis in over if not any(axis in f.axes for f in factors)
-    )
+    missing = [axis for axis in over if not any(axis in factor.axes for factor in factors)]
     left = list(factors)
     while len(left) > 1:
         pairs = itertools.combinations(range(len(left)), 2)
@@ -106,12 +104,7 @@ def by_pairs(dense: Dense, factors: list[Value], over: Sequence[Axis], env: Env)
         kept = {axis for factor in rest for axis in factor.axes}
         summed = [a for a in over if a not in kept and (a in left[i].axes or a in left[j].axes)]
         left = [*rest, of_two(dense, left[i], left[j], summed, env)]
-    [value] = left
-    dims = [value.axes.index(axis) for axis in over if axis in value.axes]
-    if dims:
-        axes = tuple(axis for axis in value.axes if axis not in over)
-        value = Value(value.data.sum(dims), axes)
-    return value if many == 1 else value._replace(data=value.data * many)
+    return total(dense, left[0], [a for a in over if a in (*left[0].axes, *missing)], env)
 
 
 def work(dense: Dense, pair: Iterable[Value], env: Env) -> int:
@@ -134,3 +127,14 @@ def of_two(dense: Dense, x: Value, y: Value, over: Sequence[Axis], env: Env) -> 
     terms = ["".join(letter[axis] for axis in own) for own in (x.axes, y.axes, axes)]
     data = torch.einsum(f"{terms[0]},{terms[1]}->{terms[2]}", x.data, y.data)
     return Value(data, axes)
+
+
+def total(dense: Dense, value: Value, over: Sequence[Axis], env: Env) -> Value:
+    """Return the sum of a value over some axes; those that it lacks multiply it."""
+    many = math.prod(dense.space.length(axis, env) for axis in over if axis not in value.axes)
+    dims = [value.axes.index(axis) for axis in over if axis in value.axes]
+    data = value.data.sum(dims) if dims else value.data
+    if many != 1:
+        data = data * many
+    axes = tuple(axis for axis in value.axes if axis not in over)
+    return Value(data, axes, data is not value.data)

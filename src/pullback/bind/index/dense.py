@@ -19,25 +19,14 @@ from torch import Tensor
 
 from pullback.bind import levels
 from pullback.bind.formula.evaluate import Values
-from pullback.bind.index import (
-    bag,
-    contraction,
-    convolution,
-    places,
-    pointwise,
-    reading,
-    scatter,
-    slices,
-)
+from pullback.bind.index import places, pointwise, reading, reductions, slices
 from pullback.bind.index.space import Call, Env, Space
-from pullback.bind.index.value import Axis, Value, aligned
+from pullback.bind.index.value import Value, aligned
 from pullback.define.formula import absent, bounds
 from pullback.define.formula.index import Affine
 from pullback.define.formula.indexed import Indexed
 from pullback.define.formula.node import (
-    ARGMAX,
     NUMBER,
-    SUM,
     Node,
 )
 from pullback.define.formula.program import Program, elementwise
@@ -257,78 +246,13 @@ class Dense:
                 place = places.place(self, node.places[0], env)
                 return Value(place.data == 0, place.axes)
             case "sum":
-                return slices.reduced(self, node, env, self.summed)
+                return slices.reduced(self, node, env, reductions.summed)
             case "max" | "argmax":
-                return slices.reduced(self, node, env, self.greatest)
+                return slices.reduced(self, node, env, reductions.greatest)
             case _:
                 taken = [self.taken(arg, env) for arg in node.args]
                 args, free = [value for value, _ in taken], [unused for _, unused in taken]
                 return pointwise.computed(self, node, args, free, env)
-
-    def summed(self, node: Node, env: Env) -> Value:
-        """Return a sum over an index, and over those right inside."""
-        sizes = {name: self.space.whole(env[name]) for name in env if name in node.free}
-        found = self.program.scatter(node, sizes)
-        if found is not None:
-            return scatter.added(self, found, self.program.product(node).factor, env)
-        value = self.recognised(node, env)
-        if value is not None:
-            return value
-        over: dict[str, Affine] = {}
-        while node.op == SUM:
-            over[node.bound] = self.program.range(node.size)
-            node = node.args[0]
-        inner = {**env, **over}
-        return self.total(self.of(node, inner), self.space.axes(over), inner)
-
-    def recognised(self, node: Node, env: Env) -> Value | None:
-        """Return a sum for which PyTorch has an operation; None if it has none."""
-        product = self.program.product(node)
-        rows, stencil = self.program.bag(node), self.program.stencil(node)
-        value = None
-        if rows is not None:
-            value = bag.added(self, product, rows, env)
-        if value is None and stencil is not None:
-            value = convolution.convolved(self, product, stencil, env)
-        return contraction.contracted(self, product, env) if value is None else value
-
-    def total(self, value: Value, over: Sequence[Axis], env: Env) -> Value:
-        """Return the sum of a value over some axes; those that it lacks multiply it."""
-        many = math.prod(self.space.length(axis, env) for axis in over if axis not in value.axes)
-        dims = [value.axes.index(axis) for axis in over if axis in value.axes]
-        data = value.data.sum(dims) if dims else value.data
-        if many != 1:
-            data = data * many
-        axes = tuple(axis for axis in value.axes if axis not in over)
-        return Value(data, axes, data is not value.data)
-
-    def greatest(self, node: Node, env: Env) -> Value:
-        """Return a maximum over an index, or the first place where it is taken."""
-        body = node.args[0]
-        inner = {**env, node.bound: self.program.range(node.size)}
-        value = self.of(body, inner)
-        [axis] = self.space.axes_of(node.bound, node.size)
-        axes = tuple(other for other in value.axes if other != axis)
-        if self.space.extent(node.size) == 0:
-            return self.greatest_of_none(node, axes, inner)
-        if axis not in value.axes:
-            return Value(0) if node.op == ARGMAX else value._replace(own=False)
-        dim, data = value.axes.index(axis), value.data
-        if data.dtype == torch.bool:
-            data = data.to(torch.uint8)
-        if node.op == ARGMAX:
-            return Value(data.argmax(dim), axes)
-        # The gradient of `amax` is shared among all that are greatest; that of `max` is one's.
-        most = data.max(dim).values if data.requires_grad else data.amax(dim)
-        return Value(most.to(value.data.dtype), axes)
-
-    def greatest_of_none(self, node: Node, axes: tuple[Axis, ...], env: Env) -> Value:
-        """Return a maximum over nothing, which only an empty result has."""
-        shape = [self.space.length(axis, env) for axis in axes]
-        if math.prod(shape):
-            raise bounds.empty(self.call.line, node)
-        types = {"real": self.call.compute, "int": torch.int64, "bool": torch.bool}
-        return Value(torch.empty(shape, dtype=types[node.type], device=self.call.device), axes)
 
 
 def is_watched(tensors: Sequence[Tensor]) -> bool:

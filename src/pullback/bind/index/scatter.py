@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from pullback.bind.index import places
+from pullback.bind.index.contraction import total
 from pullback.bind.index.value import Axis, Value, aligned, is_traced, union
 from pullback.define.formula.lower import Scatter
 
@@ -33,7 +34,7 @@ def added(dense: Dense, scatter: Scatter, factor: float, env: Env) -> Value:
     over = dense.space.axes(dict(scatter.bound))
     value = dense.of(scatter.value, inner)
     early = [axis for axis in over if axis not in across]
-    value = dense.total(value, early, inner)
+    value = total(dense, value, early, inner)
     # An index that both the places and the result have is one more dimension of the result.
     batched = [axis for axis in across if axis not in over]
     targets: list[tuple[Axis, Tensor]] = [

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MOST_BYTES = 64 * 2**20
 MOST_TIMES = 8
 
-Reduce = Callable[[Node, Env], Value]
+Reduce = Callable[["Dense", Node, Env], Value]
 
 
 class TooLarge(Exception):  # noqa: N818  (a reduction around it catches it)
@@ -64,7 +64,7 @@ def require_small(dense: Dense, axes: Sequence[Axis], env: Env) -> None:
 def reduced(dense: Dense, node: Node, env: Env, reduce: Reduce) -> Value:
     """Return a reduction, in slices if what is reduced does not fit the bound."""
     try:
-        return reduce(node, env)
+        return reduce(dense, node, env)
     except TooLarge as large:
         bound = dense.bound
         assert bound is not None
@@ -83,7 +83,7 @@ def unbounded(dense: Dense, node: Node, env: Env, reduce: Reduce) -> Value:
     """Return a reduction of which nothing is left to cut: it takes the memory that it takes."""
     bound, dense.bound = dense.bound, None
     try:
-        return reduce(node, env)
+        return reduce(dense, node, env)
     finally:
         dense.bound = bound
 
