@@ -182,10 +182,20 @@ def accepted_splits_move_nothing(mesh: DeviceMesh) -> None:
         assert moved(name, mesh, given) == (0, placed), f"{name} {given}"
 
 
-def a_sharded_maximum_is_partial_where_all_have_elements(mesh: DeviceMesh) -> None:
-    count, (placement,) = moved("chamfer", mesh, {"x": (Replicate(),), "y": (Shard(0),)})
+def a_maximum_is_taken_in_parts_where_all_have_elements(mesh: DeviceMesh) -> None:
+    given = {"x": (Replicate(),), "y": (Shard(0),)}
     few = mesh.size() == 4  # of five rows the last of four processes has none
-    assert (count, placement) == ((1, Replicate()) if few else (0, Partial("min")))
+    assert moved("chamfer", mesh, given) == (1 if few else 2, (Replicate(),))
+
+
+def no_process_loses_a_nan(mesh: DeviceMesh) -> None:
+    rows = 8
+    for row in range(rows):
+        y = torch.ones(rows, 3, dtype=torch.float64)
+        y[row] = torch.nan
+        x = torch.zeros(2, 3, dtype=torch.float64)
+        z = operator("chamfer")(spread(x, mesh, (Replicate(),)), spread(y, mesh, (Shard(0),)))
+        assert z.full_tensor().isnan().all(), f"row {row}"
 
 
 def an_absent_tensor_is_no_argument(mesh: DeviceMesh) -> None:
@@ -266,7 +276,8 @@ def compiled(mesh: DeviceMesh) -> None:
 
 SINGLE: tuple[Callable[[DeviceMesh], None], ...] = (
     accepted_splits_move_nothing,
-    a_sharded_maximum_is_partial_where_all_have_elements,
+    a_maximum_is_taken_in_parts_where_all_have_elements,
+    no_process_loses_a_nan,
     an_absent_tensor_is_no_argument,
     gradients_are_asked_for_one_by_one,
     second_derivatives,

@@ -51,7 +51,7 @@ class Way:
     @property
     def needs_elements(self) -> bool:
         """Whether every process needs a part: a maximum of nothing is an error."""
-        return any(getattr(p, "reduce_op", None) in ("max", "min") for p in self.outputs)
+        return any(map(_is_extreme, self.outputs))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class Plan:
         mesh: the processes.
         moved: to what each input is redistributed.
         once: for each input the mesh dimensions along which only the first process keeps it.
-        made: the placements of the outputs.
+        made: the placements of what is computed for the outputs.
         outputs: what the line says of the whole outputs.
     """
 
@@ -80,14 +80,29 @@ class Plan:
 
     def whole(self, place: int, result: object) -> object:
         """Return the output that a result is this process's part of."""
-        from torch.distributed.tensor import DTensor  # noqa: PLC0415  (it is imported by now)
-
         if result is None:
             return None
+        local, placements = cast("Tensor", result), self.made[place]
+        made = self.part(place, local, placements)
+        finished = [_finished(placement) for placement in placements]
+        if finished == list(placements):
+            return made
+        # At once: a maximum between processes may lose a NaN, and 0 + NaN does not.
+        greatest = made.redistribute(self.mesh, finished)
+        if not local.is_floating_point():
+            return greatest
+        lost = torch.zeros_like(local).masked_fill_(local.isnan(), torch.nan)
+        kinds = [_placement(sharding.Partial(), 0) if _is_extreme(p) else p for p in placements]
+        return greatest + self.part(place, lost, kinds).redistribute(self.mesh, finished)
+
+    def part(self, place: int, local: Tensor, placements: Sequence[Placement]) -> DTensor:
+        """Return an output of which this process has a part."""
+        from torch.distributed.tensor import DTensor  # noqa: PLC0415  (it is imported by now)
+
         return DTensor.from_local(
-            cast("Tensor", result),
+            local,
             self.mesh,
-            self.made[place],
+            placements,
             run_check=False,
             shape=torch.Size(self.outputs.shapes[place]),
             stride=self.outputs.strides[place],
@@ -184,6 +199,16 @@ def _placement(placement: sharding.Placement, rank: int) -> Placement:
     if isinstance(placement, sharding.Shard):
         return Shard(placement.dim % rank)
     return Partial(placement.by) if isinstance(placement, sharding.Partial) else Replicate()
+
+
+def _is_extreme(placement: Placement) -> bool:
+    """Return whether the processes have parts of a maximum or minimum."""
+    return getattr(placement, "reduce_op", None) in ("max", "min")
+
+
+def _finished(placement: Placement) -> Placement:
+    """Return what is left of a placement when its maximum is taken."""
+    return _placement(sharding.Replicate(), 0) if _is_extreme(placement) else placement
 
 
 def plan_of(ways: Sequence[Way], outputs: Outputs, tensors: Mapping[str, DTensor]) -> Plan:
