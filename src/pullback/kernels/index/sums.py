@@ -185,12 +185,16 @@ def in_loop(emitter: Emitter, group: Sequence[Node]) -> None:
         run=outer.run,
         trips=(*outer.trips, (size, 1)),
     )
+    # One further in, that this one is to stand before, may have an index of the same name.
+    outside = emitter.variables.get(index)
     variable = emitter.variables[index] = emitter.name("i")
     emitter.scopes = [*emitter.scopes, scope]
     prepare(emitter, list(dict.fromkeys(a.body for a in all_of)))
     for a in all_of:
         accumulate(emitter, a, f"splat({variable})", "splat(true)")
     emitter.scopes = emitter.scopes[:-1]
+    if outside is not None:
+        emitter.variables[index] = outside
     extent = emitter.extents.text(size)
     body = "\n".join(scope.code)
     loop = f"for (int64_t {variable} = @begin; {variable} < @end; ++{variable}) {{\n{body}\n}}"
