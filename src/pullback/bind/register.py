@@ -306,6 +306,11 @@ def register_python_kernels(
     library.impl(line.name, run, "CompositeExplicitAutograd")
     torch.library.register_fake(line.qualname, fake, lib=library)
     torch.library.register_vmap(line.qualname, batching(definition, overload), lib=library)
+    if definition.indexed:
+        from pullback.bind.index import flops, sharding  # noqa: PLC0415
+
+        sharding.register(definition, library)
+        flops.register(definition, overload)
 
 
 def kernels_in_python(

@@ -49,12 +49,14 @@ class Call:
         named: its arguments.
         outputs: what the line says of the outputs.
         sizes: of every index.
+        is_kernel: whether it is computed below autograd, which does not see how.
     """
 
     indexed: Indexed
     named: Mapping[str, object]
     outputs: kernel.Outputs
     sizes: dict[str, int]
+    is_kernel: bool = True
 
     @cached_property
     def present(self) -> frozenset[str]:
@@ -121,7 +123,13 @@ def by_pytorch(call: Call) -> list[Tensor | None]:
     empty = [any(type(n) is int and n == 0 for n in shape) for shape in outputs.shapes]
     wanted = [asked and not none for asked, none in zip(outputs.wanted, empty, strict=True)]
     values = dense.evaluate(
-        call.indexed, call.named, call.sizes, wanted, outputs.dtypes, outputs.device
+        call.indexed,
+        call.named,
+        call.sizes,
+        wanted,
+        outputs.dtypes,
+        outputs.device,
+        reuse=call.is_kernel,
     )
     return [
         torch.empty(outputs.shapes[k], dtype=outputs.dtypes[k], device=outputs.device)

@@ -13,6 +13,7 @@ from dataclasses import replace
 import torch
 
 from pullback.bind.index import loops, verify
+from pullback.bind.index.apart import apart
 from pullback.bind.index.call import Call, Choice, computed, groups
 from pullback.bind.index.loops import Refusal
 
@@ -65,7 +66,10 @@ def choice(call: Call, group: tuple[int, ...]) -> Choice:
 def measured(call: Call, with_loop: Choice) -> Choice:
     """Let the clock choose."""
     ways: dict[str, list[Choice]] = {"loop": [with_loop], "PyTorch": []}
-    seconds = {name: seconds_of(lambda way=way: computed(call, way)) for name, way in ways.items()}
+    seconds = {
+        name: apart(lambda way=way: seconds_of(lambda: computed(call, way)))
+        for name, way in ways.items()
+    }
     shown = ", ".join(f"{name} {1e3 * value:.3g} ms" for name, value in seconds.items())
     takes_own = seconds["loop"] <= seconds["PyTorch"]
     return replace(with_loop, reason=f"measured: {shown}", takes_own=takes_own, seconds=seconds)

@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from pullback.bind import levels
 from pullback.bind.formula.evaluate import Values
 from pullback.bind.index import places, pointwise, reading, reductions, slices
 from pullback.bind.index.space import Call, Env, Space
@@ -42,6 +41,8 @@ def evaluate(  # noqa: PLR0913, PLR0917  (all of a call)
     wanted: Sequence[bool],
     dtypes: Sequence[torch.dtype],
     device: torch.device,
+    *,
+    reuse: bool = False,
 ) -> list[Tensor | None]:
     """Return the outputs of a formula, None for those that nobody wants.
 
@@ -52,6 +53,8 @@ def evaluate(  # noqa: PLR0913, PLR0917  (all of a call)
         wanted: which outputs.
         dtypes: of the outputs.
         device: of the tensors.
+        reuse: whether memory of what is not needed any more may be written to again, which nobody
+            may do where a derivative is recorded.
 
     Raises:
         PullbackError: PB148, a maximum over nothing; PB149, an index that data gives is outside of
@@ -64,7 +67,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  (all of a call)
     ]
     compute = torch.float64 if torch.float64 in (*floating, *dtypes) else torch.float32
     call = Call(line=indexed.line, arguments=arguments, sizes=sizes, compute=compute, device=device)
-    return Dense(known, call).outputs(wanted, dtypes)
+    return Dense(known, call, reuse=reuse).outputs(wanted, dtypes)
 
 
 class Prepared:
@@ -89,13 +92,15 @@ class Dense:
 
     Attributes:
         program: what is known of the nodes.
+        bound: how many bytes one value may take.
+        reuses: whether memory of what is not needed any more is written to again.
         space: the sizes of the indices.
         memo: values by what they compute, with the names of the indices that they were computed
             with.
         numbers: computes functions of the table, element by element.
     """
 
-    def __init__(self, known: Prepared, call: Call) -> None:
+    def __init__(self, known: Prepared, call: Call, *, reuse: bool) -> None:
         self.prepared = known
         self.program = known.program
         self.call = call
@@ -104,32 +109,38 @@ class Dense:
         self.memo: dict[tuple[object, ...], tuple[Value, tuple[str, ...]]] = {}
         self.tensors: dict[str, Tensor] = {}
         self.bound: int | None = None
+        self.may_reuse = reuse
         self.reuses = False
 
     def outputs(self, wanted: Sequence[bool], dtypes: Sequence[torch.dtype]) -> list[Tensor | None]:
         """Return the outputs."""
-        found: list[Tensor | None] = []
-        taken: set[int] = set()
         tensors = [v for v in self.call.arguments.values() if isinstance(v, Tensor)]
         bound = slices.bound_of(tensors, self.written(wanted, dtypes))
-        for k, node in enumerate(self.prepared.nodes):
-            if not wanted[k]:
-                found.append(None)
+        taken: set[int] = set()
+        found: list[Tensor | None] = [None] * len(wanted)
+        for k in (k for k, asked in enumerate(wanted) if asked):
+            env = self.env_of(k)
+            shape = [self.space.length(axis, env) for axis in self.space.axes(env)]
+            if not math.prod(shape):
+                # Even a maximum over nothing is no mistake where there is nothing to compute.
+                found[k] = torch.empty(shape, dtype=dtypes[k], device=self.call.device)
                 continue
-            indices = self.space.labels[self.call.line.outputs[k].name]
-            env = {index: self.program.size(index) for index in indices}
-            places.require(self, self.prepared.gathers[k], env)
-            self.bound = bound
-            self.reuses = bound is not None and not is_watched(tensors)
-            found.append(self.finished(self.root(node, env), env, dtypes[k], taken))
             self.bound, self.reuses = None, False
+            places.require(self, self.prepared.gathers[k], env)
+            self.bound, self.reuses = bound, self.may_reuse and bound is not None
+            found[k] = self.finished(self.root(self.prepared.nodes[k], env), env, dtypes[k], taken)
         return found
+
+    def env_of(self, output: int) -> Env:
+        """Return the indices of an output."""
+        name = self.call.line.outputs[output].name
+        return {index: self.program.size(index) for index in self.space.labels[name]}
 
     def written(self, wanted: Sequence[bool], dtypes: Sequence[torch.dtype]) -> int:
         """Return how many bytes the outputs take."""
         total = 0
-        for output, dtype, asked in zip(self.call.line.outputs, dtypes, wanted, strict=True):
-            env = {index: self.program.size(index) for index in self.space.labels[output.name]}
+        for k, (dtype, asked) in enumerate(zip(dtypes, wanted, strict=True)):
+            env = self.env_of(k)
             many = math.prod(self.space.length(axis, env) for axis in self.space.axes(env))
             total += many * dtype.itemsize * asked
         return total
@@ -253,10 +264,3 @@ class Dense:
                 taken = [self.taken(arg, env) for arg in node.args]
                 args, free = [value for value, _ in taken], [unused for _, unused in taken]
                 return pointwise.computed(self, node, args, free, env)
-
-
-def is_watched(tensors: Sequence[Tensor]) -> bool:
-    """Return whether a derivative is recorded, which needs values as they were."""
-    if levels.is_below_autograd():
-        return False
-    return levels.is_tracked(tensors) or levels.has_tangent(tensors)

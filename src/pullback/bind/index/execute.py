@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
@@ -82,7 +82,7 @@ def in_pytorch(definition: Definition) -> Callable[..., object]:
 
     def run(*arguments: object, output_mask: list[bool] | None = None) -> object:
         given = kernel.completed(definition, arguments, output_mask)
-        values = by_pytorch(call_of(definition, given))
+        values = by_pytorch(replace(call_of(definition, given), is_kernel=False))
         return values[0] if len(values) == 1 else tuple(values)
 
     return run

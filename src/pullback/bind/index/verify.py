@@ -15,6 +15,7 @@ from torch import Tensor
 
 from pullback.bind import check
 from pullback.bind.index import dense, loops, tiny
+from pullback.bind.index.apart import apart
 from pullback.bind.index.call import groups
 from pullback.bind.index.loops import Own
 from pullback.bind.index.tiny import Case
@@ -84,7 +85,7 @@ def agrees(own: Own, present: frozenset[str]) -> bool:
             raise
         return False
     if key not in _agreed:
-        compare(own, present)
+        apart(lambda: compare(own, present))
         _agreed.add(key)
     return True
 
