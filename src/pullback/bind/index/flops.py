@@ -12,6 +12,7 @@ from pullback.bind import kernel
 from pullback.bind.index.imported import when_imported
 from pullback.define import shape
 from pullback.define.formula import cost, extents
+from pullback.define.formula.cost import Cost
 from pullback.define.operator import Definition
 from pullback.define.shape import Shape
 
@@ -40,18 +41,18 @@ def count(definition: Definition) -> Callable[..., int]:
         out_shape: object = None,
         **keywords: object,
     ) -> int:
-        given = kernel.completed(definition, shapes, output_mask)
-        return flops(definition, given)
+        return cost_of(definition, kernel.completed(definition, shapes, output_mask)).flops
 
     return formula
 
 
-def flops(definition: Definition, given: Sequence[object]) -> int:
-    """Return the operations of a call.
+def cost_of(definition: Definition, given: Sequence[object], itemsize: int = 4) -> Cost:
+    """Return what a call costs.
 
     Args:
         definition: the operator.
-        given: its arguments, with the shapes of tensors, and the mask.
+        given: its arguments in order, with the shapes of tensors, and the mask if it has one.
+        itemsize: of real numbers, in bytes.
     """
     assert definition.indexed
     named = dict(zip((p.name for p in definition.line.parameters), given, strict=False))
@@ -60,4 +61,4 @@ def flops(definition: Definition, given: Sequence[object]) -> int:
     known = {name: int(size) for name, size in sizes.items()}
     wanted = kernel.mask_of(definition, given)
     absent = {name for name, value in shapes.items() if value is None}
-    return cost.cost(definition.indexed, known, wanted, absent=absent).flops
+    return cost.cost(definition.indexed, known, wanted, itemsize, absent=absent)

@@ -20,7 +20,7 @@ from torch import Tensor
 from pullback.bind import kernel
 from pullback.bind.index.imported import when_imported
 from pullback.bind.index.spread import Plan, plan_of, ways_of
-from pullback.define.formula import sharding
+from pullback.define.formula import indexed_derived, sharding
 from pullback.define.formula.sharding import Placements
 from pullback.define.operator import Definition
 from pullback.diagnostic import Rule
@@ -49,6 +49,15 @@ def register(definition: Definition, library: torch.library.Library) -> None:
         torch.library.register_torch_dispatch(name, tensor, rule, lib=library)
 
     when_imported(MODULE, definition.line.qualname, act)
+
+
+def splits(definition: Definition) -> str:
+    """Return how an operator in index notation and its gradients may be split, as tables."""
+    assert definition.indexed
+    backward = indexed_derived.backward(definition.indexed)
+    every = [definition.indexed, *([backward.formula] if backward else [])]
+    tables = [(i.line, sharding.shown(sharding.rules(i), i)) for i in every]
+    return "\n\n".join(f"{str(line).partition(' = ')[0]}\n{table}" for line, table in tables)
 
 
 class Distributed:
@@ -161,8 +170,9 @@ def described(value: object) -> object:
 def placed(tensor: DTensor, plan: Plan, name: str) -> Tensor:
     """Return what this process needs of a tensor."""
     if tensor.placements != plan.moved[name]:
-        # A leaf stays one: PyTorch 2.11 would detach in place what it moves of it.
-        tensor = tensor.detach().redistribute(plan.mesh, plan.moved[name])
+        # Of what requires a gradient, PyTorch 2.11 would detach the copy in place, which it cannot.
+        leaf = cast("DTensor", tensor.detach())
+        tensor = leaf.redistribute(plan.mesh, plan.moved[name])
     local = tensor.to_local()
     coordinate = plan.mesh.get_coordinate()
     if coordinate and any(coordinate[dim] for dim in plan.once[name]):
