@@ -46,7 +46,9 @@ def evaluated(
     dtypes = [dtype or floating[0]] * len(indexed.nodes)
     arguments = {p.name: tensors.get(p.name) for p in indexed.line.parameters}
     device = next(iter(given.values())).device
-    found = dense.evaluate(indexed, arguments, sizes, [True] * len(dtypes), dtypes, device)
+    wanted = [True] * len(dtypes)
+    watched = any(value.requires_grad for value in given.values())
+    found = dense.evaluate(indexed, arguments, sizes, wanted, dtypes, device, reuse=not watched)
     return [value for value in found if value is not None]
 
 
@@ -287,6 +289,8 @@ def test_maximum_over_nothing_is_refused() -> None:
         value_of(text, x=torch.ones(0, 3))
     assert value_of(text, x=torch.ones(0, 0)).shape == (0,)
     assert value_of(text, x=torch.ones(3, 0)).shape == (0,)
+    softmax = next(text for text in FORMULAS if text.startswith("softmax"))
+    assert value_of(softmax, x=torch.ones(3, 0)).shape == (3, 0)
 
 
 def test_first_maximum_has_the_gradient() -> None:
