@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pullback.bind import native
 from pullback.bind.formula.loops import FLAGS, link_flags
-from pullback.bind.index.own_call import Call
+from pullback.bind.index.own_call import Call, Prepared, Sizing
 from pullback.define.formula import absent
 from pullback.define.formula.formula import labels
 from pullback.define.formula.index import BATCH, size
@@ -26,16 +26,19 @@ from pullback.kernels.index import schedule as schedules
 from pullback.kernels.index import text
 from pullback.kernels.index.extents import Extents
 from pullback.kernels.index.nest import Output, Setting
-from pullback.kernels.index.schedule import Schedule
+from pullback.kernels.index.schedule import Schedule, Step
 from pullback.kernels.index.scope import Refused
 from pullback.kernels.plan import Plan, Unit, kernel_flags
 
 # A kernel is made for sizes up to this, if the call is not small.
 SMALL = 16
+# Sizes of calls that are remembered.
+MOST_KNOWN = 64
 # Below this many vector operations nothing is made for the sizes of one call.
 FEW = 20_000
 # Sizes that stand for unknown ones when loops are chosen for small calls.
 USUAL = 300
+Key = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +59,7 @@ class Own:
         schedules: the kernels, for all outputs or one schedule for each.
         specialised: the sizes that they are made for.
         dtypes: of the tensors as the kernels read them.
+        known: what follows from the sizes of earlier calls.
     """
 
     indexed: Indexed
@@ -64,6 +68,9 @@ class Own:
     schedules: tuple[Schedule, ...]
     specialised: dict[str, int]
     dtypes: dict[str, str]
+    known: dict[Key, tuple[Prepared, ...]] = field(
+        default_factory=dict[Key, tuple[Prepared, ...]], compare=False
+    )
 
     @property
     def family(self) -> str:
@@ -85,8 +92,7 @@ class Own:
     @cached_property
     def addresses(self) -> tuple[int, ...]:
         """Where the kernels are."""
-        count = sum(len(schedule.steps) for schedule in self.schedules)
-        names = (text.NAME.format(k) for k in range(count))
+        names = (text.NAME.format(k) for k in range(len(self.steps)))
         return tuple(native.address_of(getattr(self.library, name)) for name in names)
 
     @cached_property
@@ -119,19 +125,36 @@ class Own:
     ) -> list[Tensor]:
         """Return the outputs; `...` is one dimension, in tensors and in outputs."""
         assert all(sizes[name] == value for name, value in self.specialised.items())
-        call = Call(self, arguments, sizes)
-        addresses = iter(self.addresses)
+        call = Call(self, arguments)
         made: list[Tensor] = []
-        for schedule in self.schedules:
-            for step in schedule.steps[:-1]:
-                call.add_up(step, next(addresses))
-            made += call.last(schedule.steps[-1], next(addresses))
+        for step, prepared, address in zip(
+            self.steps, self.prepared(sizes), self.addresses, strict=True
+        ):
+            if step.totals:
+                call.add_up(step, prepared, address)
+            else:
+                made += call.run(step, prepared, address)
         return [value.to(dtype) for value, dtype in zip(made, dtypes, strict=True)]
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """All kernels, in order."""
+        return tuple(step for schedule in self.schedules for step in schedule.steps)
+
+    def prepared(self, sizes: Mapping[str, int]) -> tuple[Prepared, ...]:
+        """Return what follows from the sizes of a call, worked out once for each."""
+        key = tuple(sizes.items())
+        found = self.known.get(key)
+        if found is None:
+            if len(self.known) >= MOST_KNOWN:
+                self.known.clear()
+            sized = (Sizing(step, self, sizes) for step in self.steps)
+            found = self.known[key] = tuple(each.prepared() for each in sized)
+        return found
 
 
 # Never unloaded.
 _loaded: list[object] = []
-_found: dict[tuple[object, ...], Own | Refusal] = {}
 
 
 def find(

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
 
 from pullback.bind import runtime
-from pullback.define.formula.ranges import Ranges
 from pullback.define.line import Scalar
 from pullback.kernels.index import schedule as schedules
 from pullback.kernels.index.extents import Extents
-from pullback.kernels.index.nest import CHUNKS, Nest
+from pullback.kernels.index.nest import CHUNKS
 from pullback.kernels.index.operands import Operand
 from pullback.kernels.index.schedule import Step
 
@@ -27,118 +27,141 @@ GRAIN = 40_000
 CHUNKS_AT_MOST = 32
 
 
-class Call:
-    """One call of some kernels."""
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """All of the call of one kernel that follows from the sizes.
 
-    def __init__(self, own: Own, arguments: Mapping[str, object], sizes: Mapping[str, int]) -> None:
-        self.own, self.sizes = own, sizes
-        self.tensors = {
-            name: value for name, value in arguments.items() if isinstance(value, Tensor)
-        }
-        self.scalars = tuple(scalar(s, arguments[s.name]) for s in own.indexed.line.scalars)
-        self.laid: dict[Operand, Tensor] = {}
+    Attributes:
+        shapes: of what it writes.
+        dtypes: of those.
+        sizes: that it takes.
+        count: how many tasks there are.
+        grain: how many of them a thread does at least.
+        summed: of totals, the dimension of the chunks.
+        orders: of totals, the dimensions that are left, in the order of their indices.
+    """
+
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[torch.dtype, ...]
+    sizes: tuple[int, ...]
+    count: int
+    grain: int
+    summed: int = 0
+    orders: tuple[tuple[int, ...], ...] = ()
+
+
+class Sizing:
+    """What follows from the sizes of a call, for one kernel."""
+
+    def __init__(self, step: Step, own: Own, sizes: Mapping[str, int]) -> None:
+        self.step, self.own, self.sizes = step, own, sizes
+        self.nest = step.kernel.nest
         self.extents = Extents(sizes)
-        self.ranges = Ranges(own.indexed.sizes)
+        self.ranges = own.indexed.ranges
+        self.work = schedules.work(step.kernel, sizes)
 
-    def size(self, index: str, nest: Nest) -> int:
-        """Return how far an index of a nest runs."""
-        extent = nest.over_size if index == nest.over else self.ranges.size(index)
+    def size(self, index: str) -> int:
+        """Return how far an index of the nest runs."""
+        extent = self.nest.over_size if index == self.nest.over else self.ranges.size(index)
         assert extent is not None
         number = self.extents.number(extent)
         assert number is not None, index
         return number
 
-    def add_up(self, step: Step, address: int) -> None:
+    def prepared(self) -> Prepared:
+        """Return all that follows."""
+        return self.totals() if self.nest.over else self.outputs()
+
+    def totals(self) -> Prepared:
+        """Return what follows for a kernel that adds up."""
+        nest, totals = self.nest, self.step.totals
+        outer = [self.size(index) for index in nest.outer]
+        pieces = int(self.work / (GRAIN / 4)) + 1
+        chunks = max(1, min(CHUNKS_AT_MOST, self.size(str(nest.over)), pieces))
+        lies = [[*nest.outer, *(i for i in t.indices if i in nest.small)] for t in totals]
+        if nest.lane:
+            lies = [[*indices, nest.lane] for indices in lies]
+        rest = [[self.size(i) for i in indices[len(outer) :]] for indices in lies]
+        placed = zip(lies, totals, strict=True)
+        count = math.prod(outer) * chunks
+        return Prepared(
+            shapes=tuple((*outer, chunks, *sizes) for sizes in rest),
+            dtypes=(torch.float64,) * len(totals),
+            sizes=self.taken({CHUNKS: chunks}),
+            count=count,
+            grain=self.grain(count),
+            summed=len(outer),
+            orders=tuple(tuple(i.index(index) for index in t.indices) for i, t in placed),
+        )
+
+    def outputs(self) -> Prepared:
+        """Return what follows for a kernel that writes outputs."""
+        nest = self.nest
+        count = math.prod(
+            -(-self.size(index) // (nest.rows if index == nest.tile else 1)) for index in nest.outer
+        )
+        if nest.lane is not None and not nest.outer:
+            count = -(-self.size(nest.lane) // (nest.vectors * self.own.lanes))
+        shapes = tuple(tuple(map(self.size, output.indices)) for output in nest.outputs)
+        return Prepared(
+            shapes=shapes,
+            dtypes=tuple(getattr(torch, output.dtype) for output in nest.outputs),
+            sizes=self.taken({}),
+            # Nothing is written where an output is empty.
+            count=count if all(map(math.prod, shapes)) else 0,
+            grain=self.grain(count),
+        )
+
+    def taken(self, more: Mapping[str, int]) -> tuple[int, ...]:
+        """Return the sizes that the kernel takes."""
+        sizes = {**self.sizes, **more}
+        return tuple(sizes[name] for name in self.step.kernel.sizes)
+
+    def grain(self, count: int) -> int:
+        """Return how many tasks are worth a thread."""
+        return max(1, int(GRAIN * count / max(self.work, 1)))
+
+
+class Call:
+    """One call of some kernels."""
+
+    def __init__(self, own: Own, arguments: Mapping[str, object]) -> None:
+        self.tensors = {
+            name: value for name, value in arguments.items() if isinstance(value, Tensor)
+        }
+        self.scalars = tuple(scalar(s, arguments[s.name]) for s in own.indexed.line.scalars)
+        self.laid: dict[Operand, Tensor] = {}
+
+    def add_up(self, step: Step, prepared: Prepared, address: int) -> None:
         """Compute the totals of a step."""
-        nest = step.kernel.nest
-        assert nest.over
-        over = self.over(nest)
-        outer = [self.size(index, nest) for index in nest.outer]
-        many = math.prod(outer)
-        work = schedules.work(step.kernel, self.sizes)
-        chunks = max(1, min(CHUNKS_AT_MOST, over, int(work / (GRAIN / 4)) + 1))
-        parts: dict[str, Tensor] = {}
-        for total in step.totals:
-            small = [self.size(i, nest) for i in total.indices if i in nest.small]
-            lane = [self.size(nest.lane, nest)] if nest.lane else []
-            parts[total.name] = torch.empty(
-                [*outer, chunks, *small, *lane], dtype=torch.float64, device="cpu"
-            )
-        self.call(step, address, parts, many * chunks, {CHUNKS: chunks}, work)
-        for total in step.totals:
-            lies = [
-                *nest.outer,
-                *(i for i in total.indices if i in nest.small),
-                *([nest.lane] if nest.lane else []),
-            ]
-            order = [lies.index(index) for index in total.indices]
+        parts = self.run(step, prepared, address)
+        for total, part, order in zip(step.totals, parts, prepared.orders, strict=True):
             # Of the same name as another step's, perhaps.
             self.laid = {o: t for o, t in self.laid.items() if o.name != total.name}
-            self.tensors[total.name] = parts[total.name].sum(len(outer)).permute(order)
+            self.tensors[total.name] = part.sum(prepared.summed).permute(order)
 
-    def over(self, nest: Nest) -> int:
-        """Return how many rows are added up."""
-        return self.size(str(nest.over), nest)
-
-    def last(self, step: Step, address: int) -> list[Tensor]:
-        """Compute the outputs."""
-        nest = step.kernel.nest
-        made = {
-            output.name: torch.empty(
-                [self.size(index, nest) for index in output.indices],
-                dtype=getattr(torch, output.dtype),
-                device="cpu",
-            )
-            for output in nest.outputs
-        }
-        if nest.lane is not None and not nest.outer:
-            lanes = -(-self.size(nest.lane, nest) // self.lane_block(nest))
-            count = lanes
-        else:
-            count = 1
-            for index in nest.outer:
-                rows = nest.rows if index == nest.tile else 1
-                count *= -(-self.size(index, nest) // rows)
-        if all(tensor.numel() for tensor in made.values()):
-            work = schedules.work(step.kernel, self.sizes)
-            self.call(step, address, made, count, {}, work)
-        return list(made.values())
-
-    def lane_block(self, nest: Nest) -> int:
-        """Return how many elements one task has where the lanes are shared."""
-        return nest.vectors * self.own.lanes
-
-    def call(  # noqa: PLR0913, PLR0917  (what differs between steps)
-        self,
-        step: Step,
-        address: int,
-        outputs: Mapping[str, Tensor],
-        count: int,
-        more: Mapping[str, int],
-        work: float,
-    ) -> None:
-        """Run one kernel."""
-        kernel = step.kernel
+    def run(self, step: Step, prepared: Prepared, address: int) -> list[Tensor]:
+        """Run one kernel and return what it writes."""
+        outputs = step.kernel.nest.outputs
+        shaped = zip(prepared.shapes, prepared.dtypes, strict=True)
+        made = [torch.empty(shape, dtype=dtype, device="cpu") for shape, dtype in shaped]
+        if not prepared.count:
+            return made
+        written = {output.name: value for output, value in zip(outputs, made, strict=True)}
         tensors = tuple(
-            outputs[operand.name].reshape(-1)
-            if operand.name in outputs and operand.dimensions == 1
-            else outputs[operand.name]
-            if operand.name in outputs
-            else self.operand(operand)
-            for operand in kernel.operands
+            self.operand(operand)
+            if operand.name not in written
+            else written[operand.name].view(-1)
+            if operand.dimensions == 1
+            else written[operand.name]
+            for operand in step.kernel.operands
         )
-        sizes = {**self.sizes, **more}
-        grain = max(1, int(GRAIN * count / max(work, 1)))
         status = runtime.load().parallel(
-            address,
-            tensors,
-            tuple(sizes[name] for name in kernel.sizes),
-            self.scalars,
-            count,
-            grain,
+            address, tensors, prepared.sizes, self.scalars, prepared.count, prepared.grain
         )
         if status:
             raise MemoryError
+        return made
 
     def operand(self, operand: Operand) -> Tensor:
         """Return a tensor as a kernel takes it."""
@@ -151,7 +174,8 @@ class Call:
 def laid(tensor: Tensor, operand: Operand) -> Tensor:
     """Return a tensor in the dtype and the layout that a kernel reads."""
     dtype = cast("torch.dtype", getattr(torch, operand.dtype))
-    tensor = tensor.resolve_neg().to(dtype)
+    if tensor.is_neg() or tensor.dtype != dtype:
+        tensor = tensor.resolve_neg().to(dtype)
     if tensor.numel() == 0:
         # Nothing of it is selected, but something may be read.
         return tensor.new_zeros([max(extent, 1) for extent in tensor.shape])
