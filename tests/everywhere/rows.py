@@ -105,7 +105,7 @@ def convolve(x: Tensor, k: Tensor) -> Tensor:
 
 
 def correlate(x: Tensor, k: Tensor) -> Tensor:
-    return (x.unfold(0, len(k), 1) * k).sum(-1)
+    return torch.stack([(x[i : i + len(k)] * k).sum() for i in range(len(x) - len(k) + 1)])
 
 
 def swish(x: Tensor) -> Tensor:
