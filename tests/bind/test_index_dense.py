@@ -259,6 +259,26 @@ def test_convolution_takes_batch_dimensions(seed: int) -> None:
         assert_near(gradients_of(indexed, plain, grad)[name], wanted)
 
 
+@pytest.mark.parametrize("shift", [-40, -3, 0, 1, 4, 40])
+def test_padding_far_outside(shift: int, seed: int) -> None:
+    text = (
+        "far(x[b, c, h], k[a, c, p]) -> y[b, a, h]"
+        f" = sum[c, p](k[a, c, p]*pad(x[b, c, h + p + {shift}]))"
+    )
+    indexed = formula(text)
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(2, 3, 5, generator=generator, dtype=torch.float64, requires_grad=True)
+    k = torch.randn(2, 3, 2, generator=generator, dtype=torch.float64, requires_grad=True)
+    wide = torch.conv1d(torch.nn.functional.pad(x, (60, 60)), k)
+    value = wide[..., 60 + shift : 65 + shift]
+    plain = {"x": x.detach(), "k": k.detach()}
+    assert_near(evaluated(indexed, plain)[0], value)
+    grad = torch.randn(value.shape, generator=generator, dtype=torch.float64)
+    found = gradients_of(indexed, plain, grad)
+    for name, wanted in zip("xk", torch.autograd.grad(value, (x, k), grad), strict=True):
+        assert_near(found[name], wanted)
+
+
 def test_sum_over_nothing_is_zero() -> None:
     found = value_of(
         "linear(x[n, i], w[o, i]) -> y[n, o] = sum[i](x[n, i]*w[o, i])",

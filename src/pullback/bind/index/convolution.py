@@ -108,34 +108,40 @@ class Convolution:
         ):
             return None
         taps, outs = math.prod(self.extents(free=False)), math.prod(self.extents(free=True))
-        if all(w.step < 0 and w.stride == 1 and w.guarded for w in self.windows):
-            return self.transposed(roles, read_is_kernel=math.prod(self.seen()) < taps)
+        across = math.prod(self.data.shape[dim] for dim in self.at)
+        if all(w.step < 0 and w.stride == 1 and w.guarded for w in self.windows) and across < taps:
+            return self.transposed(roles)
         if any(w.step < 0 and w.stride != 1 for w in self.windows):
             return None
         if taps <= outs:
             return self.forward(roles)
         return self.backward(roles) if all(w.step > 0 for w in self.windows) else None
 
-    def padded(self, axes: Sequence[Axis]) -> Tensor | None:
+    def padded(self, axes: Sequence[Axis]) -> tuple[Tensor, list[int]] | None:
         """Return the factor that is read with dimensions in an order, the windows' last.
 
-        It has exactly the elements that the windows see, with zeros for what is outside; None if
-        those meet an element that is not finite.
+        It has exactly the elements that the windows see. Of the zeros for what is outside, those
+        are returned as numbers that are as many on both sides: PyTorch adds them on the way. None
+        if zeros meet an element that is not finite, or a window sees nothing else.
         """
-        data, outside = self.data, False
+        data, sides = self.data, list[tuple[int, int]]()
         for window, dim in zip(self.windows, self.at, strict=True):
             ends = places.reach(self.dense, self.stencil.read.places[window.dimension], self.env)
             assert ends is not None
             low, high = ends
             extent = data.shape[dim]
-            before, after = max(0, -low), max(0, high + 1 - extent)
-            if before or after:
-                outside = True
-                data = pad(data, [0, 0] * (data.dim() - 1 - dim) + [before, after])
-            data = data.narrow(dim, low + before, high - low + 1)
-        if outside and not is_finite(self.other.data):
+            if high < 0 or low >= extent:
+                return None
+            sides.append((max(0, -low), max(0, high + 1 - extent)))
+            first = max(0, low)
+            data = data.narrow(dim, first, max(0, min(extent, high + 1) - first))
+        if any(map(any, sides)) and not is_finite(self.other.data):
             return None
-        return self.ordered(data, axes)
+        even = all(before == after for before, after in sides) and all(data.shape)
+        if not even:
+            for dim, own in zip(self.at, sides, strict=True):
+                data = pad(data, [0, 0] * (data.dim() - 1 - dim) + list(own))
+        return self.ordered(data, axes), [before if even else 0 for before, _ in sides]
 
     def ordered(self, data: Tensor, axes: Sequence[Axis]) -> Tensor:
         """Return the tensor that is read with its dimensions in an order, the windows' last."""
@@ -156,16 +162,18 @@ class Convolution:
         seen = self.padded([*roles.first, *roles.group, *roles.common])
         if seen is None:
             return None
+        seen, zeros = seen
         groups = self.many(roles.group)
         common = self.many(roles.common)
         inner = seen.shape[seen.dim() - len(self.windows) :]
         seen = seen.reshape(self.many(roles.first), groups * common, *inner)
         kernel = self.turned([*roles.group, *roles.second, *roles.common])
-        kernel = kernel.reshape(-1, common, *self.extents(free=False))
+        kernel = kernel.reshape(groups * self.many(roles.second), common, *self.extents(free=False))
         data = CONVOLVE[len(self.windows) - 1](
             seen,
             kernel,
             stride=[w.stride for w in self.windows],
+            padding=zeros,
             dilation=[abs(w.step) for w in self.windows],
             groups=groups,
         )
@@ -176,6 +184,7 @@ class Convolution:
         seen = self.padded([*roles.common, *roles.group, *roles.first])
         if seen is None:
             return None
+        seen, zeros = seen
         groups, rank = self.many(roles.group), len(self.windows)
         first, second = self.many(roles.first), self.many(roles.second)
         inner = seen.shape[seen.dim() - rank :]
@@ -189,7 +198,7 @@ class Convolution:
             arriving.new_empty(1).expand(shape),
             None,
             [w.step for w in self.windows],
-            [0] * rank,
+            zeros,
             [w.stride for w in self.windows],
             False,
             [0] * rank,
@@ -198,41 +207,25 @@ class Convolution:
         )
         return self.shaped(data, [*roles.group, *roles.second, *roles.first])
 
-    def seen(self) -> list[int]:
-        """Return the sizes of the dimensions that the windows are on."""
-        return [self.data.shape[dim] for dim in self.at]
-
-    def transposed(self, roles: Roles, *, read_is_kernel: bool) -> Value | None:
-        """Return a transposed convolution, with either factor as the kernel.
-
-        `x[h - p] * k[p]` is symmetric in the two: with the one that is read as the kernel it is
-        `k[h - 2*j] * grad[j]`, with a stride; with the other one, which may be dilated, it is
-        `grad[h - p] * k[p]`.
-        """
-        if not is_finite(self.other.data) or (read_is_kernel and not is_finite(self.data)):
+    def transposed(self, roles: Roles) -> Value | None:
+        """Return a transposed convolution with the factor that is read as the kernel."""
+        if not (is_finite(self.data) and is_finite(self.other.data)):
             return None
-        steps, rank = [-w.step for w in self.windows], len(self.windows)
-        inner = [(w.bound, 0) for w in self.windows]
         groups, common = self.many(roles.group), self.many(roles.common)
-        out, own = (roles.second, roles.first) if read_is_kernel else (roles.first, roles.second)
-        seen_axes = [*out, *roles.group, *roles.common]
-        kernel_axes = [*roles.group, *roles.common, *own]
-        if read_is_kernel:
-            seen = permuted(self.other.data, self.other.axes, [*seen_axes, *inner])
-            kernel = self.ordered(self.data, kernel_axes)
-        else:
-            seen = self.ordered(self.data, seen_axes)
-            kernel = permuted(self.other.data, self.other.axes, [*kernel_axes, *inner])
-        data = TRANSPOSED[rank - 1](
-            seen.reshape(self.many(out), groups * common, *seen.shape[seen.dim() - rank :]),
-            kernel.reshape(groups * common, -1, *kernel.shape[kernel.dim() - rank :]),
-            stride=steps if read_is_kernel else [1] * rank,
-            dilation=[1] * rank if read_is_kernel else steps,
+        kernel = self.ordered(self.data, [*roles.group, *roles.common, *roles.first])
+        taps = kernel.shape[kernel.dim() - len(self.windows) :]
+        inner = [(w.bound, 0) for w in self.windows]
+        order = [*roles.second, *roles.group, *roles.common, *inner]
+        seen = permuted(self.other.data, self.other.axes, order)
+        data = TRANSPOSED[len(self.windows) - 1](
+            seen.reshape(self.many(roles.second), groups * common, *self.extents(free=False)),
+            kernel.reshape(groups * common, self.many(roles.first), *taps),
+            stride=[-w.step for w in self.windows],
             groups=groups,
         )
         for dim, window in enumerate(self.windows, start=2):
             data = self.cut(data, dim, window)
-        return self.shaped(data, [*out, *roles.group, *own])
+        return self.shaped(data, [*roles.second, *roles.group, *roles.first])
 
     def cut(self, data: Tensor, dim: int, window: Window) -> Tensor:
         """Return the part of a transposed convolution that the free index runs over."""
