@@ -32,7 +32,7 @@ import pullback as pb
 
 LIMIT = 200.0  # seconds
 SEED = 7
-MOST = 12  # ways in which an operator's tensors are placed on one mesh
+MOST = 8  # ways in which an operator's tensors are placed on one mesh
 Outcomes = dict[str, str | None]
 Placed = tuple[Placement, ...]
 
