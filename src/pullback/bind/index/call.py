@@ -68,6 +68,11 @@ class Call:
         """The dtype that real numbers are computed in."""
         return torch.promote_types(torch.float32, self.outputs.dtypes[0])
 
+    @property
+    def places(self) -> list[int]:
+        """Which outputs are wanted."""
+        return [k for k, wanted in enumerate(self.outputs.wanted) if wanted]
+
     def wanting(self, group: Sequence[int]) -> Call:
         """Return the same call for some of the outputs."""
         wanted = [k in group for k in range(len(self.outputs.wanted))]
@@ -87,15 +92,6 @@ class Call:
         """Return what it costs if each value is computed once."""
         itemsize = max(dtype.itemsize for dtype in self.outputs.dtypes)
         return cost.cost(self.indexed, self.sizes, self.outputs.wanted, itemsize)
-
-
-def groups(indexed: Indexed, wanted: Sequence[bool]) -> list[tuple[int, ...]]:
-    """Return the wanted outputs, those over the same indices together: they share their loops."""
-    found: dict[tuple[str, ...], list[int]] = {}
-    for k, output in enumerate(indexed.line.outputs):
-        if wanted[k]:
-            found.setdefault(labels(output), []).append(k)
-    return [tuple(group) for group in found.values()]
 
 
 def computed(call: Call, choices: Sequence[Choice]) -> list[Tensor | None]:

@@ -14,7 +14,7 @@ import torch
 
 from pullback.bind.index import loops, verify
 from pullback.bind.index.apart import apart
-from pullback.bind.index.call import Call, Choice, computed, groups
+from pullback.bind.index.call import Call, Choice, computed
 from pullback.bind.index.loops import Refusal
 
 # A loop may do this many times the operations that are needed if each value is computed once.
@@ -37,9 +37,16 @@ def choices(call: Call) -> list[Choice]:
     """Return who computes which of the wanted outputs."""
     if call.outputs.device.type != "cpu":
         return []
-    return [
-        choice(call.wanting(group), group) for group in groups(call.indexed, call.outputs.wanted)
-    ]
+    groups = loops.groups(call.indexed, call.places, call.sizes)
+    return [found for group in groups for found in together(call, group)]
+
+
+def together(call: Call, group: tuple[int, ...]) -> list[Choice]:
+    """Return who computes some outputs: one loop, or each of them is asked about alone."""
+    found = choice(call.wanting(group), group)
+    if found.own is not None or len(group) == 1:
+        return [found]
+    return [choice(call.wanting([k]), (k,)) for k in group]
 
 
 def choice(call: Call, group: tuple[int, ...]) -> Choice:

@@ -9,8 +9,8 @@ import torch
 
 from pullback.bind import kernel
 from pullback.bind.formula import derive
-from pullback.bind.index import choose
-from pullback.bind.index.call import Call, Choice, call_of, groups
+from pullback.bind.index import choose, loops
+from pullback.bind.index.call import Call, Choice, call_of
 from pullback.define.formula import indexed_derived
 from pullback.define.operator import Definition
 
@@ -96,7 +96,7 @@ def steps_of(call: Call) -> Iterator[Step]:
     with torch.no_grad():
         found = choose.choices(call) or [
             Choice(outputs=group, own=None, reason=f"on {call.outputs.device.type}")
-            for group in groups(call.indexed, call.outputs.wanted)
+            for group in loops.groups(call.indexed, call.places, call.sizes)
         ]
     for choice in found:
         needed = call.wanting(choice.outputs).needed()

@@ -16,7 +16,6 @@ from torch import Tensor
 from pullback.bind import check
 from pullback.bind.index import dense, loops, tiny
 from pullback.bind.index.apart import apart
-from pullback.bind.index.call import groups
 from pullback.bind.index.loops import Own
 from pullback.bind.index.tiny import Case
 from pullback.define.formula import bounds
@@ -57,7 +56,7 @@ def loops_of(indexed: Indexed) -> Iterator[tuple[Own, frozenset[str]]]:
     if case is None:
         return
     present = frozenset(case.arguments)
-    for group in groups(indexed, [True] * len(indexed.nodes)):
+    for group in loops.groups(indexed, range(len(indexed.nodes)), case.sizes):
         own = loops.find(indexed, torch.float32, group, present, case.sizes)
         if isinstance(own, Own):
             yield own, present

@@ -1,0 +1,270 @@
+"""Operators in index notation: what a user gets from one line."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import pullback as pb
+from pullback import PullbackError
+from pullback.bind.index import choose, loops, verify
+
+pytestmark = pytest.mark.compiler
+numbers = itertools.count()
+
+GAUSS = "(x[n, d], y[m, d], v[m]) -> u[n] = sum[m](exp(-sum[d]((x[n, d] - y[m, d])**2)) * v[m])"
+CORRELATE = "(x[h, w], k[p, q]) -> y[i, j] = sum[p, q](x[i + p, j + q] * k[p, q])"
+EMBED = "(table[v, d], index[n]: int64) -> y[n, d] = table[index[n], d]"
+ROWMAX = "(x[n, m]) -> y[n] = max[m](x[n, m])"
+SOFTMAX = "(x[..., n]) -> y[..., n] = exp(x[n] - max[m](x[m])) / sum[m](exp(x[m] - max[k](x[k])))"
+
+
+def define(rest: str) -> pb.Operator:
+    return pb.operator(f"pbi::f{next(numbers)}{rest}")
+
+
+def normal(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    generator = torch.Generator().manual_seed(sum(shape))
+    return torch.randn(shape, generator=generator, dtype=dtype).requires_grad_()
+
+
+def gauss(x: Tensor, y: Tensor, v: Tensor) -> Tensor:
+    return torch.exp(-((x[:, None] - y) ** 2).sum(-1)) @ v
+
+
+def points(n: int = 5, m: int = 4, d: int = 3, **given: Any) -> tuple[Tensor, ...]:
+    return normal(n, d, **given), normal(m, d, **given), normal(m, **given)
+
+
+# --- what comes from the line
+
+
+def test_its_derivatives_of_every_order_pass_gradcheck() -> None:
+    operator = define(GAUSS)
+    assert torch.autograd.gradcheck(operator, points(), check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(operator, points(), check_fwd_over_rev=True)
+
+
+def test_a_third_derivative_is_pytorchs() -> None:
+    operator, some = define(GAUSS), points(3, 2, 2)
+
+    def third(function: Any) -> Tensor:
+        hessian = torch.func.hessian(lambda x: function(x, *some[1:]).sin().sum())
+        return torch.func.jacrev(lambda x: hessian(x).sum())(some[0])
+
+    torch.testing.assert_close(third(operator), third(gauss))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_every_dtype_is_computed_as_exactly_as_pytorch_would(dtype: torch.dtype) -> None:
+    operator = define(GAUSS)
+    some = points(40, 33, 3, dtype=torch.float64)
+    exact = gauss(*(t.to(dtype).double() for t in some))
+    found = operator(*(t.to(dtype) for t in some))
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.double(), exact, atol=1e-6, rtol=4 * torch.finfo(dtype).eps)
+
+
+def test_batch_dimensions_broadcast_and_gradients_are_summed_back() -> None:
+    operator = define("(x[..., n], w[..., n]) -> y[...] = sum[n](x[n]*w[n])/size(n)")
+    x, w = normal(2, 1, 5), normal(3, 5)
+    found, wanted = operator(x, w), (x * w).mean(-1)
+    torch.testing.assert_close(found, wanted)
+    grad = torch.randn_like(found)
+    torch.testing.assert_close(
+        torch.autograd.grad(found, (x, w), grad), torch.autograd.grad(wanted, (x, w), grad)
+    )
+
+
+def test_any_strides_will_do() -> None:
+    operator = define(GAUSS)
+    x, y, v = points(6, 6, 6)
+    some = (x.t(), y[::2].expand(3, 6), v[0].expand(3))
+    torch.testing.assert_close(operator(*some), gauss(*some))
+    x = normal(4).expand(3, 4)
+    torch.testing.assert_close(define(SOFTMAX)(x), x.softmax(-1))
+
+
+def test_an_optional_tensor_that_is_none_counts_as_zeros() -> None:
+    operator = define("(x[n, i], w[o, i], b[o]?) -> y[n, o] = sum[i](x[n, i]*w[o, i]) + b[o]")
+    x, w, b = normal(3, 4), normal(2, 4), normal(2)
+    torch.testing.assert_close(operator(x, w, None), x @ w.t())
+    assert torch.autograd.gradcheck(lambda x, w: operator(x, w, None), (x, w))
+    assert torch.autograd.gradcheck(operator, (x, w, b))
+
+
+def test_scalars_and_several_outputs() -> None:
+    operator = define(
+        "(x[n, m], scale: float = 2.0, shift: int = 1) -> (a[n], b[m])"
+        " = t[i, j] = scale*x[i, j] + shift; a = sum[m](t[n, m]); b = max[n](t[n, m])"
+    )
+    x = normal(4, 3)
+    for scalars in ((), (0.5, 3)):
+        scale, shift = scalars or (2.0, 1)
+        t = scale * x + shift
+        torch.testing.assert_close(operator(x, *scalars), (t.sum(1), t.amax(0)))
+    assert torch.autograd.gradcheck(lambda x: operator(x, 0.5, 3), (x,))
+
+
+def test_it_can_be_compiled_exported_and_counted() -> None:
+    operator, some = define(GAUSS), points()
+    compiled = torch.compile(lambda *a: operator(*a).sin(), fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(*some), gauss(*some).sin())
+    dynamic = torch.compile(operator, fullgraph=True, backend="aot_eager", dynamic=True)
+    torch.testing.assert_close(dynamic(*points(7, 6, 2)), gauss(*points(7, 6, 2)))
+    torch.library.opcheck(operator.overload, some)
+    from torch.utils.flop_counter import FlopCounterMode  # noqa: PLC0415
+
+    with FlopCounterMode(display=False) as counter:
+        operator(*some)
+    assert counter.get_total_flops() > 5 * 4 * 3
+
+
+def test_a_new_dimension_has_the_size_that_its_range_says() -> None:
+    operator = define(CORRELATE)
+    x, k = normal(7, 6), normal(3, 2)
+    wanted = torch.nn.functional.conv2d(x[None, None], k[None, None])[0, 0]
+    torch.testing.assert_close(operator(x, k), wanted)
+    assert torch.autograd.gradcheck(operator, (x, k))
+    assert operator(x.detach().to("meta"), k.detach().to("meta")).shape == (5, 5)
+
+
+def test_the_first_maximum_gets_the_gradient() -> None:
+    x = torch.tensor([[1.0, 3.0, 3.0]], dtype=torch.float64, requires_grad=True)
+    (grad,) = torch.autograd.grad(define(ROWMAX)(x).sum(), x)
+    assert grad.tolist() == [[0, 1, 0]]
+
+
+def test_what_is_not_selected_has_no_influence() -> None:
+    operator = define("(x[n], y[n]) -> z[n] = where(x[n] > 0, log(x[n])*y[n], 0)")
+    x = torch.tensor([-1.0, 0.0, 2.0], dtype=torch.float64, requires_grad=True)
+    y = torch.tensor([torch.inf, torch.nan, 3.0], dtype=torch.float64, requires_grad=True)
+    z = operator(x, y)
+    assert z[:2].tolist() == [0, 0]
+    for grad in torch.autograd.grad(z.sum(), (x, y)):
+        assert grad.isfinite().all()
+        assert grad[:2].tolist() == [0, 0]
+
+
+def test_what_it_shows_of_its_derivative_is_the_language_again() -> None:
+    shown = str(define(EMBED).derivative())
+    assert "grad_table = sum[n](where(v == index[n], grad[n, d], 0))" in shown
+    assert "saves index, table" in shown
+
+
+# --- who computes it
+
+
+def test_a_plan_says_who_computes_what_and_why() -> None:
+    operator = define(GAUSS)
+    some = points(600, 500, 3, dtype=torch.float32)
+    plan = operator.plan(*some)
+    assert [step.outputs for step in plan.steps] == [("u",), ("grad_x",), ("grad_y",), ("grad_v",)]
+    assert "own loop, pairwise sum" in str(plan)
+    assert all(step.flops > 500 * 600 for step in plan.steps)
+    linear = define("(x[n, i], w[o, i]) -> y[n, o] = sum[i](x[n, i]*w[o, i])")
+    assert "PyTorch" in str(linear.plan(normal(64, 32), normal(16, 32)))
+
+
+def test_only_index_notation_is_planned() -> None:
+    with pytest.raises(PullbackError) as caught:
+        define("(x[...]) -> y[...] = x*2").plan(normal(2))
+    assert caught.value.finding.code == "PB343"
+
+
+def test_the_slower_way_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever the clock says: it is asked where the model cannot tell."""
+    operator, x = define(SOFTMAX), normal(3, 5, dtype=torch.float32)
+    monkeypatch.setattr(choose, "CLEAR", float("inf"))
+    for fast in ("loop", "PyTorch"):
+        times = itertools.cycle([1.0, 2.0] if fast == "loop" else [2.0, 1.0])
+        monkeypatch.setattr(choose, "seconds_of", lambda call, t=times: (call(), next(t))[1])
+        [step, *_] = operator.plan(x.detach()).steps
+        assert step.way.startswith("own loop" if fast == "loop" else "PyTorch"), step
+
+
+def test_nothing_of_n_by_m_is_held() -> None:
+    """2^18 x 2^18 pairs of float32 would be 256 GiB; 2^15 x 2^15, 4 GiB, are enough to see it."""
+    operator = define(GAUSS)
+    x, y, v = (t.detach() for t in points(2**15, 2**15, 1, dtype=torch.float32))
+    result = operator(x, y, v)
+    torch.testing.assert_close(result[:5], gauss(x[:5], y, v), rtol=1e-4, atol=1e-4)
+
+
+def test_a_loop_that_differs_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = loops.Own.run
+
+    def wrong(self: loops.Own, *given: Any) -> Sequence[Tensor]:
+        return [value * (1 + 1e-3) for value in run(self, *given)]
+
+    monkeypatch.setattr(loops.Own, "run", wrong)
+    monkeypatch.setattr(verify, "_agreed", set())
+    with pytest.raises(PullbackError) as caught:
+        define(GAUSS)
+    assert caught.value.finding.code == "PB147"
+    assert re.search(r"'u': .* and .* at \[\d\]", str(caught.value))
+
+
+# --- bad input
+
+
+def test_sizes_that_do_not_fit_are_named() -> None:
+    with pytest.raises(PullbackError, match=r"dimension 'd' is 3 in 'x' .* but 2 in 'y'"):
+        define(GAUSS)(normal(5, 3), normal(4, 2), normal(4))
+
+
+@pytest.mark.parametrize("index", [[0, 7], [-1, 0]])
+def test_an_index_outside_is_an_error_and_no_wild_read(index: list[int]) -> None:
+    with pytest.raises(PullbackError) as caught:
+        define(EMBED)(normal(7, 2), torch.tensor(index))
+    assert caught.value.finding.code == "PB149"
+    assert "'table'" in str(caught.value)
+
+
+def test_a_maximum_over_nothing_is_an_error() -> None:
+    with pytest.raises(PullbackError) as caught:
+        define(ROWMAX)(normal(2, 0))
+    assert caught.value.finding.code == "PB148"
+    assert define(ROWMAX)(normal(0, 0)).shape == (0,)
+
+
+def test_a_sum_over_nothing_is_zero() -> None:
+    x, y, v = (t.detach().requires_grad_() for t in points(3, 0, 2))
+    result = define(GAUSS)(x, y, v)
+    assert result.tolist() == [0, 0, 0]
+    grads = torch.autograd.grad(result.sum(), (x, y, v))
+    assert [tuple(grad.shape) for grad in grads] == [(3, 2), (0, 2), (0,)]
+    assert grads[0].abs().max() == 0
+
+
+def test_a_size_below_zero_is_an_error() -> None:
+    with pytest.raises(PullbackError, match="would be -1"):
+        define(CORRELATE)(normal(2, 5), normal(4, 2))
+
+
+def test_whole_numbers_have_no_gradient() -> None:
+    operator = define("(index[n]: int64) -> y[n]: int64 = 2*index[n] + n")
+    result = operator(torch.tensor([3, 4]))
+    assert result.tolist() == [6, 9]
+    assert not result.requires_grad
+
+
+def test_complex_tensors_are_refused() -> None:
+    with pytest.raises(PullbackError) as caught:
+        define(ROWMAX)(torch.ones(2, 2, dtype=torch.complex64))
+    assert caught.value.finding.code == "PB139"
+
+
+def test_a_derivative_called_by_itself_has_its_sizes_checked() -> None:
+    operator = define(CORRELATE)
+    name = operator.line.name
+    gradients = getattr(torch.ops.pbi, f"_{name}_grad")
+    with pytest.raises(PullbackError) as caught:
+        gradients(normal(9, 9), normal(5, 5), normal(2, 2))
+    assert caught.value.finding.code == "PB112"
