@@ -29,6 +29,26 @@ PULLBACK_INLINE Real multiply_add(Real x, Real y, Real z) {
 }
 PULLBACK_INLINE Whole multiply_add(Whole x, Whole y, Whole z) { return x * y + z; }
 
+/// What many vectors are divided by: its reciprocal, and a power of two that keeps it in range.
+struct Divisor {
+#if PULLBACK_ULP < 2
+  Real value;
+  PULLBACK_INLINE explicit Divisor(Real x) : value(x) {}
+  PULLBACK_INLINE friend Real operator/(Real x, const Divisor& by) { return x / by.value; }
+#else
+  Real reciprocal, scale;
+  PULLBACK_INLINE explicit Divisor(Real x) {
+    constexpr double far = PULLBACK_DOUBLE ? 0x1p1000 : 0x1p100;
+    scale = where(gt(abs(x), splat(far)), splat(1 / far), splat(1.0));
+    scale = where(lt(abs(x), splat(1 / far)), splat(far), scale);
+    reciprocal = splat(1.0) / (x * scale);
+  }
+  PULLBACK_INLINE friend Real operator/(Real x, const Divisor& by) {
+    return x * by.reciprocal * by.scale;
+  }
+#endif
+};
+
 template <class Vector>
 PULLBACK_INLINE Vector numbers() {
   Vector found;

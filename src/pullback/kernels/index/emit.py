@@ -23,6 +23,7 @@ from pullback.define.formula.node import (
 )
 from pullback.define.formula.ranges import Ranges
 from pullback.kernels.codegen import FIELDS, SCALARS, VALUES, called, literal
+from pullback.kernels.index.divisors import WORK, Divisors
 from pullback.kernels.index.extents import Extents
 from pullback.kernels.index.memory import Memory
 from pullback.kernels.index.nest import Setting
@@ -54,6 +55,7 @@ class Emitter:
         self.operands = Operands()
         self.memory = Memory(self, setting.dtypes)
         self.places = Places(self)
+        self.divisors = Divisors(self)
         self.scopes: list[Scope] = [Scope()]
         self.counts: dict[str, int] = {}
         self.written: set[str] = set()
@@ -160,6 +162,8 @@ class Emitter:
                 return self.kept(self.places.equal(node.places[0], copy), node, 1)
             case "polygamma":
                 raise Refused("polygamma")
+            case "div" if self.divisors.takes(node):
+                return self.kept(self.divisors.quotient(node, copy), node, WORK)
             case _:
                 operands = [self.value(arg, copy) for arg in node.args]
                 return self.kept(called(node, operands), node, derived.work(node))

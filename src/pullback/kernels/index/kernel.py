@@ -53,6 +53,7 @@ class _Writer:
         """Write all of it."""
         nest, emitter = self.nest, self.emitter
         top = emitter.here
+        emitter.divisors.see(output.node for output in nest.outputs)
         loops = [*nest.outer, *([nest.over] if nest.over else [])]
         row = Scope(
             indices=frozenset(loops),

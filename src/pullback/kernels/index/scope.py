@@ -28,6 +28,7 @@ class Scope:
         edge: whether lanes may be outside of the lane's range, and places outside of a tensor.
         run: which run of the lanes it is in, by its number.
         trips: how often all the loops around it run.
+        divisors: what is divided by further in.
         tests: what has to hold where nothing is checked: of the lane's loop.
     """
 
@@ -39,4 +40,5 @@ class Scope:
     trips: tuple[Trip, ...] = ()
     code: list[str] = field(default_factory=list[str])
     known: dict[tuple[Node, Copy], str] = field(default_factory=dict[tuple[Node, Copy], str])
+    divisors: dict[tuple[Node, Copy], str] = field(default_factory=dict[tuple[Node, Copy], str])
     tests: dict[str, None] = field(default_factory=dict[str, None])

@@ -80,6 +80,7 @@ def written(emitter: Emitter, node: Node, copy: Mapping[str, int]) -> str:
     assert extent is not None
     index = opened(emitter, node.size, f"w{node.height}")
     body = graph.renamed(node.args[0], node.bound, index)
+    emitter.divisors.see([body], exact=node.op != SUM)
     emitter.written.add(index)
     emitter.counts[index] = extent
     total = "Real{}" if node.type == "real" else "Whole{}"
@@ -232,6 +233,7 @@ def accumulators(
     found: list[Accumulator] = []
     for node in group:
         body = graph.renamed(node.args[0], node.bound, index)
+        emitter.divisors.see([body], exact=node.op != SUM)
         free = node.free | {index} if with_index else node.free
         for copy in emitter.copies(free):
             name, part = emitter.name("a"), emitter.name("a")
