@@ -268,3 +268,39 @@ def test_a_derivative_called_by_itself_has_its_sizes_checked() -> None:
     with pytest.raises(PullbackError) as caught:
         gradients(normal(9, 9), normal(5, 5), normal(2, 2))
     assert caught.value.finding.code == "PB112"
+
+
+# --- what may be asked
+
+
+def test_a_cost_is_of_the_shapes_and_the_dtype() -> None:
+    linear = define("(x[n, i], w[o, i], b[o]?) -> y[n, o] = sum[i](x[n, i]*w[o, i]) + b[o]")
+    some = torch.empty(64, 32, device="meta"), torch.empty(16, 32, device="meta")
+    assert linear.cost(*some).flops == 2 * 64 * 16 * 32
+    assert linear.cost(*some).written == 4 * 64 * 16
+    assert linear.cost(*(t.double() for t in some)).written == 8 * 64 * 16
+    assert linear.cost(*some, torch.empty(16, device="meta")).flops == 2 * 64 * 16 * 32 + 64 * 16
+    assert str(linear.cost(*some)).startswith("65.5 kFLOP, 10.2 kB read, 4.1 kB written; ")
+
+
+def test_a_sharding_is_shown_for_the_operator_and_its_gradients() -> None:
+    shown = str(define(GAUSS).sharding())
+    assert re.search(r"^n +shard\(0\) +all +all +-> +shard\(0\)$", shown, re.M)
+    assert "_grad(grad[n], x[n, d], y[m, d], v[m]) -> (grad_x[n, d]" in shown
+
+
+@pytest.mark.parametrize("question", ["plan", "cost", "sharding"])
+def test_what_is_not_in_index_notation_is_not_asked(question: str) -> None:
+    with pytest.raises(PullbackError) as caught:
+        getattr(define("(x[...]) -> y[...] = x*2"), question)()
+    assert caught.value.finding.code == "PB343"
+    assert "it is not in index notation" in str(caught.value)
+
+
+@pytest.mark.parametrize("question", ["plan", "cost"])
+def test_what_cannot_be_called_is_not_planned_or_counted(question: str) -> None:
+    asked = getattr(define(GAUSS), question)
+    for some, code in ((points()[:2], "PB341"), ((*points()[:2], normal(9)), "PB112")):
+        with pytest.raises(PullbackError) as caught:
+            asked(*some)
+        assert caught.value.finding.code == code

@@ -19,6 +19,7 @@ from pullback.diagnostic import PullbackError, Rule, did_you_mean, parse
 
 if TYPE_CHECKING:
     from pullback.bind.formula.shown import Derivative
+    from pullback.bind.index.asked import Cost, Sharding
     from pullback.bind.index.plan import Plan
     from pullback.bind.index.shown import IndexedDerivative
 
@@ -87,22 +88,47 @@ class Operator:
     def plan(self, *args: object) -> Plan:
         """Return how a call of an operator in index notation, and its backward, are computed.
 
+        Loops are compiled and compared as the call itself would have them; print what is returned.
+
         Args:
             args: what the operator is called with.
 
         Raises:
-            PullbackError: PB343, it is in no index notation; PB1xx, it cannot be called so.
+            PullbackError: PB343, it is in no index notation; PB1xx, PB341, it cannot be called so.
         """
-        if self.definition.indexed is None:
-            raise NoFormula.error(
-                f"{self.line.qualname}: it is not in index notation, so there is nothing to plan",
-                help="a kernel is called as it is; a pointwise formula is one loop",
-            )
-        from pullback.bind.index import plan  # noqa: PLC0415  (seldom needed)
+        from pullback.bind.index import asked  # noqa: PLC0415  (seldom needed)
 
-        if wrong := misuse(self, args, {}):
-            raise wrong
-        return plan.plan(self.definition, args)
+        return asked.plan(self, args)
+
+    def cost(self, *args: object) -> Cost:
+        """Return what a call of an operator in index notation costs; print it.
+
+        Nothing is computed. `flops` are operations on real numbers, each value computed once;
+        `read` and `written` are bytes of the inputs and outputs; `dense` the bytes that are moved
+        if every expression is a tensor. `plan` shows those of the backward too.
+
+        Args:
+            args: what the operator is called with; tensors on `meta` will do.
+
+        Raises:
+            PullbackError: PB343, it is in no index notation; PB1xx, PB341, it cannot be called so.
+        """
+        from pullback.bind.index import asked  # noqa: PLC0415  (seldom needed)
+
+        return asked.cost(self, args)
+
+    def sharding(self) -> Sharding:
+        """Return how an operator in index notation may be split over processes; print it.
+
+        A table for the operator and one for its gradients: a row is a way to split, with what each
+        process has of each tensor. DTensors are placed accordingly.
+
+        Raises:
+            PullbackError: PB343, it is in no index notation.
+        """
+        from pullback.bind.index import asked  # noqa: PLC0415  (seldom needed)
+
+        return asked.splits(self)
 
     def derivative(self) -> Derivative | IndexedDerivative:
         """Return the derivative of a formula, to print: text, LaTeX, and what is saved.

@@ -1,0 +1,80 @@
+"""What a user may ask an operator in index notation: its plan, its cost, how it may be split."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from pullback.bind import kernel
+from pullback.bind.index import flops, sharding
+from pullback.bind.index import plan as plans
+from pullback.bind.index.plan import Plan
+from pullback.bind.operator import NoFormula, Operator, misuse
+from pullback.define.formula import cost as costs
+
+
+class Cost(costs.Cost):
+    """What one call costs; printed in a line."""
+
+    def __str__(self) -> str:
+        return costs.shown(self)
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """How an operator and its gradients may be split over processes; printed as tables."""
+
+    tables: str
+
+    def __str__(self) -> str:
+        return self.tables
+
+    __repr__ = __str__
+
+
+def plan(operator: Operator, args: Sequence[object]) -> Plan:
+    """Return how a call and its backward are computed, as `Operator.plan` says."""
+    require_call(operator, "be planned", args)
+    return plans.plan(operator.definition, tuple(args))
+
+
+def cost(operator: Operator, args: Sequence[object]) -> Cost:
+    """Return what a call costs, as `Operator.cost` says."""
+    require_call(operator, "be counted", args)
+    given = kernel.completed(operator.definition, tuple(args), None)
+    reals = [t.dtype.itemsize for t in given if isinstance(t, Tensor) and t.is_floating_point()]
+    shapes = [tuple(t.shape) if isinstance(t, Tensor) else t for t in given]
+    found = flops.cost_of(operator.definition, shapes, max(reals, default=4))
+    return Cost(flops=found.flops, read=found.read, written=found.written, dense=found.dense)
+
+
+def splits(operator: Operator) -> Sharding:
+    """Return how an operator may be split, as `Operator.sharding` says."""
+    require_index_notation(operator, "be split over processes")
+    return Sharding(sharding.splits(operator.definition))
+
+
+def require_call(operator: Operator, what: str, args: Sequence[object]) -> None:
+    """Stop at an operator that is in no index notation, and at arguments that do not fit it.
+
+    Raises:
+        PullbackError: PB343, and PB341.
+    """
+    require_index_notation(operator, what)
+    if wrong := misuse(operator, tuple(args), {}):
+        raise wrong
+
+
+def require_index_notation(operator: Operator, what: str) -> None:
+    """Stop at an operator that is in no index notation.
+
+    Raises:
+        PullbackError: PB343.
+    """
+    if operator.definition.indexed is None:
+        raise NoFormula.error(
+            f"{operator.line.qualname}: it is not in index notation, so it cannot {what}",
+            help="a kernel is called as it is; a pointwise formula is one loop",
+        )
