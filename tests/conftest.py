@@ -37,11 +37,13 @@ def pytest_configure(config: pytest.Config) -> None:
     for line in OF_TORCH:
         config.addinivalue_line("filterwarnings", line)
     # PyTorch's own of compiled code would give back programs of an earlier state of the source.
-    unset = [
-        name for name in ("PULLBACK_CACHE", "TORCHINDUCTOR_CACHE_DIR") if name not in os.environ
-    ]
+    names = ("PULLBACK_CACHE", "TORCHINDUCTOR_CACHE_DIR", "PULLBACK_TEST_OBJECTS")
+    unset = [name for name in names if name not in os.environ]
     config.stash[made] = {name: tempfile.mkdtemp(prefix="pullback-tests-") for name in unset}
     os.environ.update(config.stash[made])
+    # Several tests have CMake build nearly the same library.
+    launcher = Path(__file__).with_name("compile_once.py")
+    os.environ.setdefault("CMAKE_CXX_COMPILER_LAUNCHER", f"{sys.executable};{launcher}")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
