@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from pullback.bind.index import places, reading
-from pullback.bind.index.value import Value, aligned
+from pullback.bind.index.value import Value, aligned, is_differentiated
 from pullback.define.formula.lower import Bag, Product
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def added(dense: Dense, product: Product, bag: Bag, env: Env) -> Value | None:
     if (
         left != [bag.place]
         or not isinstance(place.data, Tensor)
-        or data.requires_grad
+        or is_differentiated(data)
         or not {*over} <= {*place.axes}
         or {*place.axes} & {*rest}
         or not all((*data.shape, *place.data.shape))

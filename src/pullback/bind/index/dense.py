@@ -19,6 +19,7 @@ from torch import Tensor
 
 from pullback.bind.formula.evaluate import Values
 from pullback.bind.index import places, pointwise, reading, reductions, slices
+from pullback.bind.index.record import Records
 from pullback.bind.index.space import Call, Env, Space
 from pullback.bind.index.value import Value, aligned
 from pullback.define.formula import absent, bounds
@@ -62,12 +63,18 @@ def evaluate(  # noqa: PLR0913, PLR0917  (all of a call)
     """
     missing = frozenset(t.name for t in indexed.line.tensors if arguments[t.name] is None)
     known = prepared(indexed.nodes, tuple(indexed.sizes.items()), missing)
-    floating = [
-        v.dtype for v in arguments.values() if isinstance(v, Tensor) and v.is_floating_point()
-    ]
-    compute = torch.float64 if torch.float64 in (*floating, *dtypes) else torch.float32
-    call = Call(line=indexed.line, arguments=arguments, sizes=sizes, compute=compute, device=device)
-    return Dense(known, call, reuse=reuse).outputs(wanted, dtypes)
+
+    def evaluated(given: Mapping[str, object]) -> list[Tensor | None]:
+        floating = [
+            v.dtype for v in given.values() if isinstance(v, Tensor) and v.is_floating_point()
+        ]
+        compute = torch.float64 if torch.float64 in (*floating, *dtypes) else torch.float32
+        call = Call(line=indexed.line, arguments=given, sizes=sizes, compute=compute, device=device)
+        return Dense(known, call, reuse=reuse).outputs(wanted, dtypes)
+
+    if not reuse:
+        return evaluated(arguments)
+    return known.records.outputs(arguments, (*wanted, *dtypes, device), evaluated)
 
 
 class Prepared:
@@ -77,6 +84,7 @@ class Prepared:
         self.nodes = nodes
         self.program = Program(sizes, nodes)
         self.gathers = [bounds.gathers(node) for node in nodes]
+        self.records = Records()
 
 
 @functools.lru_cache(maxsize=MOST_PROGRAMS)

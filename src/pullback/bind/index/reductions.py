@@ -9,7 +9,7 @@ import torch
 
 from pullback.bind.index import bag, contraction, convolution, scatter
 from pullback.bind.index.space import Env
-from pullback.bind.index.value import Axis, Value
+from pullback.bind.index.value import Axis, Value, is_differentiated
 from pullback.define.formula import bounds
 from pullback.define.formula.index import Affine
 from pullback.define.formula.node import ARGMAX, SUM, Node
@@ -64,7 +64,7 @@ def greatest(dense: Dense, node: Node, env: Env) -> Value:
     if node.op == ARGMAX:
         return Value(data.argmax(dim), axes)
     # The gradient of `amax` is shared among all that are greatest; that of `max` is one's.
-    most = data.max(dim).values if data.requires_grad else data.amax(dim)
+    most = data.max(dim).values if is_differentiated(data) else data.amax(dim)
     return Value(most.to(value.data.dtype), axes)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pullback.bind.index import places
 from pullback.bind.index.contraction import total
-from pullback.bind.index.value import Axis, Value, aligned, is_traced, union
+from pullback.bind.index.value import Axis, Value, aligned, is_differentiated, is_traced, union
 from pullback.define.formula.lower import Scatter
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def added(dense: Dense, scatter: Scatter, factor: float, env: Env) -> Value:
     result = torch.zeros([math.prod(shape), *tail], dtype=source.dtype, device=dense.call.device)
     data = (
         result.index_add(0, flat, source)
-        if source.requires_grad
+        if is_differentiated(source)
         else result.index_add_(0, flat, source)
     )
     data = data.reshape([*shape, *(dense.space.length(axis, inner) for axis in rest)])

@@ -63,3 +63,8 @@ def is_traced(tensor: Tensor) -> bool:
         or get_proxy_mode() is not None
         or torch._C._functorch.is_functorch_wrapped_tensor(tensor)  # pyright: ignore
     )
+
+
+def is_differentiated(tensor: Tensor) -> bool:
+    """Return whether autograd records what is done with a tensor: not below it, in a kernel."""
+    return tensor.requires_grad and torch.is_grad_enabled()
