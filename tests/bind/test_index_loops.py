@@ -335,3 +335,15 @@ def test_modelled_work_grows_with_the_sizes() -> None:
     assert isinstance(own, Own)
     assert own.specialised == {"d": 3}
     assert own.work({**sizes, "m": 2000}) == pytest.approx(2 * own.work(sizes), rel=0.01)
+
+
+def test_a_size_that_follows_from_others_is_no_choice_of_a_loop() -> None:
+    line = "demo::f(x[b, h], k[o, p]) -> y[b, o, i] = sum[p](x[b, 2*i + 3*p]*k[o, p])"
+    derived = indexed_derived.backward(notation.parse(lines.parse(line)))
+    assert derived is not None
+    sizes = {"b": 200, "h": 37, "o": 400, "p": 3, "i": 16, "...": 1}
+    present = frozenset(tensor.name for tensor in derived.formula.line.tensors)
+    for place in range(len(derived.formula.nodes)):
+        own = loops.find(derived.formula, torch.float32, (place,), present, sizes)
+        if isinstance(own, Own):
+            assert "i" not in own.specialised

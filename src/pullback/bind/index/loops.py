@@ -233,6 +233,8 @@ def chosen(
         if sum(schedule.work(sizes) for schedule in general) < FEW:
             return general, {}
     names = {i.rstrip("'") for t in indexed.line.tensors for i in labels(t)} - {BATCH}
+    # A size that follows from others cannot be chosen where loops are tried on tiny inputs.
+    names -= set(indexed.sizes)
     known = {name: n for name, n in sizes.items() if n <= SMALL and name in names}
     return schedules_of(outputs, setting(indexed, outputs, dtypes, compute, known), sizes), known
 
