@@ -246,6 +246,8 @@ class IndexReader(PlaceReader):
             has = f"'{name}' has {wants} {'index' if wants == 1 else 'indices'}"
             self.fail(WrongSubscripts, f"{has}, as in {name}[{', '.join(labels)}]", tree)
         meant = [self.batch(each) if is_batch(each) else self.place(each) for each in subscripts]
+        if batch is not None and not missing and meant[batch].index is None:
+            self.fail(WrongSubscripts, f"the batch dimensions of '{name}' have no places", tree)
         if missing:
             meant.insert(batch or 0, at(self.index(BATCH, tree, of=name).key))
         return meant
