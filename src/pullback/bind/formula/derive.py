@@ -12,7 +12,7 @@ from pullback.bind import program
 from pullback.bind.operator import Operator
 from pullback.bind.program import Kind, OperatorCall, Program, Source
 from pullback.define.formula import derived, indexed_derived
-from pullback.define.formula.derived import Derived, Mathematics
+from pullback.define.formula.derived import Derived
 from pullback.define.formula.formula import Formula
 from pullback.define.formula.indexed import Indexed
 from pullback.define.line import Line
@@ -43,7 +43,7 @@ def derived_of(definition: Definition, kind: KindOf) -> Derived[Formula] | Deriv
     return DERIVE[kind](definition.formula)
 
 
-def operator_of(formula: Mathematics) -> Operator:
+def operator_of(formula: Formula | Indexed) -> Operator:
     """Return the registered operator of a derived formula; one that has just this formula is kept.
 
     A graph that was made before its operator was defined again still calls the earlier derivative.

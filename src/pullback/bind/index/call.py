@@ -160,9 +160,7 @@ def sizes_of(indexed: Indexed, outputs: kernel.Outputs) -> dict[str, int]:
     for dtype in outputs.dtypes:
         require_real(indexed.line, check.name_of(dtype))
     sizes = extents.of_call(indexed, outputs.sizes)
-    # Of a size that is not known yet nothing can be asked.
-    if all(isinstance(size, int) for size in sizes.values()):
-        required.require_inside(indexed, sizes)
+    required.require_inside(indexed, sizes)
     return sizes
 
 
