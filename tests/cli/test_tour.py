@@ -57,6 +57,10 @@ def test_the_tour_defines_verifies_trains_shows_and_times(tmp_path: Path) -> Non
     checked = text.partition("9  What is wrong with a backward")[2]
     assert "FAIL  wrong-for-an-option  PB558  Squared: right for reduction='mean'" in checked
     assert re.search(r"^  Mended\(.*?^  ok[:,] ", checked, re.M | re.S)
+    indexed = text.partition("10  Sums over pairs, without a matrix of them")[2]
+    assert "grad_v[m] " in indexed
+    assert "own loop, pairwise sum" in indexed
+    assert re.search(r"^PyTorch +\d+\.\d +\d+\.\d +144 MB$", indexed.replace(" \n", "\n"), re.M)
     names = [
         *("add2.cpp", "add2.py", "gpu_add2.cu", "gpu_add2.py"),
         *("legendre3.cpp", "legendre3.py", "loss.py", "turned.cu", "turned.py"),

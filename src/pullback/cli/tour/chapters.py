@@ -19,7 +19,7 @@ from torch import Tensor
 from pullback.bind import runtime
 from pullback.bind.declare import operator
 from pullback.cli.screen import clock, say, table
-from pullback.cli.tour import check, cuda, formulas, timing
+from pullback.cli.tour import check, cuda, formulas, index, timing
 from pullback.cli.tour.verify import Comparison, compare
 from pullback.diagnostic import Rule
 from pullback.graphs import graph
@@ -50,6 +50,8 @@ def tell(console: Console, where: Path) -> bool:
         formulas.show(console)
         show_cuda(console, where)
         wrong = show_check(console, where) or wrong
+        chapter(console, "10  Sums over pairs, without a matrix of them")
+        index.show(console)
     show_next(console, where, took=str(took))
     return wrong
 
