@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
 import pytest
 
 from pullback import PullbackError
-from pullback.define.formula import infer, notation, show
+from pullback.define.formula import indexed_derived, infer, notation, show
 from pullback.define.formula.index import Affine
 from pullback.define.formula.indexed import Indexed, arithmetic
 from pullback.define.formula.node import index
@@ -419,3 +420,36 @@ def test_index_notation_does_not_import_pytorch() -> None:
         "assert notation.text(made) == 'sum[m](x[n, m])'; assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+CURES = {
+    "(x[n, m]) -> y[n] = sum(x)": r"write sum\[i\]\(x\)",
+    "(x[n, m]) -> y[n] = mean(x, 1)": r"write mean\[i\]\(x\)",
+    "(x[n]) -> y[] = max(x)": r"write max\[i\]\(x\)",
+    "(x[n]) -> y[] = prod[i](x[i])": r"exp\(sum\[i\]\(log",
+    "(x[n]) -> y[]: int64 = argmin[i](x[i])": r"write argmax\[i\]\(-",
+    "(x[n]) -> y[] = total[i](x[i])": "there are sum, max, min, mean, argmax",
+    "(x[n]) -> y[] = sum[i < size(x)](x[i])": r"size takes an index.*\n.*\n.*write size\(n\)",
+    "(x[n, n]) -> y[] = sum[n](x)": r"two dimensions 'n'(.|\n)*x\[n, n\]",
+    "(x[n]) -> y[i, i] = x[i]": "different names",
+    "(x[2]) -> y[] = x[2]": "this dimension is 2\n.*indices count from 0",
+    "(x[n], b[m]) -> y[n, m] = t[i] = x[i]*b[m]; y = t[n]": "before the '=' of this part",
+    "(x[n, k], y[k, m]) -> z[n, m] = sum[k](x @ y)": r"sum\[k\]\(x\[n, k\]\*y\[k, m\]\)",
+    "(x[n]) -> y[i < 5] = x[i]": r"= y\[i < 5\] = ...",
+}
+
+
+@pytest.mark.parametrize("text", CURES)
+def test_mistakes_of_newcomers_are_told_their_cure(text: str) -> None:
+    assert re.search(CURES[text], refusal(text))
+
+
+def test_second_of_two_conditions_bounds_an_index_if_the_first_says_nothing_of_it() -> None:
+    made = read("(x[n], at[k]) -> c[i]: int64 = sum[n](at[i] <= x[n] and x[n] < at[i + 1])")
+    assert text_of(made.sizes["i"]) == "size(k) - 1"
+    assert "PB141" in refusal("(x[n]) -> y[n]: bool = x[n] > 0 and x[n + 1] > 0")
+    read("(x[n]) -> y[n]: bool = n + 1 < size(n) and x[n + 1] > 0")
+
+
+def test_dimension_may_have_the_name_of_what_a_derivative_adds() -> None:
+    assert indexed_derived.backward(read("(x[grad]) -> y[] = sum[grad](x*x)"))

@@ -210,6 +210,8 @@ class Parser:
         left = self.product()
         while sign := self.accept("+", "-"):
             left = arithmetic(sign, left, self.product())
+        if self.token.text in ("<", "<="):
+            raise self.error("',' or ']'", "a limit stands in the formula: = y[i < 5] = ...")
         return left
 
     def product(self) -> Expression:

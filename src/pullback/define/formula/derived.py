@@ -144,6 +144,7 @@ class Names:
 
     def __init__(self, line: Line) -> None:
         self.taken = {value.name for value in (*line.parameters, *line.outputs)}
+        self.taken.update(line.dimensions)
 
     def fresh(self, name: str) -> str:
         """Return the name, or one like it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import NoReturn
 
@@ -14,7 +14,7 @@ from pullback.define.formula.functions import CONSTANTS
 from pullback.define.formula.index import BATCH, Affine, at
 from pullback.define.formula.language import OPERATORS, UnknownFormulaName
 from pullback.define.formula.node import Node, equal, index, is_number, place_of, read
-from pullback.define.formula.places import PlaceReader
+from pullback.define.formula.places import INSTEAD, REDUCTIONS, PlaceReader
 from pullback.define.formula.subscripts import (
     Access,
     Definition,
@@ -26,8 +26,6 @@ from pullback.define.formula.subscripts import (
     is_limit,
 )
 from pullback.diagnostic import did_you_mean
-
-REDUCTIONS = ("sum", "max", "min", "mean", "argmax")
 
 
 class IndexReader(PlaceReader):
@@ -46,12 +44,15 @@ class IndexReader(PlaceReader):
                 return super().read(tree)
 
     def conjunction(self, tree: ast.BoolOp, values: list[ast.expr]) -> Node:
-        """Return `a and b`; b is read where a holds: `i > 0 and x[i - 1] > 0`."""
+        """Return `a and b`; b is read where a holds: `i > 0 and x[i - 1] > 0`.
+
+        Where a says nothing of an index, b is read like anything else.
+        """
         found = [self.expression(values[0])]
         for value in values[1:]:
             ranges = self.program.ranges
             known = [fact for each in found for fact in inside.facts(each, True, ranges)]
-            with self.under(known):
+            with self.under(known) if known else nullcontext():
                 found.append(self.expression(value))
         return self.joined(tree, "logical_and", found)
 
@@ -117,6 +118,10 @@ class IndexReader(PlaceReader):
                 self.fail(FormulaArguments, "size takes one index", tree, "write size(n)")
         if name in self.program.declared:
             return self.program.declared[name]
+        if taken := self.program.is_taken(name):
+            first = next(iter(self.program.labels.get(name, ())), "n")
+            message = f"size takes an index, and '{name}' is {taken}"
+            self.fail(FormulaArguments, message, tree, f"write size({first})")
         return self.program.ranges.size(self.index(name, tree).key)
 
     def selection(self, tree: ast.Call) -> Node:
@@ -163,7 +168,8 @@ class IndexReader(PlaceReader):
         """Return `sum[i, j](...)` and its like."""
         if kind not in REDUCTIONS:
             known = kind in self.names or kind in self.program.definitions
-            cure = f"'{kind}' is no function" if known else did_you_mean(kind, REDUCTIONS)
+            cure = f"'{kind}' is no function" if known else INSTEAD.get(kind)
+            cure = cure or did_you_mean(kind, REDUCTIONS) or f"there are {', '.join(REDUCTIONS)}"
             self.fail(UnknownFunction, f"there is no reduction '{kind}'", tree, cure)
         if len(tree.args) != 1 or tree.keywords:
             self.fail(FormulaArguments, f"{kind}[...] takes one expression", tree)

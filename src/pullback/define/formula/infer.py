@@ -138,6 +138,8 @@ def _ambiguous(index: Index, one: Bound, other: Bound, program: Program) -> Pull
 
 def _limited(index: Index, limit: str) -> str:
     """Return how an index is given a limit where it is bound."""
+    if index.name.endswith("'"):
+        return "give the output's dimensions different names"
     written = re.sub(rf"(?<=[\[ ]){re.escape(index.name)}\b", f"{index.name} < {limit}", index.at)
     return f"write a limit, {written}"
 

@@ -106,6 +106,11 @@ def _outside(program: Program, scope: Scope, access: Access, *, below: bool) -> 
             f"and this dimension of '{name}' is {ends}",
             help=f"give both dimensions one name if they are equal; {padded}",
         )
+    if not access.place.terms and not access.extent.terms:
+        return OutOfBounds.error(
+            f"{program.of}: {shown} is outside of '{name}': this dimension is {ends}",
+            help=f"indices count from 0; {padded}",
+        )
     if not access.place.terms and not below:
         return OutOfBounds.error(
             f"{program.of}: {shown} may be outside of '{name}': this dimension is {ends}, "

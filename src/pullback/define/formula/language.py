@@ -32,6 +32,7 @@ INSTEAD: dict[type[ast.AST], str] = {
     ast.BitXor: "write '**' for a power, '!=' for an exclusive or of conditions",
     ast.Attribute: "write functions by their bare name: tanh(x)",
     ast.Subscript: "an index stands after a tensor's name: x[n, 2*i + k]",
+    ast.MatMult: "write sum[k](x[n, k]*y[k, m])",
     ast.Lambda: "give a Python function to @pb.formula",
 }
 DEEPEST = 200

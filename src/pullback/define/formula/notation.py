@@ -22,6 +22,7 @@ from pullback.define.formula.index import Affine, size
 from pullback.define.formula.indexed import Indexed
 from pullback.define.formula.language import FormulaOutputs
 from pullback.define.formula.node import Node
+from pullback.define.formula.places import REDUCTIONS
 from pullback.define.formula.statements import statements_of, values_of
 from pullback.define.formula.subscripts import (
     Index,
@@ -153,8 +154,10 @@ def _is_indexed(tree: ast.AST, indices: set[str]) -> bool:
     match tree:
         case ast.Subscript():
             return True
+        case ast.Call(func=ast.Name(id="max" | "min"), args=args):
+            return len(args) == 1
         case ast.Call(func=ast.Name(id=name)):
-            return name in ("size", "pad")
+            return name in ("size", "pad", *REDUCTIONS)
         case ast.Name(id=name):
             return name in indices
         case _:

@@ -24,6 +24,16 @@ from pullback.define.formula.subscripts import (
 )
 from pullback.diagnostic import Rule, did_you_mean
 
+REDUCTIONS = ("sum", "max", "min", "mean", "argmax")
+# What people write that knows other languages, and what this one says instead.
+INSTEAD: Mapping[str, str] = {
+    "prod": "of positive numbers it is exp(sum[i](log(...)))",
+    "argmin": "write argmax[i](-(...))",
+    "any": "write sum[i](...) > 0",
+    "all": "write sum[i](not ...) == 0",
+    "norm": "write sqrt(sum[i]((...)**2))",
+    "softmax": "write exp(x - max[k](x[k]))/sum[m](exp(x[m] - max[k](x[k])))",
+}
 REASONS: Mapping[type[ast.AST], str] = {
     ast.Mult: "two indices are multiplied",
     ast.FloorDiv: "an index is divided",
@@ -86,6 +96,12 @@ class PlaceReader(Reader):
     def unknown(self, name: str, tree: ast.expr, of: str | None = None) -> NoReturn:
         """Stop at an index that nothing binds here."""
         known = sorted({**self.scope, **self.parameters})
+        if of is not None and name.endswith("'"):
+            # Its second dimension of this name, which a formula cannot write as it is labelled.
+            plain = ", ".join(label.rstrip("'") for label in self.program.labels_of(of))
+            message = f"'{of}' has two dimensions '{name.rstrip(chr(39))}'"
+            cure = f"say which element is meant: {of}[{plain}] is one of the diagonal"
+            self.fail(UnknownIndex, message, tree, cure)
         if of is not None:
             named = f"{of}[{', '.join(self.program.labels_of(of))}]"
             cure = f"sum over it, sum[{name}](...), or give the output this dimension"
@@ -93,6 +109,8 @@ class PlaceReader(Reader):
             self.fail(UnknownIndex, message, tree, cure)
         if name in self.program.declared or name in self.program.results:
             cure = f"bind it, sum[{name}](...), or give the output this dimension"
+            if self.part is not None and self.open is None:
+                cure = f"bind it, sum[{name}](...), or name it before the '=' of this part"
             self.fail(UnknownIndex, f"'{name}' is no index here", tree, cure)
         cure = did_you_mean(name, known) or f"bind it, sum[{name}](...), or name it in the output"
         have = ", ".join(known) or "none"
