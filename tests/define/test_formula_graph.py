@@ -332,3 +332,39 @@ def test_condition_of_a_gradient_stays_outermost_and_its_delta_is_solved() -> No
     gradient = derived(formula)["y"]
     assert gradient is not None
     assert not [part for part in in_order([gradient]) if part.op in ("equal", "sum")]
+
+
+SOFTMAX = "exp(x[n, m] - max[k](x[n, k]))"
+VANISHING = {
+    "softmax": f"{SOFTMAX}/sum[j](exp(x[n, j] - max[k](x[n, k])))",
+    "mean": f"sum[m]({SOFTMAX}*v[m, d])/sum[m]({SOFTMAX})",
+    "of_mean": f"log(sum[m]({SOFTMAX}*v[m, d])/sum[m]({SOFTMAX}) + 20)",
+}
+CAUSAL = "where(m <= n, exp(x[n, m] - max[k](where(k <= n, x[n, k], -inf))), 0)"
+STAYING = {
+    "not_divided": f"sum[m]({SOFTMAX}*v[m, d])",
+    "other_power": f"sum[m]({SOFTMAX}**2*v[m, d])/sum[m]({SOFTMAX})",
+    "other_sum": f"sum[m]({SOFTMAX}*v[m, d])/(1 + sum[m]({SOFTMAX}))",
+}
+
+
+def of_softmax(text: str) -> tuple[str, Callable[..., Tensor]]:
+    indices = "n, m" if "v[" not in text else "n, d"
+    return f"f(x[n, m], v[m, d]) -> y[{indices}] = {text}", lambda *_: torch.empty(0)
+
+
+@pytest.mark.parametrize("name", [*VANISHING, *STAYING])
+def test_maximum_that_only_keeps_from_overflowing_has_no_gradient(name: str) -> None:
+    text, _ = of_softmax({**VANISHING, **STAYING}[name])
+    formula = parse(text)
+    gradient = derived(formula)["x"]
+    assert gradient is not None
+    found = [part for part in in_order([gradient]) if part.op == node.ARGMAX]
+    assert bool(found) == (name in STAYING)
+
+
+def test_maximum_under_conditions_has_no_gradient() -> None:
+    formula = parse(f"f(x[n, m], v[m, d]) -> y[n, d] = sum[m]({CAUSAL}*v[m, d])/sum[m]({CAUSAL})")
+    gradient = derived(formula)["x"]
+    assert gradient is not None
+    assert not [part for part in in_order([gradient]) if part.op == node.ARGMAX]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 from torch.nn import functional
 
-from pullback.bind.index import places, reading
+from pullback.bind.index import contraction, places, reading
 from pullback.bind.index.value import Value, aligned, is_differentiated
 from pullback.define.formula.lower import Bag, Product
 
@@ -39,15 +39,18 @@ def added(dense: Dense, product: Product, bag: Bag, env: Env) -> Value | None:
         return None
     shape = [math.prod(dense.space.length(axis, inner) for axis in own) for own in (rows, over)]
     order = [*rows, *over]
-    index = aligned(place, order).clamp(0, data.shape[axes.index(None)] - 1).reshape(shape)
+    row = axes.index(None)
+    many = data.shape[row]
+    index = reading.clamped(dense, bag.place, aligned(place, order), many, inner)
+    index = contraction.shaped(index, shape)
     weights = None
     if bag.weight is not None:
         weight = dense.of(bag.weight, inner)
         lengths = [dense.space.length(axis, inner) for axis in order]
         weights = dense.numbers.tensor(aligned(weight, order)).expand(lengths).reshape(shape)
-    dims = [axes.index(axis) for axis in rest]
-    table = data.permute(axes.index(None), *dims).reshape(data.shape[axes.index(None)], -1)
+    lengths = [dense.space.length(axis, inner) for axis in rest]
+    table = data if row == 0 else data.permute(row, *(axes.index(axis) for axis in rest))
+    table = contraction.shaped(table, [many, math.prod(lengths)])
     summed = functional.embedding_bag(index, table, mode="sum", per_sample_weights=weights)
-    lengths = [dense.space.length(axis, inner) for axis in (*rows, *rest)]
-    summed = summed.reshape(lengths)
+    summed = contraction.shaped(summed, [dense.space.length(a, inner) for a in (*rows, *rest)])
     return Value(summed if product.factor == 1 else summed * product.factor, (*rows, *rest))

@@ -18,12 +18,11 @@ from torch import Tensor
 from pullback.bind.index import slices
 from pullback.bind.index.value import Axis, Value, aligned, is_traced, union
 from pullback.define.formula.lower import Product, is_contraction
+from pullback.define.shape import Size
 
 if TYPE_CHECKING:
     from pullback.bind.index.dense import Dense
     from pullback.bind.index.space import Env
-
-LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def contracted(dense: Dense, product: Product, env: Env) -> Value | None:
@@ -123,14 +122,41 @@ def of_two(dense: Dense, x: Value, y: Value, over: Sequence[Axis], env: Env) -> 
     if not shared or not over or (axes and shared.issuperset(axes)):
         data = aligned(x, union_axes) * aligned(y, union_axes)
         return Value(data.sum([union_axes.index(axis) for axis in over]) if over else data, axes)
-    letter = dict(zip(union_axes, LETTERS, strict=False))
-    terms = ["".join(letter[axis] for axis in own) for own in (x.axes, y.axes, axes)]
-    data = torch.einsum(f"{terms[0]},{terms[1]}->{terms[2]}", x.data, y.data)
-    return Value(data, axes)
+    alone = [[axis for axis in over if axis in own.axes and axis not in shared] for own in (x, y)]
+    x, y = total(dense, x, alone[0], env), total(dense, y, alone[1], env)
+    if axes and not shared.intersection(axes) and axes[0] in y.axes:
+        x, y = y, x  # so that the result lies as it is asked for
+    return product_of_matrices(dense, x, y, [axis for axis in over if axis in shared], env)
+
+
+def product_of_matrices(dense: Dense, x: Value, y: Value, over: Sequence[Axis], env: Env) -> Value:
+    """Return the sum over the product of two tensors which both have what is summed over."""
+    batch = [axis for axis in x.axes if axis in y.axes and axis not in over]
+    rows, columns = ([a for a in own.axes if a not in (*batch, *over)] for own in (x, y))
+    axes = (*batch, *rows, *columns)
+    b, n, m, k = (
+        math.prod(dense.space.length(axis, env) for axis in part)
+        for part in (batch, rows, columns, over)
+    )
+    first, second = aligned(x, (*batch, *rows, *over)), aligned(y, (*batch, *over, *columns))
+    if batch:
+        data = torch.bmm(shaped(first, [b, n, k]), shaped(second, [b, k, m]))
+    elif columns:
+        data = torch.mm(shaped(first, [n, k]), shaped(second, [k, m]))
+    else:
+        data = torch.mv(shaped(first, [n, k]), shaped(second, [k]))
+    return Value(shaped(data, [dense.space.length(axis, env) for axis in axes]), axes)
+
+
+def shaped(data: Tensor, shape: Sequence[Size]) -> Tensor:
+    """Return a tensor in a shape, which it may have."""
+    return data if list(data.shape) == list(shape) else data.reshape(shape)
 
 
 def total(dense: Dense, value: Value, over: Sequence[Axis], env: Env) -> Value:
     """Return the sum of a value over some axes; those that it lacks multiply it."""
+    if not over:
+        return value
     many = math.prod(dense.space.length(axis, env) for axis in over if axis not in value.axes)
     dims = [value.axes.index(axis) for axis in over if axis in value.axes]
     data = value.data.sum(dims) if dims else value.data

@@ -133,8 +133,9 @@ class Convolution:
             if high < 0 or low >= extent:
                 return None
             sides.append((max(0, -low), max(0, high + 1 - extent)))
-            first = max(0, low)
-            data = data.narrow(dim, first, max(0, min(extent, high + 1) - first))
+            first, last = max(0, low), min(extent, high + 1)
+            if last - first < extent:
+                data = data.narrow(dim, first, max(0, last - first))
         if any(map(any, sides)) and not is_finite(self.other.data):
             return None
         even = all(before == after for before, after in sides) and all(data.shape)
@@ -145,7 +146,8 @@ class Convolution:
 
     def ordered(self, data: Tensor, axes: Sequence[Axis]) -> Tensor:
         """Return the tensor that is read with its dimensions in an order, the windows' last."""
-        return data.permute(*(self.dims[axis] for axis in axes), *self.at)
+        order = [*(self.dims[axis] for axis in axes), *self.at]
+        return data if order == sorted(order) else data.permute(order)
 
     def turned(self, axes: Sequence[Axis]) -> Tensor:
         """Return the other factor with dimensions in an order, the windows' last.

@@ -105,6 +105,7 @@ class Dense:
         space: the sizes of the indices.
         memo: values by what they compute, with the names of the indices that they were computed
             with.
+        inside: what data gives of places, and was seen to be inside.
         numbers: computes functions of the table, element by element.
     """
 
@@ -116,6 +117,7 @@ class Dense:
         self.numbers = Values(call.arguments, call.compute, call.device)
         self.memo: dict[tuple[object, ...], tuple[Value, tuple[str, ...]]] = {}
         self.tensors: dict[str, Tensor] = {}
+        self.inside: set[tuple[object, ...]] = set()
         self.bound: int | None = None
         self.may_reuse = reuse
         self.reuses = False

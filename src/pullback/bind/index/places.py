@@ -103,21 +103,36 @@ def require(dense: Dense, gathers: Iterable[Gather], env: Env) -> None:
     """Stop at an index that data gives and that is outside of its tensor, where it is selected."""
     for gather in gathers:
         inner = {**env, **dict(gather.bound)}
-        ends = reach(dense, gather.place, inner)
         dimension = dense.space.dimension(gather.read, gather.dimension)
         extent = dense.tensor(gather.read.name, gather.read.type).shape[dimension]
-        if ends is not None and ends[0] >= 0 and ends[1] < extent:
+        if is_inside(dense, gather.place, extent, inner):
             continue
         value = place(dense, gather.place, inner)
         if not isinstance(value.data, Tensor):
             outside = Value(not 0 <= value.data < extent)
-        elif is_traced(value.data) or within(value.data, extent):
+        elif is_traced(value.data):
+            continue
+        elif within(value.data, extent):
+            dense.inside.add(ranged(dense, gather.place, extent, inner))
             continue
         else:
             outside = Value((value.data < 0) | (value.data >= extent), value.axes)
         found = selected(dense, gather, value, outside, inner)
         if found is not None:
             raise outside_of(dense, gather, found, extent)
+
+
+def is_inside(dense: Dense, index: Affine, extent: Size, env: Env) -> bool:
+    """Return whether an index is known to be from 0 to below a size."""
+    ends = reach(dense, index, env)
+    if ends is None:
+        return ranged(dense, index, extent, env) in dense.inside
+    return bool(ends[0] >= 0 and ends[1] < extent)
+
+
+def ranged(dense: Dense, index: Affine, extent: Size, env: Env) -> tuple[object, ...]:
+    """Return an index with how far those in it run."""
+    return (index, extent, *(dense.space.whole(env[name]) for name in sorted(index.free)))
 
 
 def within(values: Tensor, extent: Size) -> bool:

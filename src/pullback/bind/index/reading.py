@@ -135,7 +135,7 @@ def gathered(
         shape = [dense.space.length(axis, env) for axis in across]
         return data.new_zeros([*shape, *(data.shape[dim] for dim in rest)]), new
     indices = [
-        clamped(dense, aligned(found[dim], across), limit)
+        clamped(dense, by_place.get(dim), aligned(found[dim], across), limit, env)
         for dim, limit in zip(dims, limits, strict=True)
     ]
     if dims != list(range(len(dims))):
@@ -147,8 +147,11 @@ def gathered(
     return data[tuple(indices)], new
 
 
-def clamped(dense: Dense, index: object, limit: Size) -> Tensor:
+def clamped(dense: Dense, place: Affine | None, index: object, limit: Size, env: Env) -> Tensor:
     """Return places inside: what is outside is not selected, or has been refused."""
+    known = place is None or places.is_inside(dense, place, limit, env)
+    if isinstance(index, Tensor) and known:
+        return index
     if not isinstance(index, Tensor):
         index = torch.as_tensor(index, device=dense.call.device)
     return index.clamp(0, limit - 1)

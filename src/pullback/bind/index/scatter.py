@@ -37,15 +37,19 @@ def added(dense: Dense, scatter: Scatter, factor: float, env: Env) -> Value:
     value = total(dense, value, early, inner)
     # An index that both the places and the result have is one more dimension of the result.
     batched = [axis for axis in across if axis not in over]
-    targets: list[tuple[Axis, Tensor]] = [
-        ((index, 0), aligned(own, across) - dense.space.start(env[index]))
-        for index, own in at.items()
-    ]
+    targets: list[tuple[Axis, Tensor]] = []
+    certain: set[Axis] = set(batched)
+    for index, place in scatter.places:
+        own, start = aligned(at[index], across), dense.space.start(env[index])
+        targets.append(((index, 0), own - start if start else own))
+        if not start and places.is_inside(dense, place, dense.space.extent(env[index]), inner):
+            certain.add((index, 0))
     for axis in batched:
         steps = torch.arange(dense.space.length(axis, inner), device=dense.call.device)
         targets.append((axis, aligned(Value(steps, (axis,)), across)))
     rest = [axis for axis in value.axes if axis not in across]
-    flat, valid = linear(dense, targets, env, [dense.space.length(a, inner) for a in across])
+    lengths = [dense.space.length(axis, inner) for axis in across]
+    flat, valid = linear(dense, targets, certain, env, lengths)
     source = laid_out(dense, value, [*across, *rest], len(across), inner)
     if valid is not None:
         source, flat = kept(source, flat, valid)
@@ -64,18 +68,30 @@ def added(dense: Dense, scatter: Scatter, factor: float, env: Env) -> Value:
 
 
 def linear(
-    dense: Dense, targets: Sequence[tuple[Axis, Tensor]], env: Env, shape: Sequence[int]
+    dense: Dense,
+    targets: Sequence[tuple[Axis, Tensor]],
+    certain: set[Axis],
+    env: Env,
+    shape: Sequence[int],
 ) -> tuple[Tensor, Tensor | None]:
-    """Return where each element goes, counted through the result, and which go inside of it."""
-    flat: Tensor | int = 0
+    """Return where each element goes, counted through the result, and which go inside of it.
+
+    Args:
+        dense: the call.
+        targets: the axes of the result that are decided, with the places along them.
+        certain: those along which all places are known to be inside.
+        env: how far the indices run.
+        shape: of what is added.
+    """
+    flat: Tensor | None = None
     valid: Tensor | None = None
     for (index, k), place in targets:
         extent = dense.space.length((index, k), env)
-        if is_traced(place) or not places.within(place, extent):
+        if (index, k) not in certain and (is_traced(place) or not places.within(place, extent)):
             own = (place >= 0) & (place < extent)
             valid = own if valid is None else valid & own
-        flat = flat * extent + place
-    assert isinstance(flat, Tensor)
+        flat = place if flat is None else flat * extent + place
+    assert flat is not None
     flat = flat.broadcast_to(shape).reshape(-1)
     return flat, None if valid is None else valid.broadcast_to(shape).reshape(-1)
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pullback.define.formula import reduce
+from pullback.define.formula import reduce, vanish
 from pullback.define.formula.differentiate import Reverse
 from pullback.define.formula.index import at
-from pullback.define.formula.node import Node, equal, renamed
+from pullback.define.formula.node import MAX, Node, equal, renamed
 from pullback.define.formula.ranges import Ranges
 from pullback.define.formula.term import Combination, guarded, selected
 
@@ -79,7 +79,9 @@ class Indexed(Reverse):
     def arrived(self, node: Node) -> list[Node]:
         """Return a node's gradient, one part for each set of conditions."""
         parts = self.parts[node].parts() if node in self.parts else []
-        return [selected(conditions, value) for conditions, value in parts]
+        found = [selected(conditions, value) for conditions, value in parts]
+        # What a maximum only keeps from overflowing does not depend on it, and takes no argmax.
+        return [] if node.op == MAX and vanish.is_zero(found, self.ranges) else found
 
     def pulled(self, node: Node, place: int, grad: Node) -> Node | None:
         """Return what a node's gradient gives its operand, selected as the gradient is.
