@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from pullback.bind.index import choose, slices
+from pullback.kernels.index import worth
+
 PAGE = Path(__file__).parents[2] / "docs" / "index-notation.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 EXAMPLE = re.compile(r">>> (.*)\n((?:(?!>>>).*\n)+)")
@@ -28,6 +31,23 @@ def test_page_on_index_notation_prints_what_it_says(
             examples += 1
             assert printed(source, namespace).strip() == expected.strip()
     assert examples
+
+
+def test_page_on_index_notation_states_the_cost_model_that_there_is() -> None:
+    text = " ".join(PAGE.read_text().split())
+    for said in (
+        f"where no size is {worth.SMALL} or less",
+        f"more than {choose.MOST_WORK} times the operations",
+        f"more than {choose.LITTLE:,} in all".replace(",", " "),
+        f"`max(operations / {choose.OPERATIONS:.0e}, bytes / {choose.BANDWIDTH:.0e})`".replace(
+            "e+0", "e"
+        ),
+        f"`dense / {choose.BANDWIDTH:.0e}`".replace("e+0", "e"),
+        f"the loop is {choose.CLEAR} times as fast",
+        f"would move more than {choose.MOST_COMPARED >> 20} MiB",
+        f"more than {slices.MOST_BYTES >> 20} MiB, or {slices.MOST_TIMES} times the inputs",
+    ):
+        assert said in text, said
 
 
 def printed(source: str, namespace: dict[str, object]) -> str:
