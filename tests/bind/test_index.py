@@ -13,7 +13,7 @@ from torch import Tensor
 
 import pullback as pb
 from pullback import PullbackError
-from pullback.bind.index import choose, loops, verify
+from pullback.bind.index import agreed, choose, loops, verify
 
 pytestmark = pytest.mark.compiler
 numbers = itertools.count()
@@ -184,6 +184,7 @@ def test_the_slower_way_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choose, "CLEAR", float("inf"))
     for fast in ("loop", "PyTorch"):
         times = itertools.cycle([1.0, 2.0] if fast == "loop" else [2.0, 1.0])
+        monkeypatch.setattr(choose, "_measured", {})
         monkeypatch.setattr(choose, "seconds_of", lambda call, t=times: (call(), next(t))[1])
         [step, *_] = operator.plan(x.detach()).steps
         assert step.way.startswith("own loop" if fast == "loop" else "PyTorch"), step
@@ -205,6 +206,7 @@ def test_a_loop_that_differs_is_an_error(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(loops.Own, "run", wrong)
     monkeypatch.setattr(verify, "_agreed", set())
+    monkeypatch.setattr(agreed, "is_marked", lambda _: False)
     with pytest.raises(PullbackError) as caught:
         define(GAUSS)
     assert caught.value.finding.code == "PB147"

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
-from pullback.bind.index import dense, loops
+from pullback.bind.index import agreed, dense, loops
 from pullback.bind.index.loops import Own, Refusal
 from pullback.define import parse as lines
 from pullback.define.formula import extents, indexed_derived, notation
@@ -347,3 +352,89 @@ def test_a_size_that_follows_from_others_is_no_choice_of_a_loop() -> None:
         own = loops.find(derived.formula, torch.float32, (place,), present, sizes)
         if isinstance(own, Own):
             assert "i" not in own.specialised
+
+
+def test_sizes_that_are_alike_have_the_same_loops() -> None:
+    indexed, given = formula("gauss"), frozenset({"x", "y", "v"})
+    some, other, more = (
+        loops.find(indexed, torch.float32, (0,), given, {"n": n, "m": 1000, "d": 3})
+        for n in (700, 1000, 1500)
+    )
+    assert some is other
+    assert some is not more
+
+
+# --- divisions by what stays the same
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_reciprocal_leaves_no_range_out(dtype: torch.dtype) -> None:
+    text = "(x[n, m], s[n]) -> y[n, m] = x[n, m]/s[n]"
+    indexed = notation.parse(lines.parse(f"demo::quotient{text}"))
+    info = torch.finfo(dtype)
+    numbers = [0.0, -0.0, 1.0, 3.0, -7.0, info.tiny, info.tiny / 64, info.max, torch.inf, torch.nan]
+    s = torch.tensor([*numbers, *(-n for n in numbers), 2.0**-110, 2.0**110], dtype=dtype)
+    x = torch.cat([s, torch.linspace(0.1, 10, 11, dtype=dtype)]).expand(len(s), -1)
+    sizes = {"n": len(s), "m": x.shape[1]}
+    own = find(indexed, {"x": x, "s": s}, sizes, dtype)
+    assert isinstance(own, Own)
+    assert "Divisor" in own.plan.units[0].text
+    got = own.run({"x": x, "s": s}, sizes, [dtype])[0]
+    exact = x / s[:, None]
+    torch.testing.assert_close(
+        got, exact, rtol=3 * info.eps, atol=info.smallest_normal * info.eps, equal_nan=True
+    )
+
+
+def test_what_has_an_edge_is_divided() -> None:
+    text = "(x[n, m]) -> y[n, m] = acos(x[n, m]/max[k](x[n, k]))"
+    indexed = notation.parse(lines.parse(f"demo::edge{text}"))
+    x = torch.rand(200, 40, generator=torch.Generator().manual_seed(0))
+    sizes = {"n": 200, "m": 40}
+    own = find(indexed, {"x": x}, sizes, torch.float32)
+    assert isinstance(own, Own)
+    assert "Divisor" not in own.plan.units[0].text
+    assert not own.run({"x": x}, sizes, [torch.float32])[0].isnan().any()
+
+
+# --- what was compared before
+
+COMPARES = """
+import pullback as pb
+from pullback.bind.index import verify
+seen = []
+compare = verify.compare
+verify.compare = lambda own, present: (seen.append(own.indexed.line.name), compare(own, present))
+scaled = pb.operator("demo::{name}(x[..., n]) -> y[..., n] = {text}")
+print(sorted(seen))
+"""
+
+
+def test_what_has_agreed_is_not_compared_by_another_process(tmp_path: Path) -> None:
+    def seen(text: str) -> str:
+        program = COMPARES.format(name="halved", text=text)
+        environment = {**os.environ, "PULLBACK_CACHE": str(tmp_path)}
+        return subprocess.run(
+            [sys.executable, "-c", program],
+            check=True,
+            capture_output=True,
+            text=True,
+            env=environment,
+        ).stdout.strip()
+
+    text = "x[n]/sum[m](x[m]**2)"
+    assert seen(text) == "['_halved_grad', 'halved']"
+    assert seen(text) == "[]"
+    assert seen("x[n]/sum[m](x[m]**4)") == "['_halved_grad', 'halved']"
+
+
+def test_what_was_compared_is_known_by_all_that_it_depends_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    indexed = formula("softmax")
+    names = {agreed.digest(agreed.content(indexed))}
+    names.add(agreed.digest(agreed.content(gradient("softmax"))))
+    names.add(agreed.digest(agreed.content(replace(indexed, accuracy=1))))
+    monkeypatch.setattr(agreed, "version", lambda: "another")
+    names.add(agreed.digest(agreed.content(indexed)))
+    assert len(names) == 4

@@ -91,7 +91,8 @@ class Call:
     def needed(self) -> cost.Cost:
         """Return what it costs if each value is computed once."""
         itemsize = max(dtype.itemsize for dtype in self.outputs.dtypes)
-        return cost.cost(self.indexed, self.sizes, self.outputs.wanted, itemsize)
+        absent = self.named.keys() - self.present
+        return cost.cost(self.indexed, self.sizes, self.outputs.wanted, itemsize, absent=absent)
 
 
 def computed(call: Call, choices: Sequence[Choice]) -> list[Tensor | None]:

@@ -7,10 +7,11 @@ A loop that would do a multiple of the necessary work, as a derived gradient's m
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from pullback.bind.index import loops, verify
 from pullback.bind.index.apart import apart
@@ -31,6 +32,9 @@ MOST_COMPARED = 2**28
 # A measurement ends after this many seconds or runs.
 ENOUGH = 0.02
 RUNS = 5
+# A first call that takes as long is not repeated.
+LONG = 0.1
+MOST_MEASURED = 1024
 
 
 def choices(call: Call) -> list[Choice]:
@@ -55,7 +59,7 @@ def choice(call: Call, group: tuple[int, ...]) -> Choice:
     if isinstance(own, Refusal):
         return Choice(outputs=group, own=None, reason=own.reason)
     needed, work = call.needed(), own.work(call.sizes)
-    least = max(needed.flops, needed.read + needed.written)
+    least = max(needed.flops, needed.read + needed.written, 1.0)
     if work > max(MOST_WORK * least, LITTLE):
         reason = f"a loop would do {work / least:.1f} times the necessary operations"
         return Choice(outputs=group, own=None, reason=reason)
@@ -71,7 +75,29 @@ def choice(call: Call, group: tuple[int, ...]) -> Choice:
 
 
 def measured(call: Call, with_loop: Choice) -> Choice:
-    """Let the clock choose."""
+    """Let the clock choose, once for all calls of about the same sizes.
+
+    Calls whose sizes vary are not timed each, and what a batch gives does not depend on its size
+    by more than the loop's own blocks.
+    """
+    key = (
+        *(id(with_loop.own), torch.get_num_threads(), *call.outputs.dtypes),
+        *((name, loops.rounded(size)) for name, size in call.sizes.items()),
+        *(value.dtype for value in call.named.values() if isinstance(value, Tensor)),
+    )
+    if key not in _measured:
+        if len(_measured) >= MOST_MEASURED:
+            _measured.clear()
+        _measured[key] = timed(call, with_loop)
+    return _measured[key]
+
+
+# The choices hold the loops whose ids are in the keys.
+_measured: dict[tuple[object, ...], Choice] = {}
+
+
+def timed(call: Call, with_loop: Choice) -> Choice:
+    """Time a loop and PyTorch's operations."""
     ways: dict[str, list[Choice]] = {"loop": [with_loop], "PyTorch": []}
     seconds = {
         name: apart(lambda way=way: seconds_of(lambda: computed(call, way)))
@@ -83,11 +109,17 @@ def measured(call: Call, with_loop: Choice) -> Choice:
 
 
 def seconds_of(call: Callable[[], object]) -> float:
-    """Return the time of a call: the least of a few, after one that is not counted."""
-    call()
-    times: Sequence[float] = ()
+    """Return the time of a call: the least of a few, after one that counts only if it is long."""
+    times = [seconds_of_one(call)]
+    if times[0] < LONG:
+        times = [seconds_of_one(call)]
     while len(times) < RUNS and sum(times) < ENOUGH:
-        start = time.perf_counter()
-        call()
-        times = (*times, time.perf_counter() - start)
+        times.append(seconds_of_one(call))
     return min(times)
+
+
+def seconds_of_one(call: Callable[[], object]) -> float:
+    """Return the time of one call."""
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start

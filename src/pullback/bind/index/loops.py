@@ -32,8 +32,8 @@ from pullback.kernels.plan import Plan, Unit, kernel_flags
 
 # A kernel is made for sizes up to this, if the call is not small.
 SMALL = 16
-# Sizes of calls that are remembered.
-MOST_KNOWN = 64
+# Loops, and sizes of calls, that are remembered.
+MOST_KNOWN = 256
 # Below this many vector operations nothing is made for the sizes of one call.
 FEW = 20_000
 # Sizes that stand for unknown ones when loops are chosen for small calls.
@@ -153,8 +153,7 @@ class Own:
         return found
 
 
-# Never unloaded.
-_loaded: list[object] = []
+_loaded: list[object] = []  # never unloaded
 
 
 def find(
@@ -171,8 +170,35 @@ def find(
         dtype: what real numbers are computed in.
         outputs: their places.
         present: the names of the arguments that are not None.
-        sizes: of one call; loops may be made for the small ones, `Own.specialised`.
+        sizes: of one call. Loops may be made for the small ones, `Own.specialised`; the others are
+            rounded, so that calls of about the same sizes have the same loops.
     """
+    typical = {name: rounded(size) for name, size in sizes.items()}
+    key = (id(indexed), dtype, outputs, present, *typical.items())
+    if key not in _found:
+        if len(_found) >= MOST_KNOWN:
+            _found.clear()
+        # With the operator, so that no other one gets its id.
+        _found[key] = indexed, generated(indexed, dtype, outputs, present, typical)
+    return _found[key][1]
+
+
+def rounded(size: int) -> int:
+    """Return the size that stands for all that are alike: loops do not depend on the others."""
+    return size if size <= SMALL else 1 << (size - 1).bit_length()
+
+
+_found: dict[tuple[object, ...], tuple[Indexed, Own | Refusal]] = {}
+
+
+def generated(
+    indexed: Indexed,
+    dtype: torch.dtype,
+    outputs: tuple[int, ...],
+    present: frozenset[str],
+    sizes: Mapping[str, int],
+) -> Own | Refusal:
+    """Generate the loops that compute some outputs together; as `find`."""
     if dtype not in (torch.float32, torch.float64):
         return Refusal(reason=f"no own loops compute in {str(dtype).removeprefix('torch.')}")
     missing = {t.name for t in indexed.line.tensors if t.name not in present}

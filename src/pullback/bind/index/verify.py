@@ -7,17 +7,18 @@ from how far PyTorch's operations in the same dtype are from themselves in float
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch import Tensor
 
 from pullback.bind import check
-from pullback.bind.index import dense, loops, tiny
+from pullback.bind.index import agreed, dense, loops, tiny
 from pullback.bind.index.apart import apart
 from pullback.bind.index.loops import Own
 from pullback.bind.index.tiny import Case
+from pullback.bind.index.tolerance import difference, in_double, noises
 from pullback.define.formula import bounds
 from pullback.define.formula.formula import labels
 from pullback.define.formula.indexed import Indexed
@@ -26,28 +27,39 @@ from pullback.kernels import toolchain
 
 ExecutionsDiffer = Rule("PB147", "executions-differ")
 
-# Roundings that a loop may make beyond those that PyTorch's operations make.
-ROUNDINGS = 64
-
-
 _agreed: set[str] = set()
 
 
 def at_definition(*operators: Indexed) -> None:
     """Compile and compare the loops of some operators for calls of any size in float32.
 
-    Loops for other dtypes, or made for the sizes of a call, are compared when they are compiled.
+    What has agreed before is not even generated. Loops for other dtypes, or made for the sizes of a
+    call, are compared when they are compiled.
 
     Raises:
         PullbackError: PB147, as for `agrees`.
     """
-    found = [(own, present) for indexed in operators for own, present in loops_of(indexed)]
+    formulas = list(operators)
+    name = mark_of([agreed.content(indexed) for indexed in formulas])
+    if name is not None and agreed.is_marked(name):
+        return
+    found = [(own, present) for indexed in formulas for own, present in loops_of(indexed)]
     with ThreadPoolExecutor() as pool:
         # A compiler each; what one raises is raised when its loop is compared.
         for own, _ in found:
             pool.submit(lambda own=own: own.addresses)
-    for own, present in found:
-        agrees(own, present)
+    if all(agrees(own, present) for own, present in found) and name is not None:
+        agreed.mark(name)
+
+
+def mark_of(*parts: object) -> str | None:
+    """Return what is remembered by, None where nothing compiles loops."""
+    try:
+        return agreed.digest(*parts)
+    except PullbackError as error:
+        if error.finding.code != toolchain.CompilerMissing.code:
+            raise
+        return None
 
 
 def loops_of(indexed: Indexed) -> Iterator[tuple[Own, frozenset[str]]]:
@@ -65,7 +77,7 @@ def loops_of(indexed: Indexed) -> Iterator[tuple[Own, frozenset[str]]]:
 def agrees(own: Own, present: frozenset[str]) -> bool:
     """Stop at a loop that computes something else than PyTorch's operations.
 
-    Each loop is looked at once in a process; looking takes some milliseconds.
+    Each loop is looked at once, and what was seen is remembered for other processes.
 
     Args:
         own: the loop.
@@ -77,15 +89,17 @@ def agrees(own: Own, present: frozenset[str]) -> bool:
     Raises:
         PullbackError: PB147, which is a fault of pullback's.
     """
-    try:
-        key = own.plan.key
-    except PullbackError as error:
-        if error.finding.code != toolchain.CompilerMissing.code:
-            raise
+    name = mark_of(
+        agreed.content(own.indexed),
+        *(own.outputs, sorted(present), own.specialised, str(own.compute)),
+        [step.kernel.text for step in own.steps],
+    )
+    if name is None:
         return False
-    if key not in _agreed:
+    if name not in _agreed and not agreed.is_marked(name):
         apart(lambda: compare(own, present))
-        _agreed.add(key)
+        agreed.mark(name)
+    _agreed.add(name)
     return True
 
 
@@ -105,16 +119,20 @@ def compare(own: Own, present: frozenset[str]) -> None:
             if got != want:
                 raise differ(indexed, case, f"the loop: {got}; PyTorch's operations: {want}")
             continue
-        exact = by_pytorch(indexed, in_double(case), outputs, torch.float64)
-        for place, values in zip(outputs, zip(got, want, exact, strict=True), strict=True):
-            if worst := difference(*values):
+        doubled = in_double(case)
+        exact = by_pytorch(indexed, doubled, outputs, torch.float64)
+        values = list(zip(got, want, exact, strict=True))
+        if not any(difference(*each) for each in values):
+            continue
+        noisy = noises(lambda doubled=doubled: by_pytorch(indexed, doubled, outputs, torch.float64))
+        for place, each, noise in zip(outputs, values, noisy, strict=True):
+            if worst := difference(*each, noise):
                 name = indexed.line.outputs[place].name
                 raise differ(indexed, case, f"'{name}': {worst}")
 
 
-def attempted(run: object) -> Sequence[Tensor] | str:
+def attempted(run: Callable[[], Sequence[Tensor]]) -> Sequence[Tensor] | str:
     """Return what a call returns, or the code of what it raises."""
-    assert callable(run)
     try:
         return run()
     except PullbackError as error:
@@ -144,43 +162,6 @@ def shape_of(indexed: Indexed, output: int, case: Case) -> list[int]:
     """Return the shape of an output in one call."""
     own = labels(indexed.line.outputs[output])
     return [int(i) if i.isdecimal() else case.sizes[i.rstrip("'")] for i in own]
-
-
-def in_double(case: Case) -> Case:
-    """Return a call with its floating-point tensors in float64."""
-    arguments = {
-        name: value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
-        for name, value in case.arguments.items()
-    }
-    return Case(arguments, case.sizes, case.what)
-
-
-def difference(got: Tensor, want: Tensor, exact: Tensor) -> str | None:
-    """Return where two tensors differ by more than rounding, in words; None if they do not."""
-    got = got.reshape(want.shape)
-    if not want.is_floating_point():
-        return None if torch.equal(got, want) else "whole numbers differ"
-    epsilon = torch.finfo(want.dtype).eps
-    finite = want.isfinite() & exact.isfinite()
-    if not finite.any() and not want.numel():
-        return None
-    scale = exact[finite].abs().max().item() if finite.any() else 0.0
-    noise = (want.double() - exact)[finite].abs().max().item() if finite.any() else 0.0
-    allowed = ROUNDINGS * epsilon * max(scale, epsilon) + 16 * noise
-    same = torch.where(
-        finite,
-        (got.double() - exact).abs() <= allowed,
-        (got == want) | (got.isnan() & want.isnan()) | ~same_kind(want, exact),
-    )
-    if same.all():
-        return None
-    place = tuple((~same).nonzero()[0].tolist())
-    return f"{got[place].item()} and {want[place].item()} at {list(place)}"
-
-
-def same_kind(want: Tensor, exact: Tensor) -> Tensor:
-    """Return where float64 says the same: elsewhere a number is just too large for the dtype."""
-    return (want.isnan() & exact.isnan()) | (want.double() == exact)
 
 
 def differ(indexed: Indexed, case: Case, what: str) -> PullbackError:
