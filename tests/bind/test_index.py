@@ -306,3 +306,15 @@ def test_what_cannot_be_called_is_not_planned_or_counted(question: str) -> None:
         with pytest.raises(PullbackError) as caught:
             asked(*some)
         assert caught.value.finding.code == code
+
+
+def test_dimensions_of_a_batch_may_be_empty_and_so_may_those_beside_it() -> None:
+    operator = define("(x[..., n, d], y[..., m, d]) -> z[..., n] = sum[m](exp(-sum[d]((x-y)**2)))")
+    for batch, n, m in itertools.product(((), (2,), (0,), (2, 0)), (0, 2), (0, 3)):
+        x = torch.randn(*batch, n, 4, requires_grad=True)
+        y = torch.randn(m, 4, requires_grad=True)
+        found = operator(x, y)
+        wanted = torch.exp(-(x[..., :, None, :] - y[..., None, :, :]).pow(2).sum(-1)).sum(-1)
+        torch.testing.assert_close(found, wanted)
+        found.sum().backward()
+        assert x.grad is not None and y.grad is not None

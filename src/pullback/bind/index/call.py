@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -175,4 +176,5 @@ def flattened(tensor: Tensor, spec: TensorSpec, batch: Sequence[int]) -> Tensor:
     # Dimensions of `...` line up from the right.
     for _ in range(len(batch) - (tensor.dim() - before - after)):
         whole = whole.unsqueeze(place)
-    return whole.expand(*core[0], *batch, *core[1]).reshape(*core[0], -1, *core[1])
+    # Not -1: of a tensor without elements it could be any number.
+    return whole.expand(*core[0], *batch, *core[1]).reshape(*core[0], math.prod(batch), *core[1])

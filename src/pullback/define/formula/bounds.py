@@ -97,7 +97,9 @@ def _operands(node: Node, context: Context) -> Iterator[tuple[Node, Context]]:
 
 def empty(line: Line, maximum: Node) -> PullbackError:
     """Return the error of a maximum over nothing."""
+    # Indices that are bound around it have lost their names: '#2'.
+    shown = repr(maximum).replace("#", "i")
     return EmptyMaximum.error(
-        f"{line.qualname}: {maximum!r} is the maximum over an index that has no values",
+        f"{line.qualname}: {shown} is the maximum over an index that has no values",
         help="a maximum needs a dimension of size 1 or more",
     )
