@@ -317,4 +317,5 @@ def test_dimensions_of_a_batch_may_be_empty_and_so_may_those_beside_it() -> None
         wanted = torch.exp(-(x[..., :, None, :] - y[..., None, :, :]).pow(2).sum(-1)).sum(-1)
         torch.testing.assert_close(found, wanted)
         found.sum().backward()
-        assert x.grad is not None and y.grad is not None
+        assert x.grad is not None
+        assert y.grad is not None

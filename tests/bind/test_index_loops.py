@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pullback.bind.index import agreed, dense, loops
+from pullback.bind.index import agreed, dense, loops, tolerance
 from pullback.bind.index.loops import Own, Refusal
 from pullback.define import parse as lines
 from pullback.define.formula import extents, indexed_derived, notation
@@ -438,3 +438,12 @@ def test_what_was_compared_is_known_by_all_that_it_depends_on(
     monkeypatch.setattr(agreed, "version", lambda: "another")
     names.add(agreed.digest(agreed.content(indexed)))
     assert len(names) == 4
+
+
+def test_infinities_that_cancel_in_another_order_are_no_difference() -> None:
+    infinite, nan = torch.tensor([torch.inf, 1.0]), torch.tensor([torch.nan, 1.0])
+    for got, want in ((infinite, nan), (nan, infinite)):
+        assert tolerance.difference(got, want, want.double())
+        assert tolerance.difference(got, want, want.double(), has_sums=True) is None
+    assert tolerance.difference(infinite, -infinite, -infinite.double(), has_sums=True)
+    assert tolerance.difference(nan, torch.ones(2), torch.ones(2).double(), has_sums=True)

@@ -90,7 +90,9 @@ def noise(value: Tensor, exact: Tensor) -> float:
     return apart.max().item() if apart.numel() else 0.0
 
 
-def difference(got: Tensor, want: Tensor, exact: Tensor, noisy: float = 0.0) -> str | None:
+def difference(
+    got: Tensor, want: Tensor, exact: Tensor, noisy: float = 0.0, *, has_sums: bool = False
+) -> str | None:
     """Return where two tensors differ by more than rounding, in words; None if they do not.
 
     Args:
@@ -98,6 +100,8 @@ def difference(got: Tensor, want: Tensor, exact: Tensor, noisy: float = 0.0) -> 
         want: by PyTorch's operations in the same dtype.
         exact: by the same in float64.
         noisy: what `noises` says of it.
+        has_sums: whether something is added up. A product of matrices may then add up a factor
+            first, and `inf*(a + b)` is infinite where `inf*a + inf*b` is NaN.
     """
     got = got.reshape(want.shape)
     if not want.is_floating_point():
@@ -109,11 +113,10 @@ def difference(got: Tensor, want: Tensor, exact: Tensor, noisy: float = 0.0) -> 
     scale = exact[finite].abs().max().item() if finite.any() else 0.0
     off = (want.double() - exact)[finite].abs().max().item() if finite.any() else 0.0
     allowed = ROUNDINGS * epsilon * max(scale, epsilon) + NOISES * max(off, noisy * epsilon)
-    same = torch.where(
-        finite,
-        (got.double() - exact).abs() <= allowed,
-        (got == want) | (got.isnan() & want.isnan()) | ~same_kind(want, exact),
-    )
+    alike = (got == want) | (got.isnan() & want.isnan()) | ~same_kind(want, exact)
+    if has_sums:
+        alike |= ~got.isfinite() & ~want.isfinite() & (got.isnan() | want.isnan())
+    same = torch.where(finite, (got.double() - exact).abs() <= allowed, alike)
     if same.all():
         return None
     place = tuple((~same).nonzero()[0].tolist())
