@@ -280,3 +280,12 @@ def test_what_is_neither_a_tensor_nor_callable_has_no_graph(target: Any) -> None
 def test_a_tensor_takes_no_inputs() -> None:
     with pytest.raises(pb.PullbackError, match=r"PB602.*together with inputs"):
         pb.graph(torch.ones(2, requires_grad=True), torch.ones(2))
+
+
+@pytest.mark.compiler
+def test_an_operator_in_index_notation_is_one_node() -> None:
+    rows = pb.operator("graphtest::rows(x[n, m]) -> y[n] = sum[m](exp(x[n, m]))/size(m)")
+    text = str(pb.graph(rows, torch.randn(3, 2, requires_grad=True)))
+    assert "1 node, 1 leaf" in text
+    assert "graphtest::rows (pullback)" in text
+    assert "saved x (3, 2) float32" in text

@@ -58,3 +58,23 @@ def test_an_example_without_a_use_is_refused() -> None:
 def test_the_checker_is_loaded_when_it_is_asked_for() -> None:
     code = "import sys, pullback as pb; pb.operator; assert 'pullback.verify' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize(
+    ("rest", "shown"),
+    [
+        ("(x[..., n]) -> y[..., n] = exp(x)/sum[m](exp(x[m]))", "x: float64"),
+        ("(t[v, d], index[n]: int64) -> y[n, d] = t[index[n], d]", "index: int64"),
+        ("(x[h], k[p]) -> y[i] = sum[p](x[i + p]*k[p])", "k: float64"),
+    ],
+    ids=["softmax", "embed", "correlate"],
+)
+def test_inputs_are_found_for_index_notation(
+    rest: str, shown: str, request: pytest.FixtureRequest
+) -> None:
+    name = request.node.callspec.id
+    operator = pb.operator(f"defined::index_{name}{rest}")
+    report = pb.check(operator, probes=["wrong-gradient", "vmap-differs"])
+    assert report.ok, str(report)
+    assert shown in str(report)

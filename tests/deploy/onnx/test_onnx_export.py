@@ -302,3 +302,23 @@ def test_a_node_may_have_another_name(file: Path) -> None:
     model = export(lambda x: swish(x, None), x, path=file, names={swish: "com.acme.layers::Gated"})
     assert called(model) == ["com.acme.layers::Gated"]
     torch.testing.assert_close(run(file, inputs(x))[0], swish(x, None))
+
+
+def test_index_notation_has_a_body_of_pytorchs_operations(file: Path, seed: int) -> None:
+    gauss = pb.operator(
+        "pbonnx::gauss(x[n, d], y[m, d], v[m]) -> u[n]"
+        " = sum[m](exp(-sum[d]((x[n, d] - y[m, d])**2))*v[m])"
+    )
+    softmax = pb.operator(
+        "pbonnx::softmax(x[..., n]) -> y[..., n]"
+        " = exp(x - max[k](x[k]))/sum[m](exp(x[m] - max[k](x[k])))"
+    )
+
+    def both(x: Tensor, y: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        return gauss(x, y, v), softmax(x)
+
+    given = torch.randn(5, 3), torch.randn(4, 3), torch.randn(4)
+    model = export(both, *given, path=file)
+    assert sorted(called(model)) == ["pbonnx::gauss", "pbonnx::softmax"]
+    for found, wanted in zip(run(file, inputs(*given)), both(*given), strict=True):
+        torch.testing.assert_close(found, wanted)
