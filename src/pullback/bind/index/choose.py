@@ -13,7 +13,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from pullback.bind.index import loops, verify
+from pullback.bind.index import loops, ready, verify
 from pullback.bind.index.apart import apart
 from pullback.bind.index.call import Call, Choice, computed
 from pullback.bind.index.loops import Refusal
@@ -98,14 +98,19 @@ _measured: dict[tuple[object, ...], Choice] = {}
 
 def timed(call: Call, with_loop: Choice) -> Choice:
     """Time a loop and PyTorch's operations."""
-    ways: dict[str, list[Choice]] = {"loop": [with_loop], "PyTorch": []}
-    seconds = {
-        name: apart(lambda way=way: seconds_of(lambda: computed(call, way)))
-        for name, way in ways.items()
-    }
+    ways = {"loop": looped(call, with_loop), "PyTorch": lambda: computed(call, [])}
+    seconds = {name: apart(lambda way=way: seconds_of(way)) for name, way in ways.items()}
     shown = ", ".join(f"{name} {1e3 * value:.3g} ms" for name, value in seconds.items())
     takes_own = seconds["loop"] <= seconds["PyTorch"]
     return replace(with_loop, reason=f"measured: {shown}", takes_own=takes_own, seconds=seconds)
+
+
+def looped(call: Call, with_loop: Choice) -> Callable[[], object]:
+    """Return what computes a call by a loop, as it will be called."""
+    given = tuple(call.named[parameter.name] for parameter in call.indexed.line.parameters)
+    if (found := ready.ready(call, [with_loop])) and found.run(given):
+        return lambda: found.run(given)
+    return lambda: computed(call, [with_loop])
 
 
 def seconds_of(call: Callable[[], object]) -> float:
