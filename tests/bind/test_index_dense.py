@@ -502,7 +502,7 @@ def test_scatters_are_recognised() -> None:
 
 LOWERED = {
     "linear": ({"mm"}, {"mm"}),
-    "attention": ({"mm"}, {"mm"}),
+    "attention": ({"mm", "_softmax"}, {"mm", "_softmax"}),
     "conv2d": ({"convolution"}, {"convolution", "convolution_backward"}),
     "correlate": ({"convolution"}, {"convolution", "convolution_backward"}),
     "gather": ({"index_select"}, {"index_add_"}),
@@ -540,3 +540,20 @@ def test_tracers_see_the_operations(text: str, reference: Reference, seed: int) 
     if text.startswith(("attention", "layernorm", "bag", "conv2d", "padded")):
         traced = make_fx(run)(*inputs.values())
         assert_near(traced(*inputs.values()), value)
+
+
+def test_softmax_of_a_part_is_divided_by_the_whole_sum(seed: int) -> None:
+    text = "(x[n], b[j]) -> y[j] = where(j < size(n), exp(x[j] - max[k](x[k])), 0)"
+    x = torch.randn(5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    part = value_of(f"part{text}/sum[k](exp(x[k] - max[m](x[m]))) + 0*b[j]", x=x, b=torch.ones(3))
+    assert_near(part, x.softmax(0)[:3])
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_softmax_of_what_is_not_finite_is_that_of_its_terms(bad: float) -> None:
+    weights = "exp(x[n, m] - max[k](x[n, k]))"
+    text = f"(x[n, m], v[m]) -> y[n] = sum[m]({weights}*v[m])/sum[m]({weights})"
+    x = torch.tensor([[0.0, bad, 1.0], [2.0, 3.0, 4.0]])
+    found = value_of(f"mean{text}", x=x, v=torch.ones(3))
+    e = torch.exp(x - x.amax(1, keepdim=True))
+    torch.testing.assert_close(found, e.sum(1) / e.sum(1), equal_nan=True)

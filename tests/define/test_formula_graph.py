@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pullback.define.formula import build, differentiate, node, reduce, show
+from pullback.define.formula import build, differentiate, node, reduce, show, softmax
 from pullback.define.formula.index import Affine, at, size
 from pullback.define.formula.node import Node, in_order, is_number, number
 from pullback.define.formula.ranges import Ranges
@@ -368,3 +368,26 @@ def test_maximum_under_conditions_has_no_gradient() -> None:
     gradient = derived(formula)["x"]
     assert gradient is not None
     assert not [part for part in in_order([gradient]) if part.op == node.ARGMAX]
+
+
+def test_weights_are_divided_by_their_sum_where_they_stand() -> None:
+    formula = parse(of_softmax(VANISHING["mean"])[0])
+    gradient = derived(formula)["x"]
+    assert gradient is not None
+    for root in (formula.node, gradient):
+        [again] = softmax.normalized([root])
+        divided = [part for part in in_order([again]) if part.op == "div"]
+        assert divided
+        assert all(softmax.scores(part) for part in divided)
+        assert softmax.normalized([again]) == (again,)
+
+
+@pytest.mark.parametrize("name", STAYING)
+def test_other_quotients_stay_as_they_are(name: str) -> None:
+    formula = parse(of_softmax(STAYING[name])[0])
+    [again] = softmax.normalized([formula.node])
+    if name != "other_power":
+        assert again is formula.node
+    inputs = inputs_of(formula, 1)
+    dense = Dense(inputs, SIZES, formula.ranges)
+    assert_near(dense(again, formula.indices), dense(formula.node, formula.indices))

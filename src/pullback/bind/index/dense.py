@@ -22,7 +22,7 @@ from pullback.bind.index import places, pointwise, reading, reductions, slices
 from pullback.bind.index.record import Records
 from pullback.bind.index.space import Call, Env, Space
 from pullback.bind.index.value import Value, aligned
-from pullback.define.formula import absent, bounds
+from pullback.define.formula import absent, bounds, softmax
 from pullback.define.formula.index import Affine
 from pullback.define.formula.indexed import Indexed
 from pullback.define.formula.node import (
@@ -92,7 +92,8 @@ def prepared(
     nodes: tuple[Node, ...], sizes: tuple[tuple[str, Affine], ...], missing: frozenset[str]
 ) -> Prepared:
     """Return what is worked out once for a formula."""
-    return Prepared(absent.without(nodes, set(missing)) if missing else nodes, dict(sizes))
+    present = absent.without(nodes, set(missing)) if missing else nodes
+    return Prepared(softmax.normalized(present), dict(sizes))
 
 
 class Dense:
@@ -270,6 +271,8 @@ class Dense:
                 return slices.reduced(self, node, env, reductions.summed)
             case "max" | "argmax":
                 return slices.reduced(self, node, env, reductions.greatest)
+            case "div" if (weights := reductions.weights(self, node, env)) is not None:
+                return weights
             case _:
                 taken = [self.taken(arg, env) for arg in node.args]
                 args, free = [value for value, _ in taken], [unused for _, unused in taken]

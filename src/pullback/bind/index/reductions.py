@@ -10,7 +10,7 @@ import torch
 from pullback.bind.index import bag, contraction, convolution, scatter
 from pullback.bind.index.space import Env
 from pullback.bind.index.value import Axis, Value, is_differentiated
-from pullback.define.formula import bounds
+from pullback.define.formula import bounds, softmax
 from pullback.define.formula.index import Affine
 from pullback.define.formula.node import ARGMAX, SUM, Node
 
@@ -66,6 +66,21 @@ def greatest(dense: Dense, node: Node, env: Env) -> Value:
     # The gradient of `amax` is shared among all that are greatest; that of `max` is one's.
     most = data.max(dim).values if is_differentiated(data) else data.amax(dim)
     return Value(most.to(value.data.dtype), axes)
+
+
+def weights(dense: Dense, node: Node, env: Env) -> Value | None:
+    """Return weights divided by their sum, of which PyTorch makes one pass; None if it is none."""
+    found = softmax.scores(node)
+    if found is None:
+        return None
+    scores, index = found
+    value = dense.of(scores, env)
+    axes = dense.space.axes_of(index, env[index])
+    if len(axes) != 1 or axes[0] not in value.axes or not value.data.numel():
+        return None
+    if env[index] != node.args[1].size:
+        return None  # a slice, or another range than the sum's
+    return Value(torch.softmax(value.data, value.axes.index(axes[0])), value.axes)
 
 
 def greatest_of_none(dense: Dense, node: Node, axes: tuple[Axis, ...], env: Env) -> Value:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pullback.define.formula import build, reduce
+from pullback.define.formula import build, reduce, softmax
 from pullback.define.formula import node as graph
 from pullback.define.formula.index import Affine, at, is_size
 from pullback.define.formula.node import (
@@ -67,12 +67,13 @@ def product_of(node: Node) -> Product:
         if term.under or [part.op for part in term.over] != [SUM]:
             break
         node = term.over[0]
+    over, under = softmax.together(term.over, term.under)
     return Product(
         bound=tuple(bound),
         conditions=tuple(dict.fromkeys(conditions)),
         factor=factor,
-        over=_grouped(term.over),
-        under=term.under,
+        over=_grouped(over),
+        under=under,
     )
 
 
