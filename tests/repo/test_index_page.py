@@ -7,7 +7,9 @@ import warnings
 from pathlib import Path
 
 import pytest
+import torch
 
+import pullback as pb
 from pullback.bind.index import choose, slices
 from pullback.kernels.index import worth
 
@@ -48,6 +50,16 @@ def test_page_on_index_notation_states_the_cost_model_that_there_is() -> None:
         f"more than {slices.MOST_BYTES >> 20} MiB, or {slices.MOST_TIMES} times the inputs",
     ):
         assert said in text, said
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize("what", ["sum over pairs", "write a stencil", "gather and scatter"])
+def test_how_to_in_index_notation_runs(what: str) -> None:
+    page = PAGE.with_name("how-to.md").read_text()
+    warnings.simplefilter("ignore")
+    found = BLOCK.search(page, page.index(f"## … {what}"))
+    assert found
+    exec(compile(found[1], what, "exec"), {"pb": pb, "torch": torch})
 
 
 def printed(source: str, namespace: dict[str, object]) -> str:
