@@ -204,6 +204,7 @@ REFUSED = {
 (x[h]) -> y[] = sum[i](sum[h](x[h]))
 (x[h], k[p]) -> y[h] = sum[q](x[h + q])
 (x[h]) -> y[h] = sum[q](pad(x[h - q]))
+(x[h]) -> y[h] = sum[q](pad(x[h + q - 1]))
 (x[n], i[m]: int64) -> y[m] = sum[k](x[i[m] + k])
 (x[n]) -> y[n] = t[k] = 2.0; y = x*t[n]
 """,

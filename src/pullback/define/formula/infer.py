@@ -103,9 +103,10 @@ def _bound(access: Access, index: Index, known: Mapping[str, Affine]) -> Affine 
         return None
     room = extent - 1 - reach[1] if factor > 0 else reach[0]
     found = quotient(room, abs(factor)) + 1
-    # Beside an index that goes through all of the tensor nothing is left.
+    # Beside an index that goes through all of the tensor nothing is left; and where the read may be
+    # outside, pad(x[h + q - 1]), its ends are no reason for q to stop.
     varies = bool(rest.free) or any(part.op == ARGMAX for part in rest.nodes)
-    return None if varies and (factor < 0 or never_negative(-found + 1)) else found
+    return None if varies and (access.weak or factor < 0 or never_negative(-found + 1)) else found
 
 
 def _range(index: Index, program: Program) -> Affine:
