@@ -314,6 +314,17 @@ def test_maximum_over_nothing_is_refused() -> None:
     assert value_of(softmax, x=torch.ones(3, 0)).shape == (3, 0)
 
 
+def test_maximum_over_nothing_is_not_seen_where_nothing_selects_it() -> None:
+    text = "(x[n], a: float) -> y[] = where(a > 0, max[n](x[n]), 7)"
+    assert value_of(f"chosen{text}", x=torch.empty(0), a=-1.0) == 7
+    with pytest.raises(PullbackError, match="no values"):
+        value_of(f"chosen{text}", x=torch.empty(0), a=1.0)
+    per_row = "(x[n, m], b[n]) -> y[n] = where(b[n] > 0, max[m](x[n, m]), b[n])"
+    assert value_of(f"row{per_row}", x=torch.empty(2, 0), b=-torch.ones(2)).tolist() == [-1, -1]
+    with pytest.raises(PullbackError, match="no values"):
+        value_of(f"row{per_row}", x=torch.empty(2, 0), b=torch.tensor([-1.0, 1.0]))
+
+
 def test_first_maximum_has_the_gradient() -> None:
     indexed = formula("most(x[n, m]) -> y[n] = max[m](x[n, m])")
     x = torch.tensor([[1.0, 3.0, 3.0], [torch.nan, 2.0, torch.nan], [5.0, 5.0, 5.0]])

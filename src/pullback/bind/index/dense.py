@@ -84,6 +84,7 @@ class Prepared:
         self.nodes = nodes
         self.program = Program(sizes, nodes)
         self.gathers = [bounds.gathers(node) for node in nodes]
+        self.maxima = [bounds.maxima(node) for node in nodes]
         self.records = Records()
 
 
@@ -138,6 +139,7 @@ class Dense:
                 continue
             self.bound, self.reuses = None, False
             places.require(self, self.prepared.gathers[k], env)
+            places.require_values(self, self.prepared.maxima[k], env)
             self.bound, self.reuses = bound, self.may_reuse and bound is not None
             found[k] = self.finished(self.root(self.prepared.nodes[k], env), env, dtypes[k], taken)
         return found

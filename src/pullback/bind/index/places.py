@@ -10,7 +10,8 @@ from torch import Tensor
 
 from pullback.bind.index import slices
 from pullback.bind.index.value import Value, aligned, is_traced, union
-from pullback.define.formula.bounds import Gather
+from pullback.define.formula import bounds
+from pullback.define.formula.bounds import Gather, Maximum
 from pullback.define.formula.index import Affine, is_size
 from pullback.define.formula.node import ARGMAX, Node
 from pullback.define.shape import Size
@@ -117,9 +118,21 @@ def require(dense: Dense, gathers: Iterable[Gather], env: Env) -> None:
             continue
         else:
             outside = Value((value.data < 0) | (value.data >= extent), value.axes)
-        found = selected(dense, gather, value, outside, inner)
+        found = selected(dense, gather.conditions, value, outside, inner)
         if found is not None:
             raise outside_of(dense, gather, found, extent)
+
+
+def require_values(dense: Dense, maxima: Iterable[Maximum], env: Env) -> None:
+    """Stop at a maximum over nothing, where it is selected."""
+    for maximum in maxima:
+        if dense.space.extent(maximum.node.size) == 0:
+            inner = {**env, **dict(maximum.bound)}
+            if any(is_traced(dense.of(part, inner).data) for part in maximum.conditions):
+                continue
+            needed = selected(dense, maximum.conditions, Value(0), Value(True), inner)
+            if needed is not None:
+                raise bounds.empty(dense.call.line, maximum.node)
 
 
 def is_inside(dense: Dense, index: Affine, extent: Size, env: Env) -> bool:
@@ -143,9 +156,11 @@ def within(values: Tensor, extent: Size) -> bool:
     return bool((least >= 0) & (most < extent))
 
 
-def selected(dense: Dense, gather: Gather, value: Value, outside: Value, env: Env) -> int | None:
+def selected(
+    dense: Dense, conditions: Iterable[Node], value: Value, outside: Value, env: Env
+) -> int | None:
     """Return the first index outside that all conditions select; None if there is none."""
-    parts = [outside, *(dense.of(condition, env) for condition in gather.conditions)]
+    parts = [outside, *(dense.of(condition, env) for condition in conditions)]
     if any(part.data is False for part in parts):
         return None
     axes = union([*parts, value], dense.space.axes(env))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -10,7 +9,7 @@ import torch
 from pullback.bind.index import bag, contraction, convolution, scatter
 from pullback.bind.index.space import Env
 from pullback.bind.index.value import Axis, Value, is_differentiated
-from pullback.define.formula import bounds, softmax
+from pullback.define.formula import softmax
 from pullback.define.formula.index import Affine
 from pullback.define.formula.node import ARGMAX, SUM, Node
 
@@ -84,9 +83,7 @@ def weights(dense: Dense, node: Node, env: Env) -> Value | None:
 
 
 def greatest_of_none(dense: Dense, node: Node, axes: tuple[Axis, ...], env: Env) -> Value:
-    """Return a maximum over nothing, which only an empty result has."""
+    """Return a maximum over nothing, which nobody needs: `places.require_values` has seen to it."""
     shape = [dense.space.length(axis, env) for axis in axes]
-    if math.prod(shape):
-        raise bounds.empty(dense.call.line, node)
     types = {"real": dense.call.compute, "int": torch.int64, "bool": torch.bool}
-    return Value(torch.empty(shape, dtype=types[node.type], device=dense.call.device), axes)
+    return Value(torch.zeros(shape, dtype=types[node.type], device=dense.call.device), axes)

@@ -55,9 +55,9 @@ def union(values: Iterable[Value], order: Iterable[Axis]) -> tuple[Axis, ...]:
     return tuple(axis for axis in order if axis in present)
 
 
-def is_traced(tensor: Tensor) -> bool:
+def is_traced(tensor: object) -> bool:
     """Return whether a tensor's values cannot be looked at."""
-    return (
+    return isinstance(tensor, Tensor) and (
         isinstance(tensor, FakeTensor)
         or tensor.is_meta
         or get_proxy_mode() is not None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from pullback.define.formula.index import Affine
-from pullback.define.formula.node import READ, REDUCTIONS, Node, in_order
+from pullback.define.formula.node import ARGMAX, MAX, READ, REDUCTIONS, Node, in_order
 from pullback.define.formula.term import conjuncts, negated
 from pullback.define.line import Line
 from pullback.diagnostic import PullbackError, Rule
@@ -45,29 +45,56 @@ class Context:
         return Context(tuple(dict.fromkeys((*self.conditions, *conditions))), self.bound)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Maximum:
+    """A maximum, or the place of one, in an expression.
+
+    Attributes:
+        node: it.
+        conditions: those of all selections around it: where one does not hold, nobody needs it.
+        bound: the indices of the reductions around it, with their sizes, the outermost first.
+    """
+
+    node: Node
+    conditions: tuple[Node, ...]
+    bound: tuple[tuple[str, Affine], ...]
+
+
 def gathers(root: Node) -> tuple[Gather, ...]:
     """Return the reads of an expression whose place depends on data."""
-    by_data: set[Node] = set()
+    found = _around(root, lambda n: n.op == READ and any(place.nodes for place in n.places))
+    return tuple(dict.fromkeys(own for node, context in found for own in _own(node, context)))
+
+
+def maxima(root: Node) -> tuple[Maximum, ...]:
+    """Return the maxima of an expression."""
+    return tuple(
+        Maximum(node=node, conditions=context.conditions, bound=context.bound)
+        for node, context in _around(root, lambda n: n.op in (MAX, ARGMAX))
+    )
+
+
+def _around(root: Node, wanted: Callable[[Node], bool]) -> list[tuple[Node, Context]]:
+    """Return some nodes with all that is around them, once for each way to them."""
+    leading: set[Node] = set()
     for part in in_order([root]):
-        own = part.op == READ and any(place.nodes for place in part.places)
-        if own or any(arg in by_data for arg in part.args):
-            by_data.add(part)
-    found: dict[Gather, None] = {}
+        if wanted(part) or any(arg in leading for arg in part.args):
+            leading.add(part)
+    found: list[tuple[Node, Context]] = []
     seen: set[tuple[Node, Context]] = set()
     left = [(root, Context())]
     while left:
         node, context = left.pop()
-        if node not in by_data or (node, context) in seen:
+        if node not in leading or (node, context) in seen:
             continue
         seen.add((node, context))
-        found |= dict.fromkeys(_own(node, context))
+        if wanted(node):
+            found.append((node, context))
         left += reversed(list(_operands(node, context)))
-    return tuple(found)
+    return found
 
 
 def _own(node: Node, context: Context) -> Iterator[Gather]:
-    if node.op != READ:
-        return
     for dimension, place in enumerate(node.places):
         if place.nodes:
             yield Gather(
