@@ -14,12 +14,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from pullback.bind.index import agreed, dense, loops, tolerance
+from pullback.bind.index import agreed, dense, loops, ready, tolerance
+from pullback.bind.index.call import Choice, call_of
 from pullback.bind.index.loops import Own, Refusal
 from pullback.define import parse as lines
 from pullback.define.formula import extents, indexed_derived, notation
 from pullback.define.formula.formula import labels
 from pullback.define.formula.indexed import Indexed
+from pullback.define.operator import Definition
 
 ROWS = {
     "softmax": "(x[..., n]) -> y[..., n] = exp(x - max[m](x[m]))/sum[k](exp(x[k] - max[m](x[m])))",
@@ -362,6 +364,31 @@ def test_sizes_that_are_alike_have_the_same_loops() -> None:
     )
     assert some is other
     assert some is not more
+
+
+# --- what is ready before a call
+
+
+@pytest.mark.parametrize("name", ["softmax", "scaled", "rowmax", "total", "laplace"])
+def test_what_is_ready_gives_the_same(name: str) -> None:
+    indexed = formula(name)
+    definition = Definition(line=indexed.line, indexed=indexed)
+    sizes = sizes_for(indexed, {"...": 6, "n": 40, "m": 21, "d": 3, "h": 9, "w": 20})
+    named = arguments(indexed, sizes, torch.float32)
+    call = call_of(definition, tuple(named.values()))
+    own = find(indexed, named, call.sizes, torch.float32)
+    assert isinstance(own, Own)
+    made = ready.ready(call, [Choice(outputs=(0,), own=own, reason="", takes_own=True)])
+    assert made
+    found = made.run(tuple(named.values()))
+    assert found
+    want = own.run(call.flat, call.sizes, [torch.float32])[0].reshape(call.outputs.shapes[0])
+    torch.testing.assert_close(found[0], want, rtol=0, atol=0)
+    tensors = [value for value in named.values() if isinstance(value, Tensor)]
+    if tensors[0].dim() > 1:
+        turned = tensors[0].mT.contiguous().mT
+        others = [value for value in named.values() if value is not tensors[0]]
+        assert made.run((turned, *others)) is None
 
 
 # --- divisions by what stays the same
