@@ -58,6 +58,10 @@ class Prepared:
 def prepare(definition: Definition) -> Prepared:
     """Compile the kernels and wire the derivatives."""
     backward, jvp, rules = wire(definition)
+    if definition.indexed:
+        from pullback.bind.index import operator as index  # noqa: PLC0415
+
+        index.require_agreement(definition)
     return Prepared(
         definition=definition,
         kernels=compile_kernels(definition),

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from pullback.bind import native, runtime
 from pullback.bind.formula import derive
 from pullback.bind.formula.derive import KindOf
 from pullback.bind.index import verify
 from pullback.bind.native import Supply
 from pullback.bind.program import Program
-from pullback.define.formula.indexed import Indexed
+from pullback.define.formula import indexed_derived
 from pullback.define.operator import Definition
 
 
@@ -31,16 +29,6 @@ class LazyIndexed:
         self.install()
         if not self.definition.line.name.startswith("_"):
             self.complete("backward")
-            verify.at_definition(*self.mathematics())
-
-    def mathematics(self) -> Iterator[Indexed]:
-        """Yield the operator's formula and that of its gradients."""
-        names = [call.operator for call in self.programs["backward"].calls]
-        from pullback.bind.register import operators  # noqa: PLC0415  (it imports this module)
-
-        for definition in (self.definition, *(operators[name].definition for name in names)):
-            assert definition.indexed
-            yield definition.indexed
 
     def complete(self, kind: KindOf) -> None:
         """Derive a derivative and hand it to the runtime, which calls this when it needs one."""
@@ -60,3 +48,16 @@ class LazyIndexed:
                 supply=self.supply,
             )
         )
+
+
+def require_agreement(definition: Definition) -> None:
+    """Stop at an operator whose loops, or those of its gradients, compute something else.
+
+    Raises:
+        PullbackError: PB147.
+    """
+    assert definition.indexed
+    if definition.line.name.startswith("_"):
+        return  # a derivative, whose loops are compared when they are first needed
+    gradients = indexed_derived.backward(definition.indexed)
+    verify.at_definition(definition.indexed, *([gradients.formula] if gradients else []))
