@@ -13,6 +13,7 @@ from torch import Tensor
 
 import pullback as pb
 from pullback import PullbackError
+from pullback.bind.formula.evaluate import FormulaNotice
 from pullback.bind.index import agreed, choose, loops, verify
 
 pytestmark = pytest.mark.compiler
@@ -212,6 +213,17 @@ def test_a_loop_that_differs_is_an_error(monkeypatch: pytest.MonkeyPatch) -> Non
             pb.operator(f"pbi::wrong{GAUSS}")
         assert caught.value.finding.code == "PB147"
     assert re.search(r"'u': .* and .* at \[\d\]", str(caught.value))
+
+
+def test_one_that_differs_in_a_call_is_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    operator, some = define(GAUSS), [t.detach() for t in points(60, 50, 3, dtype=torch.float32)]
+    run = loops.Own.run
+    monkeypatch.setattr(loops.Own, "run", lambda *given: [value + 1 for value in run(*given)])
+    monkeypatch.setattr(verify, "_agreed", set())
+    monkeypatch.setattr(agreed, "is_marked", lambda _: False)
+    with pytest.warns(FormulaNotice, match=r"PB147(.|\n)*PyTorch's operations compute it instead"):
+        result = operator(*some)
+    torch.testing.assert_close(result, gauss(*some))
 
 
 # --- bad input

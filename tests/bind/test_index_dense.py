@@ -199,6 +199,21 @@ def test_slices_change_nothing(
         assert_near(found, expected[name])
 
 
+def test_slices_in_which_nothing_is_selected_join_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    line = "(x[n], y[m]) -> z[n, m] = sum[k](where(n + k <= 2, x[k]*y[m], 0))"
+    indexed = notation.parse(lines.parse(f"pbslices::late{line}"))
+    inputs = {"x": torch.arange(1.0, 34.0), "y": torch.arange(1.0, 20.0)}
+    expected = evaluated(indexed, inputs)[0]
+    dense.prepared.cache_clear()
+    monkeypatch.setattr(slices, "MOST_BYTES", 800)
+    monkeypatch.setattr(slices, "MOST_TIMES", 0)
+    assert_near(evaluated(indexed, inputs)[0], expected)
+    assert expected[:3, 0].tolist() == [6, 3, 1]
+    assert expected[3:].abs().max() == 0
+
+
 @each_formula
 def test_inputs_of_any_layout_are_read_and_not_changed(
     text: str, reference: Reference, seed: int

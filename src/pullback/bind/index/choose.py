@@ -13,10 +13,14 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from pullback.bind.formula.evaluate import FormulaNotice
 from pullback.bind.index import loops, ready, verify
 from pullback.bind.index.apart import apart
 from pullback.bind.index.call import Call, Choice, computed
-from pullback.bind.index.loops import Refusal
+from pullback.bind.index.loops import Own, Refusal
+from pullback.bind.notice import notice
+from pullback.diagnostic import PullbackError
+from pullback.kernels.compile import CompileFailed
 
 # A loop may do this many times the operations that are needed if each value is computed once.
 MOST_WORK = 4
@@ -63,8 +67,8 @@ def choice(call: Call, group: tuple[int, ...]) -> Choice:
     if work > max(MOST_WORK * least, LITTLE):
         reason = f"a loop would do {work / least:.1f} times the necessary operations"
         return Choice(outputs=group, own=None, reason=reason)
-    if not verify.agrees(own, call.present):
-        return Choice(outputs=group, own=None, reason="there is no C++ compiler")
+    if reason := unusable(own, call.present):
+        return Choice(outputs=group, own=None, reason=reason)
     threads = torch.get_num_threads()
     modelled = max(work / OPERATIONS, (needed.read + needed.written) / BANDWIDTH) / threads
     other = needed.dense / BANDWIDTH / threads
@@ -72,6 +76,17 @@ def choice(call: Call, group: tuple[int, ...]) -> Choice:
         reason = f"PyTorch's operations would move {needed.dense / 1e6:.3g} MB"
         return Choice(outputs=group, own=own, reason=reason, takes_own=True)
     return measured(call, Choice(outputs=group, own=own, reason="", takes_own=True))
+
+
+def unusable(own: Own, present: frozenset[str]) -> str | None:
+    """Return why a loop is not called. A call goes on by PyTorch's operations, where it can."""
+    try:
+        return verify.why_not(own, present)
+    except PullbackError as error:
+        if error.finding.code not in (verify.ExecutionsDiffer.code, CompileFailed.code):
+            raise
+        notice(f"{error}\nPyTorch's operations compute it instead", FormulaNotice)
+        return error.finding.name
 
 
 def measured(call: Call, with_loop: Choice) -> Choice:
@@ -114,9 +129,13 @@ def looped(call: Call, with_loop: Choice) -> Callable[[], object]:
 
 
 def seconds_of(call: Callable[[], object]) -> float:
-    """Return the time of a call: the least of a few, after one that counts only if it is long."""
+    """Return the time of a call: the least of a few, after two that count only if they are long.
+
+    The second call of PyTorch's operations writes them down, from the third on they are replayed.
+    """
     times = [seconds_of_one(call)]
     if times[0] < LONG:
+        call()
         times = [seconds_of_one(call)]
     while len(times) < RUNS and sum(times) < ENOUGH:
         times.append(seconds_of_one(call))

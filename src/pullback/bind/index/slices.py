@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from pullback.bind.index.space import Env
-from pullback.bind.index.value import Axis, Value, is_traced
+from pullback.bind.index.value import Axis, Value, aligned, is_traced
 from pullback.define.formula import node as graph
 from pullback.define.formula.index import Affine
 from pullback.define.formula.node import ARGMAX, SUM, Node
@@ -131,15 +131,25 @@ def by_slices(dense: Dense, node: Node, env: Env, reduce: Reduce, cut: Cut) -> V
         dense.forget(window)
         del space.starts[window]
     if cut.index != node.bound:
-        return joined(parts, (cut.index, 0))
+        lengths = [min(cut.step, extent - start) for start in range(0, extent, cut.step)]
+        return joined(dense, parts, (cut.index, 0), lengths)
     axes = parts[0].axes
     data = torch.stack([dense.numbers.tensor(part.data) for part in parts])
     return Value(data.sum(0) if node.op == SUM else data.amax(0), axes)
 
 
-def joined(parts: list[Value], axis: Axis) -> Value:
-    """Return slices one after another."""
-    if axis not in parts[0].axes:
-        return parts[0]
-    dim = parts[0].axes.index(axis)
-    return Value(torch.cat([part.data for part in parts], dim), parts[0].axes)
+def joined(dense: Dense, parts: list[Value], axis: Axis, lengths: list[int]) -> Value:
+    """Return slices one after another, each so many values of an axis.
+
+    One in which nothing is selected lacks axes that others have: it is the same all along them.
+    """
+    axes = tuple(dict.fromkeys(own for part in parts for own in (*part.axes, axis)))
+    dim = axes.index(axis)
+    tensors = [dense.numbers.tensor(aligned(part, axes)) for part in parts]
+    shapes = [[1] * (len(axes) - tensor.dim()) + list(tensor.shape) for tensor in tensors]
+    whole = [max(sizes) for sizes in zip(*shapes, strict=True)]
+    data = [
+        tensor.expand([*whole[:dim], length, *whole[dim + 1 :]])
+        for tensor, length in zip(tensors, lengths, strict=True)
+    ]
+    return Value(torch.cat(data, dim), axes)

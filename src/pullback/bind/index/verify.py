@@ -38,7 +38,7 @@ def at_definition(*operators: Indexed) -> None:
     call, are compared when they are compiled.
 
     Raises:
-        PullbackError: PB147, as for `agrees`.
+        PullbackError: PB147, as for `why_not`.
     """
     formulas = list(operators)
     name = mark_of([agreed.content(indexed) for indexed in formulas])
@@ -49,7 +49,7 @@ def at_definition(*operators: Indexed) -> None:
         # A compiler each; what one raises is raised when its loop is compared.
         for own, _ in found:
             pool.submit(lambda own=own: own.addresses)
-    if all(agrees(own, present) for own, present in found) and name is not None:
+    if all(why_not(own, present) is None for own, present in found) and name is not None:
         agreed.mark(name)
 
 
@@ -75,17 +75,14 @@ def loops_of(indexed: Indexed) -> Iterator[tuple[Own, frozenset[str]]]:
             yield own, present
 
 
-def agrees(own: Own, present: frozenset[str]) -> bool:
-    """Stop at a loop that computes something else than PyTorch's operations.
+def why_not(own: Own, present: frozenset[str]) -> str | None:
+    """Return why a loop cannot be called; stop if it computes something else than PyTorch.
 
     Each loop is looked at once, and what was seen is remembered for other processes.
 
     Args:
         own: the loop.
         present: the names of the arguments that are not None.
-
-    Returns:
-        Whether it can be called: not where nothing compiles it.
 
     Raises:
         PullbackError: PB147, which is a fault of pullback's.
@@ -96,16 +93,18 @@ def agrees(own: Own, present: frozenset[str]) -> bool:
         [step.kernel.text for step in own.steps],
     )
     if name is None:
-        return False
+        return "there is no C++ compiler"
     if name not in _agreed and not agreed.is_marked(name):
-        apart(lambda: compare(own, present))
+        if not apart(lambda: compare(own, present)):
+            return "it has no tiny sizes to be compared at"
         agreed.mark(name)
     _agreed.add(name)
-    return True
+    return None
 
 
-def compare(own: Own, present: frozenset[str]) -> None:
-    """Hold a loop against PyTorch's operations on tiny inputs."""
+def compare(own: Own, present: frozenset[str]) -> bool:
+    """Hold a loop against PyTorch's operations on tiny inputs; return whether there are any."""
+    compared = False
     indexed, outputs, dtype = own.indexed, own.outputs, own.compute
     absent = frozenset(p.name for p in indexed.line.parameters) - present
     dtypes = [dtypes_of(indexed, dtype)[k] for k in outputs]
@@ -121,6 +120,7 @@ def compare(own: Own, present: frozenset[str]) -> None:
             if got != want:
                 raise differ(indexed, case, f"the loop: {got}; PyTorch's operations: {want}")
             continue
+        compared = True
         doubled = in_double(case)
         exact = by_pytorch(indexed, doubled, outputs, torch.float64)
         values = list(zip(got, want, exact, strict=True))
@@ -131,6 +131,7 @@ def compare(own: Own, present: frozenset[str]) -> None:
             if worst := difference(*each, noise, has_sums=has_sums):
                 name = indexed.line.outputs[place].name
                 raise differ(indexed, case, f"'{name}': {worst}")
+    return compared
 
 
 def attempted(run: Callable[[], Sequence[Tensor]]) -> Sequence[Tensor] | str:
