@@ -212,7 +212,7 @@ def test_a_loop_that_differs_is_an_error(monkeypatch: pytest.MonkeyPatch) -> Non
         with pytest.raises(PullbackError) as caught:
             pb.operator(f"pbi::wrong{GAUSS}")
         assert caught.value.finding.code == "PB147"
-    assert re.search(r"'u': .* and .* at \[\d\]", str(caught.value))
+        assert re.search(r"'u': .* and .* at \[\d\]", str(caught.value))
 
 
 def test_one_that_differs_in_a_call_is_not_called(monkeypatch: pytest.MonkeyPatch) -> None:

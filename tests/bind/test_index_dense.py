@@ -16,10 +16,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from pullback.bind.index import dense, slices
 from pullback.define import parse as lines
 from pullback.define import shape
-from pullback.define.formula import extents, indexed_derived, lower, notation
 from pullback.define.formula.index import size
-from pullback.define.formula.indexed import Indexed
 from pullback.define.formula.node import SUM, Node, in_order
+from pullback.define.index import derived as indexed_derived
+from pullback.define.index import extents, lower, notation
+from pullback.define.index.indexed import Indexed
 from pullback.define.line import Tensor as TensorSpec
 from pullback.diagnostic import PullbackError
 from tests.define.indexed import FORMULAS, SIZES

@@ -18,9 +18,10 @@ from pullback.bind.index import agreed, dense, loops, ready, tolerance
 from pullback.bind.index.call import Choice, call_of
 from pullback.bind.index.loops import Own, Refusal
 from pullback.define import parse as lines
-from pullback.define.formula import extents, indexed_derived, notation
 from pullback.define.formula.formula import labels
-from pullback.define.formula.indexed import Indexed
+from pullback.define.index import derived as indexed_derived
+from pullback.define.index import extents, notation
+from pullback.define.index.indexed import Indexed
 from pullback.define.operator import Definition
 
 ROWS = {

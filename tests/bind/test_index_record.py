@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from pullback.bind.index import dense, record
-from pullback.define.formula import indexed_derived
-from pullback.define.formula.indexed import Indexed
+from pullback.define.index import derived as indexed_derived
+from pullback.define.index.indexed import Indexed
 from pullback.diagnostic import PullbackError
 from tests.bind.test_index_dense import each_formula, evaluated, formula, inputs_of, value_of
 

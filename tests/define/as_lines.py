@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 
 from pullback.define import parse as lines
-from pullback.define.formula import indexed_derived, notation
-from pullback.define.formula.indexed import Indexed
+from pullback.define.index import derived as indexed_derived
+from pullback.define.index import notation
+from pullback.define.index.indexed import Indexed
 from tests.define.indexed import FORMULAS
 
 NAMES = {text.partition("(")[0]: text for text in FORMULAS}

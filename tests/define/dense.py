@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from pullback.define import parse as lines
-from pullback.define.formula import extents, node, notation
+from pullback.define.formula import node
 from pullback.define.formula.formula import labels
 from pullback.define.formula.functions import TABLE
 from pullback.define.formula.index import Affine, at, is_size
 from pullback.define.formula.node import Node
 from pullback.define.formula.ranges import Ranges
+from pullback.define.index import extents, notation
 
 Axes = tuple[tuple[str, int], ...]
 

@@ -9,9 +9,9 @@ import torch
 from torch.nn import functional as F  # noqa: N812  (its usual name)
 from torch.utils.flop_counter import FlopCounterMode
 
-from pullback.define.formula import extents
-from pullback.define.formula.cost import Cost, cost, multiplications, shown
-from pullback.define.formula.indexed import Indexed
+from pullback.define.index import extents
+from pullback.define.index.cost import Cost, cost, multiplications, shown
+from pullback.define.index.indexed import Indexed
 from tests.define.as_lines import made, operator
 
 EXP = 10

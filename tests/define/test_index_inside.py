@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pullback import PullbackError
-from pullback.define.formula import notation
-from pullback.define.formula.extents import evaluated
+from pullback.define.index import notation
+from pullback.define.index.extents import evaluated
 from pullback.define.parse import parse
 
 LEAST, MOST = 1, 4  # sizes that are tried

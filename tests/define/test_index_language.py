@@ -9,10 +9,12 @@ import sys
 import pytest
 
 from pullback import PullbackError
-from pullback.define.formula import indexed_derived, infer, notation, show
+from pullback.define.formula import show
 from pullback.define.formula.index import Affine
-from pullback.define.formula.indexed import Indexed, arithmetic
 from pullback.define.formula.node import index
+from pullback.define.index import derived as indexed_derived
+from pullback.define.index import infer, notation
+from pullback.define.index.indexed import Indexed, arithmetic
 from pullback.define.line import Number
 from pullback.define.parse import parse
 
@@ -416,7 +418,7 @@ def test_call_of_small_sizes_reads_nothing_outside(
 def test_index_notation_does_not_import_pytorch() -> None:
     program = (
         "import sys; from pullback.define.parse import parse; "
-        "from pullback.define.formula import notation; "
+        "from pullback.define.index import notation; "
         "made = notation.parse(parse('a::b(x[n, m]) -> y[n] = sum[m](x)')); "
         "assert notation.text(made) == 'sum[m](x[n, m])'; assert 'torch' not in sys.modules"
     )

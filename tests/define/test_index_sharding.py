@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from pullback.define.formula import extents
 from pullback.define.formula.formula import labels
-from pullback.define.formula.indexed import Indexed
-from pullback.define.formula.sharding import (
+from pullback.define.index import extents
+from pullback.define.index.indexed import Indexed
+from pullback.define.index.sharding import (
     Partial,
     Placement,
     Placements,

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pullback import PullbackError
-from pullback.define.formula import indexed_derived, notation
-from pullback.define.formula.indexed import Indexed
+from pullback.define.index import derived as indexed_derived
+from pullback.define.index import notation
+from pullback.define.index.indexed import Indexed
 from pullback.define.parse import parse
 from tests.define.indexed import FORMULAS
 

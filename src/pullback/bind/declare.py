@@ -17,7 +17,7 @@ from pullback.define.source import Source
 
 if TYPE_CHECKING:
     from pullback.define.formula.formula import Formula
-    from pullback.define.formula.indexed import Indexed
+    from pullback.define.index.indexed import Indexed
 
 
 def operator(  # noqa: PLR0913  (an operator's parts, each by its name)
@@ -119,7 +119,8 @@ def formula_of(line: Line, accuracy: Accuracy) -> Mathematics:
     ulps = accuracy_of(line.qualname, accuracy)
     if line.formula is None:
         return {}
-    from pullback.define.formula import formula, notation  # noqa: PLC0415  (only formulas need it)
+    from pullback.define.formula import formula  # noqa: PLC0415  (only formulas need it)
+    from pullback.define.index import notation  # noqa: PLC0415  (only formulas need it)
 
     if notation.is_index_notation(line):
         return {"indexed": notation.parse(line, ulps)}

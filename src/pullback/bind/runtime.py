@@ -59,7 +59,7 @@ class Runtime(Protocol):
         """Let instances of a subclass of `Caller` be called in C."""
         ...
 
-    def parallel(  # noqa: PLR0913  (positional: a call of a kernel takes microseconds)
+    def parallel(  # noqa: PLR0913, PLR0917  (positional: a call of a kernel takes microseconds)
         self,
         address: int,
         tensors: tuple[torch.Tensor, ...],

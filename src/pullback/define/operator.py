@@ -12,7 +12,7 @@ from pullback.define.source import Source
 
 if TYPE_CHECKING:
     from pullback.define.formula.formula import Formula
-    from pullback.define.formula.indexed import Indexed
+    from pullback.define.index.indexed import Indexed
 
 Autocast = Literal["as_is", "lower", "float32", "promote"]
 AUTOCAST: tuple[Autocast, ...] = get_args(Autocast)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from pullback.bind.formula import derive
-from pullback.define.formula import derived, indexed_batched
+from pullback.define.formula import derived
 from pullback.define.formula.formula import Formula, element
-from pullback.define.formula.indexed import Indexed
+from pullback.define.index import batched as indexed_batched
+from pullback.define.index.indexed import Indexed
 from pullback.define.line import Line, Name
 from pullback.define.line import Tensor as TensorSpec
 from pullback.define.operator import Definition

@@ -11,10 +11,11 @@ from typing import Any, Literal
 from pullback.bind import program
 from pullback.bind.operator import Operator
 from pullback.bind.program import Kind, OperatorCall, Program, Source
-from pullback.define.formula import derived, indexed_derived
+from pullback.define.formula import derived
 from pullback.define.formula.derived import Derived
 from pullback.define.formula.formula import Formula
-from pullback.define.formula.indexed import Indexed
+from pullback.define.index import derived as indexed_derived
+from pullback.define.index.indexed import Indexed
 from pullback.define.line import Line
 from pullback.define.operator import Definition
 
@@ -91,7 +92,7 @@ def with_text(formula: Formula | Indexed) -> Line:
     """Return a formula's line with its text."""
     if isinstance(formula, Formula):
         return replace(formula.line, formula=formula.text)
-    from pullback.define.formula import notation  # noqa: PLC0415  (seldom needed)
+    from pullback.define.index import notation  # noqa: PLC0415  (seldom needed)
 
     return replace(formula.line, formula=notation.text(formula))
 

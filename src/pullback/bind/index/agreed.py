@@ -18,8 +18,8 @@ import torch
 
 from pullback.bind.formula.loops import FLAGS
 from pullback.define.formula.index import Affine
-from pullback.define.formula.indexed import Indexed
 from pullback.define.formula.node import Node, in_order
+from pullback.define.index.indexed import Indexed
 from pullback.kernels import cache as libraries
 from pullback.kernels import toolchain
 from pullback.kernels.plan import kernel_flags

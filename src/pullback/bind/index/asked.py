@@ -12,7 +12,7 @@ from pullback.bind.index import flops, sharding
 from pullback.bind.index import plan as plans
 from pullback.bind.index.plan import Plan
 from pullback.bind.operator import NoFormula, Operator, misuse
-from pullback.define.formula import cost as costs
+from pullback.define.index import cost as costs
 
 
 class Cost(costs.Cost):

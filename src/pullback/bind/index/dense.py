@@ -22,14 +22,15 @@ from pullback.bind.index import places, pointwise, reading, reductions, slices
 from pullback.bind.index.record import Records
 from pullback.bind.index.space import Call, Env, Space
 from pullback.bind.index.value import Value, aligned
-from pullback.define.formula import absent, bounds, softmax
+from pullback.define.formula import absent
 from pullback.define.formula.index import Affine
-from pullback.define.formula.indexed import Indexed
 from pullback.define.formula.node import (
     NUMBER,
     Node,
 )
-from pullback.define.formula.program import Program, elementwise
+from pullback.define.index import bounds, softmax
+from pullback.define.index.indexed import Indexed
+from pullback.define.index.program import Program, elementwise
 from pullback.define.shape import Size
 
 MOST_PROGRAMS = 512

@@ -11,8 +11,8 @@ import torch
 from pullback.bind import kernel
 from pullback.bind.index.imported import when_imported
 from pullback.define import shape
-from pullback.define.formula import cost, extents
-from pullback.define.formula.cost import Cost
+from pullback.define.index import cost, extents
+from pullback.define.index.cost import Cost
 from pullback.define.operator import Definition
 from pullback.define.shape import Shape
 

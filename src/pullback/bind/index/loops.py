@@ -17,8 +17,8 @@ from pullback.bind.index.own_call import Call, Prepared, Sizing
 from pullback.define.formula import absent
 from pullback.define.formula.formula import labels
 from pullback.define.formula.index import BATCH, size
-from pullback.define.formula.indexed import Indexed
 from pullback.define.formula.ranges import Ranges
+from pullback.define.index.indexed import Indexed
 from pullback.define.line import Tensor as TensorSpec
 from pullback.kernels import compile as compilation
 from pullback.kernels import toolchain

@@ -8,7 +8,7 @@ from pullback.bind.formula.derive import KindOf
 from pullback.bind.index import verify
 from pullback.bind.native import Supply
 from pullback.bind.program import Program
-from pullback.define.formula import indexed_derived
+from pullback.define.index import derived as indexed_derived
 from pullback.define.operator import Definition
 
 

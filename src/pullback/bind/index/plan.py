@@ -11,7 +11,7 @@ from pullback.bind import kernel
 from pullback.bind.formula import derive
 from pullback.bind.index import choose, loops
 from pullback.bind.index.call import Call, Choice, call_of
-from pullback.define.formula import indexed_derived
+from pullback.define.index import derived as indexed_derived
 from pullback.define.operator import Definition
 
 

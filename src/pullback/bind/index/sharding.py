@@ -1,6 +1,6 @@
 """Operators in index notation called with DTensors: each process computes its part.
 
-Which parts go together follows from the line (`define/formula/sharding.py`). The rule is registered
+Which parts go together follows from the line (`define/index/sharding.py`). The rule is registered
 for the class DTensor by `torch.library.register_torch_dispatch`, and not with DTensor's own tables
 (`register_sharding`): those remember their decision by the tensors alone, so that a backward asked
 for one gradient would be taken for one asked for both, and an optional tensor for another.
@@ -20,8 +20,9 @@ from torch import Tensor
 from pullback.bind import kernel
 from pullback.bind.index.imported import when_imported
 from pullback.bind.index.spread import Plan, plan_of, ways_of
-from pullback.define.formula import indexed_derived, sharding
-from pullback.define.formula.sharding import Placements
+from pullback.define.index import derived as indexed_derived
+from pullback.define.index import sharding
+from pullback.define.index.sharding import Placements
 from pullback.define.operator import Definition
 from pullback.diagnostic import Rule
 

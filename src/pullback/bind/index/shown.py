@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from pullback.define.formula import derived, indexed_derived, notation
+from pullback.define.formula import derived
 from pullback.define.formula.derived import Derived
-from pullback.define.formula.indexed import Indexed
+from pullback.define.index import derived as indexed_derived
+from pullback.define.index import notation
+from pullback.define.index.indexed import Indexed
 
 
 @dataclass(frozen=True)

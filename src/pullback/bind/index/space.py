@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from pullback.bind.index.value import Axis
-from pullback.define.formula.extents import evaluated
 from pullback.define.formula.formula import labels
 from pullback.define.formula.index import BATCH, Affine, size
 from pullback.define.formula.node import Node
+from pullback.define.index.extents import evaluated
 from pullback.define.line import Line
 from pullback.define.shape import Size
 

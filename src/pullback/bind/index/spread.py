@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from pullback.bind.kernel import Outputs
-from pullback.define.formula import sharding
 from pullback.define.formula.index import BATCH
-from pullback.define.formula.sharding import Placements
+from pullback.define.index import sharding
+from pullback.define.index.sharding import Placements
 from pullback.define.line import Tensor as TensorSpec
 
 if TYPE_CHECKING:

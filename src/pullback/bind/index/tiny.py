@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import torch
 
 from pullback.define import shape
-from pullback.define.formula import extents, required
 from pullback.define.formula.formula import SCALAR_TYPES, labels
 from pullback.define.formula.index import BATCH
-from pullback.define.formula.indexed import Indexed
 from pullback.define.formula.node import READ, in_order
+from pullback.define.index import extents, required
+from pullback.define.index.indexed import Indexed
 from pullback.define.line import Number, Scalar
 from pullback.define.line import Tensor as TensorSpec
 from pullback.diagnostic import PullbackError

@@ -19,10 +19,10 @@ from pullback.bind.index.apart import apart
 from pullback.bind.index.loops import Own
 from pullback.bind.index.tiny import Case
 from pullback.bind.index.tolerance import difference, in_double, noises
-from pullback.define.formula import bounds
 from pullback.define.formula.formula import labels
-from pullback.define.formula.indexed import Indexed
 from pullback.define.formula.node import SUM, in_order
+from pullback.define.index import bounds
+from pullback.define.index.indexed import Indexed
 from pullback.diagnostic import PullbackError, Rule
 from pullback.kernels import toolchain
 

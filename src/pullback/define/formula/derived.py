@@ -11,8 +11,8 @@ from pullback.define import derivative
 from pullback.define.formula import build, differentiate
 from pullback.define.formula.formula import Formula, element, labels
 from pullback.define.formula.functions import TABLE
-from pullback.define.formula.indexed import Indexed
 from pullback.define.formula.node import NUMBER, READ, SCALAR, Node, in_order
+from pullback.define.index.indexed import Indexed
 from pullback.define.line import Line, Scalar, Tensor
 
 # More outputs than this are not tried in every combination: 2**n derivatives would be compared.

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from pullback.define.formula import derived
 from pullback.define.formula.index import Affine, at
-from pullback.define.formula.indexed import Indexed
-from pullback.define.formula.indexed_derived import UNWRITTEN
 from pullback.define.formula.node import READ, Node, in_order, place_of, read, remade
+from pullback.define.index.derived import UNWRITTEN
+from pullback.define.index.indexed import Indexed
 from pullback.define.line import Line, Name
 from pullback.define.line import Tensor as TensorSpec
 

@@ -7,7 +7,6 @@ from typing import Literal
 
 from pullback.define.formula.formula import labels
 from pullback.define.formula.index import Affine, size, size_of
-from pullback.define.formula.indexed import Indexed
 from pullback.define.formula.node import (
     EQUAL,
     INDEX,
@@ -23,6 +22,7 @@ from pullback.define.formula.node import (
     in_order,
     is_number,
 )
+from pullback.define.index.indexed import Indexed
 
 # "zero" is nothing at all, as of a tensor that is None; "same" is what all processes agree on;
 # "own" depends on the part that the process has, and is right for it; the others are parts of a

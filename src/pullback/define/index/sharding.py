@@ -15,9 +15,9 @@ from typing import Literal
 
 from pullback.define.formula.formula import labels
 from pullback.define.formula.index import BATCH
-from pullback.define.formula.indexed import Indexed
 from pullback.define.formula.node import READ, Node, in_order
-from pullback.define.formula.split import KINDS, Added, Refused, Split, depends
+from pullback.define.index.indexed import Indexed
+from pullback.define.index.split import KINDS, Added, Refused, Split, depends
 from pullback.define.line import Arithmetic, Tensor, names_in
 
 # Beyond this many tensors, incoming partial sums are tried one by one and not together.

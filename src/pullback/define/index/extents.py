@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 
 from pullback.define.formula.index import BATCH, Affine
-from pullback.define.formula.indexed import Indexed
 from pullback.define.formula.node import Node
+from pullback.define.index.indexed import Indexed
 from pullback.define.shape import Size, SizeMismatch, Sizes
 
 

@@ -8,14 +8,15 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import NoReturn
 
-from pullback.define.formula import build, inside, reduce
+from pullback.define.formula import build, reduce
 from pullback.define.formula.call import FormulaArguments, FormulaType, UnknownFunction
 from pullback.define.formula.functions import CONSTANTS
 from pullback.define.formula.index import BATCH, Affine, at
 from pullback.define.formula.language import OPERATORS, UnknownFormulaName
 from pullback.define.formula.node import Node, equal, index, is_number, place_of, read
-from pullback.define.formula.places import INSTEAD, REDUCTIONS, PlaceReader
-from pullback.define.formula.subscripts import (
+from pullback.define.index import inside
+from pullback.define.index.places import INSTEAD, REDUCTIONS, PlaceReader
+from pullback.define.index.subscripts import (
     Access,
     Definition,
     TakenIndex,

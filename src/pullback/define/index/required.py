@@ -10,16 +10,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from pullback.define.formula import bounds, show
-from pullback.define.formula.extents import evaluated
+from pullback.define.formula import show
 from pullback.define.formula.formula import labels
 from pullback.define.formula.index import BATCH, Affine, is_size, size
-from pullback.define.formula.indexed import Indexed
-from pullback.define.formula.inside import OutOfBounds, facts, is_positive
 from pullback.define.formula.node import ARGMAX, MAX, READ, REDUCTIONS, Node, in_order
 from pullback.define.formula.ranges import Ranges
-from pullback.define.formula.subscripts import is_data
 from pullback.define.formula.term import conjuncts
+from pullback.define.index import bounds
+from pullback.define.index.extents import evaluated
+from pullback.define.index.indexed import Indexed
+from pullback.define.index.inside import OutOfBounds, facts, is_positive
+from pullback.define.index.subscripts import is_data
 
 # So many calls of different sizes are remembered.
 MOST = 256

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 
-from pullback.define.formula import build, infer
+from pullback.define.formula import build
 from pullback.define.formula.call import FormulaSyntax
 from pullback.define.formula.formula import (
     FormulaDimensions,
@@ -19,12 +19,13 @@ from pullback.define.formula.formula import (
 )
 from pullback.define.formula.functions import CONSTANTS
 from pullback.define.formula.index import Affine, size
-from pullback.define.formula.indexed import Indexed
 from pullback.define.formula.language import FormulaOutputs
 from pullback.define.formula.node import Node
-from pullback.define.formula.places import REDUCTIONS
-from pullback.define.formula.statements import statements_of, values_of
-from pullback.define.formula.subscripts import (
+from pullback.define.index import infer
+from pullback.define.index.indexed import Indexed
+from pullback.define.index.places import REDUCTIONS
+from pullback.define.index.statements import statements_of, values_of
+from pullback.define.index.subscripts import (
     Index,
     Program,
 )
@@ -169,6 +170,6 @@ def text(indexed: Indexed) -> str:
 
     It is read to the very same nodes, if what dimensions of inputs have to be is given as `sizes`.
     """
-    from pullback.define.formula import write  # noqa: PLC0415  (it reads what it writes)
+    from pullback.define.index import write  # noqa: PLC0415  (it reads what it writes)
 
     return write.text(indexed)

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pullback.define.formula.index import Affine, is_size, size
-from pullback.define.formula.lower import (
+from pullback.define.formula.node import INSIDE, PLACED, REDUCTIONS, Node, in_order
+from pullback.define.index.lower import (
     Bag,
     Product,
     Scatter,
@@ -19,7 +20,6 @@ from pullback.define.formula.lower import (
     scatter_of,
     stencil_of,
 )
-from pullback.define.formula.node import INSIDE, PLACED, REDUCTIONS, Node, in_order
 
 Key = tuple[object, ...]
 # Beyond this many operands in one another they are computed one by one.

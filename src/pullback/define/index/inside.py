@@ -9,7 +9,7 @@ from pullback.define.formula import node, show
 from pullback.define.formula.index import Affine, never_negative
 from pullback.define.formula.node import Node, place_of
 from pullback.define.formula.ranges import Ranges
-from pullback.define.formula.subscripts import Access, Program, Scope
+from pullback.define.index.subscripts import Access, Program, Scope
 from pullback.diagnostic import PullbackError, Rule
 
 OutOfBounds = Rule("PB141", "out-of-bounds-read")

@@ -10,7 +10,7 @@ from pullback.define.formula.functions import CONSTANTS
 from pullback.define.formula.index import BATCH, Affine, at
 from pullback.define.formula.language import Reader
 from pullback.define.formula.node import Node, place_of
-from pullback.define.formula.subscripts import (
+from pullback.define.index.subscripts import (
     Index,
     NotAffine,
     Open,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pullback.define.formula import build, reduce, softmax
+from pullback.define.formula import build, reduce
 from pullback.define.formula import node as graph
 from pullback.define.formula.index import Affine, at, is_size
 from pullback.define.formula.node import (
@@ -23,6 +23,7 @@ from pullback.define.formula.node import (
 )
 from pullback.define.formula.ranges import Ranges
 from pullback.define.formula.term import Term, selected, term_of
+from pullback.define.index import softmax
 
 # A guard 0 <= v - idx[n] + c < size becomes this many deltas at most.
 MOST_DELTAS = 64

@@ -21,15 +21,15 @@ from dataclasses import dataclass
 
 from pullback.define.formula.absent import without
 from pullback.define.formula.functions import TABLE
-from pullback.define.formula.indexed import Indexed
-from pullback.define.formula.lower import is_contraction, product_of, scatter_of, stencil_of
 from pullback.define.formula.node import (
     READ,
     REDUCTIONS,
     SUM,
     Node,
 )
-from pullback.define.formula.volumes import Bound, Part, Volumes
+from pullback.define.index.indexed import Indexed
+from pullback.define.index.lower import is_contraction, product_of, scatter_of, stencil_of
+from pullback.define.index.volumes import Bound, Part, Volumes
 
 FREE = ("neg", "where", "real", "whole")
 

@@ -6,17 +6,17 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pullback.define.formula import infer
 from pullback.define.formula.call import FormulaSyntax
 from pullback.define.formula.formula import (
     labels,
 )
 from pullback.define.formula.functions import CONSTANTS
 from pullback.define.formula.index import BATCH, Affine
-from pullback.define.formula.indices import IndexReader
 from pullback.define.formula.language import FormulaOutputs, parsed_statement
 from pullback.define.formula.node import Node
-from pullback.define.formula.subscripts import (
+from pullback.define.index import infer
+from pullback.define.index.reader import IndexReader
+from pullback.define.index.subscripts import (
     Definition,
     Index,
     NotAffine,

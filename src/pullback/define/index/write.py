@@ -12,12 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import count
 
-from pullback.define.formula import build, infer, notation, show
-from pullback.define.formula.alike import Alike
+from pullback.define.formula import build, show
 from pullback.define.formula.formula import labels, type_of
 from pullback.define.formula.functions import CONSTANTS
 from pullback.define.formula.index import BATCH, Affine, size
-from pullback.define.formula.indexed import Indexed
 from pullback.define.formula.node import (
     EQUAL,
     INDEX,
@@ -32,6 +30,9 @@ from pullback.define.formula.node import (
 )
 from pullback.define.formula.node import index as index_number
 from pullback.define.formula.ranges import Ranges
+from pullback.define.index import infer, notation
+from pullback.define.index.alike import Alike
+from pullback.define.index.indexed import Indexed
 from pullback.diagnostic import PullbackError
 
 Form = tuple[int, tuple[Affine, ...]]

@@ -9,8 +9,8 @@ from pullback.define.formula import differentiate, reverse
 from pullback.define.formula.derived import Derived, Names, is_real, name_of, plain
 from pullback.define.formula.formula import element, labels
 from pullback.define.formula.index import BATCH
-from pullback.define.formula.indexed import Indexed, dimensions_of, dimensions_used
 from pullback.define.formula.node import Node, names_read
+from pullback.define.index.indexed import Indexed, dimensions_of, dimensions_used
 from pullback.define.line import Line, Scalar, Tensor
 
 # Stands for the text of a formula until its line is there to write it with.

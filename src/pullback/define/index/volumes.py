@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from pullback.define.formula import extents
 from pullback.define.formula.formula import labels
 from pullback.define.formula.index import Affine
-from pullback.define.formula.indexed import Indexed
 from pullback.define.formula.node import Node
-from pullback.define.formula.program import Program
+from pullback.define.index import extents
+from pullback.define.index.indexed import Indexed
+from pullback.define.index.program import Program
 from pullback.define.line import Tensor
 
 # How far the bound indices around an expression run.

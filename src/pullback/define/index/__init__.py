@@ -1,0 +1,1 @@
+"""Formulas in index notation: the language, its ranges, derivatives, costs and sharding."""
