@@ -43,7 +43,7 @@ def derived(value: Tensor | float, wrt: Sequence[Tensor]) -> list[Tensor]:
 
 
 def assert_agrees(formula: Formula) -> None:
-    operator = pb.operator(f"pbrandom::f{next(numbers)}{formula.line}")
+    operator = pb.operator(f"pbindexrandom::f{next(numbers)}{formula.line}")
     some = inputs()
     found, wanted = gradients(operator, some), gradients(formula.reference, some)
     torch.testing.assert_close(found, wanted, rtol=1e-8, atol=1e-8)
