@@ -236,6 +236,23 @@ def test_a_signal_that_is_sent_ends_the_process(handler: str) -> None:
     assert (process.returncode, output) == (-signal.SIGSEGV, ""), errors
 
 
+def test_two_runtimes_leave_each_other_and_faulthandler_their_signals() -> None:
+    process = started("""
+        import faulthandler, signal, time
+        from pullback.bind import on_cpu
+        from pullback.kernels.cuda_on_cpu.mode import Mode
+        faulthandler.enable()
+        for check in ["none", "race"] * 3:
+            time.sleep(0.01)
+            with on_cpu.entered(Mode(check=check)):
+                k(x)
+        os.kill(os.getpid(), signal.SIGSEGV)
+    """)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGSEGV
+    assert "Fatal Python error: Segmentation fault" in errors
+
+
 def test_ctrl_c_ends_a_long_launch() -> None:
     process = started("""
         print("launching", flush=True)

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 
+#include <algorithm>
 #include <iterator>
 
 namespace cuda_on_cpu::signals {
@@ -19,10 +20,36 @@ namespace {
 constexpr int handled[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, break_off};
 constexpr size_t signal_stack_bytes = 64 << 10;
 
-struct sigaction before[NSIG];
+/// Who handled a signal whenever we put ourselves in front, the last one found last. One is not
+/// enough: another runtime of this kind passes on to us, and we then to whoever was there before it.
+class Others {
+ public:
+  void found(const struct sigaction& other) {
+    const auto same = [&](const struct sigaction& one) {
+      return one.sa_sigaction == other.sa_sigaction;
+    };
+    auto end = std::remove_if(kept_, kept_ + count_, same);
+    if (end == std::end(kept_)) end = std::move(kept_ + 1, end, kept_);
+    *end = other;
+    count_ = static_cast<unsigned>(end + 1 - kept_);
+  }
+  /// Whom to ask when a signal has come back to us so often: each time one found earlier, and the
+  /// first one again, which is another runtime that has further ones. Null: enough.
+  const struct sigaction* after(unsigned returns) const {
+    if (count_ == 0 || returns > 2 * std::size(kept_)) return nullptr;
+    return &kept_[count_ - 1 - std::min(returns, count_ - 1)];
+  }
+
+ private:
+  struct sigaction kept_[8];
+  unsigned count_ = 0;
+};
+
+Others others[NSIG];
 std::mutex mutex;
 std::atomic<uint64_t> looked;
-__thread bool has_stack, passing_on;
+__thread bool has_stack;
+__thread unsigned passed_on;  // how often the signal at hand was
 
 const void* code_of(const ucontext_t& context) {
 #if defined(__x86_64__)
@@ -78,23 +105,24 @@ bool is_sent(const siginfo_t& info) { return info.si_code <= 0; }
 
 /// Does what there would have been without us.
 void pass_on(int number, siginfo_t* info, void* context) {
-  const struct sigaction& other = before[number];
-  const bool by_default = other.sa_handler == SIG_DFL || other.sa_handler == SIG_IGN || passing_on;
+  const struct sigaction* const other = others[number].after(passed_on);
+  const bool ignored = other && other->sa_handler == SIG_IGN;
+  const bool by_default = !other || ignored || other->sa_handler == SIG_DFL;
   if (number == break_off && by_default) return;
   if (by_default) {
     const bool sent = is_sent(*info);
-    if (sent && other.sa_handler == SIG_IGN) return;
+    if (sent && ignored) return;
     ::signal(number, SIG_DFL);  // an instruction that faulted does so again on return
     if (sent) ::raise(number);  // what was sent comes once
     return;
   }
-  passing_on = true;
-  if (other.sa_flags & SA_SIGINFO) {
-    other.sa_sigaction(number, info, context);
+  ++passed_on;
+  if (other->sa_flags & SA_SIGINFO) {
+    other->sa_sigaction(number, info, context);
   } else {
-    other.sa_handler(number);
+    other->sa_handler(number);
   }
-  passing_on = false;
+  --passed_on;
 }
 
 void handle(int number, siginfo_t* info, void* raw) {
@@ -143,7 +171,7 @@ void be_ready() {
     struct sigaction current, ours = {};
     ::sigaction(number, nullptr, &current);
     if (current.sa_sigaction == handle) continue;
-    before[number] = current;
+    others[number].found(current);
     ours.sa_sigaction = handle;
     ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER | SA_RESTART;
     sigemptyset(&ours.sa_mask);
