@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import zlib
@@ -36,6 +37,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     for line in OF_TORCH:
         config.addinivalue_line("filterwarnings", line)
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        # By a shell's `&`; processes that tests interrupt would ignore it too.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # PyTorch's own of compiled code would give back programs of an earlier state of the source.
     names = ("PULLBACK_CACHE", "TORCHINDUCTOR_CACHE_DIR", "PULLBACK_TEST_OBJECTS")
     unset = [name for name in names if name not in os.environ]

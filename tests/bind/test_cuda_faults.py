@@ -209,6 +209,14 @@ def started(rest: str) -> subprocess.Popen[str]:
     )
 
 
+def ended(process: subprocess.Popen[str], seconds: float = 60) -> tuple[str, str]:
+    """Return what a process said, which does not outlive this."""
+    try:
+        return process.communicate(timeout=seconds)
+    finally:
+        process.kill()
+
+
 def test_a_process_may_fork_after_a_launch() -> None:
     process = started("""
         child = os.fork()
@@ -218,7 +226,7 @@ def test_a_process_may_fork_after_a_launch() -> None:
         assert k(x).sum() == 512
         print("ok")
     """)
-    output, errors = process.communicate(timeout=60)
+    output, errors = ended(process)
     assert output == "ok\n", errors
 
 
@@ -232,7 +240,7 @@ def test_a_signal_that_is_sent_ends_the_process(handler: str) -> None:
         os.kill(os.getpid(), signal.SIGSEGV)
         print("survived")
     """)
-    output, errors = process.communicate(timeout=60)
+    output, errors = ended(process)
     assert (process.returncode, output) == (-signal.SIGSEGV, ""), errors
 
 
@@ -248,7 +256,7 @@ def test_two_runtimes_leave_each_other_and_faulthandler_their_signals() -> None:
                 k(x)
         os.kill(os.getpid(), signal.SIGSEGV)
     """)
-    _, errors = process.communicate(timeout=60)
+    _, errors = ended(process)
     assert process.returncode == -signal.SIGSEGV
     assert "Fatal Python error: Segmentation fault" in errors
 
@@ -268,6 +276,6 @@ def test_ctrl_c_ends_a_long_launch() -> None:
     time.sleep(0.5)
     start = time.monotonic()
     os.kill(process.pid, signal.SIGINT)
-    output, errors = process.communicate(timeout=30)
+    output, errors = ended(process, 30)
     assert time.monotonic() - start < 10
     assert output in ("interrupted 512.0\n", "PB231\n"), errors
