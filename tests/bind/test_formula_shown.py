@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import pullback as pb
-from pullback.bind.formula.shown import Derivative
+from pullback.bind.formula.shown import FormulaDerivative
 
 pytestmark = pytest.mark.compiler
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to.md"
@@ -26,7 +26,7 @@ def test_a_derivative_is_shown_as_the_how_to_says() -> None:
 
 def test_what_is_computed_in_a_form_of_its_own_is_shown_as_people_write_it() -> None:
     silu = pb.operator("shown::silu(x[...]) -> y[...] = silu(x)").derivative()
-    assert isinstance(silu, Derivative)
+    assert isinstance(silu, FormulaDerivative)
     assert "exp(-abs(x))" in silu.computed
     assert "grad*(x*(1 - sigmoid(x)) + 1)*sigmoid(x)" in str(silu)
     assert r"\mathrm{grad}_{x} &= \mathrm{grad}" in silu.latex

@@ -42,7 +42,11 @@ def test_formula_and_gradients_are_the_same(text: str, reference: object, seed: 
     before = copy.deepcopy(second)
     [value] = replayed(indexed, first, second)
     assert torch.equal(value, afresh(indexed, second)[0])
-    calls = [{"grad": torch.randn_like(value), **tensors} for tensors in (first, second)]
+    output = indexed.line.outputs[0].name
+    calls = [
+        {"grad": torch.randn_like(value), output: evaluated(indexed, tensors)[0], **tensors}
+        for tensors in (first, second)
+    ]
     for found, wanted in zip(
         replayed(derived.formula, *calls), afresh(derived.formula, calls[1]), strict=True
     ):

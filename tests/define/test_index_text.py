@@ -61,9 +61,7 @@ PRINTED = {
     "correlate": "grad_x[h, w] = sum[p](where(0 <= h - p < size(h) - size(p) + 1, "
     "sum[q](where(0 <= w - q < size(w) - size(q) + 1, grad[h - p, w - q]*k[p, q], 0)), 0)); "
     "grad_k[p, q] = sum[i, j](grad[i, j]*x[i + p, j + q])",
-    "softmax": "t1[..., n] = exp(x[..., n] - max[n1](x[..., n1])); "
-    "t2[..., n] = grad[..., n]*t1[..., n]; t3[...] = sum[n](t1[..., n]); "
-    "grad_x[..., n] = t2[..., n]/t3[...] - sum[n1](t2[..., n1])*t1[..., n]/t3[...]/t3[...]",
+    "softmax": "grad[..., n]*y[..., n] - sum[n1](grad[..., n1]*y[..., n1])*y[..., n]",
     "gather": "2*sum[n](where(v == idx[n], grad[n, d]*x[idx[n], d], 0))",
     "stride": "grad_x[h] = sum[j](where(0 <= h - 2*j < size(p), grad[j]*k[h - 2*j], 0)); "
     "grad_k[p] = sum[j](grad[j]*x[2*j + p])",

@@ -18,7 +18,7 @@ from pullback.define.shape import declared
 from pullback.diagnostic import PullbackError, Rule, did_you_mean, parse
 
 if TYPE_CHECKING:
-    from pullback.bind.formula.shown import Derivative
+    from pullback.bind.formula.shown import FormulaDerivative
     from pullback.bind.index.asked import Cost, Sharding
     from pullback.bind.index.plan import Plan
     from pullback.bind.index.shown import IndexedDerivative
@@ -130,7 +130,7 @@ class Operator:
 
         return asked.splits(self)
 
-    def derivative(self) -> Derivative | IndexedDerivative:
+    def derivative(self) -> FormulaDerivative | IndexedDerivative:
         """Return the derivative of a formula, to print: text, LaTeX, and what is saved.
 
         Raises:

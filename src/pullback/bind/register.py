@@ -59,9 +59,9 @@ def prepare(definition: Definition) -> Prepared:
     """Compile the kernels and wire the derivatives."""
     backward, jvp, rules = wire(definition)
     if definition.indexed:
-        from pullback.bind.index import operator as index  # noqa: PLC0415
+        from pullback.bind.index import verify  # noqa: PLC0415
 
-        index.require_agreement(definition)
+        verify.at_definition(definition)
     return Prepared(
         definition=definition,
         kernels=compile_kernels(definition),
@@ -282,9 +282,9 @@ def install(native_runtime: Runtime, prepared: Prepared) -> None:
 
         return LazyFormula(prepared.definition).begin()
     if prepared.definition.indexed:
-        from pullback.bind.index.operator import LazyIndexed  # noqa: PLC0415
+        from pullback.bind.formula.lazy import Lazy  # noqa: PLC0415
 
-        return LazyIndexed(prepared.definition).begin()
+        return Lazy(prepared.definition).begin()
     native_runtime.define(
         native.definition_fields(
             prepared.definition, prepared.backward, prepared.jvp, prepared.kernels

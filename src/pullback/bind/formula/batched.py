@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from pullback.bind.formula import derive
-from pullback.define.formula import derived
-from pullback.define.formula.formula import Formula, element
+from pullback.define.formula import batched as formula_batched
+from pullback.define.formula.formula import Formula
 from pullback.define.index import batched as indexed_batched
 from pullback.define.index.indexed import Indexed
-from pullback.define.line import Line, Name
+from pullback.define.line import Line
 from pullback.define.line import Tensor as TensorSpec
 from pullback.define.operator import Definition
 
@@ -45,36 +44,7 @@ def batched_formula(definition: Definition, batched: set[str]) -> Formula | Inde
     if definition.indexed:
         return indexed_batched.with_dimension(definition.indexed, batched, dimension)
     assert definition.formula
-    return with_dimension(definition.formula, batched, dimension)
-
-
-def with_dimension(formula: Formula, batched: set[str], dimension: str) -> Formula:
-    """Return a formula in which some tensors, and so all outputs, have one dimension more."""
-    line = formula.line
-    leading = (Name(name=dimension),)
-    parameters = tuple(
-        replace(p, dims=(*leading, *p.dims))
-        if p.name in batched and isinstance(p, TensorSpec)
-        else p
-        for p in line.parameters
-    )
-    made = Line(
-        namespace=line.namespace,
-        name=derived.name_of(line, "vmap"),
-        parameters=parameters,
-        outputs=tuple(replace(output, dims=(*leading, *output.dims)) for output in line.outputs),
-    )
-    leaves = {
-        element(old, line.qualname): element(new, line.qualname)
-        for old, new in zip(line.tensors, made.tensors, strict=True)
-    }
-    return Formula(
-        line=made,
-        nodes=derived.replaced(formula.nodes, leaves),
-        space=replace(formula.space, dims=(*leading, *formula.space.dims)),
-        accuracy=formula.accuracy,
-        full=formula.full & batched,
-    )
+    return formula_batched.with_dimension(definition.formula, batched, dimension)
 
 
 def nested(line: Line) -> int:

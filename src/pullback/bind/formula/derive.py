@@ -12,7 +12,7 @@ from pullback.bind import program
 from pullback.bind.operator import Operator
 from pullback.bind.program import Kind, OperatorCall, Program, Source
 from pullback.define.formula import derived
-from pullback.define.formula.derived import Derived
+from pullback.define.formula.draft import Derived
 from pullback.define.formula.formula import Formula
 from pullback.define.index import derived as indexed_derived
 from pullback.define.index.indexed import Indexed

@@ -8,7 +8,7 @@ from pullback.bind.formula import derive
 from pullback.bind.formula.derive import KindOf
 from pullback.bind.program import Kind, Program, Source
 from pullback.define import derivative
-from pullback.define.formula import derived, formula, language
+from pullback.define.formula import draft, formula, language
 from pullback.define.formula.call import FormulaType
 from pullback.define.formula.formula import labels
 from pullback.define.formula.node import READ, SCALAR, Node, in_order
@@ -70,10 +70,10 @@ def operator_for(
         nodes.append(node)
     used = {n.name for n in in_order(nodes) if n.op in (READ, SCALAR)}
     outputs = tuple(Tensor(name=f"{prefix}_{t.name}", dims=t.dims, dtype=t.dtype) for t in texts)
-    parameters = tuple(derived.plain(value) for name, value in known.items() if name in used)
+    parameters = tuple(draft.plain(value) for name, value in known.items() if name in used)
     made = Line(
         namespace=line.namespace,
-        name=derived.name_of(line, kind),
+        name=draft.name_of(line, kind),
         parameters=parameters,
         outputs=outputs,
     )

@@ -9,12 +9,12 @@ from typing import Any, cast
 import torch
 
 from pullback.bind import kernel
-from pullback.bind.index.imported import when_imported
 from pullback.define import shape
 from pullback.define.index import cost, extents
 from pullback.define.index.cost import Cost
 from pullback.define.operator import Definition
 from pullback.define.shape import Shape
+from pullback.imported import when_imported
 
 MODULE = "torch.utils.flop_counter"
 

@@ -18,13 +18,13 @@ import torch
 from torch import Tensor
 
 from pullback.bind import kernel
-from pullback.bind.index.imported import when_imported
 from pullback.bind.index.spread import Plan, plan_of, ways_of
 from pullback.define.index import derived as indexed_derived
 from pullback.define.index import sharding
 from pullback.define.index.sharding import Placements
 from pullback.define.operator import Definition
 from pullback.diagnostic import Rule
+from pullback.imported import when_imported
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor

@@ -21,8 +21,9 @@ from pullback.bind.index.tiny import Case
 from pullback.bind.index.tolerance import difference, in_double, noises
 from pullback.define.formula.formula import labels
 from pullback.define.formula.node import SUM, in_order
-from pullback.define.index import bounds
+from pullback.define.index import bounds, derived
 from pullback.define.index.indexed import Indexed
+from pullback.define.operator import Definition
 from pullback.diagnostic import PullbackError, Rule
 from pullback.kernels import toolchain
 
@@ -31,8 +32,8 @@ ExecutionsDiffer = Rule("PB147", "executions-differ")
 _agreed: set[str] = set()
 
 
-def at_definition(*operators: Indexed) -> None:
-    """Compile and compare the loops of some operators for calls of any size in float32.
+def at_definition(definition: Definition) -> None:
+    """Compile and compare an operator's loops, and its gradients', for any size in float32.
 
     What has agreed before is not even generated. Loops for other dtypes, or made for the sizes of a
     call, are compared when they are compiled.
@@ -40,7 +41,11 @@ def at_definition(*operators: Indexed) -> None:
     Raises:
         PullbackError: PB147, as for `why_not`.
     """
-    formulas = list(operators)
+    assert definition.indexed
+    if definition.line.name.startswith("_"):
+        return  # a derivative, whose loops are compared when they are first needed
+    gradients = derived.backward(definition.indexed)
+    formulas = [definition.indexed, *([gradients.formula] if gradients else [])]
     name = mark_of([agreed.content(indexed) for indexed in formulas])
     if name is not None and agreed.is_marked(name):
         return

@@ -4,163 +4,52 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from dataclasses import replace
 
-from pullback.define import derivative
-from pullback.define.formula import build, differentiate
+from pullback.define.formula import build, differentiate, draft
+from pullback.define.formula.draft import Derived, Draft, is_real, name_of, plain
 from pullback.define.formula.formula import Formula, element, labels
 from pullback.define.formula.functions import TABLE
 from pullback.define.formula.node import NUMBER, READ, SCALAR, Node, in_order
-from pullback.define.index.indexed import Indexed
 from pullback.define.line import Line, Scalar, Tensor
 
 # More outputs than this are not tried in every combination: 2**n derivatives would be compared.
 MOST_TRIED = 4
 # A tensor that lacks a dimension of the space is small beside one that has them all.
 SMALL = 0.01
-SUFFIXES = {"backward": "grad", "jvp": "tangent", "vmap": "vmap"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Draft:
-    """A derivative of which it is not yet decided what it reads.
-
-    Attributes:
-        original: what it is the derivative of.
-        kind: "backward" or "jvp".
-        arriving: the gradients or tangents that are its first parameters, by their place.
-        outputs: what it returns.
-        nodes: one for each output, of the place that it is the derivative of.
-    """
-
-    original: Formula
-    kind: str
-    arriving: Mapping[int, Tensor]
-    outputs: tuple[Tensor, ...]
-    nodes: Mapping[int, Node]
-
-
-# A formula is pointwise or in index notation, and so is its derivative.
-Mathematics = TypeVar("Mathematics", Formula, Indexed)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Derived(Generic[Mathematics]):
-    """A derivative as an operator.
-
-    Attributes:
-        formula: its line and mathematics.
-        arrives: for each of its first parameters, the place of the output or input of the original
-            that the gradient or tangent is of.
-        gives: for each of its outputs, the place of the input or output it is the derivative of.
-    """
-
-    formula: Mathematics
-    arrives: tuple[int, ...]
-    gives: tuple[int, ...]
-
-    @property
-    def saved(self) -> tuple[str, ...]:
-        """The names of the original's tensors and scalars that it needs."""
-        return tuple(p.name for p in self.formula.line.parameters[len(self.arrives) :])
 
 
 def backward(formula: Formula) -> Derived[Formula] | None:
     """Return the operator of the gradients; None if every gradient is zero."""
-    line = formula.line
-    names = Names(line)
-    several = sum(map(is_real, line.outputs)) > 1
-    grads = {
-        place: Tensor(
-            name=names.fresh(f"grad_{output.name}" if several else "grad"),
-            dims=output.dims,
-            dtype=output.dtype,
-        )
-        for place, output in enumerate(line.outputs)
-        if is_real(output)
-    }
-    wrt = {place: tensor for place, tensor in enumerate(line.tensors) if is_real(tensor)}
-    arriving = [(formula.nodes[k], element(grad, line.qualname)) for k, grad in grads.items()]
-    gradients = differentiate.vjp(arriving, [tensor.name for tensor in wrt.values()])
-    found = {k: node for k, node in zip(wrt, gradients, strict=True) if node is not None}
-    outputs = [
-        replace(wrt[k], name=names.fresh(f"grad_{wrt[k].name}"), optional=False) for k in found
-    ]
-    return _derived(
-        _Draft(
-            original=formula, kind="backward", arriving=grads, outputs=tuple(outputs), nodes=found
-        )
-    )
+
+    def gradients(grads: Mapping[int, Node], wrt: Sequence[Tensor]) -> list[Node | None]:
+        arriving = [(formula.nodes[k], grad) for k, grad in grads.items()]
+        return differentiate.vjp(arriving, [tensor.name for tensor in wrt])
+
+    return _derived(draft.backward(formula, gradients))
 
 
 def jvp(formula: Formula) -> Derived[Formula] | None:
     """Return the operator of the tangents; None if every tangent is zero."""
-    line = formula.line
-    names = Names(line)
-    wrt = {place: tensor for place, tensor in enumerate(line.tensors) if is_real(tensor)}
-    tangents = {
-        place: Tensor(
-            name=names.fresh(f"tangent_{tensor.name}"),
-            dims=tensor.dims,
-            dtype=tensor.dtype,
-        )
-        for place, tensor in wrt.items()
-    }
-    real = {place: output for place, output in enumerate(line.outputs) if is_real(output)}
-    given = {wrt[k].name: element(tangent, line.qualname) for k, tangent in tangents.items()}
-    pushed = differentiate.jvp([formula.nodes[place] for place in real], given)
-    found = {k: node for k, node in zip(real, pushed, strict=True) if node is not None}
-    outputs = [replace(real[k], name=names.fresh(f"tangent_{real[k].name}")) for k in found]
-    return _derived(
-        _Draft(original=formula, kind="jvp", arriving=tangents, outputs=tuple(outputs), nodes=found)
-    )
+    return _derived(draft.jvp(formula, differentiate.jvp))
 
 
-def _derived(draft: _Draft) -> Derived[Formula] | None:
+def _derived(drafted: Draft[Formula]) -> Derived[Formula] | None:
     """Return a derivative as an operator; None if all of it is zero."""
-    if not draft.nodes:
+    if not drafted.nodes:
         return None
     return Derived(
-        formula=_cheapest(draft), arrives=tuple(draft.arriving), gives=tuple(draft.nodes)
+        formula=_cheapest(drafted), arrives=tuple(drafted.arriving), gives=tuple(drafted.nodes)
     )
 
 
-def is_real(tensor: Tensor) -> bool:
-    """Return whether a tensor of a formula has a derivative."""
-    return derivative.is_floating(tensor.dtype)
-
-
-def name_of(line: Line, kind: str) -> str:
-    """Return the name of what is made of a formula: `_mul_grad`, `_mul_grad_tangent`.
-
-    Other derivatives, which authors write, are called `_mul_backward` and `_mul_jvp`.
-    """
-    return f"_{line.name.removeprefix('_')}_{SUFFIXES[kind]}"
-
-
-class Names:
-    """Names that nothing in a line has: an output named as an input would be changed in place."""
-
-    def __init__(self, line: Line) -> None:
-        self.taken = {value.name for value in (*line.parameters, *line.outputs)}
-        self.taken.update(line.dimensions)
-
-    def fresh(self, name: str) -> str:
-        """Return the name, or one like it."""
-        while name in self.taken:
-            name += "_"
-        self.taken.add(name)
-        return name
-
-
-def _cheapest(draft: _Draft) -> Formula:
+def _cheapest(drafted: Draft[Formula]) -> Formula:
     """Return the derivative that reads those outputs of the original that make it cheapest.
 
     An output is a node of the graph like others: wherever the derivative has that node, it can be
     read back instead of computed again from the inputs.
     """
-    formula = draft.original
+    formula = drafted.original
     usable = [
         place
         for place, (output, summed) in enumerate(
@@ -169,11 +58,11 @@ def _cheapest(draft: _Draft) -> Formula:
         if is_real(output) and not summed and formula.nodes[place].args and not formula.masked
     ][:MOST_TRIED]
     candidates = [
-        _formula(draft, replaced(list(draft.nodes.values()), leaves(formula, chosen)))
+        _formula(drafted, replaced(list(drafted.nodes.values()), leaves(formula, chosen)))
         for count in range(len(usable) + 1)
         for chosen in itertools.combinations(usable, count)
     ]
-    return min(candidates, key=lambda candidate: _cost(candidate, draft))
+    return min(candidates, key=lambda candidate: _cost(candidate, drafted))
 
 
 def leaves(formula: Formula, chosen: Iterable[int]) -> dict[Node, Node]:
@@ -206,9 +95,9 @@ def replaced(nodes: Sequence[Node], others: Mapping[Node, Node]) -> tuple[Node, 
     return tuple(made[node] for node in nodes)
 
 
-def _formula(draft: _Draft, nodes: tuple[Node, ...]) -> Formula:
+def _formula(drafted: Draft[Formula], nodes: tuple[Node, ...]) -> Formula:
     """Return a derivative that computes some nodes: what they read are its parameters."""
-    original, kind, arriving = draft.original, draft.kind, list(draft.arriving.values())
+    original, kind, arriving = drafted.original, drafted.kind, list(drafted.arriving.values())
     line = original.line
     used = {node.name for node in in_order(nodes) if node.op in (READ, SCALAR)}
     saved = [plain(value) for value in (*line.parameters, *line.outputs) if value.name in used]
@@ -222,7 +111,7 @@ def _formula(draft: _Draft, nodes: tuple[Node, ...]) -> Formula:
         namespace=line.namespace,
         name=name_of(line, kind),
         parameters=(*arrives, *saved),
-        outputs=draft.outputs,
+        outputs=drafted.outputs,
     )
     return Formula(
         line=made,
@@ -266,24 +155,18 @@ def _as_optional(
     return [replace(tensor, optional=tensor is not wide[0]) for tensor in arriving]
 
 
-def plain(value: Tensor | Scalar) -> Tensor | Scalar:
-    """Return a parameter without its default: a derivative is given everything."""
-    if isinstance(value, Scalar):
-        return Scalar(name=value.name, type=value.type)
-    return value
-
-
-def _cost(candidate: Formula, draft: _Draft) -> tuple[float, int]:
+def _cost(candidate: Formula, drafted: Draft[Formula]) -> tuple[float, int]:
     """Return how much a derivative keeps alive, then how much it computes.
 
     Forward mode keeps nothing: inputs and outputs are at hand.
     """
-    whole = set(labels(draft.original.space))
-    names = {value.name for value in (*draft.original.line.tensors, *draft.original.line.outputs)}
+    original = drafted.original
+    whole = set(labels(original.space))
+    names = {value.name for value in (*original.line.tensors, *original.line.outputs)}
     saved = [tensor for tensor in candidate.line.tensors if tensor.name in names]
     kept = sum(1.0 if set(labels(tensor)) >= whole else SMALL for tensor in saved)
     computed = sum(work(node) for node in in_order(candidate.nodes))
-    return (kept if draft.kind == "backward" else 0.0, computed)
+    return (kept if drafted.kind == "backward" else 0.0, computed)
 
 
 def work(node: Node) -> int:

@@ -50,9 +50,11 @@ def vjp(outputs: Sequence[tuple[Node, Node]], wrt: Sequence[str]) -> list[Node |
 class Reverse:
     """The chain rule from outputs to reads; here a gradient has all indices of its output."""
 
-    def __init__(self, wrt: Sequence[str], ranges: Ranges) -> None:
+    def __init__(
+        self, wrt: Sequence[str], ranges: Ranges, results: Mapping[Node, Node] | None = None
+    ) -> None:
         self.wrt = set(wrt)
-        self.graph = Graph(ranges)
+        self.graph = Graph(ranges, results)
         self.adjoints: dict[Node, Node] = {}
 
     def reads(self, outputs: Sequence[tuple[Node, Node]]) -> Iterator[tuple[Node, Node]]:
@@ -88,7 +90,10 @@ class Reverse:
 
 
 def jvp(
-    outputs: Sequence[Node], tangents: Mapping[str, Node], ranges: Ranges | None = None
+    outputs: Sequence[Node],
+    tangents: Mapping[str, Node],
+    ranges: Ranges | None = None,
+    results: Mapping[Node, Node] | None = None,
 ) -> list[Node | None]:
     """Return the tangent of each expression; None if it is zero.
 
@@ -96,8 +101,9 @@ def jvp(
         outputs: expressions.
         tangents: those of tensors, by name: reads of other tensors of the same dimensions.
         ranges: of the indices, where they are not the dimensions of their name.
+        results: nodes whose values are at hand, and the reads of these.
     """
-    graph = Graph(ranges or Ranges())
+    graph = Graph(ranges or Ranges(), results)
     active = graph.active(outputs, set(tangents))
     pushed: dict[Node, Node | None] = {}
     for node in in_order(outputs, graph.operands):
@@ -118,10 +124,14 @@ def jvp(
 
 
 class Graph:
-    """The graph as it is differentiated: reductions opened, their body the one operand."""
+    """The graph as it is differentiated: reductions opened, their body the one operand.
 
-    def __init__(self, ranges: Ranges) -> None:
+    A derivative that is told by a node's value uses the one in `results`, where there is one.
+    """
+
+    def __init__(self, ranges: Ranges, results: Mapping[Node, Node] | None = None) -> None:
         self.ranges = ranges
+        self.results = results or {}
         self.opened: dict[Node, tuple[str, Node]] = {}
 
     def operands(self, node: Node) -> tuple[Node, ...]:
@@ -143,7 +153,7 @@ class Graph:
         if node.op == MAX:
             largest = place_of(reduce.argmax_of(node))
             return reduce.selected([equal(at(self.open(node)[0]) - largest)], grad)
-        return pulled(node, place, grad)
+        return pulled(node, place, grad, self.results.get(node))
 
     def pushed(self, node: Node, place: int, tangent: Node) -> Node | None:
         """Return what a node's operand `place` adds to its tangent; None if that is zero."""
@@ -152,7 +162,7 @@ class Graph:
         if node.op == MAX:
             largest = place_of(reduce.argmax_of(node))
             return reduce.substituted(tangent, {self.open(node)[0]: largest}, self.ranges)
-        return pulled(node, place, tangent)
+        return pulled(node, place, tangent, self.results.get(node))
 
     def active(self, roots: Sequence[Node], wrt: set[str]) -> set[Node]:
         """Return the nodes on a path from an output to a tensor that something is derived by."""
@@ -169,8 +179,10 @@ class Graph:
         return active
 
 
-def pulled(node: Node, place: int, grad: Node) -> Node | None:
+def pulled(node: Node, place: int, grad: Node, result: Node | None = None) -> Node | None:
     """Return a node's derivative by operand `place`, times `grad`; None if that is zero.
+
+    `result` is the node's value, if it need not be computed.
 
     A selection goes round the product: `where(c, grad*y, 0)` and not `where(c, grad, 0)*y`, which
     is NaN where c does not hold and y overflows.
@@ -178,7 +190,7 @@ def pulled(node: Node, place: int, grad: Node) -> Node | None:
     if grad.op == "where":
         condition, x, y = grad.args
         if is_number(x, 0) or is_number(y, 0):
-            part = pulled(node, place, x if is_number(y, 0) else y)
+            part = pulled(node, place, x if is_number(y, 0) else y, result)
             zero = number(0.0)
             return part and (
                 where(condition, part, zero) if is_number(y, 0) else where(condition, zero, part)
@@ -193,8 +205,8 @@ def pulled(node: Node, place: int, grad: Node) -> Node | None:
         return times(grad, times(number(float(node.data)), build.powi(node.args[0], node.data - 1)))
     if node.op == "mul":
         return times(grad, node.args[1 - place])
-    names = {"grad": grad, "result": node, **dict(zip(function.parameters, node.args, strict=True))}
-    return build.evaluated(rule, names)
+    operands = dict(zip(function.parameters, node.args, strict=True))
+    return build.evaluated(rule, {"grad": grad, "result": result or node, **operands})
 
 
 def where(condition: Node, x: Node, y: Node) -> Node:

@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from pullback.define.formula import reduce, vanish
 from pullback.define.formula.differentiate import Reverse
 from pullback.define.formula.index import at
-from pullback.define.formula.node import MAX, Node, equal, renamed
+from pullback.define.formula.node import MAX, READ, Node, equal, renamed
 from pullback.define.formula.ranges import Ranges
+from pullback.define.formula.rewrite import rewritten
 from pullback.define.formula.term import Combination, guarded, selected
 
 
@@ -22,6 +23,7 @@ def gradients(
     outputs: Sequence[tuple[tuple[str, ...], Node, Node]],
     wrt: Mapping[str, tuple[str, ...]],
     ranges: Ranges | None = None,
+    results: Mapping[Node, Node] | None = None,
 ) -> list[Node | None]:
     """Return the gradient for each tensor; None if it is zero.
 
@@ -29,9 +31,10 @@ def gradients(
         outputs: their indices, their elements and the gradients that arrive for those.
         wrt: the tensors, with the indices that their gradients are written with.
         ranges: of the indices, where they are not the dimensions of their name.
+        results: nodes whose values are at hand, and the reads of these.
     """
     ranges = ranges or Ranges()
-    chain = Indexed(list(wrt), ranges)
+    chain = Indexed(list(wrt), ranges, results)
     places = {
         name: tuple(ranges.fresh(ranges.size(index)) for index in indices)
         for name, indices in wrt.items()
@@ -62,9 +65,12 @@ def _named(node: Node, places: Sequence[str], indices: Sequence[str]) -> Node:
 class Indexed(Reverse):
     """The chain rule in which a gradient has the indices of the node that it is for."""
 
-    def __init__(self, wrt: Sequence[str], ranges: Ranges) -> None:
-        super().__init__(wrt, ranges)
+    def __init__(
+        self, wrt: Sequence[str], ranges: Ranges, results: Mapping[Node, Node] | None = None
+    ) -> None:
+        super().__init__(wrt, ranges, results)
         self.ranges = ranges
+        self.computed = {read.name: (read, node) for node, read in (results or {}).items()}
         self.parts: dict[Node, Combination] = {}
 
     def give(self, node: Node, grad: Node, source: Node) -> None:
@@ -81,7 +87,21 @@ class Indexed(Reverse):
         parts = self.parts[node].parts() if node in self.parts else []
         found = [selected(conditions, value) for conditions, value in parts]
         # What a maximum only keeps from overflowing does not depend on it, and takes no argmax.
-        return [] if node.op == MAX and vanish.is_zero(found, self.ranges) else found
+        return [] if node.op == MAX and self._is_zero(found) else found
+
+    def _is_zero(self, found: Sequence[Node]) -> bool:
+        """Return whether a sum is zero, which may show only where no results are read."""
+        told = rewritten(found, lambda node: node, self.ranges, self._computation)
+        return vanish.is_zero(told, self.ranges)
+
+    def _computation(self, node: Node) -> Node | None:
+        """Return how a result is computed that a node reads."""
+        if node.op != READ or node.name not in self.computed:
+            return None
+        read, result = self.computed[node.name]
+        indices = (place.index or "" for place in read.places)
+        places = dict(zip(indices, node.places, strict=True))
+        return reduce.substituted(result, places, self.ranges)
 
     def pulled(self, node: Node, place: int, grad: Node) -> Node | None:
         """Return what a node's gradient gives its operand, selected as the gradient is.

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pullback.define.formula import derived
+from pullback.define.formula.batched import line_with_dimension
 from pullback.define.formula.index import Affine, at
 from pullback.define.formula.node import READ, Node, in_order, place_of, read, remade
 from pullback.define.index.derived import UNWRITTEN
 from pullback.define.index.indexed import Indexed
-from pullback.define.line import Line, Name
-from pullback.define.line import Tensor as TensorSpec
 
 
 def with_dimension(indexed: Indexed, batched: set[str], dimension: str) -> Indexed:
@@ -21,20 +19,7 @@ def with_dimension(indexed: Indexed, batched: set[str], dimension: str) -> Index
         batched: the tensors that have the dimension.
         dimension: its name, which comes first.
     """
-    line, leading = indexed.line, (Name(name=dimension),)
-    parameters = tuple(
-        replace(p, dims=(*leading, *p.dims))
-        if isinstance(p, TensorSpec) and p.name in batched
-        else p
-        for p in line.parameters
-    )
-    made = Line(
-        namespace=line.namespace,
-        name=derived.name_of(line, "vmap"),
-        parameters=parameters,
-        outputs=tuple(replace(output, dims=(*leading, *output.dims)) for output in line.outputs),
-        formula=UNWRITTEN,
-    )
+    made = line_with_dimension(indexed.line, batched, dimension, UNWRITTEN)
     nodes = with_index(indexed.nodes, batched, dimension)
     return replace(indexed, line=made, nodes=nodes, full=indexed.full & batched)
 

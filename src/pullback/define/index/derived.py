@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
-from pullback.define.formula import differentiate, reverse
-from pullback.define.formula.derived import Derived, Names, is_real, name_of, plain
-from pullback.define.formula.formula import element, labels
+from pullback.define.formula import differentiate, draft, reverse
+from pullback.define.formula.draft import Derived, Draft, name_of, plain
+from pullback.define.formula.formula import labels
 from pullback.define.formula.index import BATCH
 from pullback.define.formula.node import Node, names_read
+from pullback.define.index import recall
 from pullback.define.index.indexed import Indexed, dimensions_of, dimensions_used
 from pullback.define.line import Line, Scalar, Tensor
 
@@ -17,91 +18,70 @@ from pullback.define.line import Line, Scalar, Tensor
 UNWRITTEN = "..."
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Draft:
-    """A derivative of which it is not yet decided what it is given."""
-
-    original: Indexed
-    kind: str
-    arriving: Mapping[int, Tensor]
-    outputs: tuple[Tensor, ...]
-    nodes: Mapping[int, Node]
-
-
 def backward(indexed: Indexed) -> Derived[Indexed] | None:
     """Return the operator of the gradients; None if every gradient is zero."""
-    line = indexed.line
-    names = Names(line)
-    several = sum(map(is_real, line.outputs)) > 1
-    grads = {
-        place: Tensor(
-            name=names.fresh(f"grad_{output.name}" if several else "grad"),
-            dims=output.dims,
-            dtype=output.dtype,
-        )
-        for place, output in enumerate(line.outputs)
-        if is_real(output)
-    }
-    wrt = {place: tensor for place, tensor in enumerate(line.tensors) if is_real(tensor)}
-    gradients = reverse.gradients(
-        [
-            (labels(line.outputs[k]), indexed.nodes[k], element(grad, line.qualname))
-            for k, grad in grads.items()
-        ],
-        {tensor.name: labels(tensor) for tensor in wrt.values()},
-        indexed.ranges,
-    )
-    found = {k: node for k, node in zip(wrt, gradients, strict=True) if node is not None}
-    outputs = [
-        replace(wrt[k], name=names.fresh(f"grad_{wrt[k].name}"), optional=False) for k in found
-    ]
-    return _derived(
-        _Draft(
-            original=indexed, kind="backward", arriving=grads, outputs=tuple(outputs), nodes=found
-        )
-    )
+
+    def drafted(results: Mapping[Node, Node]) -> Draft[Indexed]:
+        def gradients(grads: Mapping[int, Node], wrt: Sequence[Tensor]) -> list[Node | None]:
+            outputs = [
+                (labels(indexed.line.outputs[k]), indexed.nodes[k], grad)
+                for k, grad in grads.items()
+            ]
+            indices = {tensor.name: labels(tensor) for tensor in wrt}
+            return reverse.gradients(outputs, indices, indexed.ranges, results)
+
+        return draft.backward(indexed, gradients)
+
+    return _cheapest(indexed, drafted)
 
 
 def jvp(indexed: Indexed) -> Derived[Indexed] | None:
     """Return the operator of the tangents; None if every tangent is zero."""
-    line = indexed.line
-    names = Names(line)
-    wrt = {place: tensor for place, tensor in enumerate(line.tensors) if is_real(tensor)}
-    tangents = {
-        place: Tensor(
-            name=names.fresh(f"tangent_{tensor.name}"), dims=tensor.dims, dtype=tensor.dtype
+
+    def drafted(results: Mapping[Node, Node]) -> Draft[Indexed]:
+        return draft.jvp(
+            indexed,
+            lambda outputs, given: differentiate.jvp(outputs, given, indexed.ranges, results),
         )
-        for place, tensor in wrt.items()
-    }
-    real = {place: output for place, output in enumerate(line.outputs) if is_real(output)}
-    given = {wrt[k].name: element(tangent, line.qualname) for k, tangent in tangents.items()}
-    pushed = differentiate.jvp([indexed.nodes[k] for k in real], given, indexed.ranges)
-    found = {k: node for k, node in zip(real, pushed, strict=True) if node is not None}
-    outputs = [replace(real[k], name=names.fresh(f"tangent_{real[k].name}")) for k in found]
-    return _derived(
-        _Draft(original=indexed, kind="jvp", arriving=tangents, outputs=tuple(outputs), nodes=found)
-    )
+
+    return _cheapest(indexed, drafted)
 
 
-def _derived(draft: _Draft) -> Derived[Indexed] | None:
-    if not draft.nodes:
+def _cheapest(
+    indexed: Indexed, drafted: Callable[[Mapping[Node, Node]], Draft[Indexed]]
+) -> Derived[Indexed] | None:
+    """Return the derivative that reads outputs of the original back, if it is cheaper so."""
+    computing = _derived(drafted({}))
+    results = recall.results_of(indexed)
+    if computing is None or not results:
+        return computing
+    told = drafted(results)
+    nodes = recall.recalled(tuple(told.nodes.values()), results, indexed.ranges)
+    reading = _derived(replace(told, nodes=dict(zip(told.nodes, nodes, strict=True))))
+    assert reading
+    sizes = recall.usual_sizes(indexed)
+    return min(computing, reading, key=lambda made: recall.usual_cost(made.formula, sizes))
+
+
+def _derived(drafted: Draft[Indexed]) -> Derived[Indexed] | None:
+    if not drafted.nodes:
         return None
-    original, line = draft.original, draft.original.line
-    nodes = tuple(draft.nodes.values())
+    original, line = drafted.original, drafted.original.line
+    nodes = tuple(drafted.nodes.values())
     read = set(names_read(nodes))
     saved = [plain(value) for value in (*line.parameters, *line.outputs) if value.name in read]
-    arriving = list(draft.arriving.values())
+    arriving = list(drafted.arriving.values())
     if len(arriving) > 1:
         # What does not arrive is None, and no zeros are made of it, if the sizes are known anyhow.
-        saved += _carriers(draft, saved)
-        known = _told(draft, saved) | set(original.sizes)
+        saved += _carriers(drafted, saved)
+        known = _told(drafted, saved) | set(original.sizes)
         arriving = [replace(t, optional=set(dimensions_of(t)) <= known) for t in arriving]
-    saved += _carriers(draft, [*arriving, *saved])
+    saved += _carriers(drafted, [*arriving, *saved])
     made = Line(
         namespace=line.namespace,
-        name=name_of(line, draft.kind),
+        name=name_of(line, drafted.kind),
         parameters=(*arriving, *saved),
-        outputs=draft.outputs,
+        outputs=drafted.outputs,
         formula=UNWRITTEN,
     )
     own = {name for tensor in (*made.tensors, *made.outputs) for name in labels(tensor)}
@@ -111,22 +91,22 @@ def _derived(draft: _Draft) -> Derived[Indexed] | None:
             nodes=nodes,
             sizes={index: size for index, size in original.sizes.items() if index in own},
             accuracy=original.accuracy,
-            full=frozenset(t.name for t in made.tensors if _is_full(draft, t)),
+            full=frozenset(t.name for t in made.tensors if _is_full(drafted, t)),
         ),
-        arrives=tuple(draft.arriving),
-        gives=tuple(draft.nodes),
+        arrives=tuple(drafted.arriving),
+        gives=tuple(drafted.nodes),
     )
 
 
-def _carriers(draft: _Draft, given: Sequence[Tensor | Scalar]) -> list[Tensor]:
+def _carriers(drafted: Draft[Indexed], given: Sequence[Tensor | Scalar]) -> list[Tensor]:
     """Return tensors of the original that tell the sizes that those given do not."""
-    line = draft.original.line
-    missing = _needed(draft) - _told(draft, given)
+    line = drafted.original.line
+    missing = _needed(drafted) - _told(drafted, given)
     found: list[Tensor] = []
-    candidates = [*(line.outputs if draft.kind == "jvp" else ()), *line.tensors]
+    candidates = [*(line.outputs if drafted.kind == "jvp" else ()), *line.tensors]
     while missing:
-        best = max(candidates, key=lambda tensor: len(_told(draft, [tensor]) & missing))
-        told = _told(draft, [best]) & missing
+        best = max(candidates, key=lambda tensor: len(_told(drafted, [tensor]) & missing))
+        told = _told(drafted, [best]) & missing
         if not told:
             break
         missing -= told
@@ -134,27 +114,27 @@ def _carriers(draft: _Draft, given: Sequence[Tensor | Scalar]) -> list[Tensor]:
     return found
 
 
-def _needed(draft: _Draft) -> set[str]:
+def _needed(drafted: Draft[Indexed]) -> set[str]:
     """Return the dimensions whose sizes a derivative computes with, or has to return."""
-    sizes = draft.original.sizes
-    outputs = {name for output in draft.outputs for name in dimensions_of(output)}
+    sizes = drafted.original.sizes
+    outputs = {name for output in drafted.outputs for name in dimensions_of(output)}
     new = [sizes[index] for index in outputs if index in sizes]
-    return (outputs | dimensions_used(draft.nodes.values(), new)) - set(sizes)
+    return (outputs | dimensions_used(drafted.nodes.values(), new)) - set(sizes)
 
 
-def _told(draft: _Draft, tensors: Iterable[Tensor | Scalar]) -> set[str]:
+def _told(drafted: Draft[Indexed], tensors: Iterable[Tensor | Scalar]) -> set[str]:
     """Return the dimensions that some tensors tell; `...` only where certainly all of it."""
     given = [t for t in tensors if isinstance(t, Tensor) and not t.optional]
     names = {name for tensor in given for name in dimensions_of(tensor)} - {BATCH}
-    return names | ({BATCH} if any(_is_full(draft, tensor) for tensor in given) else set())
+    return names | ({BATCH} if any(_is_full(drafted, tensor) for tensor in given) else set())
 
 
-def _is_full(draft: _Draft, tensor: Tensor) -> bool:
+def _is_full(drafted: Draft[Indexed], tensor: Tensor) -> bool:
     """Return whether a tensor certainly has all batch dimensions of a call."""
-    original = draft.original
+    original = drafted.original
     if not tensor.has_batch or tensor.optional:
         return False
-    arriving = draft.arriving.values() if draft.kind == "backward" else ()
+    arriving = drafted.arriving.values() if drafted.kind == "backward" else ()
     sure = {t.name for t in (*original.line.outputs, *arriving)} | original.full
     alone = sum(t.has_batch for t in original.line.tensors) == 1
     return alone or tensor.name in sure

@@ -11,18 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pullback.define.formula import build
-from pullback.define.formula.node import (
-    MAX,
-    PLACED,
-    REDUCTIONS,
-    SUM,
-    Node,
-    close,
-    in_order,
-    remade,
-    renamed,
-)
+from pullback.define.formula.node import MAX, SUM, Node, close, in_order, renamed
 from pullback.define.formula.ranges import Ranges
+from pullback.define.formula.rewrite import rewritten
 from pullback.define.formula.term import added, addends, term_of
 
 
@@ -72,22 +63,7 @@ def normalized(nodes: Sequence[Node]) -> tuple[Node, ...]:
     if not any(map(is_total, in_order(nodes))):
         return tuple(nodes)
     ranges = Ranges()
-
-    def operands(node: Node) -> tuple[Node, ...]:
-        if node.op in REDUCTIONS:
-            return (ranges.opened(node, alone=False)[1],)
-        return () if node.op in PLACED else node.args
-
-    made: dict[Node, Node] = {}
-    for node in in_order(nodes, operands):
-        args = tuple(made[arg] for arg in operands(node))
-        if node.op in REDUCTIONS:
-            made[node] = close(node.op, ranges.opened(node, alone=False)[0], node.size, args[0])
-        elif args:
-            made[node] = _rewritten(remade(node, args, lambda place: place), ranges)
-        else:
-            made[node] = node
-    return tuple(made[node] for node in nodes)
+    return rewritten(nodes, lambda node: _rewritten(node, ranges), ranges)
 
 
 def _rewritten(node: Node, ranges: Ranges) -> Node:

@@ -1,23 +1,29 @@
-"""A definition in index notation -> what the runtime needs of it."""
+"""The definition of any formula -> what the runtime needs of it."""
 
 from __future__ import annotations
 
 from pullback.bind import native, runtime
 from pullback.bind.formula import derive
 from pullback.bind.formula.derive import KindOf
-from pullback.bind.index import verify
-from pullback.bind.native import Supply
+from pullback.bind.native import NativeFormula, Supply
 from pullback.bind.program import Program
-from pullback.define.index import derived as indexed_derived
 from pullback.define.operator import Definition
 
 
-class LazyIndexed:
-    """One operator: its kernel is in Python, its derivatives are made when they are asked for."""
+class Lazy:
+    """One formula operator, whose derivatives are made when they are asked for.
+
+    Attributes:
+        definition: what it is.
+        programs: the derivatives known so far, by their kind.
+        native: its loops, where the runtime calls them.
+        supply: what the runtime asks for.
+    """
 
     def __init__(self, definition: Definition) -> None:
         self.definition = definition
         self.programs: dict[str, Program] = {}
+        self.native: NativeFormula | None = None
         self.supply = Supply(complete=self.complete)
 
     def begin(self) -> None:
@@ -45,19 +51,7 @@ class LazyIndexed:
                 self.programs.get("backward"),
                 self.programs.get("jvp"),
                 {},
+                formula=self.native,
                 supply=self.supply,
             )
         )
-
-
-def require_agreement(definition: Definition) -> None:
-    """Stop at an operator whose loops, or those of its gradients, compute something else.
-
-    Raises:
-        PullbackError: PB147.
-    """
-    assert definition.indexed
-    if definition.line.name.startswith("_"):
-        return  # a derivative, whose loops are compared when they are first needed
-    gradients = indexed_derived.backward(definition.indexed)
-    verify.at_definition(definition.indexed, *([gradients.formula] if gradients else []))

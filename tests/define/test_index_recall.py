@@ -1,0 +1,42 @@
+"""A derivative reads the outputs back where that is cheaper, and only there."""
+
+from __future__ import annotations
+
+import pytest
+
+from pullback.define.index import derived, notation
+from tests.define.as_lines import made, operator
+
+# By line: what the gradient keeps, and what of the computation is not done again.
+KEEPS = {
+    "f(x[n]) -> y[n] = exp(x[n] - max[m](x[m]))/sum[m](exp(x[m] - max[k](x[k])))": ["y"],
+    "f(x[n, m]) -> y[m, n] = exp(x[n, m])/sum[k](exp(x[n, k]))": ["y"],
+    "f(x[n, d], y[m, d]) -> z[n, m] = sqrt(sum[d]((x[n, d] - y[m, d])**2))": ["x", "y", "z"],
+    "f(x[n, m]) -> (s[n], y[n]) = (sum[m](x[n, m]**2), exp(sum[m](x[n, m]**2)))": ["x", "y"],
+    # Reading y would not spare reading x, nor the sum.
+    "f(x[n]) -> y[n] = x[n]/sqrt(sum[m](x[m]**2))": ["x"],
+    "f(x[n], w[n]) -> y[] = sum[n](x[n]*w[n])": ["x", "w"],
+    # Where y is said to be of every m, an element of it is not an element of the quotient.
+    "f(x[n], w[m]) -> y[n, m] = y[n, m] = exp(x[n])/(1 + exp(x[n]))": ["x"],
+}
+
+
+@pytest.mark.parametrize("text", KEEPS)
+def test_what_is_saved(text: str) -> None:
+    found = derived.backward(made(text))
+    assert found
+    assert [*found.saved] == KEEPS[text]
+
+
+def test_the_gradient_of_a_quotient_has_it_as_a_factor() -> None:
+    found = derived.backward(made("f(x[n, m]) -> y[m, n] = exp(x[n, m])/sum[k](exp(x[n, k]))"))
+    assert found
+    expected = "grad[m, n]*y[m, n] - sum[m1](grad[m1, n]*y[m1, n])*y[m, n]"
+    assert notation.text(found.formula) == expected
+
+
+def test_the_maximum_still_leaves_where_an_output_is_read() -> None:
+    for kinds in (["backward"], ["backward", "backward"]):
+        printed = notation.text(operator("attention", *kinds))
+        assert "argmax" not in printed
+        assert "o[" in printed
