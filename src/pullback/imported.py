@@ -1,7 +1,7 @@
 """Something to do when a module has been imported, by whoever needs it; at once if it has been.
 
 What serves `torch.distributed.tensor` or `torch.utils.flop_counter` costs nothing where these are
-not used. The switch `CUDA_ON_CPU` acts so from the start of Python, so nothing else is imported here.
+not used. `CUDA_ON_CPU` acts so from the start of Python, so nothing else is imported here.
 """
 
 from __future__ import annotations

@@ -51,14 +51,14 @@ def _cheapest(
     indexed: Indexed, drafted: Callable[[Mapping[Node, Node]], Draft[Indexed]]
 ) -> Derived[Indexed] | None:
     """Return the derivative that reads outputs of the original back, if it is cheaper so."""
-    computing = _derived(drafted({}))
     results = recall.results_of(indexed)
-    if computing is None or not results:
-        return computing
     told = drafted(results)
     nodes = recall.recalled(tuple(told.nodes.values()), results, indexed.ranges)
     reading = _derived(replace(told, nodes=dict(zip(told.nodes, nodes, strict=True))))
-    assert reading
+    if reading is None or not {read.name for read in results.values()} & {*reading.saved}:
+        return reading
+    computing = _derived(drafted({}))
+    assert computing
     sizes = recall.usual_sizes(indexed)
     return min(computing, reading, key=lambda made: recall.usual_cost(made.formula, sizes))
 

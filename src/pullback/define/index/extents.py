@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from pullback.define.formula.index import BATCH, Affine
-from pullback.define.formula.node import Node
+from pullback.define.formula.index import BATCH, Affine, is_size
+from pullback.define.formula.node import INDEX, NUMBER, Node
 from pullback.define.index.indexed import Indexed
 from pullback.define.shape import Size, SizeMismatch, Sizes
 
@@ -32,22 +32,25 @@ def of_call(indexed: Indexed, sizes: Sizes) -> dict[str, Size]:
 
 
 def evaluated(size: Affine, known: Mapping[str, Size]) -> Size | None:
-    """Return a size as a number; None if something in it is not known."""
+    """Return a size as a number; None if something in it is not known, or is an index."""
     total: Size = size.constant
     for term, factor in size.terms:
-        value = known.get(term.strip("|")) if isinstance(term, str) else _quotient(term, known)
+        value = term_of(term, known)
         if value is None:
             return None
         total = total + value * factor
     return total
 
 
-def _quotient(node: Node, known: Mapping[str, Size]) -> Size | None:
-    """Return a size that is divided: `(h - p)//2`, rounded down."""
-    if node.op == "number":
-        return int(node.number)
-    if node.op == "index":
-        return evaluated(node.places[0], known)
-    assert node.op == "floor_divide", node
-    dividend, divisor = (_quotient(arg, known) for arg in node.args)
+def term_of(term: str | Node, known: Mapping[str, Size]) -> Size | None:
+    """Return one part of a size as a number: of a dimension, or `(h - p)//2`, rounded down."""
+    if isinstance(term, str):
+        return known.get(term.strip("|")) if is_size(term) else None
+    if term.op == NUMBER:
+        return int(term.number)
+    if term.op == INDEX:
+        return evaluated(term.places[0], known)
+    if term.op != "floor_divide":
+        return None
+    dividend, divisor = (term_of(arg, known) for arg in term.args)
     return None if dividend is None or divisor is None else dividend // divisor

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pullback.define.formula.index import Affine, is_size
-from pullback.define.formula.node import INDEX, NUMBER, Node
+from pullback.define.formula.node import INDEX, Node
+from pullback.define.index.extents import evaluated, term_of
 
 
 @dataclass
@@ -23,25 +24,8 @@ class Extents:
 
     def number(self, size: Affine) -> int | None:
         """Return a size if it is known."""
-        total = size.constant
-        for term, factor in size.terms:
-            value = self._number_of(term)
-            if value is None:
-                return None
-            total += value * factor
-        return total
-
-    def _number_of(self, term: str | Node) -> int | None:
-        if isinstance(term, str):
-            return self.known.get(term.strip("|")) if is_size(term) else None
-        if term.op == NUMBER:
-            return int(term.number)
-        if term.op == INDEX:
-            return self.number(term.places[0])
-        if term.op != "floor_divide":
-            return None
-        dividend, divisor = map(self._number_of, term.args)
-        return None if dividend is None or divisor is None else dividend // divisor
+        value = evaluated(size, self.known)
+        return None if value is None else int(value)
 
     def text(self, size: Affine) -> str:
         """Return a size in C++."""
@@ -54,7 +38,7 @@ class Extents:
 
     def term(self, term: str | Node) -> str:
         """Return one part of a size in C++."""
-        number = self._number_of(term)
+        number = term_of(term, self.known)
         if number is not None:
             return f"int64_t{{{number}}}"
         if isinstance(term, str):
