@@ -38,19 +38,20 @@ def test_the_code_on_a_page_runs(
             exec(compile(block["code"], page, "exec"), namespace)
 
 
-def test_a_session_in_the_tutorial_prints_what_it_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("page", ["docs/tutorial.md", "docs/index-notation.md"])
+def test_a_session_on_a_page_prints_what_it_says(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     warnings.simplefilter("ignore")
     namespace: dict[str, object] = {"__name__": "page"}
     sessions = 0
-    for block in BLOCK.finditer((ROOT / "docs/tutorial.md").read_text()):
+    for block in BLOCK.finditer((ROOT / page).read_text()):
         code = block["code"]
         if block["language"] == "cpp":
             Path(block["file"]).write_text(code)
         elif not code.startswith(">>>"):
-            exec(compile(code, "tutorial", "exec"), namespace)
+            exec(compile(code, page, "exec"), namespace)
         else:
             sessions += 1
             for example in re.findall(r">>> (.*)\n((?:(?!>>>).*\n)+)", code):
