@@ -23,6 +23,8 @@ from pullback.kernels import cache, precompile, toolchain
 pytestmark = pytest.mark.compiler
 fresh = itertools.count()
 
+# All compile with these, so that they share a precompiled header.
+QUICK = ["-O0"]
 # Of PyTorch's headers the one that is read in the least time.
 LIBRARY = """#include <torch/library.h>
 #include "shift.h"
@@ -33,7 +35,10 @@ TORCH_LIBRARY({namespace}, m) {{
   m.def("shift(Tensor x) -> Tensor", &shift);
 }}
 """
-MODULE = """#include <torch/extension.h>
+MODULE = """#include <torch/library.h>
+#include <ATen/TensorOperators.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/utils/pybind.h>
 
 struct Square : torch::autograd::Function<Square> {
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x) {
@@ -56,7 +61,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ m.def("number", [] {{ return {}; }})
 # What another process runs.
 OTHER = """\
 import pullback as pb, torch
-extension = pb.source({file!r})
+extension = pb.source({file!r}, flags=["-O0"])
 print(*extension.operators, torch.ops.{namespace}.shift(torch.zeros(1)).item())
 """
 
@@ -89,7 +94,7 @@ def in_another_process(file: Path, namespace: str) -> tuple[str, bool]:
 
 def code_of(*files: str | Path, **options: Any) -> str:
     with pytest.raises(pb.PullbackError) as caught:
-        pb.source(*files, **options)
+        pb.source(*files, **{"flags": QUICK, **options})
     return caught.value.finding.code
 
 
@@ -101,13 +106,13 @@ def written_by_compilers() -> set[Path]:
 def test_an_extension_registers_its_operators_and_is_loaded_once(tmp_path: Path) -> None:
     before = written_by_compilers()
     file, namespace = library_in(tmp_path)
-    ops = pb.source(file)
+    ops = pb.source(file, flags=QUICK)
     assert ops.operators == (f"{namespace}::shift",)
     assert repr(ops) == f"<extension {namespace}::shift>"
     x = torch.zeros(2, requires_grad=True)
     getattr(torch.ops, namespace).shift(x).sum().backward()
     assert x.grad is not None
-    assert pb.source(file) is ops
+    assert pb.source(file, flags=QUICK) is ops
     assert in_another_process(file, namespace) == (f"{namespace}::shift 1.0", False)
     # Its header is in the cache, and PyTorch's folder is as it was.
     assert list(cache.folder().glob("*/precompiled.h.gch"))
@@ -117,31 +122,31 @@ def test_an_extension_registers_its_operators_and_is_loaded_once(tmp_path: Path)
 @pytest.mark.parametrize("changed", ["ops.cpp", "shift.h"])
 def test_a_change_is_noticed_and_needs_a_new_process(tmp_path: Path, changed: str) -> None:
     file, namespace = library_in(tmp_path)
-    ops = pb.source(file)
+    ops = pb.source(file, flags=QUICK)
     old = (tmp_path / changed).read_text()
     write(tmp_path / changed, old.replace("SHIFT)", "SHIFT + 1)").replace("SHIFT 1", "SHIFT 2"))
     with pytest.raises(pb.PullbackError, match="restart it") as caught:
-        pb.source(file)
+        pb.source(file, flags=QUICK)
     assert caught.value.finding.code == "PB214"
     assert dict(caught.value.finding.evidence)["first_at"] == f"{file}:6"
     # The first one is still here, and another process has the new one without compiling.
     assert getattr(torch.ops, namespace).shift(torch.zeros(1)) == 1
     assert in_another_process(file, namespace) == (f"{namespace}::shift 2.0", False)
     write(tmp_path / changed, old)
-    assert pb.source(file) is ops
+    assert pb.source(file, flags=QUICK) is ops
 
 
 def test_a_mistake_in_a_schema_is_reported_and_ends_nothing(tmp_path: Path) -> None:
     file, _ = library_in(tmp_path, LIBRARY.replace("x) -> Tensor", "x -> Tensor"))
     with pytest.raises(pb.PullbackError, match="expected") as caught:
-        pb.source(file)
+        pb.source(file, flags=QUICK)
     assert caught.value.finding.code == "PB215"
 
 
 def test_a_mistake_is_shown_at_the_authors_line(tmp_path: Path) -> None:
     file, _ = library_in(tmp_path, LIBRARY.replace("x.add", "x.ad"))
     with pytest.raises(pb.PullbackError) as caught:
-        pb.source(file)
+        pb.source(file, flags=QUICK)
     assert caught.value.finding.code == "PB202"
     assert dict(caught.value.finding.evidence)["at"].startswith(f"{file}:4:")
 
@@ -151,14 +156,14 @@ def test_text_and_files_make_one_library(tmp_path: Path) -> None:
     write(file, file.read_text().replace("{ return x.add(SHIFT); }", ";"))
     assert code_of(file) == "PB206"
     rest = "#include <ATen/core/Tensor.h>\nat::Tensor shift(const at::Tensor& x) { return x; }"
-    ops = pb.source(rest, file)
+    ops = pb.source(rest, file, flags=QUICK)
     assert ops.operators == (f"{namespace}::shift",)
 
 
 def test_the_precompiled_header_is_what_the_compiler_reads(tmp_path: Path) -> None:
     file, _ = library_in(tmp_path)
-    pb.source(file)
-    plan = extension.plan_of(build_of([file], str(tmp_path), []))
+    pb.source(file, flags=QUICK)
+    plan = extension.plan_of(build_of([file], str(tmp_path), QUICK))
     (header,) = extension.headers(plan).values()
     text = header.read_text()
     assert text == "#include <torch/library.h>\n"
@@ -183,9 +188,9 @@ def test_without_a_precompiled_header_it_compiles_all_the_same(
     monkeypatch.setenv("CXX", str(program))
     monkeypatch.setenv("PULLBACK_CACHE", str(tmp_path / "cache"))
     file, namespace = library_in(tmp_path)
-    assert pb.source(file, flags=["-O0"]).operators == (f"{namespace}::shift",)
+    assert pb.source(file, flags=QUICK).operators == (f"{namespace}::shift",)
     # It is not tried again with each edit.
-    assert extension.headers(extension.plan_of(build_of([file], str(tmp_path), ["-O0"]))) == {}
+    assert extension.headers(extension.plan_of(build_of([file], str(tmp_path), QUICK))) == {}
     assert notes.read_text() == "x\n"
 
 
@@ -262,18 +267,18 @@ def test_folders_in_flags_are_the_callers_and_libraries_follow_the_objects(tmp_p
 
 def test_a_changed_python_module_is_loaded_beside_the_old_one(tmp_path: Path) -> None:
     file = write(tmp_path / "counter.cpp", COUNTER.format(1))
-    first = pb.source(file, flags=["-O0"])
-    assert pb.source(file, flags=["-O0"]) is first
+    first = pb.source(file, flags=QUICK)
+    assert pb.source(file, flags=QUICK) is first
     write(file, COUNTER.format(2))
-    assert pb.source(file, flags=["-O0"]).number() == 2
+    assert pb.source(file, flags=QUICK).number() == 2
     assert first.number() == 1
 
 
 @pytest.mark.slow
 def test_a_function_of_autograd_in_a_python_module(tmp_path: Path) -> None:
-    # Precompiling torch/extension.h takes half a minute and 800 MB.
+    # Not torch/extension.h: precompiling that takes half a minute and 800 MB.
     file = write(tmp_path / "square.cpp", MODULE)
-    module = pb.source(file, flags=["-O0"], precompiled=False)
+    module = pb.source(file, flags=QUICK)
     x = torch.randn(3, dtype=torch.float64, requires_grad=True)
     assert torch.equal(module.square(x), x * x)
     assert gradcheck(module.square, (x,))
