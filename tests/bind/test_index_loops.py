@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from pullback.bind import runtime
 from pullback.bind.index import agreed, dense, loops, ready, tolerance
 from pullback.bind.index.call import Choice, call_of
 from pullback.bind.index.loops import Own, Refusal
@@ -439,6 +441,10 @@ print(sorted(seen))
 
 
 def test_what_has_agreed_is_not_compared_by_another_process(tmp_path: Path) -> None:
+    # A cache that knows nothing but the runtime, which takes half a minute to compile.
+    known = runtime.compiled().parent
+    shutil.copytree(known, tmp_path / known.name)
+
     def seen(text: str) -> str:
         program = COMPARES.format(name="halved", text=text)
         environment = {**os.environ, "PULLBACK_CACHE": str(tmp_path)}
