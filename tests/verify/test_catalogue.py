@@ -18,13 +18,19 @@ each_row = pytest.mark.parametrize(
 
 @each_row
 def test_the_fault_is_found_and_its_cause_named(row: Case) -> None:
+    # Compiling takes two thirds of the time, and few faults are found by that alone.
+    assert any(is_named(row, skip) for skip in (["compiled-differs"], []))
+
+
+def is_named(row: Case, skip: list[str]) -> bool:
+    """Tell whether a check without some probes finds the fault and its cause."""
     torch.manual_seed(0)
     target, inputs = row.make(False)
-    report = pb.check(target, *inputs)
+    report = pb.check(target, *inputs, skip=skip)
     found = report.faults if row.level == "fault" else report.findings
-    assert found, str(report)
+    print(report)  # noqa: T201  (pytest shows it where the test fails)
     texts = [str(finding).lower() for finding in found]
-    assert any(word.lower() in text for word in row.says for text in texts), str(report)
+    return any(word.lower() in text for word in row.says for text in texts)
 
 
 @each_row
