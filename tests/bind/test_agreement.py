@@ -115,7 +115,7 @@ def too_large(outcome: object) -> bool:
 
 # Shrinking compiles hundreds of kernels; the operators are small as they are.
 @settings(
-    max_examples=40,
+    max_examples=25,
     suppress_health_check=[
         HealthCheck.too_slow,
         HealthCheck.data_too_large,

@@ -47,9 +47,9 @@ def points(n: int = 5, m: int = 4, d: int = 3, **given: Any) -> tuple[Tensor, ..
 
 
 def test_its_derivatives_of_every_order_pass_gradcheck() -> None:
-    operator = define(GAUSS)
-    assert torch.autograd.gradcheck(operator, points(), check_forward_ad=True)
-    assert torch.autograd.gradgradcheck(operator, points(), check_fwd_over_rev=True)
+    operator, some = define(GAUSS), points(3, 2, 2)
+    assert torch.autograd.gradcheck(operator, some, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(operator, some, check_fwd_over_rev=True)
 
 
 def test_a_third_derivative_is_pytorchs() -> None:
