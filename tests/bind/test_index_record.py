@@ -16,7 +16,7 @@ from tests.bind.test_index_dense import each_formula, evaluated, formula, inputs
 
 
 def prepared(indexed: Indexed) -> dense.Prepared:
-    return dense.prepared(indexed.nodes, tuple(indexed.sizes.items()), frozenset())
+    return dense.prepared(indexed.layout, indexed.nodes, tuple(indexed.sizes.items()), frozenset())
 
 
 def replayed(indexed: Indexed, *calls: dict[str, Tensor]) -> list[Tensor]:
@@ -100,3 +100,22 @@ def test_what_data_decides_the_shapes_of_is_not_written_down() -> None:
     with record.Recorder([x := torch.randn(4)]) as recorder:
         y = x[x > 0].clone()
     assert recorder.replay([y]) is None
+
+
+SAME_NODES = {
+    "(x[n], y[n]) -> z[n] = sum[k](x[n] - y[k])": lambda x, y: len(x) * x - y.sum(),
+    "(y[n], x[n]) -> z[n] = sum[k](x[n] - y[k])": lambda y, x: len(x) * x - y.sum(),
+    "(x[n], y[m]) -> z[n, m] = x[n]*y[m]*max[k](x[k])": lambda x, y: x[:, None] * y * x.max(),
+    "(x[n], y[m]) -> z[m, n] = x[n]*y[m]*max[k](x[k])": lambda x, y: x * y[:, None] * x.max(),
+    "(x[n], y[m]) -> z[n] = max[k](x[k])": lambda x, y: x.max().expand(len(x)),
+    "(x[n], y[m]) -> z[m] = max[k](x[k])": lambda x, y: x.max().expand(len(y)),
+}
+
+
+def test_what_is_written_down_is_of_one_operator() -> None:
+    tensors = torch.randn(4), torch.randn(4)
+    for text, reference in SAME_NODES.items():
+        operator = formula(f"alike{text}")
+        given = dict(zip([tensor.name for tensor in operator.line.tensors], tensors, strict=True))
+        for _ in range(3):
+            torch.testing.assert_close(evaluated(operator, given)[0], reference(*tensors))

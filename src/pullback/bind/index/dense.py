@@ -63,7 +63,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  (all of a call)
             its tensor.
     """
     missing = frozenset(t.name for t in indexed.line.tensors if arguments[t.name] is None)
-    known = prepared(indexed.nodes, tuple(indexed.sizes.items()), missing)
+    known = prepared(indexed.layout, indexed.nodes, tuple(indexed.sizes.items()), missing)
 
     def evaluated(given: Mapping[str, object]) -> list[Tensor | None]:
         floating = [
@@ -91,9 +91,12 @@ class Prepared:
 
 @functools.lru_cache(maxsize=MOST_PROGRAMS)
 def prepared(
-    nodes: tuple[Node, ...], sizes: tuple[tuple[str, Affine], ...], missing: frozenset[str]
+    layout: tuple[tuple[str, ...], ...],  # of whose calls the records are
+    nodes: tuple[Node, ...],
+    sizes: tuple[tuple[str, Affine], ...],
+    missing: frozenset[str],
 ) -> Prepared:
-    """Return what is worked out once for a formula."""
+    """Return what is worked out once for a formula, and the records of its calls."""
     present = absent.without(nodes, set(missing)) if missing else nodes
     return Prepared(softmax.normalized(present), dict(sizes))
 

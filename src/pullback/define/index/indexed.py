@@ -44,6 +44,19 @@ class Indexed:
         return Ranges(self.sizes)
 
     @cached_property
+    def layout(self) -> tuple[tuple[str, ...], ...]:
+        """The names of its parameters and outputs, in their order, each with its indices.
+
+        What one operator computes is not what another one does that has just these nodes, if its
+        parameters come in another order, or its dimensions do.
+        """
+        parameters, outputs = self.line.parameters, self.line.outputs
+        return tuple(
+            (value.name, *(labels(value) if isinstance(value, Tensor) else ()))
+            for value in (*parameters, *outputs)
+        )
+
+    @cached_property
     def shaped(self) -> Line:
         """The line with sizes in place of new indices: `y[h - p + 1, w - q + 1]`."""
         known = self.line.dimensions
