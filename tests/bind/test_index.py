@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections.abc import Sequence
@@ -26,7 +27,9 @@ ROWMAX = "(x[n, m]) -> y[n] = max[m](x[n, m])"
 SOFTMAX = "(x[..., n]) -> y[..., n] = exp(x[n] - max[m](x[m])) / sum[m](exp(x[m] - max[k](x[k])))"
 
 
+@functools.cache
 def define(rest: str) -> pb.Operator:
+    """Return the operator of a text, one for all tests: its derivatives take seconds to derive."""
     return pb.operator(f"pbi::f{next(numbers)}{rest}")
 
 
