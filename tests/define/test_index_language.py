@@ -399,6 +399,13 @@ CALLS = [
     ("(x[n], z[m]) -> y[n] = pad(z[n])", {"n": 3, "m": 0}, None),
     ("(x[n], z[m]) -> y[n] = where(n < size(m), z[n], 0)", {"n": 3, "m": 0}, None),
     ("(x[n], z[m]) -> y[n] = where(x > 0, sum[m](z), 0)", {"n": 3, "m": 0}, None),
+    # A condition on where something is greatest is one on indices, though it reads.
+    (
+        "(x[n], k[p]) -> y[n] = t[n] = argmax[p](pad(x[n - p]) + k[p]); "
+        "y = where(0 <= n - t[n] < size(n) and x[n - t[n]] > 1, x[n - t[n]], 0)",
+        {"n": 4, "p": 2},
+        None,
+    ),
 ]
 
 

@@ -13,7 +13,16 @@ from weakref import WeakKeyDictionary
 from pullback.define.formula import show
 from pullback.define.formula.formula import labels
 from pullback.define.formula.index import BATCH, Affine, is_size, size
-from pullback.define.formula.node import ARGMAX, MAX, READ, REDUCTIONS, Node, in_order
+from pullback.define.formula.node import (
+    ARGMAX,
+    EQUAL,
+    INSIDE,
+    MAX,
+    READ,
+    REDUCTIONS,
+    Node,
+    in_order,
+)
 from pullback.define.formula.ranges import Ranges
 from pullback.define.formula.term import conjuncts
 from pullback.define.index import bounds
@@ -109,9 +118,13 @@ def _evaluated(node: Node) -> Iterable[Node]:
         return node.args[:1]
     if node.op == "logical_and":
         parts = conjuncts(node)
-        sure = [part for part in parts if not any(n.op == READ for n in in_order([part]))]
-        return sure or parts
+        return [part for part in parts if _is_of_indices(part)] or parts
     return node.args
+
+
+def _is_of_indices(condition: Node) -> bool:
+    """Return whether a condition is one on indices, which may be those of greatest elements."""
+    return condition.op in (INSIDE, EQUAL) or all(n.op != READ for n in in_order([condition]))
 
 
 def _require_branches(
