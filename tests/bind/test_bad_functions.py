@@ -371,6 +371,17 @@ def test_a_second_derivative_that_numpy_cuts_off() -> None:
     call_error(func.jacfwd(cut), torch.ones(2), code="PB309", match="cannot be differentiated")
 
 
+def test_what_is_cut_off_is_seen_at_the_first_call_also_while_traced() -> None:
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return torch.from_numpy(2 * x.detach().numpy())
+
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return torch.from_numpy(2 * grad.detach().numpy())
+
+    cut = pb.operator("pbbad::linearized(x[n]) -> y[n]", function=made(forward, backward))
+    call_error(func.linearize, cut, torch.ones(2), code="PB309", match="cannot be differentiated")
+
+
 def test_forward_mode_while_traced() -> None:
     double = pb.operator("pbbad::traced(x[n]) -> y[n]", function=Double)
 
