@@ -16,12 +16,15 @@ pytestmark = pytest.mark.compiler
 LINE = "flops::linear(x[n, i], w[o, i], b[o]?) -> y[n, o] = sum[i](x[n, i]*w[o, i]) + b[o]"
 UNUSED = """
 import sys
+import torch
 import pullback as pb
 op = pb.operator("unused::square(x[n, d]) -> y[n] = sum[d](x[n, d]**2)")
-modules = ["torch.distributed.tensor", "torch.utils.flop_counter"]
+op(torch.ones(4, 3, requires_grad=True)).sum().backward()
+layer = pb.operator("unused::layer(x[..., n], g[n]) -> y[..., n] = x*g/mean[k](x[k])")
+layer(torch.ones(400, 300, requires_grad=True), torch.ones(300)).sum().backward()
+modules = ["torch.distributed.tensor", "torch.utils.flop_counter", "sympy"]
 assert not [name for name in modules if name in sys.modules]
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
-import torch
 assert torch.ops.unused.square in flop_registry
 with FlopCounterMode(display=False) as counter:
     op(torch.ones(4, 3))

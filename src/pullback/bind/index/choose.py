@@ -6,8 +6,9 @@ A loop that would do a multiple of the necessary work, as a derived gradient's m
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import torch
@@ -34,10 +35,10 @@ CLEAR = 8
 # More than this is not moved to compare a call with PyTorch's operations.
 MOST_COMPARED = 2**28
 # A measurement ends after this many seconds or runs.
-ENOUGH = 0.02
+ENOUGH = 0.05
 RUNS = 5
 # A first call that takes as long is not repeated.
-LONG = 0.1
+LONG = 0.25
 MOST_MEASURED = 1024
 
 
@@ -46,6 +47,8 @@ def choices(call: Call) -> list[Choice]:
     if call.outputs.device.type != "cpu":
         return []
     groups = loops.groups(call.indexed, call.places, call.sizes)
+    found = [candidate(call.wanting(group), group) for group in groups]
+    loops.compile_together([own for own in found if isinstance(own, Own)])
     return [found for group in groups for found in together(call, group)]
 
 
@@ -57,16 +60,24 @@ def together(call: Call, group: tuple[int, ...]) -> list[Choice]:
     return [choice(call.wanting([k]), (k,)) for k in group]
 
 
-def choice(call: Call, group: tuple[int, ...]) -> Choice:
-    """Choose between a loop and PyTorch's operations for some outputs."""
+def candidate(call: Call, group: tuple[int, ...]) -> Own | Refusal:
+    """Return the loop for some outputs that is worth compiling, or why none is."""
     own = loops.find(call.indexed, call.compute, group, call.present, call.sizes)
     if isinstance(own, Refusal):
-        return Choice(outputs=group, own=None, reason=own.reason)
+        return own
     needed, work = call.needed(), own.work(call.sizes)
     least = max(needed.flops, needed.read + needed.written, 1.0)
     if work > max(MOST_WORK * least, LITTLE):
-        reason = f"a loop would do {work / least:.1f} times the necessary operations"
-        return Choice(outputs=group, own=None, reason=reason)
+        return Refusal(reason=f"a loop would do {work / least:.1f} times the necessary operations")
+    return own
+
+
+def choice(call: Call, group: tuple[int, ...]) -> Choice:
+    """Choose between a loop and PyTorch's operations for some outputs."""
+    own = candidate(call, group)
+    if isinstance(own, Refusal):
+        return Choice(outputs=group, own=None, reason=own.reason)
+    needed, work = call.needed(), own.work(call.sizes)
     if reason := unusable(own, call.present):
         return Choice(outputs=group, own=None, reason=reason)
     threads = torch.get_num_threads()
@@ -114,7 +125,7 @@ _measured: dict[tuple[object, ...], Choice] = {}
 def timed(call: Call, with_loop: Choice) -> Choice:
     """Time a loop and PyTorch's operations."""
     ways = {"loop": looped(call, with_loop), "PyTorch": lambda: computed(call, [])}
-    seconds = {name: apart(lambda way=way: seconds_of(way)) for name, way in ways.items()}
+    seconds = apart(lambda: seconds_of(ways))
     shown = ", ".join(f"{name} {1e3 * value:.3g} ms" for name, value in seconds.items())
     takes_own = seconds["loop"] <= seconds["PyTorch"]
     return replace(with_loop, reason=f"measured: {shown}", takes_own=takes_own, seconds=seconds)
@@ -128,18 +139,25 @@ def looped(call: Call, with_loop: Choice) -> Callable[[], object]:
     return lambda: computed(call, [with_loop])
 
 
-def seconds_of(call: Callable[[], object]) -> float:
-    """Return the time of a call: the least of a few, after two that count only if they are long.
+def seconds_of(ways: Mapping[str, Callable[[], object]]) -> dict[str, float]:
+    """Return the time of each way: the least of a few, after two that count only if they are long.
 
     The second call of PyTorch's operations writes them down, from the third on they are replayed.
+    The ways take turns: what else the machine does disturbs both.
     """
-    times = [seconds_of_one(call)]
-    if times[0] < LONG:
-        call()
-        times = [seconds_of_one(call)]
-    while len(times) < RUNS and sum(times) < ENOUGH:
-        times.append(seconds_of_one(call))
-    return min(times)
+    times = {name: seconds_of_one(way) for name, way in ways.items()}
+    short = {name: way for name, way in ways.items() if times[name] < LONG}
+    times |= {name: seconds_of_one(way) for name, way in short.items()}
+    if max(times.values()) > CLEAR * min(times.values()):
+        return times
+    times |= dict.fromkeys(short, math.inf)
+    end = time.perf_counter() + ENOUGH
+    for _ in range(RUNS):
+        for name, way in short.items():
+            times[name] = min(times[name], seconds_of_one(way))
+        if time.perf_counter() > end:
+            break
+    return times
 
 
 def seconds_of_one(call: Callable[[], object]) -> float:

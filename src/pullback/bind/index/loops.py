@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -82,10 +84,14 @@ class Own:
         lanes = 16 if self.compute == torch.float32 else 8
         return sum(schedule.work(sizes) for schedule in self.schedules) * lanes
 
+    def compile(self) -> Path:
+        """Return the library of the kernels, compiled first if need be."""
+        return compilation.compile(self.plan)
+
     @cached_property
     def library(self) -> ctypes.CDLL:
-        """The kernels, compiled first if need be."""
-        library = compilation.open_library(compilation.compile(self.plan))
+        """The kernels, loaded."""
+        library = compilation.open_library(self.compile())
         _loaded.append(library)
         return library
 
@@ -154,6 +160,15 @@ class Own:
 
 
 _loaded: list[object] = []  # never unloaded
+
+
+def compile_together(several: Sequence[Own]) -> None:
+    """Compile loops, each by a compiler of its own; what one raises, calling it raises again."""
+    missing = [own for own in several if "library" not in vars(own)]
+    if len(missing) > 1:
+        with ThreadPoolExecutor() as pool:
+            for own in missing:
+                pool.submit(own.compile)
 
 
 def find(

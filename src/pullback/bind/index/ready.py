@@ -40,6 +40,11 @@ class Total:
         one = self.shape[self.summed] == 1
         return (parts.squeeze(self.summed) if one else parts.sum(self.summed)).permute(self.order)
 
+    def layout(self) -> Tensor:
+        """Return a tensor that lies as the total does, with nothing in it."""
+        shape = (*self.shape[: self.summed], *self.shape[self.summed + 1 :])
+        return torch.empty(shape, device="meta").permute(self.order)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Kernel:
@@ -189,7 +194,7 @@ class _Maker:
                 )
                 totals.append(made)
                 known[total.name] = ADDED, self.added
-                layouts[total.name] = made.of(torch.empty(prepared.shapes[k], device="meta"))
+                layouts[total.name] = made.layout()
                 self.added += 1
             yield _Part(prepared, address, tensors, totals)
 

@@ -16,7 +16,7 @@ from pullback.define.formula.index import BATCH, Affine, size
 from pullback.define.formula.node import Node
 from pullback.define.index.extents import evaluated
 from pullback.define.line import Line
-from pullback.define.shape import Size
+from pullback.define.shape import Size, broadcast
 
 # How far each index runs that a node may have, the outermost first.
 Env = Mapping[str, Affine]
@@ -55,20 +55,21 @@ class Space:
     def __init__(self, call: Call) -> None:
         self.labels = labels_of(call.line)
         self.has_batch = any(BATCH in own for own in self.labels.values())
-        self.batch = self._batch(call.arguments)
+        self.batch = self._batch(call)
         self.sizes: dict[str, Size] = {**call.sizes, BATCH: math.prod(self.batch)}
         self.starts: dict[Affine, int] = {}
         self.wholes: dict[Affine, Affine] = {}
         self._extents: dict[Affine, Size] = {}
 
-    def _batch(self, arguments: Mapping[str, object]) -> tuple[Size, ...]:
-        shapes: list[tuple[Size, ...]] = []
-        for name, own in self.labels.items():
-            value = arguments.get(name)
+    def _batch(self, call: Call) -> tuple[Size, ...]:
+        batch: tuple[Size, ...] = ()
+        for tensor in call.line.tensors:
+            value, own = call.arguments.get(tensor.name), self.labels[tensor.name]
             if BATCH in own and isinstance(value, Tensor):
                 first = own.index(BATCH)
-                shapes.append(tuple(value.shape[first : value.dim() - (len(own) - 1 - first)]))
-        return tuple(torch.broadcast_shapes(*shapes)) if shapes else ()
+                shape = tuple(value.shape[first : value.dim() - (len(own) - 1 - first)])
+                batch = broadcast(call.line, tensor, shape, batch)
+        return batch
 
     def extent(self, size: Affine) -> Size:
         """Return a size as a number."""

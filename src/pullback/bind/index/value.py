@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 # An index, and which dimension of it: `...` has several, and so has an index that runs over it.
 Axis = tuple[str, int]
@@ -60,9 +60,15 @@ def is_traced(tensor: object) -> bool:
     return isinstance(tensor, Tensor) and (
         isinstance(tensor, FakeTensor)
         or tensor.is_meta
-        or get_proxy_mode() is not None
+        or is_proxied()
         or torch._C._functorch.is_functorch_wrapped_tensor(tensor)  # pyright: ignore
     )
+
+
+def is_proxied() -> bool:
+    """Return whether `make_fx` traces; who lets it has imported it, and with it all of SymPy."""
+    tracer = sys.modules.get("torch.fx.experimental.proxy_tensor")
+    return tracer is not None and tracer.get_proxy_mode() is not None
 
 
 def is_differentiated(tensor: Tensor) -> bool:

@@ -8,7 +8,6 @@ from how far PyTorch's operations in the same dtype are from themselves in float
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch import Tensor
@@ -50,10 +49,7 @@ def at_definition(definition: Definition) -> None:
     if name is not None and agreed.is_marked(name):
         return
     found = [(own, present) for indexed in formulas for own, present in loops_of(indexed)]
-    with ThreadPoolExecutor() as pool:
-        # A compiler each; what one raises is raised when its loop is compared.
-        for own, _ in found:
-            pool.submit(lambda own=own: own.addresses)
+    loops.compile_together([own for own, _ in found])
     if all(why_not(own, present) is None for own, present in found) and name is not None:
         agreed.mark(name)
 
