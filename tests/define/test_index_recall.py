@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from pullback.define.index import derived, notation
@@ -26,6 +28,17 @@ def test_what_is_saved(text: str) -> None:
     found = derived.backward(made(text))
     assert found
     assert [*found.saved] == KEEPS[text]
+
+
+@pytest.mark.parametrize("part", ["exp({})", "exp({})/sum[m](exp(x[m]))"])
+def test_an_output_of_a_part_is_not_read_beyond_it(part: str) -> None:
+    some, all_ = part.format("x[i]"), part.format("x[k]")
+    for limit, is_read in (("size(n) - 1", False), ("size(n)", True)):
+        found = derived.backward(
+            made(f"f(x[n]) -> (y[i], z[]) = y[i < {limit}] = {some}; z = sum[k]({all_})")
+        )
+        assert found
+        assert bool(re.search(r"(?<!grad_)y\[n\]", notation.text(found.formula))) == is_read
 
 
 def test_the_gradient_of_a_quotient_has_it_as_a_factor() -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from pullback.define.formula.draft import is_real
 from pullback.define.formula.formula import element, labels
-from pullback.define.formula.index import BATCH, Affine, at
+from pullback.define.formula.index import BATCH, Affine, at, never_negative
 from pullback.define.formula.node import Node, remade
 from pullback.define.formula.ranges import Ranges
 from pullback.define.formula.rewrite import rewritten
@@ -43,7 +43,7 @@ def recalled(
     nodes: Sequence[Node], results: Mapping[Node, Node], ranges: Ranges
 ) -> tuple[Node, ...]:
     """Return expressions with reads in place of what is known by `results`."""
-    known = Known.of(results)
+    known = Known.of(results, ranges)
     return rewritten(nodes, known.factored, ranges, known.read)
 
 
@@ -52,20 +52,22 @@ class Known:
     """Results, which are known by whatever names their indices have.
 
     Attributes:
+        ranges: of all indices.
         program: tells what is equal but for the names.
         wholes: of each result's number the names of its indices and the read.
         quotients: of the numbers of a dividend and its divisor those of the dividend, the
             divisor's, and the read.
     """
 
+    ranges: Ranges
     program: Program
     wholes: dict[int, tuple[tuple[str, ...], Node]]
     quotients: dict[tuple[int, int], tuple[tuple[str, ...], tuple[str, ...], Node]]
 
     @staticmethod
-    def of(results: Mapping[Node, Node]) -> Known:
+    def of(results: Mapping[Node, Node], ranges: Ranges) -> Known:
         """Return what some nodes are known by."""
-        known = Known(Program({}, ()), {}, {})
+        known = Known(ranges, Program({}, ()), {}, {})
         for node, read in results.items():
             number, names = known.program.identity(node)
             known.wholes[number] = (names, read)
@@ -81,7 +83,7 @@ class Known:
         if number not in self.wholes:
             return None
         own, read = self.wholes[number]
-        return _renamed(read, dict(zip(own, names, strict=True)))
+        return self._renamed(read, dict(zip(own, names, strict=True)))
 
     def factored(self, node: Node) -> Node:
         """Return a product with reads in place of quotients that are in it."""
@@ -105,12 +107,16 @@ class Known:
             return None
         own, own_others, read = self.quotients[number, other]
         new = dict(zip(own, names, strict=True))
-        return _renamed(read, new) if others == tuple(new[name] for name in own_others) else None
+        same = others == tuple(new[name] for name in own_others)
+        return self._renamed(read, new) if same else None
 
-
-def _renamed(read: Node, names: Mapping[str, str]) -> Node:
-    others: dict[str | Node, Affine] = {old: at(new) for old, new in names.items()}
-    return remade(read, (), lambda place: place.replaced(others))
+    def _renamed(self, read: Node, names: Mapping[str, str]) -> Node | None:
+        """Return a read at other indices; None if one may run beyond what the output has."""
+        size = self.ranges.size
+        if not all(never_negative(size(old) - size(new)) for old, new in names.items()):
+            return None
+        others: dict[str | Node, Affine] = {old: at(new) for old, new in names.items()}
+        return remade(read, (), lambda place: place.replaced(others))
 
 
 def usual_cost(indexed: Indexed, sizes: Mapping[str, int]) -> int:
