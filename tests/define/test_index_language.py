@@ -404,6 +404,11 @@ CALLS = [
     ("(x[n], z[m]) -> y[n] = pad(z[n])", {"n": 3, "m": 0}, None),
     ("(x[n], z[m]) -> y[n] = where(n < size(m), z[n], 0)", {"n": 3, "m": 0}, None),
     ("(x[n], z[m]) -> y[n] = where(x > 0, sum[m](z), 0)", {"n": 3, "m": 0}, None),
+    (
+        "(x[n], i[n]: int64) -> y[m, n] = y[m < 2, n] = where(n > 0 and m == i[n - 1], x[n], 0)",
+        {"n": 4, "m": 2},
+        None,
+    ),
     # A condition on where something is greatest is one on indices, though it reads.
     (
         "(x[n], k[p]) -> y[n] = t[n] = argmax[p](pad(x[n - p]) + k[p]); "

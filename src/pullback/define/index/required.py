@@ -118,13 +118,16 @@ def _evaluated(node: Node) -> Iterable[Node]:
         return node.args[:1]
     if node.op == "logical_and":
         parts = conjuncts(node)
-        return [part for part in parts if _is_of_indices(part)] or parts
+        sure = [part for part in parts if all(n.op != READ for n in in_order([part]))]
+        return sure or list(filter(_is_of_indices, parts)) or parts
     return node.args
 
 
 def _is_of_indices(condition: Node) -> bool:
-    """Return whether a condition is one on indices, which may be those of greatest elements."""
-    return condition.op in (INSIDE, EQUAL) or all(n.op != READ for n in in_order([condition]))
+    """Return whether a condition is one on indices, some of which are where a value is greatest."""
+    if condition.op not in (INSIDE, EQUAL):
+        return False
+    return all(node.op == ARGMAX for node in condition.places[0].nodes)
 
 
 def _require_branches(
