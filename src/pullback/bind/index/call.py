@@ -89,6 +89,7 @@ class Call:
                 found[spec.name] = flattened(value, spec, self.outputs.sizes.batch)
         return found
 
+    @cached_property
     def needed(self) -> cost.Cost:
         """Return what it costs if each value is computed once."""
         itemsize = max(dtype.itemsize for dtype in self.outputs.dtypes)

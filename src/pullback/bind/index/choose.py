@@ -47,40 +47,42 @@ def choices(call: Call) -> list[Choice]:
     if call.outputs.device.type != "cpu":
         return []
     groups = loops.groups(call.indexed, call.places, call.sizes)
-    found = [candidate(call.wanting(group), group) for group in groups]
-    loops.compile_together([own for own in found if isinstance(own, Own)])
-    return [found for group in groups for found in together(call, group)]
+    parts = [call.wanting(group) for group in groups]
+    found = [(part, candidate(part)) for part in parts]
+    loops.compile_together([own for _, own in found if isinstance(own, Own)])
+    return [one for part, own in found for one in together(part, own)]
 
 
-def together(call: Call, group: tuple[int, ...]) -> list[Choice]:
-    """Return who computes some outputs: one loop, or each of them is asked about alone."""
-    found = choice(call.wanting(group), group)
-    if found.own is not None or len(group) == 1:
+def together(call: Call, own: Own | Refusal) -> list[Choice]:
+    """Return who computes a call's outputs: one loop, or each of them is asked about alone."""
+    found = choice(call, own)
+    if found.own is not None or len(call.places) == 1:
         return [found]
-    return [choice(call.wanting([k]), (k,)) for k in group]
+    parts = [call.wanting([k]) for k in call.places]
+    return [choice(part, candidate(part)) for part in parts]
 
 
-def candidate(call: Call, group: tuple[int, ...]) -> Own | Refusal:
-    """Return the loop for some outputs that is worth compiling, or why none is."""
+def candidate(call: Call) -> Own | Refusal:
+    """Return the loop for a call's outputs that is worth compiling, or why none is."""
+    group = tuple(call.places)
     own = loops.find(call.indexed, call.compute, group, call.present, call.sizes)
     if isinstance(own, Refusal):
         return own
-    needed, work = call.needed(), own.work(call.sizes)
-    least = max(needed.flops, needed.read + needed.written, 1.0)
+    work = own.work(call.sizes)
+    least = max(call.needed.flops, call.needed.read + call.needed.written, 1.0)
     if work > max(MOST_WORK * least, LITTLE):
         return Refusal(reason=f"a loop would do {work / least:.1f} times the necessary operations")
     return own
 
 
-def choice(call: Call, group: tuple[int, ...]) -> Choice:
-    """Choose between a loop and PyTorch's operations for some outputs."""
-    own = candidate(call, group)
+def choice(call: Call, own: Own | Refusal) -> Choice:
+    """Choose between a loop, where there is one, and PyTorch's operations."""
+    group = tuple(call.places)
     if isinstance(own, Refusal):
         return Choice(outputs=group, own=None, reason=own.reason)
-    needed, work = call.needed(), own.work(call.sizes)
     if reason := unusable(own, call.present):
         return Choice(outputs=group, own=None, reason=reason)
-    threads = torch.get_num_threads()
+    needed, work, threads = call.needed, own.work(call.sizes), torch.get_num_threads()
     modelled = max(work / OPERATIONS, (needed.read + needed.written) / BANDWIDTH) / threads
     other = needed.dense / BANDWIDTH / threads
     if other > CLEAR * modelled or needed.dense > MOST_COMPARED:

@@ -99,7 +99,7 @@ def steps_of(call: Call) -> Iterator[Step]:
             for group in loops.groups(call.indexed, call.places, call.sizes)
         ]
     for choice in found:
-        needed = call.wanting(choice.outputs).needed()
+        needed = call.wanting(choice.outputs).needed
         yield Step(
             operator=line.qualname,
             outputs=tuple(line.outputs[k].name for k in choice.outputs),

@@ -91,8 +91,9 @@ class Indexed(Reverse):
 
     def _is_zero(self, found: Sequence[Node]) -> bool:
         """Return whether a sum is zero, which may show only where no results are read."""
-        told = rewritten(found, lambda node: node, self.ranges, self._computation)
-        return vanish.is_zero(told, self.ranges)
+        if self.computed:
+            found = rewritten(found, lambda node: node, self.ranges, self._computation)
+        return vanish.is_zero(found, self.ranges)
 
     def _computation(self, node: Node) -> Node | None:
         """Return how a result is computed that a node reads."""

@@ -43,6 +43,8 @@ def recalled(
     nodes: Sequence[Node], results: Mapping[Node, Node], ranges: Ranges
 ) -> tuple[Node, ...]:
     """Return expressions with reads in place of what is known by `results`."""
+    if not results:
+        return tuple(nodes)
     known = Known.of(results, ranges)
     return rewritten(nodes, known.factored, ranges, known.read)
 
