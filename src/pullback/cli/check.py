@@ -39,6 +39,7 @@ Declare = Annotated[
         "--declare", "--intention", help="What is meant: straight_through; can be repeated."
     ),
 ]
+PATIENCE = 60.0
 Timeout = Annotated[float, typer.Option(help="The longest that a probe may take, in seconds.")]
 Json = Annotated[bool, typer.Option("--json", help="The same as --format=json.")]
 Format = Annotated[str, typer.Option(help="text or json.")]
@@ -66,6 +67,7 @@ class Options:
         words = ["pullback", "check", subject.place]
         words += [word for code in codes for word in ("--probe", code)]
         words += [word for name in self.declare for word in ("--declare", name)]
+        words += [] if self.timeout == PATIENCE else ["--timeout", f"{self.timeout:g}"]
         return shlex.join([*words, "--seed", str(self.seed)])
 
 
@@ -75,7 +77,7 @@ def check(  # noqa: PLR0913, PLR0917  (each is an option)
     probe: Only = None,
     skip: Skip = None,
     declare: Declare = None,
-    timeout: Timeout = 60.0,
+    timeout: Timeout = PATIENCE,
     as_json: Json = False,
     format: Format = "text",
     html: Html = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from functools import cache
 from pathlib import Path
 
@@ -19,9 +20,8 @@ def of_kernel(line: Line, source: Source, device: Device) -> str:
     code = source.file or f"code {hashlib.sha256((source.text or '').encode()).hexdigest()[:16]}"
     dtypes = ", ".join(source.dtypes or ()) or "those it takes"
     strides = "any strides" if source.strided else "contiguous"
-    return (
-        f"{KERNEL_ABI} {device} | {line} | {Path(code).name}: {source.call} | {dtypes} | {strides}"
-    )
+    parts = [f"{KERNEL_ABI} {device}", str(line), f"{Path(code).name}: {source.call}", dtypes]
+    return " | ".join([*parts, strides, *([shlex.join(source.flags)] if source.flags else [])])
 
 
 def of_loop(loop: Loop, device: Device) -> str:

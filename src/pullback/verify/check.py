@@ -15,6 +15,7 @@ from pullback.verify.call import Call, call_of
 from pullback.verify.examine import Message, Title, Unit, questions, title_of, unasked
 from pullback.verify.given.inputs import found_inputs, needs_inputs
 from pullback.verify.probe import Probe, every_probe
+from pullback.verify.randomness import numpy_kept
 from pullback.verify.report import Outcome, Report
 from pullback.verify.target import target_of
 
@@ -102,6 +103,10 @@ class Examination:
 
     def report(self, target: object, inputs: Sequence[Any], keywords: Mapping[str, Any]) -> Report:
         """Check a target."""
+        with numpy_kept():
+            return self._report(target, inputs, keywords)
+
+    def _report(self, target: object, inputs: Sequence[Any], keywords: Mapping[str, Any]) -> Report:
         subject = target_of(target)
         note: tuple[str, ...] = ()
         if needs_inputs(subject, inputs, keywords):

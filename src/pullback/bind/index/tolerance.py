@@ -32,6 +32,11 @@ def in_double(case: Case) -> Case:
     return changed(case, lambda value: value.double())
 
 
+def without_zeros(case: Case) -> Case:
+    """Return a call with other numbers where its floating-point tensors have zeros."""
+    return changed(case, lambda value: value.masked_fill(value == 0, 0.75))
+
+
 def changed(case: Case, change: Callable[[Tensor], Tensor]) -> Case:
     """Return a call with other floating-point tensors."""
     arguments = {

@@ -17,9 +17,9 @@ from pullback.bind.index import agreed, dense, loops, tiny
 from pullback.bind.index.apart import apart
 from pullback.bind.index.loops import Own
 from pullback.bind.index.tiny import Case
-from pullback.bind.index.tolerance import difference, in_double, noises
+from pullback.bind.index.tolerance import difference, in_double, noises, without_zeros
 from pullback.define.formula.formula import labels
-from pullback.define.formula.node import SUM, in_order
+from pullback.define.formula.node import MAX, SUM, in_order
 from pullback.define.index import bounds, derived
 from pullback.define.index.indexed import Indexed
 from pullback.define.operator import Definition
@@ -27,6 +27,9 @@ from pullback.diagnostic import PullbackError, Rule
 from pullback.kernels import toolchain
 
 ExecutionsDiffer = Rule("PB147", "executions-differ")
+
+# Which of 0 and -0 is the greater one depends on the order; what is divided by it is inf or -inf.
+CHOOSING_ZEROS = frozenset({MAX, "maximum", "minimum", "fmax", "fmin"})
 
 _agreed: set[str] = set()
 
@@ -106,33 +109,57 @@ def why_not(own: Own, present: frozenset[str]) -> str | None:
 def compare(own: Own, present: frozenset[str]) -> bool:
     """Hold a loop against PyTorch's operations on tiny inputs; return whether there are any."""
     compared = False
-    indexed, outputs, dtype = own.indexed, own.outputs, own.compute
+    indexed, outputs = own.indexed, own.outputs
     absent = frozenset(p.name for p in indexed.line.parameters) - present
-    dtypes = [dtypes_of(indexed, dtype)[k] for k in outputs]
-    has_sums = any(node.op == SUM for node in in_order([indexed.nodes[k] for k in outputs]))
-    for case in tiny.cases(indexed, dtype, own.specialised, absent):
+    ops = {node.op for node in in_order([indexed.nodes[k] for k in outputs])}
+    for case in tiny.cases(indexed, own.compute, own.specialised, absent):
         if any(0 in shape_of(indexed, k, case) for k in outputs):
             continue
-        got = attempted(lambda case=case: own.run(case.arguments, case.sizes, dtypes))
-        want = attempted(lambda case=case: by_pytorch(indexed, case, outputs, dtype))
+        got, want = both(own, case)
         if want == bounds.EmptyMaximum.code:
             continue  # of what nothing selects: a call that needs it has been stopped before
-        if isinstance(got, str) or isinstance(want, str):
-            if got != want:
-                raise differ(indexed, case, f"the loop: {got}; PyTorch's operations: {want}")
-            continue
-        compared = True
-        doubled = in_double(case)
-        exact = by_pytorch(indexed, doubled, outputs, torch.float64)
-        values = list(zip(got, want, exact, strict=True))
-        if not any(difference(*each, has_sums=has_sums) for each in values):
-            continue
-        noisy = noises(lambda doubled=doubled: by_pytorch(indexed, doubled, outputs, torch.float64))
-        for place, each, noise in zip(outputs, values, noisy, strict=True):
-            if worst := difference(*each, noise, has_sums=has_sums):
-                name = indexed.line.outputs[place].name
-                raise differ(indexed, case, f"'{name}': {worst}")
+        compared |= not isinstance(want, str)
+        worst = apart_by(own, case, got, want, has_sums=SUM in ops)
+        if worst and ops & CHOOSING_ZEROS:
+            case = without_zeros(case)  # noqa: PLW2901  (the same call, but for these)
+            worst = apart_by(own, case, *both(own, case), has_sums=SUM in ops)
+        if worst:
+            raise differ(indexed, case, worst)
     return compared
+
+
+def both(own: Own, case: Case) -> tuple[Sequence[Tensor] | str, Sequence[Tensor] | str]:
+    """Return what a loop and PyTorch make of a call, or the codes of what they raise."""
+    dtypes = [dtypes_of(own.indexed, own.compute)[k] for k in own.outputs]
+    return (
+        attempted(lambda: own.run(case.arguments, case.sizes, dtypes)),
+        attempted(lambda: by_pytorch(own.indexed, case, own.outputs, own.compute)),
+    )
+
+
+def apart_by(
+    own: Own,
+    case: Case,
+    got: Sequence[Tensor] | str,
+    want: Sequence[Tensor] | str,
+    *,
+    has_sums: bool,
+) -> str | None:
+    """Return where two results differ by more than roundings explain, in words."""
+    if isinstance(got, str) or isinstance(want, str):
+        return None if got == want else f"the loop: {got}; PyTorch's operations: {want}"
+    doubled = in_double(case)
+
+    def exactly() -> list[Tensor]:
+        return by_pytorch(own.indexed, doubled, own.outputs, torch.float64)
+
+    values = list(zip(got, want, exactly(), strict=True))
+    if not any(difference(*each, has_sums=has_sums) for each in values):
+        return None
+    for place, each, noise in zip(own.outputs, values, noises(exactly), strict=True):
+        if worst := difference(*each, noise, has_sums=has_sums):
+            return f"'{own.indexed.line.outputs[place].name}': {worst}"
+    return None
 
 
 def attempted(run: Callable[[], Sequence[Tensor]]) -> Sequence[Tensor] | str:

@@ -163,11 +163,12 @@ def _unbounded(left: Sequence[Index], program: Program) -> PullbackError:
             )
     index = left[0]
     own = [a for a in program.accesses if index.key in a.place.free]
+    read = [a.extent for a in own if not is_data(a.place)]
     why = "no tensor is read at it"
     if own:
         why = "the data decides" if is_data(own[0].place) else "the other indices go all the way"
         why = f"{own[0].shown} says nothing of it, {why}"
-    limit = next(iter(map(text, program.declared.values())), "5")
+    limit = next(iter(map(text, [*read, *program.declared.values()])), "5")
     return UnboundedIndex.error(
         f"{program.of}: nothing says how far '{index.name}' runs: {why}",
         at=index.at,

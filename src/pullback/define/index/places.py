@@ -80,7 +80,7 @@ class PlaceReader(Reader):
         owner, bracketed = self.open
         if name not in bracketed and name not in self.program.declared:
             return None
-        if name in CONSTANTS and name not in bracketed:
+        if name in self.program.definitions or (name in CONSTANTS and name not in bracketed):
             return None
         binder = f"{self.text.partition('=')[0].strip()}[{name}] = ..."
         found = self.program.index(owner, name, binder, None)

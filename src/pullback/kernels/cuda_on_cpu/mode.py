@@ -90,7 +90,8 @@ def entered(mode: Mode) -> Generator[Mode]:
     try:
         yield mode
     finally:
-        _entered.remove(mode)
+        # Another one that equals it may have been entered before: the last is left.
+        del _entered[max(place for place, own in enumerate(_entered) if own == mode)]
 
 
 _entered: list[Mode] = []

@@ -1,6 +1,7 @@
 """Backward draws from the global generator."""
 
-from collections.abc import Callable, Iterator
+import random
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -12,6 +13,9 @@ from pullback.verify.probe import Probe
 from pullback.verify.probes.random_backward import DRAWS
 from pullback.verify.randomness import seeded
 from pullback.verify.source import Text
+
+# PyTorch's, NumPy's and Python's, in this order.
+States = Callable[[], Sequence[bytes]]
 
 
 class GeneratorAdvanced(Probe):
@@ -62,9 +66,10 @@ class GeneratorAdvanced(Probe):
         seen: list[tuple[object, object]] = []
         grads = run.random_grads()
 
-        def states() -> tuple[bytes, bytes]:
-            numpy = np.random.get_state(legacy=False)
-            return torch.get_rng_state().numpy().tobytes(), repr(numpy).encode()
+        def states() -> tuple[bytes, bytes, bytes]:
+            numpy = repr(np.random.get_state(legacy=False)).encode()
+            python = repr(random.getstate()).encode()
+            return torch.get_rng_state().numpy().tobytes(), numpy, python
 
         with seeded(5):
             before = states()
@@ -81,11 +86,11 @@ class GeneratorAdvanced(Probe):
             )
         yield from self.reseeded(call, states)
 
-    def reseeded(self, call: Call, states: Callable[[], object]) -> Iterator[Finding]:
-        """Say that forward sets the seed: its state afterwards is the same from any before."""
+    def reseeded(self, call: Call, states: States) -> Iterator[Finding]:
+        """Say that forward seeds a generator: its state afterwards is the same from any before."""
         with torch.no_grad():
             after = [self.state_after(call, seed, states) for seed in (1, 2)]
-        if after[0] == after[1]:
+        if any(one == other for one, other in zip(*after, strict=True)):
             own = call.target.parts.get("forward")
             yield self.breach(
                 f"{call.target.name}: forward seeds the global random generator: all that is drawn "
@@ -94,8 +99,8 @@ class GeneratorAdvanced(Probe):
                 help="use a torch.Generator of your own, or torch.random.fork_rng()",
             )
 
-    def state_after(self, call: Call, seed: int, states: Callable[[], object]) -> object:
-        """Return the state of the generator after forward."""
+    def state_after(self, call: Call, seed: int, states: States) -> Sequence[bytes]:
+        """Return the states of the generators after forward."""
         arguments, keywords, parameters = call.filled([leaf.value.clone() for leaf in call.leaves])
         with seeded(seed):
             if not parameters:

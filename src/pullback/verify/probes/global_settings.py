@@ -56,7 +56,7 @@ SETTINGS: dict[str, Setting] = {
 SETTERS = (
     *("set_grad_enabled", "set_default_dtype", "set_default_device", "set_num_threads", "seterr"),
     *("use_deterministic_algorithms", "set_autocast_enabled", "set_float32_matmul_precision"),
-    *("set_detect_anomaly"),
+    "set_detect_anomaly",
 )
 
 

@@ -12,7 +12,7 @@ from pullback.verify.probe import Probe
 from pullback.verify.source import Place, Text
 from pullback.verify.target import Part
 from pullback.verify.watching.difference import between, kept
-from pullback.verify.watching.fresh import filled_with_nan
+from pullback.verify.watching.fresh import filled_with_nan, left_as_it_is
 
 FRESH = ("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "resize_")
 
@@ -64,9 +64,10 @@ class NeverWritten(Probe):
     def examine(self, call: Call) -> Iterator[Finding]:
         """Compare the ordinary call with one whose fresh memory is NaN: first forward's outputs."""
         require_own(call)
-        ordinary = call.forward()
-        outputs = kept(ordinary.outputs)
-        gradients = kept(ordinary.backward(ordinary.random_grads()))
+        with left_as_it_is():
+            ordinary = call.forward()
+            outputs = kept(ordinary.outputs)
+            gradients = kept(ordinary.backward(ordinary.random_grads()))
         with filled_with_nan():
             again = call.forward()
             filled = kept(again.outputs)

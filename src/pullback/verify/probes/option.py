@@ -63,7 +63,6 @@ class WrongOption(Probe):
 
     code = "PB558"
     name = "wrong-for-an-option"
-    unnatural = True
     help = "follow the option in backward as in forward, or refuse it in forward"
     about = frozenset({"values", "numbers"})
     explains = frozenset({"values", "second", "transform"})

@@ -39,6 +39,18 @@ def filled_with_nan() -> Generator[None]:
         set_deterministic(before[0], warn_only=before[1])
 
 
+@contextmanager
+def left_as_it_is() -> Generator[None]:
+    """Fill no memory, though PyTorch does where a user asked for reproducible results."""
+    fills: Any = torch.utils.deterministic
+    before = fills.fill_uninitialized_memory
+    fills.fill_uninitialized_memory = False
+    try:
+        yield
+    finally:
+        fills.fill_uninitialized_memory = before
+
+
 def set_deterministic(on: bool, *, warn_only: bool) -> None:
     """Ask for reproducible results, or no longer.
 
