@@ -1,15 +1,22 @@
-"""What all tests share: a private cache folder, a source of randomness, Hypothesis' settings."""
+"""What all tests share: how many of them run, where they build, what is drawn, what they cost.
+
+`tests/README.md` says how to use it.
+"""
 
 from __future__ import annotations
 
+import gc
 import os
 import random
+import resource
 import shutil
 import signal
 import sys
 import tempfile
 import zlib
+from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -18,21 +25,71 @@ from hypothesis import settings
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 # A first example compiles a kernel, so no example has a deadline.
-settings.register_profile("local", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
-settings.load_profile("ci" if os.environ.get("CI") else "local")
-
-made = pytest.StashKey[dict[str, str]]()
-
+settings.register_profile("default", deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("thorough", deadline=None, print_blob=True)
 
 # PyTorch's own forward mode calls what PyTorch itself has deprecated.
 OF_TORCH = ("ignore:`torch.jit.script:DeprecationWarning",)
+# Libraries of many versions of the source; when there are more, the next run begins with none.
+MOST_KEPT = 4 << 30
+
+made = pytest.StashKey[list[str]]()
+cpu_seconds = pytest.StashKey[list[float]]()
+
+
+# --- how much runs
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("pullback's tests")
+    group.addoption(
+        "--thorough",
+        action="store_true",
+        help="run also what is marked `thorough`, on numbers that are drawn anew",
+    )
+    group.addoption(
+        "--cpu-budget",
+        type=float,
+        metavar="SECONDS",
+        help="fail if all processes of the tests together take more processor time",
+    )
+
+
+def is_thorough(config: pytest.Config) -> bool:
+    """Tell whether everything is to run: `--thorough`, or `-m thorough` for the rest alone."""
+    return config.getoption("thorough") or "thorough" in (config.getoption("markexpr") or "")
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """A worker a core; none for one file or one test, which would wait for workers to start."""
+    chosen = [Path(word.partition("::")[0]) for word in config.args]
+    if len(chosen) == 1 and chosen[0].is_file():
+        return 0
+    return None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is thorough, unless it is asked for or named."""
+    if is_thorough(config) or any("::" in word for word in config.args):
+        return
+    left_out = [item for item in items if item.get_closest_marker("thorough")]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if not item.get_closest_marker("thorough")]
+
+
+def pytest_collection_finish() -> None:
+    """Have Python not look through tests and libraries whenever it looks for what to free."""
+    gc.collect()
+    gc.freeze()
+
+
+# --- where it builds, and in how many threads
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Build into a folder of this session's, never into the user's cache.
+    """Set up what this process and those that it starts have in common.
 
-    pytest-xdist's workers inherit the variable, so they share the folder of the session that
+    pytest-xdist's workers inherit the variables, so they share the folders of the session that
     started them.
     """
     for line in OF_TORCH:
@@ -40,20 +97,67 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         # By a shell's `&`; processes that tests interrupt would ignore it too.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Tensors are small, and the other cores have tests of their own.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    if config.pluginmanager.has_plugin("cacheprovider"):
+        for name in ("PULLBACK_CACHE", "PULLBACK_TEST_OBJECTS"):
+            if name not in os.environ:
+                os.environ[name] = str(kept(config, name.lower()))
     # PyTorch's own of compiled code would give back programs of an earlier state of the source.
-    names = ("PULLBACK_CACHE", "TORCHINDUCTOR_CACHE_DIR", "PULLBACK_TEST_OBJECTS")
-    unset = [name for name in names if name not in os.environ]
-    config.stash[made] = {name: tempfile.mkdtemp(prefix="pullback-tests-") for name in unset}
-    os.environ.update(config.stash[made])
+    names = ("TORCHINDUCTOR_CACHE_DIR", "PULLBACK_TEST_OBJECTS", "PULLBACK_CACHE")
+    config.stash[made] = [name for name in names if name not in os.environ]
+    for name in config.stash[made]:
+        os.environ[name] = tempfile.mkdtemp(prefix="pullback-tests-")
     # Several tests have CMake build nearly the same library.
     launcher = Path(__file__).with_name("compile_once.py")
     os.environ.setdefault("CMAKE_CXX_COMPILER_LAUNCHER", f"{sys.executable};{launcher}")
+    draw(config)
+
+
+def kept(config: pytest.Config, name: str) -> Path:
+    """Return a folder of what was compiled, which the next run finds: never the user's own.
+
+    `pytest --cache-clear` empties it.
+    """
+    assert config.cache
+    folder = config.cache.mkdir(name)
+    if size(folder) > MOST_KEPT:
+        shutil.rmtree(folder)
+        folder.mkdir()
+    folder.chmod(0o700)
+    return folder
+
+
+def size(folder: Path) -> int:
+    """Return how many bytes the files of a folder have."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    for name, folder in config.stash[made].items():
-        del os.environ[name]
-        shutil.rmtree(folder, ignore_errors=True)
+    for name in config.stash.get(made, []):
+        shutil.rmtree(os.environ.pop(name), ignore_errors=True)
+
+
+# --- what is drawn
+
+
+def draw(config: pytest.Config) -> None:
+    """Choose the seeds: the same in each run, but drawn anew where everything runs.
+
+    CI draws the same too: what it says of a change has to be the change's.
+    """
+    anew = is_thorough(config) and "CI" not in os.environ
+    settings.load_profile("thorough" if anew else "default")
+    if anew:
+        os.environ.setdefault("PULLBACK_SEED", str(random.SystemRandom().randrange(2**31)))
+    if (chosen := os.environ.get("PULLBACK_SEED")) and config.getoption("hypothesis_seed") is None:
+        config.option.hypothesis_seed = int(chosen)
+
+
+def pytest_report_header() -> str:
+    """Say what would draw the same numbers again."""
+    chosen = os.environ.get("PULLBACK_SEED")
+    return f"drawn with PULLBACK_SEED={chosen}" if chosen else "every test has a seed of its own"
 
 
 @pytest.fixture
@@ -70,3 +174,35 @@ def seed(request: pytest.FixtureRequest) -> int:
     if torch:
         torch.manual_seed(value)
     return value
+
+
+# --- what it costs
+
+
+def spent() -> float:
+    """Return the processor time of this process and those it has started and seen end."""
+    both = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in both)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> Generator[None]:
+    """Add up what the workers and this process have spent; workers are its children by then."""
+    yield
+    config: Any = session.config
+    if hasattr(config, "workerinput"):
+        return
+    budget = session.config.getoption("cpu_budget")
+    if budget is not None and spent() > budget:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    budget = config.getoption("cpu_budget")
+    of = f" of {budget:.0f} that they may take" if budget else ""
+    over = budget is not None and spent() > budget
+    terminalreporter.write_line(
+        f"the tests' processes took {spent():.0f} s of processor time{of}", red=over, bold=over
+    )

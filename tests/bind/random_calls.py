@@ -1,7 +1,6 @@
-"""Calls operators of the table with arguments of every kind; `python random_calls.py SEED COUNT`.
+"""Calls operators of the table with arguments of every kind.
 
-A process of its own, so that a crash is a failure of the test and not the end of pytest. It prints
-how many calls were accepted and refused, and stops with the number of the first that went wrong.
+It prints how many calls were accepted and refused, and stops with the first that went wrong.
 """
 
 from __future__ import annotations
@@ -178,9 +177,9 @@ def call(rng: random.Random, case: Case) -> str:
     return "accepted"
 
 
-def main(seed: int, count: int) -> None:
+def make_calls(seed: int, count: int) -> None:
+    """Make so many calls and print what came of them."""
     warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
     seen: collections.Counter[str] = collections.Counter()
     for step in range(count):
         rng = random.Random(f"{seed} {step}")
@@ -192,7 +191,3 @@ def main(seed: int, count: int) -> None:
             sys.stderr.write(f"call {step} of seed {seed}: {case.operator}\n")
             raise
     sys.stdout.write("\n".join(f"{number} {what}" for what, number in seen.most_common()) + "\n")
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -19,6 +19,7 @@ from pullback.define.line import Tensor as TensorSpec
 from pullback.diagnostic import PullbackError
 from pullback.kernels.glue import CPP_KEYWORDS
 from tests.define.strategies import lines, shapes_for
+from tests.telling import examples
 
 pytestmark = pytest.mark.compiler
 numbers = itertools.count()
@@ -115,7 +116,7 @@ def too_large(outcome: object) -> bool:
 
 # Shrinking compiles hundreds of kernels; the operators are small as they are.
 @settings(
-    max_examples=25,
+    max_examples=examples(8, 50),
     suppress_health_check=[
         HealthCheck.too_slow,
         HealthCheck.data_too_large,

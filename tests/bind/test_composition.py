@@ -16,9 +16,14 @@ from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vjp,
 
 import pullback as pb
 from pullback import PullbackError
+from tests.telling import telling
 
 pytestmark = pytest.mark.compiler
 each_case = pytest.mark.parametrize("case", TABLE, ids=lambda case: case.name)
+# A traced call takes long: an optional tensor, an index, scalars, complex numbers, other sizes.
+each_traced = pytest.mark.parametrize(
+    "case", telling(BY_NAME, ("linear", "gather", "affine", "conj_mul", "correlate"))
+)
 each_derived = pytest.mark.parametrize("case", DIFFERENTIABLE, ids=lambda case: case.name)
 twice = [case for case in DIFFERENTIABLE if case.orders == 2 and not case.dtypes[0].is_complex]
 each_twice = pytest.mark.parametrize("case", twice, ids=lambda case: case.name)
@@ -40,7 +45,7 @@ def loss_of(outputs: object) -> Tensor:
 # --- what PyTorch itself checks
 
 
-@each_case
+@each_traced
 def test_opcheck_passes(case: Case, seed: int) -> None:
     overload = case.operator.overload
     for example in case.examples:
@@ -217,7 +222,7 @@ def fresh_dynamo() -> None:
     torch._dynamo.reset()
 
 
-@each_case
+@each_traced
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 def test_compile_gives_the_same_values_and_gradients(case: Case, dynamic: bool, seed: int) -> None:
     def step(*arguments: Any) -> Tensor:
@@ -278,7 +283,7 @@ def test_a_wrong_size_is_noticed_while_tracing() -> None:
         step(torch.randn(2, 3), torch.randn(2, 4))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_inductor_compiles_operators_and_their_backward(seed: int) -> None:
     mul, linear, cube = (BY_NAME[name].operator for name in ("mul", "linear", "cube"))
 

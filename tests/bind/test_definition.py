@@ -142,7 +142,6 @@ def compiles(unit: str) -> bool:
     return subprocess.run(command, input=unit, text=True, check=False).returncode == 0
 
 
-@pytest.mark.slow
 def test_a_tensor_too_large_for_the_kernels_int_is_refused() -> None:
     add = pb.operator(
         named("(x[n]: uint8) -> y[1]: uint8"),

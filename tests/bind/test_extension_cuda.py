@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import os
 import warnings
 from pathlib import Path
 from typing import Any
@@ -15,47 +13,42 @@ import pullback as pb
 from pullback.bind import extension_cuda, extension_cuda_headers
 from pullback.bind.build import Build
 from pullback.bind.on_cpu import CudaOnCpuNotice
-from pullback.kernels import cache
+from pullback.kernels import cache, precompile
 from pullback.kernels.cuda_on_cpu.mode import Mode
 
 pytestmark = pytest.mark.compiler
 HERE = Path(__file__).parent / "cuda_extension"
-fresh = itertools.count()
 
-# Operators for both devices: of these the CUDA ones are to answer.
-REGISTERED = """#include <torch/library.h>
-#include <ATen/ATen.h>
-#include <c10/cuda/CUDAException.h>
-
-__global__ void shift_kernel(const float* x, float* y, int n) {{
-  const int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n) y[i] = x[i] + 1;
-}}
-at::Tensor shift_cuda(const at::Tensor& x) {{
-  at::Tensor y = at::empty_like(x);
-  shift_kernel<<<2, 32>>>(x.const_data_ptr<float>(), y.mutable_data_ptr<float>(), x.numel());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  return y;
-}}
-at::Tensor shift_cpu(const at::Tensor& x) {{ return x + 100; }}
-
-TORCH_LIBRARY({namespace}, m) {{ m.def("shift(Tensor x) -> Tensor"); }}
-TORCH_LIBRARY_IMPL({namespace}, CUDA, m) {{ m.impl("shift", &shift_cuda); }}
-TORCH_LIBRARY_IMPL({namespace}, CPU, m) {{ m.impl("shift", &shift_cpu); }}
-"""
+FILES = {
+    # Read in a few seconds, and without a precompiled header.
+    "operators": (HERE / "operators.cu",),
+    # The first of a session precompiles <torch/extension.h>, which takes half a minute.
+    "bindings": (HERE / "bindings.cpp", HERE / "kernels.cu"),
+}
 
 
-@pytest.fixture(scope="module")
-def ops() -> Any:
-    """The extension beside this file. The first of a session precompiles PyTorch's headers."""
+@pytest.fixture(
+    scope="module", params=["operators", pytest.param("bindings", marks=pytest.mark.thorough)]
+)
+def ops(request: pytest.FixtureRequest) -> Any:
+    """The extension beside this file: operators, or a Python module."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", CudaOnCpuNotice)
-        module = pb.source(
-            HERE / "bindings.cpp", HERE / "kernels.cu", flags=[f"-I{HERE / 'include'}"]
-        )
+        made = load(request.param)
     said = [str(each.message) for each in caught if each.category is CudaOnCpuNotice]
-    assert said == ["bindings: its CUDA kernels run on the CPU, for want of a GPU"]
-    return module
+    assert said == [f"{request.param}: its CUDA kernels run on the CPU, for want of a GPU"]
+    if request.param == "bindings":
+        return made
+    assert set(made.operators) == {f"cuda_extension::{name}" for name in OPERATORS}
+    return torch.ops.cuda_extension
+
+
+OPERATORS = ("lltm", "sum_rows", "count", "twice", "seed", "fault", "shift")
+
+
+def load(name: str, *flags: str) -> Any:
+    flags = flags or (f"-I{HERE / 'include'}",)
+    return pb.source(*FILES[name], flags=flags, precompiled=name == "bindings")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -118,26 +111,26 @@ def test_what_goes_wrong_in_a_kernel_raises_and_the_process_lives(ops: Any, kind
     assert torch.equal(ops.sum_rows(x), x.sum(1))
 
 
-def test_the_same_files_give_the_same_module(ops: Any) -> None:
-    files = (HERE / "bindings.cpp", HERE / "kernels.cu")
-    assert pb.source(*files, flags=["-I", str(HERE / "include")]) is not None
-    assert pb.source(*files, flags=[f"-I{HERE / 'include'}"]) is ops
+@pytest.mark.filterwarnings("ignore::pullback.bind.on_cpu.CudaOnCpuNotice")
+@pytest.mark.parametrize(
+    "name", ["operators", pytest.param("bindings", marks=pytest.mark.thorough)]
+)
+def test_the_same_files_give_the_same_module(name: str) -> None:
+    assert load(name) is load(name, "-I", str(HERE / "include"))
 
 
-def test_operators_registered_for_both_devices_are_those_for_cuda(tmp_path: Path) -> None:
-    namespace = f"extension_cuda_{os.getpid()}_{next(fresh)}"
+@pytest.mark.parametrize("ops", ["operators"], indirect=True)
+def test_operators_registered_for_both_devices_are_those_for_cuda(ops: Any) -> None:
+    assert torch.equal(ops.shift(torch.zeros(40)), torch.ones(40))
+
+
+def test_a_mistake_is_shown_in_the_authors_file(tmp_path: Path) -> None:
     file = tmp_path / "ops.cu"
-    file.write_text(REGISTERED.format(namespace=namespace))
-    with pytest.warns(CudaOnCpuNotice, match="ops: its CUDA kernels"):
-        found = pb.source(file)
-    assert found.operators == (f"{namespace}::shift",)
-    assert torch.equal(getattr(torch.ops, namespace).shift(torch.zeros(40)), torch.ones(40))
-    # A mistake is shown in the author's file.
-    file.write_text(file.read_text().replace("x[i] + 1", "x[j] + 1"))
+    file.write_text("#include <Python.h>\n\n__global__ void k(float* x) { x[j] = 1; }\n")
     with pytest.raises(pb.PullbackError, match="'j' was not declared") as caught:
         pb.source(file)
     assert caught.value.finding.code == "PB202"
-    assert dict(caught.value.finding.evidence)["at"].startswith(f"{file}:7:")
+    assert dict(caught.value.finding.evidence)["at"].startswith(f"{file}:3:")
 
 
 def plan(*flags: str, **linking: Any) -> Any:
@@ -146,14 +139,21 @@ def plan(*flags: str, **linking: Any) -> Any:
     return extension_cuda.plan_on_cpu(build, Mode())
 
 
-def test_extensions_share_a_precompiled_header(ops: Any) -> None:
+def test_extensions_share_a_precompiled_header(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precompile, "header", lambda plan, _: cache.folder() / plan.key)
     one = extension_cuda_headers.made(plan("-I/opt/a", "-DWITH_CUDA", "-O3", "-std=c++17"))
     other = extension_cuda_headers.made(
         plan("-I", "/opt/b", "-DN=4", "--use_fast_math", "-lineinfo")
     )
     assert one == other
-    assert {header.name for header in one.values()} == {"precompiled.h"}
-    assert cache.folder() in next(iter(one.values())).parents
+    assert len(one) == 2  # for the C++ file and the CUDA file
+
+
+@pytest.mark.thorough
+def test_the_precompiled_header_is_in_the_cache() -> None:
+    (header,) = set(extension_cuda_headers.made(plan()).values())
+    assert header.name == "precompiled.h"
+    assert cache.folder() in header.parents
 
 
 def test_flags_of_nvcc_are_taken_where_they_mean_something() -> None:

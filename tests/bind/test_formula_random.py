@@ -18,6 +18,7 @@ from pullback.bind.formula import evaluate
 from pullback.define.formula import formula
 from pullback.define.operator import Definition
 from pullback.define.parse import parse
+from tests.telling import examples
 
 pytestmark = pytest.mark.compiler
 numbers = itertools.count()
@@ -119,13 +120,13 @@ _leaves = st.one_of(
 random_formulas = st.recursive(_leaves, _grown, max_leaves=8)
 
 
-@settings(max_examples=300, derandomize=True)
+@settings(max_examples=examples(150, 600))
 @given(random_formulas)
 def test_any_formula_evaluated_by_pytorch_is_the_same_expression(random: Random) -> None:
     random.assert_agrees(random.evaluated)
 
 
-@settings(max_examples=20, derandomize=True)
+@settings(max_examples=examples(6, 40))
 @given(random_formulas)
 def test_any_compiled_formula_is_the_same_expression(random: Random) -> None:
     name = f"pbrandom::f{next(numbers)}"

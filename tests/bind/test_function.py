@@ -15,6 +15,16 @@ from torch.autograd import forward_ad
 from torch.utils import _pytree as pytree
 
 import pullback as pb
+from tests.telling import telling
+
+# A traced call takes long: an optional tensor, an intermediate, two outputs, a list, own rules.
+each_traced = pytest.mark.parametrize(
+    "case",
+    telling(
+        {case.name: case for case in TABLE},
+        ("Linear", "Swish", "SwishAttribute", "TwoOutputs", "ListSum", "WithRules"),
+    ),
+)
 
 
 @pytest.fixture(params=TABLE, ids=[case.name for case in TABLE])
@@ -204,6 +214,7 @@ def test_grads_batched(case: Adopted, seed: int) -> None:
     both(case, seed, use)
 
 
+@each_traced
 def test_compiled(case: Adopted, seed: int) -> None:
     torch._dynamo.reset()
 
@@ -222,6 +233,7 @@ def test_compiled(case: Adopted, seed: int) -> None:
     same(use(function, tensors), gradients(reference, tensors))
 
 
+@each_traced
 def test_compiled_transforms(case: Adopted, seed: int) -> None:
     torch._dynamo.reset()
     function, tensors = on_tensors(case, seed, case.operator)

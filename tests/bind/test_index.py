@@ -24,6 +24,7 @@ GAUSS = "(x[n, d], y[m, d], v[m]) -> u[n] = sum[m](exp(-sum[d]((x[n, d] - y[m, d
 CORRELATE = "(x[h, w], k[p, q]) -> y[i, j] = sum[p, q](x[i + p, j + q] * k[p, q])"
 EMBED = "(table[v, d], index[n]: int64) -> y[n, d] = table[index[n], d]"
 ROWMAX = "(x[n, m]) -> y[n] = max[m](x[n, m])"
+PRODUCTS = "(x[n], y[m]) -> z[n] = sum[m](exp(x[n]*y[m]))"
 SOFTMAX = "(x[..., n]) -> y[..., n] = exp(x[n] - max[m](x[m])) / sum[m](exp(x[m] - max[k](x[k])))"
 
 
@@ -49,20 +50,34 @@ def points(n: int = 5, m: int = 4, d: int = 3, **given: Any) -> tuple[Tensor, ..
 # --- what comes from the line
 
 
-def test_its_derivatives_of_every_order_pass_gradcheck() -> None:
-    operator, some = define(GAUSS), points(3, 2, 2)
+@pytest.mark.parametrize(
+    ("rest", "some"),
+    [
+        pytest.param(PRODUCTS, (normal(3), normal(2)), id="a sum"),
+        pytest.param(GAUSS, points(3, 2, 2), id="a sum in a sum", marks=pytest.mark.thorough),
+    ],
+)
+def test_its_derivatives_of_every_order_pass_gradcheck(rest: str, some: tuple[Tensor, ...]) -> None:
+    operator = define(rest)
     assert torch.autograd.gradcheck(operator, some, check_forward_ad=True)
     assert torch.autograd.gradgradcheck(operator, some, check_fwd_over_rev=True)
 
 
+def third(function: Any, some: tuple[Tensor, ...]) -> Tensor:
+    hessian = torch.func.hessian(lambda x: function(x, *some[1:]).sin().sum())
+    return torch.func.jacrev(lambda x: hessian(x).sum())(some[0])
+
+
 def test_a_third_derivative_is_pytorchs() -> None:
-    operator, some = define(GAUSS), points(3, 2, 2)
+    operator, some = define(PRODUCTS), (normal(3), normal(2))
+    wanted = third(lambda x, y: torch.exp(x[:, None] * y).sum(1), some)
+    torch.testing.assert_close(third(operator, some), wanted)
 
-    def third(function: Any) -> Tensor:
-        hessian = torch.func.hessian(lambda x: function(x, *some[1:]).sin().sum())
-        return torch.func.jacrev(lambda x: hessian(x).sum())(some[0])
 
-    torch.testing.assert_close(third(operator), third(gauss))
+@pytest.mark.thorough
+def test_a_third_derivative_of_a_sum_in_a_sum_is_pytorchs() -> None:
+    some = points(3, 2, 2)
+    torch.testing.assert_close(third(define(GAUSS), some), third(gauss, some))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
@@ -231,6 +246,15 @@ def test_one_that_differs_in_a_call_is_not_called(monkeypatch: pytest.MonkeyPatc
     with pytest.warns(FormulaNotice, match=r"PB147(.|\n)*PyTorch's operations compute it instead"):
         result = operator(*some)
     torch.testing.assert_close(result, gauss(*some))
+
+
+@pytest.mark.parametrize("rest", ["x[n, k]/max[j](x[n, j])", "x[n, k]/maximum(x[n, k], y[n, k])"])
+def test_a_loop_may_take_another_of_two_zeros(rest: str) -> None:
+    """Which of 0 and -0 is the maximum is nobody's promise, and 1/0 is not 1/-0."""
+    operator = define(f"(x[n, k], y[n, k]) -> z[n, k] = {rest}")
+    x, y = normal(4, 9), normal(4, 9).detach() + 2
+    divisor = torch.maximum(x, y) if "maximum" in rest else x.amax(1, keepdim=True)
+    torch.testing.assert_close(operator(x, y), x / divisor)
 
 
 # --- bad input

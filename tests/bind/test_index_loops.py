@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +22,9 @@ from pullback.define.index import derived as indexed_derived
 from pullback.define.index import extents, notation
 from pullback.define.index.indexed import Indexed
 from pullback.define.operator import Definition
+from tests.forked import in_fork
+from tests.telling import telling
+from tests.threads import threads
 
 ROWS = {
     "softmax": "(x[..., n]) -> y[..., n] = exp(x - max[m](x[m]))/sum[k](exp(x[k] - max[m](x[m])))",
@@ -57,7 +57,12 @@ STENCILS = {
     "diagonal": "(a[n, n]) -> y[n] = a[n, n]**2",
 }
 FORMULAS = {**ROWS, **PAIRS, **STENCILS}
-each_formula = pytest.mark.parametrize("name", FORMULAS)
+NAMES = {name: name for name in FORMULAS}
+each_formula = pytest.mark.parametrize("name", NAMES)
+# Of each family: in one pass and in several, with and without a table, with and without a border.
+each_gradient = pytest.mark.parametrize(
+    "name", telling(NAMES, ("softmax", "layernorm", "rowmax", "gauss", "pair", "laplace", "slope"))
+)
 # Around the lanes of a vector of either type, and its blocks.
 EDGES = (1, 2, 7, 8, 9, 15, 16, 17, 33, 65, 129)
 
@@ -171,15 +176,17 @@ def dims_of(size: int, other: int = 5) -> dict[str, int]:
     return {**names, "d": 3, "p": 1, "q": 1, "h": other, "...": other}
 
 
+@pytest.mark.parametrize(
+    "dtype", telling({"float32": torch.float32, "float64": torch.float64}, ["float32"])
+)
 @each_formula
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 def test_values_at_the_edges_of_vectors(name: str, dtype: torch.dtype) -> None:
     indexed = formula(name)
     for size in EDGES:
         require_equal(indexed, dims_of(size), dtype, all_of=True)
 
 
-@each_formula
+@each_gradient
 def test_gradients_at_the_edges_of_vectors(name: str) -> None:
     indexed = gradient(name)
     for size in (1, 7, 8, 17, 33):
@@ -192,10 +199,11 @@ LARGE = {
 }
 
 
-@each_formula
+@each_gradient
 def test_loops_made_for_their_sizes_and_shared_among_threads(name: str) -> None:
     for indexed in (formula(name), gradient(name)):
-        require_equal(indexed, LARGE, torch.float32)
+        with threads(3):
+            require_equal(indexed, LARGE, torch.float32)
 
 
 @pytest.mark.parametrize(
@@ -290,13 +298,10 @@ def test_the_same_values_whatever_the_number_of_threads() -> None:
     given = arguments(indexed, sizes, torch.float32)
     own = find(indexed, given, sizes, torch.float32)
     assert isinstance(own, Own)
-    threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(1)
-        alone = own.run(given, sizes, [torch.float32])[0]
-    finally:
-        torch.set_num_threads(threads)
-    assert torch.equal(own.run(given, sizes, [torch.float32])[0], alone)
+    alone = own.run(given, sizes, [torch.float32])[0]
+    with threads(3):
+        together = own.run(given, sizes, [torch.float32])[0]
+    assert torch.equal(together, alone)
 
 
 @pytest.mark.parametrize(
@@ -447,14 +452,9 @@ def test_what_has_agreed_is_not_compared_by_another_process(tmp_path: Path) -> N
 
     def seen(text: str) -> str:
         program = COMPARES.format(name="halved", text=text)
-        environment = {**os.environ, "PULLBACK_CACHE": str(tmp_path)}
-        return subprocess.run(
-            [sys.executable, "-c", program],
-            check=True,
-            capture_output=True,
-            text=True,
-            env=environment,
-        ).stdout.strip()
+        ended = in_fork(lambda: exec(program, {}), folder=tmp_path, PULLBACK_CACHE=str(tmp_path))
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout.strip()
 
     text = "x[n]/sum[m](x[m]**2)"
     assert seen(text) == "['_halved_grad', 'halved']"

@@ -13,6 +13,7 @@ from torch import Tensor
 
 import pullback as pb
 from pullback.bind.index import choose, verify
+from tests.telling import examples
 
 pytestmark = pytest.mark.compiler
 numbers = itertools.count()
@@ -49,7 +50,7 @@ def assert_agrees(formula: Formula) -> None:
     torch.testing.assert_close(found, wanted, rtol=1e-8, atol=1e-8)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(40, 200))
 @given(formulas())
 def test_a_formula_and_two_orders_of_its_gradients_are_pytorchs(formula: Formula) -> None:
     # By PyTorch's operations: a loop takes most of a second to compile.
@@ -59,7 +60,7 @@ def test_a_formula_and_two_orders_of_its_gradients_are_pytorchs(formula: Formula
         assert_agrees(formula)
 
 
-@settings(max_examples=6)
+@settings(max_examples=examples(3, 12))
 @given(formulas())
 def test_so_are_those_that_own_loops_compute(formula: Formula) -> None:
     assert_agrees(formula)

@@ -1,31 +1,25 @@
-"""10,000 calls with arguments of every kind: no crash and no wrong result."""
+"""Calls with arguments of every kind: no crash and no wrong result."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from random_calls import make_calls
 
-pytestmark = [pytest.mark.compiler, pytest.mark.slow]
-COUNT = 10_000
+from tests.forked import in_fork
+
+pytestmark = pytest.mark.compiler
 
 
-def test_random_calls_neither_crash_nor_give_a_wrong_result(seed: int) -> None:
-    script = Path(__file__).with_name("random_calls.py")
-    done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", str(script), str(seed), str(COUNT)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        capture_output=True,
-        text=True,
-        timeout=250,
-        check=False,
-    )
+@pytest.mark.parametrize("count", [2000, pytest.param(20_000, marks=pytest.mark.thorough)])
+def test_random_calls_neither_crash_nor_give_a_wrong_result(
+    count: int, seed: int, tmp_path: Path
+) -> None:
+    done = in_fork(lambda: make_calls(seed, count), folder=tmp_path, seconds=250)
     assert done.returncode == 0, done.stderr[-4000:]
     seen = {what: int(n) for n, what in (row.split(" ", 1) for row in done.stdout.splitlines())}
-    assert sum(seen.values()) == COUNT
+    assert sum(seen.values()) == count
     # The calls are worth making: many are accepted, many refused.
-    assert seen["accepted"] + seen["accepted, with backward"] > COUNT / 5
-    assert seen["PullbackError"] > COUNT / 5
+    assert seen["accepted"] + seen["accepted, with backward"] > count / 5
+    assert seen["PullbackError"] > count / 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import shlex
@@ -55,6 +56,12 @@ def run(*words: str) -> Result:
     return CliRunner().invoke(app, list(words))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def imported() -> None:
+    """Import what each fork of a check would import anew: a second each."""
+    importlib.import_module("torch._dynamo")
+
+
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
@@ -78,6 +85,8 @@ def test_the_replay_command_finds_the_same() -> None:
     first = run("check", "ops.py:Overwriting", *FEW, "--seed", "3")
     command = re.findall(r"^replay: pullback (.*)$", first.output, re.MULTILINE)
     assert command == ["check ops.py:Overwriting --probe PB504 --seed 3"]
+    longer = run("check", "ops.py:Overwriting", *FEW, "--timeout", "90")
+    assert "--probe PB504 --timeout 90 --seed 0" in longer.output
     again = run(*shlex.split(command[0]))
     assert again.exit_code == 1
     block = re.search(r"  FAIL.*?\n\n", first.output, re.DOTALL)

@@ -1,66 +1,81 @@
-"""`pullback tour`, in a process of its own as a newcomer runs it."""
+"""`pullback tour`: whole, as a newcomer runs it, and its quick chapters."""
 
 from __future__ import annotations
 
-import os
+import io
 import re
-import subprocess
-import sys
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 import torch
+from rich.console import Console
+from typer.testing import CliRunner
 
+from pullback.cli import app
+from pullback.cli.screen import WIDEST
+from pullback.cli.tour import chapters, timing
 from pullback.cli.tour.verify import compare
+from tests import fresh
 
-Answer = subprocess.CompletedProcess[str]
+Answer = CompletedProcess[str]
+NUMBER = r" +\d+\.\d\d"
+
+# What is on lines of their own, chapter after chapter.
+FIRST = (
+    r"tour::add2\(a\[...\], b\[...\]\) -> c\[...\]",
+    r"add2\(\[1, 2\], \[10, 20\]\) = \[11.0, 22.0\]",
+    r"^ok +add2 ",
+    r"^ok +legendre3 ",
+    r"^FAIL +wrong, on purpose ",
+    r"(^ +\d+ +\S+ +0\.36417 *\n){8}",
+    r"loss 8.944 after 2000 steps",
+    r"b = -2\.20852\d+, c = \S+e-\d+, d = 0\.255486",
+    r"├─ pow \(PowBackward0\)",
+    r"add2.py:24 in forward: return add2\(self.a\*\*2, self.b\*\*2\)",
+    rf"^add2, by pullback{NUMBER * 3} *$",
+)
+LAST = (
+    r"grad_x = ",
+    r"its second derivative at 0 is 0.64, by another loop",
+    rf"^pullback{NUMBER * 2} *$",
+    r"after 100 steps",
+    r"which is 0.017588 of it \(0.98\^200 = 0.017588\)",
+    r"elements wrong\.\nWhich lines are at fault\?",
+    r"cuda-race \[PB221\]: tour::turned: turn: thread ",
+    r"reads at turned.cu:6 what thread",
+    r"^9  What is wrong with a backward",
+    r"FAIL  wrong-for-an-option  PB558  Squared: right for reduction='mean'",
+    r"^  Mended\([^$]*^  ok[:,] ",
+    r"^10  Sums over pairs, without a matrix of them",
+    r"grad_v\[m\] ",
+    r"^PyTorch +\d+\.\d +\d+\.\d +144 MB *$",
+    r"own loop, pairwise sum",
+)
+
+
+def require_lines(text: str, *wanted: str) -> None:
+    """Find each after the one before."""
+    for pattern in wanted:
+        found = re.search(pattern, text, re.MULTILINE)
+        assert found, pattern
+        text = text[found.start() :]
 
 
 def tour(folder: Path, **environment: str) -> Answer:
     # Not in the repository: the tour has only what the package ships.
     source = str(Path(__file__).parents[2] / "src")
-    variables = {**os.environ, "PYTHONPATH": source, **environment}
-    command = [sys.executable, "-W", "error", "-m", "pullback", "tour", "--folder", str(folder)]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=folder.parent, env=variables
-    )
+    words = ("-W", "error", "-m", "pullback", "tour", "--folder", folder)
+    return fresh.python(*words, folder=folder.parent, PYTHONPATH=source, **environment)
 
 
 @pytest.mark.compiler
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_tour_defines_verifies_trains_shows_and_times(tmp_path: Path) -> None:
     answer = tour(tmp_path / "tour")
-    text = answer.stdout
     assert answer.returncode == 0, answer.stderr
-    assert "\x1b" not in text
-    assert "tour::add2(a[...], b[...]) -> c[...]" in text
-    assert "add2([1, 2], [10, 20]) = [11.0, 22.0]" in text
-    assert re.search(r"^ok +add2 ", text, re.M)
-    assert re.search(r"^ok +legendre3 ", text, re.M)
-    assert re.search(r"^FAIL +wrong, on purpose ", text, re.M)
-    assert re.findall(r"^ +\d+ +\S+ +(0\.3641\d)", text, re.M) == ["0.36417"] * 8
-    assert "loss 8.944 after 2000 steps" in text
-    assert re.search(r"b = -2\.20852\d+, c = \S+e-\d+, d = 0\.255486", text)
-    assert "├─ pow (PowBackward0)" in text
-    assert "add2.py:24 in forward: return add2(self.a**2, self.b**2)" in text
-    assert re.search(
-        r"^add2, by pullback +\d+\.\d\d +\d+\.\d\d +\d+\.\d\d$", text.replace(" \n", "\n"), re.M
-    )
-    assert "grad_x = " in text
-    assert "its second derivative at 0 is 0.64, by another loop" in text
-    assert re.search(r"^pullback +\d+\.\d\d +\d+\.\d\d$", text.replace(" \n", "\n"), re.M)
-    assert "after 100 steps" in text
-    assert "which is 0.017588 of it (0.98^200 = 0.017588)" in text
-    assert re.search(r"elements wrong\.\nWhich lines are at fault\?", text)
-    assert "cuda-race [PB221]: tour::turned: turn: thread " in text
-    assert "reads at turned.cu:6 what thread" in text
-    checked = text.partition("9  What is wrong with a backward")[2]
-    assert "FAIL  wrong-for-an-option  PB558  Squared: right for reduction='mean'" in checked
-    assert re.search(r"^  Mended\(.*?^  ok[:,] ", checked, re.M | re.S)
-    indexed = text.partition("10  Sums over pairs, without a matrix of them")[2]
-    assert "grad_v[m] " in indexed
-    assert "own loop, pairwise sum" in indexed
-    assert re.search(r"^PyTorch +\d+\.\d +\d+\.\d +144 MB$", indexed.replace(" \n", "\n"), re.M)
+    assert "\x1b" not in answer.stdout
+    require_lines(answer.stdout, *FIRST, *LAST)
     names = [
         *("add2.cpp", "add2.py", "gpu_add2.cu", "gpu_add2.py"),
         *("legendre3.cpp", "legendre3.py", "loss.py", "turned.cu", "turned.py"),
@@ -68,9 +83,31 @@ def test_the_tour_defines_verifies_trains_shows_and_times(tmp_path: Path) -> Non
     assert sorted(path.name for path in (tmp_path / "tour").glob("*.*")) == names
 
 
-def test_the_tour_without_a_compiler_says_what_works(tmp_path: Path) -> None:
-    answer = tour(tmp_path / "tour", PATH="/nowhere", CXX="")
-    assert answer.returncode == 2
+@pytest.mark.compiler
+def test_its_first_chapters_say_what_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Nobody reads the times.
+    monkeypatch.setattr(timing, "CALLS", 3)
+    monkeypatch.setattr(timing, "ROUNDS", 3)
+    torch.manual_seed(0)
+    console = Console(file=io.StringIO(), width=WIDEST, highlight=False)
+    add2 = chapters.define(console, tmp_path)
+    legendre3 = chapters.load(tmp_path, "legendre3")
+    assert not chapters.verify(console, add2, legendre3)
+    chapters.train(console, add2)
+    chapters.fit(console, legendre3)
+    chapters.show_graph(console, add2)
+    chapters.show_times(console, add2)
+    assert isinstance(console.file, io.StringIO)
+    require_lines(console.file.getvalue(), *FIRST)
+
+
+def test_the_tour_without_a_compiler_says_what_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("CXX", "")
+    answer = CliRunner().invoke(app, ["tour", "--folder", str(tmp_path / "tour")])
+    assert answer.exit_code == 2
     assert answer.stderr.startswith("compiler-missing [PB201]: no C++ compiler can be used\n")
     assert "What works without a C++ compiler: operators in Python" in answer.stderr
     assert "Traceback" not in answer.stderr
@@ -78,13 +115,11 @@ def test_the_tour_without_a_compiler_says_what_works(tmp_path: Path) -> None:
 
 @pytest.mark.compiler
 def test_the_tour_overwrites_no_file(tmp_path: Path) -> None:
-    folder = tmp_path / "tour"
-    folder.mkdir()
-    (folder / "add2.cpp").write_text("// mine", encoding="utf-8")
-    answer = tour(folder)
-    assert answer.returncode == 2
+    (tmp_path / "add2.cpp").write_text("// mine", encoding="utf-8")
+    answer = CliRunner().invoke(app, ["tour", "--folder", str(tmp_path)])
+    assert answer.exit_code == 2
     assert "file-in-the-way [PB803]: the tour would overwrite add2.cpp" in answer.stderr
-    assert (folder / "add2.cpp").read_text(encoding="utf-8") == "// mine"
+    assert (tmp_path / "add2.cpp").read_text(encoding="utf-8") == "// mine"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

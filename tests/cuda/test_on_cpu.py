@@ -9,16 +9,20 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
+from unittest import mock
 
 import pytest
 import torch
 from torch import nn
+from torch.utils import cpp_extension
 
 import pullback as pb
-from pullback.bind import gpu
+from pullback.bind import gpu, register
 from pullback.cuda import __main__ as program
 from pullback.cuda.pretend import pretending
 from pullback.kernels.cuda_on_cpu import mode
+from pullback.kernels.cuda_on_cpu.mode import Mode
+from tests.forked import in_fork
 
 HERE = Path(__file__).parent
 SHIFT = """
@@ -144,46 +148,84 @@ def test_streams_events_seeds_and_saved_tensors(pretence: None, tmp_path: Path) 
         assert torch.equal(torch.load(tmp_path / "x.pt", map_location=place), first)
 
 
-@pytest.mark.compiler
-def test_load_inline_builds_for_the_cpu(tmp_path: Path) -> None:
-    from torch.utils import cpp_extension  # noqa: PLC0415  (what is patched)
+@pytest.fixture
+def switched_on() -> Iterator[Mode]:
+    """CUDA on the CPU; no operator of another test is compiled anew for it."""
+    with mock.patch.object(register, "operators", {}), pb.cuda.on_cpu(order="reverse") as now:
+        yield now
 
-    with pb.cuda.on_cpu(order="reverse", workers=1) as now:
-        assert mode.current() is now
-        assert torch.cuda.is_available()
-        module: Any = cpp_extension.load_inline(
-            "inline_shift",
-            cpp_sources="torch::Tensor shift(torch::Tensor x);",
-            cuda_sources=SHIFT,
-            functions=["shift"],
-            build_directory=str(tmp_path),
-        )
-        x = torch.randn(100, device="cuda")
-        assert torch.equal(module.shift(x), x + 1)
+
+@pytest.mark.compiler
+def test_load_builds_for_the_cpu(switched_on: Mode, tmp_path: Path) -> None:
+    assert mode.current() is switched_on
+    assert torch.cuda.is_available()
+    module: Any = cpp_extension.load(
+        "_C",
+        sources=[str(HERE / "project" / "ops" / "square.cu")],
+        extra_cuda_cflags=["-DSCALE=3"],
+        build_directory=str(tmp_path),
+    )
+    x, y = torch.randn(2, 100, device="cuda").unbind()
+    module.square(x.data_ptr(), y.data_ptr(), 100)
+    assert torch.equal(y, 3 * x * x)
+
+
+def test_nothing_is_built_for_the_cpu_afterwards() -> None:
+    with mock.patch.object(register, "operators", {}), pb.cuda.on_cpu():
+        assert cpp_extension.CUDA_HOME is not None
     assert not torch.cuda.is_available()
     assert cpp_extension.CUDA_HOME is None
+
+
+# It includes <torch/extension.h>, which is precompiled for half a minute.
+@pytest.mark.thorough
+@pytest.mark.compiler
+def test_load_inline_builds_for_the_cpu(switched_on: Mode, tmp_path: Path) -> None:
+    module: Any = cpp_extension.load_inline(
+        "inline_shift",
+        cpp_sources="torch::Tensor shift(torch::Tensor x);",
+        cuda_sources=SHIFT,
+        functions=["shift"],
+        build_directory=str(tmp_path),
+    )
+    x = torch.randn(100, device="cuda")
+    assert torch.equal(module.shift(x), x + 1)
 
 
 @pytest.mark.compiler
 def test_a_project_builds_and_tests_itself(tmp_path: Path) -> None:
     project = tmp_path / "project"
     shutil.copytree(HERE / "project", project)
-    # Without the switch it refuses, as on any machine without a GPU.
-    refused = run("setup.py", "build_ext", "--inplace", folder=project, CUDA_ON_CPU="")
-    assert "needs a GPU" in refused.stderr
-    built = run("-m", "pullback.cuda", "setup.py", "build_ext", "--inplace", folder=project)
+    words = ["setup.py", "build_ext", "--inplace"]  # of python -m pullback.cuda
+    built = in_fork(lambda: program.main(words), folder=project)
     assert built.returncode == 0, built.stdout + built.stderr
     assert list(project.glob("ops/_C.*.so"))
     # The variable alone is enough where the start-up file is found.
     options = ("-q", "-p", "no:cacheprovider", "check_square.py")
-    tested = run("-m", "pytest", *options, folder=project, CUDA_ON_CPU="cpu")
+    alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    tested = run("-m", "pytest", *options, folder=project, CUDA_ON_CPU="cpu", **alone)
     assert "1 passed" in tested.stdout, tested.stdout + tested.stderr
 
 
-def test_the_switch_costs_nothing_until_pytorch_is_imported(tmp_path: Path) -> None:
-    script = "import sys; print('torch' in sys.modules, 'pullback.bind' in sys.modules)"
-    done = run("-c", script, folder=tmp_path, CUDA_ON_CPU="cpu")
-    assert done.stdout.split() == ["False", "False"], done.stderr
+# Without the switch it refuses, as on any machine without a GPU.
+@pytest.mark.thorough
+def test_a_project_has_no_gpu_without_the_switch(tmp_path: Path) -> None:
+    shutil.copytree(HERE / "project", tmp_path / "project")
+    refused = run("setup.py", "build_ext", folder=tmp_path / "project", CUDA_ON_CPU="")
+    assert "needs a GPU" in refused.stderr
+
+
+@pytest.mark.parametrize(("switch", "waits"), [("cpu", True), ("", False)])
+def test_the_switch_costs_nothing_until_pytorch_is_imported(
+    tmp_path: Path, switch: str, *, waits: bool
+) -> None:
+    script = """if True:
+        import sys
+        from pullback import imported
+        print("torch" in sys.modules, "pullback.bind" in sys.modules, "torch" in imported._waiting)
+    """
+    done = run("-c", script, folder=tmp_path, CUDA_ON_CPU=switch)
+    assert done.stdout.split() == ["False", "False", str(waits)], done.stderr
 
 
 def test_a_script_its_threads_and_its_children_have_the_switch(tmp_path: Path) -> None:

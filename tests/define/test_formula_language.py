@@ -19,6 +19,7 @@ from pullback.define.formula.formula import Formula
 from pullback.define.formula.functions import ALIASES, TABLE, named
 from pullback.define.formula.node import Node, in_order, number, read, scalar
 from pullback.define.parse import parse
+from tests.telling import examples
 
 NAMES: dict[str, Node] = {
     **{name: read(name, ()) for name in "xyw"},
@@ -365,7 +366,7 @@ def wrapped(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 texts = st.recursive(st.sampled_from(LEAVES), wrapped, max_leaves=12)
 
 
-@settings(max_examples=300, derandomize=True)
+@settings(max_examples=examples(200, 1000))
 @given(texts)
 def test_any_formula_and_its_derivative_are_printed_and_parsed_back(text: str) -> None:
     with contextlib.suppress(PullbackError):  # x / 0

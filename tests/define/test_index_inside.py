@@ -13,6 +13,7 @@ from pullback import PullbackError
 from pullback.define.index import notation
 from pullback.define.index.extents import evaluated
 from pullback.define.parse import parse
+from tests.telling import examples
 
 LEAST, MOST = 1, 4  # sizes that are tried
 
@@ -56,7 +57,7 @@ def holds(text: str, values: Mapping[str, int], sizes: Mapping[str, int]) -> int
     return eval(text, dict(values))
 
 
-@settings(max_examples=400, derandomize=True)
+@settings(max_examples=examples(300, 1500))
 @given(guarded())
 def test_read_that_is_accepted_under_a_condition_is_inside(drawn: tuple[str, str]) -> None:
     condition, where = drawn
@@ -75,7 +76,7 @@ def test_read_that_is_accepted_under_a_condition_is_inside(drawn: tuple[str, str
                 assert 0 <= holds(where, values, sizes) < n, (text, sizes, values)
 
 
-@settings(max_examples=200, derandomize=True)
+@settings(max_examples=examples(150, 800))
 @given(st.data())
 def test_range_that_is_inferred_is_the_largest_in_which_all_reads_are_inside(
     data: st.DataObject,

@@ -46,6 +46,10 @@ SAME = [
     ("(x[n, m]) -> y[] = max[n, m](x)", "(x[n, m]) -> y[] = max[n](max[m](x))"),
     ("(x[n]) -> y[n] = t = exp(x); y = t*t", "(x[n]) -> y[n] = exp(x)*exp(x)"),
     ("(x[n]) -> y[n] = t[k] = exp(x[k]); y = t[n]*t[n]", "(x[n]) -> y[n] = exp(x)*exp(x)"),
+    (
+        "(x[n]) -> y[n] = p = argmax[m](x[m]); t = 2*x[p]; y = t*x[n]",
+        "(x[n]) -> y[n] = 2*x[argmax[m](x[m])]*x[n]",
+    ),
     ("(x[n]) -> y[i] = t[k] = exp(x[k + 1]); y = t[i + 1]", "(x[n]) -> y[i] = exp(x[i + 2])"),
     ("(x[n]) -> y[] = t = exp(x[k]); y = sum[k](t)", "(x[n]) -> y[] = sum[n](exp(x))"),
     ("(x[n, n]) -> y[n, n] = x", "(x[n, n]) -> y[n, n] = y[a, b] = x[a, b]"),
@@ -454,6 +458,7 @@ CURES = {
     "(x[n]) -> y[i, i] = x[i]": "different names",
     "(x[2]) -> y[] = x[2]": "this dimension is 2\n.*indices count from 0",
     "(x[n], b[m]) -> y[n, m] = t[i] = x[i]*b[m]; y = t[n]": "before the '=' of this part",
+    "(a[k], x[n]) -> y[k, j] = a[k]*sum[n](x[n - j])": r"y\[k, j < size\(n\)\] = ",
     "(x[n, k], y[k, m]) -> z[n, m] = sum[k](x @ y)": r"sum\[k\]\(x\[n, k\]\*y\[k, m\]\)",
     "(x[n]) -> y[i < 5] = x[i]": r"= y\[i < 5\] = ...",
 }

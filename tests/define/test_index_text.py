@@ -16,6 +16,7 @@ from pullback.define.index import notation
 from pullback.define.index.indexed import Indexed
 from pullback.define.parse import parse
 from tests.define.indexed import FORMULAS
+from tests.telling import examples
 
 TEXTS = {text.partition("(")[0]: text for text in FORMULAS}
 DERIVE = {"backward": indexed_derived.backward, "jvp": indexed_derived.jvp}
@@ -158,7 +159,7 @@ def formulas(draw: st.DrawFn) -> str:
     return f"({inputs}) -> (r[n, m], s[n]) = {shared}; {outputs}"
 
 
-@settings(max_examples=120, derandomize=True)
+@settings(max_examples=examples(60, 400))
 @given(formulas())
 def test_any_formula_and_its_derivatives_are_printed_and_read_back(text: str) -> None:
     made = parsed(text)

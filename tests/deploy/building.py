@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
-import subprocess
-import sys
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
+import pytest
+
 import pullback as pb
+from tests import fresh
 
 SAMPLE = Path(__file__).parent / "sample"
 PACKAGE = str(Path(pb.__file__).parents[1])
 # For every process: warnings are for who reads them.
-ENVIRONMENT = {**os.environ, "PYTHONPATH": PACKAGE, "OMP_NUM_THREADS": "1"}
+ENVIRONMENT = {**os.environ, "PYTHONPATH": PACKAGE}
 
 
-def command(*words: str | Path, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+def command(*words: str | Path, folder: Path, **variables: str) -> CompletedProcess[str]:
     """Run Python with some words."""
-    return subprocess.run(
-        [sys.executable, *map(str, words)],
-        cwd=folder,
-        env={**ENVIRONMENT, **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return fresh.python(*words, folder=folder, **{"PYTHONPATH": PACKAGE, **variables})
 
 
 def pullback(*words: str | Path, folder: Path, **variables: str) -> str:
@@ -42,6 +39,27 @@ def install(what: Path, into: Path, *options: str) -> Path:
     answer = command("-m", *words, folder=into.parent)
     assert answer.returncode == 0, answer.stderr
     return into
+
+
+class Once:
+    """Folders that are filled once for all of pytest-xdist's workers, by the first that asks."""
+
+    def __init__(self, factory: pytest.TempPathFactory, worker: str) -> None:
+        base = factory.getbasetemp()
+        self.shared = base if worker == "master" else base.parent
+
+    def __call__(self, name: str, fill: Callable[[Path], object]) -> Path:
+        """Return a folder of that name, filled."""
+        folder = self.shared / name
+        with (self.shared / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            filled = self.shared / f"{name}.filled"
+            if not filled.exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                fill(folder)
+                filled.touch()
+        return folder
 
 
 Runs = Callable[[Path], dict[str, Any]]

@@ -9,28 +9,34 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from building import PACKAGE, SAMPLE, Runs, command, install, pullback
+from building import PACKAGE, SAMPLE, Once, Runs, command, install, pullback
+
+from tests.fresh import no_process_is_left
+
+__all__ = ["no_process_is_left"]
 
 
 @pytest.fixture(scope="session")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An author's folder."""
-    folder = tmp_path_factory.mktemp("author") / "sample"
-    return Path(shutil.copytree(SAMPLE, folder, ignore=shutil.ignore_patterns("__pycache__")))
+def once(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Once:
+    return Once(tmp_path_factory, worker_id)
 
 
 @pytest.fixture(scope="session")
-def wheel(sources: Path) -> Path:
+def wheel(once: Once) -> Path:
     """The wheel of the sample."""
-    pullback("build", "sample_ops.py", "--as", "wheel", folder=sources)
-    (built,) = (sources / "dist").iterdir()
+
+    def build(folder: Path) -> None:
+        shutil.copytree(SAMPLE, folder / "author", ignore=shutil.ignore_patterns("__pycache__"))
+        pullback("build", "sample_ops.py", "--as", "wheel", folder=folder / "author")
+
+    (built,) = (once("wheel", build) / "author" / "dist").iterdir()
     return built
 
 
 @pytest.fixture(scope="session")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def installed(wheel: Path, once: Once) -> Path:
     """A folder in which the wheel is installed."""
-    return install(wheel, tmp_path_factory.mktemp("user") / "site")
+    return once("wheel-installed", lambda folder: install(wheel, folder))
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +46,7 @@ def run_away(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     def run(site: Path) -> dict[str, Any]:
         empty = tmp_path_factory.mktemp("empty")
         shutil.copyfile(SAMPLE / "away.py", empty / "away.py")
-        bare = {"PATH": str(empty), "PULLBACK_CACHE": str(empty / "cache")}
+        bare = {"PATH": str(empty), "CXX": "", "PULLBACK_CACHE": str(empty / "cache")}
         found = f"{site}{os.pathsep}{PACKAGE}"
         answer = command("away.py", "sample_ops", folder=empty, PYTHONPATH=found, **bare)
         assert answer.returncode == 0, answer.stderr

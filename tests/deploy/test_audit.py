@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from building import command
+from typer.testing import CliRunner
 
+from pullback.cli import app
 from pullback.deploy import audit, elf
 from pullback.diagnostic import PullbackError
 from pullback.kernels import toolchain
@@ -57,15 +58,11 @@ def test_nothing_is_wrong_with_the_wheel(wheel: Path) -> None:
 
 
 def test_the_command_prints_a_table(wheel: Path) -> None:
-    answer = command("-m", "pullback", "build", wheel, "--check", folder=wheel.parent)
-    assert answer.returncode == 0, answer.stderr
-    assert answer.stdout.splitlines()[0].split() == [
-        "library",
-        "PyTorch",
-        "Python",
-        "GPU",
-        "system",
-    ]
+    answer = CliRunner().invoke(app, ["build", str(wheel), "--check"])
+    assert answer.exit_code == 0, answer.stderr
+    head, *rows = [line.split("  ")[0] for line in answer.stdout.splitlines()]
+    assert head == "library"
+    assert "sample-scale-cpu-x86-64-v3.so" in rows
 
 
 def test_vector_functions_are_those_of_any_pytorch(wheel: Path) -> None:
@@ -91,8 +88,8 @@ def test_a_library_tied_to_pytorch_and_python_by_its_symbols(tmp_path: Path) -> 
 def test_a_search_path_is_found(tmp_path: Path, flag: str) -> None:
     library = compiled(tmp_path, "void f() {}", flag)
     assert codes(library) == ["PB718"]
-    answer = command("-m", "pullback", "build", library, "--check", folder=tmp_path)
-    assert answer.returncode == 1
+    answer = CliRunner().invoke(app, ["build", str(library), "--check"])
+    assert answer.exit_code == 1
     assert "search-path [PB718]" in answer.stdout
 
 
@@ -110,20 +107,29 @@ def test_another_library_that_it_needs_is_named(tmp_path: Path) -> None:
     assert row.system.endswith("with libz.so.1")
 
 
+def test_usual_gpus_without_code_are_named_once_for_libraries_that_are_alike() -> None:
+    one, other = ("sm_90", "compute_90"), ("sm_75", "sm_80", "sm_90", "compute_90")
+    found = list(audit.uncovered({"a.so": one, "b.so": one, "c.so": other}))
+    assert [finding.code for finding in found] == ["PB720"]
+    assert "a.so and 1 more" in found[0].message
+    assert dict(found[0].evidence)["missing"] == "sm_75, sm_80, sm_86"
+
+
 @pytest.mark.nvcc
+@pytest.mark.thorough
 @pytest.mark.skipif(not HAS_NVCC, reason="no CUDA toolkit here")
 def test_code_for_gpus_is_read_from_the_library(tmp_path: Path) -> None:
     (tmp_path / "code.cu").write_text("__global__ void f(float* x) { *x = 1; }")
     nvcc = toolchain.find("cuda")
     library = tmp_path / "gpu.so"
-    flags = ["-shared", "-Xcompiler", "-fPIC", "-gencode", "arch=compute_80,code=sm_80"]
-    flags += ["-gencode", "arch=compute_90,code=[sm_90,compute_90]"]
+    flags = ["-shared", "-Xcompiler", "-fPIC", "-gencode"]
+    flags += ["arch=compute_90,code=[sm_90,compute_90]"]
     words = [*nvcc.command, *flags, str(tmp_path / "code.cu"), "-o", str(library)]
     subprocess.run(words, check=True)
-    assert set(elf.read(library).gpus) == {"sm_80", "sm_90", "compute_90"}
+    assert set(elf.read(library).gpus) == {"sm_90", "compute_90"}
     report = audit.audit(library)
     assert [finding.code for finding in report.findings] == ["PB720"]
-    assert dict(report.findings[0].evidence)["missing"] == "sm_75"
+    assert dict(report.findings[0].evidence)["missing"] == "sm_75, sm_80, sm_86"
 
 
 def test_a_manifest_that_lists_more_than_there_is(wheel: Path, tmp_path: Path) -> None:

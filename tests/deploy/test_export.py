@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from building import PACKAGE, command
 
-pytestmark = [pytest.mark.compiler, pytest.mark.slow]
+pytestmark = [pytest.mark.compiler, pytest.mark.thorough]
 
 EXPORT = """
 import torch, sample_ops, pullback as pb

@@ -12,10 +12,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from building import PACKAGE, command, install, pullback
+from building import PACKAGE, SAMPLE, Once, command, pullback
 
 import pullback as pb
 from pullback.bind.formula import loops
+from pullback.bind.register import RedefinitionNotice
 from pullback.deploy.wheel import TEMPLATES
 from pullback.diagnostic import PullbackError
 from pullback.kernels import plan
@@ -36,21 +37,39 @@ runpy.run_path("setup.py", run_name="__main__")
 """
 
 
-# What `pip install -e .` calls.
+# What `pip install --no-build-isolation .` calls, and `pip install -e .`.
+BUILD = 'from setuptools import build_meta; build_meta.build_wheel("made")'
 EDITABLE = 'from setuptools import build_meta; build_meta.build_editable("made")'
 
 
 @pytest.fixture(scope="session")
-def project(sources: Path) -> Path:
+def project(once: Once) -> Path:
     """A project of the sample."""
-    pullback("build", "small_ops.py", "--as", "setup", folder=sources)
-    return sources / "small_ops-setup"
+
+    def write(folder: Path) -> None:
+        for name in ("small_ops.py", "scale.cpp", "scale.h"):
+            shutil.copyfile(SAMPLE / name, folder / name)
+        pullback("build", "small_ops.py", "--as", "setup", folder=folder)
+
+    return once("setup-project", write) / "small_ops-setup"
 
 
 @pytest.fixture(scope="session")
-def site(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which the project is installed, with the runtime."""
-    return install(project, tmp_path_factory.mktemp("setup") / "site", "--no-build-isolation")
+def site(project: Path, once: Once) -> Path:
+    """A folder in which the project is installed, with the runtime; few of its loops are."""
+
+    def build(folder: Path) -> None:
+        few = with_formulas(
+            shutil.copytree(project, folder / "project"),
+            "small-smooth-cpu-double.cpp",
+            "small-_smooth_grad-cpu-double.cpp",
+        )
+        answer = command("-c", BUILD, folder=few)
+        assert answer.returncode == 0, answer.stderr
+        (built,) = (few / "made").iterdir()
+        shutil.unpack_archive(built, folder / "site", format="zip")
+
+    return once("setup-site", build) / "site"
 
 
 @pytest.fixture
@@ -62,14 +81,15 @@ def whole(project: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def copied(whole: Path) -> Path:
     """A project of its own, which a test may edit; its formulas are left out, to build sooner."""
-    return without_formulas(whole)
+    return with_formulas(whole)
 
 
-def without_formulas(project: Path) -> Path:
-    """Leave out what takes long to compile."""
+def with_formulas(project: Path, *units: str) -> Path:
+    """Leave out other formulas: they take long to compile."""
     file = project / "generated" / "kernels.json"
     listed = json.loads(file.read_text())
-    listed["kernels"] = [row for row in listed["kernels"] if row["kind"] != "formula"]
+    kept = [k for k in listed["kernels"] if k["kind"] != "formula" or k["unit"] in units]
+    listed["kernels"] = kept
     file.write_text(json.dumps(listed))
     return project
 
@@ -134,7 +154,7 @@ def test_its_flags_are_those_of_kernels_that_are_compiled_here() -> None:
     assert values["LEVELS"] == levels
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_it_builds_where_pytorch_and_pullback_are_not(whole: Path) -> None:
     package = built(whole)
     manifest = json.loads((package / "kernels" / "manifest.json").read_text())
@@ -143,7 +163,6 @@ def test_it_builds_where_pytorch_and_pullback_are_not(whole: Path) -> None:
     assert "" not in operators  # the runtime is not in it
 
 
-@pytest.mark.slow
 def test_an_edited_kernel_is_built_by_the_project_alone(copied: Path, tmp_path: Path) -> None:
     header = copied / "src" / "small_ops" / "scale.h"
     header.write_text(header.read_text().replace("x * k", "x * k + 1"))
@@ -151,7 +170,7 @@ def test_an_edited_kernel_is_built_by_the_project_alone(copied: Path, tmp_path: 
     assert call(package.parent, "s.scale(torch.ones(2), 3.0).tolist()", tmp_path) == "[4.0, 4.0]"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_changed_call_asks_for_the_generated_part_anew(copied: Path, tmp_path: Path) -> None:
     definitions = copied / "src" / "small_ops" / "small_ops.py"
     changed = definitions.read_text().replace("scale(y, x, k, ", "scale(y, x, 5 * k, ")
@@ -164,8 +183,29 @@ def test_a_changed_call_asks_for_the_generated_part_anew(copied: Path, tmp_path:
     pullback(*again.split()[1:], folder=copied)
     assert not list(copied.glob(".pullback-*"))
     assert (copied / "setup.py").is_file()
-    package = built(without_formulas(copied))
+    package = built(with_formulas(copied))
     assert call(package.parent, "s.scale(torch.ones(1), 3.0).item()", tmp_path) == "15.0"
+
+
+@pytest.mark.filterwarnings(
+    f"ignore::{RedefinitionNotice.__module__}.{RedefinitionNotice.__name__}"
+)
+def test_the_generated_part_is_written_anew_and_the_rest_is_left(tmp_path: Path) -> None:
+    (tmp_path / "renewed_ops.py").write_text(
+        (SAMPLE / "small_ops.py").read_text().replace("small::", "renewed::")
+    )
+    for name in ("scale.cpp", "scale.h"):
+        shutil.copyfile(SAMPLE / name, tmp_path / name)
+    project = pb.build(tmp_path / "renewed_ops.py", as_="setup", into=tmp_path / "project")
+    definitions = project / "src" / "renewed_ops" / "renewed_ops.py"
+    changed = definitions.read_text().replace("scale(y, x, k, ", "scale(y, x, 5 * k, ")
+    definitions.write_text(changed)
+    (project / "setup.py").write_text("mine")
+    assert pb.build(definitions.parent, as_="setup", into=project) == project
+    assert "5 * k" in (project / "generated" / "renewed-scale-cpu.cpp").read_text()
+    assert definitions.read_text() == changed
+    assert (project / "setup.py").read_text() == "mine"
+    assert not list(project.glob(".pullback-*"))
 
 
 def test_a_kernel_that_does_not_compile_stops_the_build(copied: Path) -> None:
@@ -175,7 +215,7 @@ def test_a_kernel_that_does_not_compile_stops_the_build(copied: Path) -> None:
     assert "scale.cpp:1" in answer.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_source_tree_has_the_kernels_of_an_editable_install(copied: Path, tmp_path: Path) -> None:
     answer = command("-c", EDITABLE, folder=copied)
     assert answer.returncode == 0, answer.stderr

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
-from building import ENVIRONMENT, SAMPLE, command, pullback
+from building import ENVIRONMENT, SAMPLE
+from typer.testing import CliRunner, Result
 
 import pullback as pb
-from pullback.bind import environment
-from pullback.deploy import definitions, staging, target
+from pullback.bind import environment, on_cpu
+from pullback.cli import app
+from pullback.deploy import definitions, shipped, staging, target, wheel
 from pullback.deploy.notices import ShippingNotice
 from pullback.diagnostic import PullbackError
 from pullback.kernels import toolchain
@@ -46,6 +50,11 @@ def written(folder: Path, text: str = TWICE) -> Path:
     return file
 
 
+def typed(*words: str | Path) -> Result:
+    """Run the command line."""
+    return CliRunner().invoke(app, [*map(str, words)])
+
+
 def code_of(caught: pytest.ExceptionInfo[PullbackError]) -> str:
     return caught.value.finding.code
 
@@ -60,8 +69,8 @@ def test_another_way_is_an_error_that_lists_the_choices(tmp_path: Path, word: st
 
 def test_the_command_lists_them_too(tmp_path: Path) -> None:
     file = written(tmp_path)
-    answer = command("-m", "pullback", "build", file, "--as", "wheels", folder=tmp_path)
-    assert answer.returncode == 2
+    answer = typed("build", file, "--as", "wheels")
+    assert answer.exit_code == 2
     assert "unknown-way [PB700]" in answer.stderr
     assert "did you mean 'wheel'?" in answer.stderr
 
@@ -74,8 +83,8 @@ def test_an_option_that_a_way_does_not_read_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_is_compiled_into_the_cache_is_not_checked(tmp_path: Path) -> None:
-    answer = command("-m", "pullback", "build", written(tmp_path), "--check", folder=tmp_path)
-    assert answer.returncode == 2
+    answer = typed("build", written(tmp_path), "--check")
+    assert answer.exit_code == 2
     assert "option-unused [PB714]" in answer.stderr
 
 
@@ -180,27 +189,11 @@ def test_architectures_without_nvcc(tmp_path: Path) -> None:
 def test_a_kernel_in_cuda_alone_is_nothing_without_nvcc(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pullback.bind import on_cpu  # noqa: PLC0415
-
     monkeypatch.setattr(on_cpu, "plan_of", lambda definition: None)  # type: ignore[misc]
     with pytest.raises(PullbackError, match="in CUDA alone") as caught:
         pb.build(written(tmp_path, GPU), as_="wheel", into=tmp_path / "dist")
     assert code_of(caught) == "PB711"
     assert not list((tmp_path / "dist").glob("*"))
-
-
-@pytest.mark.usefixtures("no_nvcc")
-def test_what_is_left_out_without_nvcc_is_said_and_a_wheel_may_lie_beside_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = GPU.replace("cuda=", "cpu=pb.source('void fill(float* y) {{}}', call='fill(y)'),cuda=")
-    into = tmp_path / "dist"
-    into.mkdir()
-    (into / "other-1.0-py3-none-any.whl").touch()
-    with pytest.warns(ShippingNotice, match="for the CPU only, since there is no nvcc"):
-        built = pb.build(written(tmp_path, text), as_="wheel", into=into)
-    assert built.is_file()
-    assert len(list(into.iterdir())) == 2
 
 
 # --- other PyTorch and Python versions
@@ -221,9 +214,21 @@ def test_a_python_without_pytorch(tmp_path: Path) -> None:
     assert code_of(caught) == "PB703"
 
 
-def test_an_interpreter_tells_its_versions() -> None:
-    assert environment.of(sys.executable) == environment.here()
-    assert len(target.target(pythons=[sys.executable]).environments) == 1
+def test_an_interpreter_tells_its_versions(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = environment.here()
+    # What another interpreter is asked, asked here.
+    exec(environment.QUESTION, {})
+    answer = capsys.readouterr().out
+    assert json.loads(answer) == [here.torch, str(here.root), str(here.headers), here.soabi]
+    same, other = tmp_path / "same", tmp_path / "other"
+    for python, said in ((same, answer), (other, answer.replace("cpython-3", "cpython-9"))):
+        python.write_text(f"#!/bin/sh\necho '{said.strip()}'\n")
+        python.chmod(0o755)
+    assert environment.of(str(same)) == here
+    found = target.target(pythons=[str(same), str(other)]).environments
+    assert found == (here, environment.of(str(other)))
 
 
 # --- the target
@@ -248,11 +253,19 @@ def test_a_target_that_is_a_file(tmp_path: Path) -> None:
     assert (tmp_path / "out").read_text() == "mine"
 
 
+@pytest.mark.thorough
 def test_a_version_that_is_none_is_setuptools_to_refuse(tmp_path: Path) -> None:
     with pytest.raises(PullbackError, match="setuptools did not make a wheel") as caught:
         pb.build(written(tmp_path), as_="wheel", version="not one", into=tmp_path / "dist")
     assert code_of(caught) == "PB712"
     assert not list((tmp_path / "dist").iterdir())
+
+
+def test_what_setuptools_says_is_the_error(tmp_path: Path) -> None:
+    (tmp_path / "setup.py").write_text("raise ValueError('no such version')")
+    with pytest.raises(PullbackError, match="no such version") as caught:
+        wheel.packed(tmp_path, "linux_x86_64")
+    assert code_of(caught) == "PB712"
 
 
 def test_a_file_that_needs_another_beside_it_is_found_out(tmp_path: Path) -> None:
@@ -265,19 +278,57 @@ def test_a_file_that_needs_another_beside_it_is_found_out(tmp_path: Path) -> Non
     assert not list((tmp_path / "dist").iterdir())
 
 
-@pytest.mark.slow
-def test_a_package_folder_is_shipped_whole(tmp_path: Path) -> None:
-    package = tmp_path / "whole_package"
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A package folder with an operator that has a kernel for each device."""
+    package = tmp_path / f"package_of_{tmp_path.name}"
     (package / "data").mkdir(parents=True)
     (package / "data" / "table.txt").write_text("1")
-    (package / "part.py").write_text(TWICE.format(name="whole_package"))
-    (package / "__init__.py").write_text('"""Doc."""\nfrom .part import twice as twice\n')
-    built = pullback("build", package, "--as", "wheel", folder=tmp_path)
-    (wheel,) = (tmp_path / "dist").iterdir()
-    assert f"built dist/{wheel.name}" in built
-    names = subprocess.check_output([sys.executable, "-m", "zipfile", "-l", str(wheel)], text=True)
-    for name in ("__init__.py", "_prebuilt.py", "part.py", "data/table.txt", "kernels/manifest"):
-        assert f"whole_package/{name}" in names
+    on_both = GPU.replace("cuda=", "cpu=pb.source('fill.cpp', call='fill(y)'), cuda=")
+    (package / "part.py").write_text(on_both.format(name=package.name))
+    (package / "fill.cpp").write_text("void fill(float* y) { *y = 1; }")
+    (package / "__init__.py").write_text('"""Doc."""\nfrom .part import fill as fill\n')
+    return package
+
+
+def test_a_package_folder_is_shipped_whole_without_kernels_sources(
+    folder: Path, tmp_path: Path
+) -> None:
+    found = definitions.of_file(folder)
+    package = wheel.package_of(found, shipped.collect(found.operators), None, None)
+    wheel.write_package(package, tmp_path / "packed")
+    paths = [path for path in (tmp_path / "packed").rglob("*") if path.is_file()]
+    names = {str(path.relative_to(tmp_path / "packed")) for path in paths}
+    assert names == {"__init__.py", "_prebuilt.py", "part.py", "data/table.txt"}
+    first, second, *_ = (tmp_path / "packed" / "__init__.py").read_text().splitlines()
+    assert (first, second) == ('"""Doc."""', "from . import _prebuilt as _prebuilt")
+
+
+@pytest.mark.usefixtures("no_nvcc")
+def test_what_is_left_out_without_nvcc_is_said(folder: Path) -> None:
+    found = definitions.of_file(folder)
+    with pytest.warns(ShippingNotice, match="for the CPU only, since there is no nvcc: .*::fill"):
+        wheel.require_kernels(shipped.collect(found.operators), target.target())
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("no_nvcc")
+def test_the_wheel_of_a_package_folder_may_lie_beside_others(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dist = folder.parent / "dist"
+    dist.mkdir()
+    (dist / "other-1.0-py3-none-any.whl").touch()
+    monkeypatch.chdir(folder.parent)
+    answer = typed("build", folder, "--as", "wheel")
+    assert answer.exit_code == 0, answer.stderr
+    assert f"for the CPU only, since there is no nvcc: {folder.name}::fill" in answer.stdout
+    (built,) = (path for path in dist.iterdir() if path.name.startswith("package"))
+    assert f"built dist/{built.name}" in answer.stdout
+    names = zipfile.ZipFile(built).namelist()
+    for name in ("__init__.py", "_prebuilt.py", "part.py", "data/table.txt"):
+        assert f"{folder.name}/{name}" in names
+    assert f"{folder.name}/kernels/manifest.json" in names
 
 
 # --- interruptions
@@ -306,6 +357,7 @@ def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_build_leaves_no_wheel(tmp_path: Path, sent: signal.Signals) -> None:
     folder = Path(shutil.copytree(SAMPLE, tmp_path / "author"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
 import math
@@ -15,16 +16,20 @@ from typing import Any
 import pytest
 import torch
 from building import Runs, command
+from torch import Tensor
 
 import pullback as pb
-from pullback.bind.formula import gpu, loops
+from pullback.bind.formula import gpu, interpreted, loops
+from pullback.bind.formula.evaluate import FormulaNotice
 from pullback.define.parse import parse
 from pullback.define.source import Source
 from pullback.deploy import definitions, libraries, shipped, target
 from pullback.deploy.notices import ShippingNotice
 from pullback.deploy.wheel import TORCH, platform_of, with_import
 from pullback.diagnostic import PullbackError
-from pullback.kernels import identity, prebuilt, processor
+from pullback.kernels import identity, prebuilt, processor, toolchain
+from pullback.kernels.codegen import Loop
+from pullback.kernels.glue import Device
 
 pytestmark = pytest.mark.compiler
 
@@ -48,6 +53,7 @@ def test_its_name_says_any_python_3_and_the_platform(wheel: Path) -> None:
     assert platform.startswith("manylinux_2_")
 
 
+@pytest.mark.thorough
 def test_auditwheel_finds_nothing_but_pytorchs_libraries_outside_of_it(wheel: Path) -> None:
     show = [sys.executable, "-m", "auditwheel", "show", "--json", str(wheel)]
     found = json.loads(subprocess.run(show, capture_output=True, check=True).stdout)
@@ -83,6 +89,42 @@ def test_nothing_is_compiled_there(away: dict[str, Any], installed: Path) -> Non
     assert not [name for name in away["compiled"] if name != "CACHEDIR.TAG"]
 
 
+def test_no_loop_is_missed_there_up_to_the_second_derivative(away: dict[str, Any]) -> None:
+    assert away["notices"] == []
+
+
+@pytest.mark.filterwarnings(f"ignore::{FormulaNotice.__module__}.{FormulaNotice.__name__}")
+def test_every_loop_that_a_call_asks_for_is_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: set[str] = set()
+
+    def note(loop: Loop, device: Device) -> tuple[object, Any]:
+        asked.add(identity.of_loop(loop, device))
+        return interpreted.loop(loop, toolchain.CompilerMissing.error("it is noted alone"))
+
+    monkeypatch.setattr(loops, "found", note)
+    line = "shippedloops::coupled(x[..., n], s[n]?) -> y[..., n] = exp(-x*x) + s*x"
+    operator = pb.operator(line)
+    for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
+        x, s = torch.rand(2, 3, dtype=dtype), torch.rand(3, dtype=dtype)
+        for given in ((x, s), (x,)):
+            call_in_all_ways(operator, *given)
+    jobs = libraries.jobs(shipped.collect([operator]), target.target())
+    assert len(asked) >= 40
+    assert asked <= {entry.identity for job in jobs for entry in job.entries}
+
+
+def call_in_all_ways(operator: pb.Operator, *given: Tensor) -> None:
+    """Ask for the value, its tangent, each gradient and all, and their gradients."""
+    operator(*given)
+    torch.func.jvp(operator, given, given)
+    leaves = [tensor.clone().requires_grad_() for tensor in given]
+    for some in (leaves, leaves[:1], leaves[-1:]):
+        grads = torch.autograd.grad(operator(*leaves).sum(), some, create_graph=True)
+        if given[0].dtype in (torch.float32, torch.float64):
+            total = torch.stack([grad.square().sum() for grad in grads]).sum()
+            torch.autograd.grad(total, leaves, allow_unused=True)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 @pytest.mark.parametrize("absent", [False, True])
 def test_a_formula_and_its_gradient_give_the_numbers_of_here(
@@ -91,7 +133,7 @@ def test_a_formula_and_its_gradient_give_the_numbers_of_here(
     kind = getattr(torch, dtype)
     x = torch.linspace(-2, 2, 12).reshape(3, 4).to(kind).requires_grad_()
     s = torch.linspace(0, 1, 4).to(kind).requires_grad_()
-    y = torch.exp(-(x.double() ** 2)) + (0 if absent else s.double() * x.double())
+    y = torch.exp(-(x.double() ** 2)) + (0 if absent else s.double())
     grads = torch.autograd.grad(y.sum(), [x] if absent else [x, s])
     for found, right in zip(away[f"bell {dtype} {absent}"], (y, *grads), strict=True):
         allowed = 8 * torch.finfo(kind).eps
@@ -119,6 +161,14 @@ def test_derivatives_of_all_orders_are_there(away: dict[str, Any]) -> None:
 
 def test_an_operator_in_python_comes_along(away: dict[str, Any]) -> None:
     assert away["doubled"] == [2.0, 2.0]
+
+
+def test_index_notation_comes_along_as_its_line(away: dict[str, Any]) -> None:
+    x, y = torch.linspace(-1, 1, 5).requires_grad_(), torch.linspace(0, 2, 4)
+    sums = torch.exp(-((x[:, None] - y) ** 2)).sum(1)
+    for found, right in zip(away["sums"], (sums, *torch.autograd.grad(sums.sum(), x)), strict=True):
+        torch.testing.assert_close(torch.tensor(found), right.detach())
+    assert "u: PyTorch (there is no C++ compiler)" in away["plan"]
 
 
 def test_the_processor_chooses_among_the_libraries(installed: Path) -> None:
@@ -194,6 +244,14 @@ def test_a_definition_that_was_changed_is_not_what_was_compiled(kernels: Path) -
     assert "pullback build sample_ops.py --as wheel" in str(caught.value)
 
 
+def test_other_flags_make_another_kernel(kernels: Path) -> None:
+    prebuilt.add(kernels)
+    own = dataclasses.replace(source(kernels), flags=("-DSIGN=-1",))
+    with pytest.raises(PullbackError, match="PB702") as caught:
+        prebuilt.kernel(LINE, own, "cpu", None)
+    assert "-DSIGN=-1" in dict(caught.value.finding.evidence)["defined"]
+
+
 def test_a_source_that_is_there_and_was_edited_is_compiled_instead(kernels: Path) -> None:
     prebuilt.add(kernels)
     (kernels.parent / "scale.cpp").write_text("// another")
@@ -236,7 +294,7 @@ def test_loops_for_gpus_are_built_if_gpus_are_asked_for() -> None:
 def test_loops_that_a_package_brought_run_where_nvcc_is_not(
     kernels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    line = parse("sample::bell(x[..., n], s[n]?) -> y[..., n] = exp(-x*x) + s*x")
+    line = parse("sample::bell(x[..., n], s[n]?) -> y[..., n] = exp(-x*x) + s")
     monkeypatch.setattr(gpu, "is_there", lambda: True)
     monkeypatch.setattr(gpu, "usable", lambda: False)
     assert loops.devices(line) == ("cpu",)

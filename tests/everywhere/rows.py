@@ -147,8 +147,8 @@ ROWS = (
     row("formula", "formula_exp", in_formulas.exp),
     row("formula", "formula_sin_cos", in_formulas.sin_cos),
     row("formula", "formula_swish", in_formulas.swish),
-    row("index notation", "index_linear", in_index.linear),
     row("index notation", "index_softmax", in_index.softmax),
+    row("index notation", "index_linear", in_index.linear),
     row("index notation", "index_correlate", in_index.correlate),
     row("C++", "cpp_product", in_cpp.product),
     row("C++", "cpp_linear", in_cpp.linear, "native"),
@@ -186,3 +186,6 @@ KINDS = tuple(dict.fromkeys(each.kind for each in ROWS))
 BY_NAME = {each.name: each for each in ROWS}
 # The first of each kind, where one of a kind will do.
 FIRST = tuple(next(each for each in ROWS if each.kind == kind) for kind in KINDS)
+# What is foreign is compiled with PyTorch's headers.
+OWN = tuple(each for each in ROWS if "foreign" not in each.limits)
+OWN_FIRST = tuple(each for each in FIRST if each in OWN)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import matrix
 import pytest
 import torch
-from rows import Row
+from rows import OWN, OWN_FIRST, Row
 from ways import Way
 
 pytestmark = pytest.mark.compiler
@@ -16,15 +16,24 @@ def fresh_dynamo() -> None:
     torch._dynamo.reset()
 
 
-def marks(row: Row) -> tuple[pytest.MarkDecorator, ...]:
-    """Return `slow` for what is compiled with PyTorch's headers, once."""
-    return (pytest.mark.slow,) if "foreign" in row.limits else ()
+# An error in one of these is one that most users meet.
+MOST_USED = ("forward", "backward", "double backward", "`func.jvp`", "`vmap`, every `in_dims`")
+# To Inductor all but formulas are calls of one sort; each of its programs is compiled for seconds.
+INDUCTOR, BY_INDUCTOR = "compile with inductor", ("formula_product", "cpp_product")
+
+
+def marks(way: Way, row: Row) -> tuple[pytest.MarkDecorator, ...]:
+    """Return `thorough` for a cell beside these: every way for one of a kind, all in a few ways."""
+    told = row in OWN_FIRST or (row in OWN and way.name in MOST_USED)
+    if way.name == INDUCTOR:
+        told = row.name in BY_INDUCTOR
+    return () if told else (pytest.mark.thorough,)
 
 
 @pytest.mark.parametrize(
     ("way", "row"),
     [
-        pytest.param(way, row, id=f"{way.name}-{row.label}", marks=marks(row))
+        pytest.param(way, row, id=f"{way.name}-{row.label}", marks=marks(way, row))
         for way, row in matrix.CELLS
     ],
 )

@@ -1,5 +1,5 @@
 """What the tests of examples share."""
 
-from tests.one_thread import one_thread
+from tests.fresh import no_process_is_left
 
-__all__ = ["one_thread"]
+__all__ = ["no_process_is_left"]

@@ -35,7 +35,7 @@ def run(project: Path, *arguments: str) -> str:
     answer = subprocess.run(
         [*CUDA_ON_CPU, *arguments],
         cwd=project,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": package},
+        env={**os.environ, "PYTHONPATH": package},
         capture_output=True,
         text=True,
         check=False,
@@ -48,19 +48,19 @@ def losses_of(output: str) -> list[float]:
     return [float(loss) for _, loss in LOSS.findall(output)]
 
 
-def require_losses_of_the_tutorial(losses: list[float]) -> None:
+def require_losses_of_the_tutorial(losses: list[float], number: int = 20) -> None:
     """Every 25 epochs the loss shrinks by 0.98 to the power of 50."""
-    assert len(losses) == 20
+    assert len(losses) == number
     for before, after in itertools.pairwise(losses):
         assert after == pytest.approx(before * 0.98**50, rel=2e-3, abs=6e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_it_trains_compiled_at_run_time(project: Path) -> None:
     require_losses_of_the_tutorial(losses_of(run(project, "train.py")))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_it_trains_built_by_its_own_setup(project: Path) -> None:
     run(project, "setup.py", "build_ext", "--inplace")
     assert list(project.glob("add2*.so"))
@@ -82,11 +82,11 @@ def test_it_trains_as_an_operator_of_its_kernel_alone() -> None:
     a, b = (torch.randn(1024, requires_grad=True) for _ in range(2))
     optimizer = torch.optim.SGD([a, b], lr=0.01)
     losses: list[float] = []
-    for epoch in range(500):
+    for epoch in range(100):
         optimizer.zero_grad()
         loss = add2(a**2, b**2).sum()
         loss.backward()
         optimizer.step()
         if epoch % 25 == 0:
             losses.append(loss.item())
-    require_losses_of_the_tutorial(losses)
+    require_losses_of_the_tutorial(losses, 4)

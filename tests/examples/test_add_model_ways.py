@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 from loading import EXAMPLES
 
 import pullback as pb
+from tests import fresh
+from tests.quickly import LAUNCHER
 
 pytestmark = pytest.mark.compiler
 PACKAGE = str(Path(pb.__file__).parents[1])
 
 
-def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, *words: str) -> CompletedProcess[str]:
     """Run Python as a newcomer does in the example's folder."""
-    found = f"{PACKAGE}{os.pathsep}{folder / 'site'}"
-    return subprocess.run(
-        [sys.executable, *words],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": found, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    found = {"PYTHONPATH": f"{PACKAGE}{os.pathsep}{folder / 'site'}"}
+    return fresh.python(*words, folder=folder, **found, **LAUNCHER)
 
 
 def output_of(folder: Path, *words: str) -> str:
@@ -49,12 +43,13 @@ def trained(folder: Path) -> str:
     return output_of(folder, "train.py", "--compiler", "jit")
 
 
+@pytest.mark.thorough
 def test_it_trains_compiled_at_run_time(trained: str) -> None:
     assert trained.count("epoch") == 20
     assert trained == trained.replace("nan", "")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_it_trains_with_an_installed_package(folder: Path, trained: str) -> None:
     build = ("-m", "pullback", "build", "add2.py", "--as", "setup", "--name", "add2_package")
     output_of(folder, *build)
@@ -63,7 +58,7 @@ def test_it_trains_with_an_installed_package(folder: Path, trained: str) -> None
     assert output_of(folder, "train.py", "--compiler", "setup") == trained
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.skipif(shutil.which("cmake") is None, reason="no CMake here")
 def test_it_trains_with_a_library_of_cmakes(folder: Path, trained: str) -> None:
     build = ("-m", "pullback", "build", "add2.py", "--as", "cmake", "--into", "add2-cmake")

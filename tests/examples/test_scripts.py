@@ -2,50 +2,34 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from loading import EXAMPLES, FOR_A_GPU, SCRIPTS, example
 
-import pullback as pb
 from pullback.kernels import glue
 from pullback.kernels.compile import compile, open_library
 from pullback.kernels.toolchain import Compiler, survey
+from tests import fresh
 
 HAVE = {seen.language for seen in survey() if isinstance(seen, Compiler)}
 
 
-def run(script: Path) -> str:
-    """Run a script as a newcomer does, warnings being errors; return what it prints."""
-    # One thread: what is tested is that it runs, and other tests run beside it.
-    package = str(Path(pb.__file__).parents[1])
-    variables = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": package}
-    command = [sys.executable, "-W", "error", str(script)]
-    answer = subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd="/", env=variables
-    )
+# The mains of the others are called where their figures are looked at.
+TYPICAL = ("cube/cube.py", "functions/linear_f.py")
+NAMES = [str(path.relative_to(EXAMPLES)) for path in SCRIPTS]
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize(
+    "name", [n if n in TYPICAL else pytest.param(n, marks=pytest.mark.thorough) for n in NAMES]
+)
+def test_a_script_runs_from_any_folder_without_a_warning(name: str) -> None:
+    answer = fresh.python("-W", "error", EXAMPLES / name, folder=Path("/"))
     assert answer.returncode == 0, answer.stderr
-    return answer.stdout
-
-
-@pytest.mark.compiler
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: str(path.relative_to(EXAMPLES)))
-def test_a_script_runs_from_any_folder_without_a_warning(script: Path) -> None:
-    assert run(script)
-
-
-@pytest.mark.compiler
-def test_the_graph_of_a_module_names_operators_lines_and_what_is_saved() -> None:
-    text = run(EXAMPLES / "module_graph" / "module_graph.py")
-    assert text.count("examples::linear (pullback)") == 2
-    assert "in forward: return self.out(hidden).mean()" in text
-    assert "saved weight (4, 3) float32, 48 B, the memory of hidden.weight" in text
-    assert "hidden.bias: parameter (4,) float32" in text
+    assert answer.stdout
 
 
 def test_a_kernel_includes_nothing_of_pytorch_or_python() -> None:
@@ -60,6 +44,7 @@ def test_a_kernel_includes_nothing_of_pytorch_or_python() -> None:
 
 @pytest.mark.compiler
 @pytest.mark.nvcc
+@pytest.mark.thorough
 @pytest.mark.skipif("cuda" not in HAVE, reason="no CUDA toolkit here")
 def test_nvcc_compiles_the_kernel_of_add2() -> None:
     add2 = example("add_model/add2").add2

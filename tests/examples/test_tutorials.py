@@ -146,6 +146,7 @@ def test_cube_takes_the_gradients_of_the_outputs_that_are_used(used: tuple[int, 
 # --- T6
 
 
+@pytest.mark.thorough
 def test_legendre_prints_the_tutorials_figures() -> None:
     """Each run rounds on its own way down, so digits may differ where the last one is in doubt.
 
@@ -165,6 +166,7 @@ def test_legendre_prints_the_tutorials_figures() -> None:
     assert abs(found["c"]) < 1e-8
 
 
+@pytest.mark.thorough
 def test_legendre_in_float64_is_plain_pytorch() -> None:
     module = example("legendre/train")
 
@@ -215,6 +217,7 @@ def test_scipys_module_trains_as_pytorchs_convolution(seed: int) -> None:
 # --- T9
 
 
+@pytest.mark.thorough
 def test_the_relu_network_is_plain_pytorch_to_the_last_bit() -> None:
     module = example("relu_network/train")
     figures = module.main()
@@ -223,6 +226,7 @@ def test_the_relu_network_is_plain_pytorch_to_the_last_bit() -> None:
     assert len(figures["my_relu"]) == len(figures["torch.relu"]) == 5
 
 
+@pytest.mark.thorough
 def test_the_relu_network_in_float64_is_that_of_torch_relu_to_the_last_bit() -> None:
     module = example("relu_network/train")
     my_relu = example("relu_network/my_relu").my_relu

@@ -21,7 +21,7 @@ template <class T> void mul(T* c, const T* a, const T* b, long n) {
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def mul() -> pb.Operator:
     name = "graphtest::mul"
     return pb.operator(
@@ -218,7 +218,7 @@ def test_memory_that_two_nodes_share_is_counted_once() -> None:
 
 
 @pytest.mark.compiler
-@pytest.mark.parametrize("kind", ["built-in", "pullback"])
+@pytest.mark.parametrize("kind", [pytest.param("built-in", marks=pytest.mark.thorough), "pullback"])
 def test_twenty_thousand_nodes_deep(mul: pb.Operator, kind: str) -> None:
     x = torch.ones(1, requires_grad=True)
     ones = torch.ones(1)

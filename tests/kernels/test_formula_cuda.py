@@ -91,7 +91,7 @@ HALF = "demo::half(x[...], y[...]) -> z[...] = tanh(x) * y + sigmoid(x * y)"
 
 @pytest.mark.nvcc
 @no_nvcc
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float16", pytest.param("bfloat16", marks=pytest.mark.thorough)])
 def test_a_backward_of_halves_moves_eight_at_once(dtype: str, tmp_path: Path) -> None:
     loop = loop_of(HALF, dtype, backward=True)
     assert len(loop.outputs) == 2
@@ -104,7 +104,14 @@ def test_a_backward_of_halves_moves_eight_at_once(dtype: str, tmp_path: Path) ->
 
 @pytest.mark.nvcc
 @no_nvcc
-@pytest.mark.parametrize(("text", "dtype"), [(WHOLE, "float32"), (ALL, "float64")])
+@pytest.mark.parametrize(
+    ("text", "dtype"),
+    [
+        (HALF, "float32"),
+        pytest.param(WHOLE, "float32", marks=pytest.mark.thorough),
+        pytest.param(ALL, "float64", marks=pytest.mark.thorough),
+    ],
+)
 def test_nvcc_makes_a_library_that_says_why_it_cannot_launch(text: str, dtype: str) -> None:
     loop = loop_of(text, dtype)
     compiled = gpu.compiled(loop, ARCHITECTURE, toolchain.find("cuda"))
@@ -113,7 +120,10 @@ def test_nvcc_makes_a_library_that_says_why_it_cannot_launch(text: str, dtype: s
 
 
 @needs_nvrtc
-@pytest.mark.parametrize(("text", "dtype"), [(WHOLE, "float16"), (ALL, "float32")])
+@pytest.mark.parametrize(
+    ("text", "dtype"),
+    [(WHOLE, "float16"), pytest.param(ALL, "float32", marks=pytest.mark.thorough)],
+)
 def test_nvrtc_makes_a_library_that_says_why_it_cannot_launch(text: str, dtype: str) -> None:
     assert NVRTC
     loop = loop_of(text, dtype)

@@ -258,10 +258,13 @@ def scale(name: str, x: Tensor) -> Tensor | float:
 
 @pytest.mark.parametrize("name", EXACT)
 @each_compute
-def test_functions_are_accurate(name: str, compute: str, seed: int) -> None:
+def test_functions_are_accurate(
+    name: str, compute: str, seed: int, pytestconfig: pytest.Config
+) -> None:
+    count = 60 if pytestconfig.getoption("thorough") else 20
     generator = torch.Generator().manual_seed(seed)
 
-    def draw(count: int) -> Tensor:
+    def draw() -> Tensor:
         size = 10 ** (torch.rand(count, generator=generator, dtype=torch.float64) * 12 - 8)
         near = torch.rand(count, generator=generator, dtype=torch.float64) * 20 - 10
         # Far below 0 the gamma function's relatives have nothing but poles.
@@ -269,7 +272,7 @@ def test_functions_are_accurate(name: str, compute: str, seed: int) -> None:
         return torch.cat([sign * size, near, near / 10]).to(DTYPES[compute])
 
     two = name in TABLE and len(TABLE[name].parameters) == 2
-    operands = (draw(60), draw(60)) if two else (draw(60),)
+    operands = (draw(), draw()) if two else (draw(),)
     want, got = exact(name, operands), call(compute, name, *operands)
     wrong = differs(got, want, ULPS.get(name, 4.0), scale(name, operands[0]))
     wrong &= ~want.isnan()  # outside of what a function is defined for

@@ -48,30 +48,38 @@ from vector_samples import (
     values,
 )
 
+from tests.gathered import for_each
+from tests.telling import telling
+
 pytestmark = pytest.mark.compiler
 
-each_library = pytest.mark.parametrize("library", ALL_LIBRARIES, ids=str)
-each_storage = pytest.mark.parametrize("library", STORAGE, ids=str)
+
+def libraries(some: list[Library]) -> pytest.MarkDecorator:
+    """Return a test's parameter; what is not compiled as a user's formulas are is thorough."""
+    rows = {str(library): library for library in some}
+    usual = [name for name, library in rows.items() if library in LIBRARIES[::2]]
+    return pytest.mark.parametrize("library", telling(rows, usual))
+
+
+each_library = libraries(ALL_LIBRARIES)
+each_storage = libraries(STORAGE)
 # Of what no accuracy is promised, float and double are enough.
-each_dtype = pytest.mark.parametrize("library", LIBRARIES[::2], ids=str)
-each_function = pytest.mark.parametrize("function", [*UNARY, *POLYGAMMA, *BINARY])
+each_dtype = libraries(LIBRARIES[::2])
+each_function = for_each("function", [*UNARY, *POLYGAMMA, *BINARY])
+each_single = libraries([one for one in ALL_LIBRARIES if one.compute is SINGLE])
+each_double = libraries([one for one in ALL_LIBRARIES if one.compute is DOUBLE])
 
 
-each_single = pytest.mark.parametrize(
-    "library", [one for one in ALL_LIBRARIES if one.compute is SINGLE], ids=str
-)
-
-
-@each_function
 @each_single
+@each_function
 def test_float_is_as_exact_as_promised(library: Library, function: str, seed: int) -> None:
     # Nine times as many, and less than PyTorch shares among threads: those wait for each other.
     x = domain(library, function, values(SINGLE, 3_600))
     check_float(library, function, x)
 
 
-@pytest.mark.parametrize("function", INLINED)
 @each_single
+@for_each("function", INLINED)
 def test_floats_of_every_size_are_as_exact_as_promised(
     library: Library, function: str, seed: int
 ) -> None:
@@ -114,10 +122,8 @@ def exact_values(function: str, seed: int) -> list[tuple[tuple[float, ...], tupl
     return [(point, value) for point, value in found if value and abs(value[0]) <= largest]
 
 
-@pytest.mark.parametrize("function", EXACT)
-@pytest.mark.parametrize(
-    "library", [one for one in ALL_LIBRARIES if one.compute is DOUBLE], ids=str
-)
+@each_double
+@for_each("function", EXACT)
 def test_double_is_as_exact_as_promised(library: Library, function: str, seed: int) -> None:
     known = exact_values(function, seed)
     assert len(known) > 20
@@ -129,7 +135,7 @@ def test_double_is_as_exact_as_promised(library: Library, function: str, seed: i
         assert in_ulps(float(got), value, scale) <= promise(library, function), (point, got)
 
 
-@pytest.mark.parametrize("function", EXACT)
+@for_each("function", EXACT)
 def test_scalars_are_as_exact_as_vectors(function: str, seed: int) -> None:
     library = LIBRARIES[2]
     for point, (value, scale) in exact_values(function, seed)[:60]:
@@ -138,9 +144,7 @@ def test_scalars_are_as_exact_as_vectors(function: str, seed: int) -> None:
         assert in_ulps(got, value, scale) <= max(2, promise(library, function)), point
 
 
-@pytest.mark.parametrize(
-    "function", [one for one in [*UNARY, *POLYGAMMA, *BINARY] if one not in EXACT]
-)
+@for_each("function", [one for one in [*UNARY, *POLYGAMMA, *BINARY] if one not in EXACT])
 def test_scalars_are_the_same_as_vectors_where_nothing_is_rounded(function: str) -> None:
     library = LIBRARIES[2]
     arguments = every_pair(special(DOUBLE), arity(function))
@@ -155,7 +159,7 @@ def test_scalars_are_the_same_as_vectors_where_nothing_is_rounded(function: str)
     assert torch.equal(vector[known].view(torch.int64), scalar[known].view(torch.int64))
 
 
-@pytest.mark.parametrize("function", [*WHOLE_UNARY, *WHOLE_BINARY, *COMPARISONS])
+@for_each("function", [*WHOLE_UNARY, *WHOLE_BINARY, *COMPARISONS])
 def test_whole_scalars_are_the_same_as_vectors(function: str) -> None:
     library = LIBRARIES[2]
     arguments = every_pair(integers(), 1 if function in WHOLE_UNARY else 2)
@@ -228,7 +232,7 @@ def test_what_is_negated_changes_its_sign_also_where_it_is_zero(library: Library
 
 
 @each_dtype
-@pytest.mark.parametrize("function", [*PREDICATES, *COMPARISONS])
+@for_each("function", [*PREDICATES, *COMPARISONS])
 def test_comparisons_are_those_of_pytorch(library: Library, function: str) -> None:
     x = special(library.compute)
     if function in COMPARISONS:
@@ -277,7 +281,7 @@ def test_where_chooses_bits_so_that_no_nan_leaks(library: Library) -> None:
 
 
 @each_dtype
-@pytest.mark.parametrize("function", WHOLE_BINARY)
+@for_each("function", WHOLE_BINARY)
 def test_whole_numbers_are_pytorchs_where_it_has_an_answer(library: Library, function: str) -> None:
     whole = integers()
     a, b = every_pair(whole, 2)
@@ -311,7 +315,7 @@ def test_whole_numbers_wrap_around(library: Library, function: str, expected: An
 
 
 @each_storage
-@pytest.mark.parametrize("dtype", STORED, ids=str)
+@for_each("dtype", STORED)
 def test_every_stored_type_is_copied_in_every_layout(
     library: Library, dtype: torch.dtype, seed: int
 ) -> None:
@@ -332,7 +336,7 @@ def test_every_stored_type_is_copied_in_every_layout(
 
 
 @each_storage
-@pytest.mark.parametrize("dtype", STORED, ids=str)
+@for_each("dtype", STORED)
 def test_some_lanes_are_read_and_written_and_the_rest_repeats_the_last(
     library: Library, dtype: torch.dtype, seed: int
 ) -> None:
@@ -400,21 +404,15 @@ def test_an_output_may_be_an_input(library: Library, seed: int) -> None:
         torch.testing.assert_close(view, expected)
 
 
-@pytest.mark.parametrize(
-    ("library", "of", "to"),
-    [
-        (library, *pair)
-        for library in ALL_LIBRARIES
-        if library.ulp == 4 or library.width.name == "sse"
-        for other in FLOATING
-        if other is not library.compute
-        for pair in ((library.compute, other), (other, library.compute))
-    ],
-    ids=str,
-)
+@libraries([one for one in ALL_LIBRARIES if one.ulp == 4 or one.width.name == "sse"])
+@for_each("other", FLOATING)
+@for_each("back", [False, True])
 def test_floats_are_rounded_bit_for_bit_as_pytorch_does(
-    library: Library, of: torch.dtype, to: torch.dtype, seed: int
+    library: Library, other: torch.dtype, back: bool, seed: int
 ) -> None:
+    of, to = (other, library.compute) if back else (library.compute, other)
+    if of is to:
+        return
     if of.itemsize == 2:
         x = torch.arange(-(2**15), 2**15).to(torch.int16).view(of)
     else:

@@ -38,7 +38,10 @@ def test_the_code_on_a_page_runs(
             exec(compile(block["code"], page, "exec"), namespace)
 
 
-@pytest.mark.parametrize("page", ["docs/tutorial.md", "docs/index-notation.md"])
+@pytest.mark.parametrize(
+    "page",
+    ["docs/tutorial.md", pytest.param("docs/index-notation.md", marks=pytest.mark.thorough)],
+)
 def test_a_session_on_a_page_prints_what_it_says(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,6 +35,7 @@ def test_page_on_index_notation_states_the_cost_model_that_there_is() -> None:
 
 
 @pytest.mark.compiler
+@pytest.mark.thorough
 @pytest.mark.parametrize("what", ["sum over pairs", "write a stencil", "gather and scatter"])
 def test_how_to_in_index_notation_runs(what: str) -> None:
     page = PAGE.with_name("how-to.md").read_text()

@@ -17,6 +17,7 @@ BLOCK = re.compile(
 
 
 @pytest.mark.compiler
+@pytest.mark.thorough
 def test_page_on_sharding_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
     warnings.simplefilter("ignore")
     namespace: dict[str, object] = {"__name__": "page"}

@@ -6,7 +6,9 @@ import pytest
 import torch
 
 import pullback as pb
-from tests.verify.case import Case
+from pullback.diagnostic import Finding
+from pullback.verify.report import Report
+from tests.verify.case import DEAR, Case, asked
 from tests.verify.catalogue import ctx, formulas, layout, library, second, unlisted, values
 from tests.verify.catalogue.row import ROWS
 
@@ -17,24 +19,35 @@ each_row = pytest.mark.parametrize(
 
 
 @each_row
-def test_the_fault_is_found_and_its_cause_named(row: Case) -> None:
-    # Compiling takes two thirds of the time, and few faults are found by that alone.
-    assert any(is_named(row, skip) for skip in (["compiled-differs"], []))
-
-
-def is_named(row: Case, skip: list[str]) -> bool:
-    """Tell whether a check without some probes finds the fault and its cause."""
+def test_a_fault_is_found_by_its_cause_and_not_in_the_repaired_twin(row: Case) -> None:
+    # Few faults are found by a dear probe alone.
+    named = named_by(row) or named_by(row, DEAR)
+    assert named
     torch.manual_seed(0)
-    target, inputs = row.make(False)
-    report = pb.check(target, *inputs, skip=skip)
-    found = report.faults if row.level == "fault" else report.findings
+    twin = asked(row.make(True), probes=sorted(named))
+    assert twin.ok, str(twin)
+
+
+def named_by(row: Case, dear: tuple[str, ...] = ()) -> set[str]:
+    """Return the codes of the findings that name the cause."""
+    torch.manual_seed(0)
+    report = asked(row.make(False), dear=dear)
     print(report)  # noqa: T201  (pytest shows it where the test fails)
-    texts = [str(finding).lower() for finding in found]
-    return any(word.lower() in text for word in row.says for text in texts)
+    return {finding.code for finding in findings(row, report) if names(row, finding)}
 
 
+def findings(row: Case, report: Report) -> tuple[Finding, ...]:
+    return report.faults if row.level == "fault" else report.findings
+
+
+def names(row: Case, finding: Finding) -> bool:
+    """Tell whether a finding names the cause."""
+    return any(word.lower() in str(finding).lower() for word in row.says)
+
+
+@pytest.mark.thorough
 @each_row
-def test_the_repaired_twin_has_no_fault(row: Case) -> None:
+def test_the_repaired_twin_has_no_fault_at_all(row: Case) -> None:
     torch.manual_seed(0)
     target, inputs = row.make(True)
     report = pb.check(target, *inputs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import random
 import signal
 import sys
 import threading
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -244,6 +246,23 @@ def test_nothing_of_the_target_happens_in_the_caller(capfd: pytest.CaptureFixtur
     assert torch.equal(state, torch.get_rng_state())
     assert X.grad is None
     assert capfd.readouterr().out == ""
+
+
+@pytest.mark.parametrize("isolate", [True, False])
+def test_the_callers_random_numbers_go_on(isolate: bool) -> None:
+    def draw() -> list[float]:
+        return [random.random(), float(np.random.randn()), float(torch.randn(()))]
+
+    for seed in (random.seed, np.random.seed, torch.manual_seed):
+        seed(3)
+    draw()  # NumPy has made a second normal number by now, and keeps it
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    pb.check(lambda x: x * torch.rand(()) + np.random.randn(), X, probes=FEW, isolate=isolate)
+    found = draw()
+    random.setstate(states[0])
+    np.random.set_state(states[1])
+    torch.set_rng_state(states[2])
+    assert found == draw()
 
 
 def test_it_works_in_a_thread() -> None:

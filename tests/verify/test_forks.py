@@ -6,8 +6,6 @@ import subprocess
 import sys
 import textwrap
 
-import pytest
-
 # A backward in a backward in a backward ... is where autograd starts threads without a GPU.
 SCRIPT = """
 import os
@@ -57,7 +55,6 @@ print([finding.code for finding in pb.check(Dies, x, **options).faults])
 """
 
 
-@pytest.mark.slow
 def test_a_backward_in_a_forked_process_works_where_pytorch_refuses_it() -> None:
     command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(SCRIPT)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

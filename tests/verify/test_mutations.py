@@ -12,10 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-import pullback as pb
-from pullback.verify.probe import every_probe
 from pullback.verify.report import Report
-from tests.verify.pages import example
+from tests.verify.case import asked
 
 RIGHT = {
     "sine": """
@@ -84,12 +82,10 @@ MUTATIONS: list[tuple[str, str, str, set[str]]] = [
     ("softmax", "grad - (y * grad).sum(-1, keepdim=True)", "grad", {"PB553"}),
     ("softmax", "sum(-1, keepdim=True)", "sum(0, keepdim=True)", {"PB553"}),
 ]
-# Of other conditions than these, and dear.
-SKIP = ("PB559", "PB560", "PB582")
 number = itertools.count()
 
 
-def checked(name: str, old: str = "", new: str = "", *, skip: tuple[str, ...] = ()) -> Report:
+def checked(name: str, old: str = "", new: str = "") -> Report:
     """Check a Function, mutated."""
     text = RIGHT[name]
     assert old in text
@@ -99,8 +95,8 @@ def checked(name: str, old: str = "", new: str = "", *, skip: tuple[str, ...] = 
     space: dict[str, Any] = {"torch": torch, "__name__": "mutation"}
     exec(compile(text, file, "exec"), space)
     generator = torch.Generator().manual_seed(3)
-    inputs = [torch.randn(s, dtype=torch.float64, generator=generator) for s in SHAPES[name]]
-    return pb.check(space[name.capitalize()], *inputs, skip=[*SKIP, *skip])
+    drawn = [torch.randn(s, dtype=torch.float64, generator=generator) for s in SHAPES[name]]
+    return asked((space[name.capitalize()], tuple(drawn)), dear={"PB561"})
 
 
 def codes(report: Report) -> set[str]:
@@ -108,28 +104,13 @@ def codes(report: Report) -> set[str]:
     return {finding.code for finding in report.faults}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", RIGHT)
 def test_the_right_functions_have_no_fault(name: str) -> None:
     report = checked(name)
     assert report.ok, str(report)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "old", "new", "expected"), MUTATIONS)
 def test_a_planted_fault_is_found(name: str, old: str, new: str, expected: set[str]) -> None:
     report = checked(name, old, new)
     assert codes(report) & expected, str(report)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "probe",
-    [probe for probe in every_probe() if probe.level == "fault"],
-    ids=lambda probe: probe.code,
-)
-def test_a_probe_finds_its_pages_fault_alone(probe: Any) -> None:
-    target, inputs, options = example(probe, "Fails")
-    only: dict[str, Any] = {**options, "probes": [probe.code]}
-    report = pb.check(target, *inputs, **only)
-    assert probe.code in codes(report), str(report)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 
-import pullback
+from tests.forked import in_fork
 
 TESTS = """
 import pullback as pb
@@ -59,21 +57,22 @@ INSTALLED = any(found.name == "pullback" for found in entry_points(group="pytest
 def run(folder: Path, *options: str) -> str:
     (folder / "test_ops.py").write_text(TESTS, encoding="utf-8")
     plugin = () if INSTALLED else ("-p", "pullback.pytest_plugin")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin, *options]
-    source = str(Path(pullback.__path__[0]).parent)
-    answer = subprocess.run(
-        command,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": source},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return answer.stdout
+    words = ["-q", "-p", "no:cacheprovider", *plugin, *options]
+
+    def work() -> None:
+        sys.path.insert(0, str(folder))  # as `python -m pytest` does
+        pytest.main(words)
+
+    return in_fork(work, folder=folder).stdout
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("options", [(), ("-n", "2")], ids=["alone", "xdist"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param((), id="alone"),
+        pytest.param(("-n", "2"), id="xdist", marks=pytest.mark.thorough),
+    ],
+)
 def test_a_fault_fails_the_test_with_the_report(options: tuple[str, ...], tmp_path: Path) -> None:
     text = run(tmp_path, *options)
     assert "4 failed, 1 passed" in text
@@ -89,7 +88,6 @@ def test_a_fault_fails_the_test_with_the_report(options: tuple[str, ...], tmp_pa
     assert "pytest_plugin.py" not in text
 
 
-@pytest.mark.slow
 def test_the_short_name_is_left_to_a_plugin_that_has_it(tmp_path: Path) -> None:
     """The package pytest-check is the plugin `check`."""
     (tmp_path / "check.py").write_text(

@@ -1,11 +1,15 @@
-#include <torch/extension.h>
-
+#include <ATen/Dispatch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/TensorAccessor.h>
 #include <ATen/cuda/Atomic.cuh>
 #include <ATen/cuda/CUDAContext.h>
 #include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/cuda/CUDAGraphsUtils.cuh>
 #include <ATen/cuda/DeviceUtils.cuh>
 #include <ATen/cuda/detail/KernelUtils.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <cuda_fp16.h>
 
@@ -16,10 +20,10 @@ constexpr int THREADS = 64;
 // The cell of an LSTM without a forget gate: packed accessors, two axes of blocks.
 template <class scalar_t>
 __global__ void lltm_kernel(
-    const torch::PackedTensorAccessor32<scalar_t, 3, torch::RestrictPtrTraits> gates,
-    const torch::PackedTensorAccessor32<scalar_t, 2, torch::RestrictPtrTraits> old_cell,
-    torch::PackedTensorAccessor32<scalar_t, 2, torch::RestrictPtrTraits> new_h,
-    torch::PackedTensorAccessor32<scalar_t, 2, torch::RestrictPtrTraits> new_cell) {
+    const at::PackedTensorAccessor32<scalar_t, 3, at::RestrictPtrTraits> gates,
+    const at::PackedTensorAccessor32<scalar_t, 2, at::RestrictPtrTraits> old_cell,
+    at::PackedTensorAccessor32<scalar_t, 2, at::RestrictPtrTraits> new_h,
+    at::PackedTensorAccessor32<scalar_t, 2, at::RestrictPtrTraits> new_cell) {
   const int n = blockIdx.y;
   const int c = blockIdx.x * blockDim.x + threadIdx.x;
   if (c < gates.size(2)) {
@@ -30,17 +34,17 @@ __global__ void lltm_kernel(
   }
 }
 
-std::vector<torch::Tensor> lltm_cuda(torch::Tensor gates, torch::Tensor old_cell) {
+std::vector<at::Tensor> lltm_cuda(at::Tensor gates, at::Tensor old_cell) {
   const at::cuda::OptionalCUDAGuard guard(device_of(gates));
-  auto new_h = torch::zeros_like(old_cell);
-  auto new_cell = torch::zeros_like(old_cell);
+  auto new_h = at::zeros_like(old_cell);
+  auto new_cell = at::zeros_like(old_cell);
   const dim3 blocks((gates.size(2) + THREADS - 1) / THREADS, gates.size(0));
   AT_DISPATCH_FLOATING_TYPES(gates.scalar_type(), "lltm", ([&] {
     lltm_kernel<scalar_t><<<blocks, THREADS, 0, at::cuda::getCurrentCUDAStream()>>>(
-        gates.packed_accessor32<scalar_t, 3, torch::RestrictPtrTraits>(),
-        old_cell.packed_accessor32<scalar_t, 2, torch::RestrictPtrTraits>(),
-        new_h.packed_accessor32<scalar_t, 2, torch::RestrictPtrTraits>(),
-        new_cell.packed_accessor32<scalar_t, 2, torch::RestrictPtrTraits>());
+        gates.packed_accessor32<scalar_t, 3, at::RestrictPtrTraits>(),
+        old_cell.packed_accessor32<scalar_t, 2, at::RestrictPtrTraits>(),
+        new_h.packed_accessor32<scalar_t, 2, at::RestrictPtrTraits>(),
+        new_cell.packed_accessor32<scalar_t, 2, at::RestrictPtrTraits>());
   }));
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return {new_h, new_cell};
@@ -57,9 +61,9 @@ __global__ void sum_rows(const float* x, float* y, int columns) {
   if (threadIdx.x == 0) y[blockIdx.x] = sums[0] + sums[1];
 }
 
-torch::Tensor sum_rows_cuda(torch::Tensor x) {
+at::Tensor sum_rows_cuda(at::Tensor x) {
   TORCH_CHECK(x.device().type() == at::kCUDA, "x must be on a GPU");
-  auto y = torch::empty({x.size(0)}, x.options());
+  auto y = at::empty({x.size(0)}, x.options());
   at::cuda::CUDAStream stream = at::cuda::getStreamFromPool();
   c10::cuda::CUDAStreamGuard guard(stream);
   sum_rows<<<x.size(0), THREADS, 2 * sizeof(float), stream>>>(
@@ -74,7 +78,7 @@ __global__ void count_kernel(const int64_t* index, T* counts, int64_t n) {
   CUDA_KERNEL_LOOP_TYPE(i, n, int64_t) gpuAtomicAdd(counts + index[i], static_cast<T>(1));
 }
 
-torch::Tensor count_cuda(torch::Tensor index, torch::Tensor counts) {
+at::Tensor count_cuda(at::Tensor index, at::Tensor counts) {
   AT_DISPATCH_ALL_TYPES_AND2(at::kHalf, at::kBFloat16, counts.scalar_type(), "count", [&] {
     count_kernel<scalar_t><<<3, THREADS>>>(
         index.data_ptr<int64_t>(), counts.data_ptr<scalar_t>(), index.numel());
@@ -88,8 +92,8 @@ __global__ void twice_kernel(const __half* x, at::Half* y, int n) {
   if (i < n) y[i] = __hadd(x[i], x[i]);
 }
 
-torch::Tensor twice_cuda(torch::Tensor x) {
-  auto y = torch::empty_like(x);
+at::Tensor twice_cuda(at::Tensor x) {
+  auto y = at::empty_like(x);
   twice_kernel<<<1, THREADS>>>(
       reinterpret_cast<const __half*>(x.data_ptr<at::Half>()), y.data_ptr<at::Half>(), x.numel());
   return y;
@@ -101,7 +105,7 @@ __global__ void seed_kernel(at::PhiloxCudaState state, int64_t* seeds) {
   seeds[0] = static_cast<int64_t>(seed >> 1) + static_cast<int64_t>(offset);
 }
 
-torch::Tensor seed_cuda(std::optional<at::Generator> generator) {
+at::Tensor seed_cuda(std::optional<at::Generator> generator) {
   auto made = at::get_generator_or_default<at::CUDAGeneratorImpl>(
       generator, at::cuda::detail::getDefaultCUDAGenerator());
   at::PhiloxCudaState state;
@@ -109,7 +113,7 @@ torch::Tensor seed_cuda(std::optional<at::Generator> generator) {
     std::lock_guard<std::mutex> lock(made->mutex_);
     state = made->philox_cuda_state(4);
   }
-  auto seeds = torch::empty({1}, torch::dtype(torch::kInt64).device(torch::kCUDA));
+  auto seeds = at::empty({1}, at::dtype(at::kLong).device(at::kCUDA));
   seed_kernel<<<1, 1>>>(state, seeds.data_ptr<int64_t>());
   return seeds;
 }

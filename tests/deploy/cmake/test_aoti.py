@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import textwrap
 import zipfile
 from collections.abc import Callable
@@ -13,14 +11,14 @@ from typing import Any
 
 import pytest
 import torch
-from building import ENVIRONMENT
+from building import command
 from torch import Tensor
 
 import pullback as pb
 from pullback.deploy import shims
 from pullback.diagnostic import PullbackError
 
-pytestmark = [pytest.mark.compiler, pytest.mark.slow]
+pytestmark = pytest.mark.compiler
 
 COMPILE = """
 import sys, torch
@@ -60,14 +58,7 @@ assert "pullback" not in sys.modules
 
 
 def process(code: str, library: Path, folder: Path, **variables: str) -> str:
-    ran = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code, str(library)],
-        cwd=folder,
-        env={**ENVIRONMENT, **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ran = command("-W", "ignore", "-c", code, library, folder=folder, **variables)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout
 
@@ -81,10 +72,12 @@ def package(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "direct.pt2"
 
 
+@pytest.mark.thorough
 def test_a_package_runs_in_a_fresh_process_without_pullback(package: Path, library: Path) -> None:
     assert process(RUN, library, package.parent, PYTHONPATH="") == "refused\n"
 
 
+@pytest.mark.thorough
 def test_it_calls_the_operators_directly_but_for_one_that_pytorch_has_too(package: Path) -> None:
     with zipfile.ZipFile(package) as archive:
         names = archive.namelist()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 import textwrap
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from building import ENVIRONMENT
+from building import command
 from cases import cases, outcome
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -21,7 +20,7 @@ from torch.fx.experimental.symbolic_shapes import (
     StatelessSymbolicContext,
 )
 
-pytestmark = [pytest.mark.compiler, pytest.mark.slow]
+pytestmark = pytest.mark.compiler
 
 FORMULAS = ("bias", "plane")
 
@@ -194,6 +193,24 @@ def test_compiled_code_calls_it_in_one_graph(ship: Any) -> None:
     torch.testing.assert_close(x.grad, wanted)
 
 
+def test_a_process_without_pullback_has_the_same_numbers(
+    library: Path, expected: dict[str, list[Tensor | None]], tmp_path: Path
+) -> None:
+    torch.save(expected["a formula"][0], tmp_path / "wanted.pt")
+    code = f"""
+        import sys, torch
+        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        from cases import cases
+        torch.ops.load_library({str(library)!r})
+        got = torch.ops.shiplib.bias(*cases()["a formula"][1])
+        torch.testing.assert_close(got, torch.load("wanted.pt"))
+        assert "pullback" not in sys.modules
+    """
+    ran = command("-c", textwrap.dedent(code), folder=tmp_path, PYTHONPATH="")
+    assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.thorough
 def test_an_exported_program_runs_in_a_process_without_pullback(
     library: Path, tmp_path: Path, ship: Any
 ) -> None:
@@ -218,14 +235,7 @@ def test_an_exported_program_runs_in_a_process_without_pullback(
         got.sum().backward()
         assert "pullback" not in sys.modules
     """
-    ran = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(code)],
-        cwd=tmp_path,
-        env={**ENVIRONMENT, "PYTHONPATH": ""},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ran = command("-W", "ignore", "-c", textwrap.dedent(code), folder=tmp_path, PYTHONPATH="")
     assert ran.returncode == 0, ran.stderr
 
 

@@ -1,4 +1,4 @@
-"""PyTorch's exporter reads its own translations anew in each export; the tests read them once."""
+"""What PyTorch's exporter works out anew in each export, the tests have it work out once."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
+import torch._export.utils as exports
 from torch.onnx._internal.exporter import _registration
-
-from tests.one_thread import one_thread
-
-__all__ = ["one_thread", "translations"]
 
 
 @pytest.fixture(scope="session", autouse=True)
-def translations() -> Generator[None]:
+def quick_exports() -> Generator[None]:
     kind: Any = _registration.ONNXRegistry
     read = functools.cache(kind.from_torchlib)
 
@@ -26,6 +23,9 @@ def translations() -> Generator[None]:
         return registry
 
     patch = pytest.MonkeyPatch()
+    # Its translations, and PyTorch's own operators by name.
     patch.setattr(kind, "from_torchlib", staticmethod(from_torchlib))
+    once = functools.cache(exports._materialize_cpp_cia_ops)
+    patch.setattr(exports, "_materialize_cpp_cia_ops", once)
     yield
     patch.undo()

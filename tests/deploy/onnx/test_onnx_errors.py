@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ from typing import Any
 import onnx
 import pytest
 import torch
+from building import command
 from exporting import export, swish
 from running import call_of
 from torch import Tensor
@@ -180,18 +179,14 @@ def test_an_export_that_fails_or_is_interrupted_leaves_the_file_as_it_was(
         ("pb.onnx_session('model.onnx')", "onnxruntime_extensions"),
     ],
 )
-def test_without_the_packages_it_says_what_to_install(call: str, package: str) -> None:
+def test_without_the_packages_it_says_what_to_install(
+    call: str, package: str, tmp_path: Path
+) -> None:
     program = (
         "import importlib.util as u; own = u.find_spec\n"
         f"u.find_spec = lambda name, *a: None if name == {package!r} else own(name, *a)\n"
         f"import pullback as pb\n{call}"
     )
-    answer = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(Path(pb.__file__).parents[1])},
-    )
+    answer = command("-c", program, folder=tmp_path)
     assert f"onnx-missing [PB750]: the package {package} is not installed" in answer.stderr
     assert "pip install 'pullback[onnx]'" in answer.stderr

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
 import onnx
 import pytest
 
-import pullback as pb
+from tests.forked import in_fork
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/onnx.md").read_text()
@@ -20,7 +19,7 @@ BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 
-pytestmark = [pytest.mark.compiler, pytest.mark.slow]
+pytestmark = pytest.mark.compiler
 
 
 @pytest.mark.filterwarnings("ignore::pullback.deploy.onnx.exporter.OnnxNotice")
@@ -41,16 +40,13 @@ def test_the_code_on_the_page_runs(
 
 
 def test_the_layer_of_the_tutorial_trains_and_is_the_same_in_onnx_runtime(tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "examples/linear_f/export.py"), "linear.onnx"]
-    package = str(Path(pb.__file__).parents[1])
-    done = subprocess.run(
-        command,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": package, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    script = str(ROOT / "examples/linear_f/export.py")
+
+    def run() -> None:
+        sys.argv = [script, "linear.onnx"]
+        runpy.run_path(script, run_name="__main__")
+
+    done = in_fork(run, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     # Of "y(3, 2)   16.000000" the name and the number.
     rows = re.findall(r"^(.+?) {2,}(\S+)$", done.stdout, re.MULTILINE)

@@ -9,5 +9,6 @@ scale = pb.operator(
     cpu=pb.source("scale.cpp", call="scale(y, x, k, numel(x))"),
     backward={"x": "sample::scale(grad, k)"},
 )
-bell = pb.operator("sample::bell(x[..., n], s[n]?) -> y[..., n] = exp(-x*x) + s*x")
+bell = pb.operator("sample::bell(x[..., n], s[n]?) -> y[..., n] = exp(-x*x) + s")
 doubled = pb.operator("sample::doubled(x[...]) -> y[...]", python=lambda x: 2 * x)
+sums = pb.operator("sample::sums(x[n], y[m]) -> u[n] = sum[m](exp(-(x[n] - y[m])**2))")

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Unpack
 
 import pytest
 
-from pullback.cuda.programs import memory
+from pullback.cuda.programs import Options, memory
 from pullback.cuda.report import Report
 from pullback.diagnostic import PullbackError
 from pullback.kernels.cuda_on_cpu import sanitizer
+from tests.kernels.cuda_on_cpu.one_program import together
 
 pytestmark = pytest.mark.compiler
 
-HERE = Path(__file__).parent / "faults_memory"
+FOLDER = Path(__file__).parent / "faults_memory"
+ALL = tuple(sorted(FOLDER.glob("*.cu")))
 MARK = "// FAULT"
 # What the first line says, and the row "memory" below it.
 PLANTED = {
@@ -54,8 +57,12 @@ each_fault = pytest.mark.parametrize("name", PLANTED)
 
 
 def line_of(name: str) -> str:
-    lines = (HERE / f"{name}.cu").read_text().splitlines()
+    lines = (FOLDER / f"{name}.cu").read_text().splitlines()
     return f"{name}.cu:{1 + next(i for i, line in enumerate(lines) if MARK in line)}"
+
+
+def run(name: str, **options: Unpack[Options]) -> Report:
+    return memory(together("memory_faults", ALL, twins=True), [name], **options)
 
 
 def rows(report: Report) -> dict[str, str]:
@@ -64,7 +71,7 @@ def rows(report: Report) -> dict[str, str]:
 
 @each_fault
 def test_planted_fault_is_found_at_its_line(name: str) -> None:
-    report = memory(HERE / f"{name}.cu")
+    report = run(name)
     assert [finding.code for finding in report.findings] == ["PB223"], str(report)
     message, where = PLANTED[name]
     assert message in report.findings[0].message
@@ -74,26 +81,26 @@ def test_planted_fault_is_found_at_its_line(name: str) -> None:
 
 @each_fault
 def test_repaired_twin_is_silent(name: str) -> None:
-    report = memory(HERE / f"{name}.cu", flags=["-DREPAIRED"])
+    report = run(f"{name}_repaired")
     assert report.ok, str(report)
     assert report.launches == 1
 
 
 def test_null_pointer_is_a_fault_of_its_own() -> None:
-    report = memory(HERE / "null_pointer.cu")
+    report = run("null_pointer")
     assert [finding.code for finding in report.findings] == ["PB225"], str(report)
     assert rows(report)["at"].endswith(line_of("null_pointer"))
 
 
 @pytest.mark.parametrize("order", ["forward", "reverse", "random:3"])
 def test_sound_program_is_silent(order: str) -> None:
-    report = memory(HERE / "sound.cu", order=order, workers=2)
+    report = run("sound", order=order, workers=2)
     assert report.ok, str(report)
     assert report.output == "1005 7950\n"
 
 
 def test_other_accesses_are_counted() -> None:
-    report = memory(HERE / "after_free.cu")
+    report = run("after_free")
     assert rows(report)["more"].startswith("31 other accesses, at ")
 
 

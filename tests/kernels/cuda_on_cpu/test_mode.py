@@ -56,6 +56,14 @@ def test_the_innermost_mode_counts() -> None:
     assert mode.current() == mode.from_environment()
 
 
+def test_a_mode_within_one_that_equals_it_leaves_those_between() -> None:
+    race, order = MODES[1], MODES[3]
+    with mode.entered(race), mode.entered(order):
+        with mode.entered(race):
+            assert mode.current() == race
+        assert mode.current() == order
+
+
 def test_flags_for_nvcc_become_those_that_mean_something_here() -> None:
     given = ["-arch=sm_80", "-gencode", "arch=compute_80,code=sm_80", "-lineinfo", "-DN=4"]
     assert library.taken(given) == ("-DN=4",)

@@ -10,19 +10,23 @@ import pytest
 
 from pullback.kernels.cuda_on_cpu import program
 from pullback.kernels.cuda_on_cpu.mode import Mode
+from tests.kernels.cuda_on_cpu.one_program import together
 
-HERE = Path(__file__).parent
-FAULTS = sorted((HERE / "faults").glob("race_*.cu"))
+FAULTS = tuple(sorted((Path(__file__).parent / "faults").glob("race_*.cu")))
+OTHERS = ("reverse", "random:3")
 # "// expect: PB221 lines 8, 12: put __syncthreads()": the code, the lines, words of the help.
 EXPECT = re.compile(r"// expect: (?P<code>PB\d+) lines (?P<lines>[\d, ]+): (?P<help>.*)")
 
 each_fault = pytest.mark.parametrize("file", FAULTS, ids=lambda path: path.stem)
-each_order = pytest.mark.parametrize("order", ["forward", "reverse", "random:3"])
+each_order = pytest.mark.parametrize(
+    "order", ["forward", *(pytest.param(order, marks=pytest.mark.thorough) for order in OTHERS)]
+)
 pytestmark = pytest.mark.compiler
 
 
-def run(file: Path, order: str, *flags: str) -> subprocess.CompletedProcess[str]:
-    return program.run(file, Mode(check="race", order=order), flags=flags, capture=True)
+def run(name: str, order: str) -> subprocess.CompletedProcess[str]:
+    all_of_them = together("race_faults", FAULTS, twins=True)
+    return program.run(all_of_them, Mode(check="race", order=order), [name], capture=True)
 
 
 @each_order
@@ -30,7 +34,7 @@ def run(file: Path, order: str, *flags: str) -> subprocess.CompletedProcess[str]
 def test_a_fault_is_reported_at_its_lines_with_its_cure(file: Path, order: str) -> None:
     expected = EXPECT.match(file.read_text())
     assert expected
-    done = run(file, order)
+    done = run(file.stem, order)
     assert done.returncode == 1
     assert f"[{expected['code']}]" in done.stderr
     for line in expected["lines"].split(", "):
@@ -41,5 +45,5 @@ def test_a_fault_is_reported_at_its_lines_with_its_cure(file: Path, order: str) 
 @each_order
 @each_fault
 def test_the_repaired_kernel_is_not_reported(file: Path, order: str) -> None:
-    done = run(file, order, "-DREPAIRED")
+    done = run(f"{file.stem}_repaired", order)
     assert (done.returncode, done.stderr) == (0, "")

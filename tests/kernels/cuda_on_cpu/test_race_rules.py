@@ -38,6 +38,7 @@ def test_every_rule_is_tried_here() -> None:
     assert run().stdout.split() == sorted(RULES)
 
 
-def test_random_histories_have_a_race_where_a_search_finds_one(seed: int) -> None:
-    done = run("random", str(seed), "5000")
+@pytest.mark.parametrize("count", [1000, pytest.param(10000, marks=pytest.mark.thorough)])
+def test_random_histories_have_a_race_where_a_search_finds_one(seed: int, count: int) -> None:
+    done = run("random", str(seed), str(count))
     assert done.returncode == 0, done.stdout + done.stderr

@@ -105,12 +105,15 @@ SNIPPETS = {
 }
 
 
-@pytest.mark.parametrize("name", SNIPPETS)
-def test_a_translated_file_compiles(name: str, tmp_path: Path) -> None:
-    author, where = tmp_path / "author.cu", tmp_path / "where"
+def test_every_translated_form_compiles(tmp_path: Path) -> None:
+    where = tmp_path / "where"
     where.mkdir()
-    author.write_text(SNIPPETS[name])
-    unit = Unit("unit.cpp", f'#include <cuda_runtime.h>\n#include "{author}"\n')
+    text = "#include <cuda_runtime.h>\n"
+    for name, snippet in SNIPPETS.items():
+        author = tmp_path / f"{name}.cu"
+        author.write_text(snippet)
+        text += f'inline namespace {name} {{\n#include "{author}"\n}}\n'
+    unit = Unit("unit.cpp", text)
     made = translate([unit], where, folders=[], stop_at=[library.CSRC], torch=False)
     assert made.problems == ()
     flags = [flag for flag in library.flags("none") if flag != "-shared"]

@@ -7,9 +7,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-import pullback as pb
 from pullback.verify.probe import every_probe
-from tests.verify.case import Case, Made
+from tests.verify.case import DEAR, Case, Made, asked
 from tests.verify.composition import functions, operators, right
 from tests.verify.composition.case import CASES, RIGHT
 
@@ -19,14 +18,15 @@ OWN = [
     for probe in every_probe()
     if probe.code == "PB529" or "PB565" <= probe.code <= "PB599" or "PB665" <= probe.code <= "PB669"
 ]
+CHEAP = [code for code in OWN if code not in DEAR]
+twins_are_asked = [[], pytest.param(OWN, marks=pytest.mark.thorough)]
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.make.__name__)
 
 
 @each_case
 def test_a_fault_is_found_and_its_cause_named(case: Case) -> None:
     torch.manual_seed(0)
-    target, inputs = case.make(False)
-    report = pb.check(target, *inputs, probes=OWN)
+    report = asked(case.make(False), probes=[*CHEAP, case.id])
     if case.level == "fault":
         assert [finding.code for finding in report.faults] == [case.id], str(report)
     assert report.ok == (case.level == "advice"), str(report)
@@ -35,16 +35,15 @@ def test_a_fault_is_found_and_its_cause_named(case: Case) -> None:
 
 
 @each_case
-def test_the_repaired_twin_has_no_fault(case: Case) -> None:
+@pytest.mark.parametrize("probes", twins_are_asked, ids=["its own", "all"])
+def test_the_repaired_twin_has_no_fault(case: Case, probes: list[str]) -> None:
     torch.manual_seed(0)
-    target, inputs = case.make(True)
-    report = pb.check(target, *inputs, probes=OWN)
+    report = asked(case.make(True), probes=[*probes, case.id])
     assert report.ok, str(report)
 
 
 @pytest.mark.parametrize("make", RIGHT, ids=lambda make: make.__name__)
 def test_right_code_has_no_fault(make: Callable[[], Made]) -> None:
     torch.manual_seed(0)
-    target, inputs = make()
-    report = pb.check(target, *inputs, probes=OWN)
+    report = asked(make(), probes=OWN)
     assert report.ok, str(report)

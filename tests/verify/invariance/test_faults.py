@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-import pullback as pb
 from pullback.verify.probe import every_probe
+from tests.verify.case import asked
 from tests.verify.invariance.faults import Case, table
 
 OWN = [
@@ -18,13 +18,16 @@ each_case = pytest.mark.parametrize("case", table(), ids=lambda case: case.name)
 
 @each_case
 def test_a_fault_is_found_and_named(case: Case) -> None:
-    report = pb.check(case.make(True), *case.inputs(), probes=OWN)
+    report = asked((case.make(True), case.inputs()), probes=OWN)
     assert [finding.code for finding in report.faults] == [case.code], str(report)
     message = report.faults[0].message
     assert all(word in message for word in case.words), message
 
 
 @each_case
-def test_its_repaired_twin_has_no_fault(case: Case) -> None:
-    report = pb.check(case.make(False), *case.inputs(), probes=OWN)
+@pytest.mark.parametrize(
+    "probes", [[], pytest.param(OWN, marks=pytest.mark.thorough)], ids=["its own", "all"]
+)
+def test_its_repaired_twin_has_no_fault(case: Case, probes: list[str]) -> None:
+    report = asked((case.make(False), case.inputs()), probes=[*probes, case.code])
     assert report.ok, str(report)

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import pullback as pb
+from tests.verify.case import asked
 from tests.verify.invariance.faults import drawn, keep_inputs, new
 
 OWN = ["PB557", "PB558", "PB559", "PB560", "PB561"]
@@ -189,14 +190,14 @@ RIGHT = [
 @pytest.mark.parametrize("make", RIGHT, ids=lambda make: make.__name__)
 def test_right_code_is_silent(make: Callable[[], tuple[Any, ...]]) -> None:
     target, *inputs = make()
-    report = pb.check(target, *inputs, probes=OWN)
+    report = asked((target, tuple(inputs)), probes=OWN)
     assert report.ok, str(report)
 
 
 def test_a_gradient_of_another_function_is_meant_at_all_values() -> None:
     target, x = clamped()
-    assert pb.check(target, x, probes=OWN, straight_through=True).ok
-    assert not pb.check(target, x, probes=OWN).ok
+    assert asked((target, (x,)), probes=OWN, straight_through=True).ok
+    assert not asked((target, (x,)), probes=OWN).ok
 
 
 def test_a_process_that_dies_at_another_size_is_no_fault() -> None:

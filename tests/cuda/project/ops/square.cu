@@ -1,17 +1,19 @@
-#include <ATen/cuda/CUDAContext.h>
-#include <torch/extension.h>
+// A module by Python's own header, which takes the addresses of tensors: it compiles at once.
+#include <Python.h>
 
 __global__ void square_kernel(const float* x, float* y, int n) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) y[i] = SCALE * x[i] * x[i];
 }
 
-torch::Tensor square(torch::Tensor x) {
-  TORCH_CHECK(x.is_cuda(), "x must be a CUDA tensor");
-  auto y = torch::empty_like(x);
-  square_kernel<<<(x.numel() + 31) / 32, 32, 0, at::cuda::getCurrentCUDAStream()>>>(
-      x.data_ptr<float>(), y.data_ptr<float>(), x.numel());
-  return y;
+static PyObject* square(PyObject*, PyObject* arguments) {
+  Py_ssize_t x, y, n;
+  if (!PyArg_ParseTuple(arguments, "nnn", &x, &y, &n)) return nullptr;
+  square_kernel<<<(n + 31) / 32, 32>>>(reinterpret_cast<float*>(x), reinterpret_cast<float*>(y), n);
+  if (cudaDeviceSynchronize() != cudaSuccess) return PyErr_Format(PyExc_RuntimeError, "no launch");
+  Py_RETURN_NONE;
 }
 
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("square", &square); }
+static PyMethodDef functions[] = {{"square", square, METH_VARARGS, nullptr}, {}};
+static PyModuleDef about = {PyModuleDef_HEAD_INIT, "_C", nullptr, -1, functions};
+PyMODINIT_FUNC PyInit__C() { return PyModule_Create(&about); }

@@ -16,4 +16,5 @@ int main() {
   cudaFree(in);
 #endif
   cudaFree(out);
+  return 0;
 }

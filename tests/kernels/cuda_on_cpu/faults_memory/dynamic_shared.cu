@@ -15,4 +15,5 @@ int main() {
   copy<<<1, 64, 64 * sizeof(float)>>>(out);
 #endif
   cudaFree(out);
+  return 0;
 }

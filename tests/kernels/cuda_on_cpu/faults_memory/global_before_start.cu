@@ -16,4 +16,5 @@ int main() {
   difference<<<1, 64>>>(out, in);
   cudaFree(in);
   cudaFree(out);
+  return 0;
 }

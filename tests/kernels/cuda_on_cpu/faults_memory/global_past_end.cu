@@ -13,4 +13,5 @@ int main() {
   cudaMalloc(&out, 100 * sizeof(float));
   fill<<<4, 32>>>(out, 100);
   cudaFree(out);
+  return 0;
 }

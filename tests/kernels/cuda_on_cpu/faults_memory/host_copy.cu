@@ -14,4 +14,5 @@ int main() {
   cudaMemcpy(there, out, 32 * sizeof(int), cudaMemcpyDeviceToHost);  // FAULT
   cudaFree(out);
   free(there);
+  return 0;
 }

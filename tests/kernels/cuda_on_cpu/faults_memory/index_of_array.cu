@@ -16,4 +16,5 @@ int main() {
   pick<<<1, 8>>>(out, 1);
 #endif
   cudaFree(out);
+  return 0;
 }

@@ -19,4 +19,5 @@ int main() {
   local<<<1, 32>>>(out, 5);
 #endif
   cudaFree(out);
+  return 0;
 }

@@ -16,4 +16,5 @@ int main() {
   load<<<1, 32>>>(reinterpret_cast<float4*>(out), in);
   cudaFree(in);
   cudaFree(out);
+  return 0;
 }

@@ -10,4 +10,5 @@ int main() {
 #endif
   put<<<1, 32>>>(out);
   cudaFree(out);
+  return 0;
 }

@@ -18,4 +18,5 @@ int main() {
   two<<<1, 32>>>(out, 1);
 #endif
   cudaFree(out);
+  return 0;
 }

@@ -19,4 +19,5 @@ int main() {
   cudaMalloc(&out, 64 * sizeof(float));
   reverse<<<1, 64>>>(out);
   cudaFree(out);
+  return 0;
 }

@@ -52,4 +52,5 @@ int main() {
   std::printf("%g %d\n", found[0].value, count);
   cudaFree(in);
   cudaFree(out);
+  return 0;
 }

@@ -19,4 +19,5 @@ int main() {
   cudaMalloc(&out, sizeof(float));
   total<<<1, 64>>>(out, 40);
   cudaFree(out);
+  return 0;
 }

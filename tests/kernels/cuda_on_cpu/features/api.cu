@@ -226,4 +226,5 @@ int main() {
   test_device();
   test_kernels_by_pointer();
   std::puts("ok");
+  return 0;
 }

@@ -196,4 +196,5 @@ int main() {
   test_last_block();
   test_a_thread_waits_for_another_of_its_block();
   std::puts("ok");
+  return 0;
 }

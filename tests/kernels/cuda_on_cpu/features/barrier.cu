@@ -130,4 +130,5 @@ int main() {
   test_first_threads_exit();
   test_index_after_wait();
   std::puts("ok");
+  return 0;
 }

@@ -176,4 +176,5 @@ int main() {
   for (int i = 0; i < 31; ++i) EXPECT(shuffled[i] == static_cast<float>(i + 1));
   cudaFree(ok), cudaFree(sum), cudaFree(sums), cudaFree(shuffled);
   std::puts("ok");
+  return 0;
 }

@@ -315,4 +315,5 @@ int main() {
   test_warps<16>();
   test_warps<8>();
   std::puts("ok");
+  return 0;
 }

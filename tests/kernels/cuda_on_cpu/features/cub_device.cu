@@ -192,4 +192,5 @@ int main() {
   test_histogram();
   test_iterators();
   std::puts("ok");
+  return 0;
 }

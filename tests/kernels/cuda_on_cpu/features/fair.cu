@@ -167,4 +167,5 @@ int main() {
   FINISH();
   EXPECT(structs[1].d == 30);
   std::puts("ok");
+  return 0;
 }

@@ -140,4 +140,5 @@ int main() {
   EXPECT(grid[0] == 128 && grid[1] == 77);
   cudaFree(out), cudaFree(ok), cudaFree(in), cudaFree(reversed), cudaFree(grid);
   std::puts("ok");
+  return 0;
 }

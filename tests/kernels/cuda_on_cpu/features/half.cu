@@ -249,4 +249,5 @@ int main() {
   for (int i = 0; i < 32; ++i) EXPECT(shuffled[i] == static_cast<float>((i ^ 1) + 300));
   cudaFree(ok), cudaFree(sum), cudaFree(sums), cudaFree(shuffled);
   std::puts("ok");
+  return 0;
 }

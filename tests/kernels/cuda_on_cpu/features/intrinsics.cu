@@ -243,4 +243,5 @@ int main() {
   EXPECT(ok[1] == 20 && ok[2] == 7 && ok[3] == 8 && ok[4] == 9);
   cudaFree(ok);
   std::puts("ok");
+  return 0;
 }

@@ -137,4 +137,5 @@ int main() {
   test_several_launches_see_each_other();
   test_limits();
   std::puts("ok");
+  return 0;
 }

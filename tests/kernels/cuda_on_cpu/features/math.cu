@@ -208,4 +208,5 @@ int main() {
   EXPECT(beside_std() == 9);
   cudaFree(ok);
   std::puts("ok");
+  return 0;
 }

@@ -124,4 +124,5 @@ int main() {
   test_more_than_48_kb();
   test_in_a_function();
   std::puts("ok");
+  return 0;
 }

@@ -202,4 +202,5 @@ int main() {
   test_iterators();
   test_complex();
   std::puts("ok");
+  return 0;
 }

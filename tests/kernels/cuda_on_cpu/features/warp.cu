@@ -248,4 +248,5 @@ int main() {
   test_syncwarp_orders_memory();
   test_other_types_and_the_forms_without_sync();
   std::puts("ok");
+  return 0;
 }

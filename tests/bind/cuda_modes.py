@@ -1,0 +1,21 @@
+"""What tests of CUDA on the CPU share."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from unittest import mock
+
+import pullback as pb
+from pullback.bind import on_cpu, register
+from pullback.kernels.cuda_on_cpu.mode import Mode
+
+
+@contextmanager
+def alone(operator: pb.Operator, mode: Mode) -> Generator[None]:
+    """Run one operator in a mode; those of other tests are not compiled anew for it."""
+    with (
+        mock.patch.object(register, "operators", {operator.line.qualname: operator}),
+        on_cpu.entered(mode),
+    ):
+        yield

@@ -1,0 +1,65 @@
+"""Precompiled headers: for what they are made, when anew, and how many are kept."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+import pytest
+
+from pullback.kernels import cache, precompile, toolchain
+
+KNOWN = {"torch/torch.h", "torch/library.h", "ATen/ATen.h"}
+
+
+@pytest.mark.compiler
+def test_a_header_that_changed_is_precompiled_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PULLBACK_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "big.h").write_text("#pragma once\n#define NUMBER 1\n")
+    compiler = toolchain.find("c++")
+    said: list[str] = []
+
+    def announce(line: str) -> AbstractContextManager[None]:
+        said.append(line)
+        return nullcontext()
+
+    plans = [
+        precompile.plan_of(["big.h"], compiler, ["-I", str(tmp_path), f"-DN={n}"], "test")
+        for n in range(precompile.MOST_KEPT + 1)
+    ]
+    first = precompile.header(plans[0], announce)
+    assert precompile.header(plans[0], announce) == first
+    assert len(said) == 1
+    (tmp_path / "big.h").write_text("#pragma once\n#define NUMBER 22\n")
+    assert precompile.header(plans[0], announce) == first
+    assert len(said) == 2
+    # The one that was used longest ago makes room.
+    for plan in plans[1:]:
+        precompile.header(plan, announce)
+    made = {path.parent.name for path in cache.folder().glob("*/precompiled.h.gch")}
+    assert made == {plan.key for plan in plans[1:]}
+
+
+BEGINNINGS = {
+    "#include <torch/library.h>": ["torch/library.h"],
+    "// why\n#pragma once\n#include <cmath>\n#include <torch/torch.h>": ["torch/torch.h"],
+    '#include "torch/torch.h"\n#include <ATen/ATen.h>': ["torch/torch.h", "ATen/ATen.h"],
+    '#include "guarded.h"': ["torch/library.h"],
+    "#include <torch/library.h>\n#define N 3\n#include <ATen/ATen.h>": ["torch/library.h"],
+    "#define N 3\n#include <torch/library.h>": None,
+    '#include "settings.h"\n#include <torch/library.h>': None,
+    "#include <mine/settings.h>\n#include <torch/library.h>": None,
+    "#if 1\n#include <torch/library.h>\n#endif": None,
+    "#include <cmath>\nint three() { return 3; }": None,
+}
+
+
+@pytest.mark.parametrize("text", BEGINNINGS)
+def test_only_what_stands_before_any_macro_is_precompiled(tmp_path: Path, text: str) -> None:
+    guard = "#ifndef GUARDED_H\n#define GUARDED_H\n{}\n#endif\n"
+    (tmp_path / "guarded.h").write_text(guard.format("#include <torch/library.h>"))
+    (tmp_path / "settings.h").write_text(guard.format("#define NDEBUG"))
+    found = precompile.leading(tmp_path / "a.cpp", text, KNOWN.__contains__)
+    assert found == BEGINNINGS[text]
