@@ -25,8 +25,10 @@ from hypothesis import settings
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 # A first example compiles a kernel, so no example has a deadline.
+# What CI says of a change has to be the change's: it draws the same in each run.
+IN_CI = "CI" in os.environ
 settings.register_profile("default", deadline=None, derandomize=True, print_blob=True)
-settings.register_profile("thorough", deadline=None, print_blob=True)
+settings.register_profile("thorough", deadline=None, derandomize=IN_CI, print_blob=True)
 
 # PyTorch's own forward mode calls what PyTorch itself has deprecated.
 OF_TORCH = ("ignore:`torch.jit.script:DeprecationWarning",)
@@ -142,13 +144,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def draw(config: pytest.Config) -> None:
-    """Choose the seeds: the same in each run, but drawn anew where everything runs.
-
-    CI draws the same too: what it says of a change has to be the change's.
-    """
-    anew = is_thorough(config) and "CI" not in os.environ
-    settings.load_profile("thorough" if anew else "default")
-    if anew:
+    """Choose the seeds: the same in each run, but drawn anew where everything runs."""
+    settings.load_profile("thorough" if is_thorough(config) else "default")
+    if is_thorough(config) and not IN_CI:
         os.environ.setdefault("PULLBACK_SEED", str(random.SystemRandom().randrange(2**31)))
     if (chosen := os.environ.get("PULLBACK_SEED")) and config.getoption("hypothesis_seed") is None:
         config.option.hypothesis_seed = int(chosen)

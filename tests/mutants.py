@@ -132,7 +132,7 @@ def run(mutant: Mutant, tests: Path, suite: str, cache: Path | None) -> Found:
         copied(tests, project)
         mutant.plant(project)
         words = ["-x", "-q", "-p", "no:cacheprovider", "--color=no", "--tb=line", "-n", "0"]
-        words += ["-m", "thorough"] if suite == "thorough" else []
+        words += ["-m", "thorough or hypothesis"] if suite == "thorough" else []
         variables = {"PYTHONPATH": str(project / "src"), "CI": "1", "TMPDIR": folder}
         if cache and mutant.stage != "kernels":
             # Links: an entry is never changed, and one that fits nothing harms nobody.

@@ -394,7 +394,7 @@ def define_affine() -> pb.Operator:
 def affine_reference(
     x: Tensor, scale: int = 2, shift: float = 0.5, negate: bool = False, mode: str = "plain"
 ) -> Tensor:
-    value = (2 if mode == "double" else 1) * (scale * x) + shift
+    value = (2 if mode == "double" else 1) * (scale * x) + float(shift)
     return -value if negate else value
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 import pullback as pb
 from pullback import PullbackError
@@ -61,6 +62,39 @@ def test_its_derivatives_of_every_order_pass_gradcheck(rest: str, some: tuple[Te
     operator = define(rest)
     assert torch.autograd.gradcheck(operator, some, check_forward_ad=True)
     assert torch.autograd.gradgradcheck(operator, some, check_fwd_over_rev=True)
+
+
+LINEAR = "(x[n, i], w[o, i], b[o]) -> y[n, o] = sum[i](x[n, i]*w[o, i]) + b[o]"
+
+
+def tangent(f: Any, x: Tensor, t: Tensor) -> Tensor:
+    with forward_ad.dual_level():
+        return forward_ad.unpack_dual(f(forward_ad.make_dual(x, t))).tangent
+
+
+FIRST_CALLS: dict[str, Callable[[Any, Tensor, Tensor], Tensor]] = {
+    "forward mode": tangent,
+    "`func.jvp`": lambda f, x, t: torch.func.jvp(f, (x,), (t,))[1],
+    "forward over reverse": lambda f, x, t: torch.func.jvp(
+        torch.func.grad(lambda x: f(x).sin().sum()), (x,), (t,)
+    )[1],
+    "vmap": lambda f, x, t: torch.vmap(f)(torch.stack([x, t])),
+    "inference": torch.inference_mode()(lambda f, x, t: f(x).clone()),
+    "autocast": torch.autocast("cpu")(lambda f, x, t: f(x)),
+}
+
+
+@pytest.mark.parametrize("way", FIRST_CALLS)
+def test_a_first_call_may_come_from_anywhere(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loops are compiled, compared and timed in it, and the timing is apart from where it is."""
+    monkeypatch.setattr(choose, "_measured", {})
+    operator, linear = define.__wrapped__(LINEAR), torch.nn.functional.linear
+    (x, t, w), b = (normal(4, 3).detach() for _ in range(3)), normal(4).detach()
+    found = FIRST_CALLS[way](lambda x: operator(x, w, b), x, t)
+    assert choose._measured
+    wanted = FIRST_CALLS[way](lambda x: linear(x, w, b), x, t)
+    near = 1e-2 if way == "autocast" else 1e-9
+    torch.testing.assert_close(found, wanted, atol=near, rtol=near, check_dtype=False)
 
 
 def third(function: Any, some: tuple[Tensor, ...]) -> Tensor:

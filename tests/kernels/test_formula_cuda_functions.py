@@ -18,6 +18,7 @@ from pullback.bind.formula import evaluate
 from pullback.define.formula.functions import TABLE
 from pullback.kernels import codegen_cuda
 from tests.kernels.launches import HAVE, on_host
+from tests.telling import examples
 
 pytestmark = [
     pytest.mark.compiler,
@@ -258,10 +259,8 @@ def scale(name: str, x: Tensor) -> Tensor | float:
 
 @pytest.mark.parametrize("name", EXACT)
 @each_compute
-def test_functions_are_accurate(
-    name: str, compute: str, seed: int, pytestconfig: pytest.Config
-) -> None:
-    count = 60 if pytestconfig.getoption("thorough") else 20
+def test_functions_are_accurate(name: str, compute: str, seed: int) -> None:
+    count = examples(20, 60)
     generator = torch.Generator().manual_seed(seed)
 
     def draw() -> Tensor:

@@ -12,14 +12,19 @@ from typing import TypeVar
 
 import torch
 
+from pullback.bind.levels import BELOW
+
 Result = TypeVar("Result")
 
 
 def apart(function: Callable[[], Result]) -> Result:
-    """Return what a function returns in a thread of its own, where nothing is recorded."""
+    """Return what a function returns in a thread of its own, where nothing is recorded.
+
+    The arguments may be dual numbers, whose tangents autograd would compute: it is left out.
+    """
 
     def run() -> Result:
-        with torch.no_grad():
+        with torch.no_grad(), BELOW():
             return function()
 
     with ThreadPoolExecutor(max_workers=1) as pool:
