@@ -3,6 +3,9 @@
     python tests/mutants.py                       every mutant: the default suite, then the rest
     python tests/mutants.py none scale-of-one     these; `none` is the code as it is
     python tests/mutants.py --tests ../old/tests  by other tests than these
+    python tests/mutants.py --suite stage         by the default tests of its stage alone
+    python tests/mutants.py --cache FOLDER        begin with what is compiled already; a fault in
+                                                  what is compiled is looked for without it
     python tests/mutants.py --report              the table of what has been found out so far
 
 A mutant is a fault that a programmer might make, in `mutants.toml`: it was chosen from each stage's
@@ -30,6 +33,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 LIST = Path(__file__).with_suffix(".toml")
 # Whose tests find a stage's faults first; then those of the others.
@@ -47,6 +52,11 @@ FIRST = {
 }
 # Seconds after which a run is given up: a mutant may wait for ever, and a test is stopped earlier.
 LIMIT = 3600.0
+WORDS: dict[str, list[str]] = {
+    "default": ["-x", "-q", "-p", "no:cacheprovider", "--color=no", "--tb=line", "-n", "0"],
+}
+WORDS["stage"] = WORDS["default"]
+WORDS["thorough"] = [*WORDS["default"], "-m", "thorough or hypothesis"]
 # A test that failed or could not be set up, a file that could not be read.
 FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/\S+)", re.MULTILINE)
 
@@ -115,12 +125,22 @@ def copied(tests: Path, into: Path) -> None:
     shutil.copy(tests.parent / "pyproject.toml", into)
 
 
-def order(stage: str, tests: Path) -> list[str]:
-    """Return where tests are, those of a stage first."""
-    first = [name for name in FIRST[stage] if (tests / name).exists()]
-    folders = [path.parent for path in sorted(tests.rglob("test_*.py"))]
-    rest = [folder.relative_to(tests).parts[:1] or ("test_diagnostic.py",) for folder in folders]
-    return [f"tests/{name}" for name in dict.fromkeys([*first, *(name for (name,) in rest)])]
+def rounds(mutant: Mutant, tests: Path) -> list[list[str]]:
+    """Return the files of the tests of a mutant's stage, and then the others.
+
+    First come those whose names are most like that of the file with the fault.
+    """
+    folders = tuple(f"tests/{name}" for name in FIRST[mutant.stage])
+    files = [str(path.relative_to(tests.parent)) for path in tests.rglob("test_*.py")]
+    asked = words_of(mutant.file)
+    files.sort(key=lambda file: (-len(asked & words_of(file)), file))
+    first = [file for file in files if file.startswith(folders)]
+    return [first, [file for file in files if file not in first]]
+
+
+def words_of(file: str) -> set[str]:
+    """Return what a file's path says, of which an ending is left out."""
+    return {word.rstrip("s") for word in re.findall("[a-z]+", file)}
 
 
 def run(mutant: Mutant, tests: Path, suite: str, cache: Path | None) -> Found:
@@ -131,35 +151,36 @@ def run(mutant: Mutant, tests: Path, suite: str, cache: Path | None) -> Found:
         project.mkdir()
         copied(tests, project)
         mutant.plant(project)
-        words = ["-x", "-q", "-p", "no:cacheprovider", "--color=no", "--tb=line", "-n", "0"]
-        words += ["-m", "thorough or hypothesis"] if suite == "thorough" else []
         variables = {"PYTHONPATH": str(project / "src"), "CI": "1", "TMPDIR": folder}
-        if cache and mutant.stage != "kernels":
+        if cache:
             # Links: an entry is never changed, and one that fits nothing harms nobody.
             shutil.copytree(cache, Path(folder, "cache"), copy_function=os.link)
             variables["PULLBACK_CACHE"] = str(Path(folder, "cache"))
-        try:
-            ended = subprocess.run(
-                [sys.executable, "-m", "pytest", *words, *order(mutant.stage, tests)],
-                cwd=project,
-                env={**os.environ, **variables},
-                capture_output=True,
-                text=True,
-                timeout=LIMIT,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            by: str | None = f"nothing within {LIMIT:.0f} s"
-        else:
-            failed = FAILED.search(ended.stdout)
-            by = failed[1] if failed else None if ended.returncode == 0 else ended.stdout[-300:]
-    return Found(
-        name=mutant.name,
-        tests=str(tests),
-        suite=suite,
-        by=by,
-        seconds=round(time.monotonic() - begin),
-    )
+        asked = rounds(mutant, tests)[: 1 if suite == "stage" else 2]
+        failed = (first_failure(project, [*WORDS[suite], *names], variables) for names in asked)
+        by = next((each for each in failed if each is not None), None)
+    seconds = round(time.monotonic() - begin)
+    return Found(name=mutant.name, tests=str(tests), suite=suite, by=by, seconds=seconds)
+
+
+def first_failure(project: Path, words: Sequence[str], variables: dict[str, str]) -> str | None:
+    """Run tests; return the first that fails, or what else went wrong; None if they pass."""
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-m", "pytest", *words],
+            cwd=project,
+            env={**os.environ, **variables},
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"nothing within {LIMIT:.0f} s"
+    if ended.returncode in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        return None
+    failed = FAILED.search(ended.stdout)
+    return failed[1] if failed else ended.stdout[-300:]
 
 
 def examine(
@@ -207,7 +228,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", nargs="*", help="of mutants; all, if none is given")
     parser.add_argument("--tests", type=Path, default=Path(__file__).parent)
-    parser.add_argument("--suite", action="append", choices=["default", "thorough"])
+    parser.add_argument("--suite", action="append", choices=list(WORDS))
     parser.add_argument("--log", type=Path, default=ROOT / ".mutants.jsonl")
     parser.add_argument("--cache", type=Path, help="what is compiled already, by another run")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())

@@ -300,6 +300,16 @@ def test_an_output_that_is_not_differentiable_has_no_gradient() -> None:
     torch.testing.assert_close(gradient, torch.tensor([0.0, 1.0, 0.0]))
 
 
+def test_a_tensor_that_is_declared_complex_has_a_gradient() -> None:
+    square = pb.operator(
+        "pbderivatives::square(z[...]: complex128) -> w[...]: complex128",
+        python=lambda z: z * z,
+        backward=lambda grad, z: grad * 2 * z.conj(),
+    )
+    z = torch.tensor([1 + 2j, -0.5j], dtype=torch.complex128, requires_grad=True)
+    assert gradcheck(square, [z])
+
+
 def test_a_gradient_declared_none_is_zero() -> None:
     step = pb.operator(
         "pbtest::step(x[n], y[n]) -> z[n]",

@@ -359,6 +359,15 @@ def of_another_kind(function: Function, dtype: torch.dtype, order: int) -> Itera
             yield f"at {at}: {value[place].item()}, PyTorch {own[place].item()}"
 
 
+def test_gradients_of_a_power_at_its_corners_are_pytorchs() -> None:
+    """Where a factor of the derivative is infinite or none, and the other is 0."""
+    values = torch.tensor([0.0, 1.0, 2.0, 3.0, 0.5], dtype=torch.float64)
+    corners = [t.flatten().requires_grad_() for t in torch.meshgrid(values, values, indexing="ij")]
+    power = pb.operator("pbf::corners(x[...], y[...]) -> z[...] = x**y")
+    found, wanted = (torch.autograd.grad(f(*corners).sum(), corners) for f in (power, torch.pow))
+    torch.testing.assert_close(found, wanted)
+
+
 # --- layouts
 
 LAYOUTS: dict[str, tuple[tuple[int, ...], Callable[[Tensor], Tensor]]] = {

@@ -67,12 +67,12 @@ def test_its_derivatives_of_every_order_pass_gradcheck(rest: str, some: tuple[Te
 LINEAR = "(x[n, i], w[o, i], b[o]) -> y[n, o] = sum[i](x[n, i]*w[o, i]) + b[o]"
 
 
-def tangent(f: Any, x: Tensor, t: Tensor) -> Tensor:
+def tangent(f: Any, x: Tensor, t: Tensor) -> Any:
     with forward_ad.dual_level():
         return forward_ad.unpack_dual(f(forward_ad.make_dual(x, t))).tangent
 
 
-FIRST_CALLS: dict[str, Callable[[Any, Tensor, Tensor], Tensor]] = {
+FIRST_CALLS: dict[str, Callable[[Any, Tensor, Tensor], Any]] = {
     "forward mode": tangent,
     "`func.jvp`": lambda f, x, t: torch.func.jvp(f, (x,), (t,))[1],
     "forward over reverse": lambda f, x, t: torch.func.jvp(

@@ -286,6 +286,19 @@ def test_convolution_takes_batch_dimensions(seed: int) -> None:
         assert_near(gradients_of(indexed, plain, grad)[name], wanted)
 
 
+def test_sum_over_windows_with_a_condition_of_its_own(seed: int) -> None:
+    """It is a convolution but for what the condition leaves out."""
+    text = "some(x[b, h], k[p]) -> y[b, h] = sum[p](where({}, k[p]*pad(x[b, h + p - 1]), 0))"
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(2, 7, generator=generator, dtype=torch.float64)
+    k = torch.randn(3, generator=generator, dtype=torch.float64)
+    windows = torch.nn.functional.pad(x, (1, 1)).unfold(1, 3, 1) * k
+    h, p = torch.arange(7)[:, None], torch.arange(3)
+    for condition, kept in {"p < h": p < h, "h != 2*p": h != 2 * p, "b != p": None}.items():
+        keep = torch.arange(2)[:, None, None] != p if kept is None else kept
+        assert_near(value_of(text.format(condition), x=x, k=k), (windows * keep).sum(-1))
+
+
 @pytest.mark.parametrize("shift", [-40, -3, 0, 1, 4, 40])
 def test_padding_far_outside(shift: int, seed: int) -> None:
     text = (

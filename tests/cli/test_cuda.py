@@ -36,7 +36,8 @@ int main(int count, char** words) {
   add<<<1, 64>>>(sum, terms, 50);
   cudaMemcpy(&total, sum, sizeof total, cudaMemcpyDeviceToHost);
   std::printf("%s%g\\n", count > 1 ? words[1] : "sum ", total);
-  return count > 2 ? 3 : 0;
+  if (count < 3) return 0;
+  return words[2][0] == 'b' || total != 25 ? 3 : 0;
 }
 """
 BARRIER, NO_BARRIER = "-DBARRIER=__syncthreads();", "-DBARRIER="
@@ -113,6 +114,14 @@ def test_all_orders_are_compared(program: Path) -> None:
     assert [finding.code for finding in found.findings] == ["PB232"], str(found)
     assert dict(found.findings[0].evidence)["forward"] == "line 1: sum 25"
     assert run(program, order="all", flags=[BARRIER]).ok
+
+
+def test_a_program_ends_badly_if_it_does_so_in_one_order(program: Path) -> None:
+    ended = {
+        order: run(program, ["sum ", "if wrong"], order=order, flags=[NO_BARRIER]).returncode
+        for order in ("forward", "all")
+    }
+    assert ended == {"forward": 0, "all": 3}
 
 
 def test_exit_code_of_a_program_is_told(program: Path) -> None:

@@ -469,6 +469,12 @@ def test_mistakes_of_newcomers_are_told_their_cure(text: str) -> None:
     assert re.search(CURES[text], refusal(text))
 
 
+def test_reads_that_may_be_outside_leave_a_range_open() -> None:
+    """Neither is a reason to stop at the other, in whatever order they stand."""
+    for value in ("pad(x[i + 1]) + pad(x[i])", "pad(x[i]) + pad(x[i + 1])"):
+        assert "PB140" in refusal(f"(x[n]) -> y[i] = {value}")
+
+
 def test_second_of_two_conditions_bounds_an_index_if_the_first_says_nothing_of_it() -> None:
     made = read("(x[n], at[k]) -> c[i]: int64 = sum[n](at[i] <= x[n] and x[n] < at[i + 1])")
     assert text_of(made.sizes["i"]) == "size(k) - 1"

@@ -107,6 +107,12 @@ def test_another_library_that_it_needs_is_named(tmp_path: Path) -> None:
     assert row.system.endswith("with libz.so.1")
 
 
+def test_versions_of_glibc_are_numbers() -> None:
+    versions = ("GLIBC_2.4", "GLIBC_2.34", "GLIBCXX_3.4.30", "GLIBC_2.2.5")
+    fields = dict.fromkeys(("needed", "missing", "defined", "search", "folders", "gpus"), ())
+    assert elf.Binary(**fields, versions=versions, machine="x86_64").glibc == (2, 34)
+
+
 def test_usual_gpus_without_code_are_named_once_for_libraries_that_are_alike() -> None:
     one, other = ("sm_90", "compute_90"), ("sm_75", "sm_80", "sm_90", "compute_90")
     found = list(audit.uncovered({"a.so": one, "b.so": one, "c.so": other}))

@@ -208,6 +208,18 @@ def test_the_generated_part_is_written_anew_and_the_rest_is_left(tmp_path: Path)
     assert not list(project.glob(".pullback-*"))
 
 
+def test_flags_for_the_processor_of_this_machine_are_left_out(tmp_path: Path) -> None:
+    flags = "flags=['-march=native', '-DSIGN=1', '-mtune=native'], call="
+    text = (SAMPLE / "small_ops.py").read_text().replace("small::", "portable::")
+    (tmp_path / "portable_ops.py").write_text(text.replace("call=", flags, 1))
+    for name in ("scale.cpp", "scale.h"):
+        shutil.copyfile(SAMPLE / name, tmp_path / name)
+    project = pb.build(tmp_path / "portable_ops.py", as_="setup", into=tmp_path / "project")
+    listed = json.loads((project / "generated" / "kernels.json").read_text())
+    (scale,) = [row for row in listed["kernels"] if row["kind"] == "c++"]
+    assert scale["flags"] == ["-DSIGN=1"]
+
+
 def test_a_kernel_that_does_not_compile_stops_the_build(copied: Path) -> None:
     (copied / "src" / "small_ops" / "scale.cpp").write_text("nonsense")
     answer = command("setup.py", "-q", "bdist_wheel", folder=copied)

@@ -13,6 +13,7 @@ from torch import Tensor
 import pullback as pb
 from pullback.deploy import shipped
 from pullback.deploy.cmake import build, build_cmake
+from pullback.deploy.cmake.project import Project
 from pullback.diagnostic import PullbackError
 
 pytestmark = pytest.mark.compiler
@@ -67,6 +68,14 @@ def test_a_formula_in_index_notation_runs_in_python(tmp_path: Path) -> None:
     text = refused([add("rows(x[n, m]) -> y[n] = sum[m](x[n, m]**2)")], tmp_path)
     assert "needs-python [PB733]: refuselib::rows cannot be" in text
     assert "its formula in index notation runs in Python" in text
+
+
+def test_what_an_author_gives_the_linker_is_given_to_it(tmp_path: Path) -> None:
+    flags = ["-DN=1", "-fopenmp", "-Wl,--as-needed", "-lm"]
+    kernel = pb.source(INLINE, call="copy(y, x, numel(y))", flags=flags)
+    linked = shipped.collect([add("linked(x[...]) -> y[...]", cpu=kernel)])
+    project = Project(linked, ())
+    assert project.sources.libraries() == flags[1:]
 
 
 def test_an_operator_that_was_taken_over_stays_where_it_is(tmp_path: Path) -> None:
