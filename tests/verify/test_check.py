@@ -21,6 +21,7 @@ from torch import Tensor
 
 import pullback as pb
 from pullback import PullbackError
+from pullback.verify import agreement
 from pullback.verify.probe import every_probe
 from pullback.verify.report import Report
 
@@ -95,6 +96,32 @@ def test_without_a_differentiable_tensor_it_says_so() -> None:
     report = pb.check(lambda i: i + 1, torch.arange(3), probes=FEW)
     assert report.ok
     assert "there is no gradient to check" in report.notes[0]
+
+
+class Running(torch.autograd.Function):
+    """Twice what arrives, and a mean that PyTorch's own operation updates."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, mean: Tensor) -> Tensor:
+        mean.lerp_(x.mean(), 0.1)
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return 3 * grads[0], None
+
+
+def test_an_advice_explains_no_fault() -> None:
+    report = pb.check(Running, X, torch.zeros((), dtype=torch.float64), isolate=False)
+    levels = {finding.code: finding.level for finding in report.findings}
+    assert (levels["PB502"], levels["PB553"]) == ("advice", "fault")
+
+
+def test_small_elements_are_not_measured_by_the_large_ones() -> None:
+    large, small = (torch.tensor([1.0, value], dtype=torch.float64) for value in (1e-6, 2e-6))
+    where = agreement.differing(large, small)
+    assert where is not None
+    assert where.tolist() == [False, True]
 
 
 def test_a_forward_that_raises_is_a_fault_and_the_rest_is_not_asked() -> None:

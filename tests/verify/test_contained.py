@@ -48,6 +48,15 @@ def test_items_come_in_order() -> None:
     assert outcome(several) == (list(range(1000)), None)
 
 
+def test_the_time_limit_is_that_of_each_item() -> None:
+    def slowly() -> Iterator[object]:
+        for number in range(4):
+            time.sleep(0.5)
+            yield number
+
+    assert outcome(slowly, seconds=1.5) == ([0, 1, 2, 3], None)
+
+
 def test_an_item_may_be_large() -> None:
     found, died = outcome(lambda: iter([torch.arange(3_000_000)]))
     assert died is None
