@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 from functions import TABLE, Adopted, Linear, WithRules, tensors_in
 from torch import Tensor, func
 from torch._dynamo.testing import CompileCounterWithBackend
-from torch.autograd import forward_ad
+from torch.autograd import Function, forward_ad
 from torch.utils import _pytree as pytree
 
 import pullback as pb
@@ -294,6 +294,56 @@ def kept_by_compiled(operator: pb.Operator, *shapes: tuple[int, ...]) -> list[tu
     output.sum().backward()
     assert all(leaf.grad is not None and leaf.grad.shape == leaf.shape for leaf in leaves)
     return kept
+
+
+class TwoMaybe(Function):
+    """Two outputs of an intermediate; a gradient that does not arrive is None, if asked for."""
+
+    materialize = True
+    seen: ClassVar[list[tuple[bool, bool]]] = []
+
+    @classmethod
+    def forward(cls, ctx: Any, x: Tensor) -> tuple[Tensor, Tensor]:  # pyright: ignore
+        ctx.set_materialize_grads(cls.materialize)
+        middle = x.sin()
+        ctx.save_for_backward(middle)
+        return 2 * middle, middle * middle
+
+    @classmethod
+    def backward(cls, ctx: Any, one: Any, other: Any) -> Tensor:  # pyright: ignore
+        cls.seen.append((one is None, other is None))
+        (middle,) = ctx.saved_tensors
+        slope = (1 - middle * middle).sqrt()
+        return slope * ((0 if one is None else 2 * one) + (0 if other is None else other * middle))
+
+
+class TwoOrNone(TwoMaybe):
+    materialize = False
+
+
+@functools.cache
+def of_two(function: type[TwoMaybe]) -> pb.Operator:
+    line = f"pbf::{function.__name__.lower()}(x[...]) -> (y[...], z[...])"
+    return pb.operator(line, function=function)
+
+
+ASKED: dict[str, Callable[[Callable[[Tensor], Tensor], Tensor], object]] = {
+    "backward": lambda f, x: torch.autograd.grad(f(x), x),
+    "double backward": lambda f, x: torch.autograd.grad(f(x), x, create_graph=True),
+    "func.grad": lambda f, x: func.grad(f)(x.detach()),
+}
+
+
+@pytest.mark.parametrize("way", ASKED)
+@pytest.mark.parametrize("function", [TwoMaybe, TwoOrNone])
+def test_a_gradient_that_does_not_arrive_is_what_forward_asked_for(
+    function: type[TwoMaybe], way: str
+) -> None:
+    operator = of_two(function)
+    function.seen.clear()
+    x = torch.randn(3, dtype=torch.float64, requires_grad=True)
+    ASKED[way](lambda x: operator(x)[0].sum(), x)
+    assert set(function.seen) == {(False, not function.materialize)}
 
 
 def test_a_compiled_call_keeps_what_forward_saves_and_no_more() -> None:
