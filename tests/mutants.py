@@ -11,7 +11,7 @@
 A mutant is a fault that a programmer might make, in `mutants.toml`: it was chosen from each stage's
 code, by somebody who did not look at the tests. Each is planted in a copy of the project, and the
 tests run there until one fails, those of its stage first. What is found out goes to a file, line by
-line, so an interrupted run is gone on with.
+line, so an interrupted run is gone on with; what is named runs again.
 """
 
 from __future__ import annotations
@@ -184,12 +184,12 @@ def first_failure(project: Path, words: Sequence[str], variables: dict[str, str]
 
 
 def examine(
-    mutant: Mutant, tests: Path, suites: Sequence[str], log: Path, cache: Path | None
+    mutant: Mutant, tests: Path, suites: Sequence[str], log: Path, cache: Path | None, *, anew: bool
 ) -> None:
     """Run the suites one after the other, until one finds the mutant."""
     for suite in suites:
         known = {(found.name, found.tests, found.suite): found for found in logged(log)}
-        found = known.get((mutant.name, str(tests), suite))
+        found = None if anew else known.get((mutant.name, str(tests), suite))
         if found is None:
             found = run(mutant, tests, suite, cache)
             with log.open("a", encoding="utf-8") as file:
@@ -243,7 +243,8 @@ def main() -> None:
     chosen = [known[name] for name in options.names or known if name in known]
     suites = options.suite or ["default", "thorough"]
     tests, cache = options.tests.resolve(), options.cache and options.cache.resolve()
-    work = partial(examine, tests=tests, suites=suites, log=options.log, cache=cache)
+    anew = bool(options.names)
+    work = partial(examine, tests=tests, suites=suites, log=options.log, cache=cache, anew=anew)
     with ThreadPoolExecutor(options.jobs) as pool:
         list(pool.map(work, chosen))
 
