@@ -16,13 +16,16 @@ import tempfile
 import zlib
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import settings
 
 # Tests of one stage borrow strategies from another's: `from tests.define.strategies import lines`.
 sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from tests.fresh import no_process_is_left
+
+__all__ = ["no_process_is_left"]
 
 # A first example compiles a kernel, so no example has a deadline.
 # What CI says of a change has to be the change's: it draws the same in each run.
@@ -36,7 +39,6 @@ OF_TORCH = ("ignore:`torch.jit.script:DeprecationWarning",)
 MOST_KEPT = 4 << 30
 
 made = pytest.StashKey[list[str]]()
-cpu_seconds = pytest.StashKey[list[float]]()
 
 
 # --- how much runs
@@ -187,10 +189,9 @@ def spent() -> float:
 def pytest_sessionfinish(session: pytest.Session) -> Generator[None]:
     """Add up what the workers and this process have spent; workers are its children by then."""
     yield
-    config: Any = session.config
-    if hasattr(config, "workerinput"):
-        return
     budget = session.config.getoption("cpu_budget")
+    if hasattr(session.config, "workerinput"):
+        return
     if budget is not None and spent() > budget:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

@@ -1,7 +1,7 @@
 """Which small faults the tests find: a tool for who changes them, not a test.
 
     python tests/mutants.py                       every mutant: the default suite, then the rest
-    python tests/mutants.py none scale-of-one     these; `none` is the code as it is
+    python tests/mutants.py le-guards-like-lt     these; `none` is the code as it is
     python tests/mutants.py --tests ../old/tests  by other tests than these
     python tests/mutants.py --suite stage         by the default tests of its stage alone
     python tests/mutants.py --cache FOLDER        begin with what is compiled already; a fault in
@@ -58,7 +58,7 @@ WORDS: dict[str, list[str]] = {
 WORDS["stage"] = WORDS["default"]
 WORDS["thorough"] = [*WORDS["default"], "-m", "thorough or hypothesis"]
 # A test that failed or could not be set up, a file that could not be read.
-FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/\S+)", re.MULTILINE)
+FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - |$)", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,6 +240,11 @@ def main() -> None:
     known = {name: each for name, each in mutants().items() if each.fits(ROOT)}
     for name in set(mutants()) - set(known):
         sys.stdout.write(f"{name}: the code is another one by now; think of the fault anew\n")
+    if unknown := set(options.names) - set(mutants()):
+        parser.error(f"no mutant is called {', '.join(sorted(unknown))}; {LIST.name} has them")
+    for folder in (options.tests, options.cache):
+        if folder and not folder.is_dir():
+            parser.error(f"{folder} is no folder")
     chosen = [known[name] for name in options.names or known if name in known]
     suites = options.suite or ["default", "thorough"]
     tests, cache = options.tests.resolve(), options.cache and options.cache.resolve()

@@ -33,9 +33,9 @@ import pullback as pb
 from pullback.define.formula import differentiate, language
 from pullback.define.formula.functions import TABLE, named
 from pullback.define.formula.node import Node, in_order, number, read
+from tests.telling import telling
 
 pytestmark = pytest.mark.compiler
-REST = pytest.mark.thorough
 GROUPS = grouped()
 PLACE = {
     function.name: (g, k) for g, group in enumerate(GROUPS) for k, function in enumerate(group)
@@ -47,18 +47,8 @@ each_group = pytest.mark.parametrize(
 each_order = pytest.mark.parametrize("order", [0, 1, 2])
 # Derivatives are the same formulas in every dtype, and float's functions have tests of their own:
 # tests/kernels/test_vector_math.py.
-each_kind = pytest.mark.parametrize(
-    ("dtype", "order"),
-    [
-        pytest.param(
-            dtype,
-            order,
-            marks=[] if dtype == torch.float64 else REST,
-            id=f"{str(dtype)[6:]}-{order}",
-        )
-        for dtype in DTYPES
-        for order in (0, 1, 2)
-    ],
+each_dtype = pytest.mark.parametrize(
+    "dtype", telling({str(dtype)[6:]: dtype for dtype in DTYPES}, ["float64"])
 )
 
 
@@ -251,7 +241,8 @@ def allowed(function: Function, dtype: torch.dtype, order: int, accuracy: int = 
     return unit * (max(counts) + function.inputs + 2 * errors)
 
 
-@each_kind
+@each_order
+@each_dtype
 @each_group
 def test_values_are_as_near_as_the_function_allows(
     group: tuple[Function, ...], dtype: torch.dtype, order: int
@@ -324,7 +315,8 @@ def pattern(value: Tensor) -> Tensor:
     return torch.where(value.isnan(), 5, kinds)
 
 
-@each_kind
+@each_order
+@each_dtype
 @each_group
 def test_nan_and_infinities_and_zeros_stand_where_pytorch_has_them(
     group: tuple[Function, ...], dtype: torch.dtype, order: int
@@ -406,11 +398,7 @@ def laid(group: int, dtype: torch.dtype, layout: str) -> tuple[Derivatives, ...]
     return tuple(value.detach() for value in values), gradients
 
 
-@pytest.mark.parametrize(
-    "dtype",
-    [pytest.param(dtype, marks=[] if dtype == torch.float64 else REST) for dtype in DTYPES],
-    ids=lambda dtype: str(dtype)[6:],
-)
+@each_dtype
 @each_group
 def test_a_value_does_not_depend_on_the_layout(
     group: tuple[Function, ...], dtype: torch.dtype

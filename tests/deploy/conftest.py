@@ -11,10 +11,6 @@ from typing import Any
 import pytest
 from building import PACKAGE, SAMPLE, Once, Runs, command, install, pullback
 
-from tests.fresh import no_process_is_left
-
-__all__ = ["no_process_is_left"]
-
 
 @pytest.fixture(scope="session")
 def once(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Once:

@@ -42,13 +42,22 @@ BUILD = 'from setuptools import build_meta; build_meta.build_wheel("made")'
 EDITABLE = 'from setuptools import build_meta; build_meta.build_editable("made")'
 
 
+def written(folder: Path, namespace: str, *, options: str = "") -> Path:
+    """Write the small sample under another namespace, with options of its kernel."""
+    text = (SAMPLE / "small_ops.py").read_text().replace("small::", f"{namespace}::")
+    file = folder / f"{namespace}_ops.py"
+    file.write_text(text.replace("call=", f"{options}call=", 1))
+    for name in ("scale.cpp", "scale.h"):
+        shutil.copyfile(SAMPLE / name, folder / name)
+    return file
+
+
 @pytest.fixture(scope="session")
 def project(once: Once) -> Path:
     """A project of the sample."""
 
     def write(folder: Path) -> None:
-        for name in ("small_ops.py", "scale.cpp", "scale.h"):
-            shutil.copyfile(SAMPLE / name, folder / name)
+        written(folder, "small")
         pullback("build", "small_ops.py", "--as", "setup", folder=folder)
 
     return once("setup-project", write) / "small_ops-setup"
@@ -191,12 +200,7 @@ def test_a_changed_call_asks_for_the_generated_part_anew(copied: Path, tmp_path:
     f"ignore::{RedefinitionNotice.__module__}.{RedefinitionNotice.__name__}"
 )
 def test_the_generated_part_is_written_anew_and_the_rest_is_left(tmp_path: Path) -> None:
-    (tmp_path / "renewed_ops.py").write_text(
-        (SAMPLE / "small_ops.py").read_text().replace("small::", "renewed::")
-    )
-    for name in ("scale.cpp", "scale.h"):
-        shutil.copyfile(SAMPLE / name, tmp_path / name)
-    project = pb.build(tmp_path / "renewed_ops.py", as_="setup", into=tmp_path / "project")
+    project = pb.build(written(tmp_path, "renewed"), as_="setup", into=tmp_path / "project")
     definitions = project / "src" / "renewed_ops" / "renewed_ops.py"
     changed = definitions.read_text().replace("scale(y, x, k, ", "scale(y, x, 5 * k, ")
     definitions.write_text(changed)
@@ -209,12 +213,10 @@ def test_the_generated_part_is_written_anew_and_the_rest_is_left(tmp_path: Path)
 
 
 def test_flags_for_the_processor_of_this_machine_are_left_out(tmp_path: Path) -> None:
-    flags = "flags=['-march=native', '-DSIGN=1', '-mtune=native'], call="
-    text = (SAMPLE / "small_ops.py").read_text().replace("small::", "portable::")
-    (tmp_path / "portable_ops.py").write_text(text.replace("call=", flags, 1))
-    for name in ("scale.cpp", "scale.h"):
-        shutil.copyfile(SAMPLE / name, tmp_path / name)
-    project = pb.build(tmp_path / "portable_ops.py", as_="setup", into=tmp_path / "project")
+    file = written(
+        tmp_path, "portable", options="flags=['-march=native', '-DSIGN=1', '-mtune=native'], "
+    )
+    project = pb.build(file, as_="setup", into=tmp_path / "project")
     listed = json.loads((project / "generated" / "kernels.json").read_text())
     (scale,) = [row for row in listed["kernels"] if row["kind"] == "c++"]
     assert scale["flags"] == ["-DSIGN=1"]

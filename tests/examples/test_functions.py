@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.autograd import gradcheck, gradgradcheck
 
 import pullback as pb
+from tests.telling import telling
 
 # No kernel, so no compiler: every operator here is a class in Python.
 
@@ -138,11 +139,7 @@ CASES = (
 each_case = pytest.mark.parametrize("case", CASES, ids=str)
 # Three inputs; two outputs; NumPy: what a tracer may take each for differs most.
 TELLING = ("linear", "cube_operator", "scipy_conv")
-each_telling = pytest.mark.parametrize(
-    "case",
-    [c if str(c) in TELLING else pytest.param(c, marks=pytest.mark.thorough) for c in CASES],
-    ids=str,
-)
+each_telling = pytest.mark.parametrize("case", telling({str(c): c for c in CASES}, TELLING))
 # Finite differences need float64.
 IN_FLOAT64 = [case for case in CASES if case.dtype is torch.float64]
 each_in_float64 = pytest.mark.parametrize("case", IN_FLOAT64, ids=str)

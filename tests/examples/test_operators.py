@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from torch.autograd import gradcheck, gradgradcheck
 from torch.func import grad, vmap
 
+from tests.telling import telling
+
 pytestmark = pytest.mark.compiler
 each_operator = pytest.mark.parametrize("row", TABLE, ids=str)
 # One output and one input; three inputs; two outputs; NumPy; a Function; no derivative.
@@ -21,11 +23,7 @@ TELLING = (
 )
 each_telling = pytest.mark.parametrize(
     "row",
-    [
-        row if row.name in TELLING else pytest.param(row, marks=pytest.mark.thorough)
-        for row in TABLE
-    ],
-    ids=str,
+    telling({str(row): row for row in TABLE}, [str(row) for row in TABLE if row.name in TELLING]),
 )
 derived = [row for row in TABLE if row.orders]
 each_derived = pytest.mark.parametrize("row", derived, ids=str)

@@ -13,19 +13,18 @@ from pullback.kernels import glue
 from pullback.kernels.compile import compile, open_library
 from pullback.kernels.toolchain import Compiler, survey
 from tests import fresh
+from tests.telling import telling
 
 HAVE = {seen.language for seen in survey() if isinstance(seen, Compiler)}
 
 
 # The mains of the others are called where their figures are looked at.
 TYPICAL = ("cube/cube.py", "functions/linear_f.py")
-NAMES = [str(path.relative_to(EXAMPLES)) for path in SCRIPTS]
+NAMES = {name: name for name in (str(path.relative_to(EXAMPLES)) for path in SCRIPTS)}
 
 
 @pytest.mark.compiler
-@pytest.mark.parametrize(
-    "name", [n if n in TYPICAL else pytest.param(n, marks=pytest.mark.thorough) for n in NAMES]
-)
+@pytest.mark.parametrize("name", telling(NAMES, TYPICAL))
 def test_a_script_runs_from_any_folder_without_a_warning(name: str) -> None:
     answer = fresh.python("-W", "error", EXAMPLES / name, folder=Path("/"))
     assert answer.returncode == 0, answer.stderr

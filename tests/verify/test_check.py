@@ -309,6 +309,8 @@ def test_the_same_seed_finds_the_same() -> None:
     first, second = (pb.check(Overwriting, X, probes=FEW, seed=5) for _ in range(2))
     assert first.findings == second.findings
     assert first.replay == "pb.check(Overwriting, *inputs, seed=5, probes=['PB504'])"
+    longer = pb.check(Overwriting, X, seed=5, probes=FEW, timeout=90)
+    assert longer.replay == "pb.check(Overwriting, *inputs, seed=5, probes=['PB504'], timeout=90)"
 
 
 def test_probes_are_asked_in_their_order_and_can_be_skipped() -> None:

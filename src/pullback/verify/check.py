@@ -101,12 +101,9 @@ class Examination:
     intentions: frozenset[str] = frozenset()
     tell: Callable[[Outcome], None] = field(default=lambda _: None)
 
+    @numpy_kept()
     def report(self, target: object, inputs: Sequence[Any], keywords: Mapping[str, Any]) -> Report:
         """Check a target."""
-        with numpy_kept():
-            return self._report(target, inputs, keywords)
-
-    def _report(self, target: object, inputs: Sequence[Any], keywords: Mapping[str, Any]) -> Report:
         subject = target_of(target)
         note: tuple[str, ...] = ()
         if needs_inputs(subject, inputs, keywords):
@@ -130,7 +127,8 @@ class Examination:
         given = call.target.name if found else f"{call.target.name}, *inputs"
         meant = "".join(f", {name}=True" for name in sorted(self.intentions))
         only = f", probes={codes}" if codes else ""
-        return f"pb.check({given}, seed={self.seed}{only}{meant})"
+        longer = "" if self.seconds == LONGEST else f", timeout={self.seconds:g}"
+        return f"pb.check({given}, seed={self.seed}{only}{longer}{meant})"
 
     def of_call(self, call: Call) -> Report:
         """Ask the probes about a call, and first about each Function inside of it."""
