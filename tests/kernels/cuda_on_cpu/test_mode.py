@@ -65,8 +65,8 @@ def test_a_mode_within_one_that_equals_it_leaves_those_between() -> None:
 
 
 def test_flags_for_nvcc_become_those_that_mean_something_here() -> None:
-    given = ["-arch=sm_80", "-gencode", "arch=compute_80,code=sm_80", "-lineinfo", "-DN=4"]
-    assert library.taken(given) == ("-DN=4",)
+    given = ["-arch=sm_80", "-DM=3", "-gencode", "arch=compute_80,code=sm_80", "-lineinfo", "-DN=4"]
+    assert library.taken(given) == ("-DM=3", "-DN=4")
     assert library.taken(["-Xcompiler", "-fopenmp,-O2", "-I", "there"]) == (
         *("-fopenmp", "-O2"),
         *("-I", "there"),

@@ -151,10 +151,12 @@ void test_select() {
 
 void test_histogram() {
   Data d;
+  d.few[10] = 77;
   TWICE(cub::DeviceHistogram::HistogramEven(storage, bytes, d.in, d.few, 11, 0, 100, count));
   int bins[10] = {};
   for (int i = 0; i < count; ++i) d.in[i] < 100 ? void(++bins[d.in[i] / 10]) : void();
   for (int i = 0; i < 10; ++i) EXPECT(d.few[i] == bins[i]);
+  EXPECT(d.few[10] == 77);  // the upper end, 100, is in no bin
   int* levels = make<int>(4);
   levels[0] = 5, levels[1] = 20, levels[2] = 50, levels[3] = 90;
   TWICE(cub::DeviceHistogram::HistogramRange(storage, bytes, d.in, d.few, 4, levels, count));

@@ -25,6 +25,10 @@ __global__ void skips(int* ok) {
     for (unsigned long long i = 0; i < n; ++i) curand(&walked);
     const unsigned next = curand(&walked);
     good = good && next == curand(&skipped) && next != curand(&other);
+    curand_init(1234, 5, 3, &walked);  // within a block of four
+    skipahead(n, &walked);
+    curand_init(1234, 5, n + 3, &skipped);
+    good = good && curand(&walked) == curand(&skipped);
   }
   curand_init(1234, 5, 0, &walked);
   skipahead(1000, &walked);

@@ -12,12 +12,13 @@ __global__ void shuffles(T* out, int width) {
   out[128 + t] = __shfl_down_sync(full, mine, 3, width);
   out[192 + t] = __shfl_xor_sync(full, mine, 6, width);
   out[256 + t] = __shfl_sync(full, mine, t * 7 + 3, width);
+  out[320 + t] = __shfl_xor_sync(full, mine, 12, width);
 }
 
 template <class T>
 void test_shuffles() {
   for (const int width : {32, 16, 8}) {
-    T* out = make<T>(320);
+    T* out = make<T>(384);
     shuffles<<<1, 64>>>(out, width);
     FINISH();
     for (int t = 0; t < 64; ++t) {
@@ -27,6 +28,8 @@ void test_shuffles() {
       EXPECT(out[128 + t] == T(at + 3 >= width ? t + 1 : t + 3 + 1));
       EXPECT(out[192 + t] == T((t ^ 6) + 1));
       EXPECT(out[256 + t] == T(base + (t * 7 + 3) % width + 1));
+      // Earlier segments may be read, later ones not.
+      EXPECT(out[320 + t] == T(((t ^ 12) >= base + width ? t : t ^ 12) + 1));
     }
     cudaFree(out);
   }
