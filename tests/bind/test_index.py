@@ -369,7 +369,7 @@ def test_a_sharding_is_shown_for_the_operator_and_its_gradients() -> None:
     assert "_grad(grad[n], x[n, d], y[m, d], v[m]) -> (grad_x[n, d]" in shown
 
 
-@pytest.mark.parametrize("question", ["plan", "cost", "sharding"])
+@pytest.mark.parametrize("question", ["plan", "cost"])
 def test_what_is_not_in_index_notation_is_not_asked(question: str) -> None:
     with pytest.raises(PullbackError) as caught:
         getattr(define("(x[...]) -> y[...] = x*2"), question)()

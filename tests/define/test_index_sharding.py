@@ -14,15 +14,8 @@ from torch import Tensor
 from pullback.define.formula.formula import labels
 from pullback.define.index import extents
 from pullback.define.index.indexed import Indexed
-from pullback.define.index.sharding import (
-    Partial,
-    Placement,
-    Placements,
-    Replicate,
-    Shard,
-    rules,
-    shown,
-)
+from pullback.define.index.sharding import rules
+from pullback.define.sharding import Partial, Placement, Placements, Replicate, Shard, shown
 from tests.define.as_lines import NAMES, made, operator
 from tests.define.dense import Dense
 from tests.define.indexed import SIZES
@@ -285,7 +278,7 @@ def test_how_many_are_accepted(record_property: Callable[[str, object], None]) -
 def test_table() -> None:
     gauss = operator("gauss")
     assert (
-        shown(rules(gauss), gauss)
+        shown(rules(gauss), gauss.line)
         == """\
 split      x         y         v             ->  u
 n          shard(0)  all       all           ->  shard(0)

@@ -1,4 +1,4 @@
-"""Processes that call operators in index notation with DTensors, over gloo, and compare."""
+"""Processes that call operators of every kind with DTensors, over gloo, and compare."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, distributed, multiprocessing
@@ -47,6 +48,98 @@ LINES = {
     "chamfer": "(x[n, d], y[m, d]) -> z[n] = min[m](sum[d]((x[n, d] - y[m, d])**2))",
     "scaled": "(x[n, d], c: float, bias[]) -> y[n] = c*sum[d](x[n, d]) + bias",
     "product": "(x[..., n], y[..., n]) -> z[...] = sum[n](x[n]*y[n]**2)",
+    # Pointwise formulas are split along every dimension.
+    "biased": "(x[..., n], b[n], a[...]) -> y[..., n] = a*tanh(x + b)",
+}
+SCALE = """
+#include <cstdint>
+template <class T>
+void scale(T* y, const T* x, const T* w, int64_t n, int64_t batch) {
+  for (int64_t i = 0; i < batch * n; ++i) y[i] = x[i] * w[i % n];
+}
+template <class T>
+void scale_grad(T* gx, T* gw, const T* g, const T* x, const T* w, int64_t n, int64_t batch) {
+  for (int64_t i = 0; gx && i < batch * n; ++i) gx[i] = g[i] * w[i % n];
+  for (int64_t j = 0; gw && j < n; ++j) gw[j] = 0;
+  for (int64_t i = 0; gw && i < batch * n; ++i) gw[i % n] += g[i] * x[i];
+}
+"""
+
+
+def in_cpp(name: str) -> pb.Operator:
+    """A kernel, and one for its gradients, of which one is a sum over `...`."""
+    pb.operator(
+        f"{name}_grad(grad[..., n], x[..., n], w[n]) -> (grad_x[..., n], grad_w[n])",
+        cpu=pb.source(code=SCALE, call="scale_grad(grad_x, grad_w, grad, x, w, n, batch)"),
+    )
+    return pb.operator(
+        f"{name}(x[..., n], w[n]) -> y[..., n]",
+        cpu=pb.source(code=SCALE, call="scale(y, x, w, n, batch)"),
+        backward=f"{name}_grad",
+    )
+
+
+def in_numpy(name: str) -> pb.Operator:
+    """A Python kernel that needs all of `n`, and a derivative that PyTorch sees through."""
+
+    def kernel(x: Tensor) -> Any:
+        e = np.exp(x.numpy() - x.numpy().max(-1, keepdims=True))
+        return e / e.sum(-1, keepdims=True)
+
+    def backward(grad: Tensor, y: Tensor) -> Tensor:
+        return y * (grad - (grad * y).sum(-1, keepdim=True))
+
+    return pb.operator(f"{name}(x[..., n]) -> y[..., n]", python=kernel, backward=backward)
+
+
+def in_batches(name: str) -> pb.Operator:
+    """Two tensors that broadcast along `...`; its derivatives are PyTorch's operators."""
+    return pb.operator(
+        f"{name}(a[...], b[...]) -> c[...]",
+        python=lambda a, b: a * b,
+        backward={"a": "grad * b", "b": "grad * a"},
+    )
+
+
+def of_all(name: str) -> pb.Operator:
+    """A mean over all elements, which no process can compute of its part."""
+    pb.operator(
+        f"{name}_grad(grad[], x[...]) -> grad_x[...]",
+        python=lambda grad, x: (2 * grad * x) / x.numel(),
+    )
+    return pb.operator(
+        f"{name}(x[...]) -> s[]",
+        python=lambda x: (x**2).mean(),
+        backward={"x": f"{name}_grad(grad, x)"},
+    )
+
+
+def adopted(name: str) -> pb.Operator:
+    """A Function that keeps on its ctx what is no tensor."""
+
+    class Linear(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor, w: Tensor) -> Tensor:
+            ctx.save_for_backward(x, w)
+            ctx.sizes = x.shape[:-1]
+            return x @ w
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
+            (grad,) = grads
+            x, w = ctx.saved_tensors
+            assert grad.shape[:-1] == ctx.sizes
+            return grad @ w.T, x.flatten(0, -2).T @ grad.flatten(0, -2)
+
+    return pb.operator(f"{name}(x[..., n], w[n, m]) -> y[..., m]", function=Linear)
+
+
+MADE = {
+    "in_cpp": in_cpp,
+    "in_numpy": in_numpy,
+    "in_batches": in_batches,
+    "of_all": of_all,
+    "adopted": adopted,
 }
 # Sizes that no number of processes divides; of 5 rows the last of four processes has none.
 SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
@@ -59,12 +152,19 @@ SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
     "chamfer": {"x": (7, 3), "y": (5, 3)},
     "scaled": {"x": (7, 5), "bias": ()},
     "product": {"x": (5, 1, 4), "y": (6, 4)},
+    "biased": {"x": (5, 6, 3), "b": (3,), "a": (6,)},
+    "in_cpp": {"x": (5, 2, 3), "w": (3,)},
+    "in_numpy": {"x": (5, 2, 3)},
+    "in_batches": {"a": (5, 1, 3), "b": (6, 3)},
+    "of_all": {"x": (5, 3)},
+    "adopted": {"x": (5, 2, 3), "w": (3, 4)},
 }
 
 
 @functools.cache
 def operator(name: str) -> Any:
-    return pb.operator(f"sharded::{name}{LINES[name]}")
+    qualname = f"sharded::{name}"
+    return MADE[name](qualname) if name in MADE else pb.operator(qualname + LINES[name])
 
 
 def whole(name: str) -> dict[str, Tensor]:
@@ -178,6 +278,14 @@ def accepted_splits_move_nothing(mesh: DeviceMesh) -> None:
         ("embed", {"table": s1, "index": r}, s1),
         ("embed", {"table": r, "index": s0}, s0),
         ("product", {"x": s0, "y": r}, s0),
+        ("biased", {"x": s0, "b": r, "a": r}, s0),
+        ("biased", {"x": (Shard(2),), "b": s0, "a": r}, (Shard(2),)),
+        ("in_cpp", {"x": s0, "w": r}, s0),
+        ("in_cpp", {"x": s1, "w": r}, s1),
+        ("in_numpy", {"x": s1}, s1),
+        ("in_batches", {"a": s0, "b": r}, s0),
+        ("in_batches", {"a": r, "b": s0}, s1),
+        ("adopted", {"x": s1, "w": r}, s1),
     ):
         assert moved(name, mesh, given) == (0, placed), f"{name} {given}"
 
@@ -248,6 +356,34 @@ def wrong_sizes_are_told_of_the_whole(mesh: DeviceMesh) -> None:
         operator("sqdist")(x, y)
 
 
+def what_no_rule_can_be_for_is_refused(mesh: DeviceMesh) -> None:
+    class Total(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *xs: Tensor) -> Tensor:
+            return torch.stack(xs).sum(0)
+
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            ctx.mark_dirty(x)
+            return x.mul_(2)
+
+    class Positive(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x[x > 0]
+
+    x = spread(torch.ones(8), mesh, (Shard(0),))
+    for name, line, function, given, reason in (
+        ("total", "(xs[n]*) -> y[n]", Total, [x, x], "is a list"),
+        ("doubled", "(x[...]) -> x[...]", Doubled, x, "changed in place"),
+        ("positive", "(x[...]) -> y[*]", Positive, x, "any shape"),
+    ):
+        with pytest.raises(pb.PullbackError, match=reason) as caught:
+            pb.operator(f"sharded::{name}{line}", function=function)(given)
+        assert caught.value.finding.code == "PB358"
+
+
 def two_meshes_are_refused(mesh: DeviceMesh) -> None:
     other = init_device_mesh("cpu", (mesh.size(), 1))
     x = distribute_tensor(torch.ones(8, 3), mesh, [Shard(0)])
@@ -282,13 +418,14 @@ SINGLE: tuple[Callable[[DeviceMesh], None], ...] = (
     gradients_are_asked_for_one_by_one,
     plain_tensors_are_refused,
     wrong_sizes_are_told_of_the_whole,
+    what_no_rule_can_be_for_is_refused,
     two_meshes_are_refused,
     processes_outside_of_the_mesh_compute_nothing,
 )
 MESHES = {2: {"line": (2,)}, 4: {"line": (4,), "square": (2, 2)}}
 COMPILED = 2  # processes: a compiler takes its time
-# A sum over what is split, a dimension that cannot be, places that data gives.
-TELLING = ("gauss", "softmax", "embed")
+# A sum over what is split, a dimension that cannot be, places that data gives; kernels, a Function.
+TELLING = ("gauss", "softmax", "embed", "in_cpp", "of_all", "adopted")
 
 
 def checks(processes: int, *, few: bool) -> dict[str, Callable[[], None]]:

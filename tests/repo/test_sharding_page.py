@@ -27,4 +27,4 @@ def test_page_on_sharding_prints_what_it_says(capsys: pytest.CaptureFixture[str]
             exec(compile(block["code"], str(PAGE), "exec"), namespace)
             assert capsys.readouterr().out == block["printed"]
             run += 1
-    assert run == 4
+    assert run == 5

@@ -19,9 +19,10 @@ from pullback.diagnostic import PullbackError, Rule, did_you_mean, parse
 
 if TYPE_CHECKING:
     from pullback.bind.formula.shown import FormulaDerivative
-    from pullback.bind.index.asked import Cost, Sharding
+    from pullback.bind.index.asked import Cost
     from pullback.bind.index.plan import Plan
     from pullback.bind.index.shown import IndexedDerivative
+    from pullback.bind.sharding import Sharding
 
 WrongCall = Rule("PB341", "wrong-call")
 NotDefined = Rule("PB342", "not-defined")
@@ -118,17 +119,14 @@ class Operator:
         return asked.cost(self, args)
 
     def sharding(self) -> Sharding:
-        """Return how an operator in index notation may be split over processes; print it.
+        """Return how an operator may be split over processes; print it.
 
-        A table for the operator and one for its gradients: a row is a way to split, with what each
-        process has of each tensor. DTensors are placed accordingly.
-
-        Raises:
-            PullbackError: PB343, it is in no index notation.
+        A table for the operator, and in index notation one for its gradients: a row is a way to
+        split, with what each process has of each tensor. DTensors are placed accordingly.
         """
-        from pullback.bind.index import asked  # noqa: PLC0415  (seldom needed)
+        from pullback.bind import sharding  # noqa: PLC0415  (seldom needed)
 
-        return asked.splits(self)
+        return sharding.splits(self.definition)
 
     def derivative(self) -> FormulaDerivative | IndexedDerivative:
         """Return the derivative of a formula, to print: text, LaTeX, and what is saved.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from pullback.bind import autocast as casting
-from pullback.bind import gpu, kernel, native, program, rule, runtime, takeover
+from pullback.bind import gpu, kernel, native, program, rule, runtime, sharding, takeover
 from pullback.bind.batching import batching
 from pullback.bind.notice import authors_file, notice
 from pullback.bind.operator import Operator, native_operator
@@ -310,10 +310,10 @@ def register_python_kernels(
     library.impl(line.name, run, "CompositeExplicitAutograd")
     torch.library.register_fake(line.qualname, fake, lib=library)
     torch.library.register_vmap(line.qualname, batching(definition, overload), lib=library)
+    sharding.register(definition, library)
     if definition.indexed:
-        from pullback.bind.index import flops, sharding  # noqa: PLC0415
+        from pullback.bind.index import flops  # noqa: PLC0415
 
-        sharding.register(definition, library)
         flops.register(definition, overload)
 
 

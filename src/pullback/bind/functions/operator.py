@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from pullback.bind import kernel, levels, takeover
+from pullback.bind import kernel, levels, sharding, takeover
 from pullback.bind.batching import batching
 from pullback.bind.functions import nested
 from pullback.bind.functions.adopted import Adopted
@@ -169,10 +169,13 @@ def install(
         overload_of(f"{line.namespace}::{name}")
     transformed = nested.register(hidden, library)
     overload = overload_of(line.qualname)
+    distributed = sharding.Distributed(definition)
 
     def autograd(keys: Any, *given: Any) -> Any:  # noqa: ANN401
         arguments = kernel.completed(definition, given, None)
         flat, _ = adopted.flat(arguments)
+        if sharding.are_among(flat):
+            return distributed.differentiably(overload, arguments)
         if is_eager() and key_of(flat) is not None:
             return calls.eager(arguments)
         if line.changed or levels.is_tracked(flat) or levels.has_tangent(flat):

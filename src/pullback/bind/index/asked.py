@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from torch import Tensor
 
 from pullback.bind import kernel
-from pullback.bind.index import flops, sharding
+from pullback.bind.index import flops
 from pullback.bind.index import plan as plans
 from pullback.bind.index.plan import Plan
 from pullback.bind.operator import NoFormula, Operator, misuse
@@ -20,18 +19,6 @@ class Cost(costs.Cost):
 
     def __str__(self) -> str:
         return costs.shown(self)
-
-
-@dataclass(frozen=True)
-class Sharding:
-    """How an operator and its gradients may be split over processes; printed as tables."""
-
-    tables: str
-
-    def __str__(self) -> str:
-        return self.tables
-
-    __repr__ = __str__
 
 
 def plan(operator: Operator, args: Sequence[object]) -> Plan:
@@ -48,12 +35,6 @@ def cost(operator: Operator, args: Sequence[object]) -> Cost:
     shapes = [tuple(t.shape) if isinstance(t, Tensor) else t for t in given]
     found = flops.cost_of(operator.definition, shapes, max(reals, default=4))
     return Cost(flops=found.flops, read=found.read, written=found.written, dense=found.dense)
-
-
-def splits(operator: Operator) -> Sharding:
-    """Return how an operator may be split, as `Operator.sharding` says."""
-    require_index_notation(operator, "be split over processes")
-    return Sharding(sharding.splits(operator.definition))
 
 
 def require_call(operator: Operator, what: str, args: Sequence[object]) -> None:

@@ -9,76 +9,19 @@ without a word. What is certain is followed from the reads up, as a `Kind` of ea
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Iterator, Sequence
 
 from pullback.define.formula.formula import labels
-from pullback.define.formula.index import BATCH
 from pullback.define.formula.node import READ, Node, in_order
 from pullback.define.index.indexed import Indexed
-from pullback.define.index.split import KINDS, Added, Refused, Split, depends
+from pullback.define.index.split import KINDS, Added, Split, depends
 from pullback.define.line import Arithmetic, Tensor, names_in
+from pullback.define.sharding import Partial, Placement, Placements, Refused, Replicate, part
 
 # Beyond this many tensors, incoming partial sums are tried one by one and not together.
 MOST_TOGETHER = 6
 # So many tensors, such as a bias, may be left to one process because they are added to a sum.
 MOST_ADDED = 2
-
-
-@dataclass(frozen=True)
-class Replicate:
-    """Every process has all of it."""
-
-    def __str__(self) -> str:
-        return "all"
-
-
-@dataclass(frozen=True)
-class Shard:
-    """Every process has a part of one dimension.
-
-    Attributes:
-        dim: which; from the end, -1 the last, where batch dimensions stand before it. In a rule for
-            `...` it is the last of the batch dimensions.
-    """
-
-    dim: int
-
-    def __str__(self) -> str:
-        return f"shard({self.dim})"
-
-
-@dataclass(frozen=True)
-class Partial:
-    """Every process has something of its size; the sum or maximum of them all is the tensor."""
-
-    by: Literal["sum", "max", "min"] = "sum"
-
-    def __str__(self) -> str:
-        return f"partial({self.by})"
-
-
-Placement = Replicate | Shard | Partial
-
-
-@dataclass(frozen=True, kw_only=True)
-class Placements:
-    """One way to split an operator, or why that is none.
-
-    Attributes:
-        split: what is split: a dimension, `...` (any batch dimension); or "partial x, y", tensors
-            that arrive as partial sums.
-        inputs: what each process is given, by the name of the tensor. One that all processes have
-            may become partial: one process keeps it, and the others take zeros.
-        outputs: what each output then is; of one that is not wanted it says nothing.
-        reason: why this may not be done; None if it may.
-    """
-
-    split: str
-    inputs: Mapping[str, Placement] = field(default_factory=dict[str, Placement])
-    outputs: tuple[Placement, ...] = ()
-    reason: str | None = None
 
 
 def rules(
@@ -111,7 +54,7 @@ def _split(
     indices: list[str] = []
     try:
         indices = _indices(indexed, dim)
-        inputs = {tensor.name: _part(tensor, indices) for tensor in tensors}
+        inputs = {tensor.name: part(tensor, indices) for tensor in tensors}
         split = Split(indexed, dims=indices, absent=absent)
         return Placements(split=dim, inputs=inputs, outputs=_outputs(split, indexed, wanted))
     except Added as refused:
@@ -154,19 +97,6 @@ def _indices(indexed: Indexed, dim: str) -> list[str]:
     return found
 
 
-def _part(tensor: Tensor, indices: Collection[str]) -> Placement:
-    """Return what a process has of a tensor some of whose indices are split."""
-    own = labels(tensor)
-    places = [place for place, label in enumerate(own) if label.rstrip("'") in indices]
-    if len(places) > 1:
-        raise Refused(f"{tensor.name} has it twice")
-    if not places:
-        return Replicate()
-    [place] = places
-    after = BATCH in own[: place + 1]
-    return Shard(place - len(own) if after else place)
-
-
 def _outputs(split: Split, indexed: Indexed, wanted: Sequence[bool]) -> tuple[Placement, ...]:
     """Return what the outputs are; nothing is asked of those that nobody wants."""
     return tuple(
@@ -176,11 +106,11 @@ def _outputs(split: Split, indexed: Indexed, wanted: Sequence[bool]) -> tuple[Pl
 
 
 def _output(split: Split, output: Tensor, node: Node) -> Placement:
-    part = _part(output, split.dims)
+    placement = part(output, split.dims)
     own = split.dims & frozenset(labels(output))
     kind = split.kind(node, own)
     if kind not in KINDS:
-        return part
+        return placement
     if own:
         raise Refused(f"{output.name} has it, and is {split.named(kind)} over all of it")
     return Partial(KINDS[kind])
@@ -230,25 +160,3 @@ def _arriving(indexed: Indexed, tensors: Sequence[Tensor], chosen: Sequence[str]
         inputs={t.name: Partial() if t.name in chosen else Replicate() for t in tensors},
         outputs=(Partial(),) * len(indexed.nodes),
     )
-
-
-def shown(found: Sequence[Placements], indexed: Indexed) -> str:
-    """Return the ways to split an operator as a table."""
-    line = indexed.line
-    names = [tensor.name for tensor in line.tensors]
-    rows = [["split", *names, "->", *(output.name for output in line.outputs)]]
-    refused: list[list[str]] = []
-    for rule in found:
-        if rule.reason is None:
-            inputs = [str(rule.inputs.get(name, "none")) for name in names]
-            rows.append([rule.split, *inputs, "->", *map(str, rule.outputs)])
-        else:
-            refused.append([rule.split, f"refused: {rule.reason}"])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    first = max([widths[0], *(len(row[0]) for row in refused)])
-    text = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, [first, *widths[1:]], strict=True))
-        for row in rows
-    ]
-    text += [f"{split.ljust(first)}  {reason}" for split, reason in refused]
-    return "\n".join(part.rstrip() for part in text)

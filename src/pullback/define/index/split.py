@@ -23,6 +23,7 @@ from pullback.define.formula.node import (
     is_number,
 )
 from pullback.define.index.indexed import Indexed
+from pullback.define.sharding import Refused
 
 # "zero" is nothing at all, as of a tensor that is None; "same" is what all processes agree on;
 # "own" depends on the part that the process has, and is right for it; the others are parts of a
@@ -37,10 +38,6 @@ USED = {
     EQUAL: "its index is compared, and each process counts from 0",
 }
 WORDS = {"mul": "a product", "div": "a quotient", "powi": "a power", "pow": "a power"}
-
-
-class Refused(Exception):  # noqa: N818  (it is an answer: the reason)
-    """Why something may not be split."""
 
 
 class Added(Refused):

@@ -1,4 +1,4 @@
-"""Operators in index notation over two and four processes: the numbers are those of one."""
+"""Operators called with DTensors over two and four processes: the numbers are those of one."""
 
 from __future__ import annotations
 

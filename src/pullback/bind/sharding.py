@@ -1,9 +1,13 @@
-"""Operators in index notation called with DTensors: each process computes its part.
+"""Operators called with DTensors: each process computes its part.
 
-Which parts go together follows from the line (`define/index/sharding.py`). The rule is registered
-for the class DTensor by `torch.library.register_torch_dispatch`, and not with DTensor's own tables
-(`register_sharding`): those remember their decision by the tensors alone, so that a backward asked
-for one gradient would be taken for one asked for both, and an optional tensor for another.
+Which parts go together follows from the line (`define/sharding.py`, and of index notation
+`define/index/sharding.py`). The rule is registered for the class DTensor by
+`torch.library.register_torch_dispatch`, and not with DTensor's own tables (`register_sharding`):
+those remember their decision by the tensors alone, so that a backward asked for one gradient would
+be taken for one asked for both, and an optional tensor for another.
+
+A Function keeps between forward and backward what only it knows, so it is called whole, above
+autograd, and what is moved is differentiated by PyTorch.
 
 Nothing of `torch.distributed` is imported here: there is no DTensor before somebody imports it.
 """
@@ -12,31 +16,34 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
 
 from pullback.bind import kernel
-from pullback.bind.index.spread import Plan, plan_of, ways_of
-from pullback.define.index import derived as indexed_derived
-from pullback.define.index import sharding
-from pullback.define.index.sharding import Placements
+from pullback.bind.spread import Plan, plan_of, ways_of
+from pullback.define import sharding
 from pullback.define.operator import Definition
+from pullback.define.sharding import Placements
 from pullback.diagnostic import Rule
 from pullback.imported import when_imported
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
+    from pullback.define.index.indexed import Indexed
+
 MixedTensors = Rule("PB357", "mixed-tensors")
+NotDistributed = Rule("PB358", "not-distributed")
 
 MODULE = "torch.distributed.tensor"
 Key = tuple[object, ...]
 
 
 def register(definition: Definition, library: torch.library.Library) -> None:
-    """Let an operator in index notation take DTensors, as soon as there are any.
+    """Let an operator take DTensors, as soon as there are any.
 
     Args:
         definition: the operator.
@@ -52,22 +59,68 @@ def register(definition: Definition, library: torch.library.Library) -> None:
     when_imported(MODULE, definition.line.qualname, act)
 
 
-def splits(definition: Definition) -> str:
-    """Return how an operator in index notation and its gradients may be split, as tables."""
-    assert definition.indexed
-    backward = indexed_derived.backward(definition.indexed)
-    every = [definition.indexed, *([backward.formula] if backward else [])]
-    tables = [(i.line, sharding.shown(sharding.rules(i), i)) for i in every]
-    return "\n\n".join(f"{str(line).partition(' = ')[0]}\n{table}" for line, table in tables)
+def are_among(values: Sequence[object]) -> bool:
+    """Return whether a DTensor is among the arguments of a call."""
+    module: Any = sys.modules.get(MODULE)
+    return module is not None and any(isinstance(value, module.DTensor) for value in values)
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """How an operator may be split over processes; printed as tables."""
+
+    tables: str
+
+    def __str__(self) -> str:
+        return self.tables
+
+    __repr__ = __str__
+
+
+def splits(definition: Definition) -> Sharding:
+    """Return how an operator, and in index notation its gradients, may be split."""
+    every = [definition]
+    if definition.indexed and (backward := indexed_backward(definition.indexed)):
+        every.append(replace(definition, line=backward.line, indexed=backward))
+    tables = [(own.line, sharding.shown(rules_of(own), own.line)) for own in every]
+    text = (f"{str(line).partition(' = ')[0]}\n{table}" for line, table in tables)
+    return Sharding("\n\n".join(text))
+
+
+def indexed_backward(indexed: Indexed) -> Indexed | None:
+    """Return the gradients of an operator in index notation."""
+    from pullback.define.index import derived  # noqa: PLC0415  (only it needs them)
+
+    backward = derived.backward(indexed)
+    return backward.formula if backward else None
+
+
+def rules_of(
+    definition: Definition,
+    wanted: Sequence[bool] | None = None,
+    absent: frozenset[str] = frozenset(),
+) -> list[Placements]:
+    """Return the ways to split an operator, and the ways that are refused.
+
+    Args:
+        definition: the operator.
+        wanted: whether each output is; all, if nothing is said.
+        absent: the optional tensors that are None.
+    """
+    if definition.indexed:
+        from pullback.define.index import sharding as indexed  # noqa: PLC0415
+
+        return indexed.rules(definition.indexed, wanted, absent)
+    if definition.formula:
+        return sharding.of_formula(definition.formula)
+    return sharding.of_line(definition.line)
 
 
 class Distributed:
     """One operator's rule: places the inputs, calls it on each process's part, says what comes."""
 
     def __init__(self, definition: Definition) -> None:
-        assert definition.indexed
         self.definition = definition
-        self.indexed = definition.indexed
         self.rules: dict[Key, list[Placements]] = {}
         self.plans: dict[Key, Plan] = {}
 
@@ -82,19 +135,64 @@ class Distributed:
         """Return the outputs as DTensors, None for those that nobody wants."""
         keywords = keywords or {}
         given = kernel.completed(self.definition, arguments, keywords.get("output_mask"))
-        names = [parameter.name for parameter in self.definition.line.parameters]
-        named = dict(zip(names, given, strict=False))
         # Autograd is above this: what is moved and computed here is not recorded.
         with torch.no_grad():
-            tensors = self.tensors(named)
-            plan = self.plan(given, tensors)
-            local = [
-                placed(tensors[name], plan, name) if name in tensors else value
-                for name, value in zip(names, arguments, strict=False)
-            ]
-            if plan.mesh.get_coordinate() is None:
-                return plan.without()
-            return plan.wrapped(operator(*local, **keywords))
+            return self.called(lambda local: operator(*local, **keywords), given, arguments, placed)
+
+    def differentiably(self, call: Callable[..., Any], arguments: tuple[object, ...]) -> object:
+        """Return the outputs of a call whose own autograd is below the moving of its tensors.
+
+        Args:
+            call: of plain tensors.
+            arguments: all of them.
+        """
+        return self.called(lambda local: call(*local), arguments, arguments, placed_for_autograd)
+
+    def called(
+        self,
+        call: Callable[[list[object]], object],
+        given: tuple[object, ...],
+        arguments: tuple[object, ...],
+        place: Callable[[DTensor, Plan, str], Tensor],
+    ) -> object:
+        """Place the tensors, call with this process's part of them, and say of what it is a part.
+
+        Args:
+            call: with the arguments of one process.
+            given: the arguments, with defaults and the mask of outputs.
+            arguments: those to be passed on.
+            place: returns what this process needs of a tensor.
+        """
+        self.require_possible()
+        names = [parameter.name for parameter in self.definition.line.parameters]
+        tensors = self.tensors(dict(zip(names, given, strict=False)))
+        plan = self.plan(given, tensors)
+        local = [
+            place(tensors[name], plan, name) if name in tensors else value
+            for name, value in zip(names, arguments, strict=False)
+        ]
+        if plan.mesh.get_coordinate() is None:
+            return plan.without()
+        return plan.wrapped(call(local))
+
+    def require_possible(self) -> None:
+        """Stop at a line that says too little of its tensors, or an operator that writes to them.
+
+        Raises:
+            PullbackError: PB358.
+        """
+        line = self.definition.line
+        reasons = {
+            "is a list of tensors": [tensor.name for tensor in line.tensors if tensor.many],
+            "is changed in place": line.changed,
+            "may have any shape": [output.name for output in line.outputs if output.has_any_shape],
+        }
+        for reason, names in reasons.items():
+            for name in names:
+                raise NotDistributed.error(
+                    f"{line.qualname} takes no DTensors: '{name}' {reason}",
+                    help="call it with each process's own part: to_local(), and DTensor.from_local",
+                )
 
     def tensors(self, named: Mapping[str, object]) -> dict[str, DTensor]:
         """Return the DTensors of a call, by name.
@@ -151,7 +249,7 @@ class Distributed:
         """Return the ways to split the operator, worked out once."""
         key = (wanted, absent)
         if key not in self.rules:
-            found = sharding.rules(self.indexed, wanted, absent)
+            found = rules_of(self.definition, wanted, absent)
             self.rules[key] = [rule for rule in found if rule.reason is None]
         return self.rules[key]
 
@@ -166,6 +264,12 @@ def described(value: object) -> object:
         return None
     where = getattr(value, "device_mesh", None), getattr(value, "placements", None)
     return (tuple(value.shape), value.dtype, *where)
+
+
+def placed_for_autograd(tensor: DTensor, plan: Plan, name: str) -> Tensor:
+    """Return what this process needs of a tensor, so that its gradient finds the way back."""
+    own = tensor.redistribute(plan.mesh, plan.moved[name])
+    return own.to_local(grad_placements=plan.gradients(name))
 
 
 def placed(tensor: DTensor, plan: Plan, name: str) -> Tensor:

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from pullback.bind.kernel import Outputs
+from pullback.define import sharding
 from pullback.define.formula.index import BATCH
-from pullback.define.index import sharding
-from pullback.define.index.sharding import Placements
 from pullback.define.line import Tensor as TensorSpec
+from pullback.define.sharding import Placements
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -71,6 +71,18 @@ class Plan:
     once: Mapping[str, tuple[int, ...]]
     made: Sequence[tuple[Placement, ...]]
     outputs: Outputs
+
+    def gradients(self, name: str) -> list[Placement]:
+        """Return what the gradient is that each process computes for its part of an input.
+
+        Where all have the input and each computes its part of an output, it is part of a sum.
+        """
+        split = [any(p.is_shard() for p in along) for along in zip(*self.made, strict=True)]
+        partial = _placement(sharding.Partial(), 0)
+        return [
+            partial if apart and own.is_replicate() else own
+            for own, apart in zip(self.moved[name], split, strict=True)
+        ]
 
     def wrapped(self, results: object) -> object:
         """Return this process's results as parts of whole outputs."""
