@@ -120,6 +120,21 @@ def test_none_for_a_tensor_that_is_needed_says_how_to_make_it_optional() -> None
         check.solve(add.line, {"x": None})
 
 
+def test_the_authors_flags_count_more_than_ours() -> None:
+    written = """#ifdef __OPTIMIZE__
+    constexpr double optimized = 1;
+    #else
+    constexpr double optimized = 0;
+    #endif
+    void tell(double* y, const double* x, long n) {
+        for (long i = 0; i < n; ++i) y[i] = optimized;
+    }"""
+    for flags, found in ([[], 1], [["-O0"], 0]):
+        source = pb.source(written, call="tell(y, x, numel(x))", flags=flags)
+        told = pb.operator(named("(x[n]) -> y[n]"), cpu=source)
+        assert told(torch.ones(1, dtype=torch.float64)).item() == found
+
+
 def test_a_kernel_of_32_bit_sizes_is_told_apart_from_one_of_64() -> None:
     line = parse("definition::sizes(x[n]) -> y[n]")
     taken = {

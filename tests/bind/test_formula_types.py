@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -51,3 +52,10 @@ def test_whole_numbers_are_those_of_pytorch() -> None:
         found = pb.operator(f"{line} = {', '.join(WHOLE)}")(a, b)
         for value, (text, function) in zip(found, WHOLE.items(), strict=True):
             assert torch.equal(value, function(a.long(), b.long())), (text, dtype)
+
+
+def test_what_is_computed_of_scalars_alone_is_computed_in_double_precision() -> None:
+    line = "pbf::of_scalars(x[...], a: float, b: float) -> y[...] = x + exp(a*b)/(a - 3*b)"
+    found = pb.operator(line)(torch.zeros(3, dtype=torch.float64), 0.1, 0.7)
+    wanted = math.exp(0.1 * 0.7) / (0.1 - 3 * 0.7)
+    torch.testing.assert_close(found, torch.full_like(found, wanted), rtol=1e-14, atol=0)

@@ -121,14 +121,26 @@ def test_a_compiler_is_asked_once(programs: Path) -> None:
     assert (programs / "n").read_text() == "\n"
 
 
-def test_identity_changes_with_the_binary_and_with_what_steers_it(
-    programs: Path, monkeypatch: pytest.MonkeyPatch
+# By the manuals of g++ and nvcc.
+@pytest.mark.parametrize(
+    "variable",
+    [
+        *("CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH"),
+        *("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN"),
+    ],
+)
+def test_identity_changes_with_what_steers_the_compiler(
+    variable: str, programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    put(programs / "g++", GCC.format(12))
+    before = find("c++").identity
+    monkeypatch.setenv(variable, "/opt/other")
+    assert find("c++").identity != before
+
+
+def test_identity_changes_with_the_binary(programs: Path) -> None:
     path = put(programs / "g++", GCC.format(12))
     before = find("c++").identity
-    monkeypatch.setenv("CPATH", "/opt/include")
-    assert find("c++").identity != before
-    monkeypatch.delenv("CPATH")
     os.utime(path, (1, 1))
     toolchain._examined.cache_clear()
     assert find("c++").identity != before
