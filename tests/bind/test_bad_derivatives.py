@@ -42,6 +42,8 @@ DECLARED: dict[str, tuple[Any, str, str]] = {
     "unknown function in a formula": ({"a": "sine(grad)", "b": None}, "PB132", "'sin'"),
     "syntax of a formula": ({"a": "grad * ", "b": None}, "PB131", "the derivative of pbtest"),
     "unknown named operator": ("pbtest::nowhere", "PB321", "nowhere"),
+    "operator without its namespace": ("mul", "PB321", "did you mean 'pbtest::mul'"),
+    "call instead of a name": ("mul(grad, b)", "PB321", "did you mean 'pbtest::mul'"),
     "function with an unknown name": (lambda gard: gard, "PB121", "did you mean 'grad'"),  # pyright: ignore
     "function of anything": (lambda *some: some, "PB324", "grad"),  # pyright: ignore
     "a number": (3, "PB355", "int"),

@@ -193,6 +193,11 @@ class Wiring:
                 f"{self.line.namespace}::{schema(self.line, masked=self.definition.masked)}"
             )
         found = find_schema(operator, overload)
+        if found is None and "::" not in operator:
+            raise UnknownOperator.error(
+                f"{self.of} names '{operator}', and an operator has a namespace",
+                help=did_you_mean(f"{self.line.namespace}::{operator}", self.lines),
+            )
         if found is None:
             overloads = torch._C._jit_get_schemas_for_operator(operator)
             have = ", ".join(s.overload_name or "(none)" for s in overloads)
