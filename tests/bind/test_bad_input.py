@@ -36,6 +36,16 @@ CALLS: dict[str, Refused] = {
         "did you mean 'weight'",
         lambda: op("linear")(ones(2, 3), weigth=ones(4, 3)),
     ),
+    "unknown keyword beside defaults": (
+        "PB341",
+        "did you mean 'mode'",
+        lambda: op("affine")(ones(2), 2, mdoe="up"),
+    ),
+    "twice beside defaults": (
+        "PB341",
+        "multiple values",
+        lambda: op("affine")(ones(2), 2, scale=3),
+    ),
     "too few": ("PB341", "weight", lambda: op("linear")(ones(2, 3))),
     "none at all": ("PB341", "missing", op("linear")),
     "too many": ("PB341", "too many", lambda: op("mul")(ones(2), ones(2), ones(2))),

@@ -286,6 +286,20 @@ def test_undefined_gradients_arrive_as_none_where_declared_and_as_zeros_elsewher
                 assert other is None
 
 
+def test_what_stands_for_an_output_that_nobody_wanted_has_the_dtype_of_the_line() -> None:
+    seen: list[torch.dtype] = []
+
+    def backward(grad_grad_a: Tensor, grad_grad_b: Tensor) -> Tensor:
+        seen.append(grad_grad_b.dtype)
+        return grad_grad_a
+
+    line = "pbtest::unwanted(x[n]) -> (grad_a[n], grad_b[n]: float32)"
+    both = pb.operator(line, python=lambda x: (x.clone(), x.float()), backward=backward)
+    x = torch.ones(3, dtype=torch.float64, requires_grad=True)
+    both(x, output_mask=[True, False])[0].sum().backward()
+    assert seen == [torch.float32]
+
+
 def test_an_output_that_is_not_differentiable_has_no_gradient() -> None:
     argmax = pb.operator(
         "pbtest::argmax(x[n]) -> (value[], index[]: int64)",

@@ -155,3 +155,13 @@ def test_nothing_is_recorded_inside_a_python_kernel(seed: int) -> None:
     y = BY_NAME["sin"].operator(x.requires_grad_())
     assert y.grad_fn
     assert y.grad_fn.name() == "pbtest::sinBackward"
+
+
+def test_a_kernel_reads_the_values_of_lazily_negated_tensors(seed: int) -> None:
+    z = torch.randn(5, dtype=torch.complex128)
+    imaginary = z.conj().imag
+    assert imaginary.is_neg()
+    mul = BY_NAME["mul"].operator
+    for given in (imaginary, imaginary.expand(3, 5), torch._neg_view(z.real.contiguous())):
+        plain = given.clone().resolve_neg()
+        torch.testing.assert_close(mul(given, plain.square()), plain**3)

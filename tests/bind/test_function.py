@@ -12,6 +12,7 @@ from functions import TABLE, Adopted, Linear, WithRules, tensors_in
 from torch import Tensor, func
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.autograd import Function, forward_ad
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 import pullback as pb
@@ -414,3 +415,30 @@ def test_a_forward_that_asks_for_values_and_sizes_compiles() -> None:
         compiled(leaf).sum().backward()
         same(leaf.grad, 2 * leaf.detach())
     assert programs.frame_count == 1
+
+
+def test_a_gradient_that_is_returned_transposed_lies_as_a_traced_program_expects(
+    seed: int,
+) -> None:
+    class Transposed(Linear):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor, w: Tensor) -> Tensor:  # pyright: ignore
+            ctx.save_for_backward(x, w)
+            return x @ w
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore
+            x, w = ctx.saved_tensors
+            return (w @ grad.T).T, (grad.T @ x).T
+
+    operator = pb.operator("pbfn::transposed(x[n, i], w[i, o]) -> y[n, o]", function=Transposed)
+
+    def flat(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        grads = func.grad(lambda x, w: operator(x, w).square().sum(), argnums=(0, 1))(x, w)
+        return tuple(own.view(-1) for own in grads)
+
+    given = torch.randn(3, 4, dtype=torch.float64), torch.randn(4, 5, dtype=torch.float64)
+    traced = make_fx(flat, tracing_mode="fake")(*given)
+    x, w = (own.clone().requires_grad_() for own in given)
+    wanted = torch.autograd.grad((x @ w).square().sum(), (x, w))
+    same(traced(*given), tuple(own.flatten() for own in wanted))

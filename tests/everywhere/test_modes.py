@@ -245,6 +245,24 @@ def test_autocast_leaves_float64_and_a_region_without_it_alone(name: str, seed: 
     assert operator(*single).dtype == torch.float32
 
 
+def test_a_backward_inside_of_autocast_does_not_cast(seed: int) -> None:
+    """Forward ran outside: the gradients belong to what it was given."""
+
+    def backward(grad: Tensor, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        return grad @ w.T, x.T @ grad
+
+    operator = pb.operator(
+        "everywhere::cast_by_nobody(x[n, i], w[i, o]) -> y[n, o]",
+        python=torch.mm,
+        backward=backward,
+    )
+    x, w = (leaf(torch.randn(3, 3)) for _ in range(2))
+    y, wanted = operator(x, w), x @ w
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = torch.autograd.grad(y.square().sum(), (x, w))
+    same(found, torch.autograd.grad(wanted.square().sum(), (x, w)))
+
+
 @pytest.mark.parametrize("name", ["cpp_product", "py_product", "fn_product", "own_product"])
 def test_autocast_around_torch_func(name: str, seed: int) -> None:
     operator = BY_NAME[name].casting("lower")
