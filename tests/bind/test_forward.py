@@ -9,6 +9,8 @@ import torch
 from operators import BY_NAME, TABLE, Case, as_tuple, assert_agrees, draw
 from torch import Tensor
 
+import pullback as pb
+
 pytestmark = pytest.mark.compiler
 
 
@@ -165,3 +167,19 @@ def test_a_kernel_reads_the_values_of_lazily_negated_tensors(seed: int) -> None:
     for given in (imaginary, imaginary.expand(3, 5), torch._neg_view(z.real.contiguous())):
         plain = given.clone().resolve_neg()
         torch.testing.assert_close(mul(given, plain.square()), plain**3)
+
+
+def test_sizes_round_down_as_in_python() -> None:
+    sizes = pb.operator(
+        "pbtest::sizes(x[n]) -> (y[(n - 4) // 2 + 1], z[(n - 7) % 3])",
+        cpu=pb.source(
+            """template <class T> void fill(T* y, T* z, long ny, long nz) {
+                for (long i = 0; i < ny; ++i) y[i] = 1;
+                for (long i = 0; i < nz; ++i) z[i] = 1;
+            }""",
+            call="fill(y, z, numel(y), numel(z))",
+        ),
+    )
+    for n in range(2, 10):
+        y, z = sizes(torch.ones(n))
+        assert (len(y), len(z)) == ((n - 4) // 2 + 1, (n - 7) % 3), n
