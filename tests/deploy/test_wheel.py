@@ -15,12 +15,13 @@ from typing import Any
 
 import pytest
 import torch
-from building import Runs, command
+from building import SAMPLE, Runs, command
 from torch import Tensor
 
 import pullback as pb
 from pullback.bind.formula import gpu, interpreted, loops
 from pullback.bind.formula.evaluate import FormulaNotice
+from pullback.define.formula import formula
 from pullback.define.parse import parse
 from pullback.define.source import Source
 from pullback.deploy import definitions, libraries, shipped, target
@@ -252,10 +253,27 @@ def test_other_flags_make_another_kernel(kernels: Path) -> None:
     assert "-DSIGN=-1" in dict(caught.value.finding.evidence)["defined"]
 
 
-def test_a_source_that_is_there_and_was_edited_is_compiled_instead(kernels: Path) -> None:
+@pytest.mark.parametrize("edited", ["scale.cpp", "scale.h"])
+def test_a_source_that_is_there_and_was_edited_is_compiled_instead(
+    kernels: Path, edited: str
+) -> None:
     prebuilt.add(kernels)
-    (kernels.parent / "scale.cpp").write_text("// another")
+    for name in ("scale.cpp", "scale.h"):
+        shutil.copyfile(SAMPLE / name, kernels.parent / name)
+    assert prebuilt.kernel(LINE, source(kernels), "cpu", None)
+    (kernels.parent / edited).write_text("// another")
     assert prebuilt.kernel(LINE, source(kernels), "cpu", None) is None
+
+
+def test_a_loop_with_an_optional_tensor_is_none_without_it(kernels: Path) -> None:
+    bell = formula.parse(parse("sample::bell(x[..., n], s[n]?) -> y[..., n] = exp(-x*x) + s"))
+    prebuilt.add(kernels)
+    both = [
+        prebuilt.loop(Loop(formula=bell, dtype="float64", wanted=1, present=present), "cpu")
+        for present in (0b01, 0b11)
+    ]
+    assert all(both)
+    assert both[0] != both[1]
 
 
 def test_a_gpu_that_the_package_has_no_code_for_is_named(kernels: Path) -> None:
