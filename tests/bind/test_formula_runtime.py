@@ -32,9 +32,8 @@ from pullback.kernels.plan import Plan, Unit, kernel_flags
 pytestmark = pytest.mark.compiler
 
 C_TYPES = {"float32": "float", "float64": "double", "int64": "int64_t", "bool": "bool"}
-SHARED = {6: "float32", 7: "float64"}
 MEMBERS = {"int": "integer", "bool": "integer", "float": "real"}
-Asked = tuple[str, int, int, int]
+Asked = tuple[str, str, int, int]
 
 Refused = Rule("PB999", "refused-for-a-test")
 keeping: list[object] = []
@@ -84,7 +83,7 @@ class Formula:
     def definition(self) -> Definition:
         return Definition(line=self.line, python=lambda: None)
 
-    def loop(self, device: str, dtype: int, wanted: int, present: int) -> tuple[int, int]:
+    def loop(self, device: str, dtype: str, wanted: int, present: int) -> tuple[int, int]:
         self.asked.append((device, dtype, wanted, present))
         line = self.line
         outputs = [o for k, o in enumerate(line.outputs) if wanted >> k & 1]
@@ -93,7 +92,7 @@ class Formula:
         used = [k for k, t in enumerate(line.tensors) if t.name in words and present >> k & 1]
         operands = [*outputs, *(line.tensors[k] for k in used)]
         rows = [
-            f"auto& {t.name} = *reinterpret_cast<{C_TYPES[t.dtype or SHARED[dtype]]}*>"
+            f"auto& {t.name} = *reinterpret_cast<{C_TYPES[t.dtype or dtype]}*>"
             f"(data[{k}] + i * strides[{k}]);"
             for k, t in enumerate(operands)
         ]
@@ -339,7 +338,7 @@ def test_a_loop_is_asked_for_once_for_each_dtype() -> None:
     for dtype in (torch.float32, torch.float64) * 3:
         run(torch.zeros(3, dtype=dtype))
         run(torch.zeros(3, 0, 2, dtype=dtype))
-    assert counted.asked == [("cpu", 6, 1, 1), ("cpu", 7, 1, 1)]
+    assert counted.asked == [("cpu", "float32", 1, 1), ("cpu", "float64", 1, 1)]
 
 
 def test_two_threads_may_call_for_the_first_time_at_once() -> None:
@@ -465,7 +464,7 @@ def test_the_backward_is_derived_once_when_a_gradient_is_needed(cube: Scaling) -
         cube.operator(x).sum().backward()
         torch.testing.assert_close(x.grad, 3 * x.detach() ** 2)
     assert cube.completed == ["backward"]
-    assert cube.formula.asked == [("cpu", 7, 1, 1)]  # the loop was kept
+    assert cube.formula.asked == [("cpu", "float64", 1, 1)]  # the loop was kept
 
 
 def test_a_double_backward_is_derived_in_the_backward_that_needs_it(cube: Scaling) -> None:

@@ -59,15 +59,15 @@ class Supply:
             the operator again with it, and with this very `complete`: by that the runtime knows
             that it is the same operator, and keeps the loops that it has.
         request: `request(device, dtype, wanted, present) -> (address, used)` returns the compiled
-            loop, a `Loop` or on a GPU a `Launcher` of kernel_abi.h. `dtype` is at::ScalarType's
-            number of the shared dtype; `wanted` has a bit for each output that is asked for,
+            loop, a `Loop` or on a GPU a `Launcher` of kernel_abi.h. `dtype` is the
+            name of the shared dtype; `wanted` has a bit for each output that is asked for,
             `present` for each input tensor that is not None, `used` for each that the loop reads.
             It is called from any thread, and from two at once if both need a loop first. None for
             an operator without a `NativeFormula`.
     """
 
     complete: Callable[[Literal["backward", "jvp"]], None]
-    request: Callable[[Device, int, int, int], tuple[int, int]] | None = None
+    request: Callable[[Device, str, int, int], tuple[int, int]] | None = None
 
 
 def definition_fields(  # noqa: PLR0913  (all that the runtime knows)

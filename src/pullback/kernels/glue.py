@@ -23,6 +23,7 @@ DtypeNotInCompiler = Rule("PB208", "dtype-not-in-compiler")
 FIRST_WITH_BFLOAT16 = 13
 
 Device = Literal["cpu", "cuda"]
+KERNEL_ABI = "kernel-2"
 CSRC = Path(__file__).parent.parent / "csrc"
 C_TYPES = {
     **{"float64": "double", "float32": "float", "int64": "int64_t", "int32": "int32_t"},
@@ -69,7 +70,7 @@ def plan_of(line: Line, source: Source, device: Device, architecture: str | None
         units=(Unit(f"glue.{suffix}", entry_point(line, source, device)),),
         sources=() if file is None else (file,),
         flags=(*kernel_flags(compiler, architecture), *source.flags),
-        abi="kernel-1",
+        abi=KERNEL_ABI,
     )
 
 

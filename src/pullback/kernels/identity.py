@@ -10,9 +10,9 @@ from pathlib import Path
 from pullback.define.line import Line
 from pullback.define.source import Source
 from pullback.kernels.codegen import Loop
-from pullback.kernels.glue import CSRC, Device
+from pullback.kernels.glue import CSRC, KERNEL_ABI, Device
 
-KERNEL_ABI, FORMULA_ABI = "kernel-1", "formula-1"
+FORMULA_ABI = "formula-1"
 
 
 def of_kernel(line: Line, source: Source, device: Device) -> str:

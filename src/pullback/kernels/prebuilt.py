@@ -21,7 +21,7 @@ from pullback.define.source import Source
 from pullback.diagnostic import Rule
 from pullback.kernels import cache, identity, processor
 from pullback.kernels.codegen import Loop
-from pullback.kernels.glue import Device
+from pullback.kernels.glue import KERNEL_ABI, Device
 
 PrebuiltDamaged = Rule("PB701", "prebuilt-damaged")
 OtherDefinition = Rule("PB702", "other-definition")
@@ -260,7 +260,7 @@ def of_operator(line: Line, source: Source, device: Device | None = None) -> lis
         library
         for library in brought(Path(source.folder))
         if library.operator == line.qualname
-        and (device is None or library.identity.startswith(f"{identity.KERNEL_ABI} {device} |"))
+        and (device is None or library.identity.startswith(f"{KERNEL_ABI} {device} |"))
     ]
 
 

@@ -17,17 +17,16 @@ from pullback.kernels.codegen import Loop
 from pullback.kernels.glue import Device
 from pullback.kernels.plan import Plan, Unit, kernel_flags
 
-DTYPES = {number: name for name, number in native.SCALAR_TYPES.items()}
 # Never unloaded: the runtime keeps their addresses.
 _loaded: list[object] = []
 
 
 def request(
-    formula: Formula, device: Device, dtype: int, wanted: int, present: int
+    formula: Formula, device: Device, dtype: str, wanted: int, present: int
 ) -> tuple[int, int]:
     """Return the address of a compiled loop, and a bit for each tensor that it reads."""
-    require_real(formula.line, DTYPES[dtype])
-    loop = Loop(formula=formula, dtype=DTYPES[dtype], wanted=wanted, present=present)
+    require_real(formula.line, dtype)
+    loop = Loop(formula=formula, dtype=dtype, wanted=wanted, present=present)
     library, entry = found(loop, device)
     _loaded.append(library)
     return native.address_of(entry), loop.used

@@ -28,6 +28,6 @@ class LazyFormula(Lazy):
         )
         self.supply = Supply(complete=self.complete, request=self.request)
 
-    def request(self, device: Device, dtype: int, wanted: int, present: int) -> tuple[int, int]:
+    def request(self, device: Device, dtype: str, wanted: int, present: int) -> tuple[int, int]:
         """Return a compiled loop; the runtime calls it."""
         return loops.request(self.formula, device, dtype, wanted, present)

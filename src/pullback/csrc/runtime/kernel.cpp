@@ -21,6 +21,7 @@ static_assert(offsetof(Tensor, shape) == offsetof(DLTensor, shape));
 static_assert(offsetof(Tensor, strides) == offsetof(DLTensor, strides));
 static_assert(offsetof(Tensor, byte_offset) == offsetof(DLTensor, byte_offset));
 
+/// A dtype as DLPack writes it; one that no kernel can name is opaque, so that none takes it for another.
 DataType data_type(at::ScalarType dtype) {
   const auto bits = static_cast<uint8_t>(8 * c10::elementSize(dtype));
   switch (dtype) {
@@ -30,10 +31,13 @@ DataType data_type(at::ScalarType dtype) {
     case at::kShort:
     case at::kInt:
     case at::kLong: return {kDLInt, bits, 1};
+    case at::kHalf:
+    case at::kFloat:
+    case at::kDouble: return {kDLFloat, bits, 1};
     case at::kBFloat16: return {kDLBfloat, bits, 1};
     case at::kComplexFloat:
     case at::kComplexDouble: return {kDLComplex, bits, 1};
-    default: return {kDLFloat, bits, 1};
+    default: return {kDLOpaqueHandle, bits, 1};
   }
 }
 
@@ -125,17 +129,17 @@ class NativeFunctor final : public c10::OperatorKernel {
         tensors.push_back({});
       }
     }
-    // Nothing to write: a launch with no blocks would be an error of its own.
-    if (!empty) call(signature, kernel, sizes, arguments, tensors);
+    // Nothing to write: a launch with no blocks would be an error of its own. The dtype is an error all the same.
+    call(signature, kernel, sizes, arguments, empty ? nullptr : tensors.data());
     return outputs;
   }
 
   void call(const Signature& signature, const NativeKernel& kernel, const Sizes& sizes,
-            c10::ArrayRef<c10::IValue> arguments, const c10::SmallVectorImpl<Tensor>& tensors) const {
+            c10::ArrayRef<c10::IValue> arguments, const Tensor* tensors) const {
     const Scalars scalars = scalars_of(signature, arguments);
     int64_t batch = 1;
     for (const int64_t size : sizes.batch) batch *= size;
-    Call call{abi_version, data_type(sizes.dtype), tensors.data(), sizes.dims.data(), batch,
+    Call call{abi_version, data_type(sizes.dtype), tensors, sizes.dims.data(), batch,
               scalars.data(), nullptr};
     char message[4096];  // not filled with zeros: that would cost as much as a small kernel
     message[0] = '\0';

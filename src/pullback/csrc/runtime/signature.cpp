@@ -2,6 +2,8 @@
 
 #include "solver.h"
 
+#include <cctype>
+
 namespace pullback {
 
 std::string dtype_text(at::ScalarType dtype) {
@@ -18,8 +20,13 @@ std::string dtype_text(at::ScalarType dtype) {
     case at::kChar: return "int8";
     case at::kByte: return "uint8";
     case at::kBool: return "bool";
-    default: return c10::toString(dtype);
+    case at::kComplexHalf: return "complex32";
+    default: break;
   }
+  // "Float8_e5m2" is float8_e5m2 in Python.
+  std::string text = c10::toString(dtype);
+  for (char& letter : text) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+  return text;
 }
 
 const at::Tensor& tensor_of(const c10::IValue& value) {

@@ -11,7 +11,7 @@ from pullback.define.formula import language, show
 from pullback.define.formula.index import BATCH, at
 from pullback.define.formula.language import FormulaOutputs
 from pullback.define.formula.node import READ, Node, Type, in_order, read, scalar
-from pullback.define.line import Batch, Line, Name, Number, Scalar, Tensor, is_masked
+from pullback.define.line import DTYPES, Batch, Line, Name, Number, Scalar, Tensor, is_masked
 from pullback.diagnostic import Rule
 
 FormulaDimensions = Rule("PB138", "formula-dimensions")
@@ -154,11 +154,16 @@ def type_of(tensor: Tensor, of: str) -> Type:
 
 
 def require_real(line: Line, dtype: str) -> None:
-    """Stop at complex tensors; a line does not say that its shared dtype is real."""
+    """Stop at a dtype that no formula computes in; a line does not say what its shared one is."""
     if "complex" in dtype:
         raise FormulaDtype.error(
             f"{line.qualname}: its tensors are {dtype}, and formulas are of real numbers",
             help="view them as real numbers: torch.view_as_real",
+        )
+    if dtype not in DTYPES:
+        raise FormulaDtype.error(
+            f"{line.qualname}: its tensors are {dtype}, which formulas do not compute in",
+            help="convert them: .to(torch.float32)",
         )
 
 

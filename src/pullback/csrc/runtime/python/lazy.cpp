@@ -70,8 +70,8 @@ const CompiledLoop& PythonSupply::loop(const Signature& signature, const Formula
   const WithGil held(signature);
   if (const CompiledLoop* loop = formula.loops->find(key)) return *loop;
   const Object answer = result_of(PyObject_CallFunction(
-      request_, "siKK", key.device == c10::DeviceType::CUDA ? "cuda" : "cpu",
-      static_cast<int>(key.dtype), static_cast<unsigned long long>(key.wanted),
+      request_, "ssKK", key.device == c10::DeviceType::CUDA ? "cuda" : "cpu",
+      dtype_text(key.dtype).c_str(), static_cast<unsigned long long>(key.wanted),
       static_cast<unsigned long long>(key.present)));
   unsigned long long address = 0, used = 0;
   if (!PyArg_ParseTuple(answer.get(), "KK", &address, &used)) raise(take_error());
