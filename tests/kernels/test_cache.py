@@ -1,6 +1,5 @@
 import errno
 import fcntl
-import hashlib
 import json
 import os
 import stat
@@ -8,42 +7,15 @@ import subprocess
 import sys
 import threading
 import time
-import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from cached import keep, plan_fixture, root_fixture  # noqa: F401  # pyright: ignore
 
 from pullback.kernels import cache
-from pullback.kernels.plan import Plan, Unit
-from pullback.kernels.toolchain import Compiler
-
-GXX = Compiler(language="c++", path=Path("/bin/g++"), version="12.2.0", identity="g++ 12.2.0")
-
-
-@pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("PULLBACK_CACHE", str(tmp_path / "cache"))
-    cache._instead_of.cache_clear()
-    return tmp_path / "cache"
-
-
-@pytest.fixture
-def plan(root: Path) -> Plan:
-    source = root.parent / "add2.cpp"
-    source.write_text("1")
-    return Plan(
-        name="demo", compiler=GXX, units=(Unit("u.cpp", ""),), sources=(source,), flags=(), abi="1"
-    )
-
-
-def keep(plan: Plan, content: str) -> Path:
-    """Store a library as if it were compiled from the sources as they are."""
-    built = plan.sources[0].parent / "library.so"
-    built.write_text(content)
-    hashes = {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in plan.sources}
-    return cache.store(plan, built, hashes)
+from pullback.kernels.plan import Plan
 
 
 def test_what_was_stored_is_found(plan: Plan) -> None:
@@ -101,8 +73,10 @@ def test_a_damaged_library_is_not_returned(plan: Plan, damage: str | None) -> No
 @pytest.mark.parametrize(
     "text",
     ["", "{", "[]", "null", '{"variants": 3}', '{"variants": [{"library": "x"}]}', "\0\xff",
-     '{"variants": [{"dependencies": [], "library": "x", "sha256": "y"}]}', "[" * 100_000],
-    ids=range(9),
+     '{"variants": [{"dependencies": [], "library": "x", "sha256": "y"}]}', "[" * 100_000,
+     '{"variants": [{"dependencies": {}, "library": "a\\u0000b", "sha256": "y"}]}',
+     '{"variants": [{"dependencies": {"/a\\u0000b": "x"}, "library": "x", "sha256": "y"}]}'],
+    ids=range(11),
 )  # fmt: skip
 def test_a_corrupt_manifest_counts_as_empty(plan: Plan, text: str) -> None:
     library = keep(plan, "one")
@@ -139,67 +113,6 @@ def test_a_full_disk_leaves_what_was_there(
     assert sorted(library.parent.iterdir()) == files
     plan.sources[0].write_text("1")
     assert cache.lookup(plan) == library
-
-
-def test_our_own_folder_is_tightened(plan: Plan, root: Path) -> None:
-    keep(plan, "one")
-    root.chmod(0o777)
-    assert cache.folder() == root
-    assert stat.S_IMODE(root.stat().st_mode) == 0o700
-
-
-def refused(root: Path, reason: str) -> None:
-    """Check that another folder is used and that this is said once."""
-    with pytest.warns(cache.CacheNotice, match=reason) as caught:
-        private = cache.folder()
-    assert "set PULLBACK_CACHE" in str(caught[0].message)
-    assert private != root
-    assert stat.S_IMODE(private.stat().st_mode) == 0o700
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert cache.folder() == private
-    cache._remove_own(private, os.getpid() + 1)
-    assert private.exists(), "a forked child must not remove it"
-    cache._remove_own(private, os.getpid())
-    assert not private.exists()
-
-
-def test_a_foreign_open_folder_is_refused_and_left_as_it_is(root: Path) -> None:
-    root.mkdir()
-    (root / "someone's").touch()
-    root.chmod(0o1777)
-    refused(root, "can be written by other users")
-    assert stat.S_IMODE(root.stat().st_mode) == 0o1777
-
-
-def test_a_folder_of_another_user_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root.mkdir()
-    owner = root.stat().st_uid
-    monkeypatch.setattr(os, "getuid", lambda: owner + 1)
-    refused(root, f"belongs to user {owner}")
-
-
-def test_a_read_only_folder_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root.mkdir()
-    # Root may write everywhere, so the mode alone would prove nothing where tests run as root.
-    monkeypatch.setattr(os, "access", lambda *_: False)  # pyright: ignore
-    refused(root, "cannot be written")
-
-
-def test_a_file_in_place_of_the_folder_is_refused(root: Path) -> None:
-    root.write_text("a file")
-    refused(root, "file exists")
-    assert root.read_text() == "a file"
-
-
-def test_the_private_folder_is_gone_after_the_process(root: Path) -> None:
-    root.write_text("a file")
-    code = "from pullback.kernels import cache; print(cache.folder())"
-    ran = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert "CacheNotice" in ran.stderr
-    assert not Path(ran.stdout.strip()).exists()
 
 
 def test_one_thread_at_a_time_holds_the_lock(plan: Plan) -> None:

@@ -59,10 +59,13 @@ def compilers() -> Iterator[tuple[str, str]]:
 
 def cached() -> Iterator[tuple[str, str]]:
     """Yield the cache folder, what is in it, and whether it has the runtime."""
-    folder = cache.folder()
-    libraries = list(folder.glob("*/*.so"))
-    size = sum(path.stat().st_size for path in folder.glob("*/*") if path.is_file())
-    yield "cache", str(folder)
+    cache.folder()  # made, or a notice why not
+    folders = cache.folders()
+    libraries = [path for folder in folders for path in folder.glob("*/*.so")]
+    files = (path for folder in folders for path in folder.glob("*/*") if path.is_file())
+    size = sum(path.stat().st_size for path in files)
+    for folder in folders:
+        yield "cache", str(folder)
     yield "size", f"{size / 2**20:.1f} MiB in {len(libraries)} libraries"
     # "demo-add2-cpu-0123456789abcdef.so": the end is the content's hash.
     counts = Counter(path.stem.rpartition("-")[0] for path in libraries)

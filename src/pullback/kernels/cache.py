@@ -10,7 +10,6 @@ What it cannot see: a new header that would now be found before the one that was
 
 from __future__ import annotations
 
-import atexit
 import fcntl
 import hashlib
 import json
@@ -20,14 +19,13 @@ import shutil
 import stat
 import tempfile
 import time
-import warnings
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
+from pullback.kernels.cache_folder import folder, folders, mistrust, set_aside
 from pullback.kernels.plan import Plan
 
 BUILDS = "builds"
@@ -41,10 +39,6 @@ TAG_TEXT = "Signature: 8a477f597d28d172789f06886806bc55\n# pullback's cache; saf
 
 # Seconds after which a temporary file or folder belongs to no build that still runs.
 ABANDONED = 86_400.0
-
-
-class CacheNotice(UserWarning):
-    """The cache folder cannot be used; libraries are kept for this process only."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,32 +59,33 @@ class Variant:
         return self.sound(entry)
 
     def sound(self, entry: Path) -> bool:
-        """Tell whether the library is there, whole and untouched."""
-        return digest(entry / self.library) == self.sha256
-
-
-def folder() -> Path:
-    """Return the cache folder: $PULLBACK_CACHE or the user's own, made and checked.
-
-    One that cannot be trusted or written is replaced by a temporary one, with a `CacheNotice`.
-    """
-    import platformdirs  # noqa: PLC0415  (4 ms that `import pullback` need not take)
-
-    chosen = os.environ.get("PULLBACK_CACHE")
-    own = platformdirs.user_cache_path("pullback")
-    path = Path(chosen).expanduser().absolute() if chosen else own
-    reason = _objection(path)
-    return path if reason is None else _instead_of(path, reason)
+        """Tell whether the library is there, whole and untouched, and nobody else's."""
+        return is_ours(entry, self.library) and digest(entry / self.library) == self.sha256
 
 
 def lookup(plan: Plan) -> Path | None:
     """Return the plan's library if one is there for the author's files as they are now."""
-    entry = folder() / plan.key
     digests: dict[str, str | None] = {}
-    for variant in reversed(_read_manifest(entry)):
-        if variant.holds(entry, digests):
-            return entry / variant.library
+    for entry in entries(plan.key):
+        for variant in reversed(_read_manifest(entry)):
+            if variant.holds(entry, digests):
+                return entry / variant.library
     return None
+
+
+def entries(key: str) -> list[Path]:
+    """Return the entries of a name that may be read: one in each folder that has it."""
+    return [entry for root in folders() if is_ours(entry := root / key)]
+
+
+def is_ours(entry: Path, *files: str) -> bool:
+    """Tell whether an entry and files in it are there, and nobody else's.
+
+    What is no plain file is not ours either: reading a pipe would not end.
+    """
+    if mistrust(entry, stat.S_ISDIR, link=False):
+        return False
+    return not any(mistrust(entry / file, stat.S_ISREG, link=False) for file in files)
 
 
 def store(plan: Plan, library: Path, dependencies: Mapping[Path, str]) -> Path:
@@ -136,7 +131,7 @@ def lock(plan: Plan) -> Generator[None]:
     The system drops the lock when its holder dies. Where the filesystem cannot lock, two may
     build the same library, and both store it whole.
     """
-    handle = _locked(folder() / f"{plan.key}.lock")
+    handle = _locked(cleared(folder() / f"{plan.key}.lock", stat.S_ISREG))
     try:
         yield
     finally:
@@ -147,7 +142,7 @@ def lock(plan: Plan) -> Generator[None]:
 def workspace(plan: Plan) -> Generator[Path]:
     """Lend an empty folder for one build; those of builds that died are removed."""
     # All in one folder: looking through every entry would cost more than compiling a formula.
-    builds = _entry(plan).parent / BUILDS
+    builds = cleared(_entry(plan).parent / BUILDS, stat.S_ISDIR)
     builds.mkdir(mode=0o700, exist_ok=True)
     for left in builds.iterdir():
         if _is_abandoned(left):
@@ -164,14 +159,14 @@ def clean() -> None:
     root = folder()
     for key in {path.name.removesuffix(".lock") for path in root.iterdir()}:
         if ENTRY.fullmatch(key):
-            held = root / f"{key}.lock"
+            held = cleared(root / f"{key}.lock", stat.S_ISREG)
             handle = _locked(held)
             try:
-                shutil.rmtree(root / key, ignore_errors=True)
-                held.unlink(missing_ok=True)
+                _remove(root / key)
+                _remove(held)
             finally:
                 _unlock(handle)
-    (root / TAG).unlink(missing_ok=True)
+    _remove(root / TAG)
     for path in (root / BUILDS, root):
         with suppress(OSError):
             path.rmdir()
@@ -182,53 +177,29 @@ def digest(path: Path) -> str | None:
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:
+    except (OSError, ValueError):
         return None
 
 
-def _objection(path: Path) -> str | None:
-    """Make the folder and return why it cannot be used, if so."""
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = path.stat()
-        if status.st_uid != os.getuid():
-            return f"belongs to user {status.st_uid}"
-        if not os.access(path, os.W_OK | os.X_OK):
-            return "cannot be written"
-        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            # Not any folder: PULLBACK_CACHE=/tmp, set by root, must not close /tmp to others.
-            ours = (path / TAG).is_file() or not any(path.iterdir())
-            if status.st_mode & stat.S_ISVTX or not ours:
-                return "can be written by other users"
-            path.chmod(0o700)
-    except OSError as error:
-        return (error.strerror or str(error)).lower()
-    return None
+def cleared(path: Path, kind: Callable[[int], bool]) -> Path:
+    """Return a path to write to; what is in the way there, or somebody else's, is set aside.
 
-
-@cache
-def _instead_of(path: Path, reason: str) -> Path:
-    """Return this process's own folder. Cached, and so the notice comes once."""
-    warnings.warn(
-        f"the cache folder {path} cannot be used: {reason}. Operators are compiled anew in every "
-        "process. help: set PULLBACK_CACHE to a folder of your own",
-        CacheNotice,
-        stacklevel=4,
-    )
-    private = Path(tempfile.mkdtemp(prefix="pullback-"))
-    atexit.register(_remove_own, private, os.getpid())
-    return private
-
-
-def _remove_own(private: Path, process: int) -> None:
-    # Not a forked child: it leaves by the same exit while its parent still uses the folder.
-    if os.getpid() == process:
-        shutil.rmtree(private, ignore_errors=True)
+    Args:
+        path: in the cache.
+        kind: tells by its mode whether it is what is expected: `stat.S_ISREG`.
+    """
+    if os.path.lexists(path):
+        reason = mistrust(path, kind, link=False)
+        if reason is None and not os.access(path, os.R_OK | os.W_OK):
+            reason = "cannot be written"  # root's, from a run with sudo
+        if reason:
+            set_aside(path, reason)
+    return path
 
 
 def _entry(plan: Plan) -> Path:
     root = folder()
-    entry = root / plan.key
+    entry = cleared(root / plan.key, stat.S_ISDIR)
     entry.mkdir(mode=0o700, exist_ok=True)
     if not (root / TAG).exists():
         _write(root / TAG, TAG_TEXT.encode())
@@ -237,6 +208,8 @@ def _entry(plan: Plan) -> Path:
 
 def _read_manifest(entry: Path) -> list[Variant]:
     """Return the variants; none where the manifest is missing, damaged or not ours."""
+    if not is_ours(entry, MANIFEST):
+        return []
     try:
         variants: Any = json.loads((entry / MANIFEST).read_bytes())["variants"]
         return [
@@ -253,6 +226,7 @@ def _read_manifest(entry: Path) -> list[Variant]:
 
 def _write(path: Path, content: bytes) -> None:
     """Write a whole file or none: the name appears when the content is on the disk."""
+    cleared(path, stat.S_ISREG)
     handle, temporary = tempfile.mkstemp(prefix=".", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -270,7 +244,16 @@ def _remove_unlisted(entry: Path, listed: set[str]) -> None:
     for path in entry.iterdir():
         dead = path.name.startswith(".") and _is_abandoned(path)
         if dead or (path.suffix == ".so" and path.name not in listed):
-            path.unlink(missing_ok=True)
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    """Remove what is there, if it can be: a folder, a file or a link."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()
 
 
 def _is_abandoned(path: Path) -> bool:
@@ -283,7 +266,7 @@ def _is_abandoned(path: Path) -> bool:
 def _locked(path: Path) -> int | None:
     """Wait for the lock; None where the filesystem has none."""
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
         except BaseException as error:

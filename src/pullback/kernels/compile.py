@@ -275,7 +275,7 @@ def _included(plan: Plan, where: Path) -> set[Path]:
     runtime = (path.parent for path in found if path.name == "cuda_runtime.h")
     toolkit = next(runtime, None) if plan.compiler.language == "cuda" else None
     # A precompiled header is in the cache; its own key stands for it.
-    others = [cache.folder(), where, *([toolkit] if toolkit else [])]
+    others = [*cache.folders(), where, *([toolkit] if toolkit else [])]
     return {path for path in found if not any(path.is_relative_to(other) for other in others)}
 
 

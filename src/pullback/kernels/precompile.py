@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
@@ -64,12 +65,12 @@ def plan_of(includes: Sequence[str], compiler: Compiler, flags: Sequence[str], a
 
 def header(plan: Plan, announce: Announce | None = None) -> Path | None:
     """Return the header to include, precompiled first if need be; None if that failed."""
-    entry = cache.folder() / plan.key
-    if _holds(entry):
-        return _used(entry)
+    if made := _made(plan):
+        return _used(made)
     with cache.lock(plan):
-        if _holds(entry):
-            return _used(entry)
+        if made := _made(plan):
+            return _used(made)
+        entry = cache.folder() / plan.key
         if _failed_lately(entry):
             return None
         names = ", ".join(re.findall(r"<(.+)>", plan.units[0].text))
@@ -138,11 +139,19 @@ def _build(plan: Plan, entry: Path) -> None:
         (where / NOTES).write_text(json.dumps(notes), encoding="utf-8")
         # The notes last: without them, or with a size that is another, nothing is used.
         for name in (HEADER, made.name, NOTES):
-            (where / name).replace(entry / name)
+            (where / name).chmod(0o600)  # whatever the umask: what others can write is not read
+            (where / name).replace(cache.cleared(entry / name, stat.S_ISREG))
+
+
+def _made(plan: Plan) -> Path | None:
+    """Return the entry that has the precompiled header, if one has."""
+    return next(filter(_holds, cache.entries(plan.key)), None)
 
 
 def _holds(entry: Path) -> bool:
     """Tell whether the precompiled header is whole and what it read is as it was."""
+    if not cache.is_ours(entry, HEADER, f"{HEADER}.gch", NOTES):
+        return False
     try:
         notes = json.loads((entry / NOTES).read_bytes())
         whole = (entry / f"{HEADER}.gch").stat().st_size == notes["made"]
