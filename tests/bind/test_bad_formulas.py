@@ -122,6 +122,12 @@ OF_ONE_TENSOR: list[tuple[str, str, tuple[str, ...], str | None]] = [
     ("x + " + "9" * 5000, "PB131", (), None),
     ("x * 1e999", "PB131", ("inf",), None),
     ("x * -1e999", "PB131", ("inf",), None),
+    ("x * 9**9**9**9**9", "PB135", ("64 bits", "9**9**9"), None),
+    ("x * 2**4096", "PB135", ("64 bits", "2**4096"), None),
+    ("x * (-2)**64", "PB135", ("64 bits",), None),
+    ("x * (4000000000*4000000000)", "PB135", ("64 bits",), None),
+    (f"x * ({2**63 - 1} + 1)", "PB135", ("64 bits",), None),
+    (f"x * (-{2**63 - 1} - 2)", "PB135", ("64 bits",), None),
     # what would run something
     ("__import__('os')", "PB132", ("__import__",), None),
     ("exec('1')", "PB132", ("exec",), None),

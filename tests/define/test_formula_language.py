@@ -171,9 +171,7 @@ def test_numbers_are_computed_while_reading(row: str) -> None:
     assert made.op != "number" or repr(made.data) == value  # some are left to the kernel
 
 
-@pytest.mark.parametrize(
-    "text", ["2**100*x", "10**400*x", "exp(1000)*x", "log(0)*x", "(-8)**0.5*x"]
-)
+@pytest.mark.parametrize("text", ["2.0**2000*x", "exp(1000)*x", "log(0)*x", "(-8)**0.5*x"])
 def test_numbers_that_python_cannot_compute_are_left_to_the_kernel(text: str) -> None:
     assert node(text).op == "mul"
 

@@ -302,7 +302,7 @@ def test_loops_for_gpus_are_built_if_gpus_are_asked_for() -> None:
     travelling = shipped.collect(found.operators)
     for asked, there in ((None, False), (["sm_80"], True)):
         jobs = list(libraries.jobs(travelling, target.target(asked)))
-        on_gpus = [job for job in jobs if job.entries[0].identity.startswith("formula-1 cuda")]
+        on_gpus = [job for job in jobs if job.entries[0].identity.startswith("formula-2 cuda")]
         assert bool(on_gpus) == there
         for job in on_gpus:
             assert job.entries[0].architectures == ("sm_80", "compute_80")
@@ -317,7 +317,7 @@ def test_loops_that_a_package_brought_run_where_nvcc_is_not(
     monkeypatch.setattr(gpu, "usable", lambda: False)
     assert loops.devices(line) == ("cpu",)
     manifest = (kernels / "manifest.json").read_text()
-    (kernels / "manifest.json").write_text(manifest.replace("formula-1 cpu", "formula-1 cuda"))
+    (kernels / "manifest.json").write_text(manifest.replace("formula-2 cpu", "formula-2 cuda"))
     prebuilt.add(kernels)
     assert loops.devices(line) == ("cpu", "cuda")
 

@@ -17,6 +17,11 @@ their derivatives.
 | function | derivative by each parameter, or what it is made of |
 |---|---|
 """
+WHOLE = """Whole numbers have 64 bits; sums, products and powers wrap around, as PyTorch's do, but a
+constant that does not fit is refused (PB135). One divided by zero (`//`, `%`, `fmod`) raises PB136
+on the CPU, as PyTorch does (`ZeroDivisionError`), also in a branch that `where` does not take:
+let it choose the divisor, `a // where(b != 0, b, 1)`. On a GPU and in a model for ONNX nothing is
+raised: the result is 0 in a compiled loop and in the model, anything in PyTorch's own on a GPU."""
 
 
 def page() -> str:
@@ -28,7 +33,7 @@ def page() -> str:
         HEAD
         + "\n".join(rows)
         + '\n\n`gelu(x, approximate="tanh")` and `softplus(x, beta)` are as in PyTorch. '
-        + f"Constants: {constants}.\n\nOther names: {aliases}.\n"
+        + f"Constants: {constants}.\n\n{WHOLE}\n\nOther names: {aliases}.\n"
     )
 
 

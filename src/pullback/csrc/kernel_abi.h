@@ -38,6 +38,7 @@ union Scalar {
   int64_t integer;
   double real;
   const char* text;
+  bool* divided;  // behind the last one of a formula's loop, which sets it if it divides a whole number by zero
 };
 
 /// The arguments of one call of one kernel.

@@ -11,7 +11,7 @@ from pathlib import Path
 from pullback.define.formula import absent, derived
 from pullback.define.formula.formula import Formula
 from pullback.define.formula.functions import TABLE
-from pullback.define.formula.node import NUMBER, READ, SCALAR, Node, in_order
+from pullback.define.formula.node import NUMBER, READ, SCALAR, Node, in_order, may_divide_by_zero
 from pullback.define.line import Tensor
 
 CSRC = Path(__file__).parent.parent / "csrc"
@@ -145,7 +145,7 @@ def body(loop: Loop, *, inline: str, first: str = "") -> str:
         inline: what makes its call inline.
         first: a declaration for what is computed of the scalars.
     """
-    writer = _Writer(loop)
+    writer = _Writer(loop, notes=not first)
     values = [writer.value(node) for node in loop.nodes]
     assignments = [
         f"    {output.name}_ = {_converted(value, node, output)};\n"
@@ -182,7 +182,8 @@ def _converted(value: str, node: Node, output: Tensor) -> str:
 class _Writer:
     """Writes a variable for each node; what depends on scalars alone once, in double."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop, *, notes: bool) -> None:
+        self.notes = notes
         self.once: list[str] = []
         self.rows: list[str] = []
         self.members: dict[str, str] = {}
@@ -204,16 +205,26 @@ class _Writer:
         elif node in self.varying:
             self.names[node] = f"t{len(self.rows)}"
             operands = [self.value(arg) for arg in node.args]
+            self.note(node, operands, self.rows)
             code = self.code(node, operands)
             self.rows.append(f"    const {VALUES[node.type]} {self.names[node]} = {code};\n")
         else:
             self.names[node] = f"s{len(self.once)}"
+            self.note(node, [self.names[arg] for arg in node.args], self.once)
             code = (
                 f"pullback_scalars[{self.scalars[node.name]}].{FIELDS[node.type]}"
                 if node.op == SCALAR
                 else self.code(node, [self.names[arg] for arg in node.args])
             )
             self.once.append(f"    const {SCALARS[node.type]} {self.names[node]} = {code};\n")
+
+    def note(self, node: Node, operands: Sequence[str], rows: list[str]) -> None:
+        """Let a division of whole numbers by zero be noted, in the scalar behind the last one."""
+        if self.notes and may_divide_by_zero(node):
+            self.members["divided"] = "bool*"
+            self.kept["divided"] = f"pullback_scalars[{len(self.scalars)}].divided"
+            where = "divided" if rows is self.rows else self.kept["divided"]
+            rows.append(f"    note_division({operands[1]}, {where});\n")
 
     def value(self, node: Node) -> str:
         """Return a node's value as a vector."""

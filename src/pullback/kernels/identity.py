@@ -12,7 +12,7 @@ from pullback.define.source import Source
 from pullback.kernels.codegen import Loop
 from pullback.kernels.glue import CSRC, KERNEL_ABI, Device
 
-FORMULA_ABI = "formula-1"
+FORMULA_ABI = "formula-2"
 
 
 def of_kernel(line: Line, source: Source, device: Device) -> str:

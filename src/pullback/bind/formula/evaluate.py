@@ -13,6 +13,7 @@ from pullback.bind import check, kernel
 from pullback.bind.formula import arrange
 from pullback.bind.notice import notice
 from pullback.define.formula import absent
+from pullback.define.formula.call import DivisionByZero
 from pullback.define.formula.formula import Formula, require_real
 from pullback.define.formula.functions import TABLE
 from pullback.define.formula.node import NUMBER, READ, SCALAR, Node, in_order
@@ -120,7 +121,12 @@ class Values:
         if node.op in SPECIAL:
             return SPECIAL[node.op](self, node, args)
         tensors = [self.tensor(arg) for arg in args]
-        return function(TABLE[node.op].torch)(*tensors)
+        try:
+            return function(TABLE[node.op].torch)(*tensors)
+        except RuntimeError as error:
+            if str(error) != "ZeroDivisionError":
+                raise
+        raise DivisionByZero.error(DIVIDED, at=repr(node), help=CHOSEN)
 
     def read(self, node: Node) -> Tensor:
         """Return a tensor's elements, in the dtype that is computed in."""
@@ -141,6 +147,14 @@ class Values:
             return value
         dtype = self.compute if isinstance(value, float | torch.SymFloat) else None
         return torch.as_tensor(value, dtype=dtype, device=self.device)
+
+
+# As the runtime says it of a loop.
+DIVIDED = "a whole number is divided by zero"
+CHOSEN = (
+    "where(...) chooses between values that are both computed, so let it choose the divisor: "
+    "n // where(d != 0, d, 1)"
+)
 
 
 class InSpace(Values):

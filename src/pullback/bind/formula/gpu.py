@@ -24,6 +24,7 @@ from pullback.diagnostic import PullbackError
 from pullback.kernels import cache, codegen_cuda, toolchain
 from pullback.kernels import compile as compilation
 from pullback.kernels.codegen import Loop
+from pullback.kernels.identity import FORMULA_ABI
 from pullback.kernels.plan import Plan, Unit, kernel_flags
 from pullback.kernels.toolchain import Compiler
 
@@ -156,7 +157,7 @@ def plan_of(loop: Loop, architecture: str | None, with_: Compiler | Nvrtc) -> Pl
             units=(Unit("loop.cu", codegen_cuda.nvcc(loop)),),
             sources=(),
             flags=(*kernel_flags(with_, architecture), NOT_CONTRACTED),
-            abi="formula-1",
+            abi=FORMULA_ABI,
         )
     assert architecture
     host = toolchain.find("c++")
@@ -168,7 +169,7 @@ def plan_of(loop: Loop, architecture: str | None, with_: Compiler | Nvrtc) -> Pl
         flags=(*kernel_flags(host), "-ffp-contract=off"),
         link=("-ldl",),
         # Its text and the headers it reads say the rest of what is in the device's half.
-        abi=" ".join(("formula-1 nvrtc", with_.version, architecture, *NVRTC_FLAGS)),
+        abi=" ".join((f"{FORMULA_ABI} nvrtc", with_.version, architecture, *NVRTC_FLAGS)),
     )
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from pullback.bind import check
 from pullback.bind.formula.evaluate import FormulaNotice, Values
 from pullback.bind.notice import notice
+from pullback.define.formula.call import DivisionByZero
 from pullback.diagnostic import PullbackError
 from pullback.kernels.codegen import Loop
 
@@ -59,9 +60,16 @@ def run(loop: Loop, data: Any, strides: Any, n: int, scalars: int | None) -> Non
     arguments |= {t.name: value for t, value in zip(loop.inputs, inputs, strict=True)}
     compute = torch.float64 if loop.compute == "double" else torch.float32
     values = Values(arguments, compute, torch.device("cpu"))
-    with torch.no_grad():
-        for node, output in zip(loop.nodes, outputs, strict=True):
-            output.copy_(torch.as_tensor(values.of(node)))
+    try:
+        with torch.no_grad():
+            for node, output in zip(loop.nodes, outputs, strict=True):
+                output.copy_(torch.as_tensor(values.of(node)))
+    except PullbackError as error:
+        if error.finding.code != DivisionByZero.code:
+            raise
+        # C cannot pass it on: it is noted, as a compiled loop does.
+        behind = (scalars or 0) + 8 * len(loop.formula.line.scalars)
+        ctypes.c_bool.from_address(ctypes.c_void_p.from_address(behind).value or 0).value = True
 
 
 def elements(address: int, stride: int, n: int, dtype: str) -> Tensor:

@@ -15,6 +15,7 @@ from pullback.kernels import codegen, prebuilt, toolchain
 from pullback.kernels import compile as compilation
 from pullback.kernels.codegen import Loop
 from pullback.kernels.glue import Device
+from pullback.kernels.identity import FORMULA_ABI
 from pullback.kernels.plan import Plan, Unit, kernel_flags
 
 # Never unloaded: the runtime keeps their addresses.
@@ -61,7 +62,7 @@ def plan_of(loop: Loop) -> Plan:
         sources=(),
         flags=(*kernel_flags(compiler), *FLAGS),
         link=link_flags(),
-        abi="formula-1",
+        abi=FORMULA_ABI,
     )
 
 

@@ -19,6 +19,7 @@ from pullback.bind.index.own_call import Call, Prepared, Sizing
 from pullback.define.formula import absent
 from pullback.define.formula.formula import labels
 from pullback.define.formula.index import BATCH, size
+from pullback.define.formula.node import in_order, may_divide_by_zero
 from pullback.define.formula.ranges import Ranges
 from pullback.define.index.indexed import Indexed
 from pullback.define.line import Tensor as TensorSpec
@@ -218,6 +219,8 @@ def generated(
         return Refusal(reason=f"no own loops compute in {str(dtype).removeprefix('torch.')}")
     missing = {t.name for t in indexed.line.tensors if t.name not in present}
     nodes = absent.without([indexed.nodes[k] for k in outputs], missing)
+    if any(map(may_divide_by_zero, in_order(nodes))):
+        return Refusal(reason="whole numbers are divided, where PyTorch looks for zero")
     lines = [indexed.line.outputs[k] for k in outputs]
     shown = "float64" if dtype == torch.float64 else "float32"
     made = [

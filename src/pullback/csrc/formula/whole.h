@@ -1,7 +1,7 @@
 /// Integers and division: what C++ leaves undefined is defined here.
 ///
-/// Sums and products wrap around, as PyTorch's do. Dividing by zero gives 0, where PyTorch
-/// raises: a loop cannot.
+/// Sums and products wrap around, as PyTorch's do. Dividing by zero gives 0, and on the CPU is noted:
+/// the runtime raises after the loop, as PyTorch does.
 #pragma once
 
 #include "functions.h"
@@ -26,6 +26,11 @@ PULLBACK_INLINE int64_t sign(int64_t x) { return (x > 0) - (x < 0); }
 
 PULLBACK_INLINE Whole one_like(Whole) { return splat(int64_t{1}); }
 PULLBACK_INLINE int64_t one_like(int64_t) { return 1; }
+
+template <class W>
+PULLBACK_INLINE void note_division(W by, bool* divided) {
+  if (any(eq(by, W{}))) __atomic_store_n(divided, true, __ATOMIC_RELAXED);
+}
 
 /// a / b towards zero. By 0 and by -1 (INT64_MIN / -1) the processor would stop the process.
 template <class W>

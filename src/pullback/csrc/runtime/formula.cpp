@@ -58,6 +58,11 @@ class FormulaCall {
         finish(k);
       }
     }
+    if (C10_UNLIKELY(divided_)) {
+      fail("division-by-zero [PB136]", signature_, "a whole number is divided by zero",
+           "where(...) chooses between values that are both computed, so let it choose the divisor: "
+           "n // where(d != 0, d, 1)");
+    }
     return std::move(outputs_);
   }
 
@@ -73,6 +78,14 @@ class FormulaCall {
 
   at::TensorOptions dtype_of(size_t i) const {
     return at::TensorOptions().dtype(signature_.inputs[i].dtype.value_or(sizes_.dtype)).device(sizes_.device);
+  }
+
+  /// The line's scalars, and where a loop notes a division by zero.
+  Scalars scalars() {
+    Scalars scalars = scalars_of(signature_, arguments_);
+    scalars.push_back({});
+    scalars.back().divided = &divided_;
+    return scalars;
   }
 
   at::ScalarType dtype(size_t output) const { return signature_.outputs[output].dtype.value_or(sizes_.dtype); }
@@ -123,7 +136,7 @@ class FormulaCall {
       data.push_back(static_cast<char*>(const_cast<void*>(input->const_data_ptr())));
       strides.push_back(input->numel() == 1 ? 0 : static_cast<int64_t>(input->element_size()));
     }
-    const Scalars scalars = scalars_of(signature_, arguments_);
+    const Scalars scalars = this->scalars();
     if (numel_) reinterpret_cast<Loop>(address_)(data.data(), strides.data(), numel_, scalars.data());
   }
 
@@ -152,7 +165,7 @@ class FormulaCall {
       if (!outputs_[k].defined()) outputs_[k] = iterator.output(operand);
       ++operand;
     }
-    const Scalars scalars = scalars_of(signature_, arguments_);
+    const Scalars scalars = this->scalars();
     if (!numel_) return;
     if (device_ == c10::DeviceType::CPU) {
       const auto loop = reinterpret_cast<Loop>(address_);
@@ -219,6 +232,7 @@ class FormulaCall {
   const int64_t numel_;
   uint64_t wanted_ = 0;
   void* address_ = nullptr;
+  bool divided_ = false;
   c10::SmallVector<at::Tensor, 5> views_;
   c10::SmallVector<const at::Tensor*, 8> inputs_;
   Outputs outputs_;

@@ -174,7 +174,18 @@ def affine(name: str, args: Sequence[Node]) -> Node | None:
         return None
     if name == "mul" and all(arg.op != NUMBER for arg in args):
         return None
-    return index(place_of(make(name, tuple(args), None, "int", NONE)))
+    place = place_of(make(name, tuple(args), None, "int", NONE))
+    if not all(map(fits, (place.constant, *(factor for _, factor in place.terms)))):
+        raise Misfit(TOO_LARGE)
+    return index(place)
+
+
+TOO_LARGE = "this whole number does not fit in 64 bits; write it as a real one: 2.0**80"
+
+
+def fits(value: float) -> bool:
+    """Return whether a kernel can hold a whole number."""
+    return -(2**63) <= value < 2**63
 
 
 def is_negative(node: Node) -> bool:
@@ -208,14 +219,23 @@ def fold(name: str, args: Sequence[Node], type: Type) -> Node | None:
         value = FOLDED[name](*(arg.data for arg in args))
     except (ArithmeticError, ValueError, TypeError):
         return None
-    if not isinstance(value, int | float) or (type == "int" and abs(value) >= 2**63):
+    if not isinstance(value, int | float):
         return None  # such as a complex root
+    if type == "int" and not fits(value):
+        raise Misfit(TOO_LARGE)
     return number(bool(value) if type == "bool" else int(value) if type == "int" else float(value))
+
+
+def _pow(base: float, exponent: float) -> object:
+    """Return a power, without computing a whole one that is much too large to be of use."""
+    if isinstance(base, int) and isinstance(exponent, int) and abs(base) > 1 and exponent > 63:
+        return math.inf
+    return base**exponent
 
 
 FOLDED: dict[str, Callable[..., object]] = {
     **{"add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv},
-    **{"neg": operator.neg, "pow": operator.pow, "lt": operator.lt, "le": operator.le},
+    **{"neg": operator.neg, "pow": _pow, "lt": operator.lt, "le": operator.le},
     **{"gt": operator.gt, "ge": operator.ge, "eq": operator.eq, "ne": operator.ne},
     **{"sqrt": math.sqrt, "exp": math.exp, "log": math.log, "abs": abs},
     **{"logical_not": operator.not_},

@@ -261,6 +261,13 @@ def is_number(node: Node, value: float | None = None) -> bool:
     )
 
 
+def may_divide_by_zero(node: Node) -> bool:
+    """Return whether a node divides whole numbers, by what is not certainly another than 0."""
+    if node.op not in ("floor_divide", "remainder", "fmod") or node.type != "int":
+        return False
+    return node.args[1].op != NUMBER or node.args[1].number == 0
+
+
 def operands(node: Node) -> tuple[Node, ...]:
     """Return a node's operands."""
     return node.args
