@@ -15,6 +15,7 @@ from pullback.bind.batching import batching
 from pullback.bind.notice import authors_file, notice
 from pullback.bind.operator import Operator, native_operator
 from pullback.bind.program import Program
+from pullback.bind.registration import Differs, Registration
 from pullback.bind.rule import DerivativeRule
 from pullback.bind.runtime import Runtime
 from pullback.bind.sensible import NoKernel
@@ -36,7 +37,7 @@ ForeignOperator = Rule("PB354", "foreign-operator")
 
 operators: dict[str, Operator] = {}
 # Torch's registrations last as long as these live.
-_libraries: dict[str, torch.library.Library] = {}
+_registrations: dict[str, Registration] = {}
 
 
 class RedefinitionNotice(UserWarning):
@@ -183,11 +184,47 @@ def register(definition: Definition) -> Operator:
     prepared = prepare(definition)
     if line.qualname in operators:
         announce_redefinition(line)
-        remove(line.qualname)
-    if not taken:
-        require_free(line, prepared.rules)
-    library = torch.library.Library(line.namespace, "FRAGMENT")
-    _libraries[line.qualname] = library
+    made = exchanged(prepared, native_runtime, composite=composite)
+    if made is None:
+        if line.qualname in operators:
+            remove(line.qualname)
+        if not taken:
+            require_free(line, prepared.rules)
+        library = _registrations[line.qualname] = Registration(line.namespace)
+        made = entered(prepared, native_runtime, library, composite=composite)
+    if native_runtime and not composite:
+        install(native_runtime, prepared)
+        made.connect()
+    made.file = authors_file()
+    operators[line.qualname] = made
+    return made
+
+
+def exchanged(
+    prepared: Prepared, native_runtime: Runtime | None, *, composite: bool
+) -> Operator | None:
+    """Put a definition in the place of an earlier one that registered the same; else None.
+
+    Another thread may be calling the operator: it finds the one or the other.
+    """
+    line = prepared.definition.line
+    earlier = _registrations.get(line.qualname)
+    if earlier is None:
+        return None
+    noted = Registration(line.namespace, earlier)
+    try:
+        made = entered(prepared, native_runtime, noted, composite=composite)
+    except Differs:
+        return None
+    return made if noted.exchange() else None
+
+
+def entered(
+    prepared: Prepared, native_runtime: Runtime | None, library: Registration, *, composite: bool
+) -> Operator:
+    """Register all of a definition but what the runtime holds; return its operator."""
+    definition = prepared.definition
+    line, taken = definition.line, definition.taken != "no"
     if not taken:
         library.define(schema(line, masked=definition.masked), tags=(torch.Tag.pt2_compliant_tag,))
     for derivative_rule in prepared.rules:
@@ -197,28 +234,23 @@ def register(definition: Definition) -> Operator:
     if prepared.adopted:
         from pullback.bind.functions import operator as functions  # noqa: PLC0415
 
-        made = functions.install(definition, prepared.adopted, library, overload_of)
-    elif composite:
-        made = Operator(definition, overload)
-    elif native_runtime:
+        return functions.install(definition, prepared.adopted, library, overload_of)
+    if composite:
+        return Operator(definition, overload)
+    if native_runtime:
         (takeover.register if taken else register_python_kernels)(definition, library, overload)
-        install(native_runtime, prepared)
-        made = native_operator(native_runtime)(definition, overload)
-    elif definition.formula or definition.indexed:
+        return native_operator(native_runtime)(definition, overload)
+    if definition.formula or definition.indexed:
         # PyTorch sees through it: autograd, tracing and all else are those of its operations.
         run = in_pytorch(definition)
         library.impl(line.name, run, "CompositeImplicitAutograd")
         torch.library.register_vmap(line.qualname, batching(definition, overload), lib=library)
-        made = Operator(definition, overload)
-    else:
-        from pullback.bind import python_only  # noqa: PLC0415
+        return Operator(definition, overload)
+    from pullback.bind import python_only  # noqa: PLC0415
 
-        register_python_kernels(definition, library, overload)
-        python_only.register_autograd(definition, prepared.backward, library, overload)
-        made = Operator(definition, overload)
-    made.file = authors_file()
-    operators[line.qualname] = made
-    return made
+    register_python_kernels(definition, library, overload)
+    python_only.register_autograd(definition, prepared.backward, library, overload)
+    return Operator(definition, overload)
 
 
 def require_free(line: Line, rules: tuple[DerivativeRule, ...]) -> None:
@@ -379,5 +411,5 @@ def announce_redefinition(line: Line) -> None:
 
 def remove(qualname: str) -> None:
     """Take an operator's definition out of the dispatcher."""
-    _libraries.pop(qualname)._destroy()
+    _registrations.pop(qualname)._destroy()
     del operators[qualname]

@@ -147,12 +147,17 @@ bool differentiable(const Signature& signature) {
 
 /// Returns the definition with the derivatives that a call needs; a formula's may not be there yet.
 const Definition& completed(const Entry& entry, const Definition& definition, bool backward, bool jvp) {
-  backward = backward && !definition.backward;
-  jvp = jvp && !definition.jvp;
-  if (C10_LIKELY(!(backward || jvp)) || !definition.supply || !differentiable(definition.signature)) return definition;
-  if (backward) definition.supply->complete(entry, "backward");
-  if (jvp) definition.supply->complete(entry, "jvp");
-  return *entry.definition.load();
+  const Definition* found = &definition;
+  // More than once where another thread redefines the operator meanwhile.
+  for (;;) {
+    const bool pull = backward && !found->backward, push = jvp && !found->jvp;
+    if (C10_LIKELY(!(pull || push)) || !found->supply || !differentiable(found->signature)) return *found;
+    if (pull) found->supply->complete(entry, "backward");
+    if (push) found->supply->complete(entry, "jvp");
+    const Definition* const now = entry.definition.load();
+    if (now == found) return *found;
+    found = now;
+  }
 }
 
 /// What lies above the kernels. A function in Python is watched for inputs that it changes, so there
