@@ -39,7 +39,7 @@ HALVES = (
     ("autograd", "derivative", "kernel", "zeros", "interpreter"),
     (
         *("python/module", "python/caller", "python/fields", "python/lazy"),
-        "python/parallel",
+        *("python/parallel", "python/signals"),
         *("operator", "signature", "formula"),
     ),
 )

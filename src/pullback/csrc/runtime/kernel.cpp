@@ -1,5 +1,6 @@
 /// The boxed kernel: checks the line, allocates the outputs, calls the compiled function.
 #include "kernel.h"
+#include "running.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/dlpack.h>
@@ -145,6 +146,7 @@ class NativeFunctor final : public c10::OperatorKernel {
     message[0] = '\0';
     int status = 0;
     if (device_ == c10::DeviceType::CPU) {
+      const InKernel in(signature.name.c_str());
       status = kernel.function(&call, message, sizeof message);
     } else {
       const OnDevice on(sizes.device);

@@ -3,6 +3,7 @@
 #include "caller.h"
 #include "fields.h"
 #include "parallel.h"
+#include "signals.h"
 
 #include <typeinfo>
 
@@ -64,5 +65,6 @@ PyMODINIT_FUNC PyInit_pullback_runtime() {
   PyObject* module = PyModule_Create(&pullback::module_definition);
   PyObject* caller = module ? pullback::make_caller_type() : nullptr;
   if (!caller || PyModule_AddObject(module, "Caller", caller) < 0) return nullptr;
+  pullback::handle_signals();
   return module;
 }
