@@ -207,7 +207,7 @@ REFUSED = {
 """,
     "PB142": """
 (x[h]) -> y[i] = 3.0
-(x[h]) -> y[] = sum[i](sum[h](x[h]))
+(x[h]) -> y[] = sum[i](1.0)
 (x[h], k[p]) -> y[h] = sum[q](x[h + q])
 (x[h]) -> y[h] = sum[q](pad(x[h - q]))
 (x[h]) -> y[h] = sum[q](pad(x[h + q - 1]))
@@ -265,6 +265,18 @@ REFUSED = {
 (x[n, e]) -> y[n] = sum[e](e*x[n, e])
 (x[n, m]) -> y[n, m] = y[m, n] = x[m, n]
 (x[n, n]) -> y[n, n] = y[i, i] = x[i, i]
+""",
+    "PB150": """
+(x[n]) -> y[n] = x/sqrt(mean[k](x**2))
+(x[n]) -> y[n] = x/sqrt(mean[k < size(n)](x**2))
+(x[n], w[k]) -> y[n] = x/sqrt(mean[k](x**2))
+(x[..., n]) -> y[..., n] = exp(x)/sum[k](exp(x))
+(x[...]) -> y[...] = x - max[k](x)
+(x[n]) -> y[n] = sum[k](exp(x[n]))
+(x[n]) -> y[n] = t = x**2; y = x/mean[k](t)
+(x[h, w]) -> y[h, w] = x - min[i, j](x)
+(x[n], w[m]) -> y[n] = sum[k](x*sum[m](w))
+(x[h]) -> y[] = sum[i](sum[h](x[h]))
 """,
     "PB131": """
 (x[n]) -> y[n] = x[n
@@ -358,6 +370,35 @@ def test_cures_of_an_ambiguous_range_cure_it() -> None:
     assert text_of(limited.sizes["i"]) == text_of(padded.sizes["i"]) == "size(n)"
     named = read("(x[n], y[n]) -> z[i] = x[i] + y[i]")
     assert text_of(named.sizes["i"]) == "size(n)"
+
+
+# What is written first, and the element that the help puts in place of the name alone.
+UNREAD = [
+    ("(x[n]) -> y[n] = x/sqrt(mean[k]({}**2))", "x", "x[k]"),
+    ("(x[..., n]) -> y[..., n] = exp(x)/sum[k](exp({}))", "x", "x[..., k]"),
+    ("(x[n]) -> y[n] = t = x**2; y = x/mean[k]({})", "t", "t[k]"),
+    ("(x[h, w]) -> y[h, w] = x - min[i, j]({})", "x", "x[i, j]"),
+    ("(x[n, d]) -> y[n, d] = x - max[k]({})", "x", "x[n, k]"),
+    ("(x[n, n]) -> y[n, n] = x - max[k]({})", "x", "x[n, k]"),
+    ("(x[n]) -> y[] = mean[k]({}**2)", "x", "x[k]"),
+]
+
+
+@pytest.mark.parametrize(("text", "name", "meant"), UNREAD)
+def test_cure_of_a_reduction_that_reads_nothing_at_its_index_cures_it(
+    text: str, name: str, meant: str
+) -> None:
+    assert f"help: write {meant}" in refusal(text.format(name))
+    read(text.format(meant))
+
+
+def test_reduction_that_says_its_limit_and_its_elements_is_meant() -> None:
+    assert read("(x[n]) -> y[n] = sum[k < 3](x[n])").nodes == read("(x[n]) -> y[n] = 3*x").nodes
+
+
+@pytest.mark.parametrize("value", ["x[n]/x[n]", "exp(x[n])/exp(x[n])", "x[n]*2/x[n] + size(n)"])
+def test_gradient_that_is_seen_to_be_zero_only_without_the_output_is_none(value: str) -> None:
+    assert indexed_derived.backward(read(f"(x[n]) -> y[n] = {value}")) is None
 
 
 def test_read_outside_is_refused_where_it_leaves() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from pullback.define.formula.functions import CONSTANTS
@@ -11,12 +11,14 @@ from pullback.define.formula.index import BATCH, Affine, at
 from pullback.define.formula.language import Reader
 from pullback.define.formula.node import Node, place_of
 from pullback.define.index.subscripts import (
+    Access,
     Index,
     NotAffine,
     Open,
     Program,
     TakenIndex,
     UnknownIndex,
+    UnreadIndex,
     has_index,
     is_batch,
     is_limit,
@@ -51,6 +53,8 @@ class PlaceReader(Reader):
         open: of a part of the formula: the tree that owns the indices it turns out to depend on,
             its `parameters`, and the names that stand between brackets in it.
         part: of any part, the reads of which only its use says whether they are inside.
+        unread: the indices of reductions that nothing has been read at yet.
+        alone: the tensors that have been read by their name alone, in the order of their reads.
     """
 
     def __init__(
@@ -66,6 +70,8 @@ class PlaceReader(Reader):
         self.weak = 0
         self.part: Open | None = None
         self.outside: list[Node] | None = None  # the guards of the read that is padded
+        self.unread: list[Index] = []
+        self.alone: list[str] = []
 
     def fail(self, rule: Rule, message: str, tree: ast.AST, help: str | None = None) -> NoReturn:
         """Stop at a tree."""
@@ -76,6 +82,7 @@ class PlaceReader(Reader):
         """Return the index of a name, if there is one here."""
         found = self.scope.get(name) or self.parameters.get(name)
         if found is not None or self.open is None:
+            self.unread = [index for index in self.unread if index is not found]
             return found
         owner, bracketed = self.open
         if name not in bracketed and name not in self.program.declared:
@@ -105,6 +112,7 @@ class PlaceReader(Reader):
         if of is not None:
             named = f"{of}[{', '.join(self.program.labels_of(of))}]"
             cure = f"sum over it, sum[{name}](...), or give the output this dimension"
+            cure = self.meant(of, self.unread) or cure
             message = f"'{of}' is {named}, and '{name}' is no index here"
             self.fail(UnknownIndex, message, tree, cure)
         if name in self.program.declared or name in self.program.results:
@@ -118,11 +126,48 @@ class PlaceReader(Reader):
             f"{self.of}: there is no index '{name}'", at=self.shown(tree), have=have, help=cure
         )
 
+    def require_read(
+        self, indices: list[Index], tree: ast.Call, alone: Sequence[str], reads: Sequence[Access]
+    ) -> None:
+        """Stop at a reduction in which something is read, and nothing at some of its indices.
+
+        Who writes `mean[k](x**2)` means `mean[k](x[k]**2)`, and not x[n]**2. Where the element is
+        said, and how far k runs, `sum[k < 3](x[n])`, it is meant.
+        """
+        left = [index for index in indices if index in self.unread]
+        self.unread = [index for index in self.unread if index not in indices]
+        if not alone:
+            left = [index for index in left if index.extent is None]
+        if not left or not (alone or reads):
+            return
+        names = " and ".join(f"'{index.name}'" for index in left)
+        name = alone[0] if alone else reads[0].name
+        whole = f"{name}[{', '.join(self.program.labels_of(name))}]".replace("'", "")
+        why = f"'{name}' alone is {whole}" if alone else f"{reads[0].shown} is the same at each"
+        message = f"nothing in {self.shown(tree)} is read at {names}: {why}"
+        cure = self.meant(name, left) or f"give '{name}' an index of its own: {name}[..., n]"
+        self.fail(UnreadIndex, message, tree, cure)
+
+    def meant(self, name: str, unread: Sequence[Index]) -> str | None:
+        """Return how a tensor is read at the indices of a reduction: `write x[n, k]`."""
+        names = [index.name for index in unread]
+        labels = self.program.labels_of(name)
+        own = [place for place, label in enumerate(labels) if label != BATCH]
+        if not names or len(names) > len(own):
+            return None
+        choices = [own[-len(names) :], *([place] for place in own[-2::-1] if len(names) == 1)]
+        shown = list[str]()
+        for places in choices:
+            others = dict(zip(places, names, strict=True))
+            plain = [others.get(place, label) for place, label in enumerate(labels)]
+            shown.append(f"{name}[{', '.join(plain)}]".replace("'", ""))
+        return f"write {' or '.join(shown)}"
+
     def bind(self, tree: ast.expr, binder: str) -> Index:
         """Return the index that `i` or `i < 5` binds, and put it in scope."""
         name, limit = self.binding(tree)
         if name in self.scope or name in self.parameters:
-            cure = "give this one another name"
+            cure = "give this one another name, k, and read at it what it runs over: x[k]"
             self.fail(TakenIndex, f"'{name}' is an index already", tree, cure)
         if taken := self.program.is_taken(name):
             self.fail(TakenIndex, f"'{name}' is {taken}", tree, "give the index another name")

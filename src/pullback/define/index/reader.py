@@ -178,7 +178,10 @@ class IndexReader(PlaceReader):
         self.scope = dict(before)
         binder = f"{kind}[{', '.join(map(self.shown, bound))}](...)"
         indices = [self.bind(each, binder) for each in bound]
+        self.unread += indices
+        reads, alone = len(self.program.accesses), len(self.alone)
         body = self.expression(tree.args[0])
+        self.require_read(indices, tree, self.alone[alone:], self.program.accesses[reads:])
         self.scope = before
         try:
             return self.reduced(kind, [each.key for each in indices], body, tree)
@@ -216,6 +219,7 @@ class IndexReader(PlaceReader):
         if labels is None:
             self.no_tensor(name, tree)
         if subscripts is None:
+            self.alone += [name] if labels else []
             places = [at(self.index(label, tree, of=name).key) for label in labels]
         else:
             places = self.places(tree, name, labels, subscripts)

@@ -17,6 +17,7 @@ WrongSubscripts = Rule("PB143", "wrong-subscripts")
 NotAffine = Rule("PB144", "not-affine")
 UnknownIndex = Rule("PB145", "unknown-index")
 TakenIndex = Rule("PB146", "taken-index")
+UnreadIndex = Rule("PB150", "unread-index")
 
 
 @dataclass(eq=False)
