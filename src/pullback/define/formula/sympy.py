@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import TYPE_CHECKING, Any
 
+from pullback.define.formula import show
 from pullback.define.formula.node import NUMBER, READ, SCALAR, Node, in_order
 
 if TYPE_CHECKING:
@@ -29,15 +31,30 @@ LOGIC = {"logical_and": "And", "logical_or": "Or", "logical_not": "Not", "logica
 
 
 def expression(root: Node) -> Any:  # noqa: ANN401  (SymPy has no types)
-    """Return a node as a SymPy expression."""
+    """Return a node as a SymPy expression.
+
+    What is another thing to SymPy is a symbol, which has the text of the language as its name:
+    log(0) is no infinity of a known sign there, sqrt(-1) no NaN, and isnan(x) no condition.
+    """
+    import sympy  # noqa: PLC0415  (half a second, and only where something is shown)
+
     made: dict[Node, Any] = {}
     for node in in_order([root]):
-        made[node] = _one(node, [made[arg] for arg in node.args])
+        found = _one(node, [made[arg] for arg in node.args])
+        foreign = found.has(sympy.zoo, sympy.I)
+        foreign = foreign or (node.type == "bool" and not _is_condition(found))
+        made[node] = sympy.Symbol(show.text(node), real=True) if foreign else found
     return made[root]
 
 
+def _is_condition(form: Any) -> bool:  # noqa: ANN401
+    from sympy.logic.boolalg import Boolean  # noqa: PLC0415
+
+    return isinstance(form, Boolean)
+
+
 def _one(node: Node, args: list[Any]) -> Any:  # noqa: ANN401
-    import sympy  # noqa: PLC0415  (half a second, and only where something is shown)
+    import sympy  # noqa: PLC0415
 
     if node.op == NUMBER:
         return _number(node)
@@ -47,6 +64,8 @@ def _one(node: Node, args: list[Any]) -> Any:  # noqa: ANN401
         return args[0] ** node.data
     if node.op in _arithmetic():
         return _arithmetic()[node.op](*args)
+    if node.op in RELATIONS and sympy.nan in args:
+        return sympy.true if node.op == "ne" else sympy.false
     name = node.op if node.op in SAME else None
     name = name or DIFFERENT.get(node.op) or RELATIONS.get(node.op) or LOGIC.get(node.op)
     return getattr(sympy, name)(*args) if name else sympy.Function(node.op)(*args)
@@ -78,6 +97,8 @@ def _number(node: Node) -> Any:  # noqa: ANN401
     if node.type == "bool":
         return sympy.true if node.number else sympy.false
     value = node.number
+    if not math.isfinite(value):
+        return sympy.nan if math.isnan(value) else sympy.oo if value > 0 else -sympy.oo
     return sympy.Integer(int(value)) if value == int(value) else sympy.Float(value)
 
 
@@ -113,13 +134,19 @@ def _printer() -> Any:  # noqa: ANN401
             return shown
 
         def _print_Relational(self, expr: Any) -> str:  # noqa: ANN401, N802
-            return f"{self._print(expr.lhs)} {expr.rel_op} {self._print(expr.rhs)}"
+            sides = [self._print(side) for side in (expr.lhs, expr.rhs)]
+            nested = [side.is_Relational or side.is_Boolean for side in (expr.lhs, expr.rhs)]
+            one, other = [f"({s})" if n else s for s, n in zip(sides, nested, strict=True)]
+            return f"{one} {expr.rel_op} {other}"
 
         def _print_And(self, expr: Any) -> str:  # noqa: ANN401, N802
             return " and ".join(f"({self._print(arg)})" for arg in expr.args)
 
         def _print_Or(self, expr: Any) -> str:  # noqa: ANN401, N802
             return " or ".join(f"({self._print(arg)})" for arg in expr.args)
+
+        def _print_Xor(self, expr: Any) -> str:  # noqa: ANN401, N802
+            return f"logical_xor({', '.join(map(self._print, expr.args))})"
 
         def _print_Not(self, expr: Any) -> str:  # noqa: ANN401, N802
             return f"not ({self._print(expr.args[0])})"
@@ -130,6 +157,15 @@ def _printer() -> Any:  # noqa: ANN401
                 return f"digamma({self._print(expr.args[1])})"
             args = ", ".join(map(self._print, expr.args))
             return f"{OURS.get(name, name)}({args})"
+
+        def _print_Infinity(self, expr: Any) -> str:  # noqa: ANN401, N802
+            return "inf"
+
+        def _print_NegativeInfinity(self, expr: Any) -> str:  # noqa: ANN401, N802
+            return "-inf"
+
+        def _print_NaN(self, expr: Any) -> str:  # noqa: ANN401, N802
+            return "nan"
 
         _print_Abs = _print_Max = _print_Min = _print_Function  # noqa: N815
 
