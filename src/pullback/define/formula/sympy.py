@@ -158,13 +158,13 @@ def _printer() -> Any:  # noqa: ANN401
             args = ", ".join(map(self._print, expr.args))
             return f"{OURS.get(name, name)}({args})"
 
-        def _print_Infinity(self, expr: Any) -> str:  # noqa: ANN401, N802
+        def _print_Infinity(self, expr: Any) -> Any:  # noqa: ANN401, N802
             return "inf"
 
-        def _print_NegativeInfinity(self, expr: Any) -> str:  # noqa: ANN401, N802
+        def _print_NegativeInfinity(self, expr: Any) -> Any:  # noqa: ANN401, N802
             return "-inf"
 
-        def _print_NaN(self, expr: Any) -> str:  # noqa: ANN401, N802
+        def _print_NaN(self, expr: Any) -> Any:  # noqa: ANN401, N802
             return "nan"
 
         _print_Abs = _print_Max = _print_Min = _print_Function  # noqa: N815
