@@ -32,6 +32,13 @@ class Kind(IntEnum):
     mask = 6
 
 
+# What a list of numbers becomes where another one is wanted.
+LISTS: dict[tuple[str, str], type] = {
+    **{("List[]", f"List[{item}]"): int for item in ("int", "float", "bool")},
+    **{(f"List[{given}]", "List[float]"): float for given in ("int", "float or int")},
+}
+
+
 @dataclass(frozen=True)
 class Source:
     """One argument of a call, or one result of a program."""
@@ -215,7 +222,9 @@ class Wiring:
     ) -> Source:
         """Return the source as the argument's type takes it, or stop."""
         type_ = self.type_of(source)
-        wanted = str(argument.type).removeprefix("Optional[").removesuffix("]")
+        wanted = str(argument.type)
+        if may_be_none(argument):
+            wanted = wanted.removeprefix("Optional[").removesuffix("]")
         if wanted == type_ or (type_ == "NoneType" and may_be_none(argument)):
             return source
         if source.kind is Kind.constant and isinstance(source.constant, int | float):
@@ -223,12 +232,18 @@ class Wiring:
                 return Source(Kind.constant, constant=float(source.constant))
             if wanted == "number":
                 return source
+        if isinstance(source.constant, tuple) and (type_, wanted) in LISTS:
+            item = LISTS[type_, wanted]
+            return Source(Kind.constant, constant=tuple(map(item, source.constant)))
         if wanted == "number" and type_ in ("int", "float", "bool"):
             return source
         raise self.wrong(target, f"'{argument.name}' is a {wanted}, and a {type_} is given")
 
     def type_of(self, source: Source) -> str:
         """Return the type of a source, as a schema prints it."""
+        if isinstance(source.constant, tuple):
+            kinds = sorted({type(each).__name__ for each in source.constant})
+            return f"List[{' or '.join(kinds)}]"
         if source.kind is Kind.constant:
             return type(source.constant).__name__
         if source.kind is Kind.argument:
@@ -240,7 +255,10 @@ class Wiring:
         """Return the default of an argument that is not given."""
         if not argument.has_default_value():
             raise self.wrong(target, f"'{argument.name}' is not given")
-        return Source(Kind.constant, constant=argument.default_value)
+        default = argument.default_value
+        return Source(
+            Kind.constant, constant=tuple(default) if isinstance(default, list) else default
+        )
 
     def wrong(self, target: torch._C.FunctionSchema, why: str) -> Exception:
         """Return the error for a call that does not fit."""

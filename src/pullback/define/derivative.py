@@ -19,6 +19,9 @@ DerivativeKeys = Rule("PB123", "derivative-keys")
 Declared = Mapping[str, str | None] | str | Callable[..., object]
 
 
+Plain = int | float | bool | None
+
+
 @dataclass(frozen=True)
 class Reference:
     """A gradient, a tangent, an input, an output or a scalar, by its name."""
@@ -31,12 +34,12 @@ class Reference:
 
 @dataclass(frozen=True)
 class Constant:
-    """A number, True, False or None."""
+    """A number, True, False or None; or several of them, `[0, 1]`, as a tuple."""
 
-    value: int | float | bool | None
+    value: Plain | tuple[Plain, ...]
 
     def __str__(self) -> str:
-        return repr(self.value)
+        return repr(list(self.value) if isinstance(self.value, tuple) else self.value)
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ Expression = Reference | Constant | Call
 TOKEN = re.compile(
     r"\s*(?:(?P<name>[A-Za-z_]\w*(?:::[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)?)?)"
     r"|(?P<number>-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
-    r"|(?P<mark>[(),]))"
+    r"|(?P<mark>[][(),]))"
 )
 PLAIN = re.compile(r"\s*(?:[A-Za-z_]\w*|-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)?\s*")
 CONSTANTS = {"True": True, "False": False, "None": None}
@@ -89,6 +92,8 @@ class _Parser:
         return expression
 
     def expression(self) -> Expression:
+        if self.accept("["):
+            return Constant(tuple(self.listed()))
         token = TOKEN.match(self.text, self.position)
         if not token or token.lastgroup == "mark":
             raise self.error("a name, a number or the call of an operator")
@@ -104,14 +109,25 @@ class _Parser:
     def arguments(self) -> Iterator[Expression]:
         if not self.accept("("):
             raise self.error("'('")
-        if self.accept(")"):
+        return self.until(")")
+
+    def until(self, end: str) -> Iterator[Expression]:
+        if self.accept(end):
             return
         while True:
             yield self.expression()
-            if self.accept(")"):
+            if self.accept(end):
                 return
             if not self.accept(","):
-                raise self.error("',' or ')'")
+                raise self.error(f"',' or '{end}'")
+
+    def listed(self) -> Iterator[Plain]:
+        start = self.position
+        for each in self.until("]"):
+            if not isinstance(each, Constant) or isinstance(each.value, tuple | None):
+                self.position = start
+                raise self.error("a list of numbers")
+            yield each.value
 
     def accept(self, mark: str) -> bool:
         token = TOKEN.match(self.text, self.position)
@@ -127,7 +143,7 @@ class _Parser:
             f"{self.of}: column {column + 1}: expected {expected}",
             at=f"{self.text}\n{' ' * column}^",
             help='a derivative is a name, calls of operators, "demo::mul(grad, b)", or a formula '
-            'without such calls, "grad * cos(x)"',
+            'without such calls, "grad * cos(x)", "sum[n](grad[n, d])"',
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from pullback.bind.formula import derive
 from pullback.bind.formula.derive import KindOf
@@ -12,7 +12,8 @@ from pullback.define.formula import draft, formula, language
 from pullback.define.formula.call import FormulaType
 from pullback.define.formula.formula import labels
 from pullback.define.formula.node import READ, SCALAR, Node, in_order
-from pullback.define.line import Batch, Line, Name, Number, Scalar, Tensor
+from pullback.define.index import notation, written
+from pullback.define.line import Line, Tensor
 from pullback.define.operator import Definition
 
 
@@ -31,17 +32,36 @@ def added(definition: Definition, kind: KindOf, texts: Mapping[str, str], rest: 
     incoming = derivative.grad_names(line) if backward else derivative.tangent_names(line)
     of = line.outputs if backward else line.tensors
     arriving = [Tensor(name=n, dims=of[k].dims, dtype=of[k].dtype) for n, k in incoming.items()]
+    words = written.words_of(line, kind, arriving)
     calls, results = list(rest.calls), list(rest.results)
+    indexed: dict[int, tuple[Tensor, str, str]] = {}
     groups: dict[tuple[str, ...], list[Tensor]] = {}
-    for target in targets:
-        if target.name in texts:
+    for place, target in enumerate(targets):
+        text = texts.get(target.name)
+        if text is None:
+            continue
+        if notation.is_index_notation(words.of(target, text)):
+            indexed[place] = target, text, whose(line, kind, target)
+        else:
             groups.setdefault(labels(target), []).append(target)
+
+    def add(made: Definition, places: Iterable[int]) -> None:
+        calls.append(derive.call_of(line, made, incoming, kind))
+        for result, place in enumerate(places):
+            results[place] = Source(Kind.result, len(calls) - 1, result)
+
+    if indexed:
+        add(derive.operator_of(written.operator(words, indexed)).definition, indexed)
     for group in groups.values():
         made = operator_for(line, kind, {t: texts[t.name] for t in group}, arriving)
-        calls.append(derive.call_of(line, made, incoming, kind))
-        for place, target in enumerate(group):
-            results[targets.index(target)] = Source(Kind.result, len(calls) - 1, place)
+        add(made, map(targets.index, group))
     return Program(tuple(calls), tuple(results))
+
+
+def whose(line: Line, kind: KindOf, target: Tensor) -> str:
+    """Return what to call one derivative in messages."""
+    word = "derivative" if kind == "backward" else "jvp"
+    return f"the {word} of {line.qualname} for '{target.name}'"
 
 
 def operator_for(
@@ -59,10 +79,9 @@ def operator_for(
     known = {value.name: value for value in (*arriving, *line.outputs, *line.parameters)}
     prefix = "grad" if kind == "backward" else "tangent"
     nodes: list[Node] = []
-    elements = formula.names_of(filter(usable, known.values()), line.qualname)
+    elements = formula.names_of(filter(formula.is_usable, known.values()), line.qualname)
     for target, text in texts.items():
-        word = "derivative" if kind == "backward" else "jvp"
-        of = f"the {word} of {line.qualname} for '{target.name}'"
+        of = whose(line, kind, target)
         (node,) = language.statements(text, elements, (f"{prefix}_{target.name}",), of)
         if node.type == "bool":
             cure = "write float(...) or where(..., grad, 0)"
@@ -78,11 +97,3 @@ def operator_for(
         outputs=outputs,
     )
     return derive.operator_of(formula.of_nodes(made, nodes)).definition
-
-
-def usable(value: Tensor | Scalar) -> bool:
-    """Return whether a formula can use a parameter at all."""
-    if isinstance(value, Scalar):
-        return value.type in formula.SCALAR_TYPES and not value.optional
-    plain = all(isinstance(dim, Batch | Name | Number) for dim in value.dims)
-    return plain and not value.many and "complex" not in (value.dtype or "")

@@ -130,6 +130,14 @@ def names_of(parameters: Iterable[Tensor | Scalar], of: str) -> dict[str, Node]:
     return names
 
 
+def is_usable(value: Tensor | Scalar) -> bool:
+    """Return whether a formula can use a parameter at all."""
+    if isinstance(value, Scalar):
+        return value.type in SCALAR_TYPES and not value.optional
+    plain = all(isinstance(dim, Batch | Name | Number) for dim in value.dims)
+    return plain and not value.many and "complex" not in (value.dtype or "")
+
+
 def element(tensor: Tensor, of: str) -> Node:
     """Return the node of a tensor's element."""
     plain = all(isinstance(dim, Batch | Name | Number) for dim in tensor.dims)

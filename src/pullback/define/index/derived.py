@@ -54,10 +54,10 @@ def _cheapest(
     results = recall.results_of(indexed)
     told = drafted(results)
     nodes = recall.recalled(tuple(told.nodes.values()), results, indexed.ranges)
-    reading = _derived(replace(told, nodes=dict(zip(told.nodes, nodes, strict=True))))
+    reading = as_operator(replace(told, nodes=dict(zip(told.nodes, nodes, strict=True))))
     if reading is None or not {read.name for read in results.values()} & {*reading.saved}:
         return reading
-    computing = _derived(drafted({}))
+    computing = as_operator(drafted({}))
     if computing is None:
         # Without the outputs it is seen to be zero: x/x has y/x - y/x, and 1/x - x/x/x.
         return None
@@ -65,7 +65,8 @@ def _cheapest(
     return min(computing, reading, key=lambda made: recall.usual_cost(made.formula, sizes))
 
 
-def _derived(drafted: Draft[Indexed]) -> Derived[Indexed] | None:
+def as_operator(drafted: Draft[Indexed]) -> Derived[Indexed] | None:
+    """Return a draft as an operator of what it reads, and of what tells the sizes."""
     if not drafted.nodes:
         return None
     original, line = drafted.original, drafted.original.line

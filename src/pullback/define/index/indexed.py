@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from pullback.define.formula.formula import labels
-from pullback.define.formula.index import Affine, is_size
+from pullback.define.formula.index import Affine, is_size, size
 from pullback.define.formula.node import INDEX, INSIDE, PLACED, REDUCTIONS, Node, in_order
 from pullback.define.formula.ranges import Ranges
+from pullback.define.index.subscripts import quotient
 from pullback.define.line import Arithmetic, Dim, Expression, Line, Name, Number, Tensor, is_masked
 
 
@@ -94,6 +95,30 @@ def arithmetic(size: Affine) -> Expression:
         return total
     sign = "+" if size.constant > 0 else "-"
     return Arithmetic(operator=sign, left=total, right=Number(value=abs(size.constant)))
+
+
+def affine(dim: Expression) -> Affine | None:
+    """Return a dimension of a line as a size; None if it is no sum of multiples and quotients."""
+    match dim:
+        case Number():
+            return Affine(dim.value)
+        case Name():
+            return size(dim.name)
+        case _:
+            left, right = affine(dim.left), affine(dim.right)
+            return left and right and _combined(dim.operator, left, right)
+
+
+def _combined(operator: str, left: Affine, right: Affine) -> Affine | None:
+    if operator in "+-":
+        return left + right if operator == "+" else left - right
+    if operator == "*" and not left.terms:
+        left, right = right, left
+    if right.terms:
+        return None
+    if operator == "*":
+        return left * right.constant
+    return quotient(left, right.constant) if operator == "//" and right.constant > 0 else None
 
 
 def _part(term: str | Node) -> Expression:

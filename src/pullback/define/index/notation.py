@@ -33,14 +33,21 @@ from pullback.define.line import Batch, Line, Name, Number
 from pullback.diagnostic import PullbackError
 
 
-def parse(line: Line, accuracy: int = 4, *, sizes: Mapping[str, Affine] | None = None) -> Indexed:
+def parse(
+    line: Line,
+    accuracy: int = 4,
+    *,
+    sizes: Mapping[str, Affine] | None = None,
+    trusted: bool = False,
+) -> Indexed:
     """Return the formula of a line in index notation.
 
     Args:
         line: with the text of its formula.
         accuracy: the largest error of one function, in units of the last place.
-        sizes: of a derivative: what dimensions of its inputs have to be. With them reads under
-            `where` are not asked whether they stay inside.
+        sizes: of a derivative: what dimensions of its inputs have to be.
+        trusted: of one that was derived: reads under `where` are not asked whether they stay
+            inside.
 
     Raises:
         PullbackError: PB131 to PB139; PB140, an ambiguous range; PB141, a read that may be outside
@@ -48,7 +55,7 @@ def parse(line: Line, accuracy: int = 4, *, sizes: Mapping[str, Affine] | None =
             PB144, what is no affine index; PB145, an unknown index; PB146, one that is taken.
     """
     try:
-        return read(line, accuracy, sizes)[1]
+        return read(line, accuracy, sizes or {}, trusted=trusted)[1]
     except RecursionError:
         raise FormulaSyntax.error(
             f"{line.qualname}: the formula is nested too deep",
@@ -56,7 +63,9 @@ def parse(line: Line, accuracy: int = 4, *, sizes: Mapping[str, Affine] | None =
         ) from None
 
 
-def read(line: Line, accuracy: int, sizes: Mapping[str, Affine] | None) -> tuple[Program, Indexed]:
+def read(
+    line: Line, accuracy: int, sizes: Mapping[str, Affine], *, trusted: bool
+) -> tuple[Program, Indexed]:
     """Return the formula of a line, and what was found out about its indices."""
     assert line.formula is not None
     if line.changed:
@@ -65,7 +74,7 @@ def read(line: Line, accuracy: int, sizes: Mapping[str, Affine] | None) -> tuple
             "changes nothing in place",
             help="give the output a name of its own",
         )
-    program = program_of(line, sizes)
+    program = program_of(line, sizes, trusted=trusted)
     statements = statements_of(line.formula, line.qualname)
     program.start()
     values_of(line, program, statements)
@@ -78,9 +87,7 @@ def read(line: Line, accuracy: int, sizes: Mapping[str, Affine] | None) -> tuple
     news = {
         label: extent for label, extent in own.items() if extent and label not in declared(line)
     }
-    made = Indexed(
-        line=line, nodes=tuple(nodes), sizes={**news, **(sizes or {})}, accuracy=accuracy
-    )
+    made = Indexed(line=line, nodes=tuple(nodes), sizes={**news, **sizes}, accuracy=accuracy)
     return program, made
 
 
@@ -91,10 +98,10 @@ def _fitting(line: Line, place: int, node: Node) -> Node:
     return build.real(node) if type_of(output, line.qualname) == "real" else node
 
 
-def program_of(line: Line, sizes: Mapping[str, Affine] | None) -> Program:
+def program_of(line: Line, sizes: Mapping[str, Affine], *, trusted: bool) -> Program:
     """Return what is known of a formula before it is read."""
     names = names_of(line.parameters, line.qualname)
-    known = {**declared(line), **(sizes or {})}
+    known = {**declared(line), **sizes}
     results: dict[str, Index] = {}
     for output in line.outputs:
         for dim, label in zip(output.dims, labels(output), strict=True):
@@ -111,7 +118,7 @@ def program_of(line: Line, sizes: Mapping[str, Affine] | None) -> Program:
         labels={tensor.name: labels(tensor) for tensor in line.tensors},
         declared=known,
         results=results,
-        trusted=sizes is not None,
+        trusted=trusted,
     )
 
 

@@ -49,14 +49,15 @@ def _shorter(indexed: Indexed, rows: list[str], given: Mapping[str, Affine]) -> 
     """Return the text without the limits that follow from the reads; None if that is another."""
     line = replace(indexed.line, formula="; ".join(rows))
     try:
-        program, _ = notation.read(line, indexed.accuracy, given)
+        program, _ = notation.read(line, indexed.accuracy, given, trusted=True)
         spare = [i for i in program.indices if i.limit and infer.alone(i, program) == i.extent]
         for index in sorted(spare, key=lambda index: index.limit or (0, 0, 0), reverse=True):
             assert index.limit is not None
             number, start, end = index.limit
             rows[number] = rows[number][:start] + index.name + rows[number][end:]
         found = _without_head(indexed, rows)
-        again = notation.parse(replace(line, formula=found), indexed.accuracy, sizes=given)
+        line = replace(line, formula=found)
+        again = notation.parse(line, indexed.accuracy, sizes=given, trusted=True)
     except (PullbackError, RecursionError):
         return None
     return found if again.nodes == indexed.nodes and again.sizes == indexed.sizes else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from pullback.bind import native
 from pullback.bind.formula import arrange
@@ -137,8 +138,19 @@ def constant(value: object) -> str | None:
             return f"c10::IValue({number(value)})"
         case str():
             return f"c10::IValue(std::string({quoted(value)}))"
+        case tuple():
+            return f"c10::IValue({listed(value)})"
         case _:
             raise AssertionError(value)
+
+
+def listed(values: tuple[Any, ...]) -> str:
+    """Return a list of numbers, all of the type of the first."""
+    if values and isinstance(values[0], bool):
+        return f"c10::List<bool>({braces(map(truth, values))})"
+    if values and isinstance(values[0], float):
+        return f"std::vector<double>{braces(map(number, values))}"
+    return f"std::vector<int64_t>{braces(map(integer, values))}"
 
 
 def native_kernel(kernel: Kernel) -> str:

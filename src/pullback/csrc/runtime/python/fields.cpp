@@ -53,12 +53,24 @@ class Fields {
   Py_ssize_t position_ = 0;
 };
 
+/// A list of numbers, all of the type of the first.
+c10::IValue constants(PyObject* tuple) {
+  Fields items(tuple);
+  PyObject* first = PyTuple_GET_SIZE(tuple) ? PyTuple_GET_ITEM(tuple, 0) : nullptr;
+  if (first && PyFloat_Check(first)) return items.rest([](Fields& item) { return PyFloat_AsDouble(item.next()); });
+  if (!first || !PyBool_Check(first)) return items.rest([](Fields& item) { return item.integer(); });
+  c10::List<bool> flags;
+  for (bool flag : items.rest([](Fields& item) { return item.boolean(); })) flags.push_back(flag);
+  return flags;
+}
+
 c10::IValue constant(PyObject* object) {
   if (object == Py_None) return {};
   if (PyBool_Check(object)) return object == Py_True;
   if (PyLong_Check(object)) return static_cast<int64_t>(PyLong_AsLongLong(object));
   if (PyFloat_Check(object)) return PyFloat_AS_DOUBLE(object);
   if (PyUnicode_Check(object)) return std::string(PyUnicode_AsUTF8(object));
+  if (PyTuple_Check(object)) return constants(object);
   throw std::invalid_argument("pullback_runtime: a constant of an unknown type");
 }
 
