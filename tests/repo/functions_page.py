@@ -22,6 +22,44 @@ constant that does not fit is refused (PB135). One divided by zero (`//`, `%`, `
 on the CPU, as PyTorch does (`ZeroDivisionError`), also in a branch that `where` does not take:
 let it choose the divisor, `a // where(b != 0, b, 1)`. On a GPU and in a model for ONNX nothing is
 raised: the result is 0 in a compiled loop and in the model, anything in PyTorch's own on a GPU."""
+TIES = """
+## Kinks and ties
+
+Where a derivative has two sides, it is PyTorch's of the function of that name. So at 0 `max(x, 0)`,
+which is `torch.maximum`, passes half of the gradient on, `clamp(x, min=0)` all of it, and `relu(x)`
+nothing; nor does `where(x > 0, x, 0)`, which says so.
+
+| formula | at | gradients |
+|---|---|---|
+"""
+AMONG = """
+In [index notation](index-notation.md) `max[k](…)` and `min[k](…)` give all of it to the first of
+several that are equal, as `torch.max(x, dim)` does; `torch.amax` shares it.
+"""
+# A formula, the same in PyTorch, where it has a kink, and the gradients there.
+KINKS: tuple[tuple[str, str, dict[str, float], tuple[float, ...]], ...] = (
+    ("relu(x)", "torch.relu(x)", {"x": 0}, (0,)),
+    ("max(x, z)", "torch.maximum(x, z)", {"x": 0, "z": 0}, (0.5, 0.5)),
+    ("min(x, z)", "torch.minimum(x, z)", {"x": 0, "z": 0}, (0.5, 0.5)),
+    ("fmax(x, z)", "torch.fmax(x, z)", {"x": 0, "z": 0}, (1, 0)),
+    ("fmin(x, z)", "torch.fmin(x, z)", {"x": 0, "z": 0}, (1, 0)),
+    ("clamp(x, z, 1)", "torch.clamp(x, z, one)", {"x": 0, "z": 0}, (1, 0)),
+    ("clamp(x, 0, z)", "torch.clamp(x, 0*one, z)", {"x": 1, "z": 1}, (1, 0)),
+    ("clamp(x, min=0)", "x.clamp(min=0)", {"x": 0}, (1,)),
+    ("clamp(x, max=0)", "x.clamp(max=0)", {"x": 0}, (1,)),
+    ("abs(x)", "torch.abs(x)", {"x": 0}, (0,)),
+    ("hardtanh(x)", "functional.hardtanh(x)", {"x": 1}, (0,)),
+    ("relu6(x)", "functional.relu6(x)", {"x": 6}, (0,)),
+    ("leaky_relu(x)", "functional.leaky_relu(x)", {"x": 0}, (0.01,)),
+    ("elu(x, 2.0)", "functional.elu(x, 2.0)", {"x": 0}, (2,)),
+    ("hardsigmoid(x)", "functional.hardsigmoid(x)", {"x": 3}, (0,)),
+    ("hardswish(x)", "functional.hardswish(x)", {"x": 3}, (1,)),
+    ("hardswish(x)", "functional.hardswish(x)", {"x": -3}, (0,)),
+    ("hardshrink(x)", "functional.hardshrink(x)", {"x": 0.5}, (0,)),
+    ("softshrink(x)", "functional.softshrink(x)", {"x": 0.5}, (0,)),
+    ("threshold(x, 0, 5)", "functional.threshold(x, 0, 5)", {"x": 0}, (0,)),
+    ("x % z", "torch.remainder(x, z)", {"x": 4, "z": 2}, (1, -2)),
+)
 
 
 def page() -> str:
@@ -34,7 +72,16 @@ def page() -> str:
         + "\n".join(rows)
         + '\n\n`gelu(x, approximate="tanh")` and `softplus(x, beta)` are as in PyTorch. '
         + f"Constants: {constants}.\n\n{WHOLE}\n\nOther names: {aliases}.\n"
+        + TIES
+        + "\n".join(kink(text, at, gradients) for text, _, at, gradients in KINKS)
+        + f"\n{AMONG}"
     )
+
+
+def kink(text: str, at: dict[str, float], gradients: tuple[float, ...]) -> str:
+    """Return the row of a kink."""
+    place = ", ".join(f"{name} = {value:g}" for name, value in at.items())
+    return f"| `{text}` | {place} | {', '.join(f'{gradient:g}' for gradient in gradients)} |"
 
 
 def row(function: Function) -> str:

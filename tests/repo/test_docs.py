@@ -7,7 +7,6 @@ import runpy
 import warnings
 from pathlib import Path
 
-import functions_page
 import probes_page
 import pytest
 
@@ -90,10 +89,6 @@ def test_the_report_that_is_shown_is_the_one_that_is_printed(
 
 def without_times(report: str) -> str:
     return re.sub(r"\d+\.\d s", "some s", report).strip()
-
-
-def test_the_page_of_functions_is_that_of_the_table() -> None:
-    assert functions_page.PAGE.read_text(encoding="utf-8") == functions_page.page()
 
 
 @pytest.mark.parametrize("path", probes_page.WRITTEN, ids=lambda path: path.name)
