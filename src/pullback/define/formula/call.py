@@ -9,6 +9,7 @@ from pullback.define.formula import build
 from pullback.define.formula.build import Misfit
 from pullback.define.formula.functions import DIVISORS, TABLE, Function, known, named
 from pullback.define.formula.node import Node, is_number, number
+from pullback.define.formula.other_words import LINES, instead
 from pullback.diagnostic import PullbackError, Rule, did_you_mean
 
 FormulaSyntax = Rule("PB131", "formula-syntax")
@@ -47,9 +48,8 @@ def called(name: str, args: Sequence[Value], keywords: Mapping[str, Value], plac
     name, keywords = _variant(name, args, dict(keywords), place)
     function = TABLE[name] if name in VARIANTS.values() else named(name)
     if function is None:
-        raise place.error(
-            UnknownFunction, f"there is no function '{name}'", help=did_you_mean(name, known())
-        )
+        cure = instead(name) or did_you_mean(name, [*known(), *LINES])
+        raise place.error(UnknownFunction, f"there is no function '{name}'", help=cure)
     values = _arguments(
         f"{name}({', '.join(function.parameters)})", function, place, args, keywords
     )

@@ -12,6 +12,7 @@ from pullback.define.formula import build
 from pullback.define.formula.call import FormulaArguments, FormulaSyntax, Place, called
 from pullback.define.formula.functions import CONSTANTS, named
 from pullback.define.formula.node import Node, number
+from pullback.define.formula.other_words import instead
 from pullback.diagnostic import Rule, did_you_mean
 
 UnknownFormulaName = Rule("PB133", "unknown-formula-name")
@@ -251,12 +252,14 @@ class Reader:
 
     def refuse(self, tree: ast.expr) -> NoReturn:
         """Stop at something that is no mathematics of this language."""
-        kind = type(getattr(tree, "op", tree))
+        shown, kind = self.shown(tree), type(getattr(tree, "op", tree))
+        cure = INSTEAD.get(kind)
         if isinstance(tree, ast.Call):
-            kind = type(tree.func)
-        raise FormulaSyntax.error(
-            f"{self.of}: a formula cannot say this", at=self.shown(tree), help=INSTEAD.get(kind)
-        )
+            tree = tree.func
+            cure = INSTEAD.get(type(tree))
+        if isinstance(tree, ast.Attribute):
+            cure = instead(tree.attr) or cure
+        raise FormulaSyntax.error(f"{self.of}: a formula cannot say this", at=shown, help=cure)
 
     def shown(self, tree: ast.expr) -> str:
         """Return the part of the text that a tree is."""

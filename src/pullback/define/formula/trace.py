@@ -16,6 +16,7 @@ from pullback.define.formula.call import (
 from pullback.define.formula.functions import named
 from pullback.define.formula.language import FormulaOutputs
 from pullback.define.formula.node import Node, number
+from pullback.define.formula.other_words import instead
 from pullback.define.line import Batch, Line, Scalar, Tensor
 
 KINDS = {float: "float", int: "int", bool: "bool"}
@@ -59,7 +60,8 @@ class Symbol:
     def __getattr__(self, name: str) -> Callable[..., Symbol]:
         """Return one of PyTorch's methods: `x.tanh()`."""
         if named(name) is None:
-            raise AttributeError(f"a formula has no '{name}'")
+            cure = instead(name)
+            raise AttributeError(f"a formula has no '{name}'" + (f"; {cure}" if cure else ""))
         return lambda *args, **kwargs: call(name, (self, *args), kwargs)
 
     def __bool__(self) -> bool:

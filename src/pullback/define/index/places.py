@@ -27,15 +27,6 @@ from pullback.define.index.subscripts import (
 from pullback.diagnostic import Rule, did_you_mean
 
 REDUCTIONS = ("sum", "max", "min", "mean", "argmax")
-# What people write that knows other languages, and what this one says instead.
-INSTEAD: Mapping[str, str] = {
-    "prod": "of positive numbers it is exp(sum[i](log(...)))",
-    "argmin": "write argmax[i](-(...))",
-    "any": "write sum[i](...) > 0",
-    "all": "write sum[i](not ...) == 0",
-    "norm": "write sqrt(sum[i]((...)**2))",
-    "softmax": "write exp(x - max[k](x[k]))/sum[m](exp(x[m] - max[k](x[k])))",
-}
 REASONS: Mapping[type[ast.AST], str] = {
     ast.Mult: "two indices are multiplied",
     ast.FloorDiv: "an index is divided",
@@ -162,6 +153,25 @@ class PlaceReader(Reader):
             plain = [others.get(place, label) for place, label in enumerate(labels)]
             shown.append(f"{name}[{', '.join(plain)}]".replace("'", ""))
         return f"write {' or '.join(shown)}"
+
+    def over(self, name: str, tree: ast.Call) -> str:
+        """Return the reduction that `sum(x)` means: over what the output lacks, or a new index."""
+        if not tree.args:
+            return f"{name}[k](...)"
+        body = tree.args[0]
+        bracketed = {id(part.value) for part in ast.walk(body) if isinstance(part, ast.Subscript)}
+        names = [part for part in ast.walk(body) if isinstance(part, ast.Name)]
+        read = [each for each in names if self.program.labels.get(each.id)]
+        labels = dict.fromkeys(label for each in read for label in self.program.labels[each.id])
+        summed = [each for each in labels if each not in self.scope and not each.endswith("'")]
+        shown = self.shown(body).encode()
+        for each in sorted(read, key=lambda each: -each.col_offset) if not summed else ():
+            if id(each) not in bracketed:
+                start = each.col_offset - body.col_offset
+                own = [*self.program.labels[each.id][:-1], "k"]
+                meant = f"{each.id}[{', '.join(own)}]".encode()
+                shown = shown[:start] + meant + shown[start + len(each.id.encode()) :]
+        return f"{name}[{', '.join(summed) or 'k'}]({shown.decode()})"
 
     def bind(self, tree: ast.expr, binder: str) -> Index:
         """Return the index that `i` or `i < 5` binds, and put it in scope."""

@@ -14,8 +14,9 @@ from pullback.define.formula.functions import CONSTANTS
 from pullback.define.formula.index import BATCH, Affine, at
 from pullback.define.formula.language import OPERATORS, UnknownFormulaName
 from pullback.define.formula.node import Node, equal, index, is_number, place_of, read
+from pullback.define.formula.other_words import instead
 from pullback.define.index import inside
-from pullback.define.index.places import INSTEAD, REDUCTIONS, PlaceReader
+from pullback.define.index.places import REDUCTIONS, PlaceReader
 from pullback.define.index.subscripts import (
     Access,
     Definition,
@@ -104,7 +105,7 @@ class IndexReader(PlaceReader):
         if name == "where" and len(tree.args) == 3 and not tree.keywords:
             return self.selection(tree)
         if name in REDUCTIONS and (name not in ("max", "min") or len(tree.args) == 1):
-            cure = f"write {name}[i]({self.shown(tree.args[0]) if tree.args else '...'})"
+            cure = f"write {self.over(name, tree)}"
             self.fail(UnknownFunction, f"'{name}' has to say over which index it runs", tree, cure)
         return super().call(tree, name)
 
@@ -169,7 +170,7 @@ class IndexReader(PlaceReader):
         """Return `sum[i, j](...)` and its like."""
         if kind not in REDUCTIONS:
             known = kind in self.names or kind in self.program.definitions
-            cure = f"'{kind}' is no function" if known else INSTEAD.get(kind)
+            cure = f"'{kind}' is no function" if known else instead(kind)
             cure = cure or did_you_mean(kind, REDUCTIONS) or f"there are {', '.join(REDUCTIONS)}"
             self.fail(UnknownFunction, f"there is no reduction '{kind}'", tree, cure)
         if len(tree.args) != 1 or tree.keywords:
