@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pullback.diagnostic import Finding, parse
+from pullback.diagnostic import Finding, an, parse
 
 ROWS = (("at", "a.cu:1"), ("reserved words", "int: no"), ("log", "a line\n  one indented\n\nlast"))
 FINDINGS = [
@@ -23,3 +23,10 @@ def test_a_finding_is_read_back_from_its_text(finding: Finding) -> None:
 @pytest.mark.parametrize("text", ["", "launches 3", "error: no [PB221]: here", "a\nb [PB1]: c"])
 def test_another_text_is_none(text: str) -> None:
     assert parse(text) is None
+
+
+@pytest.mark.parametrize(
+    "said", ["an int", "an ndarray", "an Optional[Tensor]", "a uint8", "a UnionType", "a Tensor"]
+)
+def test_a_word_has_its_article(said: str) -> None:
+    assert an(said.split(" ")[1]) == said

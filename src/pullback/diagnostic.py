@@ -81,6 +81,10 @@ def parse(text: str) -> Finding | None:
     )
 
 
+# How a word begins that is spoken with a vowel: "an ndarray", and not "an uint8" or "an UnionType".
+VOWEL = re.compile(r"(?i)(?!uint|uni|use)[aeiou]|nd")
+
+
 class PullbackError(RuntimeError):
     """A user's mistake, or a machine that lacks something. `finding` holds it as data.
 
@@ -110,6 +114,11 @@ class Rule:
         return PullbackError(
             Finding(code=self.code, name=self.name, message=message, evidence=shown, help=help)
         )
+
+
+def an(word: object) -> str:
+    """Return a word with its article: "an int", "a Tensor", "a uint8"."""
+    return f"{'an' if re.match(VOWEL, str(word)) else 'a'} {word}"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:

@@ -418,4 +418,4 @@ def test_an_unknown_accuracy_and_what_is_no_function_are_refused() -> None:
     assert "4ulp, 1ulp" in str(error)
     error = refusal(lambda: pb.formula("pbbad::a")(3))  # pyright: ignore
     assert error.finding.code == "PB134"
-    assert "this is a int" in str(error)
+    assert "this is an int" in str(error)

@@ -66,3 +66,13 @@ def test_tests_raise_every_code() -> None:
 def test_no_file_is_longer_than_a_reader_can_keep_in_mind() -> None:
     lengths = {str(path): len(path.read_text().splitlines()) for path in SOURCES}
     assert {path: length for path, length in lengths.items() if length > 400} == {}
+
+
+def test_a_word_that_is_filled_in_has_its_article_from_an() -> None:
+    written = re.compile(r"\b[Aa] \{(?!self\.)[^}]*\}")
+    found = {path.name: written.findall(path.read_text()) for path in SOURCES}
+    assert {name: words for name, words in found.items() if words} == ALWAYS_A
+
+
+# What begins with a consonant, whatever it is.
+ALWAYS_A = {"python_only.py": ["a {gradient.dtype}"]}

@@ -16,7 +16,7 @@ from pullback.define import shape
 from pullback.define.line import Scalar
 from pullback.define.line import Tensor as TensorSpec
 from pullback.define.operator import Definition
-from pullback.diagnostic import Rule
+from pullback.diagnostic import Rule, an
 
 WrongOutput = Rule("PB331", "wrong-output")
 MOST_KNOWN = 256  # shapes that one operator remembers
@@ -189,7 +189,7 @@ def checked_one(outputs: Outputs, index: int, value: object) -> Tensor:
         value = torch.as_tensor(np.ascontiguousarray(value).reshape(np.shape(value)))
         value = value.to(outputs.device)
     if not isinstance(value, Tensor):
-        raise WrongOutput.error(f"{place} a {type(value).__name__} for '{spec.name}'")
+        raise WrongOutput.error(f"{place} {an(type(value).__name__)} for '{spec.name}'")
     if value.shape != outputs.shapes[index] and not spec.has_any_shape:
         raise WrongOutput.error(
             f"{place} '{spec.name}' of shape {shape.shown(value.shape)}, "

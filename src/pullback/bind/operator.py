@@ -15,7 +15,7 @@ from pullback.define.line import Line, Scalar
 from pullback.define.line import Tensor as TensorSpec
 from pullback.define.operator import Definition
 from pullback.define.shape import declared
-from pullback.diagnostic import PullbackError, Rule, did_you_mean, parse
+from pullback.diagnostic import PullbackError, Rule, an, did_you_mean, parse
 
 if TYPE_CHECKING:
     from pullback.bind.formula.shown import FormulaDerivative
@@ -285,7 +285,7 @@ def misuse(
         value = bound.arguments.get(parameter.name)
         if parameter.name in bound.arguments and not fits(parameter, value):
             return WrongCall.error(
-                f"{line.qualname}: '{parameter.name}' is a {type(value).__name__}, "
+                f"{line.qualname}: '{parameter.name}' is {an(type(value).__name__)}, "
                 f"the line says {spelled(parameter)}",
                 value=_short(value),
                 help=cure_for(parameter, value),
@@ -330,7 +330,7 @@ def spelled(parameter: TensorSpec | Scalar) -> str:
 def cure_for(parameter: TensorSpec | Scalar, value: object) -> str | None:
     """Return what to do about a value of the wrong type."""
     if isinstance(parameter, Scalar):
-        return f"pass a {parameter.type}"
+        return f"pass {an(parameter.type)}"
     if value is None:
         return f"pass a tensor, or mark it optional in the line: {declared(parameter)}?"
     return f"make a tensor of it: torch.as_tensor({parameter.name})"

@@ -13,7 +13,7 @@ from pullback.define.derivative import Constant, Expression, Reference
 from pullback.define.line import Line
 from pullback.define.operator import Definition
 from pullback.define.schema import schema
-from pullback.diagnostic import Rule, did_you_mean
+from pullback.diagnostic import Rule, an, did_you_mean
 
 UnknownOperator = Rule("PB321", "unknown-operator")
 WrongArguments = Rule("PB322", "wrong-arguments")
@@ -237,7 +237,7 @@ class Wiring:
             return Source(Kind.constant, constant=tuple(map(item, source.constant)))
         if wanted == "number" and type_ in ("int", "float", "bool"):
             return source
-        raise self.wrong(target, f"'{argument.name}' is a {wanted}, and a {type_} is given")
+        raise self.wrong(target, f"'{argument.name}' is {an(wanted)}, and {an(type_)} is given")
 
     def type_of(self, source: Source) -> str:
         """Return the type of a source, as a schema prints it."""

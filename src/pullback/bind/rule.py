@@ -25,7 +25,7 @@ from pullback.bind.program import Kind, OperatorCall, Program, Source
 from pullback.define import derivative
 from pullback.define.line import Line, Scalar
 from pullback.define.line import Tensor as TensorSpec
-from pullback.diagnostic import PullbackError, Rule
+from pullback.diagnostic import PullbackError, Rule, an
 
 VariableArguments = Rule("PB324", "variable-arguments")
 WrongNumber = Rule("PB325", "wrong-number")
@@ -142,7 +142,7 @@ class DerivativeRule:
         for name, value in zip(self.results, values, strict=True):
             if value is not None and not isinstance(value, Tensor):
                 raise NotTensor.error(
-                    f"the {self.of} returned a {type(value).__name__} for '{name}'",
+                    f"the {self.of} returned {an(type(value).__name__)} for '{name}'",
                     help="return a tensor, or None where the gradient is zero",
                 )
         return values[0] if len(values) == 1 else tuple(values)

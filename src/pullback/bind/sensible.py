@@ -8,7 +8,7 @@ from pullback.bind import native
 from pullback.define import derivative
 from pullback.define.operator import ACCURACY, AUTOCAST, Accuracy, Definition
 from pullback.define.source import Source
-from pullback.diagnostic import PullbackError, Rule, did_you_mean
+from pullback.diagnostic import PullbackError, Rule, an, did_you_mean
 
 NoKernel = Rule("PB351", "no-kernel")
 TwoKernels = Rule("PB352", "two-kernels")
@@ -47,7 +47,7 @@ def require_types(definition: Definition) -> None:
         given = getattr(definition, name)
         if given is not None and not isinstance(given, Source):
             raise WrongDeclaration.error(
-                f"{qualname}: {name}= is a {type(given).__name__}",
+                f"{qualname}: {name}= is {an(type(given).__name__)}",
                 help=f'{name}=pb.source("file", call="function(...)")',
             )
     if definition.python is not None and not callable(definition.python):
@@ -56,7 +56,7 @@ def require_types(definition: Definition) -> None:
         given = getattr(definition, name)
         if not (given is None or isinstance(given, str | Mapping) or callable(given)):
             raise WrongDeclaration.error(
-                f"{qualname}: {name}= is a {type(given).__name__}",
+                f"{qualname}: {name}= is {an(type(given).__name__)}",
                 help="give a dictionary of expressions, an operator's name or a function",
             )
     if definition.autocast not in AUTOCAST:

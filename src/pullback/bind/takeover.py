@@ -17,7 +17,7 @@ from pullback.define.line import Anything, Line, Scalar
 from pullback.define.line import Tensor as TensorSpec
 from pullback.define.operator import Definition
 from pullback.define.schema import type_of
-from pullback.diagnostic import Rule, did_you_mean
+from pullback.diagnostic import Rule, an, did_you_mean
 
 NotRegistered = Rule("PB381", "not-registered")
 OtherSchema = Rule("PB382", "other-schema")
@@ -63,7 +63,7 @@ def parameter_of(qualname: str, argument: torch._C.Argument) -> TensorSpec | Sca
         )
     if type not in ("int", "float", "bool", "str", "int[]", "float[]") or argument.kwarg_only:
         raise BeyondLine.error(
-            f"{qualname}: '{argument.name}' is a {argument.type}"
+            f"{qualname}: '{argument.name}' is {an(argument.type)}"
             + (" for keywords only" if argument.kwarg_only else "")
             + ", which a line cannot say",
             help="wrap it in a Python function and give that as python=",
@@ -88,7 +88,7 @@ def output_of(
             return own
     if str(value.type) != "Tensor" or value.alias_info is not None:
         raise BeyondLine.error(
-            f"{qualname} returns a {value.type}"
+            f"{qualname} returns {an(value.type)}"
             + (", a view of its input" if value.alias_info is not None else "")
             + ", which a line cannot say"
         )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from pullback.diagnostic import Rule, did_you_mean
+from pullback.diagnostic import Rule, an, did_you_mean
 
 Syntax = Rule("PB101", "syntax")
 DuplicateName = Rule("PB102", "duplicate-name")
@@ -297,7 +297,7 @@ def check_names(line: Line) -> None:
         if value and not (is_int_scalar(value) and name not in line.dimensions):
             mark = "?" * value.optional
             kind = "tensor" if isinstance(value, Tensor) else f"scalar of type {value.type}{mark}"
-            raise TwoMeanings.error(f"'{name}' is both a dimension and a {kind}", at=line)
+            raise TwoMeanings.error(f"'{name}' is both a dimension and {an(kind)}", at=line)
 
 
 def cure_for(name: str, line: Line) -> str | None:

@@ -14,7 +14,7 @@ from torch.export import ExportedProgram
 from pullback.bind import program as programs
 from pullback.bind.operator import Operator
 from pullback.deploy import shims
-from pullback.diagnostic import Rule, did_you_mean
+from pullback.diagnostic import Rule, an, did_you_mean
 
 NotExported = Rule("PB738", "not-exported")
 NoShim = Rule("PB739", "no-shim")
@@ -55,7 +55,7 @@ def compile_and_package(
     """
     if not isinstance(program, ExportedProgram):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise NotExported.error(
-            f"AOTInductor compiles an exported program, and this is a {type(program).__name__}",
+            f"AOTInductor compiles an exported program, and this is {an(type(program).__name__)}",
             help="torch.export.export(model, (example,)) makes one",
         )
     path = Path(path)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import Node as GradFn
 from torch.utils import _pytree
 
-from pullback.diagnostic import Rule
+from pullback.diagnostic import Rule, an
 from pullback.graphs.data import Edge, Graph, Leaf, Node, Place
 from pullback.graphs.saved import Memory, saved_by
 from pullback.graphs.title import kind_of, operator_of
@@ -61,7 +61,7 @@ def graph(target: Tensor | Callable[..., Any], *inputs: Any, **keywords: Any) ->
         return walk(f"a tensor {shown(target)}", [target], Names())
     if not callable(target):
         raise NotTraceable.error(
-            f"a {type(target).__name__} has no graph",
+            f"{an(type(target).__name__)} has no graph",
             help="give a tensor, or a function or module and its inputs",
         )
     returned = record(target, inputs, keywords)

@@ -13,7 +13,7 @@ from torch._library.custom_ops import OPDEFS, CustomOpDef
 from torch.autograd import Function
 
 from pullback.bind.operator import Operator
-from pullback.diagnostic import Rule
+from pullback.diagnostic import Rule, an
 
 NotCallable = Rule("PB401", "not-callable")
 
@@ -88,7 +88,7 @@ def target_of(given: object) -> Target:
         name = getattr(given, "__name__", type(given).__name__)
         return Target(name=name, kind="callable", given=given, call=given, parts={})
     raise NotCallable.error(
-        f"a {type(given).__name__} cannot be checked: it is not callable",
+        f"{an(type(given).__name__)} cannot be checked: it is not callable",
         value=shortened(repr(given)),
         help="give an autograd.Function, an operator, a module or a function of tensors",
     )

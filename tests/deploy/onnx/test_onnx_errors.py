@@ -124,7 +124,7 @@ def test_complex_tensors(file: Path) -> None:
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (3, "a int is no body"),
+        (3, "an int is no body"),
         ("f (x) =>", "is no function in ONNX's text"),
         ('<domain: "a", opset_import: ["": 18]> f (x) => (y) { y = Neg(x) }', "has 1 inputs"),
         (

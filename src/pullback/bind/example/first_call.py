@@ -12,7 +12,7 @@ from pullback.bind.check import name_of
 from pullback.bind.example.trial import Result, Trial, agree, close, identical
 from pullback.define.line import DTYPES
 from pullback.define.shape import shown
-from pullback.diagnostic import Rule
+from pullback.diagnostic import Rule, an
 
 Raises = Rule("PB364", "example-raises")
 State = Rule("PB365", "example-state")
@@ -56,12 +56,12 @@ def require_tensors(qualname: str, result: Result) -> None:
         which = f"output {index} of forward" if len(result.outputs) > 1 else "forward's output"
         if not isinstance(output, Tensor):
             raise WrongOutput.error(
-                f"{qualname}: {which} is a {type(output).__name__}, which is no tensor",
+                f"{qualname}: {which} is {an(type(output).__name__)}, which is no tensor",
                 help="return tensors only; a number as torch.tensor(number)",
             )
         if output.layout != torch.strided or name_of(output.dtype) not in DTYPES:
             raise WrongOutput.error(
-                f"{qualname}: {which} is a {name_of(output.dtype)} tensor of layout "
+                f"{qualname}: {which} is {an(name_of(output.dtype))} tensor of layout "
                 f"{output.layout}, which no line describes",
                 have=", ".join(DTYPES),
             )

@@ -17,7 +17,7 @@ from torch import Tensor
 from pullback.bind.check import name_of
 from pullback.bind.example.trial import is_tensors
 from pullback.define.line import DTYPES, INT_LIMIT, RESERVED, Default, Type
-from pullback.diagnostic import PullbackError, Rule
+from pullback.diagnostic import PullbackError, Rule, an
 
 WrongArguments = Rule("PB361", "example-arguments")
 WrongType = Rule("PB362", "example-type")
@@ -65,7 +65,7 @@ def given_of(
     """
     if not isinstance(example, tuple | list):
         raise WrongArguments.error(
-            f"{qualname}: example= is a {type(example).__name__}, not a tuple of arguments",
+            f"{qualname}: example= is {an(type(example).__name__)}, not a tuple of arguments",
             help="write a tuple, of one argument too: example=(x,)",
         )
     found: list[Given] = []
@@ -150,7 +150,7 @@ def refused(place: str, value: object) -> PullbackError:
         items = {type(item).__name__ for item in cast("Sequence[object]", value)}
         what = f"{what} of {' and '.join(sorted(items))}"
     return WrongType.error(
-        f"{place} is a {what}; an operator of PyTorch takes tensors, numbers and strings only",
+        f"{place} is {an(what)}; an operator of PyTorch takes tensors, numbers and strings only",
         help="wrap the Function: a class made by a function that closes over the value, "
         "and one operator for each value",
     )

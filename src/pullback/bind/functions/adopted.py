@@ -15,7 +15,7 @@ from torch import Tensor
 from pullback.bind.cut import as_list
 from pullback.define.line import Line
 from pullback.define.line import Tensor as TensorSpec
-from pullback.diagnostic import Rule
+from pullback.diagnostic import Rule, an
 
 NotFunction = Rule("PB371", "not-a-function")
 WrongParameters = Rule("PB372", "wrong-parameters")
@@ -119,7 +119,7 @@ class Adopted:
         for spec, value in zip(line.outputs, outputs, strict=True):
             if not isinstance(value, Tensor):
                 raise NoTensor.error(
-                    f"{place} a {type(value).__name__} for '{spec.name}', which is no tensor",
+                    f"{place} {an(type(value).__name__)} for '{spec.name}', which is no tensor",
                     help="return tensors only; an operator of PyTorch has no other outputs here",
                 )
 
@@ -204,7 +204,7 @@ def require_function(qualname: str, function: object) -> type[Any]:
     """Return a Function, or stop at something that is none or has no forward."""
     cure = "give the class itself: function=LinearF"
     if not (isinstance(function, type) and issubclass(function, Base)):
-        what = f"a {type(function).__name__}" if not isinstance(function, type) else "another class"
+        what = an(type(function).__name__) if not isinstance(function, type) else "another class"
         raise NotFunction.error(
             f"{qualname}: function= is {what}, no torch.autograd.Function", help=cure
         )

@@ -18,6 +18,7 @@ from pullback.define.formula.language import FormulaOutputs
 from pullback.define.formula.node import Node, number
 from pullback.define.formula.other_words import instead
 from pullback.define.line import Batch, Line, Scalar, Tensor
+from pullback.diagnostic import an
 
 KINDS = {float: "float", int: "int", bool: "bool"}
 
@@ -101,7 +102,7 @@ def value_of(value: object, of: str) -> Node | str:
     if isinstance(value, bool | int | float):
         return number(value)
     raise FormulaType.error(
-        f"{of}: a formula cannot use a {type(value).__name__}",
+        f"{of}: a formula cannot use {an(type(value).__name__)}",
         help="make it a parameter of the function, or a number",
     )
 
@@ -140,7 +141,7 @@ def parameters_of(function: Callable[..., Any], of: str) -> list[inspect.Paramet
     except TypeError:
         kind = type(function).__name__
         raise FormulaArguments.error(
-            f"{of}: a formula is made of a function, and this is a {kind}"
+            f"{of}: a formula is made of a function, and this is {an(kind)}"
         ) from None
     except ValueError:
         found = []  # built in, and without a signature

@@ -21,7 +21,7 @@ from pullback.define.operator import Definition
 from pullback.deploy.onnx import naming
 from pullback.deploy.onnx.symbolic import OnnxSymbolic
 from pullback.deploy.onnx.translation import MARK, Calls
-from pullback.diagnostic import PullbackError
+from pullback.diagnostic import PullbackError, an
 
 DOMAIN = "autograd"
 
@@ -117,8 +117,8 @@ def type_of(function: type[Any], name: str, value: object) -> Type:
         if kinds <= {int, float}:
             return "float[]"
     raise OnnxSymbolic.error(
-        f"{DOMAIN}::{function.__name__}: '{name}' is a {type(value).__name__}, which cannot be an "
-        "attribute in ONNX",
+        f"{DOMAIN}::{function.__name__}: '{name}' is {an(type(value).__name__)}, which cannot be "
+        "an attribute in ONNX",
         help="pass tensors, None, numbers, texts or lists of numbers",
     )
 

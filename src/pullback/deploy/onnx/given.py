@@ -13,7 +13,7 @@ from pullback.deploy.onnx import reference, sources
 from pullback.deploy.onnx.body import Body, Underivable, tidied
 from pullback.deploy.onnx.call import Call
 from pullback.deploy.onnx.symbolic import Named
-from pullback.diagnostic import Rule
+from pullback.diagnostic import Rule, an
 
 if TYPE_CHECKING:
     from pullback.deploy.onnx.exporter import Exporter
@@ -69,7 +69,7 @@ def functions_of(name: str, given: Any) -> list[ir.Function]:  # noqa: ANN401
                 help='<domain: "demo", opset_import: ["": 18]> f (x) => (y) { y = Neg(x) }',
             ) from None
     if not isinstance(given, onnx.FunctionProto):
-        raise OnnxBody.error(f"{name}: a {type(given).__name__} is no body", help=CURE)
+        raise OnnxBody.error(f"{name}: {an(type(given).__name__)} is no body", help=CURE)
     return [ir.from_proto(given)]
 
 

@@ -21,7 +21,7 @@ from pullback.define.line import Scalar
 from pullback.deploy.onnx.body import Body, Builder
 from pullback.deploy.onnx.call import Call, sizes_of
 from pullback.deploy.onnx.naming import split
-from pullback.diagnostic import PullbackError, Rule
+from pullback.diagnostic import PullbackError, Rule, an
 
 OnnxSymbolic = Rule("PB757", "onnx-symbolic")
 
@@ -214,7 +214,7 @@ class Graph:
             dtype = DTYPES.get(self.call.shared.name) if isinstance(value, float) else None
             constant = self.op("Constant", value_t=torch.as_tensor(value, dtype=dtype))
             return constant.value
-        raise self.error(f"gives a node a {type(value).__name__} as input")
+        raise self.error(f"gives a node {an(type(value).__name__)} as input")
 
     def said(self, outputs: Sequence[object]) -> Said:
         """Return what was said, given what `symbolic` returned."""

@@ -98,8 +98,8 @@ class NeverWritten(Probe):
             if not bool(spoilt.any()):
                 continue
             yield self.breach(
-                f"{call.target.name}: {name} contains uninitialised memory: {elements(spoilt)} are "
-                f"never written in {part}",
+                f"{call.target.name}: {name} contains uninitialised memory: {elements(spoilt)} "
+                f"{'is' if spoilt.sum() == 1 else 'are'} never written in {part}",
                 where=place_of_fresh(call, part),
                 seen=f"{int(spoilt.sum())} of {spoilt.numel()} elements are NaN where fresh memory "
                 "is filled with NaN",
@@ -122,7 +122,8 @@ def elements(spoilt: Tensor) -> str:
             return f"elements {first} to {last}" if last > first else f"element {first}"
         found = [index for (index,) in found]
     more = ", ..." if len(found) > 4 else ""
-    return f"elements {', '.join(str(index) for index in found[:4])}{more}"
+    word = "element" if len(found) == 1 else "elements"
+    return f"{word} {', '.join(str(index) for index in found[:4])}{more}"
 
 
 def place_of_fresh(call: Call, part: Part) -> Place | None:
