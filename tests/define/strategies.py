@@ -123,6 +123,7 @@ def lines(draw: st.DrawFn, *, formula: bool = True) -> Line:
             name=next(pool),
             dims=draw(dims(dim, batch=batch)),
             dtype=draw(st.none() | st.sampled_from(DTYPES)),
+            detached=draw(st.booleans()),
         )
         for _ in range(draw(st.integers(1, 3)))
     ]

@@ -142,6 +142,7 @@ def tensor_fields(tensor: Tensor, line: Line, argument: int) -> tuple[object, ..
         tensor.optional,
         SCALAR_TYPES[tensor.dtype] if tensor.dtype else -1,
         argument,
+        tensor.detached,
     )
 
 

@@ -315,7 +315,7 @@ def jvp(definition: Definition, declared: object, lines: Mapping[str, Line]) -> 
     of = f"the jvp of {line.qualname}"
     wiring = Wiring(definition, derivative.tangent_names(line), Kind.tangent, lines, of)
     names = [output.name for output in line.outputs]
-    wanted = [output.name for output in line.outputs if derivative.is_floating(output.dtype)]
+    wanted = [output.name for output in line.outputs if derivative.has_derivative(output)]
     return _program(wiring, declared, names, wanted, prefix="tangent_")
 
 

@@ -98,6 +98,8 @@ def autograd_function(
         ctx.scalars = [None if isinstance(v, Tensor) else v for v in values]
         ctx.inputs = len(arguments)
         ctx.set_materialize_grads(False)
+        marked = zip(outputs, line.outputs, strict=True)
+        ctx.mark_non_differentiable(*(each for each, spec in marked if spec.detached))
         return output
 
     def pull(ctx: Any, *grads: Tensor | None) -> object:  # noqa: ANN401

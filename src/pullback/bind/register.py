@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from pullback.bind import autocast as casting
-from pullback.bind import gpu, kernel, native, program, rule, runtime, sharding, takeover
+from pullback.bind import (
+    detached,
+    gpu,
+    kernel,
+    native,
+    program,
+    rule,
+    runtime,
+    sharding,
+    takeover,
+)
 from pullback.bind.batching import batching
 from pullback.bind.notice import authors_file, notice
 from pullback.bind.operator import Operator, native_operator
@@ -93,6 +103,7 @@ def wire(
             programs[kind] = rules[-1].program()
         elif declared is not None:
             programs[kind] = wired(definition, kind, declared, wire, lines)
+        detached.require_safe(definition, programs[kind], operators)
     return programs["backward"], programs["jvp"], tuple(rules)
 
 

@@ -255,7 +255,7 @@ def backward_rule(line: Line, function: Callable[..., object]) -> DerivativeRule
 
 def jvp_rule(line: Line, function: Callable[..., object]) -> DerivativeRule:
     """Return the rule of `jvp=function`."""
-    floating = (o.name for o in line.outputs if derivative.is_floating(o.dtype))
+    floating = (o.name for o in line.outputs if derivative.has_derivative(o))
     return DerivativeRule(
         name=f"_{line.name}_jvp",
         function=function,

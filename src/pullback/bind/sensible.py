@@ -111,6 +111,17 @@ def require_derivative(definition: Definition) -> None:
                 f"{line.qualname}: {name}= is given, and the formula has its own derivatives",
                 help="leave it out",
             )
+    if definition.function is not None and any(output.detached for output in line.outputs):
+        raise WrongDeclaration.error(
+            f"{line.qualname}: '!' stands in the line, and function= says itself which outputs "
+            "have no derivative",
+            help="leave it out; forward calls ctx.mark_non_differentiable",
+        )
+    if definition.backward is not None and not any(map(derivative.has_derivative, line.outputs)):
+        raise WrongDeclaration.error(
+            f"{line.qualname}: backward= is given, but no output can have a gradient",
+            help="leave it out",
+        )
     if definition.backward is not None and not derivative.differentiable(line):
         raise WrongDeclaration.error(
             f"{line.qualname}: backward= is given, but no input can have a gradient",

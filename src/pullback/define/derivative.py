@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from pullback.define.line import Line, TwoMeanings
+from pullback.define.line import Line, Tensor, TwoMeanings
 from pullback.diagnostic import PullbackError, Rule, did_you_mean
 
 NoDerivative = Rule("PB308", "no-derivative")
@@ -194,19 +194,26 @@ def is_floating(dtype: str | None) -> bool:
     return dtype is None or "float" in dtype or "complex" in dtype
 
 
+def has_derivative(output: Tensor) -> bool:
+    """Return whether an output has a derivative: its dtype can, and the line does not deny it."""
+    return is_floating(output.dtype) and not output.detached
+
+
 def grad_names(line: Line) -> dict[str, int]:
     """Return the names by which a backward can call the gradients, with the output's index."""
-    return _incoming(line, "grad", [output.name for output in line.outputs])
+    of = {index: output.name for index, output in enumerate(line.outputs) if not output.detached}
+    return _incoming(line, "grad", of)
 
 
 def tangent_names(line: Line) -> dict[str, int]:
     """Return the names by which a jvp can call the tangents, with the input's index."""
-    return _incoming(line, "tangent", [tensor.name for tensor in line.tensors])
+    of = {index: tensor.name for index, tensor in enumerate(line.tensors)}
+    return _incoming(line, "tangent", of)
 
 
-def _incoming(line: Line, word: str, of: list[str]) -> dict[str, int]:
+def _incoming(line: Line, word: str, of: Mapping[int, str]) -> dict[str, int]:
     taken = {value.name for value in (*line.parameters, *line.outputs)}
-    names = {f"{word}_{name}": index for index, name in enumerate(of)}
+    names = {f"{word}_{name}": index for index, name in of.items()}
     for name in names:
         if name in taken:
             raise TwoMeanings.error(
@@ -214,7 +221,7 @@ def _incoming(line: Line, word: str, of: list[str]) -> dict[str, int]:
                 help="give the tensor another name",
             )
     # A tensor called `grad` keeps its name: in the derivative of a backward that is its input.
-    return {word: 0, **names} if len(of) == 1 and word not in taken else names
+    return {word: min(of), **names} if len(of) == 1 and word not in taken else names
 
 
 def require_keys(given: Mapping[str, object], wanted: list[str], *, of: str, kind: str) -> None:

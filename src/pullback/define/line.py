@@ -117,13 +117,17 @@ def names_in(dim: Dim) -> Iterator[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Tensor:
-    """A tensor of a line: `weight[o, i]`, `index[m]: int64`, `bias[o]?`, a list `layers[n, d]*`."""
+    """A tensor of a line: `weight[o, i]`, `index[m]: int64`, `bias[o]?`, a list `layers[n, d]*`.
+
+    An output that has no derivative, though its dtype could have one, is marked: `steps[n]!`.
+    """
 
     name: str
     dims: tuple[Dim, ...]
     dtype: str | None = None
     optional: bool = False
     many: bool = False
+    detached: bool = False
 
     def __post_init__(self) -> None:
         if Anything() in self.dims and len(self.dims) > 1:
@@ -139,7 +143,7 @@ class Tensor:
 
     def __str__(self) -> str:
         dtype = f": {self.dtype}" if self.dtype else ""
-        mark = "?" * self.optional + "*" * self.many
+        mark = "?" * self.optional + "*" * self.many + "!" * self.detached
         return f"{self.name}[{', '.join(map(str, self.dims))}]{dtype}{mark}"
 
     @cached_property
@@ -316,6 +320,13 @@ def is_int_scalar(value: Tensor | Scalar) -> bool:
 def check_inputs(line: Line) -> None:
     """Stop at an input whose dimensions are more than names, sizes and `...`."""
     for tensor in line.tensors:
+        if tensor.detached:
+            raise Syntax.error(
+                "'!' marks an output that has no derivative, and this is an input",
+                at=tensor,
+                help="None in backward= is for an input that has no gradient: "
+                f"{{'{tensor.name}': None}}",
+            )
         for dim in tensor.dims:
             if isinstance(dim, Arithmetic) or (isinstance(dim, Number) and dim.value < 0):
                 raise Syntax.error(

@@ -41,7 +41,7 @@ TOKEN = re.compile(
     | (?P<float>  (?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)? | \d+[eE][+-]?\d+ )
     | (?P<int>    \d+ )
     | (?P<string> '(?:[^'{PLAIN}]|{ESCAPE})*' | "(?:[^"{PLAIN}]|{ESCAPE})*" )
-    | (?P<sign>   \.\.\. | :: | -> | // | [-+*%()\[\]:,?=] )
+    | (?P<sign>   \.\.\. | :: | -> | // | [-+*%()\[\]:,?!=] )
     | (?P<end>    \Z )
     | (?P<other>  . )
     """,
@@ -172,11 +172,13 @@ class Parser:
         return self.tensor(name, self.dims(self.output_dim))
 
     def tensor(self, name: str, dims: tuple[Dim, ...]) -> Tensor:
-        """Read what stands after `]`: a dtype, a question mark, a star."""
+        """Read what stands after `]`: a dtype; a question mark, a star, an exclamation mark."""
         dtype = self.name("a dtype") if self.accept(":") else None
-        mark = self.accept("?", "*")
-        optional, many = (bool(mark and mark.text == sign) for sign in "?*")
-        return Tensor(name=name, dims=dims, dtype=dtype, optional=optional, many=many)
+        mark = self.accept("?", "*", "!")
+        optional, many, detached = (bool(mark and mark.text == sign) for sign in "?*!")
+        return Tensor(
+            name=name, dims=dims, dtype=dtype, optional=optional, many=many, detached=detached
+        )
 
     def dims(self, dim: Callable[[], Dim]) -> tuple[Dim, ...]:
         """Read dimensions and `]`, with `...` at most once."""

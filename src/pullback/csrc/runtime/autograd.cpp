@@ -11,6 +11,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
+#include <algorithm>
 #include <bit>
 
 namespace pullback {
@@ -94,14 +95,18 @@ class LiveValues final : public Values {
        "give it backward=..., or call it on detached tensors");
 }
 
+/// Whether a derivative is asked for an output: the line may deny it.
+bool has_derivative(const Signature& signature, size_t k, const at::Tensor& output) {
+  return !signature.outputs[k].detached && output.defined() && torch::autograd::isDifferentiableType(output.scalar_type());
+}
+
 /// Forward mode without `jvp=`: J v is the derivative of Jᵀ u with respect to u, transposed once
 /// more. Source: J. Townsend, "A new trick for calculating Jacobian vector products" (2017).
 Tensors tangents_by_double_backward(const Definition& definition, LiveValues& values) {
   const Signature& signature = definition.signature;
-  const auto has_tangent = [](const at::Tensor& output) {
-    return output.defined() && torch::autograd::isDifferentiableType(output.scalar_type());
-  };
-  if (std::none_of(values.outputs.begin(), values.outputs.end(), has_tangent)) return Tensors(values.outputs.size());
+  c10::SmallVector<bool, 8> has_tangent;
+  for (size_t k = 0; k < values.outputs.size(); ++k) has_tangent.push_back(has_derivative(signature, k, values.outputs[k]));
+  if (std::find(has_tangent.begin(), has_tangent.end(), true) == has_tangent.end()) return Tensors(values.outputs.size());
   if (!definition.backward) {
     if (definition.supply) definition.supply->explain_missing(signature);
     fail("no-forward-mode [PB309]", signature, "it has no forward-mode derivative: neither jvp= nor backward= is given",
@@ -109,9 +114,9 @@ Tensors tangents_by_double_backward(const Definition& definition, LiveValues& va
   }
   const bool differentiable = c10::GradMode::is_enabled();
   const c10::AutoGradMode enable(true);
-  for (const at::Tensor& output : values.outputs) {
+  for (size_t k = 0; k < values.outputs.size(); ++k) {
     // Ones and not zeros, though J is linear in them: a gradient that is cut off shows itself.
-    values.grads.push_back(has_tangent(output) ? at::ones_like(output).set_requires_grad(true) : at::Tensor());
+    values.grads.push_back(has_tangent[k] ? at::ones_like(values.outputs[k]).set_requires_grad(true) : at::Tensor());
   }
   c10::SmallVector<bool, 8> needed;
   for (const at::Tensor& tangent : values.tangents) needed.push_back(tangent.defined());
@@ -140,6 +145,7 @@ Tensors tangents_by_double_backward(const Definition& definition, LiveValues& va
 /// Whether autograd asks for derivatives of the outputs at all.
 bool differentiable(const Signature& signature) {
   for (const TensorSpec& output : signature.outputs) {
+    if (output.detached) continue;
     if (!output.dtype || torch::autograd::isDifferentiableType(*output.dtype)) return true;
   }
   return false;
@@ -229,7 +235,7 @@ class AutogradFunctor final : public c10::OperatorKernel {
       op.redispatchBoxed(keys & c10::after_autograd_keyset, &stack);
     }
     const auto outputs = torch::jit::last(stack, signature.outputs.size());
-    if (node) attach(self(*node), outputs);
+    if (node) attach(signature, self(*node), outputs);
     if (has_tangent) push_forward(definition, std::move(arguments), outputs);
     // Saved last: an output is saved together with its tangent.
     if (node) save(*node, outputs);
@@ -269,10 +275,10 @@ class AutogradFunctor final : public c10::OperatorKernel {
   }
 
   /// Hangs the node on the outputs.
-  static void attach(const NodePtr& node, c10::ArrayRef<c10::IValue> outputs) {
-    for (const c10::IValue& value : outputs) {
-      const at::Tensor& output = tensor_of(value);
-      if (output.defined() && torch::autograd::isDifferentiableType(output.scalar_type())) {
+  static void attach(const Signature& signature, const NodePtr& node, c10::ArrayRef<c10::IValue> outputs) {
+    for (size_t k = 0; k < outputs.size(); ++k) {
+      const at::Tensor& output = tensor_of(outputs[k]);
+      if (has_derivative(signature, k, output)) {
         torch::autograd::set_history(output, node);
       } else {
         node->add_input_metadata(torch::autograd::Node::undefined_input());

@@ -37,7 +37,8 @@ struct TensorSpec {
   bool batched = false;                  // has `...`
   bool optional = false;
   std::optional<at::ScalarType> dtype = std::nullopt;
-  size_t argument = 0;  // position among the operator's arguments (inputs only)
+  size_t argument = 0;    // position among the operator's arguments (inputs only)
+  bool detached = false;  // has no derivative, whatever its dtype (outputs only)
 
   size_t core() const { return before.size() + after.size(); }
 };

@@ -127,14 +127,14 @@ def present(places: Iterable[int], nodes: Sequence[Node | None]) -> dict[int, No
 
 def is_real(tensor: Tensor) -> bool:
     """Return whether a tensor of a formula has a derivative."""
-    return derivative.is_floating(tensor.dtype)
+    return derivative.has_derivative(tensor)
 
 
 def plain(value: Tensor | Scalar) -> Tensor | Scalar:
-    """Return a parameter without its default: a derivative is given everything."""
+    """Return a parameter as a derivative is given it: without a default, and no output's mark."""
     if isinstance(value, Scalar):
         return Scalar(name=value.name, type=value.type)
-    return value
+    return replace(value, detached=False)
 
 
 def name_of(line: Line, kind: str) -> str:

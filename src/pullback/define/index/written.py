@@ -48,7 +48,7 @@ class Words:
         values = {value.name: value for value in (*self.line.outputs, *self.line.parameters)}
         return replace(
             self.line,
-            parameters=tuple(values.values()),
+            parameters=tuple(map(plain, values.values())),
             outputs=(self.result(target),),
             formula=text.strip(),
         )

@@ -72,7 +72,7 @@ def signature(shipped: Shipped) -> dict[str, str]:
 
 def tensor(spec: Tensor, line: Line, argument: int) -> str:
     """Return a tensor of the line."""
-    name, text, before, after, batched, optional, _, _ = native.tensor_fields(spec, line, argument)
+    name, text, before, after, batched, optional, *_ = native.tensor_fields(spec, line, argument)
     assert isinstance(before, tuple)
     assert isinstance(after, tuple)
     return fields(
@@ -84,6 +84,7 @@ def tensor(spec: Tensor, line: Line, argument: int) -> str:
         optional=truth(bool(optional)),
         dtype=DTYPES[spec.dtype] if spec.dtype else None,
         argument=str(argument),
+        detached="true" if spec.detached else None,
     )
 
 

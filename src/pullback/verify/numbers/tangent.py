@@ -111,7 +111,10 @@ def apart_from_differences(found: Forward) -> list[Apart]:
     parts = zip(*(p.split(sizes) for p in (whole.value, whole.error)), strict=True)
     apart: list[Apart] = []
     judged = False
+    with_gradient = call.forward().differentiable
     for index, (value, error) in enumerate(parts):
+        if found.tangents[index] is None and index not in with_gradient:
+            continue  # it is said to have no derivative
         own = type(whole)(
             value=value,
             error=error,

@@ -98,6 +98,7 @@ TensorSpec read_tensor(Fields& fields) {
   const int64_t dtype = f.integer();
   if (dtype >= 0) spec.dtype = static_cast<at::ScalarType>(dtype);
   spec.argument = f.integer();
+  spec.detached = f.boolean();
   return spec;
 }
 
