@@ -23,6 +23,7 @@ from pullback.verify.report import Listing, Outcome, Verdict
 from pullback.verify.source import place_of_error
 from pullback.verify.target import shortened, target_of
 from pullback.verify.trace import NodeTrace, Trace, trace
+from pullback.verify.watching.guard import guarded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,12 +54,20 @@ def questions(
 ) -> Iterator[Message]:
     """Yield a title for each part and for the whole, and each probe's outcome under it.
 
+    Tensors are guarded meanwhile: what a kernel writes beside one spoils no later question.
+
     Args:
         call: what is checked.
         probes: in their order.
         units: what was said before a process died: it is not asked again. They are added to as
             items are yielded where the caller works in the same process.
     """
+    with guarded():
+        yield from answers(call, probes, units)
+
+
+def answers(call: Call, probes: Sequence[type[Probe]], units: Sequence[Unit]) -> Iterator[Message]:
+    """Do so."""
     with quietly():
         ordinary = trace(call)
     before: list[Outcome] = []

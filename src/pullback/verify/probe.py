@@ -15,6 +15,7 @@ from pullback.verify.source import Place
 # What a fault has an effect on. A probe that looks at an effect is not asked where an earlier
 # finding explains it: one cause, one finding.
 Effect = Literal[
+    "fresh",  # what fresh memory held is seen
     "forward",  # the ordinary forward raises
     "backward",  # the ordinary backward raises, or another one does in ordinary use
     "numbers",  # gradients are wrong

@@ -140,7 +140,7 @@ def mask_drawn_again(right: bool) -> Made:
     return Dropout, (d(4, 8),)
 
 
-@row("N03", "never written", "uninitial")
+@row("N03", "never writes")
 def never_written(right: bool) -> Made:
     class Head(Function):
         @staticmethod

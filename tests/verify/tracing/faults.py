@@ -171,7 +171,7 @@ def a_misspelt_name() -> Made:
     return Misspelt, (d(4),)
 
 
-@fault("PB507", "output 0", "never written")
+@fault("PB507", "output 0", "never writes")
 def output_of_numpy_not_filled() -> Made:
     class Twice(Function):
         @staticmethod

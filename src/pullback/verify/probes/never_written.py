@@ -1,18 +1,18 @@
 """Fresh memory that is returned unwritten."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-import torch
 from torch import Tensor
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
+from pullback.verify.examine import shown
 from pullback.verify.nodes import EVERYTHING, require_own
 from pullback.verify.probe import Probe
 from pullback.verify.source import Place, Text
 from pullback.verify.target import Part
-from pullback.verify.watching.difference import between, kept
-from pullback.verify.watching.fresh import filled_with_nan, left_as_it_is
+from pullback.verify.variation.uneven import calls_of
+from pullback.verify.watching.unwritten import memory_of
 
 FRESH = ("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "resize_")
 
@@ -52,65 +52,34 @@ class NeverWritten(Probe):
     ```
 
     ## Cannot see
-    Memory that a kernel takes from elsewhere (`malloc`).
+    Memory that a kernel takes from elsewhere (`malloc`). Integers, and what C++ allocates, where no
+    C++ compiler is.
     """
 
     code = "PB507"
     name = "never-written"
+    needs = "forward"
     unnatural = True
+    about = frozenset({"fresh"})
     explains = EVERYTHING - {"forward", "memory", "traced"}
     help = "write every element, or begin with zeros: torch.zeros_like"
 
     def examine(self, call: Call) -> Iterator[Finding]:
-        """Compare the ordinary call with one whose fresh memory is NaN: first forward's outputs."""
+        """Fill fresh memory with two patterns, as the call is given and at uneven sizes."""
         require_own(call)
-        with left_as_it_is():
-            ordinary = call.forward()
-            outputs = kept(ordinary.outputs)
-            gradients = kept(ordinary.backward(ordinary.random_grads()))
-        with filled_with_nan():
-            again = call.forward()
-            filled = kept(again.outputs)
-        names = [f"output {index}" for index in range(len(outputs))]
-        if found := list(self.unwritten(call, "forward", names, outputs, filled)):
-            yield from found
-            return
-        grads = ordinary.random_grads()
-        run = call.forward()
-        with filled_with_nan():
-            filled = kept(run.backward(grads))
-        names = [f"the gradient of {leaf.name}" for leaf in call.leaves]
-        yield from self.unwritten(call, "backward", names, gradients, filled)
-
-    def unwritten(
-        self,
-        call: Call,
-        part: Part,
-        names: Sequence[str],
-        ordinary: Sequence[Tensor | None],
-        filled: Sequence[Tensor | None],
-    ) -> Iterator[Finding]:
-        """Say which elements come from fresh memory."""
-        for index, (name, first, second) in enumerate(zip(names, ordinary, filled, strict=False)):
-            if first is None or second is None or between(index, first, second) is None:
-                continue
-            spoilt = is_fresh(first, second)
-            if not bool(spoilt.any()):
-                continue
-            yield self.breach(
-                f"{call.target.name}: {name} contains uninitialised memory: {elements(spoilt)} "
-                f"{'is' if spoilt.sum() == 1 else 'are'} never written in {part}",
-                where=place_of_fresh(call, part),
-                seen=f"{int(spoilt.sum())} of {spoilt.numel()} elements are NaN where fresh memory "
-                "is filled with NaN",
-            )
-
-
-def is_fresh(ordinary: Tensor, filled: Tensor) -> Tensor:
-    """Tell which elements show what fresh memory was filled with."""
-    if filled.is_floating_point() or filled.is_complex():
-        return filled.isnan() & ~ordinary.isnan()
-    return (filled != ordinary) & (filled == torch.iinfo(filled.dtype).max)
+        for own in calls_of(call):
+            spoilt = [seen for seen in memory_of(own).seen if bool(seen.unwritten.any())]
+            for seen in spoilt:
+                yield self.breach(
+                    f"{call.target.name}: {seen.name} contains uninitialised memory: {seen.part} "
+                    f"never writes {elements(seen.unwritten)}",
+                    where=place_of_fresh(call, seen.part),
+                    inputs=None if own is call else shown(own),
+                    seen=f"{int(seen.unwritten.sum())} of {seen.unwritten.numel()} elements show "
+                    "what fresh memory is filled with",
+                )
+            if spoilt:
+                return
 
 
 def elements(spoilt: Tensor) -> str:
@@ -122,8 +91,7 @@ def elements(spoilt: Tensor) -> str:
             return f"elements {first} to {last}" if last > first else f"element {first}"
         found = [index for (index,) in found]
     more = ", ..." if len(found) > 4 else ""
-    word = "element" if len(found) == 1 else "elements"
-    return f"{word} {', '.join(str(index) for index in found[:4])}{more}"
+    return f"elements {', '.join(str(index) for index in found[:4])}{more}"
 
 
 def place_of_fresh(call: Call, part: Part) -> Place | None:

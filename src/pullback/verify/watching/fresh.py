@@ -1,4 +1,4 @@
-"""Fresh memory that is full of NaN, so that what is never written shows."""
+"""Fresh memory that is full of one pattern, so that what is never written shows."""
 
 from __future__ import annotations
 
@@ -9,15 +9,19 @@ from typing import Any
 import numpy as np
 import torch
 
+from pullback.verify.watching.guard import guarded
+
 NUMPY = ("empty", "empty_like")
+# A byte of which every floating-point number is NaN, and one of which none is.
+NAN, OTHER = 0xFF, 0x4B
 
 
 @contextmanager
 def filled_with_nan() -> Generator[None]:
-    """Fill all memory that PyTorch and NumPy hand out, as `torch.empty` and `numpy.empty` do.
+    """Fill all memory that PyTorch and NumPy hand out with NaN; what is beside it, with numbers.
 
-    PyTorch does it by itself where results have to be reproducible, also for what C++ allocates;
-    integers get their largest value.
+    The memory of a GPU, and without a compiler any, PyTorch fills by itself where results have to
+    be reproducible; then integers get their largest value.
     """
     fills: Any = torch.utils.deterministic
     before = (
@@ -25,18 +29,34 @@ def filled_with_nan() -> Generator[None]:
         torch.is_deterministic_algorithms_warn_only_enabled(),
         fills.fill_uninitialized_memory,
     )
-    kept = {name: getattr(np, name) for name in NUMPY}
     set_deterministic(True, warn_only=True)
     fills.fill_uninitialized_memory = True
+    try:
+        with guarded(NAN, OTHER), numpy_filled(NAN):
+            yield
+    finally:
+        fills.fill_uninitialized_memory = before[2]
+        set_deterministic(before[0], warn_only=before[1])
+
+
+@contextmanager
+def filled_with_numbers() -> Generator[None]:
+    """Fill all memory that PyTorch and NumPy hand out with numbers; what is beside it, with NaN."""
+    with left_as_it_is(), guarded(OTHER, NAN), numpy_filled(OTHER):
+        yield
+
+
+@contextmanager
+def numpy_filled(byte: int) -> Generator[None]:
+    """Fill what NumPy hands out with a byte."""
+    kept = {name: getattr(np, name) for name in NUMPY}
     for name, make in kept.items():
-        setattr(np, name, filling(make))
+        setattr(np, name, filling(make, byte))
     try:
         yield
     finally:
         for name, make in kept.items():
             setattr(np, name, make)
-        fills.fill_uninitialized_memory = before[2]
-        set_deterministic(before[0], warn_only=before[1])
 
 
 @contextmanager
@@ -63,15 +83,13 @@ def set_deterministic(on: bool, *, warn_only: bool) -> None:
         inner(on, warn_only=warn_only)
 
 
-def filling(make: Callable[..., Any]) -> Callable[..., Any]:
+def filling(make: Callable[..., Any], byte: int) -> Callable[..., Any]:
     """Return a function of NumPy's that fills what it makes."""
 
     def made(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         array = make(*args, **kwargs)
-        if array.dtype.kind in "fc":
-            array.fill(np.nan)
-        elif array.dtype.kind in "iu":
-            array.fill(np.iinfo(array.dtype).max)
+        if array.dtype.kind in "fciu":
+            array.fill(np.frombuffer(bytes([byte]) * array.itemsize, array.dtype)[0])
         return array
 
     return made

@@ -1,0 +1,141 @@
+/// PyTorch's memory of the CPU with a guard zone on both sides, filled before it is handed out.
+///
+/// Every tensor that is made meanwhile lies in such memory, whoever makes it: PyTorch, pullback's
+/// runtime, an extension. What a kernel writes beside a tensor lands in a zone and harms nothing.
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+namespace {
+
+/// Bytes that were written beside a block; `verify/watching/guard.py` reads them.
+struct Trespass {
+  const void* block;
+  int64_t bytes;  // of the block
+  int64_t first;  // the first byte that was written, counted from the block: negative before it
+  int64_t last;
+};
+
+struct Block {
+  int64_t bytes;
+  uint8_t zone;
+  int64_t number;  // of the call of `pullback_guard`
+};
+
+// A page: a kernel that works in blocks of threads misses by hundreds of elements, not by one.
+constexpr int64_t zone_bytes = 4096;
+
+struct State {
+  std::mutex mutex;
+  c10::Allocator* ordinary = nullptr;
+  // Read without the lock, which a child of `fork` may inherit from a thread that it has not.
+  std::atomic<bool> guards = false;
+  std::atomic<int64_t> alive = 0;
+  std::unordered_map<const uint8_t*, Block> blocks;
+  std::vector<Trespass> trespasses;  // of blocks that have been freed
+  int fill = -1;                     // a byte; negative: memory is left as it is
+  uint8_t zone = 0;
+  int64_t number = 0;
+};
+
+/// Never destroyed: tensors may be freed after everything else.
+State& state() {
+  static State& made = *new State;
+  return made;
+}
+
+void look_at(const uint8_t* zone, const uint8_t* begin, const Block& block, std::vector<Trespass>& found) {
+  // Is each byte the one before it? Nearly always, and a comparison of memory is quick.
+  if (*zone == block.zone && !std::memcmp(zone, zone + 1, zone_bytes - 1)) return;
+  const uint8_t *first = zone, *last = zone + zone_bytes - 1;
+  while (*first == block.zone) ++first;
+  while (*last == block.zone) --last;
+  found.push_back({begin, block.bytes, first - begin, last - begin});
+}
+
+void look(const uint8_t* begin, const Block& block, std::vector<Trespass>& found) {
+  look_at(begin - zone_bytes, begin, block, found);
+  look_at(begin + block.bytes, begin, block, found);
+}
+
+/// Free memory of either kind: what was allocated before may be freed while tensors are guarded, and
+/// the other way round.
+void release(void* memory) {
+  auto* begin = static_cast<uint8_t*>(memory);
+  State& now = state();
+  if (!now.alive) return now.ordinary->raw_deleter()(memory);
+  {
+    const std::lock_guard lock(now.mutex);
+    const auto found = now.blocks.find(begin);
+    if (found == now.blocks.end()) return now.ordinary->raw_deleter()(memory);
+    if (found->second.number == now.number) look(begin, found->second, now.trespasses);
+    now.blocks.erase(found);
+    --now.alive;
+  }
+  std::free(begin - zone_bytes);
+}
+
+class Guarded final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    State& now = state();
+    if (!now.guards || !bytes) return now.ordinary->allocate(bytes);
+    const std::lock_guard lock(now.mutex);
+    void* memory = nullptr;
+    TORCH_CHECK_WITH(OutOfMemoryError, !posix_memalign(&memory, 64, bytes + 2 * zone_bytes),
+                     "no memory for ", bytes, " bytes and what guards them");
+    auto* begin = static_cast<uint8_t*>(memory) + zone_bytes;
+    std::memset(memory, now.zone, zone_bytes);
+    std::memset(begin + bytes, now.zone, zone_bytes);
+    if (now.fill >= 0) std::memset(begin, now.fill, bytes);
+    ++now.alive;
+    now.blocks[begin] = {static_cast<int64_t>(bytes), now.zone, now.number};
+    return {begin, begin, &release, c10::Device(c10::kCPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
+  void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
+};
+
+}  // namespace
+
+#define PULLBACK_EXPORT extern "C" __attribute__((visibility("default")))
+
+/// Guard what is handed out from now on, and forget what was seen.
+///
+/// `fill` is the byte that it is filled with, negative to leave it as it is; `zone` that of the zones.
+PULLBACK_EXPORT void pullback_guard(int fill, uint8_t zone) {
+  static Guarded guarded;
+  State& now = state();
+  const std::lock_guard lock(now.mutex);
+  now.guards = true;
+  now.fill = fill;
+  now.zone = zone;
+  ++now.number;
+  now.trespasses.clear();
+  if (now.ordinary) return;
+  now.ordinary = c10::GetCPUAllocator();
+  // It stays: whoever frees memory by PyTorch's allocator asks for the one that there is then.
+  c10::SetCPUAllocator(&guarded, /*priority=*/255);
+}
+
+PULLBACK_EXPORT void pullback_unguard() { state().guards = false; }
+
+/// What was written beside the blocks of the last `pullback_guard`; returns how much there is.
+PULLBACK_EXPORT int64_t pullback_trespasses(Trespass* into, int64_t most) {
+  State& now = state();
+  const std::lock_guard lock(now.mutex);
+  std::vector<Trespass> found = now.trespasses;
+  for (const auto& [begin, block] : now.blocks) {
+    if (block.number == now.number) look(begin, block, found);
+  }
+  std::copy_n(found.begin(), std::min<int64_t>(most, found.size()), into);
+  return static_cast<int64_t>(found.size());
+}

@@ -1,0 +1,44 @@
+"""The call at sizes that are no multiple of a kernel's block: what a tail does to memory."""
+
+from __future__ import annotations
+
+import time
+
+from pullback.verify.call import Call, can_require_grad
+from pullback.verify.remembered import remembered
+from pullback.verify.variation.sizes import axes_of, follows, has_numbers, redrawn, resized
+from pullback.verify.variation.variants import is_taken
+from pullback.verify.watching.unwritten import memory_of
+
+# Past a warp, and past the largest block; neither is a multiple of the width of a vector.
+SIZES = (33, 1030)
+SECONDS = 0.5
+MOST = 1 << 17
+
+
+@remembered
+def calls_of(call: Call) -> list[Call]:
+    """Return the call as it is given, and the same at uneven sizes where that is natural.
+
+    It is not where a number states a size, or an index goes with it: an index that is tiled is no
+    permutation, and what is not written then was never promised.
+    """
+    found = [call]
+    if has_numbers(call) or not memory_of(call).clean:
+        return found
+    end = time.process_time() + SECONDS
+    for axes in axes_of(call):
+        moved = [leaf.value for leaf, own in zip(call.leaves, axes.of, strict=True) if own]
+        redraw = redrawn(call, axes)
+        if not all(map(can_require_grad, moved)) or not is_taken(redraw):
+            continue
+        if not memory_of(redraw).clean:
+            continue
+        for size in SIZES:
+            other = next(resized(call, axes, size))
+            large = max(leaf.value.numel() for leaf in other.leaves) > MOST
+            if large or time.process_time() > end or not is_taken(other):
+                break
+            if follows(call, other, axes):
+                found.append(other)
+    return found
