@@ -14,7 +14,7 @@ from tests.verify.case import Made, d
 from tests.verify.catalogue.row import row
 
 
-@row("embedding_dup", "wrong at size 7")
+@row("embedding_dup", "stands twice")
 def embedding_dup(right: bool) -> Made:
     class Emb(Function):
         @staticmethod

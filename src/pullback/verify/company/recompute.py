@@ -5,6 +5,8 @@ As `torch.utils.checkpoint(use_reentrant=False)` does it, whose first call impor
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
@@ -20,11 +22,14 @@ class OtherTensorsError(RuntimeError):
 def recomputed(call: Call) -> Run:
     """Return a run whose saved tensors are made again at backward's first need.
 
+    That need may come in forward, which has a backward of its own inside.
+
     Raises:
         OtherTensorsError: in backward, where they are others than at first.
     """
     shapes: list[tuple[object, ...]] = []
     again: list[Tensor] = []
+    inputs: list[Tensor] = []
 
     def forget(tensor: Tensor) -> int:
         shapes.append(of(tensor))
@@ -33,7 +38,7 @@ def recomputed(call: Call) -> Run:
     def remake(index: int) -> Tensor:
         if not again:
             with torch.enable_grad(), saved_tensors_hooks(remember, wrong):
-                call.on([leaf.detach().requires_grad_(leaf.requires_grad) for leaf in run.given])
+                call.on([leaf.detach().requires_grad_(leaf.requires_grad) for leaf in inputs])
             compare(shapes, again)
         return again[index]
 
@@ -44,9 +49,12 @@ def recomputed(call: Call) -> Run:
     def wrong(tensor: Tensor) -> Tensor:
         return tensor
 
+    def first(given: Sequence[Tensor]) -> object:
+        inputs.extend(given)
+        return call.on(given)
+
     with saved_tensors_hooks(forget, remake):
-        run = run_by(call, call.on)
-    return run
+        return run_by(call, first)
 
 
 def of(tensor: Tensor) -> tuple[object, ...]:

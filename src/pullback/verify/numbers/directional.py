@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from pullback.verify.call import Call, Run
-from pullback.verify.numbers.numeric import DOUBLE, LARGE, Slope, direction, flat, slope
+from pullback.verify.numbers.numeric import DOUBLE, LARGE, Curve, Slope, direction, flat, slope
 from pullback.verify.randomness import drawing
 
 # A standard error is exceeded tenfold by chance once in some 10⁴ times; a mismatch is confirmed.
@@ -102,8 +102,9 @@ def compared_along(call: Call, run: Run, leaves: Sequence[int], *, seed: int) ->
     v = {leaf: direction(call.leaves[leaf].value, seed + 31 * leaf) for leaf in leaves}
     own = along(call, run, v)
     eps = spacing(call, run)
+    # Each from a graph of its own: that a second backward through one fails is another fault.
     results = [
-        judged(run, output, v, part, seed=seed, eps=eps)
+        judged(call.forward(), output, v, part, seed=seed, eps=eps)
         for output, part in zip(outputs, parts_of(own, run, outputs), strict=True)
     ]
     return Comparison(
@@ -124,6 +125,13 @@ def along(
     call: Call, run: Run, v: Mapping[int, Tensor], outputs: Sequence[int] | None = None
 ) -> Slope:
     """Return the derivative of the outputs along directions of some leaves, as one vector."""
+    return slope(curve_of(call, run, v, outputs), eps=spacing(call, run))
+
+
+def curve_of(
+    call: Call, run: Run, v: Mapping[int, Tensor], outputs: Sequence[int] | None = None
+) -> Curve:
+    """Return the outputs along directions of some leaves; NaN where forward refuses."""
     chosen = run.differentiable if outputs is None else outputs
     values = [own.value for own in call.leaves]
     shapes = [run.outputs[i].shape for i in chosen]
@@ -141,7 +149,7 @@ def along(
             return unknown
         return flat([found[i] for i in chosen])
 
-    return slope(curve, eps=spacing(call, run))
+    return curve
 
 
 def parts_of(own: Slope, run: Run, outputs: Sequence[int]) -> list[Slope]:

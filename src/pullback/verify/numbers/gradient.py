@@ -24,6 +24,7 @@ from pullback.verify.numbers.directional import (
     parts_of,
     spacing,
 )
+from pullback.verify.numbers.iterated import is_right_over_steps
 from pullback.verify.numbers.numeric import DOUBLE, direction, flat
 from pullback.verify.randomness import drawing
 
@@ -78,6 +79,8 @@ def compared(call: Call, *, seed: int = 0) -> Comparison:
             reason = "backward loses as many digits to rounding as it is off by"
         elif is_right_if_symmetric(call, own, seed=seed):
             reason = "the input is symmetric, and so is the derivative that backward returns"
+        elif is_right_over_steps(call, own, seed=seed):
+            reason = "forward iterates to a tolerance, beyond which backward is right"
         if reason is None:
             sure.append(own)
         else:

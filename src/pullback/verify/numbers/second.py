@@ -17,8 +17,9 @@ from torch import Tensor
 from pullback.verify.call import Call, Run
 from pullback.verify.company.refusal import is_refusal
 from pullback.verify.numbers.gradient import is_symmetric
+from pullback.verify.numbers.iterated import is_met, iterates
 from pullback.verify.numbers.judged import ERRORS, eps_of, weight
-from pullback.verify.numbers.numeric import Slope, direction, dot, flat, slope
+from pullback.verify.numbers.numeric import Curve, Slope, direction, dot, flat, slope
 from pullback.verify.probe import NotApplicable
 from pullback.verify.remembered import remembered
 
@@ -98,7 +99,13 @@ def second(call: Call) -> Second:
         raise NotApplicable("differences say nothing: backward is not smooth here")
     again = differentiated(run, grads, first, weights)
     cut = set(weights) - set(present(first))
-    lost = tuple(disagreements(work, again, way, weights, found, cut=cut))
+    lost = tuple(
+        own
+        for own in disagreements(work, again, way, weights, found, cut=cut)
+        if own.cut
+        or not iterates(work)
+        or not is_met(curve_of(work, grads, way, [own.leaf]), weights[own.leaf], own.analytic)
+    )
     return Second(call=work, way=way, weights=weights, lost=lost, judged=tuple(weights))
 
 
@@ -165,23 +172,31 @@ def gradients_at(
     return there.forward().backward(arriving, retain=False)
 
 
-def moved(
-    call: Call, grads: Sequence[Tensor | None], way: Sequence[Tensor | None]
-) -> dict[int, Slope]:
-    """Return the slope of each wanted leaf's gradient along a direction."""
-    wanted = call.wanted
-    sizes = [flat([call.leaves[i].value]).numel() for i in wanted]
+def curve_of(
+    call: Call, grads: Sequence[Tensor | None], way: Sequence[Tensor | None], leaves: Sequence[int]
+) -> Curve:
+    """Return the gradients of some leaves along a direction, as one vector."""
+    sizes = [flat([call.leaves[i].value]).numel() for i in leaves]
 
     def curve(t: float) -> Tensor:
         found = gradients_at(call, grads, way, t)
         return torch.cat(
             [
                 torch.zeros(size, dtype=torch.float64) if (g := found[i]) is None else flat([g])
-                for i, size in zip(wanted, sizes, strict=True)
+                for i, size in zip(leaves, sizes, strict=True)
             ]
         )
 
-    whole = slope(curve, eps=eps_of(call))
+    return curve
+
+
+def moved(
+    call: Call, grads: Sequence[Tensor | None], way: Sequence[Tensor | None]
+) -> dict[int, Slope]:
+    """Return the slope of each wanted leaf's gradient along a direction."""
+    wanted = call.wanted
+    sizes = [flat([call.leaves[i].value]).numel() for i in wanted]
+    whole = slope(curve_of(call, grads, way, wanted), eps=eps_of(call))
     parts = [part.split(sizes) for part in (whole.value, whole.error, whole.kink, whole.finite)]
     return {
         leaf: Slope(value=value, error=error, kink=kink, finite=finite)

@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
@@ -12,9 +14,13 @@ from pullback.verify.variation.sizes import (
     Axes,
     axes_of,
     follows,
+    halves,
+    is_index,
     redrawn,
     repeats,
     resized,
+    shuffled,
+    size_of,
     sizes_for,
 )
 from pullback.verify.variation.variants import Wrong, require_sound, wrong_of
@@ -87,36 +93,76 @@ class Size(Probe):
                     return
                 right.append(size)
 
-    def told(self, call: Call, axes: Axes, size: int, wrong: Wrong, right: list[int]) -> Finding:
-        """Say from which size on it is wrong, and where."""
-        below = max((n for n in right if n < size), default=None)
-        until = f"right at size {axes.size}"
-        if below is not None:
-            until = f"right up to size {boundary(call, axes, below, size) - 1}"
-        shapes = ", ".join(f"{leaf.name} {tuple(leaf.value.shape)}" for leaf in wrong.call.leaves)
-        at = wrong_elements(wrong.call, wrong.mismatch) or wrong.text
-        index = next(repeats(call, wrong.call), None)
-        if index is not None:
-            at += f"; there an index in `{index.name}` is repeated, as it is not as given"
+    def told(self, call: Call, axes: Axes, size: int, wrong: "AtSize", right: list[int]) -> Finding:
+        """Say what is to blame: repeated places, values, or the size from which on it is wrong."""
+        own = wrong.wrong
+        at = wrong_elements(own.call, own.mismatch) or own.text
+        shapes = ", ".join(f"{leaf.name} {tuple(leaf.value.shape)}" for leaf in own.call.leaves)
+        if wrong.blame == "repeat":
+            index = next(repeats(call, own.call), None)
+            text = f"right as given, wrong where a place in `{index and index.name}` stands twice: "
+            text, cure = text + own.text, "add up what comes to one element: index_add_, or "
+            cure += "index_put_ with accumulate=True"
+        elif wrong.blame == "values":
+            text = f"right for the values as given, wrong for others between them: {own.text}"
+            cure = "look at the branch, the limit or the epsilon that these values meet"
+        else:
+            below = max((n for n in right if n < size), default=None)
+            until = f"right at size {axes.size}"
+            if below is not None:
+                until = f"right up to size {boundary(call, axes, below, size) - 1}"
+            text, cure = f"{until}, wrong at size {size}: {at}", None
         return self.breach(
-            f"{call.target.name}: {until}, wrong at size {size}: {at}",
-            where=wrong.place or backward_place(call),
-            help=index and "add up what comes to one element: index_add, accumulate=True",
+            f"{call.target.name}: {text}",
+            where=own.place or backward_place(call),
+            help=cure,
             inputs=shapes,
-            seen=wrong.text,
+            seen=own.text,
         )
 
 
-def at_size(call: Call, axes: Axes, size: int) -> Wrong | None:
+@dataclass(frozen=True, kw_only=True)
+class AtSize:
+    """A call at another size that is wrong, and what is to blame."""
+
+    wrong: Wrong
+    blame: Literal["size", "repeat", "values"]
+
+
+def at_size(call: Call, axes: Axes, size: int) -> AtSize | None:
     """Judge a call at another size."""
     for other in resized(call, axes, size):
         wrong = wrong_of(other)
         # What the engine refuses, and no line of the author's, says that the shapes do not fit.
         if wrong is not None and (wrong.error is None or wrong.place is not None):
             defined = follows(call, other, axes) and not is_overwritten(call, wrong)
-            defined = defined and wrong_of(redrawn(call, axes)) is None
-            return wrong if defined else None
+            return blamed(call, axes, wrong) if defined else None
     return None
+
+
+def blamed(call: Call, axes: Axes, wrong: Wrong) -> AtSize | None:
+    """Ask the size as given with what another size brings; None if that breaks what held.
+
+    Values that were symmetric, sorted, or the inverse of others need not be so any more.
+    """
+    if wrong_of(redrawn(call, axes)) is not None:
+        return None
+    if any(is_index(leaf.value) for leaf in call.leaves):
+        if wrong_of(shuffled(call)) is not None:
+            return None
+        if next(repeats(call, wrong.call), None) is not None:
+            return AtSize(wrong=wrong, blame="repeat")
+    elif wrong.mismatch is not None and (smaller := at_given_size(wrong, axes)) is not None:
+        return AtSize(wrong=smaller, blame="values")
+    return AtSize(wrong=wrong, blame="size")
+
+
+def at_given_size(wrong: Wrong, axes: Axes) -> Wrong | None:
+    """Halve a call down to the size as given; None where no half is wrong any more."""
+    now: Wrong | None = wrong
+    while now is not None and size_of(now.call, axes) > axes.size:
+        now = next(filter(None, map(wrong_of, halves(now.call, axes))), None)
+    return now if now is not None and size_of(now.call, axes) == axes.size else None
 
 
 def is_overwritten(call: Call, wrong: Wrong) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from pullback.verify.call import Call
+from pullback.verify.numbers.iterated import iterates
 from pullback.verify.numbers.located import Elements, is_confirmed
 from pullback.verify.remembered import remembered
 from pullback.verify.variation.sweep import Sweep, points_for, region, sweep
@@ -80,6 +81,8 @@ def looked_for(call: Call) -> list[Region]:
         wrong = wrong_of(variant.call(call), floor=floor)
         if wrong is None or not is_certain(wrong) or not is_inside(wrong.call, variant.leaf):
             continue
+        if not is_nan(wrong) and iterates(call):
+            continue  # values that are small or large beside the tolerance at which forward stops
         if (own := of_variant(call, variant, wrong)) is not None:
             known = {(one.leaf, one.nan) for one in found}
             found += [own] if (own.leaf, own.nan) not in known else []
@@ -92,6 +95,11 @@ def is_certain(wrong: Wrong) -> bool:
     if mismatch is None or math.isnan(mismatch.analytic):
         return True
     return is_confirmed(wrong.call, mismatch.leaf)
+
+
+def is_nan(wrong: Wrong) -> bool:
+    """Tell whether the gradient is not a number."""
+    return wrong.mismatch is not None and math.isnan(wrong.mismatch.analytic)
 
 
 def is_inside(call: Call, leaf: int) -> bool:
@@ -142,7 +150,7 @@ def of_variant(call: Call, variant: Variant, wrong: Wrong) -> Region | None:
     mismatch = wrong.mismatch
     leaf = variant.leaf if mismatch is None else mismatch.leaf
     name = call.leaves[variant.leaf].name
-    nan = mismatch is not None and math.isnan(mismatch.analytic)
+    nan = is_nan(wrong)
     if mismatch is None:
         text = f"right for the values as given; for `{name}` {variant.name} {wrong.text}"
         return Region(leaf=leaf, nan=False, text=text, evidence=shown(variant), wrong=wrong)

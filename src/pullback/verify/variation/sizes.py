@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pullback.verify.call import Call, Leaf, can_require_grad
+from pullback.verify.numbers.gradient import is_symmetric
 from pullback.verify.randomness import drawing
 
 # Around the block sizes that kernels have: powers of two from a warp's on, and no multiple of one.
@@ -124,12 +125,24 @@ def filled(leaf: Leaf, shape: Sequence[int], before: int, size: int) -> Tensor:
     """Return values of another shape that are like a leaf's.
 
     Numbers lie between two of the example's, so that bounds hold and no two are equal; where the
-    example has equal ones, and among integers, they are the example's own.
+    example has equal ones, and among integers, they are the example's own. Symmetric matrices stay
+    symmetric, and permutations permutations.
     """
     value = leaf.value
     if tuple(shape) == tuple(value.shape):
         return value
-    return drawn(value, shape, before, size)
+    if is_permutation(value, before):
+        return torch.randperm(size, generator=drawing(size)).to(value)
+    own = drawn(value, shape, before, size)
+    square = own.ndim > 1 and own.shape[-1] == own.shape[-2]
+    return (own + own.mH) / 2 if square and is_symmetric(value) else own
+
+
+def is_permutation(value: Tensor, size: int) -> bool:
+    """Tell whether a tensor names each place of an axis once."""
+    if value.ndim != 1 or value.is_floating_point() or value.is_complex():
+        return False
+    return size > 1 and value.sort().values.tolist() == list(range(size))
 
 
 def redrawn(call: Call, axes: Axes) -> Call:
@@ -145,6 +158,46 @@ def redrawn(call: Call, axes: Axes) -> Call:
         for i, leaf in enumerate(call.leaves)
     ]
     return call.with_values(values)
+
+
+def shuffled(call: Call) -> Call:
+    """Return the call at its own size with its integers in another order along their first axis."""
+    values: list[Tensor] = []
+    for leaf in call.leaves:
+        value = leaf.value
+        if is_index(value):
+            order = torch.randperm(len(value), generator=drawing(len(value)))
+            value = value[order.to(value.device)]
+        values.append(value)
+    return call.with_values(values)
+
+
+def is_index(value: Tensor) -> bool:
+    """Tell whether a tensor holds several integers."""
+    numbers = not can_require_grad(value) and value.dtype is not torch.bool
+    return numbers and value.ndim > 0 and len(value) > 1
+
+
+def halves(call: Call, axes: Axes) -> Iterator[Call]:
+    """Yield the call on the first and on the second half of some axes."""
+    size = size_of(call, axes)
+    half = max(axes.size, (size + 1) // 2)
+    for first in (0, size - half):
+        values = list(values_of(call))
+        for i, own in enumerate(axes.of):
+            for k in own:
+                values[i] = values[i].narrow(k, first, half)
+        yield call.with_values([value.clone() for value in values])
+
+
+def size_of(call: Call, axes: Axes) -> int:
+    """Return the size that axes have in a call."""
+    return next(v.shape[k[0]] for v, k in zip(values_of(call), axes.of, strict=True) if k)
+
+
+def values_of(call: Call) -> list[Tensor]:
+    """Return the values of a call's tensors."""
+    return [leaf.value for leaf in call.leaves]
 
 
 def drawn(value: Tensor, shape: Sequence[int], before: int, size: int) -> Tensor:

@@ -21,6 +21,7 @@ from pullback.verify.variation.answer import (
 )
 from pullback.verify.variation.layouts import Layout, as_read_in_order, layouts_of, plain
 from pullback.verify.variation.noise import is_noise
+from pullback.verify.watching.draws import require_undrawn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +47,12 @@ class Trial:
 
 @remembered
 def grad_trials(call: Call) -> list[Trial]:
-    """Send gradients of other strides; return what fails, or comes out otherwise."""
+    """Send gradients of other strides; return what fails, or comes out otherwise.
+
+    Raises:
+        NotApplicable: nothing can be learned from a difference.
+    """
+    require_undrawn(call)
     return list(all_grad_trials(call))
 
 
@@ -118,7 +124,11 @@ def input_trials(call: Call) -> list[Trial]:
     """Give inputs of other strides; return what comes out otherwise, or fails in backward only.
 
     A forward that raises refuses a layout: it may.
+
+    Raises:
+        NotApplicable: nothing can be learned from a difference.
     """
+    require_undrawn(call)
     return list(all_input_trials(call))
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from pullback.verify.agreement import rounding
 from pullback.verify.call import Call, same
+from pullback.verify.numbers.iterated import iterates
 from pullback.verify.numbers.numeric import flat, slope
 from pullback.verify.randomness import drawing
 from pullback.verify.variation.sizes import axes_of, resized
@@ -44,8 +45,11 @@ def sweep(call: Call, leaf: int, points: Tensor) -> Sweep | None:
     """Follow an input of an elementwise target through values.
 
     Returns:
-        None if forward refuses, or if an output element depends on other elements.
+        None if forward refuses, if an output element depends on other elements, or if forward stops
+        at a tolerance, which is large beside small values.
     """
+    if iterates(call):
+        return None
     call = call.double or call
     for wide in widened(call, leaf, len(points)):
         start = wide.leaves[leaf].value

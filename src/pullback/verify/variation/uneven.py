@@ -37,7 +37,8 @@ def calls_of(call: Call) -> list[Call]:
         for size in SIZES:
             other = next(resized(call, axes, size))
             large = max(leaf.value.numel() for leaf in other.leaves) > MOST
-            if large or time.process_time() > end or not is_taken(other):
+            late = time.process_time() > end and len(found) > 1
+            if large or late or not is_taken(other):
                 break
             if follows(call, other, axes):
                 found.append(other)
