@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import random
 import signal
@@ -22,8 +23,11 @@ from torch import Tensor
 import pullback as pb
 from pullback import PullbackError
 from pullback.verify import agreement
+from pullback.verify import check as check_module
 from pullback.verify.probe import every_probe
 from pullback.verify.report import Report
+from pullback.verify.watching import patch
+from tests.forked import in_fork
 
 FEW = ["PB501", "PB504", "PB530", "PB553"]
 X = torch.tensor([[0.5, -1.0, 2.0], [3.0, 0.25, -0.75]], dtype=torch.float64, requires_grad=True)
@@ -346,3 +350,71 @@ def test_what_is_declared_is_not_asked(declared: bool) -> None:
             return -grads[0]
 
     assert pb.check(Reversal, X, probes=FEW, reversal=declared).ok == declared
+
+
+def test_the_time_of_a_report_is_what_the_caller_waited_for() -> None:
+    class Hanging(Square):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            time.sleep(60)
+            return Square.forward(ctx, x)
+
+    began = time.monotonic()
+    report = pb.check(Hanging, X, probes=FEW, timeout=0.5)
+    waited = time.monotonic() - began
+    assert 0.5 <= sum(outcome.seconds for outcome in report.outcomes) <= report.seconds <= waited
+
+
+def test_what_nobody_would_call_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Diverging(Square):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            while bool((x > 100).any()):
+                pass
+            return Square.forward(ctx, x)
+
+    monkeypatch.setattr(check_module, "SHORTER", 0.5)
+    report = pb.check(Diverging, X, probes=["PB504", "PB561", "PB569"])
+    assert report.ok, str(report)
+    assert [outcome.reason for outcome in report.outcomes][1] == "no answer in 0 s"
+    assert report.seconds < 30
+
+
+def test_a_program_may_have_put_a_function_in_the_place_of_apply(tmp_path: Path) -> None:
+    def work() -> None:
+        own = patch.pytorchs()
+        calls: list[type] = []
+
+        @functools.wraps(own)
+        def apply(cls: Any, *args: Any) -> Any:
+            calls.append(cls)
+            return own(cls, *args)
+
+        setattr(torch.autograd.Function, "apply", classmethod(apply))  # noqa: B010
+        patch.pytorchs.cache_clear()
+        report = pb.check(Overwriting, X, probes=FEW, isolate=False)
+        assert [fault.code for fault in report.faults] == ["PB504"], str(report)
+        assert calls
+
+    done = in_fork(work, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_process_that_talks_to_others_is_not_forked(tmp_path: Path) -> None:
+    class Summed(Square):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            ctx.save_for_backward(x)
+            own = x * x
+            torch.distributed.all_reduce(own)
+            return own
+
+    def work() -> None:
+        url = f"file://{tmp_path}/store"
+        torch.distributed.init_process_group("gloo", init_method=url, rank=0, world_size=1)
+        report = pb.check(Summed, X, probes=FEW, timeout=5)
+        assert report.ok, str(report)
+        assert "torch.distributed is initialised" in str(report)
+
+    done = in_fork(work, folder=tmp_path)
+    assert done.returncode == 0, done.stderr

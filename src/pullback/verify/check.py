@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -23,7 +24,8 @@ WrongOption = Rule("PB402", "wrong-check-option")
 ProcessDied = Rule("PB403", "process-died")
 NoAnswer = Rule("PB405", "no-answer")
 
-LONGEST = 60.0
+# Seconds for a probe, and for one that makes calls that no user would.
+LONGEST, SHORTER = 60.0, 10.0
 SAID: dict[contained.Why, str] = {
     "killed": "the process dies",
     "late": "forward and backward do not return",
@@ -104,6 +106,7 @@ class Examination:
     @numpy_kept()
     def report(self, target: object, inputs: Sequence[Any], keywords: Mapping[str, Any]) -> Report:
         """Check a target."""
+        began = time.monotonic()
         subject = target_of(target)
         note: tuple[str, ...] = ()
         if needs_inputs(subject, inputs, keywords):
@@ -111,8 +114,18 @@ class Examination:
             inputs, keywords, note = found.arguments, found.keywords, (found.note,)
         call = call_of(subject, inputs, keywords, seed=self.seed, intentions=self.intentions)
         report = self.of_call(call)
-        report = replace(report, notes=(*note, *report.notes))
-        return replace(report, replay=self.replay(call, found=bool(note), report=report))
+        notes = (*note, *self.notes(), *report.notes)
+        replay = self.replay(call, found=bool(note), report=report)
+        return replace(report, notes=notes, replay=replay, took=time.monotonic() - began)
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what a reader has to know of the process in which it was checked."""
+        if self.isolate and forks.has_process_group():
+            return (
+                "torch.distributed is initialised, and its threads do not survive a fork: checked "
+                "in this process, as by isolate=False",
+            )
+        return ()
 
     @property
     def forks(self) -> bool:
@@ -137,7 +150,7 @@ class Examination:
                 importlib.import_module(name)
         units: list[Unit] = []
         while not (units and units[-1].title.whole and not self.rest(units)):
-            known = len(outcomes_of(units))
+            known, began = len(outcomes_of(units)), time.monotonic()
             died = self.collect(self.messages(call, units), units)
             if died is None:
                 break
@@ -147,7 +160,8 @@ class Examination:
                 raise RuntimeError(f"the checker failed: {died.how}\n{died.said}")
             if not units or not self.rest(units):
                 units.append(Unit(title_of(call, whole=True)))
-            self.note_death(call, units, died)
+            answered = sum(outcome.seconds for outcome in outcomes_of(units)[known:])
+            self.note_death(call, units, died, seconds=time.monotonic() - began - answered)
         *parts, whole = [report_of(unit, call.seed) for unit in units]
         return replace(whole, parts=tuple(parts))
 
@@ -158,7 +172,13 @@ class Examination:
         if not self.forks:
             return inline(questions(call, self.probes, units))
         work = partial(questions, call, self.probes, units)
-        return contained.stream(work, seconds=self.seconds)
+        return contained.stream(work, seconds=partial(self.patience, units))
+
+    def patience(self, units: list[Unit]) -> float:
+        """Return how long to wait for the next answer."""
+        rest = self.rest(units) if units else []
+        # What nobody would call may never end: a solver that such values make diverge.
+        return min(self.seconds, SHORTER) if rest and rest[0].unnatural else self.seconds
 
     def collect(
         self, messages: Generator[Message, None, contained.Died | None], units: list[Unit]
@@ -192,12 +212,15 @@ class Examination:
         ]
         return any(outcome.code in unnatural for outcome in asked)
 
-    def note_death(self, call: Call, units: list[Unit], died: contained.Died) -> None:
+    def note_death(
+        self, call: Call, units: list[Unit], died: contained.Died, *, seconds: float
+    ) -> None:
         """Put a death down to the probe that was asked, or to the ordinary call."""
         unit = units[-1]
         first, *others = self.rest(units)
         known = any(o.reason == died.how for own in units for o in own.outcomes)
-        said = [outcome_of_death(call, first, died, ordinary=not unit.begun, known=known)]
+        own = outcome_of_death(call, first, died, ordinary=not unit.begun, known=known)
+        said = [replace(own, seconds=seconds)]
         if not unit.begun:
             # No question can be asked.
             reason = f"the ordinary call: {died.how}"

@@ -33,6 +33,7 @@ from pullback.verify.source import Place, is_authors
 
 Why = Literal["killed", "late", "stopped", "failed"]
 How = Why | Literal["well", "refused"]
+Seconds = float | Callable[[], float]
 
 # What a message is, and its length.
 HEADER = struct.Struct("<cQ")
@@ -77,13 +78,13 @@ class Died:
 
 
 def stream(
-    work: Callable[[], Iterator[Any]], *, seconds: float
+    work: Callable[[], Iterator[Any]], *, seconds: Seconds
 ) -> Generator[Any, None, Died | None]:
     """Run an iterator in a forked process, and yield its items as they come.
 
     Args:
         work: its items can be pickled. What it prints is kept away from the terminal.
-        seconds: the longest wait for one item.
+        seconds: the longest wait for one item; what is called before each of them.
 
     Returns:
         None; or how the process died before its end.
@@ -108,7 +109,7 @@ def stream(
 
 
 def answered(
-    work: Callable[[], Iterator[Any]], said: int, seconds: float
+    work: Callable[[], Iterator[Any]], said: int, seconds: Seconds
 ) -> Generator[Any, None, tuple[int | None, How, str]]:
     """Yield what one child sends; return its status, and how it ended in one word and in more."""
     child, reading = forked(work, said)
@@ -190,14 +191,15 @@ def send(writing: int, message: bytes) -> None:
         view = view[os.write(writing, view) :]
 
 
-def items(reading: int, seconds: float) -> Generator[Any, None, tuple[How, str]]:
+def items(reading: int, seconds: Seconds) -> Generator[Any, None, tuple[How, str]]:
     """Yield what the child sends; return how it ended, in one word and in more."""
     received, waiting = bytearray(), select.poll()
     waiting.register(reading, select.POLLIN | select.POLLHUP)
-    deadline = time.monotonic() + seconds
+    longest = seconds() if callable(seconds) else seconds
+    deadline = time.monotonic() + longest
     while True:
         if not waiting.poll(max(0.0, deadline - time.monotonic()) * 1000):
-            return "late", f"no answer in {seconds:.0f} s"
+            return "late", f"no answer in {longest:.0f} s"
         more = os.read(reading, 1 << 20)
         if not more:
             return "killed", ""
@@ -214,7 +216,8 @@ def items(reading: int, seconds: float) -> Generator[Any, None, tuple[How, str]]
             if kind != ITEM:
                 return ENDS[kind], message.decode(errors="replace")
             yield pickle.loads(message)
-            deadline = time.monotonic() + seconds
+            longest = seconds() if callable(seconds) else seconds
+            deadline = time.monotonic() + longest
 
 
 def ended(child: int, *, kill: bool, patience: float = 2.0) -> int | None:

@@ -19,10 +19,15 @@ _refused = threading.Event()  # autograd's threads never end
 
 
 def can_fork() -> bool:
-    """Tell whether a child would work: the state of a GPU in use does not survive."""
-    if not hasattr(os, "fork") or torch.cuda.is_initialized():
+    """Tell whether a child would work: a GPU's state and a process group do not survive."""
+    if not hasattr(os, "fork") or torch.cuda.is_initialized() or has_process_group():
         return False
     return hasattr(_libc, "_Fork") or not _refused.is_set()
+
+
+def has_process_group() -> bool:
+    """Tell whether this process talks to others: a child has none of the threads that do so."""
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
 def fork() -> int:

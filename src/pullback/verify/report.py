@@ -80,6 +80,7 @@ class Report:
         replay: a command, or a call, that shows the faults again; None without faults.
         parts: of the Functions that were found inside of a module or a callable.
         listings: the author's text.
+        took: how many seconds of wall time the whole check took, where it is known.
     """
 
     target: str
@@ -89,6 +90,7 @@ class Report:
     replay: str | None = None
     parts: tuple[Report, ...] = ()
     listings: tuple[Listing, ...] = ()
+    took: float | None = None
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -121,7 +123,9 @@ class Report:
 
     @property
     def seconds(self) -> float:
-        """What all probes took."""
+        """What it took: wall time where that is known, else what all probes took."""
+        if self.took is not None:
+            return self.took
         return sum(outcome.seconds for outcome in self.everything)
 
     def __bool__(self) -> bool:

@@ -6,6 +6,7 @@ name this module in `imports`, so that it is done once, before the process is fo
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from typing import Any
 
@@ -42,6 +43,8 @@ def warm() -> None:
     """Compile once, forward and backward."""
     with warnings.catch_warnings(), torch.enable_grad():
         warnings.simplefilter("ignore")
+        # What a program has put in the place of `Function.apply` may be more than it can trace.
+    with contextlib.suppress(Exception):
         traced(Trivial.apply)(torch.ones(2, requires_grad=True)).sum().backward()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import types
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -12,9 +13,27 @@ from torch.autograd import Function
 
 # Calls a Function with these arguments and keywords.
 Apply = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
-APPLY: Any = Function.__dict__["apply"].__func__
 # What `Function.apply` does now, the innermost last.
 watching: list[Apply] = []
+
+
+@functools.cache
+def pytorchs() -> Any:  # noqa: ANN401
+    """Return the function that PyTorch defines as `Function.apply`.
+
+    A program may have put another one in its place, which calls it.
+    """
+    own = getattr(Function.__dict__["apply"], "__func__", None)
+    alive = [own, *(f for f in gc.get_objects() if type(f) is types.FunctionType)]
+    return next((f for f in alive if is_pytorchs(f)), None)
+
+
+def is_pytorchs(function: Any) -> bool:  # noqa: ANN401
+    """Tell whether a function is what PyTorch defines as `Function.apply`."""
+    code = getattr(function, "__code__", None)
+    names = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+    defined = names == ("torch.autograd.function", "Function.apply")
+    return defined and code is not None and code.co_freevars == ("__class__",)
 
 
 def made() -> Callable[..., Any]:
@@ -40,8 +59,9 @@ def apply_watched(
     Also where an author wrote `square = Square.apply` long before: that holds on to the function,
     so its code is exchanged, and not the attribute.
     """
-    code = APPLY.__code__
-    real = types.FunctionType(code, APPLY.__globals__, "apply", None, APPLY.__closure__)
+    own = pytorchs()
+    code = own.__code__
+    real = types.FunctionType(code, own.__globals__, "apply", None, own.__closure__)
 
     def call(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
         return real(cls, *args, **kwargs)
@@ -49,13 +69,13 @@ def apply_watched(
     before = watching[-1] if watching else call
     watching.append(functools.partial(watch, before))
     if len(watching) == 1:
-        APPLY.__code__ = made().__code__
+        own.__code__ = made().__code__
     try:
         yield
     finally:
         watching.pop()
         if not watching:
-            APPLY.__code__ = code
+            own.__code__ = code
 
 
 @contextmanager
