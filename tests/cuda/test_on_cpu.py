@@ -17,9 +17,10 @@ from torch import nn
 from torch.utils import cpp_extension
 
 import pullback as pb
-from pullback.bind import gpu, register
+from pullback.bind import gpu, on_cpu, register
 from pullback.cuda import __main__ as program
 from pullback.cuda.pretend import pretending
+from pullback.diagnostic import PullbackError
 from pullback.kernels.cuda_on_cpu import mode
 from pullback.kernels.cuda_on_cpu.mode import Mode
 from tests.forked import in_fork
@@ -168,6 +169,23 @@ def test_load_builds_for_the_cpu(switched_on: Mode, tmp_path: Path) -> None:
     x, y = torch.randn(2, 100, device="cuda").unbind()
     module.square(x.data_ptr(), y.data_ptr(), 100)
     assert torch.equal(y, 3 * x * x)
+
+
+def test_a_kernel_without_its_source_sends_nobody_to_a_gpu_that_is_pretended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # As for the operator of an installed package that brought a library for GPUs alone.
+    monkeypatch.setattr(on_cpu, "plan_of", lambda definition: None)  # type: ignore[misc]
+    fill = pb.operator(
+        "tests_cuda::on_gpus_alone(x[n]) -> y[n]",
+        cuda=pb.source("void fill(float* y) {}", call="fill(y)"),
+    )
+    with pytest.raises(PullbackError, match="help: move the tensors to cuda"):
+        fill(torch.ones(2))
+    with pretending(), mode.entered(Mode()), pytest.raises(PullbackError, match="PB351") as raised:
+        fill(torch.ones(2, device="cuda"))
+    assert "move the tensors" not in str(raised.value)
+    assert "needs its source: pip install -e" in str(raised.value)
 
 
 def test_nothing_is_built_for_the_cpu_afterwards() -> None:

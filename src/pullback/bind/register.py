@@ -38,6 +38,7 @@ from pullback.define.source import Source
 from pullback.diagnostic import PullbackError, Rule
 from pullback.kernels import compile as compilation
 from pullback.kernels import glue, prebuilt, toolchain
+from pullback.kernels.cuda_on_cpu import mode
 from pullback.kernels.plan import Plan
 
 if TYPE_CHECKING:
@@ -408,10 +409,20 @@ def missing_kernel(definition: Definition) -> Callable[..., object]:
         raise NoKernel.error(
             f"{line.qualname} has no kernel for {', '.join(sorted(devices))}",
             have=", ".join(have),
-            help=f"move the tensors to {have[0]}, or give the operator another kernel",
+            help=f"{_way_to_a_kernel(have)}, or give the operator another kernel",
         )
 
     return refuse
+
+
+def _way_to_a_kernel(have: list[str]) -> str:
+    """Say where there is a kernel; "cuda" is no place to go where it is only pretended."""
+    if have == ["cuda"] and mode.asked_for():
+        return (
+            "the GPU here is only pretended, and to run on the CPU a CUDA kernel needs its source:"
+            " pip install -e the package's project"
+        )
+    return f"move the tensors to {have[0]}"
 
 
 def announce_redefinition(line: Line) -> None:

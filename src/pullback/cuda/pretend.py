@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import torch
 
-from pullback.cuda import answers
+from pullback.cuda import answers, gpu_code
 from pullback.cuda.devices import Devices, real
 from pullback.cuda.patches import Patches
 
@@ -83,6 +83,7 @@ def _patch(patches: Patches) -> None:
     patches.set(torch.backends.cudnn, "is_acceptable", answers.always(value=False))
     _patch_what_takes_a_device(patches)
     _patch_autocast(patches)
+    gpu_code.patch(patches)
 
 
 def _patch_what_takes_a_device(patches: Patches) -> None:

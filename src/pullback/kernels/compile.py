@@ -71,14 +71,18 @@ def compile(plan: Plan, *, announce: Announce | None = None, ahead: Ahead | None
             return _build(plan, headers)
 
 
-def open_library(path: Path) -> ctypes.CDLL:
+class Library(ctypes.CDLL):
+    """A library that was compiled here, or for here: it is only called for its own device."""
+
+
+def open_library(path: Path) -> Library:
     """Load a library.
 
     Raises:
         PullbackError: PB206, with the loader's own words.
     """
     try:
-        return ctypes.CDLL(str(path))
+        return Library(str(path))
     except OSError as error:
         reason = str(error).removeprefix(f"{path}: ")
     symbol = re.search(r"undefined symbol: (\w+)", reason)

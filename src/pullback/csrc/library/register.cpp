@@ -31,12 +31,19 @@ class MissingFunctor final : public c10::OperatorKernel {
     }
     // A wrong input is said first: a sparse tensor on the CPU comes here as well.
     const Sizes sizes = solve(signature, arguments);
-    const bool cpu = definition.cpu.function || (definition.formula && definition.formula->cpu);
-    fail("no-kernel [PB351]", signature, "this library has no kernel for " + sizes.device.str(),
-         std::string("move the tensors to ") + (cpu ? "cpu" : "cuda"));
+    fail("no-kernel [PB351]", signature, "this library has no kernel for " + sizes.device.str(), cure(definition));
   }
 
  private:
+  static const char* cure(const Definition& definition) {
+    const auto& formula = definition.formula;
+    if (definition.cpu.function || (formula && formula->cpu)) return "move the tensors to cpu";
+    // Python may pretend that there is a GPU, which a kernel that nvcc compiled does not run on.
+    return definition.cuda.function || (formula && formula->cuda)
+               ? "move the tensors to cuda; where a GPU is only pretended, import the file that defines the operator"
+               : "compile it where there is nvcc, for a GPU; for the CPU, import the file that defines the operator";
+  }
+
   const Entry& entry_;
 };
 

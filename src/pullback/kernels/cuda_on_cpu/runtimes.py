@@ -44,13 +44,17 @@ def launches() -> int:
 
 def loaded() -> list[ctypes.CDLL]:
     """Return the runtime libraries, those too that came with a library of somebody else's."""
+    own = (path for path in mapped() if Path(path).name.startswith("cuda-on-cpu"))
+    return [ctypes.CDLL(path, os.RTLD_NOLOAD) for path in own]
+
+
+def mapped() -> list[str]:
+    """Return the files that are in the memory of this process, libraries among them."""
     if not MAPS.is_file():
         return []
     words = (line.split(maxsplit=5) for line in MAPS.read_text().splitlines())
     # A cache may be emptied under a process; its libraries are still known by their names.
-    paths = {each[5].removesuffix(" (deleted)") for each in words if len(each) == 6}
-    own = sorted(path for path in paths if Path(path).name.startswith("cuda-on-cpu"))
-    return [ctypes.CDLL(path, os.RTLD_NOLOAD) for path in own]
+    return sorted({each[5].removesuffix(" (deleted)") for each in words if len(each) == 6})
 
 
 def _hand(runtime: ctypes.CDLL, mode: Mode) -> None:
