@@ -2,6 +2,8 @@
 #pragma once
 
 #include "../launch.h"
+#include "blocks.h"
+#include "gate.h"
 #include "options.h"
 
 #include <atomic>
@@ -20,10 +22,8 @@ struct Job {
   Order order;
   bool one_by_one;  // each thread is started by the scheduler, none by a loop
   bool fast;        // the index over the grid fits an int
-  uint64_t blocks;
-  uint64_t chunk;                   // blocks that a worker takes at once
-  uint64_t stride = 1, offset = 0;  // the random order of blocks: (i * stride + offset) % blocks
-  std::atomic<uint64_t> next{0};
+  Blocks blocks;
+  Gate gate;
   std::atomic<Cancel> cancel{Cancel::no};
   uint64_t began;  // ticks
   std::atomic<bool> helped{false};
@@ -37,8 +37,6 @@ struct Job {
 
   explicit Job(const Launch& launch);
 
-  /// The index of the i-th block to run.
-  uint64_t block_at(uint64_t i) const;
   /// Notes a failure, unless there is one, and lets all workers stop.
   void fail(std::string text);
   bool is_cancelled() const { return cancel.load(std::memory_order_relaxed) != Cancel::no; }

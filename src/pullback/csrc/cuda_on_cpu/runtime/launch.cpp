@@ -17,7 +17,6 @@
 #endif
 
 #include <algorithm>
-#include <numeric>
 
 namespace cuda_on_cpu {
 namespace {
@@ -66,26 +65,27 @@ bool can_launch(const dim3& grid, const dim3& block, size_t shared) {
   return false;
 }
 
-Job::Job(const Launch& launch) : launch(launch), order(order_here()), began(ticks()) {
+/// The order of blocks: the race detector goes by no order, and follows one block at a time, to the
+/// end. So there the lower ones come first, for which others may wait.
+[[maybe_unused]] constexpr Order order_of_blocks([[maybe_unused]] Order order) {
+#ifdef CUDA_ON_CPU_RACE
+  return Order::forward;
+#else
+  return order;
+#endif
+}
+
+Job::Job(const Launch& launch)
+    : launch(launch),
+      order(order_here()),
+      blocks(uint64_t{launch.grid.x} * launch.grid.y * launch.grid.z, order_of_blocks(order)),
+      gate(*this),
+      began(ticks()) {
   one_by_one = order != Order::forward;
   fast = uint64_t{launch.grid.x} * launch.block.x < 0x7fffffffu - 1024;
 #ifdef CUDA_ON_CPU_RACE
   one_by_one = true, fast = false;  // each thread is told to the detector, and none shares a loop
 #endif
-  blocks = uint64_t{launch.grid.x} * launch.grid.y * launch.grid.z;
-  chunk = std::clamp<uint64_t>(blocks / (64 * uint64_t(cuda_on_cpu::workers())), 1, 16);
-  if (order == Order::random && blocks > 1) {
-    const uint64_t seed = options().seed;
-    offset = mix(seed) % blocks;
-    stride = mix(seed + 1) % blocks | 1;
-    while (std::gcd(stride, blocks) != 1) stride += 2;
-  }
-}
-
-uint64_t Job::block_at(uint64_t i) const {
-  if (order == Order::forward) return i;
-  if (order == Order::reverse) return blocks - 1 - i;
-  return uint64_t(((unsigned __int128)i * stride + offset) % blocks);
 }
 
 void Job::fail(std::string text) {
@@ -163,18 +163,20 @@ Worker& Worker::mine() {
   return *mine;
 }
 
-void Worker::run(Job& its) {
+void Worker::run(Job& its, bool begun_for_others) {
   job = &its;
   order = its.order;
   const dim3 block_shape = its.launch.block;
   threads = block_shape.x * block_shape.y * block_shape.z;
   const dim3 host_block = blockDim, host_grid = gridDim;
   blockDim = block_shape, gridDim = its.launch.grid;
-  next_block = chunk_end = 0;
+  taken = {};
+  takes_lowest = begun_for_others;
   trouble.kind = Trouble::none;
   signals::be_ready_on_this_thread();
   if (fiber_bytes != stack_bytes()) drop_fibers();
   watchdog::joins(its, *this);
+  its.gate.joins(*this);
   if (open_block()) {
     running = this;
     Fiber& fiber = take_fiber();
@@ -190,6 +192,7 @@ void Worker::run(Job& its) {
       renew_fibers();
     }
   }
+  its.gate.leaves(*this);
   watchdog::leaves(its, *this);
   blockDim = host_block, gridDim = host_grid;
   threadIdx = blockIdx = {0, 0, 0};

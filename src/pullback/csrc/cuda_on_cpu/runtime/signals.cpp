@@ -49,6 +49,7 @@ Others others[NSIG];
 std::mutex mutex;
 std::atomic<uint64_t> looked;
 __thread bool has_stack;
+__thread void* own_stack;
 __thread unsigned passed_on;  // how often the signal at hand was
 
 const void* code_of(const ucontext_t& context) {
@@ -192,6 +193,16 @@ void be_ready_on_this_thread() {
   stack_t ours = {};
   ours.ss_sp = memory, ours.ss_size = signal_stack_bytes;
   ::sigaltstack(&ours, nullptr);
+  own_stack = memory;
+}
+
+void done_on_this_thread() {
+  if (!own_stack) return;
+  stack_t none = {};
+  none.ss_flags = SS_DISABLE;
+  ::sigaltstack(&none, nullptr);
+  ::munmap(own_stack, signal_stack_bytes);
+  own_stack = nullptr, has_stack = false;
 }
 
 }  // namespace cuda_on_cpu::signals

@@ -10,5 +10,7 @@ extern const int break_off;
 void be_ready();
 /// Sees to it that this OS thread has a stack for them, since a fiber's may be full.
 void be_ready_on_this_thread();
+/// Gives that stack back before the OS thread ends.
+void done_on_this_thread();
 
 }  // namespace cuda_on_cpu::signals

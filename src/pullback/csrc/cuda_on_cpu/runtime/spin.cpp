@@ -1,13 +1,10 @@
 /// Threads that wait without saying so: by atomics that change nothing, fences, sleeps.
 #include "../core.h"
 #include "schedule.h"
-#include "workers.h"
 
 #ifdef CUDA_ON_CPU_RACE
 #include "race.h"
 #endif
-
-#include <sched.h>
 
 namespace cuda_on_cpu {
 namespace {
@@ -15,48 +12,12 @@ namespace {
 // What idle_atomics is set to by a thread that spins; the next atomic that changes something sets
 // it to 0, so a spin that finds it below this has seen progress.
 constexpr unsigned spinning_on = 1 << 16;
-constexpr uint64_t microseconds_to_grow = 5000, microseconds_to_fail = 1000000,
-                   microseconds_of_now = 50000;
-
-uint64_t load(const uint64_t& value) { return __atomic_load_n(&value, __ATOMIC_RELAXED); }
-void store(uint64_t& to, uint64_t value) { __atomic_store_n(&to, value, __ATOMIC_RELAXED); }
-
-/// Whether every worker of the job has done nothing but spin for long.
-bool all_are_stuck(Job& job, uint64_t now) {
-  const uint64_t tick = ticks_per_microsecond();
-  for (const Worker* worker = job.workers; worker; worker = worker->next_of_job) {
-    if (load(worker->stuck_since) + microseconds_to_fail * tick > now) return false;
-    if (load(worker->spun_at) + microseconds_of_now * tick < now) return false;
-  }
-  return true;
-}
-
-/// All threads of this block have had their turns and still spin: only others can help.
-void spin_as_block(Worker& worker, bool first) {
-  Job& job = *worker.job;
-  const uint64_t now = ticks(), tick = ticks_per_microsecond();
-  if (first) store(worker.stuck_since, now);
-  store(worker.spun_at, now);
-  worker.stop_if_cancelled();
-  const uint64_t stuck = now - worker.stuck_since;
-  help(job);
-  if (stuck > microseconds_to_grow * tick) grow(job);
-  if (stuck > microseconds_to_fail * tick) {
-    std::unique_lock lock(job.mutex);
-    if (all_are_stuck(job, now)) {
-      lock.unlock();
-      stop("cuda-timeout [PB224]",
-           "every thread that runs waits for a change of memory that none will make\n"
-           "    help: the threads spin on an atomic or a fence; look for the lock or flag that is "
-           "never set, or for a barrier over more blocks than can run at once");
-    }
-  }
-  ::sched_yield();
-}
 
 }  // namespace
 
 /// The running thread can go on, but others first.
+///
+/// Once all threads of the block have had their turns and still spin, only other blocks can help.
 void Worker::yield_to_others() {
   leave_loop();
   leave_sweep();
@@ -65,8 +26,14 @@ void Worker::yield_to_others() {
   if (idle_atomics < spinning_on) fruitless = 0;
   idle_atomics = spinning_on;
   if (converging[w]) check_convergence(w);
-  const uint64_t turns = 2 * live + 64;
-  if (++fruitless > turns) spin_as_block(*this, fruitless == turns + 1);
+  if (++fruitless == 1) {
+    if (waiting.since) job->gate.goes_on(*this);
+    seen_changes = job->gate.changes();
+  } else if (fruitless > 2 * live + 64) {
+    job->gate.give_way(*this, seen_changes);
+    seen_changes = job->gate.changes();
+    fruitless = 2;
+  }
   switch_to(unsigned(next_ready(self)));
 }
 

@@ -161,7 +161,6 @@ void end(Job& job) {
 
 void joins(Job& job, Worker& worker) {
   const std::lock_guard lock(watch().mutex);
-  worker.stuck_since = worker.spun_at = 0;
   worker.next_of_job = job.workers, job.workers = &worker;
 }
 

@@ -3,7 +3,6 @@
 #include "schedule.h"
 #include "workers.h"
 
-#include <algorithm>
 #include <cstring>
 
 #define CUDA_ON_CPU_DEFINE_TLS __thread __attribute__((tls_model("initial-exec")))
@@ -34,14 +33,14 @@ void set_thread(unsigned x, unsigned y, unsigned z) { threadIdx = {x, y, z}; }
 
 /// Claims the next block, and makes all ready for its first thread.
 bool Worker::open_block() {
-  if (next_block == chunk_end) {
+  job->gate.block_ends(*this);
+  if (taken.is_empty()) {
     if (job->is_cancelled()) return false;
-    const uint64_t i = job->next.fetch_add(job->chunk, std::memory_order_relaxed);
-    if (i >= job->blocks) return false;
-    next_block = i, chunk_end = std::min(i + job->chunk, job->blocks);
-    if (!job->helped && i > 0) help_if_long(*job);
+    taken = takes_lowest ? job->blocks.take_lowest() : job->blocks.take();
+    if (taken.is_empty()) return false;
+    if (!job->helped && taken.next > 0) help_if_long(*job);
   }
-  block = job->block_at(next_block++);
+  block = job->blocks.index_at(taken.next++);
   const dim3 grid = job->launch.grid;
   if (grid.y == 1 && grid.z == 1) {
     blockIdx = {unsigned(block), 0, 0};

@@ -89,9 +89,12 @@ struct Worker {
   Job* job = nullptr;
   Worker* next_of_job = nullptr;
   pthread_t os_thread;
-  uint64_t block = 0, chunk_end = 0, next_block = 0;
+  uint64_t block = 0;
+  Range taken;                // blocks that this one is to run
+  bool takes_lowest = false;  // it was begun because all others wait
   uint64_t serial = 0;  // counts blocks: shared memory of another serial is stale
-  uint64_t fruitless = 0, stuck_since = 0, spun_at = 0;  // see spin.cpp
+  uint64_t fruitless = 0, seen_changes = 0;  // see spin.cpp
+  Waiting waiting;
   Trouble trouble;
 
   // Stacks.
@@ -120,7 +123,7 @@ struct Worker {
   static Worker& mine();
 
   /// Runs blocks of a job until none is left or it is cancelled.
-  void run(Job& job);
+  void run(Job& job, bool takes_lowest = false);
 
   // Scheduling; the running thread calls these.
   [[gnu::always_inline]] void leave_loop() {

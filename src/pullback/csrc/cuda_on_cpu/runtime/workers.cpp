@@ -1,5 +1,6 @@
 #include "workers.h"
 
+#include "signals.h"
 #include "worker.h"
 
 #include <pthread.h>
@@ -7,7 +8,7 @@
 
 #include <condition_variable>
 #include <new>
-#include <thread>
+#include <system_error>
 
 #if defined(__x86_64__)
 #include <x86intrin.h>
@@ -19,7 +20,6 @@ namespace cuda_on_cpu {
 namespace {
 
 constexpr uint64_t microseconds_worth_help = 20;
-constexpr int most_grown = 256;
 
 struct Pool {
   std::mutex mutex;
@@ -41,12 +41,17 @@ Pool& pool() {
   return *made;
 }
 
-void help_for_ever() {
-  sigset_t ours;  // signals of the process are for the threads of the program
+/// Signals of the process are for the threads of the program.
+void leave_signals_to_others() {
+  sigset_t ours;
   sigfillset(&ours);
   for (const int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGURG})
     sigdelset(&ours, number);
   ::pthread_sigmask(SIG_SETMASK, &ours, nullptr);
+}
+
+void help_for_ever() {
+  leave_signals_to_others();
   Pool& p = pool();
   std::unique_lock lock(p.mutex);
   for (;;) {
@@ -120,27 +125,31 @@ void help_if_long(Job& job) {
   if (ticks() - job.began > microseconds_worth_help * ticks_per_microsecond()) help(job);
 }
 
-void grow(Job& job) {
-#ifndef CUDA_ON_CPU_RACE
-  if (job.next.load(std::memory_order_relaxed) >= job.blocks) return;
-  Pool& p = pool();
-  const std::lock_guard lock(p.mutex);
-  if (!claim(p, job) || p.active >= most_grown) return;
-  p.wanted = p.active + 1;
-  add_threads(p, p.wanted);
-  p.wake.notify_all();
-#else
-  (void)job;
+bool begin_another([[maybe_unused]] Job& job, [[maybe_unused]] std::vector<std::thread>& begun) {
+#ifndef CUDA_ON_CPU_RACE  // it follows one thread at a time
+  try {
+    begun.emplace_back([&job] {
+      leave_signals_to_others();
+      Worker::mine().run(job, true);
+      signals::done_on_this_thread();
+    });
+    return true;
+  } catch (const std::system_error&) {
+  }
 #endif
+  return false;
 }
 
 void wait_for_helpers(Job& job) {
+  job.gate.wait_for_begun();
   if (!job.helped) return;
   Pool& p = pool();
   std::unique_lock lock(p.mutex);
   if (p.job != &job) return;
   p.job = nullptr, p.wanted = 0;
   p.done.wait(lock, [&] { return p.active == 0; });
+  lock.unlock();
+  job.gate.wait_for_begun();  // by one of the helpers
 }
 
 }  // namespace cuda_on_cpu
