@@ -58,6 +58,10 @@ PyMODINIT_FUNC PyInit_counter() {
   return made;
 }
 """
+# As in PyTorch's own example, without the macro of Python that makes it visible.
+BY_HAND = COUNTER.replace(
+    "PyMODINIT_FUNC PyInit_counter()", 'extern "C" PyObject *PyInit_counter(void)'
+)
 OF_PYBIND11 = """#include <pybind11/pybind11.h>
 #include "number.h"
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.attr("number") = NUMBER; }
@@ -220,7 +224,9 @@ def test_text_and_files_make_one_library(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("text", [COUNTER, pytest.param(OF_PYBIND11, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(
+    "text", [COUNTER, BY_HAND, pytest.param(OF_PYBIND11, marks=pytest.mark.thorough)]
+)
 def test_a_changed_python_module_is_loaded_beside_the_old_one(tmp_path: Path, text: str) -> None:
     file = counter_in(tmp_path, text)
     first = pb.source(file, flags=QUICK)

@@ -14,6 +14,10 @@ from pullback.kernels.plan import WITH_FOLDER, Unit
 MODULE = "-DTORCH_EXTENSION_NAME="
 # Where text finds the headers that it names in quotes.
 BESIDE_TEXT = "-iquote"
+# A module's function that is written by hand, without Python's macro, is one that Python looks for
+# all the same, whatever else is hidden.
+INITIALISES = re.compile(r"\bPyObject\s*\*\s*(PyInit_\w+)\s*\(")
+SHOWN = 'struct _object;\nextern "C" __attribute__((visibility("default"))) _object* {}();\n'
 FOR_LINKING = ("-l", "-L", "-Wl,")
 
 
@@ -97,6 +101,7 @@ def text_of(file: str | Path) -> str | None:
 
 def unit_of(index: int, file: str | Path, *, suffix: str = "cpp", begin: str = "") -> Unit:
     """Include a file by path, or repeat the text: messages name the author's lines."""
+    begin += "".join(map(SHOWN.format, dict.fromkeys(INITIALISES.findall(text_of(file) or ""))))
     if isinstance(file, str):
         text = f'{begin}#line 1 "source of the extension"\n{file}\n'
         return Unit(f"{index}-inline.{suffix}", text)

@@ -16,4 +16,6 @@ static PyObject* square(PyObject*, PyObject* arguments) {
 
 static PyMethodDef functions[] = {{"square", square, METH_VARARGS, nullptr}, {}};
 static PyModuleDef about = {PyModuleDef_HEAD_INIT, "_C", nullptr, -1, functions};
-PyMODINIT_FUNC PyInit__C() { return PyModule_Create(&about); }
+extern "C" {
+PyObject* PyInit__C(void) { return PyModule_Create(&about); }
+}
