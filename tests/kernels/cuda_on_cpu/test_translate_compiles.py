@@ -43,12 +43,40 @@ SNIPPETS = {
         #define LAUNCH(name, T, ...) name##_of<T><<<1, 2>>>(__VA_ARGS__)
         #define QUALIFIED __global__ void __launch_bounds__(64)
         #define LOCAL __shared__
+        // Their parameters have the names of whatever we write.
+        #define RUN(kernel, configure, launch) kernel<<<configure, 2>>>(launch)
+        #define TILE(shared_variable, dynamic_shared, n) \\
+          __shared__ float shared_variable[n]; extern __shared__ float dynamic_shared[]
         KERNEL(one, 32)
         template <class T> QUALIFIED two_of(T* x) {
           SHARED(float, a, [2][4]); SHARED(T, b); LOCAL int c[3];
           a[1][2] = 1; b = 2; c[0] = 3;
         }
-        void f(float* x) { one<<<1, 2>>>(x); LAUNCH(two, float, x); }""",
+        __global__ void tiled(float* x) { TILE(a, b, 3); a[0] = b[0] = x[0]; }
+        void f(float* x) { one<<<1, 2>>>(x); LAUNCH(two, float, x); RUN(tiled, 1, x); }""",
+    "blanks": """
+        template <class T> __global__ void k(T* x) {}
+        void f(float* x) { k<float> << <1, 32 >> > (x); k << <dim3(1), 2, 0, 0>> >(x); }""",
+    "member_templates": """
+        struct M {
+          template <int R, int C>
+          __host__ __device__ int block(int i = 0) const { return R * C + i; }
+          template <class T> __host__ __device__ T cast() const { return T(3); }
+          int a, b;
+        };
+        template <class T, int N> __device__ int sum(const T& x, const T* p) {
+          const bool less = x.a < N && p->b > (3);
+          return x.block<3, 3>() + p->block<N, 2>(4) + (*p).cast<float>() + less;
+        }
+        __global__ void k(int* y, M m) { *y = sum<M, 2>(m, &m) + m.block<1, 1>(); }""",
+    "own_atomics": """
+        __device__ static float atomicMax(float* a, float v) { return *a < v ? *a = v : *a; }
+        static __inline__ __device__ double atomicMin(double* a, double v) { return *a; }
+        __device__ long atomicCAS(long* a, long b, long c) { return *a; }
+        __device__ double atomicExch(double* a, double v) { return *a; }
+        __global__ void k(float* x, double* y, long* z) {
+          atomicMax(x, 3.f); atomicMin(y, 1.0); atomicCAS(z, 1, 2); atomicExch(y, 2.0);
+        }""",
     "shared": """
         struct Storage { struct TempStorage { int a[4]; }; };
         extern __shared__ float everywhere[];

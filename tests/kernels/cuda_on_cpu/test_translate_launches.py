@@ -12,8 +12,8 @@ def launched(kernel: str, sizes: str, name: str | None = None) -> str:
     called = f"{{ {kernel}(cuda_on_cpu_a...); }}"
     named = name or f'"{kernel}"'
     return (
-        f"::cuda_on_cpu::kernel([&](auto&&... cuda_on_cpu_a) -> void {called}, {named})"
-        f".configure({sizes})"
+        f"::cuda_on_cpu::cuda_on_cpu_kernel([&](auto&&... cuda_on_cpu_a) -> void {called}, {named})"
+        f".cuda_on_cpu_configure({sizes})"
     )
 
 
@@ -80,7 +80,7 @@ def test_the_sizes_end_where_they_do(sizes: str) -> None:
 
 
 PLAIN = launched("k", "1, 2")
-SPACED = launched("k", " 1, 2 ").replace(").configure", ")  .configure")
+SPACED = launched("k", " 1, 2 ").replace(").cuda_on_cpu_c", ")  .cuda_on_cpu_c")
 KT = launched("k<T>", "1, 2", '#k "<" #T ">"')
 PASTED = launched("name##_k", "1, 2", '#name "_k"')
 NAMED = launched("ns::k", "g, 2")
@@ -107,6 +107,24 @@ NAMED = launched("ns::k", "g, 2")
 )
 def test_launches(before: str, after: str) -> None:
     assert rewritten(before) == after
+
+
+@pytest.mark.parametrize("opening", ["<<<", "<< <", "< <<", "< < <", "<<  <"])
+@pytest.mark.parametrize("closing", [">>>", ">> >", "> >>", "> > >"])
+@pytest.mark.parametrize(
+    ("kernel", "sizes"),
+    [("k", "1, 2"), ("k<A<B<int> > >", "A<B<int> >(n), m << 2, n >> 1"), ("k<T>", "(a > b), 2")],
+)
+def test_launches_with_blanks_in_them(opening: str, closing: str, kernel: str, sizes: str) -> None:
+    text = rewritten(f"{kernel}{opening}{sizes}{closing}(x);")
+    assert "".join(text.split()) == "".join(f"{launched(kernel, sizes)}(x);".split())
+
+
+@pytest.mark.parametrize(
+    "text", ["ostream& operator<< <T>(ostream& o, A<T> a);", "&operator< <int>;", "a << b < c;"]
+)
+def test_what_looks_like_a_launch_and_is_none(text: str) -> None:
+    assert rewritten(f"__device__ int n; {text}").endswith(text)
 
 
 def test_a_kernels_name_is_a_string_literal() -> None:

@@ -11,14 +11,14 @@ def made(name: str, alignment: str = "") -> str:
     """Return the reference to a static variable."""
     second = f", alignof(cuda_on_cpu_l_{name})" if alignment else ""
     aligned = f"struct {alignment} cuda_on_cpu_l_{name} {{}}; " if alignment else ""
-    variable = f"shared_variable<cuda_on_cpu_t_{name}{second}>"
+    variable = f"cuda_on_cpu_shared<cuda_on_cpu_t_{name}{second}>"
     return f'{aligned}auto& {name} = ::cuda_on_cpu::{variable}([] {{}}, "{name}")'
 
 
 def pointed(name: str) -> str:
     """Return the pointer to dynamic memory."""
     kind = f"cuda_on_cpu_t_{name}*"
-    return f"{kind} {name} = ({kind})::cuda_on_cpu::dynamic_shared()"
+    return f"{kind} {name} = ({kind})::cuda_on_cpu::cuda_on_cpu_dynamic()"
 
 
 T = "cuda_on_cpu_t_"
@@ -72,7 +72,7 @@ LOCAL = [
     ),
     (
         "extern __shared__ float x;",
-        f"typedef float {T}x; auto& x = *({T}x*)::cuda_on_cpu::dynamic_shared();",
+        f"typedef float {T}x; auto& x = *({T}x*)::cuda_on_cpu::cuda_on_cpu_dynamic();",
     ),
 ]
 
@@ -98,8 +98,8 @@ def test_variables_of_a_block(before: str, after: str, around: str) -> None:
 
 def test_macros_paste_and_stringify_names() -> None:
     new = rewritten("#define M(T, n) __shared__ T n[4]; __shared__ T s_##n")
-    one = "shared_variable<cuda_on_cpu_t_##n>([] {}, #n)"
-    two = 'shared_variable<cuda_on_cpu_t_s_##n>([] {}, "s_n")'
+    one = "cuda_on_cpu_shared<cuda_on_cpu_t_##n>([] {}, #n)"
+    two = 'cuda_on_cpu_shared<cuda_on_cpu_t_s_##n>([] {}, "s_n")'
     assert "typedef  T cuda_on_cpu_t_##n[4];" in new
     assert f"auto& n = ::cuda_on_cpu::{one};" in new
     assert f"auto& s_##n = ::cuda_on_cpu::{two}" in new
@@ -117,7 +117,7 @@ def test_dynamic_memory_at_namespace_scope_is_set_by_each_block() -> None:
     new = squeezed(rewritten("namespace a {\nextern __shared__ float x[];\n}"))
     assert new == (
         "namespace a { typedef float cuda_on_cpu_t_x; static thread_local cuda_on_cpu_t_x* x; "
-        "static const bool cuda_on_cpu_d_x = ::cuda_on_cpu::dynamic_shared_at("
+        "static const bool cuda_on_cpu_d_x = ::cuda_on_cpu::cuda_on_cpu_dynamic_at("
         "[](void* cuda_on_cpu_p) { x = (cuda_on_cpu_t_x*)cuda_on_cpu_p; }); }"
     )
 
@@ -187,7 +187,7 @@ def test_a_variable_declared_extern_elsewhere_keeps_its_linkage() -> None:
     )
 
 
-LANE = "(::cuda_on_cpu::thread_rank() & 31u)"
+LANE = "(::cuda_on_cpu::cuda_on_cpu_rank() & 31u)"
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,10 @@ def test_simple_ptx_is_written_in_cpp(before: str, after: str) -> None:
 )
 def test_other_ptx_raises_where_it_is_reached(code: str, instruction: str) -> None:
     new = squeezed(rewritten(f"asm {code};"))
-    assert new.replace(" ;", ";") == f'::cuda_on_cpu::ptx("{instruction}", __FILE__, __LINE__);'
+    assert (
+        new.replace(" ;", ";")
+        == f'::cuda_on_cpu::cuda_on_cpu_ptx("{instruction}", __FILE__, __LINE__);'
+    )
 
 
 @pytest.mark.parametrize(

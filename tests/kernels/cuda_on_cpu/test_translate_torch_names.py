@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from pullback.kernels.cuda_on_cpu.facts import Facts
+from pullback.kernels.cuda_on_cpu.rewriting import Rewriting
+from pullback.kernels.cuda_on_cpu.tokens import read
+from pullback.kernels.cuda_on_cpu.translate import rewrite
 from tests.kernels.cuda_on_cpu.rewriting import rewritten, squeezed
 
 
@@ -101,6 +107,15 @@ def test_registrations_by_an_authors_own_macro() -> None:
     before = "REGISTER(f, CPU, f_cpu) REGISTER(h, CPU, h_cpu)"
     after = "REGISTER(f, VE, f_cpu) REGISTER(h, CPU, h_cpu)"
     assert rewritten(before, torch=True, beside=macro + cuda) == after
+
+
+@pytest.mark.parametrize("dispatch", ["AT_DISPATCH_FLOATING_TYPES", "MY_DISPATCH"])
+def test_a_dispatch_by_the_old_type_is_one_by_the_scalar_type(dispatch: str) -> None:
+    text = f'// cuda\n{dispatch}(x.type(), "f", [&] {{ f(x.type(), y->type().scalarType()); }});'
+    made, out = rewritten(text, torch=True), Rewriting(read(text), Path("author.cu"))
+    assert made == text.replace('(x.type(), "', '(x.scalar_type(), "')
+    rewrite(out, Facts(), torch=True)
+    assert [(note.line, "scalar_type()" in note.text) for note in out.notes] == [(2, True)]
 
 
 def test_a_switch_over_devices_has_no_value_twice() -> None:

@@ -54,7 +54,7 @@ def test_a_unit_includes_a_copy_that_names_the_authors_file(project: Project) ->
     path = project.file("a.cu", "__global__ void k() {}\n")
     made = project.translate("a.cu")
     unit = (project.where / "unit0.cpp").read_text()
-    assert unit.startswith('#include "shadow/0-a.cu"\n::cuda_on_cpu::kernel(')
+    assert unit.startswith('#include "shadow/0-a.cu"\n::cuda_on_cpu::cuda_on_cpu_kernel(')
     copy = (project.where / "shadow" / "0-a.cu").read_text()
     assert copy == f'#line 1 "{path}"\n__global__ void k() {{ CUDA_ON_CPU_KERNEL }}\n'
     assert made.read == {path}
@@ -136,7 +136,7 @@ def test_bytes_that_are_no_text_and_line_ends_stay(project: Project) -> None:
     project.file("a.cu", content)
     project.translate("a.cu")
     copy = (project.where / "shadow" / "0-a.cu").read_bytes().split(b"\n", 1)[1]
-    assert copy.startswith(b"// caf\xe9 \xff\r\n::cuda_on_cpu::kernel(")
+    assert copy.startswith(b"// caf\xe9 \xff\r\n::cuda_on_cpu::cuda_on_cpu_kernel(")
     assert copy.endswith(b"();\r\n// no end of line")
 
 

@@ -112,8 +112,8 @@ inline T atomic_add(T* address, T value) {
 
 }  // namespace cuda_on_cpu
 
-// As functions for each type, not templates: `atomicAdd(&counter, 1u)` has to convert, and authors
-// add overloads of their own for other types.
+// As functions for each type, not templates: `atomicAdd(&counter, 1u)` has to convert. For the types
+// that CUDA has them for and no others: for those, authors define functions of their own.
 #define CUDA_ON_CPU_ATOMIC(T, name, parameters, body) \
   inline T name parameters { return body; }           \
   inline T name##_block parameters { return body; }   \
@@ -124,39 +124,48 @@ inline T atomic_add(T* address, T value) {
                        return static_cast<T>(next); \
                      }))
 
-#define CUDA_ON_CPU_NUMBER(T) \
+#define CUDA_ON_CPU_ADD(T) \
   CUDA_ON_CPU_ATOMIC(T, atomicAdd, (T * address, T value), \
-                     ::cuda_on_cpu::atomic_add(address, value)) \
+                     ::cuda_on_cpu::atomic_add(address, value))
+#define CUDA_ON_CPU_EXCHANGE(T) \
   CUDA_ON_CPU_ATOMIC(T, atomicExch, (T * address, T value), \
-                     ::cuda_on_cpu::atomic_exchange(address, value)) \
-  CUDA_ON_CPU_RMW(T, atomicMin, value < old ? value : old) \
-  CUDA_ON_CPU_RMW(T, atomicMax, old < value ? value : old)
-
-#define CUDA_ON_CPU_INTEGER(T) \
-  CUDA_ON_CPU_NUMBER(T) \
+                     ::cuda_on_cpu::atomic_exchange(address, value))
+#define CUDA_ON_CPU_SUBTRACT(T) \
   CUDA_ON_CPU_ATOMIC(T, atomicSub, (T * address, T value), \
-                     ::cuda_on_cpu::atomic_add(address, static_cast<T>(0 - value))) \
+                     ::cuda_on_cpu::atomic_add(address, static_cast<T>(0 - value)))
+#define CUDA_ON_CPU_BITS(T) \
+  CUDA_ON_CPU_RMW(T, atomicMin, value < old ? value : old) \
+  CUDA_ON_CPU_RMW(T, atomicMax, old < value ? value : old) \
   CUDA_ON_CPU_RMW(T, atomicAnd, old & value) \
   CUDA_ON_CPU_RMW(T, atomicOr, old | value) \
-  CUDA_ON_CPU_RMW(T, atomicXor, old ^ value) \
+  CUDA_ON_CPU_RMW(T, atomicXor, old ^ value)
+#define CUDA_ON_CPU_SWAP(T) \
   CUDA_ON_CPU_ATOMIC(T, atomicCAS, (T * address, T compare, T value), \
                      ::cuda_on_cpu::atomic_cas(address, compare, value))
+#define CUDA_ON_CPU_INTEGER(T) \
+  CUDA_ON_CPU_ADD(T) \
+  CUDA_ON_CPU_EXCHANGE(T) \
+  CUDA_ON_CPU_BITS(T) \
+  CUDA_ON_CPU_SWAP(T)
 
 CUDA_ON_CPU_INTEGER(int)
 CUDA_ON_CPU_INTEGER(unsigned int)
-CUDA_ON_CPU_INTEGER(long)
-CUDA_ON_CPU_INTEGER(unsigned long)
-CUDA_ON_CPU_INTEGER(long long)
 CUDA_ON_CPU_INTEGER(unsigned long long)
-CUDA_ON_CPU_NUMBER(float)
-CUDA_ON_CPU_NUMBER(double)
+CUDA_ON_CPU_SUBTRACT(int)
+CUDA_ON_CPU_SUBTRACT(unsigned int)
+CUDA_ON_CPU_BITS(long long)
+CUDA_ON_CPU_ADD(float)
+CUDA_ON_CPU_ADD(double)
+CUDA_ON_CPU_EXCHANGE(float)
+CUDA_ON_CPU_SWAP(unsigned short)
 CUDA_ON_CPU_RMW(unsigned int, atomicInc, old >= value ? 0 : old + 1)
 CUDA_ON_CPU_RMW(unsigned int, atomicDec, old == 0 || old > value ? value : old - 1)
-CUDA_ON_CPU_ATOMIC(unsigned short, atomicCAS,
-                   (unsigned short* address, unsigned short compare, unsigned short value),
-                   ::cuda_on_cpu::atomic_cas(address, compare, value))
 
 #undef CUDA_ON_CPU_INTEGER
-#undef CUDA_ON_CPU_NUMBER
+#undef CUDA_ON_CPU_SWAP
+#undef CUDA_ON_CPU_BITS
+#undef CUDA_ON_CPU_SUBTRACT
+#undef CUDA_ON_CPU_EXCHANGE
+#undef CUDA_ON_CPU_ADD
 #undef CUDA_ON_CPU_RMW
 #undef CUDA_ON_CPU_ATOMIC

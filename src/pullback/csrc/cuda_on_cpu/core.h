@@ -55,6 +55,7 @@ CUDA_ON_CPU_TLS unsigned idle_atomics;
 bool in_kernel();
 /// The linear index of the running thread in its block.
 unsigned thread_rank();
+inline unsigned cuda_on_cpu_rank() { return thread_rank(); }
 
 /// The error that cudaGetLastError() returns next.
 int& last_error();
@@ -62,7 +63,7 @@ int& last_error();
 [[noreturn]] void assert_failed(const char* expression, const char* file, unsigned line,
                                 const char* function);
 /// Reached where the author's code has instructions of a GPU.
-[[noreturn]] void ptx(const char* instruction, const char* file, int line);
+[[noreturn]] void cuda_on_cpu_ptx(const char* instruction, const char* file, int line);
 
 /// Lets the other threads of the block run, and other OS threads. For a thread that spins.
 void spin();

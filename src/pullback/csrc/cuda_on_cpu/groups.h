@@ -8,3 +8,8 @@
 #include "groups/grid.h"
 #include "groups/lanes.h"
 #include "groups/partition.h"
+
+/// NVIDIA's own namespace for what is behind them, which some code names.
+namespace cooperative_groups::details {
+using namespace ::cooperative_groups;
+}

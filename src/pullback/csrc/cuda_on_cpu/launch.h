@@ -100,7 +100,9 @@ void run(const void* bound, const Span& span, bool fast) {
   }
 }
 
-/// A kernel with its name and the line that launches it: `kernel(f, "f").configure(g, b)(args)`.
+/// A kernel with its name and the line that launches it:
+/// `cuda_on_cpu_kernel(f, "f").cuda_on_cpu_configure(g, b)(args)`. What the translator writes has names that no
+/// macro of an author has, nor a macro's parameter.
 template <class F>
 class Kernel {
  public:
@@ -108,7 +110,7 @@ class Kernel {
 
   /// `stream` is taken, and means nothing: a launch returns when it is done.
   template <class... Stream>
-  Kernel& configure(dim3 grid, dim3 block, size_t shared = 0, const Stream&...) {
+  Kernel& cuda_on_cpu_configure(dim3 grid, dim3 block, size_t shared = 0, const Stream&...) {
     grid_ = grid, block_ = block, shared_ = shared;
     return *this;
   }
@@ -130,7 +132,7 @@ class Kernel {
 };
 
 template <class F>
-Kernel<F> kernel(F f, const char* name, CUDA_ON_CPU_PLACE) {
+Kernel<F> cuda_on_cpu_kernel(F f, const char* name, CUDA_ON_CPU_PLACE) {
   return {f, name, CUDA_ON_CPU_HERE};
 }
 

@@ -11,15 +11,15 @@ int new_shared_slot();
 /// Where this block has the variable of that number.
 void* shared_slot(int slot, size_t bytes, size_t alignment, const char* name);
 /// The dynamic shared memory of the block: the third value between <<< and >>>.
-void* dynamic_shared();
+void* cuda_on_cpu_dynamic();
 /// Keeps a variable at namespace scope pointed at the dynamic shared memory of the running block.
-bool dynamic_shared_at(void (*set)(void* memory));
+bool cuda_on_cpu_dynamic_at(void (*set)(void* memory));
 #pragma GCC visibility pop
 
 /// `Tag` is the type of a lambda: one for each declaration, and for each instantiation of its
 /// function. The race detector is not to see how the number is made.
 template <class T, size_t alignment = alignof(T), class Tag>
-[[gnu::no_sanitize("thread")]] inline T& shared_variable(Tag, const char* name) {
+[[gnu::no_sanitize("thread")]] inline T& cuda_on_cpu_shared(Tag, const char* name) {
   static const int slot = new_shared_slot();
   return *static_cast<T*>(shared_slot(slot, sizeof(T), alignment, name));
 }

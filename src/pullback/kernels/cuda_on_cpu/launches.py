@@ -34,10 +34,10 @@ def rewrite_launches(stream: Stream, out: Rewriting) -> None:
             out.problem(stream, index, f"{missing} this launch (<<<...>>>) cannot be found")
             continue
         name = _name(stream, start, index)
-        opening = "::cuda_on_cpu::kernel([&](auto&&... cuda_on_cpu_a) -> void { "
+        opening = "::cuda_on_cpu::cuda_on_cpu_kernel([&](auto&&... cuda_on_cpu_a) -> void { "
         out.before(stream, start, opening)
         out.after(stream, index - 1, f"(cuda_on_cpu_a...); }}, {name})")
-        out.replace(stream, index, ".configure(")
+        out.replace(stream, index, ".cuda_on_cpu_configure(")
         out.replace(stream, close, ")")
         for angle in (close + 1, close + 2):
             out.replace(stream, angle, "")
@@ -47,17 +47,24 @@ def rewrite_launches(stream: Stream, out: Rewriting) -> None:
 
 def _launch_end(stream: Stream, launch: int) -> int:
     """Return the first `>` of the `>>>` that belongs to a `<<<`; -1 where there is none."""
+    spaced = stream.words[launch] != "<<<"
+    end = _closing_angles(stream, launch, spaced=spaced)
+    # `k<<<n, 3>> >(x)`: blanks there alone.
+    return end if end >= 0 or spaced else _closing_angles(stream, launch, spaced=True)
+
+
+def _closing_angles(stream: Stream, launch: int, *, spaced: bool) -> int:
     close = stream.partner[stream.inside[launch]] if stream.inside[launch] >= 0 else len(stream)
     last, templates = -1, 0
     for index in top_level(stream, launch + 1, close if close > launch else len(stream)):
         word = stream.words[index]
-        if word in (";", "<<<"):
+        if word == ";" or stream.kinds[index] == "launch":
             break
         if word == "<" and stream.kinds[index - 1] == "word":
             templates += 1
         if word != ">":
             continue
-        if _is_launch_end(stream, index):
+        if _is_launch_end(stream, index, spaced=spaced):
             # In `k<<<A<B<C<int>>>(n), 3>>>(x)` the first three close templates.
             if templates <= 0:
                 return index
@@ -66,11 +73,11 @@ def _launch_end(stream: Stream, launch: int) -> int:
     return last  # `<` was a comparison
 
 
-def _is_launch_end(stream: Stream, index: int) -> bool:
+def _is_launch_end(stream: Stream, index: int, *, spaced: bool) -> bool:
     """Tell whether here is `>>>` before arguments, or where a macro ends."""
     if stream.words[index : index + 3] != [">", ">", ">"]:
         return False
-    together = stream.adjacent(index) and stream.adjacent(index + 1)
+    together = spaced or (stream.adjacent(index) and stream.adjacent(index + 1))
     follows = stream.word(index + 3)
     named = index + 3 < len(stream) and stream.kinds[index + 3] == "word"
     return together and (named or follows in ("(", ""))

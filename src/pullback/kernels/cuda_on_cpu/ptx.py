@@ -48,7 +48,7 @@ def _expression(statement: Statement | None, code: str) -> str:
         unknown = str(error)
     name = INSTRUCTION.search(unknown) or INSTRUCTION.search(code)
     shown = json.dumps(name[1] if name else code)
-    return f"::cuda_on_cpu::ptx({shown}, __FILE__, __LINE__)"
+    return f"::cuda_on_cpu::cuda_on_cpu_ptx({shown}, __FILE__, __LINE__)"
 
 
 def _statement(stream: Stream, open_: int) -> Statement | None:

@@ -16,10 +16,10 @@ TYPES = {
     **{"b64": "unsigned long long", "u64": "unsigned long long", "s64": "long long"},
     **{"f32": "float", "f64": "double"},
 }
-LANE = "(::cuda_on_cpu::thread_rank() & 31u)"
+LANE = "(::cuda_on_cpu::cuda_on_cpu_rank() & 31u)"
 SPECIAL = {
     "%laneid": LANE,
-    "%warpid": "(::cuda_on_cpu::thread_rank() >> 5)",
+    "%warpid": "(::cuda_on_cpu::cuda_on_cpu_rank() >> 5)",
     "%lanemask_eq": f"(1u << {LANE})",
     "%lanemask_lt": f"((1u << {LANE}) - 1u)",
     "%lanemask_le": f"((2u << {LANE}) - 1u)",

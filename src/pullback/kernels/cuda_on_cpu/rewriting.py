@@ -15,7 +15,7 @@ from pullback.kernels.cuda_on_cpu.tokens import Source, Stream
 
 @dataclass(frozen=True)
 class Problem:
-    """What cannot be translated, at the author's line."""
+    """What cannot be translated, or should be written otherwise, at the author's line."""
 
     file: Path
     line: int
@@ -29,6 +29,7 @@ class Rewriting:
         self.source = source
         self.path = path
         self.problems: list[Problem] = []
+        self.notes: list[Problem] = []
         self._replaced: dict[int, tuple[int, str]] = {}  # start -> end, text
         self._inserted: dict[int, str] = {}
 
@@ -63,6 +64,11 @@ class Rewriting:
         """Note what cannot be translated."""
         line = self.source.line(stream.starts[index])
         self.problems.append(Problem(self.path, line, text))
+
+    def note(self, stream: Stream, index: int, text: str) -> None:
+        """Note what is translated, and what its author should change."""
+        line = self.source.line(stream.starts[index])
+        self.notes.append(Problem(self.path, line, text))
 
     def result(self) -> str:
         """Return the new text."""

@@ -188,7 +188,7 @@ def _write_local(stream: Stream, declaration: Declaration, out: Rewriting) -> No
         kind = name.prefixed("cuda_on_cpu_t_", parameters)
         array = stream.word(name.last + 1) == "["
         left, right = (f"{kind}* {name.text}", "") if array else (f"auto& {name.text}", "*")
-        made.append(f"{left} = {right}({kind}*)::cuda_on_cpu::dynamic_shared()")
+        made.append(f"{left} = {right}({kind}*)::cuda_on_cpu::cuda_on_cpu_dynamic()")
     _write_typedefs(stream, declaration, out, made)
     _drop_first_dimensions(stream, declaration, out)
 
@@ -196,10 +196,10 @@ def _write_local(stream: Stream, declaration: Declaration, out: Rewriting) -> No
 def _static(name: Name, alignment: str, parameters: tuple[str, ...] | None) -> str:
     kind = name.prefixed("cuda_on_cpu_t_", parameters)
     if not alignment:
-        made = f"::cuda_on_cpu::shared_variable<{kind}>([] {{}}, {name.quoted})"
+        made = f"::cuda_on_cpu::cuda_on_cpu_shared<{kind}>([] {{}}, {name.quoted})"
         return f"auto& {name.text} = {made}"
     aligned = name.prefixed("cuda_on_cpu_l_", parameters)
-    made = f"::cuda_on_cpu::shared_variable<{kind}, alignof({aligned})>([] {{}}, {name.quoted})"
+    made = f"::cuda_on_cpu::cuda_on_cpu_shared<{kind}, alignof({aligned})>([] {{}}, {name.quoted})"
     return f"struct {alignment} {aligned} {{}}; auto& {name.text} = {made}"
 
 
@@ -210,7 +210,7 @@ def _write_global(stream: Stream, declaration: Declaration, out: Rewriting) -> N
         kind, text = f"cuda_on_cpu_t_{name.text}", name.text
         made.append(
             f"static thread_local {kind}* {text}; "
-            f"static const bool cuda_on_cpu_d_{text} = ::cuda_on_cpu::dynamic_shared_at("
+            f"static const bool cuda_on_cpu_d_{text} = ::cuda_on_cpu::cuda_on_cpu_dynamic_at("
             f"[](void* cuda_on_cpu_p) {{ {text} = ({kind}*)cuda_on_cpu_p; }})"
         )
     _write_typedefs(stream, declaration, out, made)

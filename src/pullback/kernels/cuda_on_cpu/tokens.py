@@ -23,7 +23,7 @@ TOKEN = re.compile(
   | (?P<char>(?:u8|[uUL])?'(?:[^'\\\n]|\\.)+')
   | (?P<word>(?:[^\W\d]|\$)[\w$]*)
   | (?P<number>\.?[0-9](?:[eEpP][+-]|'[0-9a-zA-Z]|[0-9A-Za-z_.])*)
-  | (?P<launch><<<)
+  | (?P<launch><<<|(?<!operator)(?<!operator[ ])(?:<<[ \t]+<|<[ \t]+<(?:[ \t]+|(?=<))<))
   | (?P<sign>::|->|\#\#|\+\+|--|&&|\|\||[-+*/%&|^!=<>]=|.)
     """,
     re.VERBOSE | re.DOTALL,
@@ -60,7 +60,7 @@ class Stream:
 
     Attributes:
         words: their texts.
-        kinds: "word", "number", "string", "char", "launch" (`<<<`) or "sign".
+        kinds: "word", "number", "string", "char", "launch" (`<<<`, `<< <`) or "sign".
         starts: where they start in the file's text.
         partner: the bracket that each bracket belongs to; -1 where there is none.
         inside: the innermost bracket that is open at each token; -1 outside all.
@@ -90,7 +90,7 @@ class Stream:
         return index + 1 < len(self.words) and self.end(index) == self.starts[index + 1]
 
     def find(self, *words: str) -> list[int]:
-        """Return the indices of words, in order."""
+        """Return the indices of words, in order; of launches, however they are spaced, by `<<<`."""
         return sorted(index for word in words for index in self._places.get(word, ()))
 
     @cached_property
@@ -98,7 +98,7 @@ class Stream:
         places: dict[str, list[int]] = {}
         for index, (word, kind) in enumerate(zip(self.words, self.kinds, strict=True)):
             if kind in ("word", "launch"):
-                places.setdefault(word, []).append(index)
+                places.setdefault("<<<" if kind == "launch" else word, []).append(index)
         return places
 
 

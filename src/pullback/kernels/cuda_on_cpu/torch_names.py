@@ -33,6 +33,7 @@ def rewrite_torch_names(stream: Stream, facts: Facts, out: Rewriting) -> None:
     _rewrite_registrations(stream, facts, out)
     _rewrite_device_macros(stream, facts, out)
     _rewrite_cases(stream, out)
+    _rewrite_types(stream, out)
     for index in stream.find("cuda"):
         if stream.words[index - 1 : index] in ([""], ["."], ["->"]):
             _rewrite_transfer(stream, index, out)
@@ -138,6 +139,19 @@ def _rewrite_cases(stream: Stream, out: Rewriting) -> None:
         if {"CPU", "CUDA"} <= found.keys():
             prefix = "k" if stream.words[found["CPU"]].startswith("k") else ""
             out.replace(stream, found["CPU"], f"{prefix}PrivateUse1")
+
+
+def _rewrite_types(stream: Stream, out: Rewriting) -> None:
+    """Rewrite `AT_DISPATCH_...(x.type(), ...)`, which PyTorch took until 2.4."""
+    for index in stream.find("type"):
+        called = stream.words[index + 1 : index + 3] == ["(", ")"]
+        if not called or stream.word(index - 1) not in (".", "->"):
+            continue
+        opening = stream.inside[index]
+        of_dispatch = opening > 0 and "DISPATCH" in stream.words[opening - 1]
+        if of_dispatch and stream.word(index + 3) == ",":
+            out.replace(stream, index, "scalar_type")
+            out.note(stream, index, "PyTorch dispatches by x.scalar_type(), no longer by x.type()")
 
 
 def _rewrite_transfer(stream: Stream, index: int, out: Rewriting) -> None:

@@ -10,13 +10,14 @@ from pullback.kernels.cuda_on_cpu.launches import rewrite_kernel_pointers, rewri
 from pullback.kernels.cuda_on_cpu.ptx import rewrite_ptx
 from pullback.kernels.cuda_on_cpu.rewriting import Rewriting
 from pullback.kernels.cuda_on_cpu.shared import rewrite_shared
+from pullback.kernels.cuda_on_cpu.spellings import rewrite_member_templates
 from pullback.kernels.cuda_on_cpu.torch_names import rewrite_torch_names
 from pullback.kernels.cuda_on_cpu.variables import rewrite_variables
 
 # A text without any of these is left as it is.
 WORTH_READING = re.compile(
-    r"<<<|__(?:global|shared|device|constant|managed|CUDA_ARCH)__|\basm|__asm|LIBRARY_IMPL"
-    r"|cuda|CUDA|pinned_memory"
+    r"<<<|<[ \t]*<[ \t]*<|__(?:global|shared|device|constant|managed|CUDA_ARCH)__|\basm|__asm"
+    r"|LIBRARY_IMPL|cuda|CUDA|pinned_memory"
 )
 # The author's device code sees a GPU; PyTorch's headers must not.
 ARCHITECTURE = {"__CUDA_ARCH__": "CUDA_ON_CPU_ARCH"}
@@ -37,6 +38,7 @@ def rewrite(out: Rewriting, facts: Facts, *, torch: bool) -> None:
         rewrite_shared(stream, facts, out)
         rewrite_variables(stream, facts, out)
         rewrite_ptx(stream, out)
+        rewrite_member_templates(stream, out)
         for index in stream.find(*ARCHITECTURE):
             out.replace(stream, index, ARCHITECTURE[stream.words[index]])
         if torch:

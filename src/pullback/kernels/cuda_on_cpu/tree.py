@@ -33,11 +33,13 @@ class Translated:
     Attributes:
         read: the author's files that were read.
         problems: what the compiler would not say.
+        notes: what was translated and should be written otherwise.
         casts: whether a pointer is cast to another type anywhere in the author's code.
     """
 
     read: frozenset[Path]
     problems: tuple[Problem, ...]
+    notes: tuple[Problem, ...]
     casts: bool
 
 
@@ -68,15 +70,18 @@ def translate(
     facts.learn(stream for file in files for stream in file.source.streams)
     (where / SHADOW).mkdir(parents=True, exist_ok=True)
     problems: list[Problem] = []
+    notes: list[Problem] = []
     for file in files:
         out = Rewriting(file.source, file.path)
         rewrite(out, facts, torch=torch)
         problems += out.problems
+        notes += out.notes
         _link(file, out)
         _write(file, out.result(), where)
     return Translated(
         frozenset(file.path for file in tree.files.values()),
         tuple(problems),
+        tuple(notes),
         any(CAST.search(file.source.text) for file in files),
     )
 

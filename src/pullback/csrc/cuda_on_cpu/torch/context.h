@@ -17,8 +17,16 @@
 
 namespace at::cuda {
 
-inline cublasHandle_t getCurrentCUDABlasHandle(bool = true) { return nullptr; }
-inline cublasLtHandle_t getCurrentCUDABlasLtHandle() { return nullptr; }
+inline cublasHandle_t getCurrentCUDABlasHandle(bool = true) {
+  cublasHandle_t handle;
+  cublasCreate(&handle);
+  return handle;
+}
+inline cublasLtHandle_t getCurrentCUDABlasLtHandle() {
+  cublasLtHandle_t handle;
+  cublasLtCreate(&handle);
+  return handle;
+}
 inline cusparseHandle_t getCurrentCUDASparseHandle() { return nullptr; }
 inline cusolverDnHandle_t getCurrentCUDASolverDnHandle() { return nullptr; }
 

@@ -1,9 +1,13 @@
 #pragma once
 
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/StreamGuard.h>
 #include <c10/util/ArrayRef.h>
+#include <c10/util/Logging.h>
 
 #include <optional>
 
+#include "allocator.h"
 #include "device.h"
 #include "stream.h"
 

@@ -5,6 +5,7 @@
 #include "../../cub/block_exchange.h"
 #include "../../cub/block_flags.h"
 #include "../../cub/block_io.h"
+#include "../../cub/block_raking.h"
 #include "../../cub/block_reduce.h"
 #include "../../cub/block_scan.h"
 #include "../../cub/block_sort.h"

@@ -1,0 +1,4 @@
+/// Part of cub.
+#pragma once
+
+#include "../../../cub/block_raking.h"
