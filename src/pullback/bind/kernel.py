@@ -139,11 +139,11 @@ def python_kernel(definition: Definition) -> Callable[..., object]:
     return kernel
 
 
-def remember(known: dict[object, Outputs], key: object, outputs: Outputs) -> None:
+def remember(known: dict[object, Any], key: object, value: object) -> None:
     """Add an entry, to a dictionary that does not grow for ever."""
     if len(known) >= MOST_KNOWN:
         known.clear()
-    known[key] = outputs
+    known[key] = value
 
 
 def versions(values: Sequence[Any]) -> list[int]:

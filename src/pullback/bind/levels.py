@@ -11,7 +11,29 @@ from torch import Tensor
 from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
 from torch.autograd import forward_ad
 
+# Of what `torch.autograd.grad(is_grads_batched=True)` makes, in an older way than `torch.vmap`.
+is_legacy = _functorch.is_legacy_batchedtensor
+
 BELOW = torch._C._AutoDispatchBelowAutograd
+INCLUDED, EXCLUDED = (
+    torch._C._dispatch_tls_local_include_set,
+    torch._C._dispatch_tls_local_exclude_set,
+)
+FORCED = torch._C._ForceDispatchKeyGuard
+# What `BELOW` leaves out.
+with FORCED(INCLUDED(), EXCLUDED() - EXCLUDED()), BELOW():
+    AUTOGRAD = EXCLUDED()
+
+
+@contextmanager
+def recordable() -> Generator[None]:
+    """Run an author's code inside a kernel as PyTorch runs it outside of one: without a gradient.
+
+    A kernel lies below autograd, where `enable_grad` has no effect. Code that computes a gradient
+    itself needs one.
+    """
+    with FORCED(INCLUDED(), EXCLUDED() - AUTOGRAD), torch.no_grad():
+        yield
 
 
 def is_tracked(flat: Sequence[object]) -> bool:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from pullback.bind.cut import as_list
+from pullback.bind.functions.arriving import unharmed
 from pullback.define.line import Line
 from pullback.define.line import Tensor as TensorSpec
 from pullback.diagnostic import Rule, an
@@ -43,7 +44,7 @@ class Adopted:
         """Its backward, which may be called `vjp`; None if it has none."""
         for name in ("backward", "vjp"):
             if overrides(self.function, name):
-                return getattr(self.function, name)
+                return unharmed(getattr(self.function, name), self.backward_of)
         return None
 
     @property

@@ -10,15 +10,15 @@ from typing import Any
 
 import torch
 from torch import _VF, Tensor
-from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
 from torch._functorch.pyfunctorch import VmapInterpreter, retrieve_current_functorch_interpreter
 from torch._functorch.vmap import unwrap_batched, wrap_batched
 
 from pullback.bind.batching import looped, stacked
+from pullback.bind.functions.tried import ALLOWED, unlike
+from pullback.bind.kernel import described, remember
+from pullback.bind.levels import is_legacy, unwrapped
 
 transforms_active = torch._C._are_functorch_transforms_active
-# What `torch.autograd.grad(is_grads_batched=True)` makes, in an older way than `torch.vmap`.
-is_legacy = _functorch.is_legacy_batchedtensor
 
 Backward = Callable[..., list[Any]]
 
@@ -33,15 +33,57 @@ def is_batched(grads: Sequence[Tensor | None]) -> bool:
     return False
 
 
-def run_batched(backward: Backward, grads: Sequence[Tensor | None]) -> list[Any]:
-    """Run backward: at once, or where PyTorch cannot, as with NumPy, for each element."""
+def run_batched(
+    backward: Backward, grads: Sequence[Tensor | None], known: dict[object, bool]
+) -> list[Any]:
+    """Run backward: at once, or where that is not the same, as with NumPy, for each element.
+
+    Args:
+        backward: of gradients.
+        grads: which may be batched.
+        known: for each kind of call whether it may be run at once; this one's is added.
+    """
     each = each_of(grads)
     if each is None:
         return backward(*grads)
+    kind = (each, *map(described, grads))
+    if known.get(kind) is False:
+        return each(backward, grads)
     try:
-        return backward(*grads)
+        whole = backward(*grads)
     except RuntimeError:
         return each(backward, grads)
+    if kind in known:
+        return whole
+    # Its author's code may have caught what PyTorch raises for a batch, and gone on without.
+    rows = each(backward, grads)
+    remember(known, kind, is_same(whole, rows))
+    return rows
+
+
+def is_same(whole: Sequence[Any], rows: Sequence[Any]) -> bool:
+    """Return whether what came at once is what came for each element."""
+    if [w is None for w in whole] != [r is None for r in rows]:
+        return False
+    pairs = [(w, r) for w, r in zip(whole, rows, strict=True) if w is not None]
+    with torch.no_grad():
+        found = [unbatched(w - r) for w, r in pairs]
+    right = [unbatched(r) for _, r in pairs]
+    return not unlike(found, [torch.zeros_like(f) for f in found], ALLOWED, beside=right)
+
+
+def unbatched(tensor: Tensor) -> Tensor:
+    """Return what is batched as one plain tensor."""
+    if is_legacy(tensor):
+        tensor = _VF._remove_batch_dim(tensor, legacy_level(), 0, 0)  # pyright: ignore[reportArgumentType]
+    return unwrapped(tensor)
+
+
+def legacy_level() -> int:
+    """Return how many of the older way's batches one is in."""
+    level = torch._C._vmapmode_increment_nesting() - 1
+    torch._C._vmapmode_decrement_nesting()
+    return level
 
 
 def each_of(grads: Sequence[Tensor | None]) -> Callable[..., list[Any]] | None:
@@ -62,22 +104,25 @@ def each(backward: Backward, grads: Sequence[Tensor | None]) -> list[Any]:
     level, size = top.level(), top.batch_size()
     plain, dims = unwrap_batched(tuple(grads), level)
     with top.lower():
-        rows = looped(lambda *g: run_batched(backward, g), size, dims, plain)
+        rows = looped(lambda *g: run_batched(backward, g, {}), size, dims, plain)
         columns = stacked(rows, size)
     return list(wrap_batched(tuple(columns), tuple(c if c is None else 0 for c in columns), level))
 
 
 def each_legacy(backward: Backward, grads: Sequence[Tensor | None]) -> list[Any]:
     """Run backward for each element of gradients that `is_grads_batched` batched."""
-    level = torch._C._vmapmode_increment_nesting() - 1
-    torch._C._vmapmode_decrement_nesting()
+    level = legacy_level()
     dims = [0 if grad is not None and is_legacy(grad) else None for grad in grads]
     plain: list[Any] = [
         grad if dim is None else _VF._remove_batch_dim(grad, level, 0, 0)  # pyright: ignore[reportArgumentType]
         for grad, dim in zip(grads, dims, strict=True)
     ]
     size = next(grad.shape[0] for grad, dim in zip(plain, dims, strict=True) if dim is not None)
-    rows = looped(lambda *g: run_batched(backward, g), size, dims, plain)
+    torch._C._vmapmode_decrement_nesting()  # in a batch PyTorch refuses `backward()`
+    try:
+        rows = looped(lambda *g: run_batched(backward, g, {}), size, dims, plain)
+    finally:
+        torch._C._vmapmode_increment_nesting()
     return [
         None if column is None else _VF._add_batch_dim(column, 0, level)
         for column in stacked(rows, size)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -35,7 +35,7 @@ from pullback.bind.functions.context import (
 from pullback.bind.functions.memory import check_memory, require_unchanged
 from pullback.bind.functions.parted import tensors_in
 from pullback.bind.functions.recorded import run_backward, run_forward
-from pullback.bind.levels import is_smooth
+from pullback.bind.levels import is_smooth, recordable
 from pullback.define.operator import Definition
 from pullback.define.schema import type_of
 from pullback.define.shape import shown
@@ -110,7 +110,7 @@ class Hidden:
         if adopted.lists:
             ctx._lengths = lengths  # pyright: ignore[reportAttributeAccessIssue]
         before = kernel.versions(flat)
-        with torch.no_grad():
+        with recordable():
             outputs = run_forward(adopted, ctx, flat)
         require_unchanged(adopted, before, flat)
         return ctx, flat, outputs
@@ -192,8 +192,8 @@ class Hidden:
     def backward(self, *given: Any) -> list[Tensor]:  # noqa: ANN401
         """Run backward; return the gradients that are needed: the backward operator's kernel."""
         pull, number, _ = Pull.given(given)
-        with torch.no_grad():
-            gradients = self.pull(state_of(int(number)), pull)
+        with recordable():
+            gradients = self.pull(state_of(int(number)), self.as_saved(pull))
         taken = {address(t) for t in pull.flat() if t is not None}
         fresh: list[Tensor] = []
         for gradient in (g.resolve_conj().resolve_neg() for g in gradients):
@@ -201,6 +201,11 @@ class Hidden:
             taken.add(address(gradient))
             fresh.append(gradient if own else gradient.clone(memory_format=torch.contiguous_format))
         return fresh
+
+    def as_saved(self, pull: Pull) -> Pull:
+        """Return the same with inputs that require a gradient, as those that PyTorch saves do."""
+        pairs = zip(pull.inputs, pull.needs, strict=True)
+        return replace(pull, inputs=[asking(detached(t)) if need else t for t, need in pairs])
 
     def pull(self, state: State, pull: Pull) -> list[Tensor]:
         """Run backward on tensors of any kind; return the gradients that are needed."""

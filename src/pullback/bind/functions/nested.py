@@ -6,6 +6,7 @@ derivative is asked for, runs the author's backward again and lets PyTorch diffe
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -21,6 +22,7 @@ from pullback.bind.functions.carried import Pass, Pull
 from pullback.bind.functions.context import State
 from pullback.bind.functions.hidden import Hidden, as_returned
 from pullback.bind.functions.nodes import Recording, backward_node, forward_node
+from pullback.bind.functions.tried import Tried, kind_of
 from pullback.bind.levels import (
     BELOW,
     has_tangent,
@@ -44,6 +46,7 @@ class Nested:
         self.adopted = hidden.adopted
         self.count = len(hidden.adopted.line.outputs)
         self.cuts = Cuts(hidden.adopted.backward_of)
+        self.tried = Tried(hidden.adopted)
         self.forward_node = forward_node(self)
         self.backward_node = backward_node(self)
 
@@ -115,10 +118,25 @@ class Nested:
         pairs = zip(names, flat, strict=True)
         return [new.get(n, v) if isinstance(v, Tensor) else None for n, v in pairs]
 
-    def differentiably(self, state: State, pull: Pull, rule: Rule = CutDerivative) -> list[Tensor]:
+    def opaquely(self, passed: Pass, pull: Pull) -> list[Tensor]:
+        """Run backward as it is, of which nothing is recorded."""
+        flat = [None if tensor is None else tensor.detach() for tensor in pull.flat()]
+        arguments = pull.exchanged(flat).arguments(passed.number, passed.owners)
+        return self.hidden.operators[1](*arguments)
+
+    def differentiably(
+        self, state: State, passed: Pass, pull: Pull, rule: Rule = CutDerivative
+    ) -> list[Tensor]:
         """Run backward so that PyTorch can differentiate it; `rule` is of what asks for it."""
         if any(is_smooth(tensor) for tensor in state.held):
             raise intermediate_derivative(self.adopted, "it was out of sight of the call")
+        watched = functools.partial(self.watched, state, pull, rule)
+        plain = functools.partial(self.opaquely, passed, pull)
+        self.tried.require_same(kind_of(state, pull), watched, plain, rule)
+        return watched()
+
+    def watched(self, state: State, pull: Pull, rule: Rule) -> list[Tensor]:
+        """Run backward on tensors that autograd watches."""
         try:
             pulled = self.hidden.pull(state, pull)
         except RuntimeError as error:
@@ -154,8 +172,9 @@ class Nested:
         pull, number, owners = Pull.given(given)
         flat = pull.flat()
         if has_tangent(flat):
-            state = self.one_state(pull.passed(number, owners), "forward mode")
-            return self.differentiably(state, pull, NoForwardMode)
+            passed = pull.passed(number, owners)
+            state = self.one_state(passed, "forward mode")
+            return self.differentiably(state, passed, pull, NoForwardMode)
         if is_tracked(flat):
             return list(self.backward_node(pull, *flat, number, *owners))
         with BELOW():

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from pullback.bind.functions.again import Again, scalars_of
 from pullback.bind.functions.carried import Pass, Pull
-from pullback.bind.functions.context import State
 from pullback.bind.functions.parted import added
 from pullback.bind.functions.recorded import entitle, require_derivative
 from pullback.bind.levels import derivatives, direct, fresh, lower
@@ -134,8 +133,7 @@ def backward_node(nested: Nested) -> Any:  # noqa: ANN401
             saved = ctx.saved_tensors
             number, *owners = saved[count:]
             passed = ctx.pull.passed(number, owners)
-            state = nested.one_state(passed, "a second derivative")
-            flat, found = second_derivative(nested, state, ctx.pull, saved, second)
+            flat, found = second_derivative(nested, passed, ctx.pull, saved, second)
             each = iter(found)
             gradients = [next(each) if t is not None and t.requires_grad else None for t in flat]
             return (None, *gradients, None, *[None] * len(owners))
@@ -146,7 +144,7 @@ def backward_node(nested: Nested) -> Any:  # noqa: ANN401
 
 def second_derivative(
     nested: Nested,
-    state: State,
+    passed: Pass,
     pull: Pull,
     saved: Sequence[Tensor | None],
     second: Sequence[Tensor | None],
@@ -156,11 +154,12 @@ def second_derivative(
     Returns:
         The tensors that it was run on, and the gradients of those that require one.
     """
+    state = nested.one_state(passed, "a second derivative")
     differentiable = torch.is_grad_enabled()
     with torch.enable_grad():
         # Fresh views: an output's derivative stops here, as PyTorch goes on from it.
         flat = [fresh(t) for t in saved[: len(pull.flat())]]
-        pulled = nested.differentiably(state, pull.exchanged(flat))
+        pulled = nested.differentiably(state, passed, pull.exchanged(flat))
         pairs = [(p, s) for p, s in zip(pulled, second, strict=True) if s is not None]
         wanted = [t for t in flat if t is not None and t.requires_grad]
         found = derivatives(pairs, wanted, differentiable=differentiable)

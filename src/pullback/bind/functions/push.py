@@ -14,6 +14,7 @@ from pullback.bind.functions.adopted import Adopted
 from pullback.bind.functions.carried import Pass, Pull
 from pullback.bind.functions.context import State, put_together
 from pullback.bind.functions.recorded import require_derivative
+from pullback.bind.functions.tried import kind_of
 from pullback.bind.levels import asks, derivatives, is_smooth, zeros_for
 from pullback.define.derivative import NoForwardMode
 
@@ -39,7 +40,7 @@ def with_tangents(
     if nested.adopted.push is not None:
         pushed = by_jvp(nested.adopted, state, tangents, pull)
     else:
-        pushed = by_pulling(nested, state, tangents, pull)
+        pushed = by_pulling(nested, state, passed, tangents, pull)
     outputs = [
         output
         if tangent is None or index in state.non_differentiable
@@ -59,22 +60,28 @@ def by_jvp(adopted: Adopted, state: State, tangents: Tangents, pull: Pull) -> Ta
     return returned if isinstance(returned, tuple) else [returned]
 
 
-def by_pulling(nested: Nested, state: State, tangents: Tangents, pull: Pull) -> Tangents:
+def by_pulling(
+    nested: Nested, state: State, passed: Pass, tangents: Tangents, pull: Pull
+) -> Tangents:
     """Return J v as the derivative of uᵀJ by u, transposed.
 
     Source: J. Townsend, "A new trick for calculating Jacobian vector products" (2017).
     """
     require_derivative(nested.adopted)
+    outputs = [
+        output if is_smooth(output) and k not in state.non_differentiable else None
+        for k, output in enumerate(pull.outputs)
+    ]
+
+    def run(grads: Tangents) -> Sequence[Tensor]:
+        return nested.opaquely(passed, replace(pull, grads=grads))
+
+    nested.tried.require_linear(kind_of(state, pull), run, outputs)
     differentiable = torch.is_grad_enabled()
     with torch.enable_grad():
         # Ones and not zeros, though J is linear in them: a gradient that is cut off shows itself.
-        seeds = [
-            asks(torch.ones_like(output))
-            if is_smooth(output) and k not in state.non_differentiable
-            else None
-            for k, output in enumerate(pull.outputs)
-        ]
-        pulled = nested.differentiably(state, replace(pull, grads=seeds), NoForwardMode)
+        seeds = [None if output is None else asks(torch.ones_like(output)) for output in outputs]
+        pulled = nested.differentiably(state, passed, replace(pull, grads=seeds), NoForwardMode)
         wanted = [tangent for tangent in tangents if tangent is not None]
         inputs = [each for each in seeds if each is not None]
         pairs = list(zip(pulled, wanted, strict=True))

@@ -28,6 +28,7 @@ def recorder(adopted: Adopted) -> Callable[..., tuple[Tensor, ...] | Tensor]:
     """Return what calls a Function on the line's arguments and records its node."""
     count, lists, pull = len(adopted.line.outputs), adopted.lists, adopted.pull
     cuts = Cuts(adopted.backward_of)
+    known: dict[object, bool] = {}  # of batches
 
     class Recorded(torch.autograd.Function):
         @staticmethod
@@ -47,7 +48,7 @@ def recorder(adopted: Adopted) -> Callable[..., tuple[Tensor, ...] | Tensor]:
             if ctx._parted is not None:
                 ctx, grads, more = ctx._parted.join(adopted, ctx, grads)
             if lists or pull is None or autocast.is_enabled() or is_batched(grads):
-                gradients = run_batched(lambda *g: run_backward(adopted, ctx, g), grads)
+                gradients = run_batched(lambda *g: run_backward(adopted, ctx, g), grads, known)
             elif torch.is_grad_enabled():
                 gradients = differentiable(cuts, pull, ctx, grads)
             elif more is None:
