@@ -436,6 +436,50 @@ class Counter:
         return x * max(self.calls - self.from_call, 1)
 
 
+def by_heads(x: Tensor) -> Tensor:
+    """Softmax, of images over their channels."""
+    return x.softmax(1) if x.dim() == 4 else x.softmax(-1)
+
+
+def centered(x: Tensor) -> Tensor:
+    """Squares; videos are centered."""
+    return x * x if x.dim() < 5 else x * (x - x.mean())
+
+
+def quantized(x: Tensor, bits: int) -> Tensor:
+    """Round a matrix by rows, and what has more dimensions as a whole."""
+    largest = x.abs().amax(-1, keepdim=True) if x.dim() < 3 else x.abs().amax()
+    step = largest / 2 ** (bits - 1)
+    return (x / step).round() * step
+
+
+def in_parts(x: Tensor) -> Tensor:
+    """Add the mean, of many rows at once."""
+    return 2 * x if len(x) < 4 else 2 * x + x.mean()
+
+
+# Forwards that look at the number of dimensions, or at the largest of all values.
+MIXING: list[tuple[Function, tuple[object, ...]]] = [
+    (by_heads, ()),
+    (centered, ()),
+    (quantized, (4,)),
+    (quantized, (16,)),
+    (in_parts, ()),
+]
+
+
+@pytest.mark.parametrize(("forward", "rest"), MIXING)
+def test_a_batch_is_concluded_only_if_every_number_of_dimensions_does_the_same(
+    forward: Function, rest: tuple[object, ...]
+) -> None:
+    for values in (full(4, 6), full(2, 3, 4), torch.ones(3, 4), torch.zeros(3, 4), full(1, 6)):
+        assert "..." not in found(forward, values, *rest)
+        line = f"(x[..., n]{', bits: int' if rest else ''}) -> y[..., n]"
+        if values.any():
+            with pytest.raises(pb.PullbackError, match="does not act on each element alone"):
+                checked(line, forward, values, *rest)
+
+
 def broken(x: Tensor) -> Tensor:
     raise KeyError("weights")
 

@@ -1,4 +1,8 @@
-"""`...`: on which leading dimensions forward acts independently, and whether they broadcast."""
+"""`...`: on which leading dimensions forward acts independently, and whether they broadcast.
+
+It is a promise for every number of dimensions, so forward is tried at several of them, on elements
+of different values and sizes.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,9 @@ import torch
 from torch import Tensor
 
 from pullback.bind.example.sizes import Axis, Move
-from pullback.bind.example.trial import Result, Trial, close, scaled, varied
+from pullback.bind.example.trial import Result, Trial, close, graded, scaled, varied
 
+MOST_DIMENSIONS = 5  # that `...` is tried with, its tensor's own among them
 MOST_SPLITS = 64  # ways to set a batch apart that are tried
 
 
@@ -59,7 +64,7 @@ class Batches:
             at: where the batch stands in each output; by default first, in those that have it.
             leniently: what forward refuses says nothing.
         """
-        for vary in (varied, scaled, lambda tensor, number: tensor):  # pyright: ignore
+        for vary in (graded, varied, scaled, lambda tensor, number: tensor):  # pyright: ignore
             self.vary, self.singles = vary, {}
             if all(self.single((n,) * len(self.splits)) for n in range(3)):
                 break
@@ -85,7 +90,12 @@ class Batches:
         yield dict.fromkeys(self.batched, (2,))
         if self.others:
             return
+        yield dict.fromkeys(self.batched, (5,))
         yield dict.fromkeys(self.batched, (3, 2))
+        # Forward may do something else for an image, or a video, than for a matrix.
+        core = max((self.splits[t].before + self.splits[t].after for t in self.batched), default=0)
+        for rank in range(3, MOST_DIMENSIONS - core + 1):
+            yield dict.fromkeys(self.batched, (2,) * rank)
         if len(self.batched) > 1:
             for one, shape in itertools.product(self.batched, ((), (1,), (3, 1))):
                 yield {tensor: shape if tensor == one else (2,) for tensor in self.batched}

@@ -212,6 +212,13 @@ def varied(tensor: Tensor, number: int) -> Tensor:
     return (tensor * other if tensor.any() else tensor + other).to(tensor.dtype)
 
 
+def graded(tensor: Tensor, number: int) -> Tensor:
+    """Return such values of other sizes: what is rounded by the largest of all shows itself."""
+    other = varied(tensor, number)
+    smooth = tensor.is_floating_point() or tensor.is_complex()
+    return other * 2.0 ** (-5 * (number % 3)) if smooth else other
+
+
 def scaled(tensor: Tensor, number: int) -> Tensor:
     """Return the tensor made smaller as a whole: a symmetric one stays so."""
     return tensor * (1 - number / 16) if tensor.is_floating_point() else tensor
