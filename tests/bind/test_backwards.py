@@ -353,3 +353,168 @@ def test_a_backward_that_overwrites_only_later_stops() -> None:
     assert caught.value.finding.code == "PB380"
     same(torch.autograd.grad(operator(x), x, grad)[0], 2 * x)
     same(grad, torch.ones_like(grad))
+
+
+# --- what comes back from ctx
+
+
+def product(x: Tensor, w: Tensor) -> Tensor:
+    return x * w.tanh() * w
+
+
+def product_by(
+    name: str, save: Callable[[Tensor], Tensor], backward: Callable[..., Any]
+) -> pb.Operator:
+    """Return an operator that saves something of its second input."""
+
+    class Product(Function):
+        @staticmethod
+        def forward(ctx, x, w):
+            ctx.save_for_backward(x, save(w))
+            return product(x, w)
+
+    Product.backward = staticmethod(backward)
+    return pb.operator(f"pbback::{name}_{next(NUMBERS)}(x[n], w[n]) -> y[n]", function=Product)
+
+
+def plainly(ctx, grad):
+    x, w = ctx.saved_tensors
+    return grad * w * w.tanh(), grad * x * (w.tanh() + w * (1 - w.tanh() ** 2))
+
+
+def with_a_leaf(ctx, grad):
+    """What is saved detached is a leaf in backward, which gets a `.grad`."""
+    x, w = ctx.saved_tensors
+    assert not w.requires_grad
+    w.requires_grad_()
+    with torch.enable_grad():
+        product(x.detach(), w).backward(grad)
+    return grad * w.detach() * w.detach().tanh(), w.grad
+
+
+SAVED: dict[str, tuple[Callable[[Tensor], Tensor], Callable[..., Any]]] = {
+    "detached": (lambda w: w.detach(), plainly),
+    "a view": (lambda w: w.view(-1), plainly),
+    "a copy": (lambda w: w.clone(), plainly),
+    "a leaf": (lambda w: w.detach(), with_a_leaf),
+    "a copy as leaf": (lambda w: w.detach().clone(), with_a_leaf),
+}
+
+
+@for_each("name", SAVED)
+def test_what_is_saved_comes_back_as_it_does_from_pytorch(name: str) -> None:
+    x, w = numbers().requires_grad_(), numbers().requires_grad_()
+    expected = torch.autograd.grad(product(x, w).sum(), (x, w))
+    operator = product_by("saved", *SAVED[name])
+    for create_graph in (False, True):
+        same(torch.autograd.grad(operator(x, w).sum(), (x, w), create_graph=create_graph), expected)
+    assert x.grad is None
+    assert w.grad is None
+    same(func.grad(lambda w: operator(x.detach(), w).sum())(w.detach()), expected[1])
+
+
+@for_each("name", SAVED)
+def test_second_derivatives_through_what_is_saved_are_right_or_refused(name: str) -> None:
+    """Also of two inputs in the same memory, where a view of one looks like one of the other."""
+    x, w = numbers(), numbers()
+    for first in (x, w):
+        for way in TWICE.values():
+            operator = product_by("second", *SAVED[name])
+            try:
+                found = way(lambda w: operator(first, w), w)  # noqa: B023
+            except pb.PullbackError:
+                assert name != "a view" or first is w
+                continue
+            same(found, way(lambda w: product(first, w), w))  # noqa: B023
+
+
+def test_forward_mode_of_a_forward_that_saves_only_for_a_gradient() -> None:
+    class Thrifty(Function):
+        @staticmethod
+        def forward(ctx, x, w):
+            if x.requires_grad:
+                ctx.save_for_backward(w)
+            return x * w
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * ctx.saved_tensors[0], None
+
+    thrifty = pb.operator("pbback::thrifty(x[n], w[n]) -> y[n]", function=Thrifty)
+    x, w = numbers(), numbers()
+    same(func.jvp(lambda x: thrifty(x, w), (x,), (x,))[1], x * w)
+    same(func.jacfwd(lambda x: thrifty(x, w))(x), torch.diag(w))
+
+
+# --- that PyTorch's own rule for a batch cannot run
+
+
+class Masked(Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        y = x.clone()
+        y[x < 0] = 0
+        return y
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        grad = grad.clone()
+        grad[x < 0] = 0
+        return grad
+
+
+class MaskedBackward(Masked):
+    @staticmethod
+    def forward(x):
+        return x.relu()
+
+
+class MaskedNowhere(Masked):
+    @staticmethod
+    def forward(x):
+        return x.relu()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * (ctx.saved_tensors[0] > 0)
+
+
+@for_each("function", [Masked, MaskedBackward, MaskedNowhere])
+def test_what_does_not_run_on_a_batch_runs_on_its_elements(function: type[Function]) -> None:
+    operator = pb.operator(f"pbback::{function.__name__.lower()}(x[n]) -> y[n]", function=function)
+    rows = torch.randn(3, 5, dtype=torch.float64)
+    same(func.vmap(operator)(rows), rows.relu())
+    expected = func.grad(lambda rows: (rows.relu() ** 2).sum())(rows)
+    same(func.grad(lambda rows: (func.vmap(operator)(rows) ** 2).sum())(rows), expected)
+    same(func.vmap(func.grad(lambda x: (operator(x) ** 2).sum()))(rows), expected)
+
+
+# --- sparse tensors inside
+
+
+class BySparse(Function):
+    """Keeps a sparse matrix, and has a sparse gradient."""
+
+    @staticmethod
+    def forward(ctx, x, rows):
+        ctx.matrix = torch.eye(len(x), dtype=x.dtype)[rows].to_sparse()
+        return ctx.matrix @ x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return (ctx.matrix.t() @ grad).to_sparse(), None
+
+
+def test_sparse_tensors_inside_are_no_matter() -> None:
+    pick = pb.operator("pbback::pick(x[n, m], rows[k]: int64) -> y[k, m]", function=BySparse)
+    x, rows = torch.randn(4, 3, dtype=torch.float64), torch.tensor([0, 2, 2])
+    for way in ("eager", "func.grad", "compiled"):
+        found = REVERSE_MODE[way](lambda x: pick(x, rows), x)
+        same(found.to_dense(), REVERSE_MODE["eager"](lambda x: x[rows], x))

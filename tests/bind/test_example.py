@@ -386,6 +386,36 @@ LINES: dict[str, tuple[Callable[[], str], str]] = {
         lambda: found(with_offset, full(3)),
         "(x[...], k: int?) -> output[...]",
     ),
+    "a None that is annotated as a tensor": (
+        lambda: found(annotated, X),
+        "(x[n, m], bias[*]?) -> output[n, m]",
+    ),
+    "a None that is called like a tensor": (
+        lambda: found(lambda x, bias: x if bias is None else x + bias, full(3), None),
+        "(x[n], bias[*]?) -> output[n]",
+    ),
+    "a None that may be a number": (
+        lambda: found(
+            lambda x, limit, k: x * k if limit is None else x.clamp(max=limit), X, None, 2
+        ),
+        "(x[...], limit: float?, k: int) -> output[...]",
+    ),
+    "a None that has to be a whole number": (
+        lambda: found(lambda x, k: x if k is None else torch.stack([x] * k).sum(0), X, None),
+        "(x[...], k: int?) -> output[...]",
+    ),
+    "a None whose values mix a batch": (
+        lambda: found(lambda x, k: x if k is None else x.roll(int(k), 0), X, None),
+        "(x[n, m], k: float?) -> output[n, m]",
+    ),
+    "a placeholder": (
+        lambda: found(lambda x, b: x + b if b.numel() else x, X, torch.empty(0)),
+        "(x[n, m], b[*]) -> output[n, m]",
+    ),
+    "a placeholder of another dtype": (
+        lambda: found(lambda x, i: x[i] if i.numel() else x, full(3), torch.empty(0).long()),
+        "(x[n], i[*]: int64) -> output[n]",
+    ),
     "an int list": (
         lambda: found(lambda x, weights: x * sum(weights), full(3), (1, 2)),
         "(x[...], weights: int[]) -> output[...]",
@@ -521,9 +551,8 @@ REFUSED: list[tuple[str, Callable[[], object], str]] = [
     ("PB362", lambda: found(lambda x, p: x, X, [X, 3]), "list of Tensor and int"),
     ("PB362", lambda: found(lambda x: x, torch.zeros(3).to(torch.float8_e5m2)), "float8_e5m2"),
     ("PB362", lambda: found(lambda x: x, X.to_sparse()), "is not dense"),
-    ("PB362", lambda: found(lambda *xs: xs[0], X, 3.0), "tuple of Tensor and float"),
-    ("PB363", lambda: found(annotated, X), "the dimensions of a tensor"),
-    ("PB363", lambda: found(lambda x, b=None: x, X), "what else it may be"),
+    ("PB362", lambda: found(lambda *xs: xs[0], X, 3.0), "'xs', value 1 of them, is a float"),
+    ("PB362", lambda: found(lambda f, *xs: f(*xs), torch.sin), "'f' is a builtin_function"),
     ("PB363", lambda: found(lambda x: x, torch.zeros(0, 3)), "has no elements: (0, 3)"),
     ("PB363", lambda: found(lambda x, sizes: x, X, []), "an empty list"),
     ("PB363", lambda: found(lambda *xs: xs[0]), "no tensor for '*xs'"),
@@ -555,6 +584,31 @@ def test_an_example_that_gives_no_line_is_refused(
     assert caught.value.finding.code == code
     assert words in str(caught.value)
     assert "t::f" in caught.value.finding.message
+
+
+def test_what_is_left_to_its_default_need_not_be_a_parameter() -> None:
+    def line(forward: Function, *values: object) -> str:
+        parameters = list(inspect.signature(forward).parameters.values())
+        return str(line_of("t::f", run_of(forward), parameters, values))
+
+    def summed(x: Tensor, dim: int = -1) -> Tensor:
+        return x.sum(dim)
+
+    assert line(summed, X) == "t::f(x[..., n]) -> output[...]"
+    assert line(of_a_flag, X) == "t::f(x[..., n]) -> output[...]"
+    # Where every value is right, it is a parameter.
+    assert line(lambda x, k=2: x[:k], full(5)) == "t::f(x[n], k: int = 2) -> output[k]"
+    with pytest.raises(pb.PullbackError, match="dimension 0"):
+        line(summed, X, -1)
+
+
+def test_one_tensor_is_no_example() -> None:
+    with pytest.raises(pb.PullbackError, match="is a Tensor, not a tuple"):
+        checked_with("(x[n]) -> y[n]", torch.sin, full(5))
+
+
+def checked_with(line: str, forward: Function, example: Any) -> None:
+    verify(parse(f"t::f{line}"), run_of(forward), example)
 
 
 def test_what_forward_raised_is_the_cause() -> None:

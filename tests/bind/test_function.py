@@ -442,3 +442,27 @@ def test_a_gradient_that_is_returned_transposed_lies_as_a_traced_program_expects
     x, w = (own.clone().requires_grad_() for own in given)
     wanted = torch.autograd.grad((x @ w).square().sum(), (x, w))
     same(traced(*given), tuple(own.flatten() for own in wanted))
+
+
+def test_tensors_that_forward_takes_one_by_one_are_given_so_or_as_a_list() -> None:
+    class Sum(Function):
+        @staticmethod
+        def forward(ctx: Any, scale: float, *tensors: Tensor) -> Tensor:  # pyright: ignore
+            ctx.scale, ctx.count = scale, len(tensors)
+            return scale * torch.stack(tensors).sum(0)
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore
+            return None, *[ctx.scale * grad] * ctx.count
+
+    summed = pb.operator("pbfn::one_by_one(scale: float, tensors[n]*) -> y[n]", function=Sum)
+    a, b = (torch.randn(3, requires_grad=True) for _ in range(2))
+    for _ in range(2):  # the first call of a kind goes another way than the next
+        same(summed(2.0, a, b), 2 * (a + b))
+        same(summed(2.0, [a, b]), 2 * (a + b))
+    same(torch.autograd.grad(summed(2.0, a, b, a).sum(), a)[0], torch.full((3,), 4.0))
+    same(func.grad(lambda a: summed(2.0, a, a).sum())(a.detach()), torch.full((3,), 4.0))
+    compiled = torch.compile(
+        lambda a, b: summed(2.0, a, b) * 1, fullgraph=True, backend="aot_eager"
+    )
+    same(compiled(a, b), 2 * (a + b))

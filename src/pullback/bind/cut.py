@@ -126,9 +126,17 @@ class Cuts:
         """Return the results; those that are cut off raise when they are differentiated."""
         if not any(self.known.values()):
             return results
+        return self.cut(results, around, [i for i, known in self.known.items() if known])
+
+    def cut(
+        self, results: list[Any], around: Sequence[Any], which: Sequence[int] | None = None
+    ) -> list[Any]:
+        """Return the results, of which these, or all, raise when they are differentiated."""
         tensors = [t for t in around if isinstance(t, Tensor) and t.requires_grad]
         return [
-            cut(result, tensors, self.of) if self.known.get(i) else result
+            cut(result, tensors, self.of)
+            if is_smooth(result) and (which is None or i in which)
+            else result
             for i, result in enumerate(results)
         ]
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pullback.bind import check
 from pullback.bind.example.first_call import InPlace, aliases, first_call, require_same
-from pullback.bind.example.given import WrongArguments
+from pullback.bind.example.given import WrongArguments, require_arguments
 from pullback.bind.example.independence import Batches, Split
 from pullback.bind.example.trial import Result, Run, Shapes, Trial, agree, is_tensors
 from pullback.define import shape
@@ -45,6 +45,7 @@ def verify(line: Line, run: Run, example: Sequence[object]) -> None:
 
 def arguments_of(line: Line, example: Sequence[object]) -> list[object]:
     """Return the arguments of a call, or stop if they are not the line's."""
+    require_arguments(line.qualname, example)
     values = list(example)
     parameters = line.parameters
     last = parameters[-1] if parameters else None

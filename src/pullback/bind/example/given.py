@@ -24,6 +24,9 @@ WrongType = Rule("PB362", "example-type")
 Unclear = Rule("PB363", "example-unclear")
 
 TYPES: tuple[Type, ...] = ("bool", "int", "float", "str")
+# How people call a tensor that may be left out.
+TENSOR_NAME = re.compile(r"weight|bias|mask|input|tensor|grad|state|residual|hidden|ind(ex|ices)")
+Kind = Type | Literal["tensor", "tensors", "unknown"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,20 +36,25 @@ class Given:
     Attributes:
         name: as it may stand in a line.
         value: a tensor, a list of tensors, a scalar, or None.
-        type: of a scalar; "tensor" or "tensors".
+        type: of a scalar; "tensor" or "tensors"; "unknown" of a None that nothing says more of.
         default: forward's, where a line can hold it.
-        optional: forward's default is None.
+        optional: forward's default is None, or the value is.
         first: the place of its first argument; `*tensors` have several.
         spread: whether it is `*tensors`.
     """
 
     name: str
     value: object
-    type: Type | Literal["tensor", "tensors"]
+    type: Kind
     default: Default | None
     optional: bool
     first: int
     spread: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is a tensor of which the example shows nothing: None, or a placeholder."""
+        return self.type == "tensor" and not (isinstance(self.value, Tensor) and self.value.numel())
 
     @property
     def is_tensor(self) -> bool:
@@ -63,11 +71,7 @@ def given_of(
         PullbackError: PB361, too many or too few values; PB362, a value that is no tensor and no
             number; PB363, a value that does not tell what it is an example of.
     """
-    if not isinstance(example, tuple | list):
-        raise WrongArguments.error(
-            f"{qualname}: example= is {an(type(example).__name__)}, not a tuple of arguments",
-            help="write a tuple, of one argument too: example=(x,)",
-        )
+    require_arguments(qualname, example)
     found: list[Given] = []
     for index, (parameter, value) in enumerate(paired(qualname, parameters, example)):
         name = free_name(usable(parameter.name, index), [given.name for given in found])
@@ -78,12 +82,30 @@ def given_of(
                 value=value,
                 type=(kind := kind_of(place, parameter, value)),
                 default=default_of(kind, parameter.default),
-                optional=parameter.default is None,
+                optional=parameter.default is None or value is None,
                 first=index,
                 spread=parameter.kind is parameter.VAR_POSITIONAL,
             )
         )
+    require_elements(qualname, found)
     return found
+
+
+def require_elements(qualname: str, given: Sequence[Given]) -> None:
+    """Stop if all tensors are empty: one may be a placeholder, of all nothing is learned."""
+    tensors = [(one.name, one.value) for one in given if isinstance(one.value, Tensor)]
+    if tensors and not any(tensor.numel() for _, tensor in tensors):
+        name, tensor = tensors[0]
+        raise without_elements(f"{qualname}: the argument '{name}'", tensor)
+
+
+def require_arguments(qualname: str, example: object) -> None:
+    """Stop at an example that is one value: a tensor would be taken for its rows."""
+    if not isinstance(example, tuple | list):
+        raise WrongArguments.error(
+            f"{qualname}: example= is a {type(example).__name__}, not a tuple of arguments",
+            help="write a tuple, of one argument too: example=(x,)",
+        )
 
 
 def paired(
@@ -109,6 +131,8 @@ def paired(
         pairs.append((parameter, parameter.default))
     if spread:
         rest = tuple(example[len(positional) :])
+        for parameter, value in pairs if not rest else ():
+            kind_of(f"{qualname}: the argument '{parameter.name}'", parameter, value)
         if not rest:
             raise Unclear.error(
                 f"{qualname}: the example has no tensor for '*{spread[0].name}'",
@@ -118,9 +142,7 @@ def paired(
     return pairs
 
 
-def kind_of(
-    place: str, parameter: inspect.Parameter, value: object
-) -> Type | Literal["tensor", "tensors"]:
+def kind_of(place: str, parameter: inspect.Parameter, value: object) -> Kind:
     """Return the type of a value, or stop at one that no operator takes."""
     wanted = annotated(parameter)
     if isinstance(value, np.generic):
@@ -131,10 +153,16 @@ def kind_of(
     if is_tensors(value):
         for tensor in cast("Sequence[Tensor]", value):
             require_usable(place, tensor)
+            if not tensor.numel():
+                raise without_elements(place, tensor)
         return "tensors"
     if value is None:
-        return of_none(place, parameter, wanted)
-    if isinstance(value, list | tuple) and parameter.kind is not parameter.VAR_POSITIONAL:
+        return of_none(parameter, wanted)
+    if parameter.kind.name == "VAR_POSITIONAL":
+        items = enumerate(cast("Sequence[object]", value))
+        number, item = next((n, v) for n, v in items if not isinstance(v, Tensor))
+        raise refused(f"{place}, value {number} of them,", item)
+    if isinstance(value, list | tuple):
         return of_numbers(place, parameter, cast("Sequence[object]", value), wanted)
     for name, kind in zip(TYPES, (bool, int, float, str), strict=True):
         if isinstance(value, kind):
@@ -162,26 +190,22 @@ def require_usable(place: str, tensor: Tensor) -> None:
         raise WrongType.error(f"{place} is {name_of(tensor.dtype)}", have=", ".join(DTYPES))
     if tensor.layout != torch.strided:
         raise WrongType.error(f"{place} is not dense", help="take its values and indices apart")
-    if not tensor.numel():
-        raise Unclear.error(
-            f"{place} has no elements: {tuple(tensor.shape)}",
-            help="give a tensor with some; two or three in each dimension are enough",
-        )
 
 
-def of_none(
-    place: str, parameter: inspect.Parameter, wanted: str | None
-) -> Type | Literal["tensor", "tensors"]:
-    """Return the type of a value that is None: what its annotation says."""
-    if wanted in TYPES and parameter.default is None:
-        return wanted
-    what = "the dimensions of a tensor" if wanted == "tensor" else "what else it may be"
-    raise Unclear.error(
-        f"{place} is None in the example, which does not tell {what}",
-        help="give an example with a value; that it may be None is found out"
-        if parameter.default is None
-        else "give an example with a value, and forward a default: =None",
+def without_elements(place: str, tensor: Tensor) -> PullbackError:
+    """Return the error for a tensor that nothing can be learned from."""
+    return Unclear.error(
+        f"{place} has no elements: {tuple(tensor.shape)}",
+        help="give a tensor with some; two or three in each dimension are enough",
     )
+
+
+def of_none(parameter: inspect.Parameter, wanted: str | None) -> Kind:
+    """Return the type of a value that is None: what its annotation says, or its name."""
+    if wanted in TYPES:
+        return wanted
+    is_tensor = wanted == "tensor" or TENSOR_NAME.search(parameter.name)
+    return "tensor" if is_tensor else "unknown"
 
 
 def of_numbers(

@@ -83,6 +83,15 @@ class Batches:
                 return None
         return [True in kinds for kinds in possible or ()]
 
+    def allows(self) -> bool:
+        """Return whether nothing is wrong with a batch, at other values of the scalars.
+
+        Those that forward refuses say nothing, unless it refuses them for one element alone.
+        """
+        if self.single((0,) * len(self.splits)):
+            return self.independent() is not None
+        return self.whole(dict.fromkeys(self.batched, (2,))) is None
+
     def plans(self) -> Iterator[dict[int, tuple[int, ...]]]:
         """Yield the batch of each tensor: all alike, and each one that broadcasts."""
         if not self.others:
@@ -200,12 +209,7 @@ def find_splits(
         found = Batches(trial, splits, {}).independent()
         if not found or (every and not all(found)):
             return False
-        # Another value that forward refuses says nothing.
-        return all(
-            Batches(trial, splits, other).independent() is not None
-            for other in others
-            if Batches(trial, splits, other).single((0,) * len(splits))
-        )
+        return all(Batches(trial, splits, other).allows() for other in others)
 
     candidates = sorted(splits_of(trial, moves, owners), key=lambda s: sum(t.after for t in s))
     for splits in candidates[:MOST_SPLITS]:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
+from torch import Tensor
 
 from pullback.bind.check import name_of
 from pullback.bind.example.against import Against, verify
 from pullback.bind.example.first_call import State, aliases, first_call, require_same
-from pullback.bind.example.given import Given, arguments_of, free_name, given_of, usable
+from pullback.bind.example.given import Given, Kind, arguments_of, free_name, given_of, usable
 from pullback.bind.example.independence import Batches, Split, find_splits
 from pullback.bind.example.names import Labels, Naming
 from pullback.bind.example.outputs import ASK, NotFound, Sizing, others_than, sizes_of_outputs
@@ -56,16 +58,36 @@ def line_of(
     Raises:
         PullbackError: PB361 to PB367 and PB369.
     """
+    try:
+        return found(qualname, run, parameters, example, names or ())
+    except PullbackError as error:
+        left_out = len(example) < len(parameters) and error.finding.code == NotFound.code
+        if not left_out or any(p.kind is p.VAR_POSITIONAL for p in parameters):
+            raise
+        # What is left to its default need not be a parameter of the operator, as `dim` of a sum.
+        with suppress(PullbackError):
+            return found(qualname, run, parameters[: len(example)], example, names or ())
+        raise
+
+
+def found(
+    qualname: str,
+    run: Run,
+    parameters: Sequence[inspect.Parameter],
+    example: Sequence[object],
+    names: Sequence[str],
+) -> Line:
+    """Return the line of forward with these parameters; see `line_of`."""
     given = given_of(qualname, parameters, example)
-    trial = Trial(run, arguments_of(given))
+    trial = Trial(run, arguments_of(given), placeholders=True)
     places = [one.name for one in given for _ in range(count_of(one))]
     result = first_call(qualname, trial, places)
     changed = aliases(qualname, result, places)
-    given = [with_default(one, trial, result) for one in given]
+    given = [with_default(with_type(one, trial), trial, result) for one in given]
     # A size of 1 is one like any other, unless it is there to broadcast.
     for ones in (True, False):
-        again = Trial(run, trial.arguments)
-        line = Reading(qualname, again, given, result, changed, names or ()).line(ones=ones)
+        again = Trial(run, trial.arguments, placeholders=True)
+        line = Reading(qualname, again, given, result, changed, names).line(ones=ones)
         if fits(line, Trial(run, trial.arguments)):
             # Once more, after all the other calls: a counter or a cache shows by now.
             require_same(qualname, Trial(run, trial.arguments), result)
@@ -88,6 +110,15 @@ def fits(line: Line, trial: Trial) -> bool:
 def count_of(given: Given) -> int:
     """Return how many arguments of a call a parameter stands for."""
     return len(cast("Sequence[object]", given.value)) if given.spread else 1
+
+
+def with_type(given: Given, trial: Trial) -> Given:
+    """Return a parameter that is None with the type of what forward takes instead."""
+    if given.type != "unknown":
+        return given
+    others: tuple[tuple[Kind, object], ...] = (("float", 1.0), ("int", 1), ("bool", True))
+    taken = (kind for kind, value in others if trial.attempt(others={given.first: value}))
+    return replace(given, type=next(taken, "tensor"))
 
 
 def with_default(given: Given, trial: Trial, result: Result) -> Given:
@@ -176,11 +207,17 @@ class Reading:
         return max(i for i, one in enumerate(self.given) if one.first <= argument)
 
     def splits(self, moves: Sequence[Move], owners: Sequence[int], sizing: Sizing) -> list[Split]:
-        """Return what of each tensor is `...`; nothing is if forward draws random numbers."""
+        """Return what of each tensor is `...`.
+
+        Nothing is if forward draws random numbers, or takes a tensor of which nothing is known.
+        """
+        none = [Split(0, len(shape), batched=False) for shape in self.trial.base]
+        if any(one.is_open for one in self.given):
+            return none
         for seed in (1, 2, 3):
             other = self.trial.attempt(seed=seed)
             if other is None or not agree(self.result, other):
-                return [Split(0, len(shape), batched=False) for shape in self.trial.base]
+                return none
         return find_splits(self.trial, moves, owners, sizing.others())
 
     def batched(self, splits: Sequence[Split]) -> list[bool]:
@@ -212,9 +249,9 @@ class Reading:
         """Return a parameter that is a tensor or a list."""
         one = self.given[index]
         core = labels.of(one.name)
-        batched = splits[labels.owners.index(one.name)].batched
         dims: tuple[Dim, ...] = (Anything(),)
         if core is not None:
+            batched = splits[labels.owners.index(one.name)].batched
             dims = (Batch(), *core) if batched else core
         is_output = index in map(self.parameter_at, self.changed.values())
         return TensorSpec(
@@ -230,7 +267,9 @@ class Reading:
         floating = [e.dtype for e in self.trial.examples if e.is_floating_point() or e.is_complex()]
         counted = Counter(floating).most_common(1)
         shared = counted[0][0] if counted else None
-        own = dict(zip(owners, (e.dtype for e in self.trial.examples), strict=True))
+        values = ((i, one.value) for i, one in enumerate(self.given))
+        own = {i: value.dtype for i, value in values if isinstance(value, Tensor)}
+        own |= dict(zip(owners, (e.dtype for e in self.trial.examples), strict=True))
         return {i: name_of(dtype) for i, dtype in own.items() if dtype != shared}, shared
 
     def output_dtypes(
@@ -265,7 +304,7 @@ class Reading:
 def scalar(given: Given) -> Scalar:
     """Return a parameter that is a scalar."""
     default: Default | None = None if given.optional else given.default
-    assert given.type not in ("tensor", "tensors")
+    assert given.type not in ("tensor", "tensors", "unknown")
     return Scalar(name=given.name, type=given.type, default=default, optional=given.optional)
 
 

@@ -70,8 +70,13 @@ class Sizing:
         return sizing
 
     def others(self) -> list[dict[int, object]]:
-        """Return the scalars' other values, one at a time."""
-        return [{index: v} for index, values in self.alternatives.items() for v in values]
+        """Return the scalars' other values, one at a time, also of those that are None."""
+        absent = {
+            one.first: tuple(others_than(one))
+            for one in self.given
+            if not one.is_tensor and one.value is None
+        }
+        return [{i: v} for i, values in {**self.alternatives, **absent}.items() for v in values]
 
     def ints(self) -> dict[int, str]:
         """Return the int scalars that an output's arithmetic may name."""
@@ -135,7 +140,9 @@ def can_be_named(one: Given) -> bool:
 def others_than(one: Given) -> Iterator[object]:
     """Yield other values for a scalar, near the example's."""
     value = one.value
-    if one.type == "bool":
+    if value is None:
+        yield from {"bool": (True, False), "int": (1, 2), "float": (1.0, 0.5)}.get(one.type, ())
+    elif one.type == "bool":
         yield not value
     elif one.type == "int":
         number = int(cast("int", value))
@@ -240,7 +247,7 @@ def without_batch(trial: Trial, splits: Sequence[Split]) -> Trial:
             tensors = list(cast("list[Tensor]", arguments[index]))
             tensors[position] = element
             arguments[index] = type(cast("list[Tensor]", arguments[index]))(tensors)
-    inner = Trial(trial.run, arguments)
+    inner = Trial(trial.run, arguments, placeholders=trial.placeholders)
     inner.fill = trial.fill
     return inner
 

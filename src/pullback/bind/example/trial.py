@@ -64,14 +64,20 @@ def seeded(seed: int) -> Generator[None]:
 class Trial:
     """Forward, and an example of its arguments, of which the tensors can be exchanged."""
 
-    def __init__(self, run: Run, arguments: Sequence[object]) -> None:
+    def __init__(
+        self, run: Run, arguments: Sequence[object], *, placeholders: bool = False
+    ) -> None:
+        """Make it; `placeholders`: a tensor without elements is no example of anything."""
         self.run = run
+        self.placeholders = placeholders
         self.arguments = tuple(arguments)
         self.places: list[tuple[int, int | None]] = []
         self.examples: list[Tensor] = []
         self.fill: Fill = tiled
         for index, argument in enumerate(arguments):
             if isinstance(argument, Tensor):
+                if placeholders and not argument.numel():
+                    continue
                 self.places.append((index, None))
                 self.examples.append(argument.detach())
             elif is_tensors(argument):

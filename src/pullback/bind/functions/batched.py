@@ -1,6 +1,7 @@
 """Backward on batched gradients: `is_grads_batched`, or `vmap` over `torch.autograd.grad`.
 
-They reach the Function's own node, below which there is no operator with a batching rule.
+They reach the Function's own node, below which there is no operator with a batching rule. Whether
+PyTorch's own rule serves, which runs forward and backward on a batch, is asked here too.
 """
 
 from __future__ import annotations
@@ -9,14 +10,22 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import _VF, Tensor
-from torch._functorch.pyfunctorch import VmapInterpreter, retrieve_current_functorch_interpreter
+from torch import _VF, Tensor, func
+from torch._functorch.pyfunctorch import (
+    VmapInterpreter,
+    retrieve_current_functorch_interpreter,
+    temporarily_clear_interpreter_stack,
+)
 from torch._functorch.vmap import unwrap_batched, wrap_batched
+from torch.utils import _pytree as pytree
 
 from pullback.bind.batching import looped, stacked
+from pullback.bind.example.trial import seeded
+from pullback.bind.functions.adopted import Adopted
 from pullback.bind.functions.tried import ALLOWED, unlike
 from pullback.bind.kernel import described, remember
-from pullback.bind.levels import is_legacy, unwrapped
+from pullback.bind.levels import is_legacy, is_smooth, unwrapped
+from pullback.bind.rule import stand_in
 
 transforms_active = torch._C._are_functorch_transforms_active
 
@@ -84,6 +93,29 @@ def legacy_level() -> int:
     level = torch._C._vmapmode_increment_nesting() - 1
     torch._C._vmapmode_decrement_nesting()
     return level
+
+
+def runs_on_batch(adopted: Adopted, arguments: Sequence[Any]) -> bool:
+    """Return whether forward and backward run on a batch of two, of values like these."""
+    places = [i for i, value in enumerate(arguments) if is_smooth(value)]
+
+    def run(*tensors: Tensor) -> Any:  # noqa: ANN401
+        given = [stand_in(value) for value in arguments]
+        for place, tensor in zip(places, tensors, strict=True):
+            given[place] = tensor
+        return adopted.function.apply(*given)
+
+    def pulled(*tensors: Tensor) -> Any:  # noqa: ANN401
+        outputs, pull = func.vjp(run, *tensors)[:2]
+        return pull(pytree.tree_map(torch.ones_like, outputs))
+
+    with temporarily_clear_interpreter_stack(), seeded(0):
+        pairs = [torch.stack([stand_in(arguments[place])] * 2) for place in places]
+        try:
+            func.vmap(pulled, randomness="different")(*pairs)
+        except Exception:  # a batch has no boolean masks, no `item()`: whatever its code asks for
+            return False
+    return True
 
 
 def each_of(grads: Sequence[Tensor | None]) -> Callable[..., list[Any]] | None:

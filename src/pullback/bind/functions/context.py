@@ -19,7 +19,10 @@ from torch import _VF, Tensor
 
 
 class Context:
-    """Stands in for the `ctx` of a `torch.autograd.Function`; its fields have PyTorch's names."""
+    """Stands in for the `ctx` of a `torch.autograd.Function`; its fields have PyTorch's names.
+
+    Only `plain` is ours: in a backward that is differentiated, the same as PyTorch itself gives it.
+    """
 
     needs_input_grad: Any
     to_save: tuple[Tensor | None, ...]
@@ -28,17 +31,18 @@ class Context:
     dirty_tensors: tuple[Tensor, ...]
     non_differentiable: tuple[Tensor, ...]
     materialize_grads: bool
+    plain: Context | None
 
     __slots__ = (
         *("needs_input_grad", "to_save", "saved_for_forward", "saved_tensors"),
-        *("dirty_tensors", "non_differentiable", "materialize_grads", "__dict__"),
+        *("dirty_tensors", "non_differentiable", "materialize_grads", "plain", "__dict__"),
     )
 
     def __init__(self, needs_input_grad: Sequence[Any] = ()) -> None:
         self.needs_input_grad = tuple(needs_input_grad)
         self.to_save = self.saved_for_forward = self.saved_tensors = ()
         self.dirty_tensors = self.non_differentiable = ()
-        self.materialize_grads = True
+        self.materialize_grads, self.plain = True, None
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
         """Keep tensors for backward; a second call replaces the first."""
@@ -69,13 +73,20 @@ class View:
     stride: tuple[int, ...]
     offset: int
     base: tuple[int, ...]  # the argument's own strides
+    detached: bool  # as `x.detach()` is
 
     def of(self, argument: Tensor) -> Tensor:
-        """Return the view of an argument, which may have other strides by now."""
+        """Return the view of an argument, which may have other strides by now.
+
+        Where derivatives are recorded, a detached one depends on the argument too: otherwise a
+        second derivative would lack that part.
+        """
         if argument.stride() != self.base:
             laid_out = argument.new_empty_strided(argument.shape, self.base)
             argument = laid_out.copy_(argument)
-        return argument.as_strided(self.size, self.stride, argument.storage_offset() + self.offset)
+        offset = argument.storage_offset() + self.offset
+        view = argument.as_strided(self.size, self.stride, offset)
+        return view.detach() if self.detached and not torch.is_grad_enabled() else view
 
 
 def view_of(tensor: Tensor, argument: object) -> View | None:
@@ -87,7 +98,8 @@ def view_of(tensor: Tensor, argument: object) -> View | None:
     dense = _VF._debug_has_internal_overlap(argument) == 0 and tensor.numel() > 0
     if tensor.dtype != argument.dtype or not dense or offset < 0 or last >= argument.numel():
         return None
-    return View(tuple(tensor.shape), tensor.stride(), offset, argument.stride())
+    detached = not tensor.requires_grad
+    return View(tuple(tensor.shape), tensor.stride(), offset, argument.stride(), detached)
 
 
 Whose = Literal["argument", "output", "kept"]
@@ -153,9 +165,9 @@ def take_apart(
             for index, value in enumerate(values):
                 if value is tensor:
                     return Place(of, index)
-        for index, argument in enumerate(arguments):
-            if view := view_of(tensor, argument):
-                return Place("argument", index, view)
+        views = [(i, view) for i, a in enumerate(arguments) if (view := view_of(tensor, a))]
+        if len(views) == 1:  # of two arguments in the same memory nobody knows which it is
+            return Place("argument", *views[0])
         kept.append(tensor)
         return Place("kept", len(kept) - 1)
 
@@ -197,6 +209,15 @@ def put_together(
         {name: exchange(value, Place, tensor) for name, value in state.attributes.items()}
     )
     return ctx
+
+
+def with_tensors(ctx: Context, by: Callable[[Tensor], Tensor]) -> Context:
+    """Return the `ctx` of a backward with each of its tensors exchanged."""
+    other = Context(ctx.needs_input_grad)
+    other.saved_tensors = tuple(None if t is None else by(t) for t in ctx.saved_tensors)
+    other.materialize_grads = ctx.materialize_grads
+    vars(other).update({name: exchange(value, Tensor, by) for name, value in vars(ctx).items()})
+    return other
 
 
 def exchange(value: object, kind: type, by: Callable[[Any], object]) -> object:

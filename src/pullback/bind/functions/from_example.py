@@ -31,14 +31,14 @@ def line_from(qualname: str, function: object, example: Sequence[object]) -> Lin
     """
     made = require_function(qualname, function)
     names = output_names(made.forward)
-    line = line_of(qualname, run_of(made), parameters_of(made), tuple(example), names=names)
+    line = line_of(qualname, run_of(made), parameters_of(made), example, names=names)
     print(f'pb.operator("{line}", function={made.__qualname__})')  # noqa: T201  (to be pasted)
     return line
 
 
 def require_fit(line: Line, function: object, example: Sequence[object]) -> None:
     """Stop at an example that shows something else than the line says."""
-    verify(line, run_of(require_function(line.qualname, function)), tuple(example))
+    verify(line, run_of(require_function(line.qualname, function)), example)
 
 
 def run_of(function: type[Any]) -> Run:

@@ -165,7 +165,8 @@ class Hidden:
             except Exception:  # NumPy, a value that is asked for: whatever its author's code does
                 return None
         own = [*ctx.to_save, *ctx.saved_for_forward, *(tensors_in(vars(ctx)))]
-        saved = {StorageWeakRef(t.untyped_storage()) for t in own if t is not None}
+        dense = (t for t in own if t is not None and t.layout == torch.strided)
+        saved = {StorageWeakRef(t.untyped_storage()) for t in dense}
         known = [("argument", i, t) for i, t in enumerate(flat) if isinstance(t, Tensor)]
         known += [("output", i, t) for i, t in enumerate(outputs)]
         return {(of, i) for of, i, t in known if StorageWeakRef(t.untyped_storage()) in saved}
@@ -242,6 +243,8 @@ class Hidden:
                 f"{self.adopted.line.qualname}: backward of {self.adopted.function.__name__} "
                 f"returned a gradient {what} for an input on {value.device}"
             )
+        if gradient.layout != torch.strided:
+            gradient = gradient.to_dense()  # as an operator returns it
         if gradient.shape != value.shape:
             if not expandable(value.shape, gradient.shape):
                 raise WrongGradients.error(

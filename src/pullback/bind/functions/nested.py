@@ -76,6 +76,8 @@ class Nested:
         pushed = any(t is not None for t in tangents)
         arguments = [primal(a) for a in arguments] if pushed else arguments
         flat = self.adopted.flat(arguments)[0] if pushed else duals
+        # Forward mode may ask for what backward uses.
+        needs = [need or t is not None for need, t in zip(needs, tangents, strict=True)]
         recording = Recording(arguments, needs, hold, lengths)
         if is_tracked(flat):
             result = self.forward_node(recording, *flat)
@@ -139,9 +141,9 @@ class Nested:
         """Run backward on tensors that autograd watches."""
         try:
             pulled = self.hidden.pull(state, pull)
-        except RuntimeError as error:
-            if isinstance(error, PullbackError):
-                raise
+        except PullbackError:
+            raise
+        except Exception as error:  # whatever its author's code raises at tensors like these
             raise rule.error(
                 f"{self.adopted.line.qualname}: backward of {self.adopted.function.__name__} "
                 f"cannot be differentiated: {error}",

@@ -12,7 +12,8 @@ from torch.autograd import forward_ad
 from pullback.bind import kernel, levels, sharding, takeover
 from pullback.bind.batching import batching
 from pullback.bind.functions import nested
-from pullback.bind.functions.adopted import Adopted
+from pullback.bind.functions.adopted import Adopted, overrides
+from pullback.bind.functions.batched import runs_on_batch
 from pullback.bind.functions.hidden import Hidden
 from pullback.bind.functions.memory import require_unchanged
 from pullback.bind.functions.recorded import recorder
@@ -35,13 +36,20 @@ class FunctionOperator(Operator):
     calls: Calls
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        """Call it: in plain eager mode the Function's own node, else through the dispatcher."""
+        """Call it: in plain eager mode the Function's own node, else through the dispatcher.
+
+        What forward takes as `*tensors` is given as a list or one by one.
+        """
         calls = self.calls
+        if calls.spread and len(args) >= calls.count and isinstance(args[calls.count - 1], Tensor):
+            args = (*args[: calls.count - 1], list(args[calls.count - 1 :]))
         if kwargs or is_compiling() or function_modes() or autocast_enabled() or not is_eager():
             if not kwargs and calls.batches and is_transform(calls.adopted):
                 if wrong := misuse(self, args, kwargs):
                     raise wrong
-                return calls.transformed(args)
+                given = (*args, *calls.defaults[len(args) :])
+                if calls.is_vectorized(given):
+                    return calls.transformed(given)
             return super().__call__(*args, **kwargs)
         given = args if len(args) >= calls.count else (*args, *calls.defaults[len(args) :])
         key = key_of(given)
@@ -100,6 +108,8 @@ class Calls:
         self.record = recorder(adopted)
         self.batches = adopted.batches
         self.count = len(line.parameters)
+        # Forward's `*tensors` may be given one by one too, as to `apply`.
+        self.spread = adopted.spread
         self.defaults = [p.default if isinstance(p, Scalar) else None for p in line.parameters]
         # Without a tensor of the shared dtype, the outputs' depend on PyTorch's default.
         self.remember = any(tensor.dtype is None for tensor in line.tensors)
@@ -107,6 +117,7 @@ class Calls:
         # Those whose first call was looked at closely, and was right.
         self.known: dict[object, kernel.Outputs] = {}
         self.last: tuple[object, kernel.Outputs | None] = (None, None)
+        self.vectorized: dict[object, bool] = {}
         self.single = len(line.outputs) == 1
 
     def outputs(self, arguments: Sequence[object]) -> kernel.Outputs:
@@ -130,12 +141,22 @@ class Calls:
             kernel.remember(self.known, key_of(arguments), expected)
         return returned
 
+    def is_vectorized(self, arguments: Sequence[Any]) -> bool:
+        """Return whether a Function with rules of its own runs inside of `torch.vmap`.
+
+        PyTorch's own rule, `generate_vmap_rule`, runs what was written for one element on a batch.
+        """
+        if overrides(self.adopted.function, "vmap"):
+            return True
+        key = tuple(map(kernel.described, arguments))
+        if key not in self.vectorized:
+            kernel.remember(self.vectorized, key, runs_on_batch(self.adopted, arguments))
+        return self.vectorized[key]
+
     def transformed(self, arguments: Sequence[Any]) -> Any:  # noqa: ANN401
         """Call a Function with rules of its own inside `torch.func`, which uses them."""
-        rest = self.defaults[len(arguments) :]
-        given = (*arguments, *rest)
-        kernel.outputs_of(self.definition, given)
-        return self.adopted.function.apply(*given)
+        kernel.outputs_of(self.definition, arguments)
+        return self.adopted.function.apply(*arguments)
 
     def run(self, expected: kernel.Outputs, arguments: Sequence[Any]) -> Any:  # noqa: ANN401
         """Run the Function and check its outputs."""

@@ -59,9 +59,14 @@ class Parted:
         """
         saved = ctx.saved_tensors
         first, last = len(self.again.scalars), len(self.again.scalars) + len(self.templates)
-        inputs, kept = saved[:first], saved[last:]
-        needs = ctx.needs_input_grad
-        joined = put_together(self.again.state, inputs, saved[first:last], kept, needs)
+        inputs, outputs, kept = saved[:first], saved[first:last], saved[last:]
+        state, needs = self.again.state, ctx.needs_input_grad
+        with torch.no_grad():  # PyTorch does not watch what is no input and no output
+            apart = [tensor.detach() for tensor in kept]
+            joined = put_together(state, inputs, outputs, apart, needs)
+        if torch.is_grad_enabled():
+            plain, joined = joined, put_together(state, inputs, outputs, kept, needs)
+            joined.plain = plain
         own, extra = grads[: len(self.templates)], grads[len(self.templates) :]
         more = None
         if any(grad is not None for grad in extra):

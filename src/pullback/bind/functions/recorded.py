@@ -15,19 +15,20 @@ import torch
 from torch import Tensor
 
 from pullback.bind import autocast
-from pullback.bind.cut import Cuts
+from pullback.bind.cut import Cuts, as_list
 from pullback.bind.functions.adopted import Adopted
 from pullback.bind.functions.batched import is_batched, run_batched
 from pullback.bind.functions.context import Context
 from pullback.bind.functions.memory import check_memory
-from pullback.bind.functions.parted import added, has_to_part, part
+from pullback.bind.functions.parted import added, has_to_part, part, tensors_in
+from pullback.bind.functions.tried import Tried
 from pullback.define.derivative import NoDerivative
 
 
 def recorder(adopted: Adopted) -> Callable[..., tuple[Tensor, ...] | Tensor]:
     """Return what calls a Function on the line's arguments and records its node."""
     count, lists, pull = len(adopted.line.outputs), adopted.lists, adopted.pull
-    cuts = Cuts(adopted.backward_of)
+    cuts, tried = Cuts(adopted.backward_of), Tried(adopted)
     known: dict[object, bool] = {}  # of batches
 
     class Recorded(torch.autograd.Function):
@@ -50,7 +51,7 @@ def recorder(adopted: Adopted) -> Callable[..., tuple[Tensor, ...] | Tensor]:
             if lists or pull is None or autocast.is_enabled() or is_batched(grads):
                 gradients = run_batched(lambda *g: run_backward(adopted, ctx, g), grads, known)
             elif torch.is_grad_enabled():
-                gradients = differentiable(cuts, pull, ctx, grads)
+                gradients = differentiable(tried, cuts, ctx, grads)
             elif more is None:
                 return pull(ctx, *grads)
             else:
@@ -85,22 +86,18 @@ def entitle(node: Any, adopted: Adopted, more: str = "") -> None:  # noqa: ANN40
     backward.pullback_operator = adopted.line.qualname
 
 
-def differentiable(cuts: Cuts, pull: Any, ctx: Any, grads: Sequence[Any]) -> list[Any]:  # noqa: ANN401
+def differentiable(tried: Tried, cuts: Cuts, ctx: Any, grads: Sequence[Any]) -> list[Any]:  # noqa: ANN401
     """Run backward in `create_graph` mode; what cannot be differentiated raises when it is."""
-
-    def run(given: Sequence[Any]) -> Any:  # noqa: ANN401
-        return pull(ctx, *given)
-
-    around = ctx.saved_tensors
-    try:
-        return cuts.guarded(run, grads, around)
-    except RuntimeError:
-        # What forward saved is connected to the inputs here, also where its author detached it
-        # for NumPy: then that is what backward gets.
-        if not isinstance(ctx, Context):
-            raise
-        ctx.saved_tensors = tuple(t if t is None else t.detach() for t in around)
-        return cuts.guarded(run, grads, around)
+    pull = tried.adopted.pull
+    if not isinstance(ctx, Context):
+        return cuts.guarded(lambda given: pull(ctx, *given), grads, ctx.saved_tensors)
+    # What forward saved is connected to the inputs here, also where its author detached it: for
+    # NumPy, or to compute a gradient by it. Then backward gets what PyTorch gives it.
+    plain = ctx.plain
+    if plain is None or tried.is_watchable(ctx, plain, grads):
+        return cuts.guarded(lambda given: pull(ctx, *given), grads, ctx.saved_tensors)
+    results = as_list(pull(plain, *grads))
+    return cuts.cut(results, [*grads, *ctx.saved_tensors, *tensors_in(vars(ctx))])
 
 
 def prepare_context(node: Any) -> None:  # noqa: ANN401

@@ -7,7 +7,7 @@ either: it may clip, or catch what autograd raises inside a transform and go on 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
@@ -15,12 +15,13 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
+from pullback.bind.cut import as_list
 from pullback.bind.example.trial import seeded
 from pullback.bind.functions.adopted import Adopted
 from pullback.bind.functions.carried import Pull
-from pullback.bind.functions.context import State
+from pullback.bind.functions.context import Context, State, with_tensors
 from pullback.bind.kernel import described, remember
-from pullback.bind.levels import unwrapped
+from pullback.bind.levels import asks, unwrapped
 from pullback.define.derivative import NoForwardMode
 from pullback.diagnostic import PullbackError, Rule
 
@@ -40,7 +41,7 @@ class Tried:
 
     def __init__(self, adopted: Adopted) -> None:
         self.adopted = adopted
-        self.known: dict[object, None] = {}
+        self.known: dict[object, bool] = {}
 
     def require_linear(self, kind: object, run: Run, outputs: Sequence[Tensor | None]) -> None:
         """Stop at a backward that is not linear in the gradients of these outputs.
@@ -55,7 +56,7 @@ class Tried:
         with _disable_current_modes():  # a tracer would take it for a part of the program
             size = self.linear_at(run, outputs)
         if size:  # zeros tell nothing
-            remember(self.known, ("linear", kind), None)
+            remember(self.known, ("linear", kind), True)
 
     def linear_at(self, run: Run, outputs: Sequence[Tensor | None]) -> float:
         """Return the size of an ordinary gradient; stop if it does not grow and add up."""
@@ -108,17 +109,60 @@ class Tried:
                 "where that raises, or asks whether a tensor requires one",
                 help="compute in PyTorch on the tensors themselves; for forward mode, give a jvp",
             )
-        remember(self.known, (rule.code, kind), None)
+        remember(self.known, (rule.code, kind), True)
+
+    def is_watchable(self, ctx: Context, plain: Context, grads: Sequence[Tensor | None]) -> bool:
+        """Return whether backward gives the same on tensors that are connected to the inputs.
+
+        Args:
+            ctx: with such tensors.
+            plain: as PyTorch itself gives it.
+            grads: that arrive.
+        """
+        tensors = [*ctx.saved_tensors, *grads]
+        watched = (tensor is not None and tensor.requires_grad for tensor in tensors)
+        kind = ("watchable", *map(described, tensors), *watched, *scalars_in(vars(ctx)))
+        if kind not in self.known:
+            seen = attempt(lambda given: self.alone(ctx, given), grads)
+            with torch.no_grad():
+                right = attempt(lambda given: self.alone(plain, given), grads)
+            same = seen is not None and right is not None and agree(seen, right)
+            remember(self.known, kind, same)
+        return self.known[kind]
+
+    def alone(self, ctx: Context, grads: Sequence[Tensor | None]) -> list[Any]:
+        """Run backward on tensors like these, so that nothing arrives at what they depend on."""
+        own = [None if grad is None else stand_in(grad) for grad in grads]
+        return as_list(self.adopted.pull(with_tensors(ctx, stand_in), *own))
+
+
+def stand_in(tensor: Tensor) -> Tensor:
+    """Return a tensor of the same values, a leaf or not, that requires a gradient or not."""
+    if not tensor.requires_grad:
+        return tensor.detach()
+    own = asks(tensor)
+    return own if tensor.is_leaf else own.view_as(own)
+
+
+def agree(found: Sequence[Any], right: Sequence[Any]) -> bool:
+    """Return whether a backward gave what it should, None for what it has no gradient for."""
+    pairs = [p for p in zip(found, right, strict=False) if p != (None, None)]
+    if any(not isinstance(t, Tensor) for pair in pairs for t in pair):
+        return False
+    if len(found) != len(right) or any(a.shape != b.shape for a, b in pairs):
+        return False
+    found, right = [a for a, _ in pairs], [b for _, b in pairs]
+    return not unlike(found, right, ALLOWED, beside=right)
 
 
 def kind_of(state: State, pull: Pull) -> object:
     """Return all that backward may branch on without a look at a tensor's values."""
-    scalars = [
-        (name, value)
-        for name, value in state.attributes.items()
-        if value is None or isinstance(value, int | float | str)
-    ]
-    return (*map(described, pull.flat()), *pull.needs, *scalars)
+    return (*map(described, pull.flat()), *pull.needs, *scalars_in(state.attributes))
+
+
+def scalars_in(attributes: Mapping[str, object]) -> list[tuple[str, object]]:
+    """Return those of a ctx's attributes that are numbers, strings or None."""
+    return [(k, v) for k, v in attributes.items() if v is None or isinstance(v, int | float | str)]
 
 
 def waves(outputs: Sequence[Tensor | None], start: int) -> list[Tensor | None]:
@@ -151,7 +195,7 @@ def seeded_run(run: Callable[[], Tensors]) -> Tensors:
         return run()
 
 
-def attempt(run: Run, grads: Sequence[Tensor | None]) -> Tensors | None:
+def attempt(run: Callable[[Sequence[Tensor | None]], Any], grads: Sequence[Tensor | None]) -> Any:  # noqa: ANN401
     """Run backward; None if it takes no such gradients."""
     try:
         return seeded_run(lambda: run(grads))
