@@ -129,7 +129,7 @@ def test_the_authors_flags_count_more_than_ours() -> None:
     void tell(double* y, const double* x, long n) {
         for (long i = 0; i < n; ++i) y[i] = optimized;
     }"""
-    for flags, found in ([[], 1], [["-O0"], 0]):
+    for flags, found in (((), 1), (("-O0",), 0)):
         source = pb.source(written, call="tell(y, x, numel(x))", flags=flags)
         told = pb.operator(named("(x[n]) -> y[n]"), cpu=source)
         assert told(torch.ones(1, dtype=torch.float64)).item() == found

@@ -164,7 +164,7 @@ def test_a_kernel_reads_the_values_of_lazily_negated_tensors(seed: int) -> None:
     imaginary = z.conj().imag
     assert imaginary.is_neg()
     mul = BY_NAME["mul"].operator
-    for given in (imaginary, imaginary.expand(3, 5), torch._neg_view(z.real.contiguous())):
+    for given in (imaginary, imaginary.expand(3, 5), imaginary[1:2]):
         plain = given.clone().resolve_neg()
         torch.testing.assert_close(mul(given, plain.square()), plain**3)
 

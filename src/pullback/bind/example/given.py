@@ -103,7 +103,7 @@ def require_arguments(qualname: str, example: object) -> None:
     """Stop at an example that is one value: a tensor would be taken for its rows."""
     if not isinstance(example, tuple | list):
         raise WrongArguments.error(
-            f"{qualname}: example= is a {type(example).__name__}, not a tuple of arguments",
+            f"{qualname}: example= is {an(type(example).__name__)}, not a tuple of arguments",
             help="write a tuple, of one argument too: example=(x,)",
         )
 
