@@ -25,7 +25,7 @@ from pullback.bind.batching import batching
 from pullback.bind.notice import authors_file, notice
 from pullback.bind.operator import Operator, native_operator
 from pullback.bind.program import Program
-from pullback.bind.registration import Differs, Registration
+from pullback.bind.registration import Differs, Registration, overload_of
 from pullback.bind.rule import DerivativeRule
 from pullback.bind.runtime import Runtime
 from pullback.bind.sensible import NoKernel
@@ -278,25 +278,6 @@ def foreign_operator(qualname: str) -> PullbackError:
         f"{qualname} is registered already, and not by this definition",
         help="choose another namespace or name; or leave the kernels out, to take it over",
     )
-
-
-_overloads: dict[str, torch._ops.OpOverload] = {}
-
-
-def overload_of(qualname: str) -> torch._ops.OpOverload:
-    """Return PyTorch's Python object for the operator that was just defined: one for a name.
-
-    The dispatcher's entry remembers the first one for good, and tracing finds it there. So after a
-    redefinition the first one takes over what the new one knows.
-    """
-    namespace, _, name = qualname.partition("::")
-    fresh = getattr(getattr(torch.ops, namespace), name).default
-    kept = _overloads.setdefault(qualname, fresh)
-    if kept is not fresh:
-        kept.__dict__.clear()
-        kept.__dict__.update(fresh.__dict__)
-        fresh._overloadpacket.default = kept
-    return kept
 
 
 def runtime_for(definition: Definition) -> Runtime | None:

@@ -87,3 +87,22 @@ class Registration(torch.library.Library):
             self.earlier._register_torch_dispatch_rule(op_name, torch_dispatch_class, fn)
         elif current := self.entered(("class", op_name, torch_dispatch_class.__name__), fn):
             super()._register_torch_dispatch_rule(op_name, torch_dispatch_class, current)
+
+
+_overloads: dict[str, torch._ops.OpOverload] = {}
+
+
+def overload_of(qualname: str) -> torch._ops.OpOverload:
+    """Return PyTorch's Python object for the operator that was just defined: one for a name.
+
+    The dispatcher's entry remembers the first one for good, and tracing finds it there. So after a
+    redefinition the first one takes over what the new one knows.
+    """
+    namespace, _, name = qualname.partition("::")
+    fresh = getattr(getattr(torch.ops, namespace), name).default
+    kept = _overloads.setdefault(qualname, fresh)
+    if kept is not fresh:
+        kept.__dict__.clear()
+        kept.__dict__.update(fresh.__dict__)
+        fresh._overloadpacket.default = kept
+    return kept
