@@ -38,6 +38,11 @@ DECLARED: dict[str, tuple[Any, str, str]] = {
     "unknown input": ({"a": "grad", "b": None, "q": "grad"}, "PB123", "'q'"),
     "missing input": ({"a": "grad"}, "PB123", "'b'"),
     "syntax": ({"a": "pbtest::mul(grad, b) * b", "b": None}, "PB122", "column 22"),
+    "too deep": (
+        {"a": "aten::neg(" * 3000 + "grad" + ")" * 3000, "b": None},
+        "PB122",
+        "no more than 100 calls",
+    ),
     "unknown name in a formula": ({"a": "gard * b", "b": None}, "PB133", "did you mean 'grad'"),
     "unknown function in a formula": ({"a": "sine(grad)", "b": None}, "PB132", "'sin'"),
     "syntax of a formula": ({"a": "grad * ", "b": None}, "PB131", "the derivative of pbtest"),

@@ -167,6 +167,21 @@ def test_a_misspelt_type_has_a_hint() -> None:
     assert finding_of("demo::f(k: integer) -> y[k]").help == "did you mean 'int'?"
 
 
+DEEP = ["(" * 3000 + "n" + ")" * 3000, "-" * 3000 + "n", "n" + " + n" * 3000, "n" + " * n" * 3000]
+
+
+@pytest.mark.parametrize("dimension", DEEP, ids=["parentheses", "signs", "sum", "product"])
+def test_a_dimension_that_python_could_not_nest_is_a_syntax_error(dimension: str) -> None:
+    finding = finding_of(f"demo::f(x[n]) -> y[{dimension}]")
+    assert finding.code == "PB101"
+    assert finding.help == "a dimension has at most 200 parts"
+    parse(f"demo::f(x[n]) -> y[{'(' * 90}n{')' * 90}, {'n + ' * 90}1]")
+
+
+def test_a_string_that_a_kernel_could_not_see_whole_is_a_syntax_error() -> None:
+    assert finding_of(r"demo::f(x[n], m: str = 'a\x00b') -> y[n]").code == "PB101"
+
+
 @given(st.text())
 def test_any_text_parses_or_is_refused_with_a_column(text: str) -> None:
     try:

@@ -10,7 +10,9 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -212,18 +214,23 @@ class TestWithCxx:
     def test_an_interrupt_stops_the_compiler_and_leaves_nothing(
         self, work: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        notes = wrap(work, monkeypatch, "sleep 60 & echo $! $$ > {notes}.new; "
-                     "mv {notes}.new {notes}; wait")  # fmt: skip
-        process = start(work)
-        wait_until_ready(process)
-        while not notes.exists():
-            time.sleep(0.01)
+        process, children = compiling(work, monkeypatch)
         process.send_signal(signal.SIGINT)
         _, error = process.communicate(timeout=10)
         assert "KeyboardInterrupt" in error
-        for child in map(int, notes.read_text().split()):
-            assert not is_running(child)
+        assert not any(map(is_running, children))
         assert not list((work / "cache").glob("*/*"))
+
+    def test_a_compiler_and_its_children_die_with_who_started_them(
+        self, work: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        process, children = compiling(work, monkeypatch)
+        process.kill()
+        process.communicate(timeout=10)
+        deadline = time.monotonic() + 10
+        while any(map(is_running, children)) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not any(map(is_running, children))
 
     def test_a_file_size_limit_is_a_full_disk(self, work: Path) -> None:
         limited = (
@@ -307,6 +314,23 @@ class TestWithCxx:
         if shutil.which("c++filt"):
             assert dict(raised.value.finding.evidence)["missing"] == "elsewhere(double)"
 
+    @pytest.mark.parametrize("as_module", [False, True])
+    def test_a_library_on_a_mount_that_runs_nothing_is_told(
+        self, work: Path, monkeypatch: pytest.MonkeyPatch, as_module: bool
+    ) -> None:
+        from pullback.bind import runtime  # noqa: PLC0415  (imports torch, which `start` need not)
+
+        load = partial(runtime.import_library, "damaged") if as_module else open_library
+        library = write(work / "damaged.so", "no library")
+        with pytest.raises(PullbackError, match="PB206") as raised:
+            load(library)
+        assert raised.value.finding.help is None
+        # A mount takes more rights than a test has.
+        flags = SimpleNamespace(f_flag=os.ST_NOEXEC)
+        monkeypatch.setattr(os, "statvfs", lambda _: flags)  # pyright: ignore
+        with pytest.raises(PullbackError, match=r"noexec.*set PULLBACK_CACHE"):
+            load(library)
+
     def test_a_library_opens_as_ctypes_does(self, work: Path) -> None:
         assert isinstance(open_library(compile(plan_in(work))), ctypes.CDLL)
 
@@ -330,6 +354,22 @@ class TestWithCxx:
         finding = finding_of(replace(plan_in(work), link=("-lnothing-of-that-name",)))
         assert finding.code == "PB202"
         assert "lnothing-of-that-name" in dict(finding.evidence)["error"]
+
+
+def compiling(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[subprocess.Popen[str], list[int]]:
+    """Start a process whose compiler does not end, nor does its child; return it, and their ids."""
+    notes = wrap(
+        work,
+        monkeypatch,
+        "sleep 60 & echo $! $$ > {notes}.new; mv {notes}.new {notes}; wait",
+    )
+    process = start(work)
+    wait_until_ready(process)
+    while not notes.exists():
+        time.sleep(0.01)
+    return process, [int(word) for word in notes.read_text().split()]
 
 
 def is_running(process: int) -> bool:

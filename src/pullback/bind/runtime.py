@@ -108,14 +108,21 @@ def compiled() -> Path:
 
 
 def import_library(name: str, library: Path) -> ModuleType:
-    """Return the Python module that a library defines."""
+    """Return the Python module that a library defines.
+
+    Raises:
+        PullbackError: PB206, the loader refuses the library.
+    """
     spec = importlib.util.spec_from_file_location(
         name, library, loader=ExtensionFileLoader(name, str(library))
     )
     assert spec
     assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    try:
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    except ImportError as error:
+        raise compilation.not_loadable(library, str(error)) from error
     return module
 
 

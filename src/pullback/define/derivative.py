@@ -64,6 +64,7 @@ TOKEN = re.compile(
 )
 PLAIN = re.compile(r"\s*(?:[A-Za-z_]\w*|-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)?\s*")
 CONSTANTS = {"True": True, "False": False, "None": None}
+DEEPEST = 100
 
 
 def parse(text: str, *, of: str) -> Expression:
@@ -84,6 +85,7 @@ class _Parser:
         self.text = text
         self.of = of
         self.position = 0
+        self.depth = 0
 
     def run(self) -> Expression:
         expression = self.expression()
@@ -92,6 +94,14 @@ class _Parser:
         return expression
 
     def expression(self) -> Expression:
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise self.error(f"no more than {DEEPEST} calls within each other")
+        expression = self.one()
+        self.depth -= 1
+        return expression
+
+    def one(self) -> Expression:
         if self.accept("["):
             return Constant(tuple(self.listed()))
         token = TOKEN.match(self.text, self.position)

@@ -31,6 +31,8 @@ from pullback.diagnostic import PullbackError, did_you_mean
 
 Kind = Literal["name", "float", "int", "string", "sign", "other", "end"]
 Item = TypeVar("Item")
+# Names, numbers and signs before them in one dimension: nobody reads more, nor can Python nest it.
+MOST_PARTS = 200
 
 # The escapes are those that `repr` writes; whatever matches is a Python literal.
 ESCAPE = r"\\(?:[\\'\"nrt]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U00(?:0[0-9a-fA-F]|10)[0-9a-fA-F]{4})"
@@ -82,6 +84,7 @@ class Parser:
     def __init__(self, text: str) -> None:
         self.text = text
         self.token = self.read(0)
+        self.parts = 0  # of the dimension at hand
 
     def read(self, position: int) -> Token:
         """Return the token at or after `position`."""
@@ -191,6 +194,7 @@ class Parser:
             if token := self.accept("..."):
                 batch = token
                 return Batch()
+            self.parts = 0
             return dim()
 
         if self.accept("*"):
@@ -225,6 +229,9 @@ class Parser:
 
     def factor(self) -> Expression:
         """Read an atom after any number of minus signs; `-n` is kept as `0 - n`."""
+        self.parts += 1
+        if self.parts > MOST_PARTS:
+            raise self.error("',' or ']'", f"a dimension has at most {MOST_PARTS} parts")
         if sign := self.accept("-"):
             operand = self.factor()
             if isinstance(operand, Number):
@@ -277,7 +284,11 @@ class Parser:
         if self.token.text in ("True", "False"):
             return self.advance().text == "True"
         if self.token.kind == "string":
-            return ast.literal_eval(self.advance().text)
+            text = ast.literal_eval(self.token.text)
+            if "\0" in text:
+                raise self.error("a string without \\x00, where a kernel's would end")
+            self.advance()
+            return text
         minus = bool(self.accept("-"))
         if self.token.kind not in ("int", "float"):
             raise self.error("a number" if minus else f"a literal of type {type}")

@@ -84,17 +84,29 @@ def open_library(path: Path) -> Library:
     try:
         return Library(str(path))
     except OSError as error:
-        reason = str(error).removeprefix(f"{path}: ")
+        raise not_loadable(path, str(error)) from None
+
+
+def not_loadable(path: Path, said: str) -> PullbackError:
+    """Return the error for a library that the loader refuses, with its own words."""
+    reason = said.removeprefix(f"{path}: ")
     symbol = re.search(r"undefined symbol: (\w+)", reason)
-    noexec = "failed to map segment" in reason and "not permitted" in reason
-    cure = "its folder may be mounted noexec: set PULLBACK_CACHE to another" if noexec else None
-    raise LibraryNotLoadable.error(
+    cure = "its folder is mounted noexec: set PULLBACK_CACHE to another" if noexec(path) else None
+    return LibraryNotLoadable.error(
         f"{path.name} cannot be loaded",
         reason=reason,
         missing=_demangled(symbol[1]) if symbol else None,
         at=path,
         help="define it, or link the library that does" if symbol else cure,
     )
+
+
+def noexec(path: Path) -> bool:
+    """Tell whether a file is where nothing may be run; the loader's words are not always clear."""
+    try:
+        return bool(os.statvfs(path).f_flag & os.ST_NOEXEC)
+    except OSError:
+        return False
 
 
 def _build(plan: Plan, headers: Headers) -> Path:
@@ -176,6 +188,7 @@ def _run_compiler(plan: Plan, where: Path, headers: Headers) -> None:
 def run(plan: Plan, where: Path, commands: list[list[str]]) -> None:
     """Run commands, as many at once as there are cores; stop all when one fails."""
     running: list[tuple[subprocess.Popen[bytes], Path]] = []
+    watchers: list[subprocess.Popen[bytes]] = []
     width = len(os.sched_getaffinity(0))
     try:
         for index, command in enumerate(commands):
@@ -183,9 +196,13 @@ def run(plan: Plan, where: Path, commands: list[list[str]]) -> None:
                 _wait(plan, where, *running[index - width])
             log = where / f"{index}.log"
             running.append((_start(command, where, log), log))
+            watchers += _watchers(running[-1][0])
         for process, log in running:
             _wait(plan, where, process, log)
     finally:
+        for watcher in watchers:
+            watcher.kill()
+            watcher.communicate()
         for process, _ in running:
             _kill(process)
 
@@ -210,6 +227,26 @@ def _start(command: list[str], where: Path, log: Path) -> subprocess.Popen[bytes
             raise CompilerMissing.error(
                 f"{command[0]} cannot be started", reason=error.strerror
             ) from error
+
+
+def _watchers(process: subprocess.Popen[bytes]) -> list[subprocess.Popen[bytes]]:
+    """Start what ends a compiler and its children when this process dies, however it does.
+
+    A pipe has an end then, while a signal at a parent's death follows the thread that started the
+    child, and reaches no grandchildren. Without a shell, or a compiler that is done already: none.
+    """
+    try:
+        return [
+            subprocess.Popen(
+                ["/bin/sh", "-c", "read line; kill -9 0"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                process_group=process.pid,
+            )
+        ]
+    except OSError:
+        return []
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 
 DTYPES = {
@@ -14,9 +15,9 @@ DTYPES = {
 
 
 def quoted(text: str) -> str:
-    """Return a text as C++ writes it."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'
+    """Return a text as C++ writes it; control characters in octal, which has three digits."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda found: f"\\{ord(found[0]):03o}", escaped) + '"'
 
 
 def truth(value: bool) -> str:
