@@ -14,7 +14,7 @@ from pullback.verify.variation.answer import Answer, answer, backward_place, gra
 
 
 class OutputIgnored(Probe):
-    """The gradient that arrives for each output is used, also if it is the only one.
+    """Backward uses the gradient of each output, also where it arrives for that output alone.
 
     ## Why
     A second output often came later, a log-sum-exp or a mask beside the result; its gradient is
