@@ -13,12 +13,14 @@ from unittest import mock
 
 import pytest
 import torch
+from setuptools import Distribution, Extension
 from torch import nn
 from torch.utils import cpp_extension
 
 import pullback as pb
 from pullback.bind import gpu, on_cpu, register
 from pullback.cuda import __main__ as program
+from pullback.cuda import toolkit
 from pullback.cuda.pretend import pretending
 from pullback.diagnostic import PullbackError
 from pullback.kernels.cuda_on_cpu import mode
@@ -164,6 +166,7 @@ def test_load_builds_for_the_cpu(switched_on: Mode, tmp_path: Path) -> None:
         "_C",
         sources=[str(HERE / "project" / "ops" / "square.cu")],
         extra_cuda_cflags=["-DSCALE=3"],
+        extra_include_paths=[str(HERE / "project" / "include")],
         build_directory=str(tmp_path),
     )
     x, y = torch.randn(2, 100, device="cuda").unbind()
@@ -208,6 +211,23 @@ def test_load_inline_builds_for_the_cpu(switched_on: Mode, tmp_path: Path) -> No
     )
     x = torch.randn(100, device="cuda")
     assert torch.equal(module.shift(x), x + 1)
+
+
+def test_what_a_project_says_for_all_extensions_is_said_for_each(tmp_path: Path) -> None:
+    """By `setup(include_dirs=)`, on the command line or in setup.cfg, all of which are the same."""
+    own = Extension(
+        "one", ["one.cu"], include_dirs=["mine"], define_macros=[("A", "1")], libraries=["m"]
+    )
+    project = Distribution({"include_dirs": ["ours"], "ext_modules": [own]})
+    command: Any = project.get_command_obj("build_ext")
+    command.define, command.undef, command.libraries = "B", "C", ["z"]
+    command.library_dirs, command.rpath, command.link_objects = ["lib"], ["run"], ["some.o"]
+    command.ensure_finalized()
+    build = toolkit.build_of(command, own, (tmp_path / "one.cu",))
+    here = Path.cwd()
+    assert build.compiling == ("-DB=1", "-DA=1", "-UC", f"-I{here / 'mine'}", f"-I{here / 'ours'}")
+    words = (str(here / "some.o"), f"-L{here / 'lib'}", "-lm", "-lz", "-Wl,-rpath,run")
+    assert set(words) <= set(build.linking)
 
 
 @pytest.mark.compiler

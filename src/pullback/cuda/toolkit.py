@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import inspect
 import shutil
+import sys
+import sysconfig
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -86,7 +88,7 @@ def _build(kind: Any) -> Callable[..., None]:  # noqa: ANN401  (setuptools' comm
         if not OF_GPUS.intersection(ext.libraries) and not extension_cuda.is_cuda(files):
             genuine(self, ext)
             return
-        made = extension_cuda.compile(build_of(ext, files))
+        made = extension_cuda.compile(build_of(self, ext, files))
         where = Path(self.get_ext_fullpath(ext.name))
         where.parent.mkdir(parents=True, exist_ok=True)
         # A file in use is replaced, not written to.
@@ -96,36 +98,44 @@ def _build(kind: Any) -> Callable[..., None]:  # noqa: ANN401  (setuptools' comm
     return build_extension
 
 
-def build_of(ext: Extension, files: tuple[Path, ...]) -> Build:
-    """Return what setuptools' description of an extension says, for either compiler."""
+def build_of(command: Any, ext: Extension, files: tuple[Path, ...]) -> Build:  # noqa: ANN401
+    """Return what setuptools' description of an extension says, for either compiler.
+
+    Args:
+        command: `build_ext`, which has what was said for all extensions: by `setup(include_dirs=)`,
+            on the command line, in setup.cfg.
+        ext: the extension.
+        files: its sources.
+    """
     said = cast("dict[str, list[str]] | list[str]", ext.extra_compile_args)
     given = [*said.get("cxx", []), *said.get("nvcc", [])] if isinstance(said, dict) else said
-    macros = [f"-D{key}" if value is None else f"-D{key}={value}" for key, value in _pairs(ext)]
-    undefined = [f"-U{name}" for name in ext.undef_macros]
-    includes = [f"-I{path}" for path in _own_folders(ext.include_dirs)]
+    pairs = cast("Iterable[tuple[str, str | None]]", [*(command.define or ()), *ext.define_macros])
+    macros = [f"-D{key}" if value is None else f"-D{key}={value}" for key, value in pairs]
+    undefined = [f"-U{name}" for name in (*(command.undef or ()), *ext.undef_macros)]
+    # As setuptools orders them: the extension's own folders are looked into first.
+    includes = [f"-I{path}" for path in _own_folders([*ext.include_dirs, *command.include_dirs])]
+    folders = _own_folders([*ext.library_dirs, *command.library_dirs])
+    libraries = [name for name in (*ext.libraries, *command.libraries) if name not in LINKED]
     return Build(
         name=ext.name,
         files=files,
         folder=str(Path.cwd()),
         compiling=_once([*macros, *undefined, *given, *includes]),
         linking=(
-            *(str(Path(item).absolute()) for item in ext.extra_objects),
-            *(f"-L{path}" for path in _own_folders(ext.library_dirs)),
-            *(f"-l{name}" for name in ext.libraries if name not in LINKED),
-            *(f"-Wl,-rpath,{path}" for path in ext.runtime_library_dirs),
+            *(str(Path(i).absolute()) for i in (*(command.link_objects or ()), *ext.extra_objects)),
+            *(f"-L{path}" for path in folders),
+            *(f"-l{name}" for name in libraries),
+            *(f"-Wl,-rpath,{path}" for path in (*command.rpath, *ext.runtime_library_dirs)),
             *ext.extra_link_args,
         ),
     )
 
 
-def _pairs(ext: Extension) -> Iterable[tuple[str, str | None]]:
-    return cast("Iterable[tuple[str, str | None]]", ext.define_macros)
-
-
 def _own_folders(folders: Iterable[str]) -> list[Path]:
-    """Return an author's folders, not PyTorch's and CUDA's, which have their place."""
+    """Return an author's folders, not PyTorch's, CUDA's and Python's, which have their place."""
     absolute = [Path(folder).absolute() for folder in folders]
-    others = (runtime.ROOT, HOME)
+    python = (sysconfig.get_path("include"), Path(sys.exec_prefix, "include"))
+    others = (runtime.ROOT, HOME, *python)
     return [path for path in absolute if not any(path.is_relative_to(one) for one in others)]
 
 

@@ -18,6 +18,7 @@ setup(
     name="ops",
     version="1",
     packages=["ops"],
+    include_dirs=["include"],  # of all extensions
     ext_modules=[
         CUDAExtension(
             "ops._C",

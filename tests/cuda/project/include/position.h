@@ -1,0 +1,1 @@
+#define POSITION (blockIdx.x * blockDim.x + threadIdx.x)
