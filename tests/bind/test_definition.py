@@ -17,10 +17,11 @@ import pullback as pb
 from pullback.bind import check, environment, runtime
 from pullback.bind.register import RedefinitionNotice
 from pullback.define.parse import parse
-from pullback.kernels import glue, toolchain
+from pullback.kernels import compile, glue, toolchain
 
 pytestmark = pytest.mark.compiler
 fresh = itertools.count()
+HAVE = {seen.language for seen in toolchain.survey() if isinstance(seen, toolchain.Compiler)}
 ADD = pb.source(
     """template <class T> void add(T* y, const T* x, long n) {
         for (long i = 0; i < n; ++i) y[i] = x[i] + 1;
@@ -250,3 +251,38 @@ def test_a_python_kernel_that_returns_its_input_gets_a_copy() -> None:
     y = pb.operator(named("(x[n]) -> y[n]"), python=same)(x)
     y.add_(1)
     assert x.tolist() == [1, 1, 1]
+
+
+DOUBLE = "{ for (long i = 0; i < n; ++i) y[i] = x[i] + x[i]; }"
+# A line, a kernel that includes nothing, and the dtypes that are named.
+WITHOUT_HEADERS = {
+    "of the line": ("(x[n]: complex64) -> y[n]: complex64", None),
+    "of dtypes=": ("(x[n]) -> y[n]", ["float64", "complex64"]),
+}
+
+
+@pytest.mark.parametrize("where", WITHOUT_HEADERS)
+def test_complex_numbers_need_no_header(where: str) -> None:
+    line, dtypes = WITHOUT_HEADERS[where]
+    text = f"template <class C> void twice(C* y, const C* x, long n) {DOUBLE}"
+    twice = pb.operator(named(line), cpu=pb.source(text, call="twice(y, x, n)", dtypes=dtypes))
+    x = torch.randn(3, dtype=torch.complex64)
+    assert torch.equal(twice(x), 2 * x)
+
+
+def test_an_author_who_forgets_a_header_is_told_where() -> None:
+    text = f"void twice(std::complex<double>* y, const std::complex<double>* x, long n) {DOUBLE}"
+    with pytest.raises(pb.PullbackError, match="#include <complex>") as caught:
+        pb.operator(named("(x[n]) -> y[n]"), cpu=pb.source(text, call="twice(y, x, n)"))
+    assert dict(caught.value.finding.evidence)["at"].startswith("source of definition::")
+
+
+@pytest.mark.nvcc
+@pytest.mark.thorough
+@pytest.mark.skipif("cuda" not in HAVE, reason="no CUDA toolkit here")
+def test_types_of_cuda_that_are_named_need_no_header() -> None:
+    text = f"template <class T> void twice(T* y, const T* x, long n) {DOUBLE}"
+    dtypes = ["float16", "bfloat16", "complex64"]
+    line = parse(named("(x[n]) -> y[n]"))
+    source = pb.source(text, call="twice(y, x, n)", dtypes=dtypes)
+    compile.compile(glue.plan_of(line, source, "cuda", "sm_80"))

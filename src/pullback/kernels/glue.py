@@ -32,6 +32,8 @@ C_TYPES = {
     **{"float16": "_Float16", "bfloat16": "__bf16"},
 }
 CUDA_TYPES = {**C_TYPES, "float16": "__half", "bfloat16": "__nv_bfloat16"}
+# What declares a type that is no word of the language; the author need not include it.
+HEADERS = {"std::complex": "complex", "__half": "cuda_fp16.h", "__nv_bfloat16": "cuda_bf16.h"}
 C_SCALARS = {"int": "int64_t", "float": "double", "bool": "bool", "str": "const char*"}
 SCALAR_FIELDS = {"int": "integer", "float": "real", "bool": "integer", "str": "text"}
 CPP_WORDS = """
@@ -159,7 +161,7 @@ def entry_point(line: Line, source: Source, device: Device) -> str:
     # Every name here begins with `pullback`, apart from those that a call may use: an author's own
     # function `run` or type `Body` would be hidden by one of the same name.
     return f"""#include "{CSRC}/kernel_abi.h"
-{author_code(line, source)}
+{headers_of(line, source, device)}{author_code(line, source)}
 #line 1 "glue of {line.qualname}"
 #include "{CSRC}/glue.h"
 #define numel(x) pullback::numel_of<pullback_int>(x##_tensor)
@@ -188,6 +190,14 @@ int {symbol_of(line, device)}(const pullback::Call* call, char* message, uint64_
 return pullback::{dispatch}(*call, message, capacity);
 }}
 """
+
+
+def headers_of(line: Line, source: Source, device: Device) -> str:
+    """Return what includes the types that the line, or `dtypes=`, names."""
+    types = CUDA_TYPES if device == "cuda" else C_TYPES
+    named = [tensor.dtype for tensor in (*line.tensors, *line.outputs) if tensor.dtype]
+    words = {types[name].partition("<")[0] for name in (*named, *(source.dtypes or ()))}
+    return "".join(f"#include <{HEADERS[word]}>\n" for word in sorted(words & set(HEADERS)))
 
 
 def dispatch_of(source: Source, device: Device, *, shared: bool) -> str:

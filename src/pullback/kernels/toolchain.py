@@ -270,7 +270,11 @@ def first_error(log: str) -> FirstError:
 
 
 def _index_of_error(lines: list[str]) -> int:
-    return next((index for index, line in enumerate(lines) if ERROR.match(line)), len(lines))
+    found = [index for index, line in enumerate(lines) if ERROR.match(line)]
+    # g++ says it of a function before it says which type in its parentheses is unknown.
+    if len(found) > 1 and "declared void" in lines[found[0]]:
+        return found[1]
+    return found[0] if found else len(lines)
 
 
 def _indented(lines: list[str]) -> Iterator[str]:
