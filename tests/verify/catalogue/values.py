@@ -59,6 +59,41 @@ def nan_at_zero(right: bool) -> Made:
     return Norm, (d(3, 4),)
 
 
+@row("F16", "NaN")
+def nan_of_a_vector(right: bool) -> Made:
+    class Norm(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            n = x.norm()
+            ctx.save_for_backward(x, n)
+            return n
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Tensor:
+            x, n = ctx.saved_tensors
+            return grad * x / (torch.where(n == 0, 1, n) if right else n)
+
+    return Norm, (d(5),)
+
+
+@row("F16", "NaN for `a` equal to `b`")
+def nan_of_a_distance(right: bool) -> Made:
+    class Distance(Function):
+        @staticmethod
+        def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+            n = (a - b).norm(dim=-1, keepdim=True)
+            ctx.save_for_backward(a, b, n)
+            return n
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Any:
+            a, b, n = ctx.saved_tensors
+            way = grad * (a - b) / (torch.where(n == 0, 1, n) if right else n)
+            return way, -way
+
+    return Distance, (d(3, 4), d(3, 4))
+
+
 @row("F17", "sum", "reduction")
 def option(right: bool) -> Made:
     class Mse(Function):

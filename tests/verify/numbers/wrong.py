@@ -261,6 +261,23 @@ WRONG = [
         wrong=((lambda g, x, scale, y: 2 * g * x, ("args[1]?",)),),
     ),
     Wrong(
+        name="a matrix and its transpose",
+        forward=lambda a: a + a.t(),
+        inputs=lambda: (d(4, 4),),
+        right=lambda g, a, y: g + g.t(),
+        wrong=(
+            (lambda g, a, y: 2 * g, ("transposed as well",)),
+            (lambda g, a, y: g, ("transposed as well",)),
+        ),
+    ),
+    Wrong(
+        name="a signal and its reverse",
+        forward=lambda x: x + x.flip(0),
+        inputs=lambda: (d(6),),
+        right=lambda g, x, y: g + g.flip(0),
+        wrong=((lambda g, x, y: 2 * g, ("reversed along axis 0 as well",)),),
+    ),
+    Wrong(
         name="norm",
         forward=lambda x: x.square().sum(-1).sqrt(),
         inputs=lambda: (d(3, 4),),

@@ -48,7 +48,9 @@ class Mismatch:
 
     @property
     def relative(self) -> float:
-        """By how much they differ, as a part of the derivative's size."""
+        """By how much they differ, as a part of the derivative's size; a NaN by all of it."""
+        if math.isnan(self.analytic):
+            return math.inf
         scale = max(self.size, abs(self.numeric), abs(self.analytic))
         return abs(self.analytic - self.numeric) / scale if scale else 0.0
 

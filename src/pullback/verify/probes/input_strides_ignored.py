@@ -2,14 +2,12 @@
 
 from collections.abc import Iterator
 
-import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Place, Text
 from pullback.verify.variation.strides import input_trials
+from pullback.verify.watching.operations import names_in_forward
 
 RAW = ("data_ptr", "as_strided", "numpy", "untyped_storage", "storage")
 
@@ -87,20 +85,6 @@ def raw_place(call: Call) -> Place | None:
     return None
 
 
-class Strided(TorchDispatchMode):
-    """Notes calls of as_strided, which reads memory by other strides than the tensor's."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen = False
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN204
-        self.seen |= "as_strided" in func.name()
-        return func(*args, **(kwargs or {}))
-
-
 def reads_strides(call: Call) -> bool:
     """Tell whether PyTorch's own as_strided is what is called."""
-    with Strided() as mode, torch.no_grad():
-        call.on([leaf.value.clone() for leaf in call.leaves])
-    return mode.seen
+    return "as_strided" in names_in_forward(call)

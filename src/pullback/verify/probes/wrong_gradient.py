@@ -1,5 +1,7 @@
 """Backward returns something else than the derivative of forward."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -11,9 +13,11 @@ from pullback.verify.numbers.causes.sample import Sample
 from pullback.verify.numbers.gradient import Comparison, Mismatch, compared
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Place, Text
+from pullback.verify.watching.operations import names_in_forward
 
 # Each cause that is named costs a Jacobian; a module may have a hundred parameters.
 MOST = 6
+ROUNDING = frozenset({"round", "floor", "ceil", "trunc", "sign", "fake_quantize"})
 
 
 class WrongGradient(Probe):
@@ -75,7 +79,7 @@ class WrongGradient(Probe):
         for own in grouped(call, found.mismatches[:MOST]):
             yield self.finding(call, own, where)
 
-    def finding(self, call: Call, own: "Explained", where: Place | None) -> Finding:
+    def finding(self, call: Call, own: Explained, where: Place | None) -> Finding:
         """Return a finding for one cause."""
         first = own.mismatches[0]
         name = call.leaves[first.leaf].name
@@ -86,7 +90,7 @@ class WrongGradient(Probe):
         return self.breach(
             f"{call.target.name}: {text}",
             where=where,
-            help=own.cause.help if own.cause else None,
+            help=(own.cause.help if own.cause else self.help) + rounding_hint(call, own),
             also_of=", ".join(f"`{other}`" for other in others) or None,
             along_a_random_direction=f"backward {first.analytic:.6g}, differences "
             f"{first.numeric:.6g} (may be off by {first.allowed:.1g})",
@@ -101,6 +105,18 @@ class Explained:
     cause: Cause | None
     sample: Sample | None
     mismatches: list[Mismatch]
+
+
+def rounding_hint(call: Call, own: Explained) -> str:
+    """Say how a quantiser declares its gradient, where the cause does not say so already.
+
+    Its scale and its zero point have straight-through gradients as well, of any form.
+    """
+    if own.cause and "straight_through" in own.cause.help:
+        return ""
+    if not names_in_forward(call) & ROUNDING:
+        return ""
+    return "; forward rounds: a straight-through estimator is declared: straight_through=True"
 
 
 def grouped(call: Call, mismatches: Sequence[Mismatch]) -> list[Explained]:

@@ -21,7 +21,7 @@ from pullback.verify.variation.answer import (
 )
 from pullback.verify.variation.layouts import Layout, as_read_in_order, layouts_of, plain
 from pullback.verify.variation.noise import is_noise
-from pullback.verify.watching.draws import require_undrawn
+from pullback.verify.watching.operations import require_undrawn
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import TypeGuard
 import torch
 from torch import Tensor
 
-from pullback.verify.call import Call
+from pullback.verify.call import Call, can_require_grad
 from pullback.verify.numbers.gradient import is_symmetric
 from pullback.verify.source import Text, last_name
 from pullback.verify.variation.options import constants
@@ -70,6 +70,7 @@ def make(call: Call, leaf: int, limits: list[float]) -> Iterator[Variant]:
     if not value.numel():
         return
     yield Variant(leaf=leaf, name="of zeros", value=torch.zeros_like(value))
+    yield from equal_to_others(call, leaf)
     yield Variant(leaf=leaf, name="30 times as large", value=value * 30)
     if value.ndim > 1 and value.shape[0] > 1:
         rows = value.clone()
@@ -85,6 +86,15 @@ def make(call: Call, leaf: int, limits: list[float]) -> Iterator[Variant]:
     mean = value.mean() if value.ndim else value
     yield Variant(leaf=leaf, name="of equal elements", value=mean.expand(value.shape).clone())
     yield Variant(leaf=leaf, name="a millionth as large", value=value * 1e-6)
+
+
+def equal_to_others(call: Call, leaf: int) -> Iterator[Variant]:
+    """Yield the values of other inputs of the same shape: a distance is 0 there."""
+    value = call.leaves[leaf].value
+    for index, other in enumerate(call.leaves):
+        alike = other.value.shape == value.shape and other.value.dtype == value.dtype
+        if index > leaf and alike and can_require_grad(other.value):
+            yield Variant(leaf=leaf, name=f"equal to `{other.name}`", value=other.value.clone())
 
 
 def around(value: Tensor, limit: float) -> Tensor:

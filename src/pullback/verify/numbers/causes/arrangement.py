@@ -112,6 +112,36 @@ def row_major(t: Tensor, count: int) -> Tensor:
     return turned.permute(0, *reversed(axes), *range(count + 1, t.dim()))
 
 
+class MissingPlace(Hypothesis):
+    """Forward uses an input in two orders, and backward one of them: `2*g` for `g + g.T`."""
+
+    order = 31
+
+    def explain(self, sample: Sample) -> Cause | None:
+        """Add what backward returns, put in another order, to it."""
+        pair = sample.pair
+        if not pair.whole or not pair.known.all() or sample.is_complex:
+            return None
+        shape = tuple(sample.value.shape)
+        own = pair.analytic.reshape(-1, *shape)
+        right = pair.numeric.reshape(-1, *shape)
+        for how, arrange in arrangements(shape):
+            moved = arrange(own)
+            if pair_same(moved, own, pair.tolerance):
+                continue
+            for share, what in ((1.0, "is missing"), (0.5, "stands in its own place instead")):
+                if pair_same(share * (own + moved), right, pair.tolerance):
+                    return Cause(
+                        name="missing place",
+                        text=f"forward uses `{sample.name}` {how} as well, and that part of its "
+                        f"gradient {what}",
+                        help="an input that is used twice has a term for each use: grad + grad.mT "
+                        "for a + a.mT",
+                        key=(how, share),
+                    )
+        return None
+
+
 class Jacobian(Hypothesis):
     """Backward multiplies by the Jacobian instead of its transpose."""
 

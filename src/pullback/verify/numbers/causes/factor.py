@@ -50,11 +50,12 @@ class Factor(Hypothesis):
             why = f"a constant factor is missing ({lost}?)"
         else:
             why = f"a constant factor is wrong: {1 / c:.6g} is missing"
+        reversal = "; a reversal that is meant is declared: reversal=True" if c < 0 else ""
         return Cause(
             name="factor",
             text=f"the gradient of `{sample.name}` is {c:.4g} x the true one everywhere: {why}",
             help="compare the constants of backward with the derivative of forward: "
-            "a 2 of a square, a scale, 1/n of a mean, a reduction done twice",
+            f"a 2 of a square, a scale, 1/n of a mean, a reduction done twice{reversal}",
             key=(round(math.log(abs(c)), 3), c > 0),
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
@@ -10,7 +11,14 @@ from torch import Tensor
 
 from pullback.verify.numbers.causes.hypothesis import Cause, Hypothesis
 from pullback.verify.numbers.causes.sample import Sample
+from pullback.verify.source import Text
 
+TRANSPOSES = ("t", "T", "mT", "mH", "H", "transpose", "swapaxes", "permute")
+TOO_MANY = (
+    "`{w}` is transposed in the gradient of `{x}`, and should not be; it only fits because `{w}` "
+    "is square",
+    "use {w} as it is: the gradient of x @ w.mT is grad @ w",
+)
 # Text for `w`, what it is replaced with.
 Change = tuple[str, str, Callable[[Tensor], Tensor]]
 
@@ -34,13 +42,28 @@ class Operand(Hypothesis):
                     values = [leaf.value for leaf in leaves]
                     values[index] = value.clone()
                     if sample.fits(sample.call.with_values(values)):
+                        many = "without transpose" in text and is_transposed(sample, own.name)
+                        said, cure = TOO_MANY if many else (text, help)
                         return Cause(
                             name="operand",
-                            text=text.format(w=own.name, x=sample.name),
-                            help=help.format(w=own.name, x=sample.name),
+                            text=said.format(w=own.name, x=sample.name),
+                            help=cure.format(w=own.name, x=sample.name),
                             key=(index, text),
                         )
         return None
+
+
+def is_transposed(sample: Sample, name: str) -> bool:
+    """Tell whether backward transposes an input that has its name there."""
+    backward = sample.call.target.parts.get("backward")
+    nodes = ast.walk(Text(backward).tree) if backward else ()
+    return any(
+        isinstance(node, ast.Attribute)
+        and node.attr in TRANSPOSES
+        and isinstance(node.value, ast.Name)
+        and node.value.id == name
+        for node in nodes
+    )
 
 
 def changes(value: Tensor) -> Iterator[Change]:

@@ -1,4 +1,4 @@
-"""Whether random numbers are drawn, whatever seeds them: in the order of a tensor's memory."""
+"""Which of PyTorch's operations a piece of code calls."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pullback.verify.probe import NotApplicable
 from pullback.verify.remembered import remembered
 
 
-class Drawing(TorchDispatchMode):
-    """Notes whether an operation draws random numbers."""
+class Operations(TorchDispatchMode):
+    """Notes the operations that are called meanwhile, those of autograd taken apart."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.seen = False
+        self.seen: set[torch._ops.OpOverload] = set()
 
     def __torch_dispatch__(
         self,
@@ -26,8 +26,21 @@ class Drawing(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401
-        self.seen |= torch.Tag.nondeterministic_seeded in func.tags
+        self.seen.add(func)
         return func(*args, **(kwargs or {}))
+
+    @property
+    def names(self) -> set[str]:
+        """Their names, those in place among the others: "add"."""
+        return {own.overloadpacket.__name__.rstrip("_") for own in self.seen}
+
+
+@remembered
+def names_in_forward(call: Call) -> set[str]:
+    """Return the names of the operations that forward calls."""
+    with Operations() as mode:
+        call.values([leaf.value for leaf in call.leaves])
+    return mode.names
 
 
 @remembered
@@ -39,8 +52,8 @@ def require_undrawn(call: Call) -> None:
     """
     run = call.forward()
     grads = run.random_grads()
-    with Drawing() as mode:
+    with Operations() as mode:
         call.forward()
         run.backward(grads)
-    if mode.seen:
+    if any(torch.Tag.nondeterministic_seeded in own.tags for own in mode.seen):
         raise NotApplicable("random numbers are drawn in the order of the strides")
