@@ -38,8 +38,13 @@ def unmarked(block: re.Match[str]) -> str:
 
 def table() -> str:
     """Return the table of probes."""
-    rows = [f"| {p.code} | {p.name} | {p.level} | {rule_of(p)} |" for p in every_probe()]
+    rows = [f"| {p.code} | {p.name} | {levels_of(p)} | {rule_of(p)} |" for p in every_probe()]
     return "\n".join(["| code | name | level | what has to hold |", "|---|---|---|---|", *rows, ""])
+
+
+def levels_of(probe: type[Probe]) -> str:
+    """Return of which level a probe's findings are."""
+    return "fault, or advice" if probe.milder else probe.level
 
 
 def rule_of(probe: type[Probe]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
 import pullback as pb
@@ -45,6 +47,12 @@ def test_a_passing_example_fires_nothing(probe: type[Probe]) -> None:
     report = report_on(probe, "Passes")
     assert report.ok, str(report)
     assert probe.code not in {finding.code for finding in report.findings}, str(report)
+
+
+@each_fault
+def test_a_probe_whose_findings_are_of_two_levels_says_so(probe: type[Probe]) -> None:
+    text = inspect.getsource(inspect.getmodule(probe.examine) or probe)
+    assert probe.milder == ("level=" in text)
 
 
 @pytest.mark.thorough

@@ -46,6 +46,7 @@ class Probe(ABC):
         code: never reused.
         name: what is wrong, as it reads in a report.
         level: of its findings, where they do not say otherwise.
+        milder: whether some of its findings are advice, though its level is fault.
         help: the cure, where a finding does not say otherwise.
         needs: what has to work in the ordinary call for the question to make sense.
         about: the effects it looks at; it is not asked where one of them is explained.
@@ -63,6 +64,7 @@ class Probe(ABC):
     code: ClassVar[str]
     name: ClassVar[str]
     level: ClassVar[Level] = "fault"
+    milder: ClassVar[bool] = False
     help: ClassVar[str | None] = None
     needs: ClassVar[Needs] = "backward"
     about: ClassVar[frozenset[Effect]] = frozenset()

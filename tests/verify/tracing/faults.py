@@ -453,24 +453,6 @@ def input_in_a_partial_function() -> Made:
     return Partial, (d(4),)
 
 
-@fault("PB520", "as is")
-def one_of_two_inputs_is_returned() -> Made:
-    class Pass(Function):
-        @staticmethod
-        def forward(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-            return x, y * 2
-
-        @staticmethod
-        def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-            pass
-
-        @staticmethod
-        def backward(ctx: Any, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-            return a, b * 2
-
-    return Pass, (d(4), d(4))
-
-
 @fault("PB521", "memory of")
 def view_of_the_saved_weight_is_the_gradient() -> Made:
     class Sum(Function):

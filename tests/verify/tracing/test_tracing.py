@@ -86,3 +86,36 @@ def test_code_that_is_right_has_no_fault(case: Case) -> None:
     torch.manual_seed(0)
     report = asked(case.make(), probes=FAMILY)
     assert report.ok, str(report)
+
+
+def test_an_input_that_is_one_of_two_outputs_is_advice_that_says_when_it_matters() -> None:
+    class Pass(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor, y: Tensor) -> Any:
+            return x, y * 2
+
+        @staticmethod
+        def backward(ctx: Any, a: Tensor, b: Tensor) -> Any:
+            return a, b * 2
+
+    report = asked((Pass, (d(4), d(4))), probes=FAMILY)
+    assert report.ok, str(report)
+    assert [own.code for own in report.findings if "y += 1 raises" in own.message] == ["PB520"]
+
+
+@pytest.mark.parametrize("limit", [2, 33])
+def test_an_input_that_is_changed_for_some_shapes_is_found(limit: int) -> None:
+    class Sometimes(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor, w: Tensor) -> Tensor:
+            if len(x) > limit if limit > 2 else len(x) % 2:
+                x.numpy(force=True)[...] = 0
+            return 2 * x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Any:
+            return 2 * grad, None
+
+    report = asked((Sometimes, (d(4, 3), torch.randn(3).double())), probes=["PB502"])
+    assert [fault.code for fault in report.faults] == ["PB502"], str(report)
+    assert "Sometimes(x: float64" in str(report.faults[0])

@@ -59,6 +59,7 @@ class Autocast(Probe):
 
     code = "PB575"
     name = "autocast-backward"
+    milder = True
     help = (
         "decorate forward with @torch.amp.custom_fwd and backward with @torch.amp.custom_bwd, "
         "or cast in backward: grad.to(w.dtype)"

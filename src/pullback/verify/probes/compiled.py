@@ -54,6 +54,7 @@ class Compiled(Probe):
 
     code = "PB583"
     name = "compiled-differs"
+    milder = True
     help = "compute the same when compiled: no state outside of ctx, no is_compiling() in formulas"
     about = frozenset({"traced", "random", "numbers"})
     explains = frozenset({"traced"})

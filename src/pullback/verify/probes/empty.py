@@ -56,6 +56,7 @@ class Empty(Probe):
 
     code = "PB557"
     name = "empty-batch-fails"
+    milder = True
     help = "return zeros of the input's shape if there are no elements"
     about = frozenset({"backward", "numbers"})
     unnatural = True

@@ -62,6 +62,7 @@ class FixedDevice(Probe):
 
     code = "PB590"
     name = "fixed-device"
+    milder = True
     about = frozenset({"traced"})
     help = "make it where the input is: device=grad.device, torch.zeros_like(x), x.new_empty(...)"
 

@@ -55,6 +55,7 @@ class FuncGrad(Probe):
 
     code = "PB582"
     name = "torch-func-differs"
+    milder = True
     imports = ("torch._dynamo",)
     help = "keep everything that backward needs on ctx, in setup_context"
     about = frozenset({"transform"})

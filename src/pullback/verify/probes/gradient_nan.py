@@ -52,6 +52,7 @@ class GradientNaN(Probe):
 
     code = "PB560"
     name = "gradient-nan"
+    milder = True
     unnatural = True
     help = "treat that value apart: a gradient of 0 is right where the slopes from all sides cancel"
     about = frozenset({"values", "numbers"})

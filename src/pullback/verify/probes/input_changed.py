@@ -6,10 +6,13 @@ from torch import Tensor
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call, Run
+from pullback.verify.examine import shown
 from pullback.verify.nodes import EVERYTHING
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Place, Text
 from pullback.verify.trace import NodeTrace, watched
+from pullback.verify.variation.sizes import axes_of, resized
+from pullback.verify.variation.variants import is_taken
 from pullback.verify.watching.memory import count_changed, shares
 
 
@@ -51,15 +54,25 @@ class InputChanged(Probe):
 
     code = "PB502"
     name = "input-changed"
+    unnatural = True
+    milder = True
     needs = "forward"
     explains = EVERYTHING - {"forward"}
 
     def examine(self, call: Call) -> Iterator[Finding]:
-        """Compare every input before forward with the same one after it."""
+        """Compare every input before forward with the same one after it, at other sizes too."""
         if call.target.kind in ("module", "callable"):
             raise NotApplicable(
                 "what a function of tensors does to its arguments is its own affair"
             )
+        for own in (call, *uneven(call)):
+            found = list(self.changes(own, inputs=None if own is call else shown(own)))
+            yield from found
+            if found:
+                return
+
+    def changes(self, call: Call, *, inputs: str | None) -> Iterator[Finding]:
+        """Say which inputs a call changes that it does not declare."""
         nodes: list[NodeTrace] = []
         versions: list[int] = []
 
@@ -82,9 +95,19 @@ class InputChanged(Probe):
                 level="advice" if harmless else "fault",
                 where=line_of(call),
                 help=cure(call, run, leaf.name, given),
+                inputs=inputs,
                 changed=f"{count} of {given.numel()} elements",
                 seen_by_autograd=None if moved else "no: the version counter did not move",
             )
+
+
+def uneven(call: Call) -> Iterator[Call]:
+    """Yield the call at sizes that are odd, small and large: one may take another path."""
+    for axes in axes_of(call):
+        for size in (axes.size + 1, 2, 67):
+            other = next(resized(call, axes, size))
+            if size != axes.size and is_taken(other):
+                yield other
 
 
 def line_of(call: Call) -> Place | None:

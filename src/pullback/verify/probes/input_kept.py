@@ -69,6 +69,7 @@ class InputKept(Probe):
 
     code = "PB519"
     name = "input-kept"
+    milder = True
     help = "ctx.save_for_backward(...), and read it from ctx.saved_tensors"
     # Two gradients are compared, so they have to be the same without the change.
     about = frozenset({"random"})

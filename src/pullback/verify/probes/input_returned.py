@@ -19,7 +19,8 @@ class InputReturned(Probe):
 
     ## Why
     PyTorch makes a view of an input that forward returns, and does not allow that view to be
-    changed in place: `y = f(x); y += 1` raises far away from here.
+    changed in place. It matters where something does: `y = f(x); y += 1`, or an activation with
+    `inplace=True` behind it, raises far away from here. Else it is an idiom that many use.
 
     ## Fails
     ```python
@@ -50,6 +51,7 @@ class InputReturned(Probe):
 
     code = "PB520"
     name = "input-returned"
+    level = "advice"
     help = "return x.clone(), or x.view_as(x) to say that it is a view; or ctx.mark_dirty(x)"
 
     def examine(self, call: Call) -> Iterator[Finding]:
@@ -71,7 +73,7 @@ class InputReturned(Probe):
                 forward = Text(node.parts["forward"]) if "forward" in node.parts else None
                 yield self.breach(
                     f"{name_of(call, node)}: output {index} is the input object {name}, returned "
-                    f"as is: in-place operations after it raise",
+                    f"as is; that matters if the output is changed in place: y += 1 raises",
                     where=(forward or forward_text(node)).returns(),
                     raised=f"{type(error).__name__}: {' '.join(str(error).split())[:200]}",
                 )

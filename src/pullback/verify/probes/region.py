@@ -50,6 +50,7 @@ class WrongRegion(Probe):
 
     code = "PB561"
     name = "wrong-in-a-region"
+    milder = True
     unnatural = True
     help = "follow in backward the branch that forward takes for these values"
     about = frozenset({"values", "numbers"})

@@ -63,6 +63,7 @@ class RunningSum(Probe):
 
     code = "PB556"
     name = "sum-loses-digits"
+    milder = True
     help = "accumulate in float32 (or in float64), and round once at the end"
     about = frozenset({"numbers"})
     explains = frozenset({"numbers", "values"})

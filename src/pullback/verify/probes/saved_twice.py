@@ -50,6 +50,7 @@ class SavedTwice(Probe):
 
     code = "PB505"
     name = "saved-twice"
+    milder = True
     needs = "forward"
     about = frozenset({"backward"})
     explains = SPOILT
