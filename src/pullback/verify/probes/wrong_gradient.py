@@ -17,6 +17,7 @@ from pullback.verify.watching.operations import names_in_forward
 
 # Each cause that is named costs a Jacobian; a module may have a hundred parameters.
 MOST = 6
+HELP = "compare backward with the chain rule of forward, line by line"
 ROUNDING = frozenset({"round", "floor", "ceil", "trunc", "sign", "fake_quantize"})
 
 
@@ -63,7 +64,7 @@ class WrongGradient(Probe):
 
     code = "PB553"
     name = "wrong-gradient"
-    help = "compare backward with the chain rule of forward, line by line"
+    help = HELP
     about = frozenset({"numbers"})
     explains = frozenset({"numbers", "values", "second", "tangent"})
     intentions = frozenset({"straight_through", "reversal", "surrogate"})
@@ -90,7 +91,7 @@ class WrongGradient(Probe):
         return self.breach(
             f"{call.target.name}: {text}",
             where=where,
-            help=(own.cause.help if own.cause else self.help) + rounding_hint(call, own),
+            help=(own.cause.help if own.cause else HELP) + rounding_hint(call, own),
             also_of=", ".join(f"`{other}`" for other in others) or None,
             along_a_random_direction=f"backward {first.analytic:.6g}, differences "
             f"{first.numeric:.6g} (may be off by {first.allowed:.1g})",
