@@ -236,3 +236,15 @@ def test_an_index_that_is_no_permutation_at_another_size_is_not_tried() -> None:
     x = torch.randn(9, dtype=torch.float64, requires_grad=True)
     report = asked((Permuted, (x, torch.randperm(9))), probes=["PB500", "PB507"])
     assert report.ok, str(report)
+
+
+def test_another_size_of_many_axes_takes_no_memory_for_a_thousand_each() -> None:
+    sizes: list[int] = []
+
+    def noted(x: Tensor) -> Tensor:
+        sizes.append(x.numel())
+        return 2 * x
+
+    x = torch.randn(5, 5, 5, 5, dtype=torch.float64, requires_grad=True)
+    assert asked((function(noted), (x,)), probes=["PB500", "PB502", "PB507"]).ok
+    assert max(sizes) <= 1 << 17

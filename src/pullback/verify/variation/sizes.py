@@ -48,6 +48,12 @@ def axes_of(call: Call) -> Iterator[Axes]:
         yield Axes(size=n, of=of)
 
 
+def is_small(call: Call, axes: Axes, size: int) -> bool:
+    """Tell whether no leaf of the call at another size would have too many elements."""
+    leaves = enumerate(call.leaves)
+    return all(torch.Size(axes.shape(i, own.value, size)).numel() <= MOST for i, own in leaves)
+
+
 def edges_of(call: Call) -> Iterator[Axes]:
     """Yield the first axes of equal size alone, then the last ones: equal by chance, it may be."""
     values = [leaf.value for leaf in call.leaves]

@@ -6,14 +6,20 @@ import time
 
 from pullback.verify.call import Call, can_require_grad
 from pullback.verify.remembered import remembered
-from pullback.verify.variation.sizes import axes_of, follows, has_numbers, redrawn, resized
+from pullback.verify.variation.sizes import (
+    axes_of,
+    follows,
+    has_numbers,
+    is_small,
+    redrawn,
+    resized,
+)
 from pullback.verify.variation.variants import is_taken
 from pullback.verify.watching.unwritten import memory_of
 
 # Past a warp, and past the largest block; neither is a multiple of the width of a vector.
 SIZES = (33, 1030)
 SECONDS = 0.5
-MOST = 1 << 17
 
 
 @remembered
@@ -35,10 +41,11 @@ def calls_of(call: Call) -> list[Call]:
         if not memory_of(redraw).clean:
             continue
         for size in SIZES:
-            other = next(resized(call, axes, size))
-            large = max(leaf.value.numel() for leaf in other.leaves) > MOST
             late = time.process_time() > end and len(found) > 1
-            if large or late or not is_taken(other):
+            if late or not is_small(call, axes, size):
+                break
+            other = next(resized(call, axes, size))
+            if not is_taken(other):
                 break
             if follows(call, other, axes):
                 found.append(other)
