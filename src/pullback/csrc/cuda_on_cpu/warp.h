@@ -23,6 +23,7 @@ enum class Meeting : unsigned char {
   bit_and,
   bit_or,
   bit_xor,
+  joint,  // each gives a Joint of wmma.h, of which one runs
 };
 
 /// The mask of the forms without _sync, and of __activemask(): the lanes that come to this place

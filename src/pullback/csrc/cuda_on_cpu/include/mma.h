@@ -1,8 +1,8 @@
-/// Tensor cores do not run on the CPU: a file may include this, and only a use of nvcuda::wmma does
-/// not compile: guard it with #ifndef CUDA_ON_CPU.
+/// Tensor cores, by nvcuda::wmma.
 #pragma once
 
 #include "cuda_bf16.h"
 #include "cuda_fp16.h"
+#include "cuda_runtime.h"
 
-namespace nvcuda::wmma {}
+#include "../wmma.h"

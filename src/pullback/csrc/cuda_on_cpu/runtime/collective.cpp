@@ -65,6 +65,20 @@ void match_any(Warp& warp, unsigned lanes_of_group) {
   }
 }
 
+/// Runs what the lanes do together: what they give begins with the function that does it, and all of
+/// them wait as long.
+void run_joint(const Warp& warp, const Group& group) {
+  if (group.arrived != ~0u) {
+    stop("cuda-misuse [PB230]",
+         "%s is done by 32 lanes, and only 0x%08x came\n    at: %s:%d\n"
+         "    help: a warp that multiplies matrices has no lane that has returned or never was",
+         group.name, group.arrived, group.place.file, group.place.line);
+  }
+  const auto all = reinterpret_cast<void* const*>(warp.value);
+  const auto run = *static_cast<void (*const*)(void* const*)>(all[0]);
+  run(all);
+}
+
 /// What all lanes get alike.
 uint64_t common_result(const Warp& warp, Meeting meeting, unsigned arrived) {
   const auto first = unsigned(__builtin_ctz(arrived));
@@ -143,6 +157,8 @@ void Worker::complete(unsigned w, unsigned g) {
 #endif
   if (is_shuffle(group.meeting())) {
     shuffle(*this, the_warp, group);
+  } else if (group.meeting() == Meeting::joint) {
+    run_joint(the_warp, group);
   } else if (group.meeting() == Meeting::match_any) {
     match_any(the_warp, group.arrived);
   } else if (group.meeting() != Meeting::sync) {
