@@ -200,6 +200,22 @@ def test_a_template_error_of_nvcc_keeps_the_error_and_the_authors_line() -> None
     assert "detected during" not in first.text
 
 
+OURS = "/p/pullback/csrc/cuda_on_cpu/include/cufft.h"
+CHAIN = f"""\
+In file included from {OURS.replace("cufft", "cufftXt")}:4,
+                 from /home/me/fft.cuh:3,
+                 from /home/me/a.cu:7:
+{OURS}:4:2: error: #error "cuFFT does not run on the CPU"
+    4 | #error "cuFFT does not run on the CPU"
+"""
+
+
+def test_an_error_in_our_own_header_is_one_of_the_line_that_includes_it() -> None:
+    assert first_error(CHAIN).at == "/home/me/fft.cuh:3"
+    elsewhere = CHAIN.replace(OURS + ":4:2", "/home/me/b.cu:9:1")
+    assert first_error(elsewhere).at == "/home/me/b.cu:9:1"
+
+
 def test_a_note_that_names_the_cure_joins_the_error() -> None:
     hint = "did you forget to '#include <v>'?"
     log = f"a.cpp:1:6: error: 'x' is not a member\n    1 | x\na.cpp:1:1: note: {hint}\n"

@@ -291,7 +291,11 @@ def _failure(plan: Plan, status: int, log: str) -> PullbackError:
 
 
 def _suggestion(plan: Plan, error: str) -> str | None:
-    """Do for nvcc what g++ does itself: name what the author may have meant."""
+    """Say what the CPU has not; for nvcc, what the author may have meant, as g++ does itself."""
+    if plan.translation:
+        from pullback.kernels.cuda_on_cpu import units  # noqa: PLC0415  (only CUDA needs it)
+
+        return units.cure(error)
     missing = re.match(r'identifier "(\w+)" is undefined', error)
     if missing is None:
         return None

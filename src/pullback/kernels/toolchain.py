@@ -47,7 +47,8 @@ ERROR = re.compile(
     # nvcc: file(line): error: text
     r"|^(?P<nvfile>\S.*?)\((?P<nvline>\d+)\): (?:\w+ )?error(?: #[\w-]+)?: (?P<nvtext>.*)"
 )
-NOT_THE_AUTHORS = re.compile(r"glue of |/usr/|.*/csrc/glue\.h$")
+NOT_THE_AUTHORS = re.compile(r"glue of |/usr/|.*/csrc/(?:glue\.h$|cuda_on_cpu/)")
+INCLUDED = re.compile(r"^(?:In file included|\s+) from (\S.*?):(\d+)(?::\d+)?[,:]$")
 REQUIRED = re.compile(r"^(\S.*?):(\d+):(?:(\d+):)?\s+required from|at line (\d+) of (.+)$")
 HINT = re.compile(r"note: (.*(?:did you (?:mean|forget)|suggested alternative).*)")
 
@@ -264,8 +265,8 @@ def first_error(log: str) -> FirstError:
     if hint := next((found[1] for other in rest if (found := HINT.search(other))), None):
         shown[0] += f" ({hint})"
     at, required_from = f"{file}:{row}{column}", _required_from([*_context(lines[:index]), *rest])
-    if required_from and NOT_THE_AUTHORS.match(file):
-        at, required_from = required_from, None
+    if NOT_THE_AUTHORS.match(file):
+        at, required_from = required_from or _included_from(lines[:index]) or at, None
     return FirstError(text="\n".join(shown[:MOST_LINES]), at=at, required_from=required_from)
 
 
@@ -291,6 +292,15 @@ def _context(lines: list[str]) -> list[str]:
     while start and re.search(r"required from|In instantiation of", lines[start - 1]):
         start -= 1
     return lines[start:]
+
+
+def _included_from(lines: list[str]) -> str | None:
+    """Return the author's line that includes the header in which an error is."""
+    begins = [i for i, line in enumerate(lines) if line.startswith("In file included")]
+    last = lines[begins[-1] :] if begins else []
+    found = [match for line in last if (match := INCLUDED.match(line))]
+    own = (match for match in found if not NOT_THE_AUTHORS.match(match[1]))
+    return next((f"{match[1]}:{match[2]}" for match in own), None)
 
 
 def _required_from(lines: list[str]) -> str | None:

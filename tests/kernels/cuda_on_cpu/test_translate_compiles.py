@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from pullback.diagnostic import PullbackError
 from pullback.kernels import toolchain
-from pullback.kernels.cuda_on_cpu import library
+from pullback.kernels.compile import compile
+from pullback.kernels.cuda_on_cpu import library, program
 from pullback.kernels.cuda_on_cpu.tree import translate
 from pullback.kernels.plan import Unit
 
@@ -148,3 +150,25 @@ def test_every_translated_form_compiles(tmp_path: Path) -> None:
     command = [*toolchain.find("c++").command, *flags, "-fsyntax-only", unit.file]
     compiled = subprocess.run(command, cwd=where, capture_output=True, text=True, check=False)
     assert compiled.stderr == ""
+
+
+LACKING = {
+    "cutlass": "#include <cutlass/cutlass.h>",
+    "part of cutlass": "#include <cutlass/gemm/device/gemm.h>",
+    "cute": '#include "cute/layout.hpp"',
+    "fp8": "#include <cuda_fp8.h>",
+    "cuFFT": "#include <cufft.h>",
+    "textures": "__global__ void k(cudaTextureObject_t t) {}",
+}
+
+
+@pytest.mark.parametrize("what", LACKING)
+def test_what_the_cpu_has_not_is_said_at_the_authors_line(what: str, tmp_path: Path) -> None:
+    file = tmp_path / "author.cu"
+    file.write_text(f"// {what}\n{LACKING[what]}\n")
+    with pytest.raises(PullbackError) as caught:
+        compile(program.plan_of(file, "none"))
+    at = dict(caught.value.finding.evidence)["at"]
+    assert at.startswith(f"{file}:2")
+    assert "on the CPU; guard" in str(caught.value)
+    assert "#ifndef CUDA_ON_CPU" in str(caught.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +20,19 @@ class TranslationNotice(UserWarning):
     """CUDA code was translated that does not compile as it stands, with any compiler."""
 
 
+# Libraries of which the CPU has one header or none, by what a compiler says of the others.
+LACKING = re.compile(r"(?P<library>cutlass|cute)/\S+: No such file")
+
 CannotTranslate = Rule("PB234", "cuda-translation")
+
+
+def cure(error: str) -> str | None:
+    """Say what to do about an author's file that includes what the CPU has not."""
+    lacking = LACKING.search(error)
+    if lacking is None:
+        return None
+    name = lacking["library"]
+    return f"{name} does not run on the CPU; guard its use with #ifndef CUDA_ON_CPU"
 
 
 def write(

@@ -19,4 +19,5 @@
 #include "../math.h"
 #include "../intrinsics.h"
 #include "../api.h"
+#include "../lacking.h"
 #include <assert.h>
