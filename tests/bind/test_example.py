@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import math
 import random
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -416,6 +417,18 @@ LINES: dict[str, tuple[Callable[[], str], str]] = {
         lambda: found(lambda x, i: x[i] if i.numel() else x, full(3), torch.empty(0).long()),
         "(x[n], i[*]: int64) -> output[n]",
     ),
+    "the least of two sizes": (
+        lambda: found(lambda a: torch.linalg.svd(a, full_matrices=False)[0], full(3, 5)),
+        "(a[..., n, m]) -> output[..., n, min(n, m)]",
+    ),
+    "the greatest of two sizes": (
+        lambda: found(lambda x, y: x.new_zeros(max(len(x), len(y)) + 1), full(3), full(4)),
+        "(x[n], y[m]) -> output[max(n, m) + 1]",
+    ),
+    "a part of what is longer": (
+        lambda: found(lambda x, y: x[: len(y)].sum(1), full(5, 2), full(3)),
+        "(x[n, m], y[k]) -> output[min(n, k)]",
+    ),
     "an int list": (
         lambda: found(lambda x, weights: x * sum(weights), full(3), (1, 2)),
         "(x[...], weights: int[]) -> output[...]",
@@ -527,6 +540,10 @@ def pooled(x: Tensor, kernel: Sequence[int]) -> Tensor:
     return F.avg_pool2d(x[None], tuple(kernel), stride=1)[0]
 
 
+def of_common_factor(x: Tensor, y: Tensor) -> Tensor:
+    return x[: math.gcd(len(x), len(y))].sum(1)
+
+
 def two_shapes(x: Tensor, dim: int) -> Tensor:
     return x.sum(dim)
 
@@ -564,7 +581,7 @@ REFUSED: list[tuple[str, Callable[[], object], str]] = [
     ("PB366", lambda: found(lambda x: None, X), "forward's output is a NoneType"),
     ("PB366", lambda: found(lambda x: (), X), "returns nothing"),
     ("PB366", lambda: found(lambda x: x.to_sparse(), X), "layout"),
-    ("PB367", lambda: found(lambda x, y: x[: len(y)].sum(1), full(5, 2), full(3)), "dimension 0"),
+    ("PB367", lambda: found(of_common_factor, full(6, 2), full(4)), "dimension 0"),
     ("PB367", lambda: found(lambda x: x[x > 0.5], X), "the values of its inputs"),
     ("PB367", lambda: found(of_a_flag, X, False), "'keepdim', which is bool"),
     ("PB367", lambda: found(pooled, full(2, 8, 8), [2, 2]), "'kernel', which is int[]"),
@@ -619,8 +636,8 @@ def test_what_forward_raised_is_the_cause() -> None:
 
 def test_an_unknown_size_shows_the_sizes_that_were_seen() -> None:
     with pytest.raises(pb.PullbackError) as caught:
-        found(lambda x, y: x[: len(y)].sum(1), full(5, 2), full(3))
-    assert "n = 5, m = 2, k = 3: (3)" in str(caught.value)
+        found(of_common_factor, full(6, 2), full(4))
+    assert "n = 6, m = 2, k = 4: (2)" in str(caught.value)
     assert "write the line yourself" in str(caught.value)
 
 

@@ -466,3 +466,35 @@ def test_tensors_that_forward_takes_one_by_one_are_given_so_or_as_a_list() -> No
         lambda a, b: summed(2.0, a, b) * 1, fullgraph=True, backend="aot_eager"
     )
     same(compiled(a, b), 2 * (a + b))
+
+
+def test_a_size_may_be_the_least_of_two_in_every_way_of_a_call() -> None:
+    class Reduced(Function):
+        """The reduced QR decomposition's Q."""
+
+        @staticmethod
+        def forward(ctx: Any, a: Tensor) -> Tensor:  # pyright: ignore
+            ctx.save_for_backward(a)
+            return torch.linalg.qr(a)[0]
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore
+            (a,) = ctx.saved_tensors
+            return func.vjp(lambda a: torch.linalg.qr(a)[0], a)[1](grad)[0]
+
+    reduced = pb.operator("pbfn::reduced(a[n, m]) -> q[n, min(n, m)]", function=Reduced)
+    programs = CompileCounterWithBackend("aot_eager")
+    torch._dynamo.reset()
+    compiled = torch.compile(
+        lambda a: reduced(a * 1) * 1, fullgraph=True, dynamic=True, backend=programs
+    )
+    for n, m in ((5, 3), (6, 4), (7, 2)):
+        a = torch.randn(n, m, dtype=torch.float64)
+        same(reduced(a), torch.linalg.qr(a)[0])
+        same(compiled(a), torch.linalg.qr(a)[0])
+        same(
+            func.vmap(reduced)(torch.stack([a, 2 * a])), torch.linalg.qr(torch.stack([a, 2 * a]))[0]
+        )
+        same(func.jacrev(reduced)(a), func.jacrev(lambda a: torch.linalg.qr(a)[0])(a))
+    assert programs.frame_count == 1
+    same(reduced(a.mT.contiguous()), torch.linalg.qr(a.mT)[0])

@@ -25,7 +25,7 @@ from pullback.define.line import (
     Type,
 )
 
-OPERATIONS: tuple[Operation, ...] = ("+", "-", "*", "//", "%")
+OPERATIONS: tuple[Operation, ...] = ("+", "-", "*", "//", "%", "min", "max")
 TYPES: tuple[Type, ...] = ("int", "float", "bool", "str")
 
 names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,6}", fullmatch=True).filter(

@@ -115,6 +115,8 @@ def test_a_formula_may_name_new_dimensions() -> None:
         ("demo::f(x¦) -> y[n]", "expected '[' or ':', found ')'"),
         ("demo::f(x[n¦) -> y[n]", "expected ',' or ']', found ')'"),
         ("demo::f(x[n ¦+ 1]) -> y[n]", "expected ',' or ']', found '+'"),
+        ("demo::f(x[n]) -> y[min(n)¦]", "expected a second size for 'min', found ']'"),
+        ("demo::f(x[n]) -> y[max(¦)]", "expected a name or a number, found ')'"),
         ("demo::f(x[¦-1]) -> y[n]", "expected a name, a number or '...', found '-'"),
         ("demo::f(x[¦(n)]) -> y[n]", "expected a name, a number or '...', found '('"),
         ("demo::f(x[¦2.5]) -> y[n]", "expected a name, a number or '...', found '2.5'"),

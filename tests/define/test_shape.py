@@ -51,6 +51,16 @@ def test_a_dimension_of_absent_tensors_alone_has_no_size() -> None:
     assert solve(line, {"x": (2,), "bias": None}) == Sizes({"n": 2}, ())
 
 
+def test_a_size_is_the_least_or_the_greatest_of_others() -> None:
+    line = parse("demo::svd(a[n, m], k: int = 2) -> (u[n, min(n, m)], s[max(n - 3, m, k)])")
+    assert str(line).endswith("-> (u[n, min(n, m)], s[max(max(n - 3, m), k)])")
+    for n, m in ((3, 5), (5, 3), (9, 4), (1, 1)):
+        assert output_shapes(line, solve(line, {"a": (n, m)})) == [
+            (n, min(n, m)),
+            (max(n - 3, m, 2),),
+        ]
+
+
 def test_int_scalars_take_part_and_have_defaults() -> None:
     line = parse("demo::pad(x[n], k: int, by: int = 2, eps: float = 0.5) -> y[n + k * by]")
     sizes = solve(line, {"x": (5,)})
@@ -232,7 +242,7 @@ def python_says(
     texts = [
         "".join(f"{'*batch' if dim == Batch() else dim}, " for dim in y.dims) for y in line.outputs
     ]
-    scope = {**values, "batch": batch, "__builtins__": {}}
+    scope = {**values, "batch": batch, "__builtins__": {"min": min, "max": max}}
     try:
         shapes = [eval(f"({text})", scope) for text in texts]
     except (NameError, ZeroDivisionError):

@@ -18,7 +18,7 @@ from pullback.kernels.glue import Device
 MOST_ARGUMENTS = 63
 # In the order of Step::Kind, ScalarSpec::Kind and at::ScalarType.
 NUMBER, DIMENSION, SCALAR = range(3)
-OPERATIONS = {"+": 3, "-": 4, "*": 5, "//": 6, "%": 7}
+OPERATIONS = {"+": 3, "-": 4, "*": 5, "//": 6, "%": 7, "min": 8, "max": 9}
 # Those that a compiled kernel can take.
 SCALAR_KINDS = {"int": 0, "float": 1, "bool": 2, "str": 3}
 TAKEN = ("no", "yes", "with own derivative")

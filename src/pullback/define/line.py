@@ -31,7 +31,7 @@ RESERVED = frozenset({"batch", "stream", "T", "numel", "size", "stride", "output
 # Sizes, int scalars and the numbers between them are int64 in every kernel.
 INT_LIMIT = 2**63
 
-Operation = Literal["+", "-", "*", "//", "%"]
+Operation = Literal["+", "-", "*", "//", "%", "min", "max"]
 Type = Literal["int", "float", "bool", "str", "int[]", "float[]"]
 Default = int | float | bool | str | tuple[int, ...] | tuple[float, ...]
 PRECEDENCE: dict[str, int] = {"+": 1, "-": 1, "*": 2, "//": 2, "%": 2}
@@ -83,7 +83,7 @@ class Number:
 
 @dataclass(frozen=True, kw_only=True)
 class Arithmetic:
-    """`left operator right` with Python's meaning: `//` and `%` round down."""
+    """`left operator right` with Python's meaning: `//` and `%` round down; `min(left, right)`."""
 
     operator: Operation
     left: Expression
@@ -91,6 +91,8 @@ class Arithmetic:
 
     def __str__(self) -> str:
         """Print with the fewest parentheses that keep the tree."""
+        if self.operator not in PRECEDENCE:
+            return f"{self.operator}({self.left}, {self.right})"
         own = PRECEDENCE[self.operator]
         left = f"({self.left})" if precedence(self.left) < own else str(self.left)
         right = f"({self.right})" if precedence(self.right) <= own else str(self.right)
@@ -102,8 +104,8 @@ Dim = Batch | Anything | Expression
 
 
 def precedence(dim: Expression) -> int:
-    """Return how tightly the outermost operation of `dim` binds; 3 for a name or a number."""
-    return PRECEDENCE[dim.operator] if isinstance(dim, Arithmetic) else 3
+    """Return how tightly the outermost operation binds; 3 for a name, a number or a function."""
+    return PRECEDENCE.get(dim.operator, 3) if isinstance(dim, Arithmetic) else 3
 
 
 def names_in(dim: Dim) -> Iterator[str]:

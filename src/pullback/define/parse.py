@@ -240,14 +240,22 @@ class Parser:
         return self.atom()
 
     def atom(self) -> Expression:
-        """Read a name, a number or parentheses."""
+        """Read a name, a number, parentheses, or `min` or `max` of two or more."""
         if self.accept("("):
             inner = self.output_dim()
             self.expect(")")
             return inner
         if self.token.kind == "int":
             return Number(value=self.integer())
-        return Name(name=self.name("a name or a number"))
+        name = self.name("a name or a number")
+        if name not in ("min", "max") or not self.accept("("):
+            return Name(name=name)
+        first, *others = self.separated(self.output_dim, ")")
+        if not others:
+            raise self.error(f"a second size for '{name}'", f"write {name}(n, m)")
+        for other in others:
+            first = Arithmetic(operator=cast("Operation", name), left=first, right=other)
+        return first
 
     def integer(self) -> int:
         """Read digits that fit in 64 bits."""

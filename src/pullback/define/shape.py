@@ -31,12 +31,33 @@ AbsentDimension = Rule("PB115", "absent-dimension")
 
 Size = int
 Shape = Sequence[Size]
+
+
+def bound(of: str, by: Callable[[Size, Size], Size]) -> Callable[[Size, Size], Size]:
+    """Return `min` or `max`, which asks a symbolic size for a symbolic answer.
+
+    Args:
+        of: the method that a `torch.SymInt` has for it.
+        by: what a number has.
+    """
+
+    def chosen(left: Size, right: Size) -> Size:
+        for one, other in ((left, right), (right, left)):
+            if hasattr(one, of):
+                return getattr(one, of)(other)
+        return by(left, right)
+
+    return chosen
+
+
 OPERATIONS: dict[str, Callable[[Size, Size], Size]] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
     "//": operator.floordiv,
     "%": operator.mod,
+    "min": bound("__sym_min__", min),
+    "max": bound("__sym_max__", max),
 }
 
 

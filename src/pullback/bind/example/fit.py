@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +40,7 @@ def fit(names: Sequence[str], rows: Iterable[Row]) -> Expression | None:
         return Number(value=int(sizes[0]))
     families: tuple[Callable[[Values, Integers], Iterator[Expression]], ...] = (
         # A cubic would go through the few values of a quotient: polynomials come after it.
-        *(same, linear, divided_by_number, polynomial, divided_by_name),
+        *(same, linear, bounded, divided_by_number, polynomial, divided_by_name),
     )
     for family in families:
         for found in family(values, sizes):
@@ -67,6 +67,22 @@ def linear(values: Values, sizes: Integers) -> Iterator[Expression]:
     """Yield `n + 2 * padding - k + 1`, with the fewest names."""
     for chosen in choices(values, most=6):
         yield from sums(values, sizes, [(), *((name,) for name in chosen)])
+
+
+def bounded(values: Values, sizes: Integers) -> Iterator[Expression]:
+    """Yield `min(n, m)`, `max(n, 2)` and such with a constant added, where both sides were seen."""
+    constants = (int(sizes.min()), int(sizes.max()))
+    for index, (name, first) in enumerate(values.items()):
+        others = [(Name(name=n), v) for n, v in list(values.items())[index + 1 :]]
+        numbers = [(Number(value=c), np.full_like(first, c)) for c in constants]
+        for other, second in (*others, *numbers):
+            if min((first < second).sum(), (second < first).sum()) < SPARE:
+                continue
+            for of, least in (("min", np.minimum), ("max", np.maximum)):
+                gap = sizes - least(first, second)
+                if (gap == gap[0]).all():
+                    chosen = arithmetic(cast("Operation", of), Name(name=name), other)
+                    yield plus(chosen, int(gap[0]))
 
 
 def polynomial(values: Values, sizes: Integers) -> Iterator[Expression]:

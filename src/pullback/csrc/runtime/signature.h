@@ -15,7 +15,7 @@ using Ints = c10::SmallVector<int64_t, 8>;
 
 /// One step of a dimension's expression in postfix order.
 struct Step {
-  enum class Kind { number, dimension, scalar, add, subtract, multiply, divide, modulo } kind;
+  enum class Kind { number, dimension, scalar, add, subtract, multiply, divide, modulo, least, greatest } kind;
   int64_t value = 0;  // the number, or the index of the dimension or of the argument
 };
 

@@ -7,6 +7,7 @@
 #include <c10/core/SymInt.h>
 #include <c10/util/StringUtil.h>
 
+#include <algorithm>
 #include <sstream>
 #include <type_traits>
 
@@ -261,6 +262,8 @@ class Evaluator {
         case Step::Kind::add: return left + right;
         case Step::Kind::subtract: return left - right;
         case Step::Kind::multiply: return left * right;
+        case Step::Kind::least: return left.min(right);
+        case Step::Kind::greatest: return left.max(right);
         default: break;
       }
       if (right == 0) refuse(place, "divides by zero");
@@ -275,6 +278,8 @@ class Evaluator {
       case Step::Kind::add: overflow = __builtin_add_overflow(left, right, &result); break;
       case Step::Kind::subtract: overflow = __builtin_sub_overflow(left, right, &result); break;
       case Step::Kind::multiply: overflow = __builtin_mul_overflow(left, right, &result); break;
+      case Step::Kind::least: return std::min(left, right);
+      case Step::Kind::greatest: return std::max(left, right);
       default: return floor_divide(place, kind, left, right);
     }
     if (overflow) refuse(place, "overflows");

@@ -40,6 +40,8 @@ c10::SymInt apply(Step::Kind kind, const c10::SymInt& left, const c10::SymInt& r
     case Step::Kind::subtract: return left - right;
     case Step::Kind::multiply: return left * right;
     case Step::Kind::divide: return left / right;
+    case Step::Kind::least: return left.min(right);
+    case Step::Kind::greatest: return left.max(right);
     default: return left % right;
   }
 }

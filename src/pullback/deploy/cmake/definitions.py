@@ -14,7 +14,10 @@ from pullback.deploy.cmake.loops import BuiltLoop
 from pullback.deploy.cmake.text import DTYPES, braces, fields, integer, number, quoted, truth
 from pullback.deploy.shipped import Kernel, Shipped
 
-STEPS = ("number", "dimension", "scalar", "add", "subtract", "multiply", "divide", "modulo")
+STEPS = (
+    *("number", "dimension", "scalar", "add", "subtract", "multiply", "divide", "modulo"),
+    *("least", "greatest"),
+)
 SCALARS = {"int": "integer", "float": "real", "bool": "boolean", "str": "text"}
 
 
