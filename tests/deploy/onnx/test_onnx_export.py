@@ -328,3 +328,40 @@ def test_a_maximum_in_index_notation_has_one_too(file: Path, seed: int) -> None:
     x = torch.randn(5, 3)
     assert called(export(softmax, x, path=file)) == ["pbonnx::softmax"]
     torch.testing.assert_close(run(file, inputs(x)), (x.softmax(-1),))
+
+
+# A formula, and the shapes of what it is of; the first dimension of x varies.
+INDEXED: dict[str, tuple[str, tuple[int, ...], tuple[int, ...]]] = {
+    "linear": ("(x[n, i], w[o, i]) -> y[n, o] = sum[i](x*w)", (3, 4), (6, 4)),
+    "batches": ("(x[..., i], w[o, i]) -> y[..., o] = sum[i](x*w)", (3, 2, 4), (3, 4)),
+    "two": (
+        "(x[n, d], w[m, d]) -> y[n, d] = t = sum[k](x[n, k]*w[m, k]); y = sum[m](t*w[m, d])",
+        (3, 4),
+        (5, 4),
+    ),
+    "correlation": (
+        "(x[h, w], k[p, q]) -> y[i, j] = sum[p, q](x[i + p, j + q]*k[p, q])",
+        (8, 9),
+        (3, 2),
+    ),
+    "strided": ("(x[h], k[p]) -> y[i] = sum[p](x[2*i + p]*k[p])", (9,), (3,)),
+    "channels": (
+        "(x[n, c, h], k[o, c, p]) -> y[n, o, i] = sum[c, p](x[n, c, i + p]*k[o, c, p])",
+        (3, 2, 9),
+        (3, 2, 3),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", INDEXED)
+def test_index_notation_has_a_body_for_a_first_dimension_that_varies(
+    name: str, file: Path, seed: int
+) -> None:
+    text, shape, other = INDEXED[name]
+    operator = pb.operator(f"pbonnx::indexed_{name}{text}")
+    x, w = torch.randn(shape), torch.randn(other)
+    export(operator, x, w, path=file, dynamic_shapes=(({0: "rows"}, None),))
+    for rows in (shape[0], 5, 7):
+        again = torch.randn(rows, *shape[1:])
+        [found] = run(file, inputs(again, w))
+        torch.testing.assert_close(found, operator(again, w))

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from pullback.bind.index import slices
-from pullback.bind.index.value import Axis, Value, aligned, is_traced, union
+from pullback.bind.index.value import Axis, Value, aligned, is_traced, likely, union
 from pullback.define.index.lower import Product, is_contraction
 from pullback.define.shape import Size
 
@@ -109,7 +109,7 @@ def by_pairs(dense: Dense, factors: list[Value], over: Sequence[Axis], env: Env)
 def work(dense: Dense, pair: Iterable[Value], env: Env) -> int:
     """Return how many products two factors have."""
     axes = {axis for value in pair for axis in value.axes}
-    return math.prod(int(dense.space.length(axis, env)) for axis in axes)
+    return math.prod(likely(dense.space.length(axis, env)) for axis in axes)
 
 
 def of_two(dense: Dense, x: Value, y: Value, over: Sequence[Axis], env: Env) -> Value:

@@ -82,11 +82,15 @@ def viewed(
 
     Returns:
         the tensor with the first of the new dimensions in place of the old one and the others
-        last, and their axes. None where data decides the places, or most of them are outside.
+        last, and their axes. None where data decides the places, or most of them are outside; and
+        for windows of which a tracer leaves the number open: ONNX's exporter would fix it.
     """
     ends = None if place.nodes else places.reach(dense, place, env)
     steps = [(t, f) for t, f in place.terms if isinstance(t, str) and not is_size(t)]
     if ends is None or any(dense.space.is_batch(env[index]) for index, _ in steps):
+        return None
+    extents = [dense.space.extent(env[index]) for index, _ in steps]
+    if len(steps) > 1 and any(isinstance(size, torch.SymInt) for size in extents):
         return None
     extent = data.shape[dim]
     low, high = ends

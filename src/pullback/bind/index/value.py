@@ -10,8 +10,12 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
+from pullback.define.shape import Size
+
 # An index, and which dimension of it: `...` has several, and so has an index that runs over it.
 Axis = tuple[str, int]
+# What a size may be of which a tracer knows nothing at all.
+UNKNOWN = 64
 
 
 class Value(NamedTuple):
@@ -53,6 +57,16 @@ def union(values: Iterable[Value], order: Iterable[Axis]) -> tuple[Axis, ...]:
     """Return the axes of all of some values, in a given order."""
     present = {axis for value in values for axis in value.axes}
     return tuple(axis for axis in order if axis in present)
+
+
+def likely(size: Size) -> int:
+    """Return a size for a choice of what is faster; where a tracer keeps it open, the example's.
+
+    As a number it would be fixed, and what is traced would be right for that size alone.
+    """
+    if not isinstance(size, torch.SymInt):
+        return int(size)
+    return size.node.hint if size.node.has_hint() else UNKNOWN
 
 
 def is_traced(tensor: object) -> bool:
