@@ -50,6 +50,13 @@ cube = pb.operator("{namespace}::cube(x[...]) -> y[...] = x**3")
 """
 
 
+UNCOMPILED = """
+import pullback as pb
+pb.operator("{namespace}::plain(x[n]) -> y[n]", python=lambda x: x + 1)
+pb.operator("{namespace}::total(x[n]) -> y[] = sum[n](x)")
+"""
+
+
 def build(folder: Path, *texts: str, namespace: str, more: tuple[str, ...] = ()) -> Result:
     file = folder / "operators.py"
     file.write_text("".join(texts).format(namespace=namespace), encoding="utf-8")
@@ -143,3 +150,22 @@ def test_a_file_that_is_not_python_cannot_be_built(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["build", str(tmp_path / "kernel.cpp")])
     assert result.exit_code == 2
     assert "its name ends in .py" in result.stderr
+
+
+@pytest.mark.parametrize("under_main", [False, True])
+def test_a_file_without_operators_is_told_what_was_looked_for(
+    tmp_path: Path, under_main: bool
+) -> None:
+    text = "if __name__ == '__main__':" + GOOD.replace("\n", "\n    ") if under_main else "x = 1\n"
+    result = build(tmp_path, text, namespace="none")
+    assert result.exit_code == 2
+    said = " ".join(result.output.split())
+    assert "PB708" in said
+    assert "called neither pb.operator nor @pb.formula" in said
+
+
+def test_operators_without_kernels_are_listed(tmp_path: Path) -> None:
+    result = build(tmp_path, UNCOMPILED, namespace=f"n{uuid4().hex}")
+    assert result.exit_code == 0, result.output
+    assert "in Python: nothing to compile" in result.output
+    assert "in index notation" in result.output

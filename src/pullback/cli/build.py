@@ -40,6 +40,14 @@ class Row:
     error: PullbackError | None = None
 
 
+# What has no kernel that could be compiled ahead of a call, and what is said of it.
+UNCOMPILED = {
+    "python": "in Python: nothing to compile",
+    "function": "a Function: nothing to compile",
+    "indexed": "in index notation: a loop is compiled for a call's sizes",
+}
+
+
 @dataclass
 class Builder:
     """Compiles in place of `pb.operator`'s own way, so that one failure does not stop the rest."""
@@ -54,9 +62,8 @@ class Builder:
         from pullback.bind import native  # noqa: PLC0415
 
         name = definition.line.qualname
-        if definition.python:
-            note = "in Python: nothing to compile"
-            self.rows.append(Row(operator=name, device="any", note=note))
+        if kind := next((kind for kind in UNCOMPILED if getattr(definition, kind)), None):
+            self.rows.append(Row(operator=name, device="any", note=UNCOMPILED[kind]))
         if definition.formula:
             self.rows.append(self.looped(definition.formula))
         addresses: dict[glue.Device, int] = {}
@@ -206,7 +213,7 @@ def shown_notices(console: Console) -> Generator[None]:
 def into_cache(console: Console, file: Path, arch: str | None) -> None:
     """Compile every kernel of a file, and show each."""
     from pullback.deploy import target  # noqa: PLC0415  (as above)
-    from pullback.deploy.definitions import load  # noqa: PLC0415
+    from pullback.deploy.definitions import load, nothing_in  # noqa: PLC0415
 
     builder = Builder(target.machine_code(arch.split(",")) if arch else [None])
     stopped: PullbackError | None = None
@@ -222,6 +229,8 @@ def into_cache(console: Console, file: Path, arch: str | None) -> None:
     if stopped:
         complain(f"\n{stopped}")
         raise typer.Exit(CANNOT_RUN)
+    if not builder.rows:
+        raise nothing_in(file)
     made = sum(1 for row in builder.rows if row.library)
     what = "kernel" if made + len(failed) == 1 else "kernels"
     say(console, f"\n{made} of {made + len(failed)} {what} built")

@@ -67,14 +67,19 @@ def of_file(path: Path) -> Definitions:
         load(path)
     own = defined_in(path)
     if not own:
-        others = sorted({str(op.file) for op in register.operators.values() if op.file})
-        raise NothingToShip.error(
-            f"{path.name} defines no operator",
-            defined_elsewhere=", ".join(others[:4]) or None,
-            help="give the file that calls pb.operator",
-        )
+        raise nothing_in(path)
     module = next((m for m in list(sys.modules.values()) if is_of(m, path)), None)
     return Definitions(path=path, operators=tuple(shipped.roots(own)), module=module)
+
+
+def nothing_in(path: Path) -> PullbackError:
+    """Return the error for a file without operators: what was looked for."""
+    others = sorted({str(op.file) for op in register.operators.values() if op.file})
+    return NothingToShip.error(
+        f"{path.name} defines no operator: importing it called neither pb.operator nor @pb.formula",
+        defined_elsewhere=", ".join(others[:4]) or None,
+        help="give the file that calls them, not under `if __name__ == '__main__'`",
+    )
 
 
 def existing(path: Path) -> Path:
