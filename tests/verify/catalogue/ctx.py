@@ -200,7 +200,7 @@ def work_not_needed(right: bool) -> Made:
     return Linear, (d(6, 4), d(4, 5))
 
 
-@row("C15", "view_as", "as is", "input object")
+@row("C15", "view_as", "as is", "input object", level="advice")
 def input_returned(right: bool) -> Made:
     class Same(Function):
         @staticmethod
