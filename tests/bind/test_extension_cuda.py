@@ -14,7 +14,9 @@ from pullback.bind import extension_cuda, extension_cuda_headers
 from pullback.bind.build import Build
 from pullback.bind.on_cpu import CudaOnCpuNotice
 from pullback.kernels import cache, precompile
-from pullback.kernels.cuda_on_cpu.mode import Mode
+from pullback.kernels import compile as compilation
+from pullback.kernels.cuda_on_cpu import library, mode
+from pullback.kernels.cuda_on_cpu.mode import Check, Mode
 
 pytestmark = pytest.mark.compiler
 HERE = Path(__file__).parent / "cuda_extension"
@@ -147,6 +149,22 @@ def test_extensions_share_a_precompiled_header(monkeypatch: pytest.MonkeyPatch) 
     )
     assert one == other
     assert len(one) == 2  # for the C++ file and the CUDA file
+
+
+@pytest.mark.parametrize("check", ["none", "race", "memory"])
+def test_a_check_has_a_precompiled_header_that_it_watches(
+    check: Check, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(precompile, "header", lambda plan, _: asked.append(plan))
+    monkeypatch.setattr(library, "runtime", lambda *_: Path("runtime.so"))
+    monkeypatch.setattr(compilation, "compile", lambda plan, *, announce, ahead: ahead())
+    build = Build(name="a", files=(HERE / "kernels.cu",), folder="/")
+    with mode.entered(Mode(check=check)):
+        extension_cuda.compile(build)
+    (plan,) = asked
+    assert set(library.SANITIZE[check]) <= set(plan.flags)
+    assert ("-fsanitize=thread" in plan.flags) == (check == "race")
 
 
 @pytest.mark.thorough

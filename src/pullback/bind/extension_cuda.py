@@ -58,11 +58,7 @@ def compile(build: Build, *, precompiled: bool = True) -> Path:
     # The runtime library first, so that what is said comes in the order of what is done.
     library.runtime(now.check, runtime.announce)
     plan = plan_on_cpu(build, now)
-    ahead = (
-        functools.partial(extension_cuda_headers.made, plan)
-        if precompiled and now.check == "none"
-        else None
-    )
+    ahead = functools.partial(extension_cuda_headers.made, plan) if precompiled else None
     return compilation.compile(plan, announce=runtime.announce, ahead=ahead)
 
 

@@ -40,6 +40,8 @@ def made(plan: Plan) -> dict[str, Path]:
     if not wanted or not precompile.can(plan.compiler):
         return {}
     flags = [flag for flag in _shared(plan.flags) if not flag.startswith(MODULE)]
+    # What a check watches is in what is made of a header too.
+    flags += plan.compile_flags
     # It is read as it is, so what the translator does is not part of it.
     wide = precompile.plan_of(PRECOMPILED, plan.compiler, flags, runtime.abi())
     header = precompile.header(wide, runtime.announce)
