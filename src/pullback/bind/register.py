@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
 from pullback.bind import autocast as casting
 from pullback.bind import (
+    compiled,
     detached,
-    gpu,
     kernel,
     native,
     program,
@@ -34,12 +33,9 @@ from pullback.define.derivative import Declared
 from pullback.define.line import Line
 from pullback.define.operator import Definition
 from pullback.define.schema import schema
-from pullback.define.source import Source
 from pullback.diagnostic import PullbackError, Rule
-from pullback.kernels import compile as compilation
 from pullback.kernels import glue, prebuilt, toolchain
 from pullback.kernels.cuda_on_cpu import mode
-from pullback.kernels.plan import Plan
 
 if TYPE_CHECKING:
     from pullback.bind.functions.adopted import Adopted
@@ -76,7 +72,7 @@ def prepare(definition: Definition) -> Prepared:
         verify.at_definition(definition)
     return Prepared(
         definition=definition,
-        kernels=compile_kernels(definition),
+        kernels=compiled.compile_kernels(definition),
         backward=backward,
         jvp=jvp,
         rules=rules,
@@ -133,57 +129,6 @@ def adopted_by(definition: Definition) -> Adopted | None:
     from pullback.bind.functions.adopted import adopt  # noqa: PLC0415
 
     return adopt(definition.line, definition.function)
-
-
-def compile_kernels(definition: Definition) -> dict[glue.Device, int]:
-    """Compile and load the kernels that can run here; return their addresses."""
-    addresses: dict[glue.Device, int] = {}
-    for device, source in definition.sources.items():
-        if device == "cuda" and not gpu.there_is():
-            continue
-        if address := entry_of(definition.line, source, device):
-            addresses[device] = address
-    if definition.cuda and not definition.cpu:
-        from pullback.bind import on_cpu  # noqa: PLC0415  (only CUDA needs it)
-
-        if plan := on_cpu.plan_of(definition):
-            addresses["cpu"] = loaded(plan, glue.symbol_of(definition.line, "cuda"))
-    return addresses
-
-
-def entry_of(line: Line, source: Source, device: glue.Device) -> int | None:
-    """Return the address of a kernel: of a library that a package brought, else compiled.
-
-    None for a device that the package was not built for, if nothing can be compiled here.
-    """
-    chosen = gpu.architecture(device)
-    if found := prebuilt.kernel(line, source, device, chosen):
-        return opened(found.path, found.symbol)
-    other = prebuilt.is_left_out(line, source, device)
-    if other and not prebuilt.is_there(source):
-        return None
-    try:
-        return loaded(glue.plan_of(line, source, device, chosen), glue.symbol_of(line, device))
-    except PullbackError as error:
-        if other and error.finding.code == toolchain.CompilerMissing.code:
-            return None
-        raise
-
-
-def loaded(plan: Plan, symbol: str) -> int:
-    """Return the address of a plan's entry point."""
-    return opened(compilation.compile(plan), symbol)
-
-
-def opened(path: Path, symbol: str) -> int:
-    """Return the address of a library's function."""
-    library = compilation.open_library(path)
-    _loaded.append(library)
-    return native.address_of(getattr(library, symbol))
-
-
-# Never unloaded: a graph made before a redefinition may still call into them.
-_loaded: list[object] = []
 
 
 def register(definition: Definition) -> Operator:

@@ -241,14 +241,14 @@ def into_cache(console: Console, file: Path, arch: str | None) -> None:
 @contextmanager
 def building(builder: Builder) -> Generator[None]:
     """Let `pb.operator` compile through the builder."""
-    from pullback.bind import register  # noqa: PLC0415
+    from pullback.bind import compiled  # noqa: PLC0415
 
-    own = register.compile_kernels
-    register.compile_kernels = builder.compile_kernels
+    own = compiled.compile_kernels
+    compiled.compile_kernels = builder.compile_kernels
     try:
         yield
     finally:
-        register.compile_kernels = own
+        compiled.compile_kernels = own
 
 
 def show(console: Console, rows: list[Row]) -> None:
