@@ -431,7 +431,7 @@ def test_a_gradient_that_is_returned_transposed_lies_as_a_traced_program_expects
             x, w = ctx.saved_tensors
             return (w @ grad.T).T, (grad.T @ x).T
 
-    operator = pb.operator("pbfn::transposed(x[n, i], w[i, o]) -> y[n, o]", function=Transposed)
+    operator = pb.operator("pbfn::turned(x[n, i], w[i, o]) -> y[n, o]", function=Transposed)
 
     def flat(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
         grads = func.grad(lambda x, w: operator(x, w).square().sum(), argnums=(0, 1))(x, w)

@@ -192,8 +192,9 @@ def test_an_import_comes_after_those_from_the_future() -> None:
 
 
 @pytest.fixture
-def kernels(installed: Path, tmp_path: Path) -> Path:
-    """A package of its own, whose manifest and libraries a test may change."""
+def kernels(installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package of its own, whose manifest and libraries a test may change: the only one."""
+    monkeypatch.setattr(prebuilt, "_folders", {})
     package = tmp_path / "sample_ops"
     shutil.copytree(installed / "sample_ops", package)
     return package / "kernels"
@@ -218,12 +219,8 @@ def test_a_damaged_library_is_not_loaded(kernels: Path) -> None:
     prebuilt.add(kernels)
     for library in kernels.glob("sample-scale*.so"):
         library.write_bytes(library.read_bytes()[:-1])
-    folders = dict(prebuilt._folders)
-    prebuilt._folders.clear()
-    prebuilt.add(kernels)
     with pytest.raises(PullbackError, match="not the one that was built") as caught:
         prebuilt.kernel(LINE, source(kernels), "cpu", None)
-    prebuilt._folders.update(folders)
     assert caught.value.finding.code == "PB701"
 
 
