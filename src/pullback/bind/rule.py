@@ -13,15 +13,15 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 from pullback.bind.cut import Cuts, as_list
-from pullback.bind.levels import asks, is_smooth
+from pullback.bind.levels import asks
 from pullback.bind.program import Kind, OperatorCall, Program, Source
+from pullback.bind.stand_in import stand_in
 from pullback.define import derivative
 from pullback.define.line import Line, Scalar
 from pullback.define.line import Tensor as TensorSpec
@@ -221,14 +221,6 @@ class DerivativeRule:
                 "or a dictionary by name",
             )
         return values
-
-
-def stand_in(value: Any) -> Any:  # noqa: ANN401
-    """Return a tensor of the same shape: random numbers, zeros for an index; others as they are."""
-    if not isinstance(value, Tensor):
-        return value
-    make = torch.rand if is_smooth(value) else torch.zeros
-    return make([int(n) for n in value.shape], dtype=value.dtype, device=value.device)
 
 
 def takes_none(parameter: inspect.Parameter) -> bool:

@@ -39,7 +39,7 @@ HALVES = (
     ("autograd", "derivative", "kernel", "zeros", "interpreter"),
     (
         *("python/module", "python/caller", "python/fields", "python/lazy"),
-        *("python/parallel", "python/signals"),
+        *("python/parallel", "python/signals", "python/trial"),
         *("operator", "signature", "formula"),
     ),
 )

@@ -3,6 +3,7 @@
 #include "derivative.h"
 #include "interpreter.h"
 #include "node.h"
+#include "trial.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/ones_like.h>
@@ -13,8 +14,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <sstream>
 
 namespace pullback {
+
+void (*require_linear)(const Trial&) = nullptr;
 
 namespace {
 
@@ -100,6 +104,36 @@ bool has_derivative(const Signature& signature, size_t k, const at::Tensor& outp
   return !signature.outputs[k].detached && output.defined() && torch::autograd::isDifferentiableType(output.scalar_type());
 }
 
+/// Has a backward that somebody wrote tried out; one that was derived is linear.
+void try_out(const Definition& definition, const LiveValues& values, c10::ArrayRef<bool> needed, c10::ArrayRef<bool> arriving) {
+  const Signature& signature = definition.signature;
+  if (!require_linear || definition.supply) return;
+  std::ostringstream kind;
+  kind << &definition;
+  for (const c10::IValue& value : values.arguments) {
+    if (!value.isTensor()) kind << ' ' << value;
+  }
+  for (bool each : needed) kind << ' ' << each;
+  Trial trial{signature, kind.str(), {}, {arriving.begin(), arriving.end()}, {}};
+  for (size_t i = 0; i < signature.inputs.size(); ++i) trial.tensors.push_back(values.primal(i));
+  trial.tensors.append(values.outputs.begin(), values.outputs.end());
+  trial.run = [&](const Tensors& given) {
+    LiveValues others(signature);
+    others.arguments = values.arguments;
+    auto next = given.begin();
+    for (const TensorSpec& input : signature.inputs) {
+      const at::Tensor& tensor = *next++;
+      others.arguments[input.argument] = tensor.defined() ? c10::IValue(tensor) : c10::IValue();
+    }
+    for (size_t k = 0; k < arriving.size(); ++k) others.outputs.push_back(*next++);
+    for (size_t k = 0; k < arriving.size(); ++k) others.grads.push_back(*next++);
+    Tensors pulled = run(signature, *definition.backward, others, needed), found;
+    for (size_t i = 0; i < pulled.size(); ++i) if (needed[i]) found.push_back(std::move(pulled[i]));
+    return found;
+  };
+  require_linear(trial);
+}
+
 /// Forward mode without `jvp=`: J v is the derivative of Jᵀ u with respect to u, transposed once
 /// more. Source: J. Townsend, "A new trick for calculating Jacobian vector products" (2017).
 Tensors tangents_by_double_backward(const Definition& definition, LiveValues& values) {
@@ -112,14 +146,15 @@ Tensors tangents_by_double_backward(const Definition& definition, LiveValues& va
     fail("no-forward-mode [PB309]", signature, "it has no forward-mode derivative: neither jvp= nor backward= is given",
          "give it jvp=... or backward=...");
   }
+  c10::SmallVector<bool, 8> needed;
+  for (const at::Tensor& tangent : values.tangents) needed.push_back(tangent.defined());
+  try_out(definition, values, needed, has_tangent);
   const bool differentiable = c10::GradMode::is_enabled();
   const c10::AutoGradMode enable(true);
   for (size_t k = 0; k < values.outputs.size(); ++k) {
     // Ones and not zeros, though J is linear in them: a gradient that is cut off shows itself.
     values.grads.push_back(has_tangent[k] ? at::ones_like(values.outputs[k]).set_requires_grad(true) : at::Tensor());
   }
-  c10::SmallVector<bool, 8> needed;
-  for (const at::Tensor& tangent : values.tangents) needed.push_back(tangent.defined());
   Tensors pulled = run(signature, *definition.backward, values, needed);
 
   variable_list gradients, vectors, seeds;

@@ -4,6 +4,7 @@
 #include "fields.h"
 #include "parallel.h"
 #include "signals.h"
+#include "trial.h"
 
 #include <typeinfo>
 
@@ -66,5 +67,6 @@ PyMODINIT_FUNC PyInit_pullback_runtime() {
   PyObject* caller = module ? pullback::make_caller_type() : nullptr;
   if (!caller || PyModule_AddObject(module, "Caller", caller) < 0) return nullptr;
   pullback::handle_signals();
+  pullback::try_in_python();
   return module;
 }

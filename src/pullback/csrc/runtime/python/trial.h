@@ -1,0 +1,8 @@
+/// Backwards are tried out by Python.
+#pragma once
+
+namespace pullback {
+
+void try_in_python();
+
+}  // namespace pullback
