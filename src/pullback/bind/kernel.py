@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from pullback.bind import autocast, check
+from pullback.bind.gradients_inside import computes_gradients
+from pullback.bind.levels import recordable
 from pullback.define import shape
 from pullback.define.line import Scalar
 from pullback.define.line import Tensor as TensorSpec
@@ -108,6 +110,7 @@ def python_kernel(definition: Definition) -> Callable[..., object]:
     function = definition.python
     assert function
     takes_mask = definition.masked and "output_mask" in _parameter_names(function)
+    unrecorded = recordable if computes_gradients(function) else torch.no_grad
     # What follows from the inputs' shapes and dtypes alone is worked out once for each.
     known: dict[object, Outputs] = {}
 
@@ -124,7 +127,7 @@ def python_kernel(definition: Definition) -> Callable[..., object]:
         given = plain[: len(definition.line.parameters)]
         before = versions(given)
         # Autograd and autocast are above this kernel: nothing in it is recorded or cast.
-        with torch.no_grad(), autocast.excluded():
+        with unrecorded(), autocast.excluded():
             if takes_mask:
                 returned = function(*given, output_mask=outputs.wanted)
             else:
@@ -207,8 +210,8 @@ def checked_one(outputs: Outputs, index: int, value: object) -> Tensor:
             help="return its to_dense()",
         )
     value = value.resolve_conj().resolve_neg()
-    if value._is_view():
-        value = value.data  # the same memory: what it was a view of is the function's own affair
+    if value._is_view() or value.requires_grad:
+        value = value.data  # the same memory: what it was made of is the function's own affair
     # The fake kernel's strides: `contiguous()` alone keeps those of sizes 0 and 1 as they are.
     if spec.has_any_shape:
         return value.contiguous()
