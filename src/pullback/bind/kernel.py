@@ -100,7 +100,7 @@ def fake(definition: Definition) -> Callable[..., object]:
                 definition.line.outputs, outputs.shapes, outputs.dtypes, outputs.wanted, strict=True
             )
         ]
-        return made[0] if len(made) == 1 else tuple(made)
+        return as_returned(made)
 
     return kernel
 
@@ -180,7 +180,12 @@ def checked(outputs: Outputs, returned: object, inputs: list[Tensor]) -> object:
                 tensor = tensor.clone()
             taken.add(memory_of(tensor))
         tensors.append(tensor)
-    return tensors[0] if len(tensors) == 1 else tuple(tensors)
+    return as_returned(tensors)
+
+
+def as_returned(values: Sequence[Any]) -> Any:  # noqa: ANN401
+    """Return one value as it is, several as a tuple."""
+    return values[0] if len(values) == 1 else tuple(values)
 
 
 def checked_one(outputs: Outputs, index: int, value: object) -> Tensor:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import cast
 
-import torch
-from torch import Tensor
-
-from pullback.bind.check import name_of
 from pullback.bind.example.against import Against, verify
+from pullback.bind.example.dtypes import dtypes_of
 from pullback.bind.example.first_call import State, aliases, first_call, require_same
 from pullback.bind.example.given import Given, Kind, arguments_of, free_name, given_of, usable
 from pullback.bind.example.independence import Batches, Split, find_splits
@@ -26,12 +22,6 @@ from pullback.define.line import Tensor as TensorSpec
 from pullback.diagnostic import PullbackError
 
 __all__ = ["Run", "line_of", "verify"]
-
-OTHER_DTYPE = {
-    torch.float32: torch.float64,
-    torch.complex64: torch.complex128,
-    torch.complex128: torch.complex64,
-}
 
 
 def line_of(
@@ -156,15 +146,14 @@ class Reading:
         owners = self.owners()
         sizing = Sizing.of(self.qualname, self.trial, self.given, self.result)
         splits = self.splits(moves, owners, sizing)
-        dtypes, shared = self.dtypes(owners)
         names = [self.given[owner].name for owner in owners]
         labels = Naming(names, splits, self.trial.base, moves).labels(
             [one.name for one in self.given], self.output_names()
         )
         outputs = sizes_of_outputs(sizing, splits, moves, labels, self.batched(splits))
-        kinds, pinned = self.output_dtypes(shared, dtypes)
+        dtypes = dtypes_of(self.trial, self.given, owners, self.result)
         tensors = {
-            index: self.tensor(index, splits, labels, pinned.get(index, dtypes.get(index)))
+            index: self.tensor(index, splits, labels, dtypes.inputs.get(index))
             for index, one in enumerate(self.given)
             if one.is_tensor
         }
@@ -172,7 +161,7 @@ class Reading:
         made = [
             tensors[self.parameter_at(self.changed[number])]
             if number in self.changed
-            else TensorSpec(name=labels.outputs[number], dims=dims, dtype=kinds[number])
+            else TensorSpec(name=labels.outputs[number], dims=dims, dtype=dtypes.outputs[number])
             for number, dims in enumerate(outputs)
         ]
         namespace, _, name = self.qualname.partition("::")
@@ -261,44 +250,6 @@ class Reading:
             optional=one.optional and not is_output,
             many=one.type == "tensors",
         )
-
-    def dtypes(self, owners: Sequence[int]) -> tuple[dict[int, str], torch.dtype | None]:
-        """Return the dtypes that stand in the line, by parameter, and the one that is shared."""
-        floating = [e.dtype for e in self.trial.examples if e.is_floating_point() or e.is_complex()]
-        counted = Counter(floating).most_common(1)
-        shared = counted[0][0] if counted else None
-        values = ((i, one.value) for i, one in enumerate(self.given))
-        own = {i: value.dtype for i, value in values if isinstance(value, Tensor)}
-        own |= dict(zip(owners, (e.dtype for e in self.trial.examples), strict=True))
-        return {i: name_of(dtype) for i, dtype in own.items() if dtype != shared}, shared
-
-    def output_dtypes(
-        self, shared: torch.dtype | None, dtypes: Mapping[int, str]
-    ) -> tuple[list[str | None], dict[int, str]]:
-        """Return the outputs' dtypes, None where one follows the inputs'.
-
-        And the inputs', where forward does not take another, or an output neither follows nor
-        stays.
-        """
-        found = [output.dtype for output in self.result.tensors]
-        explicit = [None if dtype == shared else name_of(dtype) for dtype in found]
-        other = OTHER_DTYPE.get(shared, torch.float32) if shared else None
-        result = self.trial.attempt(
-            [e.to(other) if e.dtype == shared else e for e in self.trial.examples]
-        )
-        if shared is None or result is None:
-            return explicit, {}
-        elsewhere = [output.dtype for output in result.tensors]
-        follows = [a == shared and b == other for a, b in zip(found, elsewhere, strict=True)]
-        stays = [a == b for a, b in zip(found, elsewhere, strict=True)]
-        if all(f or s for f, s in zip(follows, stays, strict=True)):
-            return [None if f else name_of(a) for f, a in zip(follows, found, strict=True)], {}
-        owners = self.owners()
-        pinned = {
-            owner: name_of(example.dtype)
-            for owner, example in zip(owners, self.trial.examples, strict=True)
-        }
-        return [name_of(a) for a in found], {**dtypes, **pinned}
 
 
 def scalar(given: Given) -> Scalar:

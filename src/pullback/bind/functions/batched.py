@@ -25,7 +25,7 @@ from pullback.bind.functions.adopted import Adopted
 from pullback.bind.functions.tried import ALLOWED, unlike
 from pullback.bind.kernel import described, remember
 from pullback.bind.levels import is_legacy, is_smooth, unwrapped
-from pullback.bind.rule import stand_in
+from pullback.bind.stand_in import stand_in
 
 transforms_active = torch._C._are_functorch_transforms_active
 

@@ -3,22 +3,18 @@
 `demo::_linear_forward` runs forward and returns, beside the outputs, the intermediates that it
 saved and the number under which the rest of `ctx` is kept. `demo::_linear_backward` takes all of
 that and runs backward. Both are opaque, so NumPy or ctypes inside them is no matter. Each has a
-fake kernel and a batching rule here; their derivatives are in `nested.py`.
+batching rule here; their fake kernels are in `fakes.py`, their derivatives in `nested.py`.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import _disable_current_modes
 
 from pullback.bind import kernel
 from pullback.bind.batching import looped, stacked
@@ -32,21 +28,13 @@ from pullback.bind.functions.context import (
     stow,
     take_apart,
 )
+from pullback.bind.functions.fakes import Fakes
 from pullback.bind.functions.memory import check_memory, require_unchanged
-from pullback.bind.functions.parted import tensors_in
 from pullback.bind.functions.recorded import run_backward, run_forward
 from pullback.bind.levels import is_smooth, recordable
 from pullback.define.operator import Definition
 from pullback.define.schema import type_of
 from pullback.define.shape import shown
-
-CPU = torch.device("cpu")
-
-
-class Traced(threading.local):
-    """What the fake kernel of forward saw last: the inputs and outputs that forward saves."""
-
-    uses: set[tuple[str, int]] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +44,11 @@ class Hidden:
     adopted: Adopted
     definition: Definition
     known: Callable[[Sequence[object]], kernel.Outputs]
-    traced: Traced = field(default_factory=Traced)
+
+    @cached_property
+    def fakes(self) -> Fakes:
+        """What runs in their place while a program is traced."""
+        return Fakes(self.adopted, self.definition, self.known, self.evaluate)
 
     @property
     def namespace(self) -> str:
@@ -132,10 +124,10 @@ class Hidden:
         outputs = check_memory(self.adopted, ctx.dirty_tensors, flat, outputs)
         named = dict(zip((p.name for p in line.parameters), arguments, strict=True))
         if line.changed:
-            return as_returned(
+            return kernel.as_returned(
                 [named.get(o.name, v) for o, v in zip(line.outputs, outputs, strict=True)]
             )
-        return as_returned(self.checked(arguments, outputs))
+        return kernel.as_returned(self.checked(arguments, outputs))
 
     def forward(self, *given: Any) -> Any:  # noqa: ANN401
         """Run forward and keep what backward needs: the kernel of the forward operator."""
@@ -146,49 +138,6 @@ class Hidden:
         state, kept = take_apart(ctx, flat, outputs, hold=hold)
         number, owner = stow(state)
         return (*self.checked(arguments, outputs), kept, number, [owner])
-
-    def forward_fake(self, *given: Any) -> Any:  # noqa: ANN401
-        """Return empty outputs; nothing is said of intermediates while tracing."""
-        *arguments, needs, _ = given
-        made = self.empty(arguments)
-        self.traced.uses = self.uses(arguments, needs)
-        number = torch.empty((), dtype=torch.int64, device=CPU)
-        return (*made, [], number, [torch.empty((1,), dtype=torch.int64, device=CPU)])
-
-    def uses(self, arguments: Sequence[Any], needs: Sequence[bool]) -> set[tuple[str, int]] | None:
-        """Return which inputs and outputs forward saves; None if fake tensors do not tell."""
-        # Apart from the tracer: what forward asks of its arguments is no guard of the program.
-        with _disable_current_modes(), FakeTensorMode():
-            try:
-                apart = [stand_in(value) for value in arguments]
-                ctx, flat, outputs = self.evaluate(apart, needs, clone=True)
-            except Exception:  # NumPy, a value that is asked for: whatever its author's code does
-                return None
-        own = [*ctx.to_save, *ctx.saved_for_forward, *(tensors_in(vars(ctx)))]
-        dense = (t for t in own if t is not None and t.layout == torch.strided)
-        saved = {StorageWeakRef(t.untyped_storage()) for t in dense}
-        known = [("argument", i, t) for i, t in enumerate(flat) if isinstance(t, Tensor)]
-        known += [("output", i, t) for i, t in enumerate(outputs)]
-        return {(of, i) for of, i, t in known if StorageWeakRef(t.untyped_storage()) in saved}
-
-    def empty(self, arguments: Sequence[Any]) -> list[Tensor]:
-        """Return empty outputs; a shape that the line does not say comes from running forward."""
-        outputs = self.known(arguments)
-        shapes = list(outputs.shapes)
-        if any(output.has_any_shape for output in self.adopted.line.outputs):
-            count = len(self.adopted.flat(arguments)[0])
-            _, _, made = self.evaluate(arguments, [False] * count, clone=True)
-            shapes = [tuple(output.shape) for output in made]
-        pairs = zip(shapes, outputs.dtypes, strict=True)
-        return [torch.empty(size, dtype=d, device=outputs.device) for size, d in pairs]
-
-    def fake(self, *given: Any) -> Any:  # noqa: ANN401
-        """Return empty outputs of the operator itself."""
-        line = self.adopted.line
-        arguments = kernel.completed(self.definition, given, None)
-        named = dict(zip((p.name for p in line.parameters), arguments, strict=True))
-        pairs = zip(line.outputs, self.empty(arguments), strict=True)
-        return as_returned([named.get(o.name, value) for o, value in pairs])
 
     def backward(self, *given: Any) -> list[Tensor]:  # noqa: ANN401
         """Run backward; return the gradients that are needed: the backward operator's kernel."""
@@ -255,23 +204,14 @@ class Hidden:
             gradient = gradient.sum_to_size(value.shape)
         return gradient if gradient.dtype == value.dtype else gradient.to(value.dtype)
 
-    def backward_fake(self, *given: Any) -> list[Tensor]:  # noqa: ANN401
-        """Return empty gradients of the shapes of the inputs."""
-        inputs, needs = given[1], given[6]
-        return [
-            torch.empty(value.shape, dtype=value.dtype, device=value.device)
-            for value, need in zip(inputs, needs, strict=True)
-            if need and value is not None
-        ]
-
     def register(self, library: torch.library.Library) -> None:
         """Define both operators and everything they need."""
         forward, backward = self.names
         for text in self.schemas():
             library.define(text, tags=(torch.Tag.pt2_compliant_tag,))
         for name, run, fake, batched in (
-            (forward, self.forward, self.forward_fake, self.forward_batched),
-            (backward, self.backward, self.backward_fake, self.backward_batched),
+            (forward, self.forward, self.fakes.forward, self.forward_batched),
+            (backward, self.backward, self.fakes.backward, self.backward_batched),
         ):
             qualname = f"{self.namespace}::{name}"
             library.impl(name, run, "CompositeExplicitAutograd")
@@ -301,21 +241,6 @@ def asking(value: Any) -> Any:  # noqa: ANN401
     return value.requires_grad_() if is_smooth(value) else value
 
 
-def stand_in(value: Any) -> Any:  # noqa: ANN401
-    """Return a tensor like a traced one, with the sizes that its trace began with."""
-    if isinstance(value, list | tuple):
-        return [stand_in(each) for each in value]
-    if not isinstance(value, Tensor):
-        return hint(value)
-    size, stride = ([hint(n) for n in numbers] for numbers in (value.shape, value.stride()))
-    return torch.empty_strided(size, stride, dtype=value.dtype, device=value.device)
-
-
-def hint(size: Any) -> Any:  # noqa: ANN401
-    """Return the number that a symbol began with, None if it has none; others as they are."""
-    return size.node.hint if isinstance(size, torch.SymInt | torch.SymFloat) else size
-
-
 def detached(value: Any) -> Any:  # noqa: ANN401
     """Return an argument without its autograd, a list's tensors each."""
     if isinstance(value, Tensor):
@@ -323,11 +248,6 @@ def detached(value: Any) -> Any:  # noqa: ANN401
     if isinstance(value, list | tuple) and value and isinstance(value[0], Tensor):
         return [tensor.detach() for tensor in value]
     return value
-
-
-def as_returned(values: Sequence[Any]) -> Any:  # noqa: ANN401
-    """Return one value as it is, several as a tuple."""
-    return values[0] if len(values) == 1 else tuple(values)
 
 
 def expandable(small: Sequence[int], large: Sequence[int]) -> bool:

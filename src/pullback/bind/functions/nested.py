@@ -14,13 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pullback.bind import kernel
 from pullback.bind.cut import CutDerivative, Cuts
 from pullback.bind.functions import push
 from pullback.bind.functions.adopted import Adopted
 from pullback.bind.functions.again import Again, intermediate_derivative, scalars_of
 from pullback.bind.functions.carried import Pass, Pull
 from pullback.bind.functions.context import State
-from pullback.bind.functions.hidden import Hidden, as_returned
+from pullback.bind.functions.hidden import Hidden
 from pullback.bind.functions.nodes import Recording, backward_node, forward_node
 from pullback.bind.functions.tried import Tried, kind_of
 from pullback.bind.levels import (
@@ -57,7 +58,7 @@ class Nested:
         passed = self.passed(arguments, [False] * len(flat), is_hold(), only_outputs=True)
         named = dict(zip((p.name for p in line.parameters), arguments, strict=True))
         pairs = zip(line.outputs, passed.outputs, strict=True)
-        return as_returned(
+        return kernel.as_returned(
             [named[o.name].copy_(value) if o.name in named else value for o, value in pairs]
         )
 

@@ -44,7 +44,7 @@ def forward_node(nested: Nested) -> Any:  # noqa: ANN401
         def forward(ctx: Any, recording: Recording, *flat: Any) -> Any:  # noqa: ANN401
             own = ctx.needs_input_grad[1:]
             needs = [a or b for a, b in zip(own, recording.needs, strict=True)]
-            nested.hidden.traced.uses = None
+            nested.hidden.fakes.traced.uses = None
             with lower():
                 passed = Pass.returned(forward(*recording.arguments, needs, recording.hold))
             states = passed.states()
@@ -55,7 +55,7 @@ def forward_node(nested: Nested) -> Any:  # noqa: ANN401
             recording.scalars = scalars_of(flat, saved=[True] * len(flat))
             ctx.recording = recording
             tensors = [*nested.inputs(flat, passed), *passed.outputs]
-            uses = None if states or adopted.line.changed else nested.hidden.traced.uses
+            uses = None if states or adopted.line.changed else nested.hidden.fakes.traced.uses
             saved = tensors if uses is None else used(tensors, len(flat), uses)
             recording.absent = [
                 (t.shape, t.dtype, t.device) if t is not None and s is None else None

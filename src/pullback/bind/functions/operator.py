@@ -207,7 +207,7 @@ def install(
     if definition.taken == "no":
         library.impl(line.name, hidden.plain, "CompositeExplicitAutograd")
         library.impl(line.name, autograd, "Autograd", with_keyset=True)
-        torch.library.register_fake(line.qualname, hidden.fake, lib=library)
+        torch.library.register_fake(line.qualname, hidden.fakes.fake, lib=library)
         torch.library.register_vmap(line.qualname, batching(definition, overload), lib=library)
     else:
         # More specific than the key that it has its own derivative under.

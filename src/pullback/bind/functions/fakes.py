@@ -1,0 +1,114 @@
+"""The fake kernels of a Function's operators: what a tracer runs to learn the shapes.
+
+Forward's also finds out what forward will save, by running it on fake tensors of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import _disable_current_modes
+
+from pullback.bind import kernel
+from pullback.bind.functions.adopted import Adopted
+from pullback.bind.functions.context import Context
+from pullback.bind.functions.parted import tensors_in
+from pullback.bind.stand_in import hint
+from pullback.define.operator import Definition
+
+Evaluate = Callable[..., tuple[Context, list[Any], tuple[Tensor, ...]]]
+CPU = torch.device("cpu")
+
+
+class Traced(threading.local):
+    """What the fake kernel of forward saw last: the inputs and outputs that forward saves."""
+
+    uses: set[tuple[str, int]] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Fakes:
+    """The fake kernels of one Function's operators.
+
+    Attributes:
+        adopted: the Function.
+        definition: of its operator.
+        known: says what the outputs of a call are.
+        evaluate: runs forward; see `Hidden.evaluate`.
+        traced: what forward's saw last.
+    """
+
+    adopted: Adopted
+    definition: Definition
+    known: Callable[[Sequence[object]], kernel.Outputs]
+    evaluate: Evaluate
+    traced: Traced = field(default_factory=Traced)
+
+    def forward(self, *given: Any) -> Any:  # noqa: ANN401
+        """Return empty outputs; nothing is said of intermediates while tracing."""
+        *arguments, needs, _ = given
+        made = self.empty(arguments)
+        self.traced.uses = self.uses(arguments, needs)
+        number = torch.empty((), dtype=torch.int64, device=CPU)
+        return (*made, [], number, [torch.empty((1,), dtype=torch.int64, device=CPU)])
+
+    def uses(self, arguments: Sequence[Any], needs: Sequence[bool]) -> set[tuple[str, int]] | None:
+        """Return which inputs and outputs forward saves; None if fake tensors do not tell."""
+        # Apart from the tracer: what forward asks of its arguments is no guard of the program.
+        with _disable_current_modes(), FakeTensorMode():
+            try:
+                apart = [like(value) for value in arguments]
+                ctx, flat, outputs = self.evaluate(apart, needs, clone=True)
+            except Exception:  # NumPy, a value that is asked for: whatever its author's code does
+                return None
+        own = [*ctx.to_save, *ctx.saved_for_forward, *(tensors_in(vars(ctx)))]
+        dense = (t for t in own if t is not None and t.layout == torch.strided)
+        saved = {StorageWeakRef(t.untyped_storage()) for t in dense}
+        known = [("argument", i, t) for i, t in enumerate(flat) if isinstance(t, Tensor)]
+        known += [("output", i, t) for i, t in enumerate(outputs)]
+        return {(of, i) for of, i, t in known if StorageWeakRef(t.untyped_storage()) in saved}
+
+    def empty(self, arguments: Sequence[Any]) -> list[Tensor]:
+        """Return empty outputs; a shape that the line does not say comes from running forward."""
+        outputs = self.known(arguments)
+        shapes = list(outputs.shapes)
+        if any(output.has_any_shape for output in self.adopted.line.outputs):
+            count = len(self.adopted.flat(arguments)[0])
+            _, _, made = self.evaluate(arguments, [False] * count, clone=True)
+            shapes = [tuple(output.shape) for output in made]
+        pairs = zip(shapes, outputs.dtypes, strict=True)
+        return [torch.empty(size, dtype=d, device=outputs.device) for size, d in pairs]
+
+    def fake(self, *given: Any) -> Any:  # noqa: ANN401
+        """Return empty outputs of the operator itself."""
+        line = self.adopted.line
+        arguments = kernel.completed(self.definition, given, None)
+        named = dict(zip((p.name for p in line.parameters), arguments, strict=True))
+        pairs = zip(line.outputs, self.empty(arguments), strict=True)
+        return kernel.as_returned([named.get(o.name, value) for o, value in pairs])
+
+    def backward(self, *given: Any) -> list[Tensor]:  # noqa: ANN401
+        """Return empty gradients of the shapes of the inputs."""
+        inputs, needs = given[1], given[6]
+        return [
+            torch.empty(value.shape, dtype=value.dtype, device=value.device)
+            for value, need in zip(inputs, needs, strict=True)
+            if need and value is not None
+        ]
+
+
+def like(value: Any) -> Any:  # noqa: ANN401
+    """Return a tensor like a traced one, with the sizes that its trace began with."""
+    if isinstance(value, list | tuple):
+        return [like(each) for each in value]
+    if not isinstance(value, Tensor):
+        return hint(value)
+    size, stride = ([hint(n) for n in numbers] for numbers in (value.shape, value.stride()))
+    return torch.empty_strided(size, stride, dtype=value.dtype, device=value.device)
