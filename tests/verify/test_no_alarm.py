@@ -280,3 +280,46 @@ def test_a_forward_that_refuses_all_gradients_still_is_told_of() -> None:
 
     report = pb.check(new(lambda ctx, x: 1 / 0, forward), torch.randn(3), isolate=False)
     assert [fault.code for fault in report.faults] == ["PB501"], str(report)
+
+
+def decomposed(matrix: Tensor, shown: Callable[[Tensor], tuple[Tensor, ...]]) -> Made:
+    """Return PyTorch's own gradient of a decomposition, as an author's."""
+
+    def forward(ctx: Any, a: Tensor) -> tuple[Tensor, ...]:
+        ctx.save_for_backward(a)
+        return shown(a)
+
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        a = ctx.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad():
+            return torch.autograd.grad(shown(a), a, grads)[0]
+
+    return new(forward, backward), (matrix,)
+
+
+@right("PB530", "PB553")
+def eigenvectors_of_the_lower_triangle() -> Made:
+    return decomposed(d(2, 4, 4), lambda a: tuple(torch.linalg.eigh(a)))
+
+
+@right("PB530", "PB553")
+def eigenvectors_of_the_upper_triangle() -> Made:
+    return decomposed(d(3, 3), lambda a: tuple(torch.linalg.eigh(a, UPLO="U")))
+
+
+@right("PB530", "PB553")
+def a_factor_of_one_triangle() -> Made:
+    def shown(a: Tensor) -> tuple[Tensor, ...]:
+        return (2 * torch.linalg.cholesky(a),)
+
+    return decomposed((torch.eye(3).double() * 9 + d(3, 3)).detach().requires_grad_(), shown)
+
+
+def test_a_triangle_that_forward_takes_itself_is_no_convention() -> None:
+    symmetric = new(lambda ctx, x: x.tril() + x.tril(-1).mT, lambda ctx, grad: grad)
+    doubled = new(
+        lambda ctx, x: ctx.save_for_backward(x) or torch.linalg.eigvalsh(x),
+        lambda ctx, grad: 2 * torch.linalg.eigh(ctx.saved_tensors[0])[1].square() * grad,
+    )
+    for faulty in (symmetric, doubled):
+        assert not asked((faulty, (d(3, 3),)), probes=["PB553"]).ok

@@ -27,6 +27,7 @@ from pullback.verify.numbers.directional import (
 from pullback.verify.numbers.iterated import is_right_over_steps
 from pullback.verify.numbers.numeric import DOUBLE, direction, flat
 from pullback.verify.randomness import drawing
+from pullback.verify.watching.operations import names_in_forward
 
 __all__ = [
     "Comparison",
@@ -42,6 +43,8 @@ __all__ = [
 
 # Mismatches below this part of the derivative's size may be rounding in backward.
 SMALL = 1e-4
+# Operations that take a triangle: what they leave out gets no gradient.
+TAKEN = frozenset({"tril", "triu"})
 
 
 def compare(call: Call, *, seed: int = 0) -> list[Mismatch]:
@@ -78,7 +81,7 @@ def compared(call: Call, *, seed: int = 0) -> Comparison:
         elif own.relative < SMALL and is_ill_conditioned(call, own, seed=seed):
             reason = "backward loses as many digits to rounding as it is off by"
         elif is_right_if_symmetric(call, own, seed=seed):
-            reason = "the input is symmetric, and so is the derivative that backward returns"
+            reason = "the input stands for a symmetric matrix, and backward is right for those"
         elif is_right_over_steps(call, own, seed=seed):
             reason = "forward iterates to a tolerance, beyond which backward is right"
         if reason is None:
@@ -136,15 +139,40 @@ def is_symmetric(value: Tensor) -> bool:
 
 
 def is_right_if_symmetric(call: Call, own: Mismatch, *, seed: int) -> bool:
-    """Tell whether an input is a symmetric matrix, and the gradient right for symmetric changes.
+    """Tell whether an input stands for a symmetric matrix, and the gradient is right for those.
 
-    Decompositions read one triangle of it and return a symmetric gradient.
+    Decompositions read one triangle of it and return the gradient of the whole.
     """
+    if not is_symmetric(call.leaves[own.leaf].value):
+        whole = mirrored(call, own.leaf)
+        if whole is None:
+            return False
+        call = whole
     value = call.leaves[own.leaf].value
-    if not is_symmetric(value):
-        return False
     run = call.forward()
     v = direction(value, seed + 3)
     v = {own.leaf: (v + v.mH) / 2}
     part = parts_of(along(call, run, v, [own.output]), run, [own.output])[0]
     return judged(run, own.output, v, part, seed=seed, eps=spacing(call, run)) is None
+
+
+def mirrored(call: Call, leaf: int) -> Call | None:
+    """Return the call with the symmetric matrix of which forward reads one triangle.
+
+    None where forward reads both, neither, or takes the triangle by an operation of its own, which
+    backward has to undo.
+    """
+    value = call.leaves[leaf].value
+    square = value.dim() >= 2 and value.shape[-1] == value.shape[-2] > 1
+    if not square or TAKEN & names_in_forward(call):
+        return None
+    values = [each.value for each in call.leaves]
+    read: list[Call] = []
+    for triangle in (value.tril(), value.triu()):
+        values[leaf] = (
+            triangle + triangle.mH - torch.diag_embed(triangle.diagonal(dim1=-2, dim2=-1)).conj()
+        )
+        one = call.with_values(list(values))
+        if torch.equal(flat(one.forward().outputs), flat(call.forward().outputs)):
+            read.append(one)
+    return read[0] if len(read) == 1 else None
