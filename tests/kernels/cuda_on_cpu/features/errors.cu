@@ -105,8 +105,8 @@ void test_faults() {
   expect_error([&] { launches<<<1, 32>>>(x); }, "cuda-unsupported [PB228]", "simple", "errors.cu:");
   cublasHandle_t handle;
   EXPECT(cublasCreate(&handle) == CUBLAS_STATUS_SUCCESS && cudaSetDevice(-1) == cudaSuccess);
-  expect_error([&] { cublasHgemm(handle, CUBLAS_OP_N, CUBLAS_OP_T, 1, 1, 1, NULL); }, "cuda-unsupported [PB228]",
-               "cublasHgemm", "CUDA_ON_CPU");
+  expect_error([&] { cublasCgemm(handle, CUBLAS_OP_N, CUBLAS_OP_T, 1, 1, 1, NULL); }, "cuda-unsupported [PB228]",
+               "cublasCgemm", "CUDA_ON_CPU");
   expect_error([&] { large<<<1, 32>>>(x); }, "cuda-misuse [PB230]", "too_large", "48 KB");
   expect_error([] { __syncthreads(); }, "cuda-misuse [PB230]", "outside a kernel");
   expect_error([] { __shfl_sync(full, 1, 0); }, "cuda-misuse [PB230]", "outside a kernel");
