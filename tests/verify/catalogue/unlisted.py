@@ -1,6 +1,6 @@
 """Faults that the catalogue does not list, as authors write them: without annotations."""
 
-# ruff: noqa: ANN001, ANN202, ANN204, ANN205
+# ruff: noqa: ANN001, ANN002, ANN202, ANN204, ANN205
 # pyright: basic
 
 from __future__ import annotations
@@ -512,3 +512,91 @@ def quadratic_form(right: bool) -> Made:
             return g * ((a + a.mT) @ x if right else 2 * a @ x), g * torch.outer(x, x)
 
     return Quadratic, (d(5), d(5, 5))
+
+
+@row("part_returned", "a view of the input", level="advice")
+def part_returned(right: bool) -> Made:
+    class Turned(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.t().clone() if right else x.t()
+
+        @staticmethod
+        def backward(ctx, g):
+            return g.t()
+
+    return Turned, (d(3, 2),)
+
+
+@row("zeros_for_unused", "zeros rather than None", level="advice")
+def zeros_for_unused(right: bool) -> Made:
+    class Heads(Function):
+        @staticmethod
+        def forward(ctx, x, v, w):
+            ctx.set_materialize_grads(not right)
+            ctx.save_for_backward(x, v, w)
+            return x @ v, x @ w
+
+        @staticmethod
+        def backward(ctx, a, b):
+            x, v, w = ctx.saved_tensors
+            parts = [g @ m.t() for g, m in ((a, v), (b, w)) if g is not None]
+            return (
+                sum(parts) if parts else None,
+                None if a is None else x.t() @ a,
+                None if b is None else x.t() @ b,
+            )
+
+    return Heads, (d(2, 3), d(3, 4), d(3, 2))
+
+
+@row("asks_the_gradient", "branches on the values of the gradient", level="advice")
+def asks_the_gradient(right: bool) -> Made:
+    class Exp(Function):
+        @staticmethod
+        def forward(ctx, x):
+            y = x.exp()
+            ctx.save_for_backward(y)
+            return y
+
+        @staticmethod
+        def backward(ctx, g):
+            (y,) = ctx.saved_tensors
+            if not right and g.abs().max().item() == 0:
+                return torch.zeros_like(y)
+            return g * y
+
+    return Exp, (d(2, 3),)
+
+
+@row("conjugate_of_a_real_example", "right for real numbers", level="advice")
+def conjugate_of_a_real_example(right: bool) -> Made:
+    class Bilinear(Function):
+        @staticmethod
+        def forward(ctx, x, w):
+            ctx.save_for_backward(x, w)
+            return torch.einsum("bi,io->bo", x, w)
+
+        @staticmethod
+        def backward(ctx, g):
+            x, w = (t.conj() if right else t for t in ctx.saved_tensors)
+            return torch.einsum("bo,io->bi", g, w), torch.einsum("bi,bo->io", x, g)
+
+    return Bilinear, (torch.randn(2, 3, requires_grad=True), torch.randn(3, 4))
+
+
+@row("hidden_beside_an_input", "may be constants", level="advice")
+def hidden_beside_an_input(right: bool) -> Made:
+    class Filters(Function):
+        @staticmethod
+        def forward(ctx, x, *taps):
+            ctx.taps = taps if right else taps[0]
+            return sum(tap * x.roll(i) for i, tap in enumerate(ctx.taps))
+
+        @staticmethod
+        def backward(ctx, g):
+            x = sum(tap * g.roll(-i) for i, tap in enumerate(ctx.taps))
+            return x, *([None] * (2 if right else 1))
+
+    taps = [torch.tensor(0.5).double(), torch.tensor(2.0).double()]
+    return Filters, (d(5), *taps) if right else (d(5), tuple(taps))

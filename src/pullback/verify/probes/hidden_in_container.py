@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
-from pullback.verify.call import Call
+from pullback.verify.call import Call, Leaf, can_require_grad
 from pullback.verify.nodes import SPOILT, in_containers
 from pullback.verify.numbers.dependence import dependences
 from pullback.verify.probe import NotApplicable, Probe
@@ -49,12 +49,13 @@ class HiddenInContainer(Probe):
     ```
 
     ## Cannot see
-    Tensors that do not require a gradient and are in a list on purpose, if no other input requires
-    one either: they are taken for inputs.
+    What is in a list on purpose. Tensors that require no gradient though another input does may
+    be constants: that is advice. If no input requires one, all are taken for inputs.
     """
 
     code = "PB510"
     name = "hidden-in-container"
+    milder = True
     needs = "forward"
     explains = SPOILT
 
@@ -67,21 +68,24 @@ class HiddenInContainer(Probe):
             return
         run = call.forward()
         gradients = trace(call).gradients or (None,) * len(call.leaves)
-        hidden: dict[str, tuple[str, str]] = {}
+        hidden: dict[str, tuple[Leaf, str, str]] = {}
         for index, (name, container) in inside.items():
             leaf = call.leaves[index]
-            if not leaf.wanted or gradients[index] is not None:
+            if not can_require_grad(leaf.value) or gradients[index] is not None:
                 continue
             found = dependences(call, index, range(len(run.outputs)))
             if found:
                 shown = (
                     f"{leaf.name} changes output {found[0].output} by {found[0].value:.3g} a unit"
                 )
-                hidden.setdefault(name, (type(container).__name__, shown))
-        for name, (kind, shown) in hidden.items():
+                if name not in hidden or (leaf.wanted and not hidden[name][0].wanted):
+                    hidden[name] = (leaf, type(container).__name__, shown)
+        for name, (leaf, kind, shown) in hidden.items():
+            constant = "" if leaf.wanted else "; here they require none, and may be constants"
             yield self.breach(
                 f"{call.target.name}: tensors inside the {kind} argument {name} are invisible to "
-                f"autograd: no gradient flows to them",
+                f"autograd: no gradient flows to them{constant}",
+                level=None if leaf.wanted else "advice",
                 where=Text(call.target.parts["forward"]).place,
                 help=f"pass them as arguments of their own: *{name}",
                 shown_by=shown,

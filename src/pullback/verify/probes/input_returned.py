@@ -1,4 +1,4 @@
-"""Forward returns an input as it is."""
+"""Forward returns an input as it is, or a view of a part of it."""
 
 from collections.abc import Iterator
 
@@ -11,16 +11,17 @@ from pullback.verify.nodes import argument_names, forward_text, name_of, own_nod
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Text
 from pullback.verify.trace import NodeTrace, Trace, trace
-from pullback.verify.watching.memory import count_changed
+from pullback.verify.watching.memory import count_changed, shares
 
 
 class InputReturned(Probe):
-    """An output is not an input object, unless it is declared to be changed in place.
+    """An output is no input and no view of one, unless it is declared to be changed in place.
 
     ## Why
-    PyTorch makes a view of an input that forward returns, and does not allow that view to be
-    changed in place. It matters where something does: `y = f(x); y += 1`, or an activation with
-    `inplace=True` behind it, raises far away from here. Else it is an idiom that many use.
+    PyTorch makes a view of an input that forward returns. A view that a Function made, and what it
+    is a view of, are not allowed to be changed in place. It matters where something does:
+    `y = f(x); y += 1`, or an activation with `inplace=True` behind it, raises far away from here.
+    Else it is an idiom that many use.
 
     ## Fails
     ```python
@@ -46,7 +47,7 @@ class InputReturned(Probe):
     ```
 
     ## Cannot see
-    Views that are made on purpose (`x.view_as(x)`): whoever writes that knows.
+    Views of the whole input that are made on purpose (`x.view_as(x)`): whoever writes that knows.
     """
 
     code = "PB520"
@@ -62,8 +63,8 @@ class InputReturned(Probe):
         for node in own_nodes(call, found):
             dirty = [t for one in node.told if one.method == "mark_dirty" for t in one.arguments]
             for index, output in enumerate(tensors_in(node.raw)):
-                name = returned_as_is(node, output)
-                if name is None or any(output is own for own in dirty):
+                what = returned(node, output)
+                if what is None or any(shares(output, own) for own in dirty):
                     continue
                 if is_changed(call, found, output):
                     continue  # that is the fault then
@@ -72,18 +73,23 @@ class InputReturned(Probe):
                     continue
                 forward = Text(node.parts["forward"]) if "forward" in node.parts else None
                 yield self.breach(
-                    f"{name_of(call, node)}: output {index} is the input object {name}, returned "
-                    f"as is; that matters if the output is changed in place: y += 1 raises",
+                    f"{name_of(call, node)}: output {index} is {what}; that matters if the output "
+                    f"is changed in place: y += 1 raises",
                     where=(forward or forward_text(node)).returns(),
                     raised=f"{type(error).__name__}: {' '.join(str(error).split())[:200]}",
                 )
 
 
-def returned_as_is(node: NodeTrace, output: Tensor) -> str | None:
-    """Return the name of the input that an output of forward is."""
+def returned(node: NodeTrace, output: Tensor) -> str | None:
+    """Say which input an output of forward is, or is a part of in other sizes or strides."""
     for name, argument in zip(argument_names(node), node.arguments, strict=True):
-        if argument is output and argument.requires_grad:
-            return name
+        if not isinstance(argument, Tensor) or not argument.requires_grad:
+            continue
+        if argument is output:
+            return f"the input object {name}, returned as is"
+        alike = output.shape == argument.shape and output.stride() == argument.stride()
+        if output.numel() and not alike and shares(output, argument):
+            return f"a view of the input {name}"
     return None
 
 
