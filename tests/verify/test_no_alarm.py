@@ -315,6 +315,23 @@ def a_factor_of_one_triangle() -> Made:
     return decomposed((torch.eye(3).double() * 9 + d(3, 3)).detach().requires_grad_(), shown)
 
 
+@right("PB553", "PB569")
+def second_derivatives_of_eigenvectors() -> Made:
+    def forward(ctx: Any, a: Tensor) -> tuple[Tensor, ...]:
+        found = tuple(torch.linalg.eigh(a))
+        ctx.save_for_backward(*found)
+        return found
+
+    def backward(ctx: Any, of_values: Tensor, of_vectors: Tensor) -> Tensor:
+        values, vectors = ctx.saved_tensors
+        apart = values[None, :] - values[:, None]
+        apart = apart + torch.diag(torch.full_like(values, torch.inf))
+        middle = vectors.mT @ of_vectors / apart + torch.diag(of_values)
+        return vectors @ middle @ vectors.mT
+
+    return new(forward, backward), (d(4, 4),)
+
+
 def test_a_triangle_that_forward_takes_itself_is_no_convention() -> None:
     symmetric = new(lambda ctx, x: x.tril() + x.tril(-1).mT, lambda ctx, grad: grad)
     doubled = new(

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from pullback.verify.call import Call, Run
 from pullback.verify.company.refusal import is_refusal
-from pullback.verify.numbers.gradient import is_symmetric
+from pullback.verify.numbers.gradient import is_symmetric, mirrored
 from pullback.verify.numbers.iterated import is_met, iterates
 from pullback.verify.numbers.judged import ERRORS, eps_of, weight
 from pullback.verify.numbers.numeric import Curve, Slope, direction, dot, flat, slope
@@ -134,10 +134,7 @@ def starting(run: Run) -> tuple[Tensor | None, ...]:
 
 def directions(call: Call, grads: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
     """Return a direction of the wanted leaves and of the gradients that arrive."""
-    leaves = [
-        within(leaf.value, call.seed + 31 * i) if leaf.wanted else None
-        for i, leaf in enumerate(call.leaves)
-    ]
+    leaves = [within(call, i) if leaf.wanted else None for i, leaf in enumerate(call.leaves)]
     arriving = [
         None if grad is None else direction(grad.detach(), call.seed + 977 + 31 * i)
         for i, grad in enumerate(grads)
@@ -145,10 +142,12 @@ def directions(call: Call, grads: Sequence[Tensor | None]) -> tuple[Tensor | Non
     return (*leaves, *arriving)
 
 
-def within(value: Tensor, seed: int) -> Tensor:
+def within(call: Call, leaf: int) -> Tensor:
     """Return a direction in which a symmetric matrix stays one: only one triangle may be read."""
-    drawn = direction(value, seed)
-    return (drawn + drawn.mH) / 2 if is_symmetric(value) else drawn
+    value = call.leaves[leaf].value
+    drawn = direction(value, call.seed + 31 * leaf)
+    symmetric = is_symmetric(value) or mirrored(call, leaf) is not None
+    return (drawn + drawn.mH) / 2 if symmetric else drawn
 
 
 def along(values: Sequence[Tensor | None], way: Sequence[Tensor | None], t: float) -> list[Tensor]:
