@@ -167,6 +167,27 @@ def test_one_of_several_outputs_and_inputs_is_enough() -> None:
         func.jacfwd(lambda w: both(x, w)[1])(w)
 
 
+def test_outputs_without_a_gradient_stand_between_those_with_one() -> None:
+    line = "transposed::three(x[n]) -> (y[n], sign[n]: int64, z[n])"
+
+    def kernel(x: Tensor) -> tuple[Tensor, ...]:
+        return 2 * x, x.sign().long(), 3 * x
+
+    def linear(grad_y: Tensor, grad_z: Tensor) -> Tensor:
+        return 2 * grad_y + 3 * grad_z
+
+    def clipped(grad_y: Tensor, grad_z: Tensor) -> Tensor:
+        return 2 * grad_y + 3 * grad_z.clamp(-1, 1)
+
+    x, tangent = torch.randn(4, dtype=torch.float64), torch.randn(4, dtype=torch.float64)
+    right = pb.operator(line, python=kernel, backward=linear)
+    found = func.jvp(lambda x: right(x)[::2], (x,), (tangent,))[1]
+    torch.testing.assert_close(found, (2 * tangent, 3 * tangent))
+    wrong = pb.operator(line.replace("three", "third"), python=kernel, backward=clipped)
+    with pytest.raises(RuntimeError, match="PB309"):
+        func.jvp(lambda x: wrong(x)[::2], (x,), (tangent,))
+
+
 @pytest.mark.parametrize("shape", [(0, 4), (3, 0)])
 def test_tensors_and_batches_without_elements_are_no_matter(shape: tuple[int, ...]) -> None:
     operator = operator_of(lambda grad, x: grad * x)

@@ -114,7 +114,7 @@ void try_out(const Definition& definition, const LiveValues& values, c10::ArrayR
     if (!value.isTensor()) kind << ' ' << value;
   }
   for (bool each : needed) kind << ' ' << each;
-  Trial trial{signature, kind.str(), {}, {arriving.begin(), arriving.end()}, {}};
+  Trial trial{signature, kind.str(), {}, arriving.vec(), {}};
   for (size_t i = 0; i < signature.inputs.size(); ++i) trial.tensors.push_back(values.primal(i));
   trial.tensors.append(values.outputs.begin(), values.outputs.end());
   trial.run = [&](const Tensors& given) {
