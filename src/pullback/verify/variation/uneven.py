@@ -15,6 +15,7 @@ from pullback.verify.variation.sizes import (
     resized,
 )
 from pullback.verify.variation.variants import is_taken
+from pullback.verify.watching.guard import guarded
 from pullback.verify.watching.unwritten import memory_of
 
 # Past a warp, and past the largest block; neither is a multiple of the width of a vector.
@@ -36,7 +37,7 @@ def calls_of(call: Call) -> list[Call]:
     for axes in axes_of(call):
         moved = [leaf.value for leaf, own in zip(call.leaves, axes.of, strict=True) if own]
         redraw = redrawn(call, axes)
-        if not all(map(can_require_grad, moved)) or not is_taken(redraw):
+        if not all(map(can_require_grad, moved)) or not is_taken_from_zeros(redraw):
             continue
         if not memory_of(redraw).clean:
             continue
@@ -45,8 +46,14 @@ def calls_of(call: Call) -> list[Call]:
             if late or not is_small(call, axes, size):
                 break
             other = next(resized(call, axes, size))
-            if not is_taken(other):
+            if not is_taken_from_zeros(other):
                 break
             if follows(call, other, axes):
                 found.append(other)
     return found
+
+
+def is_taken_from_zeros(call: Call) -> bool:
+    """Tell whether forward takes the call; what it never writes, which may be NaN, is 0."""
+    with guarded(0):
+        return is_taken(call)
