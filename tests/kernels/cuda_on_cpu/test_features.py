@@ -24,8 +24,8 @@ FEATURES = sorted(FOLDER.glob("*.cu"))
 ALIKE = tuple(file for file in FEATURES if file.stem != "errors")
 ERRORS = FOLDER / "errors.cu"
 CHECKS: list[Check] = ["race", "memory"]
-# Templates that take as long to compile as all others together.
-LARGE = ("cub_device", "thrust")
+# They take as long to compile as all others together.
+LARGE = ("cub_device", "libraries", "thrust", "wmma")
 SMALL = tuple(file for file in ALIKE if file.stem not in LARGE)
 # Values are the same, and the compiler takes a third of the time.
 QUICK = ("-O0", "-g0")
