@@ -20,7 +20,6 @@ import torch
 
 from pullback.bind import gpu
 from pullback.bind.notice import notice
-from pullback.bind.on_cpu import CudaOnCpuNotice
 from pullback.cuda.patches import Patches
 from pullback.diagnostic import Rule
 from pullback.kernels import compile as compilation
@@ -67,7 +66,9 @@ def patch(patches: Patches) -> None:
         return create(self, spec)
 
     patches.set(ExtensionFileLoader, "create_module", create_for_cpu)
-    if not gpu.there_is():
+    # Not yet there while PyTorch, whose import sets this up, is imported by that very module.
+    there_is = getattr(gpu, "there_is", None)
+    if there_is and not there_is():
         announce_loaded()
 
 
@@ -103,6 +104,9 @@ def announce_loaded() -> None:
     for path in map(Path, runtimes.mapped()):
         if ".so" in path.name and is_for_gpus(path):
             text = f"{path.name} was compiled for a GPU: here its kernels would not run, silently"
+            # Here: PyTorch's import, which sets this up, may be that module's own.
+            from pullback.bind.on_cpu import CudaOnCpuNotice  # noqa: PLC0415
+
             notice(text, CudaOnCpuNotice)
 
 
