@@ -582,7 +582,7 @@ def conjugate_of_a_real_example(right: bool) -> Made:
             x, w = (t.conj() if right else t for t in ctx.saved_tensors)
             return torch.einsum("bo,io->bi", g, w), torch.einsum("bi,bo->io", x, g)
 
-    return Bilinear, (torch.randn(2, 3, requires_grad=True), torch.randn(3, 4))
+    return Bilinear, (d(2, 3), torch.randn(3, 4).double())
 
 
 @row("hidden_beside_an_input", "may be constants", level="advice")
@@ -590,12 +590,13 @@ def hidden_beside_an_input(right: bool) -> Made:
     class Filters(Function):
         @staticmethod
         def forward(ctx, x, *taps):
-            ctx.taps = taps if right else taps[0]
-            return sum(tap * x.roll(i) for i, tap in enumerate(ctx.taps))
+            taps = taps if right else taps[0]
+            ctx.save_for_backward(*taps)
+            return sum(tap * x.roll(i) for i, tap in enumerate(taps))
 
         @staticmethod
         def backward(ctx, g):
-            x = sum(tap * g.roll(-i) for i, tap in enumerate(ctx.taps))
+            x = sum(tap * g.roll(-i) for i, tap in enumerate(ctx.saved_tensors))
             return x, *([None] * (2 if right else 1))
 
     taps = [torch.tensor(0.5).double(), torch.tensor(2.0).double()]

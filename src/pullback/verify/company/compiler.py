@@ -41,10 +41,9 @@ class Trivial(torch.autograd.Function):
 
 def warm() -> None:
     """Compile once, forward and backward."""
-    with warnings.catch_warnings(), torch.enable_grad():
+    # What a program has put in the place of `Function.apply` may be more than can be traced.
+    with warnings.catch_warnings(), torch.enable_grad(), contextlib.suppress(Exception):
         warnings.simplefilter("ignore")
-        # What a program has put in the place of `Function.apply` may be more than it can trace.
-    with contextlib.suppress(Exception):
         traced(Trivial.apply)(torch.ones(2, requires_grad=True)).sum().backward()
 
 
