@@ -19,6 +19,7 @@ from torch import Tensor
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 from pullback.bind.cut import Cuts, as_list
+from pullback.bind.kernel import as_returned
 from pullback.bind.levels import asks
 from pullback.bind.program import Kind, OperatorCall, Program, Source
 from pullback.bind.stand_in import stand_in
@@ -145,7 +146,7 @@ class DerivativeRule:
                     f"the {self.of} returned {an(type(value).__name__)} for '{name}'",
                     help="return a tensor, or None where the gradient is zero",
                 )
-        return values[0] if len(values) == 1 else tuple(values)
+        return as_returned(values)
 
     def leaves_pytorch(self) -> PullbackError:
         """Return the error for a function that gives a transform's tensors to NumPy."""

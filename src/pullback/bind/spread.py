@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor
 
-from pullback.bind.kernel import Outputs
+from pullback.bind.kernel import Outputs, as_returned
 from pullback.define import sharding
 from pullback.define.formula.index import BATCH
 from pullback.define.line import Tensor as TensorSpec
@@ -129,7 +129,7 @@ class Plan:
             else None
             for shape, dtype, wanted in values
         ]
-        return self.wrapped(results[0] if len(results) == 1 else results)
+        return self.wrapped(as_returned(results))
 
 
 def ways_of(

@@ -195,8 +195,12 @@ def items(reading: int, seconds: Seconds) -> Generator[Any, None, tuple[How, str
     """Yield what the child sends; return how it ended, in one word and in more."""
     received, waiting = bytearray(), select.poll()
     waiting.register(reading, select.POLLIN | select.POLLHUP)
-    longest = seconds() if callable(seconds) else seconds
-    deadline = time.monotonic() + longest
+
+    def patience() -> tuple[float, float]:
+        longest = seconds() if callable(seconds) else seconds
+        return longest, time.monotonic() + longest
+
+    longest, deadline = patience()
     while True:
         if not waiting.poll(max(0.0, deadline - time.monotonic()) * 1000):
             return "late", f"no answer in {longest:.0f} s"
@@ -216,8 +220,7 @@ def items(reading: int, seconds: Seconds) -> Generator[Any, None, tuple[How, str
             if kind != ITEM:
                 return ENDS[kind], message.decode(errors="replace")
             yield pickle.loads(message)
-            longest = seconds() if callable(seconds) else seconds
-            deadline = time.monotonic() + longest
+            longest, deadline = patience()
 
 
 def ended(child: int, *, kill: bool, patience: float = 2.0) -> int | None:

@@ -67,7 +67,7 @@ def questions(
 
 
 def answers(call: Call, probes: Sequence[type[Probe]], units: Sequence[Unit]) -> Iterator[Message]:
-    """Do so."""
+    """Yield the same of a call whose tensors nobody guards."""
     with quietly():
         ordinary = trace(call)
         if ordinary.forward_error and call.assumed:

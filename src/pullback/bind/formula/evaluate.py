@@ -53,7 +53,7 @@ def kernel_of(definition: Definition) -> Callable[..., object]:
         for dtype in outputs.dtypes:
             require_real(definition.line, check.name_of(dtype))
         values = evaluate(formula, arrange.named(definition.line, given), outputs)
-        return values[0] if len(values) == 1 else tuple(values)
+        return kernel.as_returned(values)
 
     return run
 

@@ -34,7 +34,7 @@ def fake(definition: Definition) -> Callable[..., object]:
                 space, strides, dtype=outputs.dtypes[k], device=outputs.device
             )
             made.append(arrange.finished(whole, formula, k, len(outputs.sizes.batch)))
-        return made[0] if len(made) == 1 else tuple(made)
+        return kernel.as_returned(made)
 
     return run
 

@@ -93,11 +93,11 @@ class Tried:
 
     def alone(self, ctx: Context, grads: Sequence[Tensor | None]) -> list[Any]:
         """Run backward on tensors like these, so that nothing arrives at what they depend on."""
-        own = [None if grad is None else stand_in(grad) for grad in grads]
-        return as_list(self.adopted.pull(with_tensors(ctx, stand_in), *own))
+        own = [None if grad is None else apart(grad) for grad in grads]
+        return as_list(self.adopted.pull(with_tensors(ctx, apart), *own))
 
 
-def stand_in(tensor: Tensor) -> Tensor:
+def apart(tensor: Tensor) -> Tensor:
     """Return a tensor of the same values, a leaf or not, that requires a gradient or not."""
     if not tensor.requires_grad:
         return tensor.detach()

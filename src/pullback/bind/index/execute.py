@@ -59,7 +59,7 @@ class Executor:
                 sizes=known.sizes,
             )
             values = computed(call, known.choices)
-        return values[0] if len(values) == 1 else tuple(values)
+        return kernel.as_returned(values)
 
     def known(self, given: tuple[object, ...]) -> Prepared:
         """Return what follows from the shapes and dtypes of a call, worked out once for each."""
@@ -97,6 +97,6 @@ def in_pytorch(definition: Definition) -> Callable[..., object]:
     def run(*arguments: object, output_mask: list[bool] | None = None) -> object:
         given = kernel.completed(definition, arguments, output_mask)
         values = by_pytorch(replace(call_of(definition, given), is_kernel=False))
-        return values[0] if len(values) == 1 else tuple(values)
+        return kernel.as_returned(values)
 
     return run
