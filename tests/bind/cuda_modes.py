@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from unittest import mock
 
 import pullback as pb
-from pullback.bind import on_cpu, register
+from pullback.bind import on_cpu
 from pullback.kernels.cuda_on_cpu.mode import Mode
 
 
@@ -15,7 +15,7 @@ from pullback.kernels.cuda_on_cpu.mode import Mode
 def alone(operator: pb.Operator, mode: Mode) -> Generator[None]:
     """Run one operator in a mode; those of other tests are not compiled anew for it."""
     with (
-        mock.patch.object(register, "operators", {operator.line.qualname: operator}),
+        mock.patch.object(on_cpu, "operators", {operator.line.qualname: operator}),
         on_cpu.entered(mode),
     ):
         yield

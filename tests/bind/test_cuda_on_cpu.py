@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import pullback as pb
-from pullback.bind import on_cpu, register
+from pullback.bind import on_cpu
 from pullback.kernels.cuda_on_cpu import library
 from pullback.kernels.cuda_on_cpu.mode import Check, Mode
 from tests.bind.cuda_modes import alone
@@ -140,7 +140,7 @@ def test_a_check_does_without_the_runtime_of_another(monkeypatch: pytest.MonkeyP
         return genuine(check, *rest)
 
     monkeypatch.setattr(library, "runtime", runtime)
-    monkeypatch.setattr(register, "operators", {})
+    monkeypatch.setattr(on_cpu, "operators", {})
     with on_cpu.entered(Mode(check="race")):
         pass
     assert set(asked) == {"race"}

@@ -18,7 +18,7 @@ from torch import nn
 from torch.utils import cpp_extension
 
 import pullback as pb
-from pullback.bind import gpu, on_cpu, register
+from pullback.bind import gpu, on_cpu
 from pullback.cuda import __main__ as program
 from pullback.cuda import toolkit
 from pullback.cuda.pretend import pretending
@@ -154,7 +154,7 @@ def test_streams_events_seeds_and_saved_tensors(pretence: None, tmp_path: Path) 
 @pytest.fixture
 def switched_on() -> Iterator[Mode]:
     """CUDA on the CPU; no operator of another test is compiled anew for it."""
-    with mock.patch.object(register, "operators", {}), pb.cuda.on_cpu(order="reverse") as now:
+    with mock.patch.object(on_cpu, "operators", {}), pb.cuda.on_cpu(order="reverse") as now:
         yield now
 
 
@@ -192,7 +192,7 @@ def test_a_kernel_without_its_source_sends_nobody_to_a_gpu_that_is_pretended(
 
 
 def test_nothing_is_built_for_the_cpu_afterwards() -> None:
-    with mock.patch.object(register, "operators", {}), pb.cuda.on_cpu():
+    with mock.patch.object(on_cpu, "operators", {}), pb.cuda.on_cpu():
         assert cpp_extension.CUDA_HOME is not None
     assert not torch.cuda.is_available()
     assert cpp_extension.CUDA_HOME is None

@@ -16,12 +16,20 @@ from pullback.define.line import Tensor as TensorSpec
 from pullback.define.operator import Definition
 
 
-def batching(definition: Definition, overload: Callable[..., Any]) -> Callable[..., Any]:
+def batching(
+    definition: Definition,
+    overload: Callable[..., Any],
+    otherwise: Callable[[BatchedCall], tuple[Any, Any]],
+) -> Callable[..., Any]:
     """Return the batching rule of an operator.
 
     Where every batched tensor has `...`, the new dimension becomes its first batch dimension, and
-    the operator is called once. A formula gets one dimension more, and any other operator is called
-    for each element.
+    the operator is called once.
+
+    Args:
+        definition: the operator.
+        overload: PyTorch's object for it.
+        otherwise: returns what any other call gives.
     """
 
     def rule(info: Any, in_dims: Any, *arguments: Any, **keywords: Any) -> Any:  # noqa: ANN401
@@ -29,13 +37,7 @@ def batching(definition: Definition, overload: Callable[..., Any]) -> Callable[.
         given = kernel.completed(definition, arguments, None)[: len(parameters)]
         dims = (*in_dims, *[None] * (len(parameters) - len(in_dims)))
         call = BatchedCall(definition.line, overload, info.batch_size, dims, given, keywords)
-        if call.is_one_call():
-            return call.at_once()
-        if definition.formula or definition.indexed:
-            from pullback.bind.formula import batched  # noqa: PLC0415  (only formulas need it)
-
-            return batched.called(definition, call)
-        return call.one_by_one()
+        return call.at_once() if call.is_one_call() else otherwise(call)
 
     return rule
 

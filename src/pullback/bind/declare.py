@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
 from pullback.bind import checked, program, takeover
+from pullback.bind.kinds import kind_of
 from pullback.bind.operator import Operator
-from pullback.bind.register import foreign_operator, operators, register
-from pullback.bind.sensible import WrongDeclaration, accuracy_of, require_sensible
+from pullback.bind.register import foreign_operator, register
+from pullback.bind.registry import operators
+from pullback.bind.validate import WrongDeclaration, accuracy_of, validate
 from pullback.define.derivative import Declared
 from pullback.define.line import Line
 from pullback.define.operator import Accuracy, Autocast, Definition
@@ -96,12 +98,12 @@ def operator(  # noqa: PLR0913  (an operator's parts, each by its name)
         if definition.kernels:
             raise foreign_operator(definition.line.qualname)
         definition = takeover.taken(definition)
-    require_sensible(definition)
+    validate(definition)
     if function is not None and example is not None and not is_name(line):
         from pullback.bind.functions import from_example  # noqa: PLC0415  (seldom needed)
 
         from_example.require_fit(definition.line, function, example)
-    registered = register(definition)
+    registered = register(kind_of(definition))
     if check:
         checked.check(registered, example)
     return registered

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from pullback.bind import gpu, runtime
 from pullback.bind.notice import notice
+from pullback.bind.registry import operators
 from pullback.define.operator import Definition
 from pullback.diagnostic import PullbackError
 from pullback.kernels import glue, prebuilt
@@ -74,9 +75,7 @@ def entered(wanted: Mode) -> Generator[Mode]:
 
 def _compile_anew() -> None:
     """Compile what is there for the current mode; what cannot be any more stays as it was."""
-    from pullback.bind import register  # noqa: PLC0415  (it imports this module)
-
-    for operator in list(register.operators.values()):
+    for operator in list(operators.values()):
         if operator.definition.cuda and not operator.definition.cpu:
             # Said when it was defined, or not to be said: nobody has called it here.
             _announced.add(operator.line.qualname)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from pullback.bind.registry import operators
 from pullback.bind.runtime import Runtime
 from pullback.define.line import Line, Scalar
 from pullback.define.line import Tensor as TensorSpec
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pullback.bind.index.asked import Cost
     from pullback.bind.index.plan import Plan
     from pullback.bind.index.shown import IndexedDerivative
+    from pullback.bind.kinds.kind import Kind
     from pullback.bind.sharding import Sharding
 
 WrongCall = Rule("PB341", "wrong-call")
@@ -38,21 +40,25 @@ class Operator:
     """A registered operator: call it like a function, or as `torch.ops.<namespace>.<name>`.
 
     Attributes:
+        kind: how it is registered, computed and differentiated.
         definition: what its author declared.
         overload: PyTorch's `OpOverload`.
         file: the Python file that defines it; None in a notebook.
     """
 
+    kind: Kind
     definition: Definition
     overload: torch._ops.OpOverload
     file: Path | None = None
 
-    def __init__(self, definition: Definition, overload: torch._ops.OpOverload) -> None:
+    def __init__(self, kind: Kind, overload: torch._ops.OpOverload) -> None:
+        definition = kind.definition
+        self.kind = kind
         self.definition = definition
         self.overload = overload
         self.__name__ = definition.line.name
         self.__qualname__ = definition.line.qualname
-        self.__doc__ = documentation(definition)
+        self.__doc__ = documentation(kind)
         self.__signature__ = signature(definition)
 
     @property
@@ -80,11 +86,8 @@ class Operator:
         Raises:
             PullbackError: PB2xx, one does not compile; the earlier kernels stay in use.
         """
-        from pullback.bind import register  # noqa: PLC0415  (it imports this module)
-
-        if self.definition.cpu or self.definition.cuda:
-            register.reload(self.definition)
-            self.connect()
+        self.kind.reload()
+        self.connect()
 
     def plan(self, *args: object) -> Plan:
         """Return how a call of an operator in index notation, and its backward, are computed.
@@ -97,9 +100,7 @@ class Operator:
         Raises:
             PullbackError: PB343, it is in no index notation; PB1xx, PB341, it cannot be called so.
         """
-        from pullback.bind.index import asked  # noqa: PLC0415  (seldom needed)
-
-        return asked.plan(self, args)
+        return self.kind.plan(self, args)
 
     def cost(self, *args: object) -> Cost:
         """Return what a call of an operator in index notation costs; print it.
@@ -114,9 +115,7 @@ class Operator:
         Raises:
             PullbackError: PB343, it is in no index notation; PB1xx, PB341, it cannot be called so.
         """
-        from pullback.bind.index import asked  # noqa: PLC0415  (seldom needed)
-
-        return asked.cost(self, args)
+        return self.kind.cost(self, args)
 
     def sharding(self) -> Sharding:
         """Return how an operator may be split over processes; print it.
@@ -126,7 +125,7 @@ class Operator:
         """
         from pullback.bind import sharding  # noqa: PLC0415  (seldom needed)
 
-        return sharding.splits(self.definition)
+        return sharding.shown(self.kind.tables())
 
     def derivative(self) -> FormulaDerivative | IndexedDerivative:
         """Return the derivative of a formula, to print: text, LaTeX, and what is saved.
@@ -134,19 +133,7 @@ class Operator:
         Raises:
             PullbackError: PB343, it is no formula.
         """
-        if indexed := self.definition.indexed:
-            from pullback.bind.index import shown  # noqa: PLC0415  (seldom needed)
-
-            return shown.derivative(indexed)
-        formula = self.definition.formula
-        if formula is None:
-            raise NoFormula.error(
-                f"{self.line.qualname}: it has no formula whose derivative could be shown",
-                help="pb.graph shows what is recorded for its backward",
-            )
-        from pullback.bind.formula.shown import derivative  # noqa: PLC0415  (seldom needed)
-
-        return derivative(formula)
+        return self.kind.derivative()
 
     def connect(self) -> None:
         """Find the definition that is called; the native class does."""
@@ -166,8 +153,6 @@ class Operator:
 
 def by_name(qualname: str) -> Operator:
     """Return the operator of that name; unpickling an `Operator` calls it."""
-    from pullback.bind.register import operators  # noqa: PLC0415  (it imports this module)
-
     if qualname not in operators:
         raise NotDefined.error(
             f"{qualname} is not defined in this process",
@@ -185,8 +170,8 @@ def native_operator(runtime: Runtime) -> type[Operator]:
     """
 
     class NativeOperator(Operator, runtime.Caller):
-        def __init__(self, definition: Definition, overload: torch._ops.OpOverload) -> None:
-            super().__init__(definition, overload)
+        def __init__(self, kind: Kind, overload: torch._ops.OpOverload) -> None:
+            super().__init__(kind, overload)
             self.connect()
 
         def connect(self) -> None:
@@ -197,30 +182,23 @@ def native_operator(runtime: Runtime) -> type[Operator]:
     return NativeOperator
 
 
-def documentation(definition: Definition) -> str:
+def documentation(kind: Kind) -> str:
     """Return the docstring: the line, how it is called, its kernels, its derivative."""
+    definition = kind.definition
     line = definition.line
-    kernels = [
-        *(["C++"] if definition.cpu else []),
-        *(["CUDA"] if definition.cuda else []),
-        *(["formula"] if definition.formula or definition.indexed else []),
-        *([f"Python: {_name_of(definition.python)}"] if definition.python else []),
-        *([f"autograd.Function: {_name_of(definition.function)}"] if definition.function else []),
-    ]
     reference = definition.reference or definition.python or definition.function
     written = inspect.getdoc(reference) if reference else None
     if written == inspect.getdoc(torch.autograd.Function):
         written = None  # inherited, and about something else
     called = f"{line.name}{signature(definition)}"
-    rows = [str(line), "", called, "", f"Kernels: {', '.join(kernels)}."]
-    formula = definition.formula or definition.indexed
-    derivative = definition.backward or definition.function or formula
-    rows.append(f"Derivative: {'yes' if derivative else 'none'}.")
+    rows = [str(line), "", called, "", f"Kernels: {', '.join(kind.described())}."]
+    rows.append(f"Derivative: {'yes' if kind.has_derivative else 'none'}.")
     rows.append(f"Registered as torch.ops.{line.namespace}.{line.name}.")
     return "\n".join([*rows, *(["", written] if written else [])])
 
 
-def _name_of(function: object) -> str:
+def name_of(function: object) -> str:
+    """Return what to call a function or class."""
     return getattr(function, "__qualname__", repr(function))
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -25,6 +25,7 @@ from torch import Tensor
 from pullback.bind import kernel
 from pullback.bind.spread import Plan, plan_of, ways_of
 from pullback.define import sharding
+from pullback.define.line import Line
 from pullback.define.operator import Definition
 from pullback.define.sharding import Placements
 from pullback.diagnostic import Rule
@@ -33,23 +34,24 @@ from pullback.imported import when_imported
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
-    from pullback.define.index.indexed import Indexed
-
 MixedTensors = Rule("PB357", "mixed-tensors")
 NotDistributed = Rule("PB358", "not-distributed")
 
 MODULE = "torch.distributed.tensor"
 Key = tuple[object, ...]
+# Of the outputs that are wanted and the optional tensors that are None: `Kind.placements`.
+Ways = Callable[[Sequence[bool], frozenset[str]], list[Placements]]
 
 
-def register(definition: Definition, library: torch.library.Library) -> None:
+def register(definition: Definition, ways: Ways, library: torch.library.Library) -> None:
     """Let an operator take DTensors, as soon as there are any.
 
     Args:
         definition: the operator.
+        ways: returns the ways to split it.
         library: its registration, with which the rule goes.
     """
-    rule = Distributed(definition)
+    rule = Distributed(definition, ways)
 
     def act() -> None:
         tensor = sys.modules[MODULE].DTensor
@@ -77,50 +79,20 @@ class Sharding:
     __repr__ = __str__
 
 
-def splits(definition: Definition) -> Sharding:
-    """Return how an operator, and in index notation its gradients, may be split."""
-    every = [definition]
-    if definition.indexed and (backward := indexed_backward(definition.indexed)):
-        every.append(replace(definition, line=backward.line, indexed=backward))
-    tables = [(own.line, sharding.shown(rules_of(own), own.line)) for own in every]
-    text = (f"{str(line).partition(' = ')[0]}\n{table}" for line, table in tables)
+def shown(tables: Sequence[tuple[Line, list[Placements]]]) -> Sharding:
+    """Return the ways to split some operators as tables, each under its line."""
+    text = (
+        f"{str(line).partition(' = ')[0]}\n{sharding.shown(found, line)}" for line, found in tables
+    )
     return Sharding("\n\n".join(text))
-
-
-def indexed_backward(indexed: Indexed) -> Indexed | None:
-    """Return the gradients of an operator in index notation."""
-    from pullback.define.index import derived  # noqa: PLC0415  (only it needs them)
-
-    backward = derived.backward(indexed)
-    return backward.formula if backward else None
-
-
-def rules_of(
-    definition: Definition,
-    wanted: Sequence[bool] | None = None,
-    absent: frozenset[str] = frozenset(),
-) -> list[Placements]:
-    """Return the ways to split an operator, and the ways that are refused.
-
-    Args:
-        definition: the operator.
-        wanted: whether each output is; all, if nothing is said.
-        absent: the optional tensors that are None.
-    """
-    if definition.indexed:
-        from pullback.define.index import sharding as indexed  # noqa: PLC0415
-
-        return indexed.rules(definition.indexed, wanted, absent)
-    if definition.formula:
-        return sharding.of_formula(definition.formula)
-    return sharding.of_line(definition.line)
 
 
 class Distributed:
     """One operator's rule: places the inputs, calls it on each process's part, says what comes."""
 
-    def __init__(self, definition: Definition) -> None:
+    def __init__(self, definition: Definition, ways: Ways) -> None:
         self.definition = definition
+        self.ways_of = ways
         self.rules: dict[Key, list[Placements]] = {}
         self.plans: dict[Key, Plan] = {}
 
@@ -249,7 +221,7 @@ class Distributed:
         """Return the ways to split the operator, worked out once."""
         key = (wanted, absent)
         if key not in self.rules:
-            found = rules_of(self.definition, wanted, absent)
+            found = self.ways_of(wanted, absent)
             self.rules[key] = [rule for rule in found if rule.reason is None]
         return self.rules[key]
 

@@ -5,19 +5,21 @@ from __future__ import annotations
 import functools
 import inspect
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch._library.custom_ops import OPDEFS
 from torch._library.simple_registry import singleton as registry
 
-from pullback.bind import kernel
-from pullback.bind.batching import batching
 from pullback.bind.program import find_schema
 from pullback.define.line import Anything, Line, Scalar
 from pullback.define.line import Tensor as TensorSpec
 from pullback.define.operator import Definition
 from pullback.define.schema import type_of
 from pullback.diagnostic import Rule, an, did_you_mean
+
+if TYPE_CHECKING:
+    from pullback.bind.kinds.kind import Kind
 
 NotRegistered = Rule("PB381", "not-registered")
 OtherSchema = Rule("PB382", "other-schema")
@@ -182,16 +184,14 @@ def function_of(line: Line) -> type | None:
     return type(line.name, (torch.autograd.Function,), members)
 
 
-def register(
-    definition: Definition, library: torch.library.Library, overload: torch._ops.OpOverload
-) -> None:
+def register(kind: Kind, library: torch.library.Library, overload: torch._ops.OpOverload) -> None:
     """Register what an operator lacks and the line gives: fake kernel, batching rule."""
-    line = definition.line
+    line = kind.definition.line
     known = not any(output.has_any_shape for output in line.outputs)
     if known and not has_fake(line.qualname):
-        torch.library.register_fake(line.qualname, kernel.fake(definition), lib=library)
+        torch.library.register_fake(line.qualname, kind.fake(), lib=library)
     if not has_kernel(line.qualname, "FuncTorchBatched"):
-        torch.library.register_vmap(line.qualname, batching(definition, overload), lib=library)
+        kind.register_batching(library, overload)
 
 
 def has_fake(qualname: str) -> bool:

@@ -40,14 +40,6 @@ class Row:
     error: PullbackError | None = None
 
 
-# What has no kernel that could be compiled ahead of a call, and what is said of it.
-UNCOMPILED = {
-    "python": "in Python: nothing to compile",
-    "function": "a Function: nothing to compile",
-    "indexed": "in index notation: a loop is compiled for a call's sizes",
-}
-
-
 @dataclass
 class Builder:
     """Compiles in place of `pb.operator`'s own way, so that one failure does not stop the rest."""
@@ -60,10 +52,11 @@ class Builder:
         import torch  # noqa: PLC0415
 
         from pullback.bind import native  # noqa: PLC0415
+        from pullback.bind.kinds import kind_of  # noqa: PLC0415
 
         name = definition.line.qualname
-        if kind := next((kind for kind in UNCOMPILED if getattr(definition, kind)), None):
-            self.rows.append(Row(operator=name, device="any", note=UNCOMPILED[kind]))
+        if reason := kind_of(definition).uncompiled:
+            self.rows.append(Row(operator=name, device="any", note=reason))
         if definition.formula:
             self.rows.append(self.looped(definition.formula))
         addresses: dict[glue.Device, int] = {}

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from pullback.bind import register
 from pullback.bind.operator import Operator
+from pullback.bind.registry import operators
 from pullback.deploy import shipped
 from pullback.diagnostic import PullbackError, Rule
 
@@ -74,7 +74,7 @@ def of_file(path: Path) -> Definitions:
 
 def nothing_in(path: Path) -> PullbackError:
     """Return the error for a file without operators: what was looked for."""
-    others = sorted({str(op.file) for op in register.operators.values() if op.file})
+    others = sorted({str(op.file) for op in operators.values() if op.file})
     return NothingToShip.error(
         f"{path.name} defines no operator: importing it called neither pb.operator nor @pb.formula",
         defined_elsewhere=", ".join(others[:4]) or None,
@@ -128,7 +128,7 @@ def defined_in(path: Path) -> list[Operator]:
     """Return the operators that a file, or the files of a package, have defined."""
     return [
         operator
-        for operator in register.operators.values()
+        for operator in operators.values()
         if operator.file and (operator.file == path or operator.file.is_relative_to(path))
     ]
 

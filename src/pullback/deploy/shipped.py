@@ -14,10 +14,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from pullback.bind import register
-from pullback.bind.formula import derive
+from pullback.bind.kinds.kind import Derivatives
 from pullback.bind.operator import Operator
 from pullback.bind.program import Program
+from pullback.bind.registry import operators as registered
 from pullback.bind.rule import DerivativeRule
 from pullback.define.line import Line
 from pullback.define.operator import Definition
@@ -160,31 +160,23 @@ def collect(operators: Iterable[Operator], *, orders: int = ORDERS) -> tuple[Shi
     waiting = [(operator.line.qualname, 0) for operator in operators]
     found: dict[str, Shipped] = {}
     for qualname, order in waiting:  # it grows meanwhile
-        if qualname in found or qualname not in register.operators:
+        if qualname in found or qualname not in registered:
             continue
-        found[qualname] = shipped = _shipped(register.operators[qualname], order, orders)
+        found[qualname] = shipped = _shipped(registered[qualname], order, orders)
         waiting += [(name, order + 1) for name in shipped.calls]
     return tuple(found.values())
 
 
 def _shipped(operator: Operator, order: int, orders: int) -> Shipped:
-    definition = operator.definition
-    formula = definition.formula or definition.indexed
-    left_out = formula is not None and order >= orders
-    backward = jvp = None
-    rules: tuple[DerivativeRule, ...] = ()
-    if formula is None:
-        backward, jvp, rules = register.wire(definition)
-    elif not left_out:
-        backward = derive.derivative(definition, "backward")
-        jvp = derive.derivative(definition, "jvp")
+    left_out = operator.kind.is_differentiable_forever and order >= orders
+    found = Derivatives() if left_out else operator.kind.wired()
     return Shipped(
-        definition=definition,
+        definition=operator.definition,
         order=order,
-        backward=backward,
-        jvp=jvp,
+        backward=found.backward,
+        jvp=found.jvp,
         left_out=left_out,
-        rules=rules,
+        rules=found.rules,
     )
 
 

@@ -13,6 +13,7 @@ from torch._library.custom_ops import OPDEFS, CustomOpDef
 from torch.autograd import Function
 
 from pullback.bind.operator import Operator
+from pullback.bind.registry import operators
 from pullback.diagnostic import Rule, an
 
 NotCallable = Rule("PB401", "not-callable")
@@ -210,8 +211,6 @@ def of_library(
     custom: CustomOpDef | None,
 ) -> Target:
     """Return a registered operator as a target; what `torch.library.custom_op` knows is kept."""
-    from pullback.bind.register import operators  # noqa: PLC0415  (it imports the runtime)
-
     overload = given
     if isinstance(overload, torch._ops.OpOverloadPacket):
         overload = getattr(overload, overload.overloads()[0])

@@ -17,13 +17,15 @@ from pullback.define.operator import Definition
 
 if TYPE_CHECKING:
     from pullback.bind.batching import BatchedCall
+    from pullback.bind.kinds.kind import Kind
 
 # No name in a line begins so, as all of them would in a derived line.
 DIMENSION = "vmapped"
 
 
-def called(definition: Definition, call: BatchedCall) -> tuple[Any, Any]:
+def called(kind: Kind, call: BatchedCall) -> tuple[Any, Any]:
     """Return what a formula's call under `vmap` gives, and where that is batched."""
+    definition = kind.definition
     rows = list(zip(definition.line.parameters, call.arguments, call.dims, strict=True))
     moved = [
         value.movedim(dim, 0) if isinstance(value, Tensor) and dim is not None else value
@@ -31,7 +33,7 @@ def called(definition: Definition, call: BatchedCall) -> tuple[Any, Any]:
     ]
     batched = {p.name for p, _, dim in rows if dim is not None and isinstance(p, TensorSpec)}
     with derive.lock:
-        made = derive.operator_of(batched_formula(definition, batched))
+        made = derive.operator_of(batched_formula(definition, batched), type(kind))
     results = made.overload(*moved, **call.keywords)
     if isinstance(results, Tensor):
         return results, 0

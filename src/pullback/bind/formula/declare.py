@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from pullback.bind.declare import is_foreign, is_name
+from pullback.bind.kinds.formula import Pointwise
 from pullback.bind.operator import Operator
 from pullback.bind.register import foreign_operator, register
-from pullback.bind.sensible import WrongDeclaration, accuracy_of, require_sensible
+from pullback.bind.validate import WrongDeclaration, accuracy_of, validate
 from pullback.define.formula import formula as formulas
 from pullback.define.formula import trace
 from pullback.define.formula.language import FormulaOutputs
@@ -77,8 +78,8 @@ def formula(
         )
         if is_foreign(declared):
             raise foreign_operator(declared.qualname)
-        require_sensible(definition)
-        return register(definition)
+        validate(definition)
+        return register(Pointwise(definition))
 
     return make
 

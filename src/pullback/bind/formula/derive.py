@@ -9,8 +9,12 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from pullback.bind import program
+from pullback.bind.kinds.kind import Kind
 from pullback.bind.operator import Operator
-from pullback.bind.program import Kind, OperatorCall, Program, Source
+from pullback.bind.program import Kind as SourceKind
+from pullback.bind.program import OperatorCall, Program, Source
+from pullback.bind.register import register
+from pullback.bind.registry import operators
 from pullback.define.formula import derived
 from pullback.define.formula.draft import Derived
 from pullback.define.formula.formula import Formula
@@ -26,14 +30,15 @@ DERIVE_INDEXED = {"backward": indexed_derived.backward, "jvp": indexed_derived.j
 lock = threading.RLock()
 
 
-def derivative(definition: Definition, kind: KindOf) -> Program:
-    """Return the program of a derivative, its operator registered."""
+def derivative(own: Kind, kind: KindOf) -> Program:
+    """Return the program of a formula's derivative, its operator registered."""
+    definition = own.definition
     found = derived_of(definition, kind)
     if found is None:
         targets = definition.line.tensors if kind == "backward" else definition.line.outputs
         return Program((), (None,) * len(targets))
     with lock:
-        return wired(definition, found, kind, operator_of(found.formula).definition)
+        return wired(definition, found, kind, operator_of(found.formula, type(own)).definition)
 
 
 def derived_of(definition: Definition, kind: KindOf) -> Derived[Formula] | Derived[Indexed] | None:
@@ -44,14 +49,12 @@ def derived_of(definition: Definition, kind: KindOf) -> Derived[Formula] | Deriv
     return DERIVE[kind](definition.formula)
 
 
-def operator_of(formula: Formula | Indexed) -> Operator:
+def operator_of(formula: Formula | Indexed, kind: type[Kind]) -> Operator:
     """Return the registered operator of a derived formula; one that has just this formula is kept.
 
     A graph that was made before its operator was defined again still calls the earlier derivative.
     So a derivative never replaces another: it gets a name of its own.
     """
-    from pullback.bind.register import operators, register  # noqa: PLC0415  (it imports this module)
-
     first = formula.line
     for number in itertools.count(1):
         line = first if number == 1 else renamed(first, f"{first.name}_{number}")
@@ -60,7 +63,7 @@ def operator_of(formula: Formula | Indexed) -> Operator:
             return known
         if known is None and program.find_schema(line.qualname, "") is None:
             made = replace(formula, line=with_text(replace(formula, line=line)))
-            return register(definition_of(made))
+            return register(kind(definition_of(made)))
     raise AssertionError
 
 
@@ -104,7 +107,7 @@ def wired(definition: Definition, found: Derived[Any], kind: KindOf, made: Defin
     incoming = {p.name: k for p, k in zip(made.line.parameters, found.arrives, strict=False)}
     call = call_of(line, made, incoming, kind)
     results = [
-        Source(Kind.result, 0, found.gives.index(place)) if place in found.gives else None
+        Source(SourceKind.result, 0, found.gives.index(place)) if place in found.gives else None
         for place in range(len(targets))
     ]
     return Program((call,), tuple(results))
@@ -114,9 +117,9 @@ def call_of(
     line: Line, made: Definition, incoming: Mapping[str, int], kind: KindOf
 ) -> OperatorCall:
     """Return the call of a formula's operator, wired by its parameters' names."""
-    arriving = Kind.grad if kind == "backward" else Kind.tangent
+    arriving = SourceKind.grad if kind == "backward" else SourceKind.tangent
     sources = program.named_sources(line, incoming, arriving)
     arguments = [replace(sources[p.name], optional=p.optional) for p in made.line.parameters]
     if made.masked:
-        arguments.append(Source(Kind.mask))
+        arguments.append(Source(SourceKind.mask))
     return OperatorCall(made.line.qualname, "", tuple(arguments), len(made.line.outputs))

@@ -5,23 +5,23 @@ from __future__ import annotations
 from pullback.bind import native, runtime
 from pullback.bind.formula import derive
 from pullback.bind.formula.derive import KindOf
+from pullback.bind.kinds.kind import Kind
 from pullback.bind.native import NativeFormula, Supply
 from pullback.bind.program import Program
-from pullback.define.operator import Definition
 
 
 class Lazy:
     """One formula operator, whose derivatives are made when they are asked for.
 
     Attributes:
-        definition: what it is.
+        kind: what it is.
         programs: the derivatives known so far, by their kind.
         native: its loops, where the runtime calls them.
         supply: what the runtime asks for.
     """
 
-    def __init__(self, definition: Definition) -> None:
-        self.definition = definition
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
         self.programs: dict[str, Program] = {}
         self.native: NativeFormula | None = None
         self.supply = Supply(complete=self.complete)
@@ -33,21 +33,21 @@ class Lazy:
         compiled graph that is loaded from PyTorch's cache calls them by name.
         """
         self.install()
-        if not self.definition.line.name.startswith("_"):
+        if not self.kind.definition.line.name.startswith("_"):
             self.complete("backward")
 
     def complete(self, kind: KindOf) -> None:
         """Derive a derivative and hand it to the runtime, which calls this when it needs one."""
         with derive.lock:
             if kind not in self.programs:
-                self.programs[kind] = derive.derivative(self.definition, kind)
+                self.programs[kind] = derive.derivative(self.kind, kind)
                 self.install()
 
     def install(self) -> None:
         """Hand the definition to the runtime, with the derivatives known so far."""
         runtime.load().define(
             native.definition_fields(
-                self.definition,
+                self.kind.definition,
                 self.programs.get("backward"),
                 self.programs.get("jvp"),
                 {},

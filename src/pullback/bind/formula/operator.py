@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from pullback.bind.formula import arrange, loops
 from pullback.bind.formula.lazy import Lazy
+from pullback.bind.kinds.kind import Kind
 from pullback.bind.native import NativeFormula, Supply
 from pullback.define.formula.formula import Formula
-from pullback.define.operator import Definition
 from pullback.kernels.glue import Device
 
 
 class LazyFormula(Lazy):
     """One formula operator: its loops too are made when they are asked for."""
 
-    def __init__(self, definition: Definition) -> None:
-        super().__init__(definition)
+    def __init__(self, kind: Kind) -> None:
+        super().__init__(kind)
+        definition = kind.definition
         assert definition.formula
         self.formula: Formula = definition.formula
         self.native = NativeFormula(

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pullback.bind.formula import derive
 from pullback.bind.formula.derive import KindOf
+from pullback.bind.kinds.formula import Pointwise
+from pullback.bind.kinds.indexed import Indexed as IndexedKind
 from pullback.bind.program import Kind, Program, Source
 from pullback.define import derivative
 from pullback.define.formula import draft, formula, language
@@ -51,7 +53,7 @@ def added(definition: Definition, kind: KindOf, texts: Mapping[str, str], rest: 
             results[place] = Source(Kind.result, len(calls) - 1, result)
 
     if indexed:
-        add(derive.operator_of(written.operator(words, indexed)).definition, indexed)
+        add(derive.operator_of(written.operator(words, indexed), IndexedKind).definition, indexed)
     for group in groups.values():
         made = operator_for(line, kind, {t: texts[t.name] for t in group}, arriving)
         add(made, map(targets.index, group))
@@ -96,4 +98,4 @@ def operator_for(
         parameters=parameters,
         outputs=outputs,
     )
-    return derive.operator_of(formula.of_nodes(made, nodes)).definition
+    return derive.operator_of(formula.of_nodes(made, nodes), Pointwise).definition

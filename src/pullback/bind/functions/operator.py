@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
 from pullback.bind import kernel, levels, sharding, takeover
-from pullback.bind.batching import batching
 from pullback.bind.functions import nested
 from pullback.bind.functions.adopted import Adopted, overrides
 from pullback.bind.functions.batched import runs_on_batch
@@ -20,6 +19,9 @@ from pullback.bind.functions.recorded import recorder
 from pullback.bind.operator import Operator, misuse
 from pullback.define.line import Scalar
 from pullback.define.operator import Definition
+
+if TYPE_CHECKING:
+    from pullback.bind.kinds.kind import Kind
 
 PLAIN = (Tensor, torch.nn.Parameter)
 # What PyTorch asks itself before it looks at a single argument.
@@ -176,12 +178,13 @@ class Calls:
 
 
 def install(
-    definition: Definition,
+    kind: Kind,
     adopted: Adopted,
     library: torch.library.Library,
     overload_of: Callable[[str], torch._ops.OpOverload],
 ) -> Operator:
     """Register all that an adopted Function consists of; return its operator."""
+    definition = kind.definition
     line = definition.line
     calls = Calls(definition, adopted)
     hidden = Hidden(adopted, definition, calls.outputs)
@@ -190,7 +193,7 @@ def install(
         overload_of(f"{line.namespace}::{name}")
     transformed = nested.register(hidden, library)
     overload = overload_of(line.qualname)
-    distributed = sharding.Distributed(definition)
+    distributed = sharding.Distributed(definition, kind.placements)
 
     def autograd(keys: Any, *given: Any) -> Any:  # noqa: ANN401
         arguments = kernel.completed(definition, given, None)
@@ -208,12 +211,12 @@ def install(
         library.impl(line.name, hidden.plain, "CompositeExplicitAutograd")
         library.impl(line.name, autograd, "Autograd", with_keyset=True)
         torch.library.register_fake(line.qualname, hidden.fakes.fake, lib=library)
-        torch.library.register_vmap(line.qualname, batching(definition, overload), lib=library)
+        kind.register_batching(library, overload)
     else:
         # More specific than the key that it has its own derivative under.
         for key in ("AutogradCPU", "AutogradCUDA"):
             library.impl(line.name, autograd, key, with_keyset=True)
-        takeover.register(definition, library, overload)
-    made = FunctionOperator(definition, overload)
+        takeover.register(kind, library, overload)
+    made = FunctionOperator(kind, overload)
     made.calls = calls
     return made

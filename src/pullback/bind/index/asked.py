@@ -10,7 +10,7 @@ from pullback.bind import kernel
 from pullback.bind.index import flops
 from pullback.bind.index import plan as plans
 from pullback.bind.index.plan import Plan
-from pullback.bind.operator import NoFormula, Operator, misuse
+from pullback.bind.operator import Operator, misuse
 from pullback.define.index import cost as costs
 
 
@@ -23,13 +23,13 @@ class Cost(costs.Cost):
 
 def plan(operator: Operator, args: Sequence[object]) -> Plan:
     """Return how a call and its backward are computed, as `Operator.plan` says."""
-    require_call(operator, "be planned", args)
-    return plans.plan(operator.definition, tuple(args))
+    require_call(operator, args)
+    return plans.plan(operator.kind, tuple(args))
 
 
 def cost(operator: Operator, args: Sequence[object]) -> Cost:
     """Return what a call costs, as `Operator.cost` says."""
-    require_call(operator, "be counted", args)
+    require_call(operator, args)
     given = kernel.completed(operator.definition, tuple(args), None)
     reals = [t.dtype.itemsize for t in given if isinstance(t, Tensor) and t.is_floating_point()]
     shapes = [tuple(t.shape) if isinstance(t, Tensor) else t for t in given]
@@ -37,25 +37,11 @@ def cost(operator: Operator, args: Sequence[object]) -> Cost:
     return Cost(flops=found.flops, read=found.read, written=found.written, dense=found.dense)
 
 
-def require_call(operator: Operator, what: str, args: Sequence[object]) -> None:
-    """Stop at an operator that is in no index notation, and at arguments that do not fit it.
+def require_call(operator: Operator, args: Sequence[object]) -> None:
+    """Stop at arguments that do not fit the line.
 
     Raises:
-        PullbackError: PB343, and PB341.
+        PullbackError: PB341.
     """
-    require_index_notation(operator, what)
     if wrong := misuse(operator, tuple(args), {}):
         raise wrong
-
-
-def require_index_notation(operator: Operator, what: str) -> None:
-    """Stop at an operator that is in no index notation.
-
-    Raises:
-        PullbackError: PB343.
-    """
-    if operator.definition.indexed is None:
-        raise NoFormula.error(
-            f"{operator.line.qualname}: it is not in index notation, so it cannot {what}",
-            help="a kernel is called as it is; a pointwise formula is one loop",
-        )

@@ -11,6 +11,7 @@ from pullback.bind import kernel
 from pullback.bind.formula import derive
 from pullback.bind.index import choose, loops
 from pullback.bind.index.call import Call, Choice, call_of
+from pullback.bind.kinds.kind import Kind
 from pullback.define.index import derived as indexed_derived
 from pullback.define.operator import Definition
 
@@ -57,18 +58,19 @@ class Plan:
     __repr__ = __str__
 
 
-def plan(definition: Definition, given: tuple[object, ...]) -> Plan:
+def plan(kind: Kind, given: tuple[object, ...]) -> Plan:
     """Return how a call is computed; loops are compiled and compared as the call would have them.
 
     Args:
-        definition: the operator.
+        kind: the operator.
         given: its arguments.
     """
+    definition = kind.definition
     assert definition.indexed
     call = call_of(definition, kernel.completed(definition, given, None))
     steps = list(steps_of(call))
     if found := indexed_derived.backward(definition.indexed):
-        backward = derive.operator_of(found.formula).definition
+        backward = derive.operator_of(found.formula, type(kind)).definition
         steps += steps_of(call_of(backward, gradient_arguments(definition, backward, call)))
     return Plan(tuple(steps))
 

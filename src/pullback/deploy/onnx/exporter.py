@@ -13,8 +13,8 @@ import onnx_ir as ir
 import torch
 from torch import Tensor
 
-from pullback.bind import register
 from pullback.bind.notice import notice
+from pullback.bind.registry import operators
 from pullback.deploy.onnx import applied, given, naming, recipe, sources, symbolic
 from pullback.deploy.onnx.attributes import attributes_of
 from pullback.deploy.onnx.body import Body, Underivable
@@ -74,7 +74,7 @@ class Exporter:
         """
         calls = Calls(self.opset)
         own = options.pop("custom_translation_table", None) or {}
-        table = {**calls.table(register.operators.values()), **own}
+        table = {**calls.table(operators.values()), **own}
         with without_noise(), applied.recorded(calls):
             try:
                 program = torch.onnx.export(
@@ -256,7 +256,7 @@ def refused(error: Exception) -> PullbackError | None:
     asked for.
     """
     text = "\n".join(str(found) for found in chain(error))
-    for operator in register.operators.values():
+    for operator in operators.values():
         line = operator.line
         names = (f"{line.namespace}.{line.name}.", f"{line.namespace}._{line.name}_")
         if not any(name in text for name in names):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from pullback.bind import register
+from pullback.bind.registry import operators
 from pullback.deploy.onnx.body import Body, text_of
 
 
@@ -43,7 +43,7 @@ class Library:
         """Return a name that no function has, nor, beyond the first, an operator."""
         found, number = op_type, 1
         while (domain, found, "") in self.functions or (
-            number > 1 and f"{domain}::{found}" in register.operators
+            number > 1 and f"{domain}::{found}" in operators
         ):
             number += 1
             found = f"{op_type}_{number}"

@@ -20,7 +20,7 @@ import onnxruntime_extensions
 import torch
 from torch import Tensor
 
-from pullback.bind.register import operators
+from pullback.bind.registry import operators
 from pullback.deploy.onnx.recipe import Recipe, recipe_in
 from pullback.diagnostic import Rule, did_you_mean
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from pullback.bind import register
+from pullback.bind.kinds import kind_of
 from pullback.deploy.onnx import formulas, reference
 from pullback.deploy.onnx.body import Body, Underivable
 from pullback.deploy.onnx.call import Call
@@ -24,8 +24,7 @@ def of(call: Call, exporter: Exporter) -> Iterator[tuple[str, Callable[[], Body]
         yield "its formula", partial(formulas.body_of, call, definition.formula)
     for what, function in reference.functions_of(definition):
         yield what, partial(reference.body_of, call, function, exporter)
-    if definition.formula is not None or definition.indexed is not None:
-        run = register.in_pytorch(definition)
+    if run := kind_of(definition).in_pytorch():
         yield "its formula in PyTorch", partial(reference.body_of, call, run, exporter)
 
 

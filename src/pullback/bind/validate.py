@@ -23,7 +23,7 @@ KINDS = {
 }
 
 
-def require_sensible(definition: Definition) -> None:
+def validate(definition: Definition) -> None:
     """Stop at a definition that cannot be registered, whatever the machine."""
     require_types(definition)
     require_one_kind(definition)

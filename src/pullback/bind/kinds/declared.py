@@ -1,0 +1,78 @@
+"""Operators whose derivatives their author declares, and C++ calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from pullback.bind import detached, native, program, rule, runtime
+from pullback.bind.kinds.kind import Derivatives, Kind
+from pullback.bind.program import Program
+from pullback.bind.registry import operators
+from pullback.bind.rule import DerivativeRule
+from pullback.bind.runtime import Runtime
+from pullback.define import derivative
+from pullback.define.derivative import Declared as Declaration
+from pullback.define.operator import Definition
+
+
+class Declared(Kind):
+    """One operator with `backward=` and `jvp=`, or without a derivative."""
+
+    def runtime(self) -> Runtime | None:
+        """Return the C++ runtime."""
+        return runtime.load()
+
+    def prepare(self) -> None:
+        """Wire the derivatives, and compile the kernels."""
+        self.derivatives = self.wired()
+        super().prepare()
+
+    def wired(self) -> Derivatives:
+        """Return the programs of the derivatives, of the operators that there are by now."""
+        return wire(self.definition)
+
+    def install(self, runtime: Runtime) -> None:
+        """Hand the definition and its kernels to the runtime."""
+        found = self.derivatives
+        runtime.define(
+            native.definition_fields(self.definition, found.backward, found.jvp, self.addresses)
+        )
+
+
+def wire(definition: Definition) -> Derivatives:
+    """Return the programs of the declared derivatives, and the Python functions among them."""
+    rules: list[DerivativeRule] = []
+    programs: dict[str, Program | None] = {"backward": None, "jvp": None}
+    kinds: tuple[tuple[Literal["backward", "jvp"], Any, Any], ...] = (
+        ("backward", program.backward, rule.backward_rule),
+        ("jvp", program.jvp, rule.jvp_rule),
+    )
+    for kind, wire, rule_of in kinds:
+        declared: Declaration | None = getattr(definition, kind)
+        if callable(declared):
+            rules.append(rule_of(definition.line, declared))
+            rules[-1].schema()
+            programs[kind] = rules[-1].program()
+        elif declared is not None:
+            programs[kind] = program_of(definition, kind, declared, wire)
+        detached.require_safe(definition, programs[kind], operators)
+    return Derivatives(backward=programs["backward"], jvp=programs["jvp"], rules=tuple(rules))
+
+
+def program_of(
+    definition: Definition,
+    kind: Literal["backward", "jvp"],
+    declared: Mapping[str, str | None] | str,
+    wire: Callable[..., Program],
+) -> Program:
+    """Return the program of a derivative; entries that are formulas become an operator first."""
+    lines = {name: other.line for name, other in operators.items()}
+    texts = derivative.formulas_in(declared)
+    if not texts:
+        return wire(definition, declared, lines)
+    from pullback.bind.formula import written  # noqa: PLC0415  (only formulas need it)
+
+    assert isinstance(declared, Mapping)
+    rest = wire(definition, {**declared, **dict.fromkeys(texts)}, lines)
+    return written.added(definition, kind, texts, rest)

@@ -1,0 +1,39 @@
+"""Operators that somebody else registered: what they lack and the line gives is added."""
+
+from __future__ import annotations
+
+import torch
+
+from pullback.bind import takeover
+from pullback.bind.kinds.declared import Declared
+from pullback.bind.operator import Operator, native_operator
+from pullback.bind.runtime import Runtime
+
+
+class Foreign(Declared):
+    """One operator that is taken over."""
+
+    @property
+    def is_composite(self) -> bool:
+        """Whether PyTorch sees through it to the operators that it calls, so that it lacks none."""
+        return takeover.is_composite(self.definition.line.qualname)
+
+    def runtime(self) -> Runtime | None:
+        """Return the C++ runtime, which has its autograd."""
+        return None if self.is_composite else super().runtime()
+
+    def register(
+        self,
+        library: torch.library.Library,
+        overload: torch._ops.OpOverload,
+        runtime: Runtime | None,
+    ) -> Operator:
+        """Register a fake kernel and a batching rule where it has none."""
+        if runtime is None:
+            return Operator(self, overload)
+        takeover.register(self, library, overload)
+        return native_operator(runtime)(self, overload)
+
+    def described(self) -> list[str]:
+        """Return nothing: its kernels are not known."""
+        return []

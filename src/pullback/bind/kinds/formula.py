@@ -1,0 +1,126 @@
+"""Operators that are mathematics: pointwise formulas and index notation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from pullback.bind import runtime
+from pullback.bind.batching import BatchedCall
+from pullback.bind.formula import batched, derive, evaluate, fake
+from pullback.bind.formula.lazy import Lazy
+from pullback.bind.formula.operator import LazyFormula
+from pullback.bind.formula.shown import FormulaDerivative, derivative
+from pullback.bind.kinds.kind import Derivatives, Kind
+from pullback.bind.operator import Operator
+from pullback.bind.runtime import Runtime
+from pullback.define.formula.formula import Formula
+from pullback.define.sharding import Placements, of_formula
+from pullback.diagnostic import PullbackError
+from pullback.kernels import prebuilt, toolchain
+
+
+class Mathematics(Kind):
+    """One operator whose kernels and derivatives are made from its formula, when first needed."""
+
+    is_differentiable_forever = True
+
+    @property
+    def has_derivative(self) -> bool:
+        """Whether it can be differentiated."""
+        return True
+
+    def runtime(self) -> Runtime | None:
+        """Return the C++ runtime; without a compiler PyTorch's operations do it all."""
+        try:
+            self.require_compiler()
+            return runtime.load()
+        except PullbackError as error:
+            evaluate.announce(self.definition.line, error)
+            return None
+
+    def require_compiler(self) -> None:
+        """Stop where its loops could not be compiled and it would not run without."""
+
+    def register(
+        self,
+        library: torch.library.Library,
+        overload: torch._ops.OpOverload,
+        runtime: Runtime | None,
+    ) -> Operator:
+        """Register it; where there is no runtime, such that PyTorch sees through it."""
+        if runtime is not None:
+            return super().register(library, overload, runtime)
+        # Autograd, tracing and all else are then those of PyTorch's operations.
+        run = self.in_pytorch()
+        library.impl(self.definition.line.name, run, "CompositeImplicitAutograd")
+        self.register_batching(library, overload)
+        return Operator(self, overload)
+
+    def install(self, runtime: Runtime) -> None:
+        """Hand the definition to the runtime, which asks for the rest when it needs it."""
+        del runtime
+        Lazy(self).begin()
+
+    def in_pytorch(self) -> Callable[..., object]:
+        """Return it by PyTorch's operations."""
+        raise NotImplementedError
+
+    def batched(self, call: BatchedCall) -> tuple[Any, Any]:
+        """Return what a call under `torch.vmap` gives: the same formula with a dimension more."""
+        return batched.called(self, call)
+
+    def described(self) -> list[str]:
+        """Return that it has a formula."""
+        return ["formula"]
+
+    def wired(self) -> Derivatives:
+        """Return the first derivatives, their operators registered."""
+        return Derivatives(
+            backward=derive.derivative(self, "backward"), jvp=derive.derivative(self, "jvp")
+        )
+
+
+class Pointwise(Mathematics):
+    """One operator that is a formula of each element alone: a loop is compiled for it."""
+
+    @property
+    def formula(self) -> Formula:
+        """Its formula."""
+        assert self.definition.formula
+        return self.definition.formula
+
+    def require_compiler(self) -> None:
+        """Stop without a compiler: its loops are compiled when they are needed."""
+        if not prebuilt.has_loops(self.definition.line):
+            toolchain.find("c++")
+
+    def install(self, runtime: Runtime) -> None:
+        """Hand the definition to the runtime, which asks for loops and derivatives."""
+        del runtime
+        LazyFormula(self).begin()
+
+    def kernel(self) -> Callable[..., object]:
+        """Return it by PyTorch's operations: for devices without a loop."""
+        return self.in_pytorch()
+
+    def in_pytorch(self) -> Callable[..., object]:
+        """Return it by PyTorch's operations."""
+        return evaluate.kernel_of(self.definition)
+
+    def fake(self) -> Callable[..., object]:
+        """Return the fake kernel, whose strides are TensorIterator's."""
+        return fake.fake(self.definition)
+
+    def placements(
+        self, wanted: Sequence[bool] | None = None, absent: frozenset[str] = frozenset()
+    ) -> list[Placements]:
+        """Return the ways to split it: along every dimension."""
+        del wanted, absent
+        return of_formula(self.formula)
+
+    def derivative(self) -> FormulaDerivative:
+        """Return its derivative, to print."""
+        return derivative(self.formula)

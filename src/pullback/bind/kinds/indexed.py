@@ -1,0 +1,76 @@
+"""Operators in index notation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from pullback.bind.index import asked, execute, flops, verify
+from pullback.bind.index.asked import Cost
+from pullback.bind.index.plan import Plan
+from pullback.bind.index.shown import IndexedDerivative, derivative
+from pullback.bind.kinds.formula import Mathematics
+from pullback.bind.operator import Operator
+from pullback.define.index import derived, sharding
+from pullback.define.index.indexed import Indexed as Formula
+from pullback.define.line import Line
+from pullback.define.sharding import Placements
+
+
+class Indexed(Mathematics):
+    """One operator in index notation: loops for a call's sizes, or PyTorch's operations."""
+
+    uncompiled = "in index notation: a loop is compiled for a call's sizes"
+
+    @property
+    def formula(self) -> Formula:
+        """Its formula."""
+        assert self.definition.indexed
+        return self.definition.indexed
+
+    def prepare(self) -> None:
+        """Hold the two ways to compute it against each other."""
+        verify.at_definition(self.definition)
+        super().prepare()
+
+    def register_rules(
+        self, library: torch.library.Library, overload: torch._ops.OpOverload
+    ) -> None:
+        """Register what follows from the line, and how many operations it has."""
+        super().register_rules(library, overload)
+        flops.register(self.definition, overload)
+
+    def kernel(self) -> Callable[..., object]:
+        """Return what chooses who computes a call."""
+        return execute.Executor(self.definition)
+
+    def in_pytorch(self) -> Callable[..., object]:
+        """Return it by PyTorch's operations."""
+        return execute.in_pytorch(self.definition)
+
+    def placements(
+        self, wanted: Sequence[bool] | None = None, absent: frozenset[str] = frozenset()
+    ) -> list[Placements]:
+        """Return the ways to split it: what the formula lets each dimension do."""
+        return sharding.rules(self.formula, wanted, absent)
+
+    def tables(self) -> list[tuple[Line, list[Placements]]]:
+        """Return the ways to split it and its gradients."""
+        found = super().tables()
+        if backward := derived.backward(self.formula):
+            made = backward.formula
+            found.append((made.line, sharding.rules(made)))
+        return found
+
+    def derivative(self) -> IndexedDerivative:
+        """Return its derivative, to print."""
+        return derivative(self.formula)
+
+    def plan(self, operator: Operator, given: tuple[object, ...]) -> Plan:
+        """Return how a call and its backward are computed."""
+        return asked.plan(operator, given)
+
+    def cost(self, operator: Operator, given: tuple[object, ...]) -> Cost:
+        """Return what a call costs."""
+        return asked.cost(operator, given)

@@ -1,0 +1,192 @@
+"""What an operator of any kind can be asked to do, and what most kinds do then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+
+from pullback.bind import batching, compiled, kernel, sharding
+from pullback.bind.batching import BatchedCall
+from pullback.bind.operator import NoFormula, Operator, native_operator
+from pullback.bind.program import Program
+from pullback.bind.rule import DerivativeRule
+from pullback.bind.runtime import Runtime
+from pullback.define.line import Line
+from pullback.define.operator import Definition
+from pullback.define.sharding import Placements, of_line
+from pullback.diagnostic import PullbackError
+from pullback.kernels.glue import Device
+
+if TYPE_CHECKING:
+    from pullback.bind.formula.shown import FormulaDerivative
+    from pullback.bind.index.asked import Cost
+    from pullback.bind.index.plan import Plan
+    from pullback.bind.index.shown import IndexedDerivative
+
+
+@dataclass(frozen=True, kw_only=True)
+class Derivatives:
+    """The derivatives of an operator as programs, and the Python functions among them."""
+
+    backward: Program | None = None
+    jvp: Program | None = None
+    rules: tuple[DerivativeRule, ...] = ()
+
+
+class Kind:
+    """One operator, and what is particular to operators that are computed as it is.
+
+    Attributes:
+        definition: the operator.
+        derivatives: those that are wired when it is defined.
+        addresses: the entry points of its compiled kernels.
+        is_differentiable_forever: whether each derivative is made of the one before it.
+        uncompiled: why nothing can be compiled ahead of a call; None if something can.
+    """
+
+    is_differentiable_forever: ClassVar[bool] = False
+    uncompiled: ClassVar[str | None] = None
+
+    def __init__(self, definition: Definition) -> None:
+        self.definition = definition
+        self.derivatives = Derivatives()
+        self.addresses: dict[Device, int] = {}
+
+    # Registration: the steps in their order.
+
+    def runtime(self) -> Runtime | None:
+        """Return the C++ runtime that calls it; None if it goes without."""
+        return None
+
+    def prepare(self) -> None:
+        """Do all that can fail, before an earlier definition is given up."""
+        self.addresses = compiled.compile_kernels(self.definition)
+
+    def register(
+        self,
+        library: torch.library.Library,
+        overload: torch._ops.OpOverload,
+        runtime: Runtime | None,
+    ) -> Operator:
+        """Register with PyTorch's dispatcher all but what the runtime holds; return the operator.
+
+        Args:
+            library: the registration.
+            overload: PyTorch's object for the operator.
+            runtime: what `runtime` returned.
+        """
+        library.impl(self.definition.line.name, self.kernel(), "CompositeExplicitAutograd")
+        self.register_rules(library, overload)
+        return (native_operator(runtime) if runtime else Operator)(self, overload)
+
+    def register_rules(
+        self, library: torch.library.Library, overload: torch._ops.OpOverload
+    ) -> None:
+        """Register what follows from the line: the fake kernel, batching, sharding."""
+        name = self.definition.line.qualname
+        torch.library.register_fake(name, self.fake(), lib=library)
+        self.register_batching(library, overload)
+        sharding.register(self.definition, self.placements, library)
+
+    def register_batching(
+        self, library: torch.library.Library, overload: torch._ops.OpOverload
+    ) -> None:
+        """Register the rule of `torch.vmap`."""
+        rule = batching.batching(self.definition, overload, self.batched)
+        torch.library.register_vmap(self.definition.line.qualname, rule, lib=library)
+
+    def install(self, runtime: Runtime) -> None:
+        """Hand the definition to the runtime."""
+
+    def reload(self) -> None:
+        """Compile what has changed since; the dispatcher calls that from now on.
+
+        Raises:
+            PullbackError: PB2xx, it does not compile; the earlier kernels stay.
+        """
+
+    # What runs.
+
+    def kernel(self) -> Callable[..., object]:
+        """Return what computes it on devices for which nothing is compiled."""
+        raise NotImplementedError
+
+    def fake(self) -> Callable[..., object]:
+        """Return the fake kernel."""
+        return kernel.fake(self.definition)
+
+    def in_pytorch(self) -> Callable[..., object] | None:
+        """Return it by PyTorch's operations, where its mathematics are known."""
+        return None
+
+    def batched(self, call: BatchedCall) -> tuple[Any, Any]:
+        """Return what a call under `torch.vmap` gives that cannot be one call of the operator."""
+        return call.one_by_one()
+
+    def placements(
+        self, wanted: Sequence[bool] | None = None, absent: frozenset[str] = frozenset()
+    ) -> list[Placements]:
+        """Return the ways to split it over processes, and the ways that are refused.
+
+        Args:
+            wanted: whether each output is; all, if nothing is said.
+            absent: the optional tensors that are None.
+        """
+        del wanted, absent
+        return of_line(self.definition.line)
+
+    # What it says of itself.
+
+    def described(self) -> list[str]:
+        """Return what computes it, for its docstring."""
+        raise NotImplementedError
+
+    @property
+    def has_derivative(self) -> bool:
+        """Whether it can be differentiated."""
+        return self.definition.backward is not None
+
+    def wired(self) -> Derivatives:
+        """Return its first derivatives, made if they are not there yet."""
+        return self.derivatives
+
+    def tables(self) -> list[tuple[Line, list[Placements]]]:
+        """Return the ways to split it, and its gradients where those are known, by their lines."""
+        return [(self.definition.line, self.placements())]
+
+    def derivative(self) -> FormulaDerivative | IndexedDerivative:
+        """Return the derivative of a formula, to print.
+
+        Raises:
+            PullbackError: PB343, it is no formula.
+        """
+        raise NoFormula.error(
+            f"{self.definition.line.qualname}: it has no formula whose derivative could be shown",
+            help="pb.graph shows what is recorded for its backward",
+        )
+
+    def plan(self, operator: Operator, given: tuple[object, ...]) -> Plan:
+        """Return how a call in index notation, and its backward, are computed.
+
+        Raises:
+            PullbackError: PB343, it is in no index notation.
+        """
+        raise self.not_in_index_notation("be planned")
+
+    def cost(self, operator: Operator, given: tuple[object, ...]) -> Cost:
+        """Return what a call in index notation costs.
+
+        Raises:
+            PullbackError: PB343, it is in no index notation.
+        """
+        raise self.not_in_index_notation("be counted")
+
+    def not_in_index_notation(self, what: str) -> PullbackError:
+        """Return the error for what only index notation can answer."""
+        return NoFormula.error(
+            f"{self.definition.line.qualname}: it is not in index notation, so it cannot {what}",
+            help="a kernel is called as it is; a pointwise formula is one loop",
+        )
