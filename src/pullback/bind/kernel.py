@@ -14,6 +14,7 @@ from torch import Tensor
 from pullback.bind import autocast, check
 from pullback.bind.gradients_inside import computes_gradients
 from pullback.bind.levels import recordable
+from pullback.bind.memo import Memo, described
 from pullback.define import shape
 from pullback.define.line import Scalar
 from pullback.define.line import Tensor as TensorSpec
@@ -21,7 +22,6 @@ from pullback.define.operator import Definition
 from pullback.diagnostic import Rule, an
 
 WrongOutput = Rule("PB331", "wrong-output")
-MOST_KNOWN = 256  # shapes that one operator remembers
 
 
 @dataclass(frozen=True)
@@ -112,13 +112,11 @@ def python_kernel(definition: Definition) -> Callable[..., object]:
     takes_mask = definition.masked and "output_mask" in _parameter_names(function)
     unrecorded = recordable if computes_gradients(function) else torch.no_grad
     # What follows from the inputs' shapes and dtypes alone is worked out once for each.
-    known: dict[object, Outputs] = {}
+    known: Memo[object, Outputs] = Memo()
 
     def outputs_for(arguments: tuple[object, ...]) -> Outputs:
         key = (*map(described, arguments), torch.get_default_dtype())
-        if key not in known:
-            remember(known, key, outputs_of(definition, arguments))
-        return known[key]
+        return known.get_or_make(key, lambda: outputs_of(definition, arguments))
 
     def kernel(*arguments: Any, output_mask: list[bool] | None = None) -> object:  # noqa: ANN401
         arguments = completed(definition, arguments, output_mask)
@@ -142,23 +140,9 @@ def python_kernel(definition: Definition) -> Callable[..., object]:
     return kernel
 
 
-def remember(known: dict[object, Any], key: object, value: object) -> None:
-    """Add an entry, to a dictionary that does not grow for ever."""
-    if len(known) >= MOST_KNOWN:
-        known.clear()
-    known[key] = value
-
-
 def versions(values: Sequence[Any]) -> list[int]:
     """Return how many times each tensor was changed in place, by PyTorch's count."""
     return [t._version for t in values if isinstance(t, Tensor) and not t.is_inference()]
-
-
-def described(value: object) -> object:
-    """Return all of an argument that its checks and the outputs' shapes depend on."""
-    if isinstance(value, Tensor):
-        return (value.shape, value.dtype, value.device, value.layout)
-    return tuple(value) if isinstance(value, list) else value
 
 
 def checked(outputs: Outputs, returned: object, inputs: list[Tensor]) -> object:

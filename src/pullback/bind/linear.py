@@ -16,8 +16,8 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.utils._python_dispatch import _disable_current_modes
 
 from pullback.bind.example.trial import seeded
-from pullback.bind.kernel import remember
 from pullback.bind.levels import unwrapped
+from pullback.bind.memo import Memo
 from pullback.bind.stand_in import plain, sized
 from pullback.define.derivative import NoForwardMode
 from pullback.diagnostic import PullbackError
@@ -33,7 +33,7 @@ LOST = 0.5  # the same of what is made smaller, where that error is nearer
 ROUNDINGS = 16  # by which sums may differ in a dtype of few digits
 
 # The kinds of operators' calls of which it is known.
-_known: dict[object, bool] = {}
+_known: Memo[object, bool] = Memo()
 
 
 def require_linear_of(
@@ -70,7 +70,7 @@ def require_linear_of(
             return
         size = require_linear(f"backward of {qualname}", qualname, gradients, asked)
     if size:  # zeros tell nothing
-        remember(_known, key, True)
+        _known[key] = True
 
 
 def require_linear(of: str, name: str, run: Run, outputs: Sequence[Tensor | None]) -> float:

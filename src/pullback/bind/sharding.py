@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from pullback.bind import kernel
+from pullback.bind.memo import Memo
 from pullback.bind.spread import Plan, plan_of, ways_of
 from pullback.define import sharding
 from pullback.define.line import Line
@@ -93,8 +94,8 @@ class Distributed:
     def __init__(self, definition: Definition, ways: Ways) -> None:
         self.definition = definition
         self.ways_of = ways
-        self.rules: dict[Key, list[Placements]] = {}
-        self.plans: dict[Key, Plan] = {}
+        self.rules: Memo[Key, list[Placements]] = Memo()
+        self.plans: Memo[Key, Plan] = Memo()
 
     def __call__(
         self,
@@ -203,11 +204,7 @@ class Distributed:
         key = tuple(map(described, given))
         if None in key:
             return self.planned(given, tensors)  # while it is traced with sizes that are symbols
-        if key not in self.plans:
-            if len(self.plans) >= kernel.MOST_KNOWN:
-                self.plans.clear()
-            self.plans[key] = self.planned(given, tensors)
-        return self.plans[key]
+        return self.plans.get_or_make(key, lambda: self.planned(given, tensors))
 
     def planned(self, given: tuple[object, ...], tensors: Mapping[str, DTensor]) -> Plan:
         """Decide what is to be done."""

@@ -23,8 +23,8 @@ from pullback.bind.batching import looped, stacked
 from pullback.bind.example.trial import seeded
 from pullback.bind.functions.adopted import Adopted
 from pullback.bind.functions.tried import ALLOWED, unlike
-from pullback.bind.kernel import described, remember
 from pullback.bind.levels import is_legacy, is_smooth, unwrapped
+from pullback.bind.memo import Memo, described
 from pullback.bind.stand_in import stand_in
 
 transforms_active = torch._C._are_functorch_transforms_active
@@ -43,7 +43,7 @@ def is_batched(grads: Sequence[Tensor | None]) -> bool:
 
 
 def run_batched(
-    backward: Backward, grads: Sequence[Tensor | None], known: dict[object, bool]
+    backward: Backward, grads: Sequence[Tensor | None], known: Memo[object, bool]
 ) -> list[Any]:
     """Run backward: at once, or where that is not the same, as with NumPy, for each element.
 
@@ -66,7 +66,7 @@ def run_batched(
         return whole
     # Its author's code may have caught what PyTorch raises for a batch, and gone on without.
     rows = each(backward, grads)
-    remember(known, kind, is_same(whole, rows))
+    known[kind] = is_same(whole, rows)
     return rows
 
 
@@ -136,7 +136,7 @@ def each(backward: Backward, grads: Sequence[Tensor | None]) -> list[Any]:
     level, size = top.level(), top.batch_size()
     plain, dims = unwrap_batched(tuple(grads), level)
     with top.lower():
-        rows = looped(lambda *g: run_batched(backward, g, {}), size, dims, plain)
+        rows = looped(lambda *g: run_batched(backward, g, Memo()), size, dims, plain)
         columns = stacked(rows, size)
     return list(wrap_batched(tuple(columns), tuple(c if c is None else 0 for c in columns), level))
 
@@ -152,7 +152,7 @@ def each_legacy(backward: Backward, grads: Sequence[Tensor | None]) -> list[Any]
     size = next(grad.shape[0] for grad, dim in zip(plain, dims, strict=True) if dim is not None)
     torch._C._vmapmode_decrement_nesting()  # in a batch PyTorch refuses `backward()`
     try:
-        rows = looped(lambda *g: run_batched(backward, g, {}), size, dims, plain)
+        rows = looped(lambda *g: run_batched(backward, g, Memo()), size, dims, plain)
     finally:
         torch._C._vmapmode_increment_nesting()
     return [

@@ -16,6 +16,7 @@ from pullback.bind.functions.batched import runs_on_batch
 from pullback.bind.functions.hidden import Hidden
 from pullback.bind.functions.memory import require_unchanged
 from pullback.bind.functions.recorded import recorder
+from pullback.bind.memo import Memo, described
 from pullback.bind.operator import Operator, misuse
 from pullback.define.line import Scalar
 from pullback.define.operator import Definition
@@ -115,11 +116,11 @@ class Calls:
         self.defaults = [p.default if isinstance(p, Scalar) else None for p in line.parameters]
         # Without a tensor of the shared dtype, the outputs' depend on PyTorch's default.
         self.remember = any(tensor.dtype is None for tensor in line.tensors)
-        self.memo: dict[object, kernel.Outputs] = {}
+        self.memo: Memo[object, kernel.Outputs] = Memo()
         # Those whose first call was looked at closely, and was right.
-        self.known: dict[object, kernel.Outputs] = {}
+        self.known: Memo[object, kernel.Outputs] = Memo()
         self.last: tuple[object, kernel.Outputs | None] = (None, None)
-        self.vectorized: dict[object, bool] = {}
+        self.vectorized: Memo[object, bool] = Memo()
         self.single = len(line.outputs) == 1
 
     def outputs(self, arguments: Sequence[object]) -> kernel.Outputs:
@@ -129,7 +130,7 @@ class Calls:
             return self.memo[key]
         found = kernel.outputs_of(self.definition, arguments)
         if key is not None:
-            kernel.remember(self.memo, key, found)
+            self.memo[key] = found
         return found
 
     def eager(self, arguments: Sequence[Any]) -> Any:  # noqa: ANN401
@@ -140,7 +141,7 @@ class Calls:
         returned = self.run(expected, arguments)
         require_unchanged(self.adopted, before, flat)
         if self.remember:
-            kernel.remember(self.known, key_of(arguments), expected)
+            self.known[key_of(arguments)] = expected
         return returned
 
     def is_vectorized(self, arguments: Sequence[Any]) -> bool:
@@ -150,9 +151,9 @@ class Calls:
         """
         if overrides(self.adopted.function, "vmap"):
             return True
-        key = tuple(map(kernel.described, arguments))
+        key = tuple(map(described, arguments))
         if key not in self.vectorized:
-            kernel.remember(self.vectorized, key, runs_on_batch(self.adopted, arguments))
+            self.vectorized[key] = runs_on_batch(self.adopted, arguments)
         return self.vectorized[key]
 
     def transformed(self, arguments: Sequence[Any]) -> Any:  # noqa: ANN401

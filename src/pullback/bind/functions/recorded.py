@@ -22,6 +22,7 @@ from pullback.bind.functions.context import Context
 from pullback.bind.functions.memory import check_memory
 from pullback.bind.functions.parted import added, has_to_part, part, tensors_in
 from pullback.bind.functions.tried import Tried
+from pullback.bind.memo import Memo
 from pullback.define.derivative import NoDerivative
 
 
@@ -29,7 +30,7 @@ def recorder(adopted: Adopted) -> Callable[..., tuple[Tensor, ...] | Tensor]:
     """Return what calls a Function on the line's arguments and records its node."""
     count, lists, pull = len(adopted.line.outputs), adopted.lists, adopted.pull
     cuts, tried = Cuts(adopted.backward_of), Tried(adopted)
-    known: dict[object, bool] = {}  # of batches
+    known: Memo[object, bool] = Memo()  # of batches
 
     class Recorded(torch.autograd.Function):
         @staticmethod

@@ -18,9 +18,9 @@ from pullback.bind.cut import as_list
 from pullback.bind.functions.adopted import Adopted
 from pullback.bind.functions.carried import Pull
 from pullback.bind.functions.context import Context, State, with_tensors
-from pullback.bind.kernel import described, remember
 from pullback.bind.levels import asks
 from pullback.bind.linear import ALLOWED, Run, Tensors, attempt, seeded_run, unlike
+from pullback.bind.memo import Memo, described
 from pullback.diagnostic import Rule
 
 
@@ -29,7 +29,7 @@ class Tried:
 
     def __init__(self, adopted: Adopted) -> None:
         self.adopted = adopted
-        self.known: dict[object, bool] = {}
+        self.known: Memo[object, bool] = Memo()
 
     def require_linear(self, kind: object, run: Run, outputs: Sequence[Tensor | None]) -> None:
         """Stop at a backward that is not linear in the gradients of these outputs.
@@ -45,7 +45,7 @@ class Tried:
         with _disable_current_modes():  # a tracer would take it for a part of the program
             size = linear.require_linear(self.adopted.backward_of, name, run, outputs)
         if size:  # zeros tell nothing
-            remember(self.known, ("linear", kind), True)
+            self.known["linear", kind] = True
 
     def require_same(
         self, kind: object, watched: Callable[[], Tensors], plain: Callable[[], Tensors], rule: Rule
@@ -70,7 +70,7 @@ class Tried:
                 "where that raises, or asks whether a tensor requires one",
                 help="compute in PyTorch on the tensors themselves; for forward mode, give a jvp",
             )
-        remember(self.known, (rule.code, kind), True)
+        self.known[rule.code, kind] = True
 
     def is_watchable(self, ctx: Context, plain: Context, grads: Sequence[Tensor | None]) -> bool:
         """Return whether backward gives the same on tensors that are connected to the inputs.
@@ -88,7 +88,7 @@ class Tried:
             with torch.no_grad():
                 right = attempt(lambda given: self.alone(plain, given), grads)
             same = seen is not None and right is not None and agree(seen, right)
-            remember(self.known, kind, same)
+            self.known[kind] = same
         return self.known[kind]
 
     def alone(self, ctx: Context, grads: Sequence[Tensor | None]) -> list[Any]:

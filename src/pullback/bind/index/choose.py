@@ -19,6 +19,7 @@ from pullback.bind.index import loops, ready, verify
 from pullback.bind.index.apart import apart
 from pullback.bind.index.call import Call, Choice, computed
 from pullback.bind.index.loops import Own, Refusal
+from pullback.bind.memo import Memo
 from pullback.bind.notice import notice
 from pullback.diagnostic import PullbackError
 from pullback.kernels.compile import CompileFailed
@@ -39,7 +40,6 @@ ENOUGH = 0.05
 RUNS = 5
 # A first call that takes as long is not repeated.
 LONG = 0.25
-MOST_MEASURED = 1024
 
 
 def choices(call: Call) -> list[Choice]:
@@ -113,15 +113,11 @@ def measured(call: Call, with_loop: Choice) -> Choice:
         *((name, loops.rounded(size)) for name, size in call.sizes.items()),
         *(value.dtype for value in call.named.values() if isinstance(value, Tensor)),
     )
-    if key not in _measured:
-        if len(_measured) >= MOST_MEASURED:
-            _measured.clear()
-        _measured[key] = timed(call, with_loop)
-    return _measured[key]
+    return _measured.get_or_make(key, lambda: timed(call, with_loop))
 
 
 # The choices hold the loops whose ids are in the keys.
-_measured: dict[tuple[object, ...], Choice] = {}
+_measured: Memo[tuple[object, ...], Choice] = Memo(1024)
 
 
 def timed(call: Call, with_loop: Choice) -> Choice:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -13,6 +12,7 @@ from pullback.bind import autocast, kernel
 from pullback.bind.formula import arrange
 from pullback.bind.index import choose, ready
 from pullback.bind.index.call import Call, Choice, by_pytorch, call_of, computed
+from pullback.bind.memo import Memo, described
 from pullback.define.operator import Definition
 
 Key = tuple[object, ...]
@@ -40,7 +40,7 @@ class Executor:
 
     def __init__(self, definition: Definition) -> None:
         self.definition = definition
-        self.prepared: dict[Key, Prepared] = {}
+        self.prepared: Memo[Key, Prepared] = Memo()
 
     def __call__(self, *arguments: object, output_mask: list[bool] | None = None) -> object:
         """Return the outputs, None for those that nobody wants."""
@@ -63,32 +63,25 @@ class Executor:
 
     def known(self, given: tuple[object, ...]) -> Prepared:
         """Return what follows from the shapes and dtypes of a call, worked out once for each."""
-        key = key_of(given)
-        if key not in self.prepared:
-            if len(self.prepared) >= kernel.MOST_KNOWN:
-                self.prepared.clear()
-            call = call_of(self.definition, given)
-            choices = choose.choices(call)
-            self.prepared[key] = Prepared(
-                outputs=call.outputs,
-                sizes=call.sizes,
-                choices=choices,
-                ready=ready.ready(call, choices),
-            )
-        return self.prepared[key]
+        return self.prepared.get_or_make(key_of(given), lambda: prepared(self.definition, given))
+
+
+def prepared(definition: Definition, given: tuple[object, ...]) -> Prepared:
+    """Return what follows from the shapes and dtypes of a call."""
+    call = call_of(definition, given)
+    choices = choose.choices(call)
+    return Prepared(
+        outputs=call.outputs, sizes=call.sizes, choices=choices, ready=ready.ready(call, choices)
+    )
 
 
 def key_of(given: tuple[object, ...]) -> Key:
     """Return all of a call's arguments that what is prepared depends on."""
-    return (*map(described, given), torch.get_default_dtype())
-
-
-def described(value: object) -> object:
-    """Return all of an argument that the outputs' shapes and the choice of kernels depend on."""
-    if isinstance(value, Tensor):
-        return (value.shape, value.dtype, value.device, value.layout)
     # The value of a scalar decides nothing; its type was checked by PyTorch.
-    return tuple(cast("list[object]", value)) if isinstance(value, list) else value is None
+    return (
+        *(described(v) if isinstance(v, Tensor | list) else v is None for v in given),
+        torch.get_default_dtype(),
+    )
 
 
 def in_pytorch(definition: Definition) -> Callable[..., object]:

@@ -16,6 +16,7 @@ from torch import Tensor
 from pullback.bind import native
 from pullback.bind.formula.loops import FLAGS, link_flags
 from pullback.bind.index.own_call import Call, Prepared, Sizing
+from pullback.bind.memo import Memo
 from pullback.define.formula import absent
 from pullback.define.formula.formula import labels
 from pullback.define.formula.index import BATCH, size
@@ -36,7 +37,6 @@ from pullback.kernels.plan import Plan, Unit, kernel_flags
 # A kernel is made for sizes up to this, if the call is not small.
 SMALL = 16
 # Loops, and sizes of calls, that are remembered.
-MOST_KNOWN = 256
 # Below this many vector operations nothing is made for the sizes of one call.
 FEW = 20_000
 # Sizes that stand for unknown ones when loops are chosen for small calls.
@@ -71,8 +71,8 @@ class Own:
     schedules: tuple[Schedule, ...]
     specialised: dict[str, int]
     dtypes: dict[str, str]
-    known: dict[Key, tuple[Prepared, ...]] = field(
-        default_factory=dict[Key, tuple[Prepared, ...]], compare=False
+    known: Memo[Key, tuple[Prepared, ...]] = field(
+        default_factory=Memo[Key, tuple[Prepared, ...]], compare=False
     )
 
     @property
@@ -151,13 +151,9 @@ class Own:
     def prepared(self, sizes: Mapping[str, int]) -> tuple[Prepared, ...]:
         """Return what follows from the sizes of a call, worked out once for each."""
         key = tuple(sizes.items())
-        found = self.known.get(key)
-        if found is None:
-            if len(self.known) >= MOST_KNOWN:
-                self.known.clear()
-            sized = (Sizing(step, self, sizes) for step in self.steps)
-            found = self.known[key] = tuple(each.prepared() for each in sized)
-        return found
+        return self.known.get_or_make(
+            key, lambda: tuple(Sizing(step, self, sizes).prepared() for step in self.steps)
+        )
 
 
 _loaded: list[object] = []  # never unloaded
@@ -191,12 +187,10 @@ def find(
     """
     typical = {name: rounded(size) for name, size in sizes.items()}
     key = (id(indexed), dtype, outputs, present, *typical.items())
-    if key not in _found:
-        if len(_found) >= MOST_KNOWN:
-            _found.clear()
-        # With the operator, so that no other one gets its id.
-        _found[key] = indexed, generated(indexed, dtype, outputs, present, typical)
-    return _found[key][1]
+    # With the operator, so that no other one gets its id.
+    return _found.get_or_make(
+        key, lambda: (indexed, generated(indexed, dtype, outputs, present, typical))
+    )[1]
 
 
 def rounded(size: int) -> int:
@@ -204,7 +198,7 @@ def rounded(size: int) -> int:
     return size if size <= SMALL else 1 << (size - 1).bit_length()
 
 
-_found: dict[tuple[object, ...], tuple[Indexed, Own | Refusal]] = {}
+_found: Memo[tuple[object, ...], tuple[Indexed, Own | Refusal]] = Memo()
 
 
 def generated(

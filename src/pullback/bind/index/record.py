@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from pullback.bind.index.value import is_traced
+from pullback.bind.memo import Memo
 
 Key = tuple[object, ...]
 Outputs = list[Tensor | None]
@@ -200,8 +201,8 @@ class Records:
     """
 
     def __init__(self) -> None:
-        self.known: dict[Key, Replay | None] = {}
-        self.seen: set[Key] = set()
+        self.known: Memo[Key, Replay | None] = Memo(MOST_KNOWN)
+        self.seen: Memo[Key, None] = Memo(MOST_KNOWN)
 
     def outputs(
         self,
@@ -225,10 +226,7 @@ class Records:
         if found is not None:
             return found
         if key in self.known or key not in self.seen:
-            if len(self.seen) >= MOST_KNOWN:
-                self.known.clear()
-                self.seen.clear()
-            self.seen.add(key)
+            self.seen[key] = None
             return evaluated(arguments)
         return self.written(key, arguments, evaluated)
 
