@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pullback.bind.operator import Operator
-from pullback.bind.program import Kind, Program, Source
+from pullback.bind.program import Origin, Program, Reference
 from pullback.define.operator import Definition
 from pullback.diagnostic import Rule
 
@@ -30,9 +30,9 @@ def require_safe(
         called = operators.get(call.operator)
         if called is None or not ends_there(called.definition):
             read += call.arguments
-    for source in read:
-        if is_detached(definition, source):
-            name = definition.line.outputs[source.index].name
+    for reference in read:
+        if is_detached(definition, reference):
+            name = definition.line.outputs[reference.index].name
             raise ReadsDetached.error(
                 f"{definition.line.qualname}: a derivative reads '{name}', which has none by its "
                 "'!', so a second derivative would lack that part",
@@ -47,6 +47,6 @@ def ends_there(definition: Definition) -> bool:
     return definition.backward is None and definition.taken == "no" and not derived
 
 
-def is_detached(definition: Definition, source: Source) -> bool:
+def is_detached(definition: Definition, reference: Reference) -> bool:
     """Return whether something is the value of an output that has no derivative."""
-    return source.kind is Kind.output and definition.line.outputs[source.index].detached
+    return reference.origin is Origin.output and definition.line.outputs[reference.index].detached

@@ -9,7 +9,7 @@ from enum import IntEnum
 import torch
 
 from pullback.define import derivative
-from pullback.define.derivative import Constant, Expression, Reference
+from pullback.define.derivative import Constant, Expression, Variable
 from pullback.define.line import Line
 from pullback.define.operator import Definition
 from pullback.define.schema import schema
@@ -20,8 +20,8 @@ WrongArguments = Rule("PB322", "wrong-arguments")
 UnwiredResult = Rule("PB323", "unwired-result")
 
 
-class Kind(IntEnum):
-    """Where an argument comes from; in the order of `Reference::Kind` in operator.h."""
+class Origin(IntEnum):
+    """Where an argument comes from; in the order of `Reference::Origin` in operator.h."""
 
     grad = 0
     tangent = 1
@@ -40,10 +40,10 @@ LISTS: dict[tuple[str, str], type] = {
 
 
 @dataclass(frozen=True)
-class Source:
+class Reference:
     """One argument of a call, or one result of a program."""
 
-    kind: Kind
+    origin: Origin
     index: int = 0
     result: int = 0
     optional: bool = False
@@ -51,7 +51,7 @@ class Source:
 
     def fields(self) -> tuple[object, ...]:
         """Return it as the runtime reads it."""
-        return (int(self.kind), self.index, self.result, self.optional, self.constant)
+        return (int(self.origin), self.index, self.result, self.optional, self.constant)
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class OperatorCall:
 
     operator: str
     overload: str
-    arguments: tuple[Source, ...]
+    arguments: tuple[Reference, ...]
     results: int
 
     def fields(self) -> tuple[object, ...]:
@@ -71,10 +71,10 @@ class OperatorCall:
 
 @dataclass(frozen=True)
 class Program:
-    """Calls in an order in which they can run, and the source of each result; None is zero."""
+    """Calls in an order in which they can run, and the reference of each result; None is zero."""
 
     calls: tuple[OperatorCall, ...]
-    results: tuple[Source | None, ...]
+    results: tuple[Reference | None, ...]
 
     def fields(self) -> tuple[object, ...]:
         """Return it as the runtime reads it."""
@@ -89,14 +89,14 @@ class Wiring:
     Attributes:
         definition: the operator whose derivative it is.
         incoming: the names of what arrives, and their index: gradients or tangents.
-        kind: which of the two arrives.
+        origin: which of the two arrives.
         lines: the lines of the operators defined so far, by qualname.
         of: what to call the derivative in messages.
     """
 
     definition: Definition
     incoming: Mapping[str, int]
-    kind: Kind
+    origin: Origin
     lines: Mapping[str, Line]
     of: str
     calls: list[OperatorCall] = field(default_factory=list["OperatorCall"])
@@ -107,15 +107,15 @@ class Wiring:
         return self.definition.line
 
     @property
-    def names(self) -> dict[str, Source]:
+    def names(self) -> dict[str, Reference]:
         """Every name that the derivative can use."""
-        return named_sources(self.line, self.incoming, self.kind)
+        return named_references(self.line, self.incoming, self.origin)
 
-    def expression(self, expression: Expression, *, optional: bool = False) -> Source:
-        """Return the source of an expression's value, with its calls added."""
+    def expression(self, expression: Expression, *, optional: bool = False) -> Reference:
+        """Return the reference of an expression's value, with its calls added."""
         if isinstance(expression, Constant):
-            return Source(Kind.constant, constant=expression.value)
-        if isinstance(expression, Reference):
+            return Reference(Origin.constant, constant=expression.value)
+        if isinstance(expression, Variable):
             return self.name(expression.name, optional=optional)
         target = self.schema(expression.operator, expression.overload)
         given = len(expression.arguments)
@@ -123,27 +123,27 @@ class Wiring:
             raise self.wrong(target, f"{given} arguments are given for {len(target.arguments)}")
         if len(target.returns) != 1:
             raise self.wrong(target, f"it returns {len(target.returns)} values, not one")
-        arguments: list[Source] = []
+        arguments: list[Reference] = []
         for index, argument in enumerate(target.arguments):
             if index < given:
                 optional = may_be_none(argument)
-                source = self.expression(expression.arguments[index], optional=optional)
-                arguments.append(self.fitted(source, argument, target))
+                reference = self.expression(expression.arguments[index], optional=optional)
+                arguments.append(self.fitted(reference, argument, target))
             else:
                 arguments.append(self.default(argument, target))
         return self.call(expression.operator, expression.overload, arguments, results=1)
 
-    def by_name(self, operator: str, wanted: Sequence[str]) -> list[Source | None]:
+    def by_name(self, operator: str, wanted: Sequence[str]) -> list[Reference | None]:
         """Wire a whole operator by its parameters' and outputs' names."""
         operator, _, overload = operator.partition(".")
         target = self.schema(operator, overload)
-        arguments: list[Source] = []
+        arguments: list[Reference] = []
         for argument in target.arguments:
             if argument.name == "output_mask":
-                arguments.append(Source(Kind.mask))
+                arguments.append(Reference(Origin.mask))
             elif argument.name in self.names:
-                source = self.name(argument.name, optional=may_be_none(argument))
-                arguments.append(self.fitted(source, argument, target))
+                reference = self.name(argument.name, optional=may_be_none(argument))
+                arguments.append(self.fitted(reference, argument, target))
             elif argument.has_default_value():
                 arguments.append(self.default(argument, target))
             else:
@@ -153,7 +153,7 @@ class Wiring:
         outputs = self.outputs_of(operator, target, wanted)
         call = self.call(operator, overload, arguments, results=len(outputs))
         return [
-            Source(Kind.result, call.index, outputs.index(name)) if name in outputs else None
+            Reference(Origin.result, call.index, outputs.index(name)) if name in outputs else None
             for name in wanted
         ]
 
@@ -178,20 +178,20 @@ class Wiring:
         return outputs
 
     def call(
-        self, operator: str, overload: str, arguments: list[Source], *, results: int
-    ) -> Source:
+        self, operator: str, overload: str, arguments: list[Reference], *, results: int
+    ) -> Reference:
         """Add a call, or find the same one; return its first result."""
         call = OperatorCall(operator, overload, tuple(arguments), results)
         if call not in self.calls:
             self.calls.append(call)
-        return Source(Kind.result, self.calls.index(call))
+        return Reference(Origin.result, self.calls.index(call))
 
-    def name(self, name: str, *, optional: bool) -> Source:
-        """Return the source of a name."""
+    def name(self, name: str, *, optional: bool) -> Reference:
+        """Return the reference of a name."""
         if name not in self.names:
             raise derivative.unknown_name(name, list(self.names), of=self.of)
-        source = self.names[name]
-        return Source(source.kind, source.index, optional=optional)
+        reference = self.names[name]
+        return Reference(reference.origin, reference.index, optional=optional)
 
     def schema(self, operator: str, overload: str) -> torch._C.FunctionSchema:
         """Return an operator's schema: this one's own, or a registered one's."""
@@ -218,46 +218,46 @@ class Wiring:
         return found
 
     def fitted(
-        self, source: Source, argument: torch._C.Argument, target: torch._C.FunctionSchema
-    ) -> Source:
-        """Return the source as the argument's type takes it, or stop."""
-        type_ = self.type_of(source)
+        self, reference: Reference, argument: torch._C.Argument, target: torch._C.FunctionSchema
+    ) -> Reference:
+        """Return the reference as the argument's type takes it, or stop."""
+        type_ = self.type_of(reference)
         wanted = str(argument.type)
         if may_be_none(argument):
             wanted = wanted.removeprefix("Optional[").removesuffix("]")
         if wanted == type_ or (type_ == "NoneType" and may_be_none(argument)):
-            return source
-        if source.kind is Kind.constant and isinstance(source.constant, int | float):
+            return reference
+        if reference.origin is Origin.constant and isinstance(reference.constant, int | float):
             if wanted == "float":
-                return Source(Kind.constant, constant=float(source.constant))
+                return Reference(Origin.constant, constant=float(reference.constant))
             if wanted == "number":
-                return source
-        if isinstance(source.constant, tuple) and (type_, wanted) in LISTS:
+                return reference
+        if isinstance(reference.constant, tuple) and (type_, wanted) in LISTS:
             item = LISTS[type_, wanted]
-            return Source(Kind.constant, constant=tuple(map(item, source.constant)))
+            return Reference(Origin.constant, constant=tuple(map(item, reference.constant)))
         if wanted == "number" and type_ in ("int", "float", "bool"):
-            return source
+            return reference
         raise self.wrong(target, f"'{argument.name}' is {an(wanted)}, and {an(type_)} is given")
 
-    def type_of(self, source: Source) -> str:
-        """Return the type of a source, as a schema prints it."""
-        if isinstance(source.constant, tuple):
-            kinds = sorted({type(each).__name__ for each in source.constant})
+    def type_of(self, reference: Reference) -> str:
+        """Return the type of a reference, as a schema prints it."""
+        if isinstance(reference.constant, tuple):
+            kinds = sorted({type(each).__name__ for each in reference.constant})
             return f"List[{' or '.join(kinds)}]"
-        if source.kind is Kind.constant:
-            return type(source.constant).__name__
-        if source.kind is Kind.argument:
-            parameter = self.line.parameters[source.index]
+        if reference.origin is Origin.constant:
+            return type(reference.constant).__name__
+        if reference.origin is Origin.argument:
+            parameter = self.line.parameters[reference.index]
             return getattr(parameter, "type", "Tensor")
         return "Tensor"
 
-    def default(self, argument: torch._C.Argument, target: torch._C.FunctionSchema) -> Source:
+    def default(self, argument: torch._C.Argument, target: torch._C.FunctionSchema) -> Reference:
         """Return the default of an argument that is not given."""
         if not argument.has_default_value():
             raise self.wrong(target, f"'{argument.name}' is not given")
         default = argument.default_value
-        return Source(
-            Kind.constant, constant=tuple(default) if isinstance(default, list) else default
+        return Reference(
+            Origin.constant, constant=tuple(default) if isinstance(default, list) else default
         )
 
     def wrong(self, target: torch._C.FunctionSchema, why: str) -> Exception:
@@ -267,17 +267,23 @@ class Wiring:
         )
 
 
-def named_sources(line: Line, incoming: Mapping[str, int], kind: Kind) -> dict[str, Source]:
-    """Return the source of every name that a derivative can use.
+def named_references(
+    line: Line, incoming: Mapping[str, int], origin: Origin
+) -> dict[str, Reference]:
+    """Return the reference of every name that a derivative can use.
 
     Args:
         line: the operator whose derivative it is.
         incoming: the names of what arrives, and their index.
-        kind: what arrives, gradients or tangents.
+        origin: what arrives, gradients or tangents.
     """
-    arguments = {p.name: Source(Kind.argument, i) for i, p in enumerate(line.parameters)}
-    outputs = {o.name: Source(Kind.output, i) for i, o in enumerate(line.outputs)}
-    return {**arguments, **outputs, **{n: Source(kind, index) for n, index in incoming.items()}}
+    arguments = {p.name: Reference(Origin.argument, i) for i, p in enumerate(line.parameters)}
+    outputs = {o.name: Reference(Origin.output, i) for i, o in enumerate(line.outputs)}
+    return {
+        **arguments,
+        **outputs,
+        **{n: Reference(origin, index) for n, index in incoming.items()},
+    }
 
 
 def find_schema(operator: str, overload: str) -> torch._C.FunctionSchema | None:
@@ -303,7 +309,7 @@ def backward(definition: Definition, declared: object, lines: Mapping[str, Line]
     """
     line = definition.line
     of = f"the derivative of {line.qualname}"
-    wiring = Wiring(definition, derivative.grad_names(line), Kind.grad, lines, of)
+    wiring = Wiring(definition, derivative.grad_names(line), Origin.grad, lines, of)
     names = [tensor.name for tensor in line.tensors]
     wanted = derivative.differentiable(line)
     return _program(wiring, declared, names, wanted, prefix="grad_")
@@ -313,7 +319,7 @@ def jvp(definition: Definition, declared: object, lines: Mapping[str, Line]) -> 
     """Return the program of `jvp=`: one result for each output."""
     line = definition.line
     of = f"the jvp of {line.qualname}"
-    wiring = Wiring(definition, derivative.tangent_names(line), Kind.tangent, lines, of)
+    wiring = Wiring(definition, derivative.tangent_names(line), Origin.tangent, lines, of)
     names = [output.name for output in line.outputs]
     wanted = [output.name for output in line.outputs if derivative.has_derivative(output)]
     return _program(wiring, declared, names, wanted, prefix="tangent_")
@@ -323,8 +329,8 @@ def _program(
     wiring: Wiring, declared: object, names: list[str], wanted: list[str], *, prefix: str
 ) -> Program:
     if isinstance(declared, str):
-        sources = wiring.by_name(declared, [prefix + name for name in wanted])
-        found = dict(zip(wanted, sources, strict=True))
+        results = wiring.by_name(declared, [prefix + name for name in wanted])
+        found = dict(zip(wanted, results, strict=True))
     else:
         assert isinstance(declared, Mapping)
         kind = "input with a gradient" if prefix == "grad_" else "output with a tangent"
@@ -333,7 +339,7 @@ def _program(
     return Program(tuple(wiring.calls), tuple(found.get(name) for name in names))
 
 
-def _entry(wiring: Wiring, name: str, text: str | None) -> Source | None:
+def _entry(wiring: Wiring, name: str, text: str | None) -> Reference | None:
     if text is None:
         return None
     of = f"{wiring.of} for '{name}'"

@@ -16,7 +16,7 @@ from torch.autograd import forward_ad
 
 from pullback.bind import kernel
 from pullback.bind.notice import notice
-from pullback.bind.program import Kind, OperatorCall, Program, Source
+from pullback.bind.program import OperatorCall, Origin, Program, Reference
 from pullback.define.derivative import NoDerivative, NoForwardMode
 from pullback.define.line import Line
 from pullback.define.line import Tensor as TensorSpec
@@ -144,26 +144,28 @@ class Run:
     def results(self) -> list[object]:
         """Return the gradients; None where none is needed."""
         return [
-            self.value(source, 0) if needed and source else None
-            for source, needed in zip(self.program.results, self.needed, strict=True)
+            self.value(reference, 0) if needed and reference else None
+            for reference, needed in zip(self.program.results, self.needed, strict=True)
         ]
 
-    def value(self, source: Source, call: int) -> object:
-        """Return what a source stands for in call number `call`."""
-        match source.kind:
-            case Kind.grad:
-                grad = self.grads[source.index]
-                return self.zeros(source.index) if grad is None and not source.optional else grad
-            case Kind.argument:
-                return self.arguments[source.index]
-            case Kind.output:
-                return self.outputs[source.index]
-            case Kind.result:
-                return self.call(source.index)[source.result]
-            case Kind.mask:
+    def value(self, reference: Reference, call: int) -> object:
+        """Return what a reference stands for in call number `call`."""
+        match reference.origin:
+            case Origin.grad:
+                grad = self.grads[reference.index]
+                return (
+                    self.zeros(reference.index) if grad is None and not reference.optional else grad
+                )
+            case Origin.argument:
+                return self.arguments[reference.index]
+            case Origin.output:
+                return self.outputs[reference.index]
+            case Origin.result:
+                return self.call(reference.index)[reference.result]
+            case Origin.mask:
                 return self.mask(call)
             case _:
-                return source.constant
+                return reference.constant
 
     def zeros(self, index: int) -> Tensor:
         """Return the zeros that stand for the gradient of an output, also of one not asked for."""
@@ -174,9 +176,14 @@ class Run:
     def mask(self, call: int) -> list[bool]:
         """Return which results of a call are needed."""
         mask = [False] * self.program.calls[call].results
-        for source, needed in zip(self.program.results, self.needed, strict=True):
-            if needed and source and source.kind is Kind.result and source.index == call:
-                mask[source.result] = True
+        for reference, needed in zip(self.program.results, self.needed, strict=True):
+            if (
+                needed
+                and reference
+                and reference.origin is Origin.result
+                and reference.index == call
+            ):
+                mask[reference.result] = True
         return mask
 
     def call(self, index: int) -> tuple[object, ...]:
@@ -188,7 +195,7 @@ class Run:
             overload = getattr(packet, call.overload or "default")
             # By name: some arguments of a schema are for keywords only.
             names = [argument.name for argument in overload._schema.arguments]
-            values = [self.value(source, index) for source in call.arguments]
+            values = [self.value(reference, index) for reference in call.arguments]
             results = overload(**dict(zip(names, values, strict=True)))
             self.done[index] = results if isinstance(results, tuple) else (results,)
         return self.done[index]

@@ -21,7 +21,7 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from pullback.bind.cut import Cuts, as_list
 from pullback.bind.kernel import as_returned
 from pullback.bind.levels import asks
-from pullback.bind.program import Kind, OperatorCall, Program, Source
+from pullback.bind.program import OperatorCall, Origin, Program, Reference
 from pullback.bind.stand_in import stand_in
 from pullback.define import derivative
 from pullback.define.line import Line, Scalar
@@ -48,7 +48,7 @@ class DerivativeRule:
         function: takes some of the incoming, the inputs and the outputs, by name.
         line: of the operator whose derivative it is.
         incoming: names of the gradients or tangents, with their index.
-        kind: `Kind.grad` or `Kind.tangent`.
+        origin: `Origin.grad` or `Origin.tangent`.
         results: the inputs or outputs whose gradients or tangents it returns.
     """
 
@@ -56,13 +56,13 @@ class DerivativeRule:
     function: Callable[..., object]
     line: Line
     incoming: Mapping[str, int]
-    kind: Kind
+    origin: Origin
     results: tuple[str, ...]
 
     @property
     def of(self) -> str:
         """What to call it in messages."""
-        return f"{'backward' if self.kind is Kind.grad else 'jvp'} of {self.line.qualname}"
+        return f"{'backward' if self.origin is Origin.grad else 'jvp'} of {self.line.qualname}"
 
     @property
     def parameters(self) -> list[inspect.Parameter]:
@@ -82,7 +82,7 @@ class DerivativeRule:
     def known(self) -> list[str]:
         """The names that the function can take."""
         line = self.line
-        needs = [NEEDS] if self.kind is Kind.grad else []
+        needs = [NEEDS] if self.origin is Origin.grad else []
         return [*self.incoming, *(p.name for p in (*line.parameters, *line.outputs)), *needs]
 
     def schema(self) -> str:
@@ -107,30 +107,30 @@ class DerivativeRule:
     def program(self) -> Program:
         """Return the program: one call of the operator."""
         line = self.line
-        sources: list[Source] = []
+        references: list[Reference] = []
         arguments = {p.name: i for i, p in enumerate(line.parameters)}
         outputs = {o.name: i for i, o in enumerate(line.outputs)}
         for parameter in self.parameters:
             name = parameter.name
             if name == NEEDS:
-                sources.append(Source(Kind.mask))
+                references.append(Reference(Origin.mask))
             elif name in self.incoming:
                 index = self.incoming[name]
-                sources.append(Source(self.kind, index, optional=takes_none(parameter)))
+                references.append(Reference(self.origin, index, optional=takes_none(parameter)))
             elif name in arguments:
-                sources.append(Source(Kind.argument, arguments[name]))
+                references.append(Reference(Origin.argument, arguments[name]))
             else:
-                sources.append(Source(Kind.output, outputs[name]))
+                references.append(Reference(Origin.output, outputs[name]))
         qualname = f"{line.namespace}::{self.name}"
-        call = OperatorCall(qualname, "", tuple(sources), len(self.results))
-        of = line.tensors if self.kind is Kind.grad else line.outputs
-        return Program((call,), tuple(self.source_of(tensor) for tensor in of))
+        call = OperatorCall(qualname, "", tuple(references), len(self.results))
+        of = line.tensors if self.origin is Origin.grad else line.outputs
+        return Program((call,), tuple(self.reference_of(tensor) for tensor in of))
 
-    def source_of(self, tensor: TensorSpec) -> Source | None:
+    def reference_of(self, tensor: TensorSpec) -> Reference | None:
         """Return where a tensor's gradient or tangent is among the results."""
         if tensor.name not in self.results:
             return None
-        return Source(Kind.result, 0, self.results.index(tensor.name))
+        return Reference(Origin.result, 0, self.results.index(tensor.name))
 
     def __call__(self, *arguments: object) -> object:
         """Run the function and return its results in the schema's order."""
@@ -163,7 +163,7 @@ class DerivativeRule:
     @property
     def is_watched(self) -> bool:
         """Whether the gradients are differentiated in turn, outside of a tracer."""
-        if self.kind is not Kind.grad or not torch.is_grad_enabled():
+        if self.origin is not Origin.grad or not torch.is_grad_enabled():
             return False
         return not torch._C._len_torch_dispatch_stack()
 
@@ -241,7 +241,7 @@ def backward_rule(line: Line, function: Callable[..., object]) -> DerivativeRule
         function=function,
         line=line,
         incoming=derivative.grad_names(line),
-        kind=Kind.grad,
+        origin=Origin.grad,
         results=tuple(derivative.differentiable(line)),
     )
 
@@ -254,7 +254,7 @@ def jvp_rule(line: Line, function: Callable[..., object]) -> DerivativeRule:
         function=function,
         line=line,
         incoming=derivative.tangent_names(line),
-        kind=Kind.tangent,
+        origin=Origin.tangent,
         results=tuple(floating),
     )
 

@@ -23,7 +23,7 @@ Plain = int | float | bool | None
 
 
 @dataclass(frozen=True)
-class Reference:
+class Variable:
     """A gradient, a tangent, an input, an output or a scalar, by its name."""
 
     name: str
@@ -43,7 +43,7 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class Call:
+class Application:
     """`namespace::name.overload(arguments)`: any operator of PyTorch's dispatcher."""
 
     operator: str
@@ -55,7 +55,7 @@ class Call:
         return f"{self.operator}{overload}({', '.join(map(str, self.arguments))})"
 
 
-Expression = Reference | Constant | Call
+Expression = Variable | Constant | Application
 
 TOKEN = re.compile(
     r"\s*(?:(?P<name>[A-Za-z_]\w*(?:::[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)?)?)"
@@ -113,8 +113,8 @@ class _Parser:
             return Constant(float(word) if re.search(r"[.eE]", word) else int(word))
         if "::" in word:
             operator, _, overload = word.partition(".")
-            return Call(operator, overload, tuple(self.arguments()))
-        return Constant(CONSTANTS[word]) if word in CONSTANTS else Reference(word)
+            return Application(operator, overload, tuple(self.arguments()))
+        return Constant(CONSTANTS[word]) if word in CONSTANTS else Variable(word)
 
     def arguments(self) -> Iterator[Expression]:
         if not self.accept("("):
@@ -171,9 +171,9 @@ def is_formula(text: str) -> bool:
 
 def names_in(expression: Expression) -> Iterator[str]:
     """Yield the names that an expression refers to."""
-    if isinstance(expression, Reference):
+    if isinstance(expression, Variable):
         yield expression.name
-    elif isinstance(expression, Call):
+    elif isinstance(expression, Application):
         for argument in expression.arguments:
             yield from names_in(argument)
 

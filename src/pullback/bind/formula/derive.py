@@ -11,8 +11,7 @@ from typing import Any, Literal
 from pullback.bind import program
 from pullback.bind.kinds.kind import Kind
 from pullback.bind.operator import Operator
-from pullback.bind.program import Kind as SourceKind
-from pullback.bind.program import OperatorCall, Program, Source
+from pullback.bind.program import OperatorCall, Origin, Program, Reference
 from pullback.bind.register import register
 from pullback.bind.registry import operators
 from pullback.define.formula import derived
@@ -107,7 +106,7 @@ def wired(definition: Definition, found: Derived[Any], kind: KindOf, made: Defin
     incoming = {p.name: k for p, k in zip(made.line.parameters, found.arrives, strict=False)}
     call = call_of(line, made, incoming, kind)
     results = [
-        Source(SourceKind.result, 0, found.gives.index(place)) if place in found.gives else None
+        Reference(Origin.result, 0, found.gives.index(place)) if place in found.gives else None
         for place in range(len(targets))
     ]
     return Program((call,), tuple(results))
@@ -117,9 +116,9 @@ def call_of(
     line: Line, made: Definition, incoming: Mapping[str, int], kind: KindOf
 ) -> OperatorCall:
     """Return the call of a formula's operator, wired by its parameters' names."""
-    arriving = SourceKind.grad if kind == "backward" else SourceKind.tangent
-    sources = program.named_sources(line, incoming, arriving)
-    arguments = [replace(sources[p.name], optional=p.optional) for p in made.line.parameters]
+    arriving = Origin.grad if kind == "backward" else Origin.tangent
+    references = program.named_references(line, incoming, arriving)
+    arguments = [replace(references[p.name], optional=p.optional) for p in made.line.parameters]
     if made.masked:
-        arguments.append(Source(SourceKind.mask))
+        arguments.append(Reference(Origin.mask))
     return OperatorCall(made.line.qualname, "", tuple(arguments), len(made.line.outputs))

@@ -8,7 +8,7 @@ from pullback.bind.formula import derive
 from pullback.bind.formula.derive import KindOf
 from pullback.bind.kinds.formula import Pointwise
 from pullback.bind.kinds.indexed import Indexed as IndexedKind
-from pullback.bind.program import Kind, Program, Source
+from pullback.bind.program import Origin, Program, Reference
 from pullback.define import derivative
 from pullback.define.formula import draft, formula, language
 from pullback.define.formula.call import FormulaType
@@ -50,7 +50,7 @@ def added(definition: Definition, kind: KindOf, texts: Mapping[str, str], rest: 
     def add(made: Definition, places: Iterable[int]) -> None:
         calls.append(derive.call_of(line, made, incoming, kind))
         for result, place in enumerate(places):
-            results[place] = Source(Kind.result, len(calls) - 1, result)
+            results[place] = Reference(Origin.result, len(calls) - 1, result)
 
     if indexed:
         add(derive.operator_of(written.operator(words, indexed), IndexedKind).definition, indexed)

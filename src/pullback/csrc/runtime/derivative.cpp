@@ -8,7 +8,7 @@ namespace pullback {
 
 namespace {
 
-using Kind = Reference::Kind;
+using Origin = Reference::Origin;
 
 class Reader {
  public:
@@ -22,11 +22,11 @@ class Reader {
 
  private:
   void add(const Reference& reference, Program::Reads& reads) const {
-    if (reference.kind == Kind::output) reads.outputs |= uint64_t{1} << reference.index;
-    if (reference.kind == Kind::result) {
+    if (reference.origin == Origin::output) reads.outputs |= uint64_t{1} << reference.index;
+    if (reference.origin == Origin::result) {
       for (const Reference& argument : program_.calls[reference.index].arguments) add(argument, reads);
     }
-    if (reference.kind != Kind::argument) return;
+    if (reference.origin != Origin::argument) return;
     for (const TensorSpec& input : signature_.inputs) {
       if (input.argument == reference.index) {
         reads.tensors |= uint64_t{1} << reference.index;
@@ -49,14 +49,14 @@ class Run {
 
  private:
   c10::IValue value(const Reference& reference, size_t call) {
-    switch (reference.kind) {
-      case Kind::grad: return present(reference, values_.grad(reference.index), [&] { return values_.zero_grad(reference.index); });
-      case Kind::tangent: return present(reference, values_.tangent(reference.index), [&] { return values_.zero_tangent(reference.index); });
-      case Kind::argument: return values_.argument(reference.index);
-      case Kind::output: return values_.output(reference.index);
-      case Kind::constant: return reference.constant;
-      case Kind::mask: return mask(call);
-      case Kind::result: return results(reference.index)[reference.result];
+    switch (reference.origin) {
+      case Origin::grad: return present(reference, values_.grad(reference.index), [&] { return values_.zero_grad(reference.index); });
+      case Origin::tangent: return present(reference, values_.tangent(reference.index), [&] { return values_.zero_tangent(reference.index); });
+      case Origin::argument: return values_.argument(reference.index);
+      case Origin::output: return values_.output(reference.index);
+      case Origin::constant: return reference.constant;
+      case Origin::mask: return mask(call);
+      case Origin::result: return results(reference.index)[reference.result];
     }
     return {};
   }
@@ -73,7 +73,7 @@ class Run {
     mask.resize(program_.calls[call].results, false);
     for (size_t i = 0; i < program_.results.size(); ++i) {
       const auto& result = program_.results[i];
-      if (needed_[i] && result && result->kind == Kind::result && result->index == call) mask.set(result->result, true);
+      if (needed_[i] && result && result->origin == Origin::result && result->index == call) mask.set(result->result, true);
     }
     return mask;
   }

@@ -16,7 +16,7 @@ namespace pullback {
 
 /// Where an argument of a derivative's call comes from.
 struct Reference {
-  enum class Kind {
+  enum class Origin {
     grad,      // of output `index`
     tangent,   // of input `index`
     argument,  // `index` of the forward call: a tensor or a scalar
@@ -24,7 +24,7 @@ struct Reference {
     result,    // number `result` of call `index` of the same program
     constant,
     mask,      // which results of this call are needed
-  } kind;
+  } origin;
   size_t index = 0;
   size_t result = 0;
   bool optional = false;  // an undefined gradient or tangent is passed as None, not as zeros

@@ -7,7 +7,7 @@ from typing import Any
 
 from pullback.bind import native
 from pullback.bind.formula import arrange
-from pullback.bind.program import Kind, OperatorCall, Program, Source
+from pullback.bind.program import OperatorCall, Origin, Program, Reference
 from pullback.define.formula.formula import Formula
 from pullback.define.line import Expression, Line, Tensor
 from pullback.deploy.cmake.loops import BuiltLoop
@@ -117,14 +117,14 @@ def operator_call(call: OperatorCall) -> str:
     )
 
 
-def reference(source: Source) -> str:
+def reference(reference: Reference) -> str:
     """Return where an argument comes from."""
     given = fields(
-        kind=f"Reference::Kind::{source.kind.name}",
-        index=str(source.index) if source.index else None,
-        result=str(source.result) if source.result else None,
-        optional="true" if source.optional else None,
-        constant=constant(source.constant) if source.kind is Kind.constant else None,
+        origin=f"Reference::Origin::{reference.origin.name}",
+        index=str(reference.index) if reference.index else None,
+        result=str(reference.result) if reference.result else None,
+        optional="true" if reference.optional else None,
+        constant=constant(reference.constant) if reference.origin is Origin.constant else None,
     )
     return f"Reference{given}"
 

@@ -111,7 +111,7 @@ ScalarSpec read_scalar(Fields& fields) {
 
 Reference read_reference(Fields& f) {
   Reference reference;
-  reference.kind = static_cast<Reference::Kind>(f.integer());
+  reference.origin = static_cast<Reference::Origin>(f.integer());
   reference.index = f.integer();
   reference.result = f.integer();
   reference.optional = f.boolean();
