@@ -144,6 +144,7 @@ def test_a_fault_is_an_error_that_names_the_place(name: str, k: pb.Operator) -> 
         goes_on(k)
 
 
+@pytest.mark.thorough  # it compiles all of these kernels for the race detector
 def test_barriers_in_different_lines_are_reported_where_faults_are_looked_for(
     k: pb.Operator,
 ) -> None:

@@ -18,15 +18,18 @@ def fresh_dynamo() -> None:
 
 # An error in one of these is one that most users meet.
 MOST_USED = ("forward", "backward", "double backward", "`func.jvp`", "`vmap`, every `in_dims`")
-# To Inductor all but formulas are calls of one sort; each of its programs is compiled for seconds.
-INDUCTOR, BY_INDUCTOR = "compile with inductor", ("formula_product", "cpp_product")
+# Compiling takes long there, and to each all kinds but a few are calls of one sort.
+COMPILED = {
+    "compile with inductor": ("cpp_product",),
+    "compile of `func.hessian`": ("cpp_product", "index_softmax", "fn_product"),
+}
 
 
 def marks(way: Way, row: Row) -> tuple[pytest.MarkDecorator, ...]:
     """Return `thorough` for a cell beside these: every way for one of a kind, all in a few ways."""
     told = row in OWN_FIRST or (row in OWN and way.name in MOST_USED)
-    if way.name == INDUCTOR:
-        told = row.name in BY_INDUCTOR
+    if way.name in COMPILED:
+        told = row.name in COMPILED[way.name]
     return () if told else (pytest.mark.thorough,)
 
 
