@@ -174,6 +174,25 @@ def test_load_builds_for_the_cpu(switched_on: Mode, tmp_path: Path) -> None:
     assert torch.equal(y, 3 * x * x)
 
 
+@pytest.mark.compiler
+def test_a_library_in_cpp_finds_nvidias_headers_where_cuda_is(
+    switched_on: Mode, tmp_path: Path
+) -> None:
+    assert cpp_extension.CUDA_HOME is not None
+    (tmp_path / "types.h").write_text("#include <cuda_fp16.h>\n")
+    file = tmp_path / "plain.cpp"
+    file.write_text('#include "types.h"\nint size_of_half() { return sizeof(__half); }\n')
+    folders = [str(Path(cpp_extension.CUDA_HOME, "include"))]
+    own = cpp_extension.CppExtension("plain", [str(file)], include_dirs=folders)
+    command: Any = cpp_extension.BuildExtension(
+        Distribution({"ext_modules": [own]}), use_ninja=False
+    )
+    command.build_lib, command.build_temp = str(tmp_path / "lib"), str(tmp_path / "temp")
+    command.ensure_finalized()
+    command.run()
+    assert list((tmp_path / "lib").glob("plain.*.so"))
+
+
 def test_a_kernel_without_its_source_sends_nobody_to_a_gpu_that_is_pretended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -201,6 +201,7 @@ def test_a_template_error_of_nvcc_keeps_the_error_and_the_authors_line() -> None
 
 
 OURS = "/p/pullback/csrc/cuda_on_cpu/include/cufft.h"
+WRITTEN = "/home/me/.cache/pullback/57240a358bd8f97b80f78df62f57a2d8/cuda_on_cpu/cufft.h"
 CHAIN = f"""\
 In file included from {OURS.replace("cufft", "cufftXt")}:4,
                  from /home/me/fft.cuh:3,
@@ -212,6 +213,7 @@ In file included from {OURS.replace("cufft", "cufftXt")}:4,
 
 def test_an_error_in_our_own_header_is_one_of_the_line_that_includes_it() -> None:
     assert first_error(CHAIN).at == "/home/me/fft.cuh:3"
+    assert first_error(CHAIN.replace(OURS, WRITTEN)).at == "/home/me/fft.cuh:3"
     elsewhere = CHAIN.replace(OURS + ":4:2", "/home/me/b.cu:9:1")
     assert first_error(elsewhere).at == "/home/me/b.cu:9:1"
 

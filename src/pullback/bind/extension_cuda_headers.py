@@ -81,7 +81,7 @@ def _shared(flags: Sequence[str]) -> list[str]:
     """Return the flags that decide what PyTorch's headers say: extensions share the rest."""
     kept: list[str] = []
     words = iter(flags)
-    ours = {f"-I{FOLDER}", f"-I{library.INCLUDE}"}
+    ours = {f"-I{FOLDER}", *library.include_flags()}
     for flag in words:
         if flag in ("-I", "-iquote"):
             next(words, "")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pullback.bind import extension_cuda, runtime
 from pullback.bind.build import Build
 from pullback.cuda.patches import Patches
-from pullback.kernels.cuda_on_cpu import library
+from pullback.kernels.cuda_on_cpu import headers, library
 
 if TYPE_CHECKING:
     from setuptools import Extension
@@ -63,7 +63,9 @@ def _jit(genuine: Callable[..., object]) -> Callable[..., object]:
         given = bound.arguments
         files = tuple(Path(file).absolute() for file in given["sources"])
         if given["is_standalone"] or not (given["with_cuda"] or extension_cuda.is_cuda(files)):
-            return genuine(*args, **kwargs)
+            folders = [*(given["extra_include_paths"] or [])]
+            given["extra_include_paths"] = [*folders, *_beside_home(folders)]
+            return genuine(*bound.args, **bound.kwargs)
         folders = [f"-I{Path(each).absolute()}" for each in given["extra_include_paths"] or []]
         flags = [*(given["extra_cflags"] or []), *(given["extra_cuda_cflags"] or []), *folders]
         build = Build(
@@ -86,6 +88,7 @@ def _build(kind: Any) -> Callable[..., None]:  # noqa: ANN401  (setuptools' comm
     def build_extension(self: Any, ext: Extension) -> None:  # noqa: ANN401
         files = tuple(Path(source).absolute() for source in ext.sources)
         if not OF_GPUS.intersection(ext.libraries) and not extension_cuda.is_cuda(files):
+            ext.include_dirs += _beside_home([*ext.include_dirs, *self.include_dirs])
             genuine(self, ext)
             return
         made = extension_cuda.compile(build_of(self, ext, files))
@@ -129,6 +132,12 @@ def build_of(command: Any, ext: Extension, files: tuple[Path, ...]) -> Build:  #
             *ext.extra_link_args,
         ),
     )
+
+
+def _beside_home(folders: Iterable[str]) -> list[str]:
+    """Return where plain C++ that looks into CUDA's folder of headers finds the other names."""
+    in_home = any(Path(folder).resolve() == library.INCLUDE.resolve() for folder in folders)
+    return [str(headers.folder())] if in_home else []
 
 
 def _own_folders(folders: Iterable[str]) -> list[Path]:

@@ -62,7 +62,7 @@ def compile(plan: Plan, *, announce: Announce | None = None, ahead: Ahead | None
     if library := cache.lookup(plan):
         return library
     _require_sources(plan)
-    with _writing(plan), cache.lock(plan):
+    with writing(plan), cache.lock(plan):
         if library := cache.lookup(plan):
             return library
         headers = ahead() if ahead else {}
@@ -338,7 +338,8 @@ def _require_sources(plan: Plan) -> None:
 
 
 @contextmanager
-def _writing(plan: Plan) -> Generator[None]:
+def writing(plan: Plan) -> Generator[None]:
+    """Say of a plan that cannot be written why: the disk is full (PB204), say."""
     try:
         yield
     except OSError as error:

@@ -47,7 +47,11 @@ ERROR = re.compile(
     # nvcc: file(line): error: text
     r"|^(?P<nvfile>\S.*?)\((?P<nvline>\d+)\): (?:\w+ )?error(?: #[\w-]+)?: (?P<nvtext>.*)"
 )
-NOT_THE_AUTHORS = re.compile(r"glue of |/usr/|.*/csrc/(?:glue\.h$|cuda_on_cpu/)")
+NOT_THE_AUTHORS = re.compile(
+    r"glue of |/usr/|.*/csrc/glue\.h$"
+    # In the package, or in an entry of the cache.
+    r"|.*/(?:csrc|[0-9a-f]{32})/cuda_on_cpu/"
+)
 INCLUDED = re.compile(r"^(?:In file included|\s+) from (\S.*?):(\d+)(?::\d+)?[,:]$")
 REQUIRED = re.compile(r"^(\S.*?):(\d+):(?:(\d+):)?\s+required from|at line (\d+) of (.+)$")
 HINT = re.compile(r"note: (.*(?:did you (?:mean|forget)|suggested alternative).*)")

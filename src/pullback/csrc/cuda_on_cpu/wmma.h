@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "blas.h"
+#include "include/cuda_runtime.h"
 #include "sync.h"
 #include "warp.h"
 

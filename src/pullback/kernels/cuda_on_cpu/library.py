@@ -10,22 +10,19 @@ from pathlib import Path
 from pullback.kernels import compile as compilation
 from pullback.kernels import toolchain
 from pullback.kernels.compile import Announce
-from pullback.kernels.cuda_on_cpu import sanitizer
+from pullback.kernels.cuda_on_cpu import headers, sanitizer
 from pullback.kernels.cuda_on_cpu.mode import Check
 from pullback.kernels.plan import CXX_FLAGS, WITH_FOLDER, Plan, Translation, Unit
 
 HERE = Path(__file__).parent
-CSRC = HERE.parent.parent / "csrc" / "cuda_on_cpu"
+CSRC = headers.CSRC
 INCLUDE = CSRC / "include"
 
 # Line tables cost a twentieth of the time to compile, and every message names the author's line.
 # nvcc takes more than g++ does without -fpermissive.
 # DWARF 5 of g++ 12 misleads addr2line.
 # A store through what g++ knows to be null stays: it has to be seen.
-ALWAYS = (
-    *("-g1", "-gdwarf-4", "-w", "-fpermissive", "-fno-delete-null-pointer-checks"),
-    f"-I{INCLUDE}",
-)
+ALWAYS = ("-g1", "-gdwarf-4", "-w", "-fpermissive", "-fno-delete-null-pointer-checks")
 CHECKED = tuple("-O1" if flag == "-O3" else flag for flag in CXX_FLAGS)
 # They define functions that the headers of others declare in another way.
 DEFINING_OTHERS = ("race_tsan", "race_memory")
@@ -59,8 +56,13 @@ OF_BOTH: dict[Check, tuple[str, ...]] = {
 def flags(check: Check) -> tuple[str, ...]:
     """Return the flags for units translated from CUDA."""
     if check == "none":
-        return (*CXX_FLAGS, *ALWAYS)
-    return (*CHECKED, *ALWAYS, "-g", "-gdwarf-4", *OF_BOTH[check])
+        return (*CXX_FLAGS, *ALWAYS, *include_flags())
+    return (*CHECKED, *ALWAYS, *include_flags(), "-g", "-gdwarf-4", *OF_BOTH[check])
+
+
+def include_flags() -> tuple[str, ...]:
+    """Return where headers are found by NVIDIA's names."""
+    return f"-I{INCLUDE}", f"-I{headers.folder()}"
 
 
 # Options of nvcc that have their value in the next word.

@@ -1,4 +1,0 @@
-/// Cooperative groups.
-#pragma once
-
-#include "../../../groups.h"

@@ -1,4 +1,0 @@
-/// Part of cub.
-#pragma once
-
-#include "../../cub/config.h"

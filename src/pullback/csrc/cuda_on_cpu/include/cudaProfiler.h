@@ -1,4 +1,0 @@
-/// The driver's profiler calls.
-#pragma once
-
-#include "../include/cuda.h"

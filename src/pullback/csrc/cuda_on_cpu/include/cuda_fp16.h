@@ -1,4 +1,0 @@
-/// __half and __half2.
-#pragma once
-
-#include "../half.h"

@@ -1,4 +1,0 @@
-/// the fp6 types, which the CPU has not: said at once, and how to do without.
-#pragma once
-
-#error "cuda_fp6.h: the fp6 types do not run on the CPU; guard its use with #ifndef CUDA_ON_CPU"

@@ -1,4 +1,0 @@
-/// cudaProfilerStart and cudaProfilerStop, which do nothing.
-#pragma once
-
-#include "../include/cuda_runtime.h"

@@ -1,4 +1,0 @@
-/// cuFFT, which the CPU has not: said at once, and how to do without.
-#pragma once
-
-#error "cufft.h: cuFFT does not run on the CPU; guard its use with #ifndef CUDA_ON_CPU"

@@ -1,4 +1,0 @@
-/// Random numbers in kernels.
-#pragma once
-
-#include "../random.h"

@@ -1,4 +1,0 @@
-/// Marks for NVIDIA's profilers.
-#pragma once
-
-#include "nvtx3/nvToolsExt.h"

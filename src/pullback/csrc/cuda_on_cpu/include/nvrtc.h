@@ -1,4 +1,0 @@
-/// NVRTC, which the CPU has not: said at once, and how to do without.
-#pragma once
-
-#error "nvrtc.h: NVRTC does not run on the CPU; guard its use with #ifndef CUDA_ON_CPU"

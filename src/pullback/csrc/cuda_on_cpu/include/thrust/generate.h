@@ -1,4 +1,0 @@
-/// Part of thrust.
-#pragma once
-
-#include "../../thrust/algorithms.h"
