@@ -17,6 +17,8 @@ import pullback as pb
 from pullback import PullbackError
 from pullback.bind.formula.evaluate import FormulaNotice
 from pullback.bind.index import agreed, choose, loops, verify
+from pullback.bind.memo import Memo
+from tests.telling import telling
 
 pytestmark = pytest.mark.compiler
 numbers = itertools.count()
@@ -84,10 +86,12 @@ FIRST_CALLS: dict[str, Callable[[Any, Tensor, Tensor], Any]] = {
 }
 
 
-@pytest.mark.parametrize("way", FIRST_CALLS)
+@pytest.mark.parametrize(
+    "way", telling({way: way for way in FIRST_CALLS}, ["forward over reverse", "vmap", "autocast"])
+)
 def test_a_first_call_may_come_from_anywhere(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Loops are compiled, compared and timed in it, and the timing is apart from where it is."""
-    monkeypatch.setattr(choose, "_measured", {})
+    monkeypatch.setattr(choose, "_measured", Memo())
     operator, linear = define.__wrapped__(LINEAR), torch.nn.functional.linear
     (x, t, w), b = (normal(4, 3).detach() for _ in range(3)), normal(4).detach()
     found = FIRST_CALLS[way](lambda x: operator(x, w, b), x, t)
@@ -241,7 +245,7 @@ def test_the_slower_way_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
             assert all(way() is not None for way in ways.values())
             return {name: float(name != fast) for name in ways}
 
-        monkeypatch.setattr(choose, "_measured", {})
+        monkeypatch.setattr(choose, "_measured", Memo())
         monkeypatch.setattr(choose, "seconds_of", seconds_of)
         [step, *_] = operator.plan(x.detach()).steps
         assert step.way.startswith("own loop" if fast == "loop" else "PyTorch"), step

@@ -6,10 +6,10 @@ import pytest
 from sharded import checks, outcomes
 
 
-@pytest.mark.parametrize("check", checks(2, few=True))
-def test_two_processes_agree_with_one(check: str) -> None:
-    failure = outcomes(2, few=True)[check]
-    assert failure is None, failure
+def test_two_processes_agree_with_one() -> None:
+    # One test, since the processes that run all checks start anew in each of pytest's own.
+    failures = {check: failure for check, failure in outcomes(2, few=True).items() if failure}
+    assert not failures, failures
 
 
 @pytest.mark.thorough

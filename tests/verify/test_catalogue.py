@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -21,17 +23,17 @@ each_row = pytest.mark.parametrize(
 @each_row
 def test_a_fault_is_found_by_its_cause_and_not_in_the_repaired_twin(row: Case) -> None:
     # Few faults are found by a dear probe alone.
-    named = named_by(row) or named_by(row, DEAR)
+    named = named_by(row) or named_by(row, probes=DEAR)
     assert named
     torch.manual_seed(0)
     twin = asked(row.make(True), probes=sorted(named))
     assert twin.ok, str(twin)
 
 
-def named_by(row: Case, dear: tuple[str, ...] = ()) -> set[str]:
+def named_by(row: Case, **options: Any) -> set[str]:
     """Return the codes of the findings that name the cause."""
     torch.manual_seed(0)
-    report = asked(row.make(False), dear=dear)
+    report = asked(row.make(False), **options)
     print(report)  # noqa: T201  (pytest shows it where the test fails)
     return {finding.code for finding in findings(row, report) if names(row, finding)}
 

@@ -547,7 +547,7 @@ def zeros_for_unused(right: bool) -> Made:
                 None if b is None else x.t() @ b,
             )
 
-    return Heads, (d(2, 3), d(3, 4), d(3, 2))
+    return Heads, (d(3, 3), d(3, 3), d(3, 3))
 
 
 @row("asks_the_gradient", "branches on the values of the gradient", level="advice")
