@@ -315,6 +315,7 @@ def test_a_maximum_over_nothing_is_an_error() -> None:
     with pytest.raises(PullbackError) as caught:
         define(ROWMAX)(normal(2, 0))
     assert caught.value.finding.code == "PB148"
+    assert "max[" in str(caught.value)
     assert define(ROWMAX)(normal(0, 0)).shape == (0,)
 
 

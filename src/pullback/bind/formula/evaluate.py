@@ -12,7 +12,7 @@ from torch import Tensor
 from pullback.bind import check, kernel
 from pullback.bind.formula import arrange
 from pullback.bind.notice import notice
-from pullback.define.formula import absent
+from pullback.define.formula import absent, show
 from pullback.define.formula.call import DivisionByZero
 from pullback.define.formula.formula import Formula, require_real
 from pullback.define.formula.functions import TABLE
@@ -126,7 +126,7 @@ class Values:
         except RuntimeError as error:
             if str(error) != "ZeroDivisionError":
                 raise
-        raise DivisionByZero.error(DIVIDED, at=repr(node), help=CHOSEN)
+        raise DivisionByZero.error(DIVIDED, at=show.text(node), help=CHOSEN)
 
     def read(self, node: Node) -> Tensor:
         """Return a tensor's elements, in the dtype that is computed in."""

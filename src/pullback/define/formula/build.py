@@ -11,6 +11,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 
+from pullback.define.formula import show
 from pullback.define.formula.functions import ALIASES, CONSTANTS, TABLE, Function
 from pullback.define.formula.node import (
     INDEX,
@@ -119,7 +120,9 @@ def require_condition(node: Node, function: Function) -> None:
     """Stop at a number where a condition is needed."""
     if node.type != "bool":
         word = function.name.removeprefix("logical_")
-        raise Misfit(f"'{word}' takes conditions, and this is a number: write {node!r} != 0")
+        raise Misfit(
+            f"'{word}' takes conditions, and this is a number: write {show.text(node)} != 0"
+        )
 
 
 def require_order(node: Node) -> None:
@@ -159,7 +162,8 @@ def simplified(function: Function, args: tuple[Node, ...], type: Type) -> Node:
     if name == "pow" and (product := power(*args)):
         return product
     if name == "pow" and type == "int" and is_negative(args[1]):
-        raise Misfit(f"a whole number to a negative power is none: write float(...)**{args[1]!r}")
+        exponent = show.text(args[1])
+        raise Misfit(f"a whole number to a negative power is none: write float(...)**{exponent}")
     if all(arg.op == NUMBER for arg in args) and (folded := fold(name, args, type)):
         return folded
     if type == "int" and name in ("add", "sub", "neg", "mul") and (place := affine(name, args)):

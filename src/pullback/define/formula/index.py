@@ -82,6 +82,10 @@ class Affine:
         """Subtract one of them, or a number."""
         return self + (-other)
 
+    def __str__(self) -> str:
+        terms = [str(term) if factor == 1 else f"{factor}*{term}" for term, factor in self.terms]
+        return " + ".join([*terms, str(self.constant)] if self.constant or not terms else terms)
+
 
 def affine(constant: int, terms: dict[str | Node, int]) -> Affine:
     """Return the sum in its one form: nothing times zero, in a fixed order."""

@@ -98,9 +98,10 @@ class Node:
         return self.data
 
     def __repr__(self) -> str:
-        from pullback.define.formula.show import text  # noqa: PLC0415  (it imports this module)
-
-        return text(self)
+        """Return its operation and what that is of; `show.text` writes the language."""
+        data = self.data if isinstance(self.data, tuple) else (self.data,)
+        parts = (*data, *self.args) if self.op not in PLACED else data
+        return f"{self.op}({', '.join(str(part) for part in parts if part is not None)})"
 
 
 _made: WeakValueDictionary[tuple[object, ...], Node] = WeakValueDictionary()

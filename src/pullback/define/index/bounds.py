@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from pullback.define.formula import show
 from pullback.define.formula.index import Affine
 from pullback.define.formula.node import ARGMAX, MAX, READ, REDUCTIONS, Node, in_order
 from pullback.define.formula.term import conjuncts, negated
@@ -125,7 +126,7 @@ def _operands(node: Node, context: Context) -> Iterator[tuple[Node, Context]]:
 def empty(line: Line, maximum: Node) -> PullbackError:
     """Return the error of a maximum over nothing."""
     # Indices that are bound around it have lost their names: '#2'.
-    shown = repr(maximum).replace("#", "i")
+    shown = show.text(maximum).replace("#", "i")
     return EmptyMaximum.error(
         f"{line.qualname}: {shown} is the maximum over an index that has no values",
         help="a maximum needs a dimension of size 1 or more",
