@@ -1,5 +1,6 @@
-"""A line in index notation -> `Indexed`: its statements are read twice, before and after inference.
+"""A line in index notation -> `Indexed` and back: what it says, and its text.
 
+Its statements are read twice, before and after inference:
 `sqdist(x[n, d], y[m, d]) -> z[n, m] = sum[d]((x[n, d] - y[m, d])**2)`.
 """
 
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
+from dataclasses import replace
 
 from pullback.define.formula import build
 from pullback.define.formula.call import FormulaSyntax
@@ -21,7 +23,7 @@ from pullback.define.formula.functions import CONSTANTS
 from pullback.define.formula.index import Affine, size
 from pullback.define.formula.language import FormulaOutputs
 from pullback.define.formula.node import Node
-from pullback.define.index import infer
+from pullback.define.index import infer, write
 from pullback.define.index.indexed import Indexed
 from pullback.define.index.places import REDUCTIONS
 from pullback.define.index.statements import statements_of, values_of
@@ -177,6 +179,24 @@ def text(indexed: Indexed) -> str:
 
     It is read to the very same nodes, if what dimensions of inputs have to be is given as `sizes`.
     """
-    from pullback.define.index import write  # noqa: PLC0415  (it reads what it writes)
+    rows = write.rows(indexed)
+    given = {name: size for name, size in indexed.sizes.items() if name in indexed.line.dimensions}
+    return _shorter(indexed, rows, given) or "; ".join(rows)
 
-    return write.text(indexed)
+
+def _shorter(indexed: Indexed, rows: list[str], given: Mapping[str, Affine]) -> str | None:
+    """Return the text without the limits that follow from the reads; None if that is another."""
+    line = replace(indexed.line, formula="; ".join(rows))
+    try:
+        program, _ = read(line, indexed.accuracy, given, trusted=True)
+        spare = [i for i in program.indices if i.limit and infer.alone(i, program) == i.extent]
+        for index in sorted(spare, key=lambda index: index.limit or (0, 0, 0), reverse=True):
+            assert index.limit is not None
+            number, start, end = index.limit
+            rows[number] = rows[number][:start] + index.name + rows[number][end:]
+        found = write.joined(indexed, rows)
+        line = replace(line, formula=found)
+        again = parse(line, indexed.accuracy, sizes=given, trusted=True)
+    except (PullbackError, RecursionError):
+        return None
+    return found if again.nodes == indexed.nodes and again.sizes == indexed.sizes else None

@@ -1,15 +1,14 @@
-"""An operator in index notation -> its text, which is read to the very same nodes.
+"""An operator in index notation -> its statements, which are read to the very same nodes.
 
-What is used more than once gets a name: `t1[n, m] = exp(x[n] - y[m]); ...`. At first every index
-that is no dimension is written with its limit; then the limits that follow from the reads go.
+What is used more than once gets a name: `t1[n, m] = exp(x[n] - y[m]); ...`. Every index that is no
+dimension is written with its limit; `notation.text` takes away those that follow from the reads.
 """
 
 from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 
 from pullback.define.formula import build, show
@@ -30,41 +29,19 @@ from pullback.define.formula.node import (
 )
 from pullback.define.formula.node import index as index_number
 from pullback.define.formula.ranges import Ranges
-from pullback.define.index import infer, notation
 from pullback.define.index.alike import Alike
 from pullback.define.index.indexed import Indexed
-from pullback.diagnostic import PullbackError
 
 Form = tuple[int, tuple[Affine, ...]]
 
 
-def text(indexed: Indexed) -> str:
-    """Return a formula as it is written after `=`."""
-    rows = list(_Writer(indexed).rows())
-    given = {name: size for name, size in indexed.sizes.items() if name in indexed.line.dimensions}
-    return _shorter(indexed, rows, given) or "; ".join(rows)
+def rows(indexed: Indexed) -> list[str]:
+    """Return the statements of a formula, every index that is no dimension with its limit."""
+    return list(_Writer(indexed).rows())
 
 
-def _shorter(indexed: Indexed, rows: list[str], given: Mapping[str, Affine]) -> str | None:
-    """Return the text without the limits that follow from the reads; None if that is another."""
-    line = replace(indexed.line, formula="; ".join(rows))
-    try:
-        program, _ = notation.read(line, indexed.accuracy, given, trusted=True)
-        spare = [i for i in program.indices if i.limit and infer.alone(i, program) == i.extent]
-        for index in sorted(spare, key=lambda index: index.limit or (0, 0, 0), reverse=True):
-            assert index.limit is not None
-            number, start, end = index.limit
-            rows[number] = rows[number][:start] + index.name + rows[number][end:]
-        found = _without_head(indexed, rows)
-        line = replace(line, formula=found)
-        again = notation.parse(line, indexed.accuracy, sizes=given, trusted=True)
-    except (PullbackError, RecursionError):
-        return None
-    return found if again.nodes == indexed.nodes and again.sizes == indexed.sizes else None
-
-
-def _without_head(indexed: Indexed, rows: list[str]) -> str:
-    """Return the rows as one text; a value alone needs no `y[n] =`."""
+def joined(indexed: Indexed, rows: Sequence[str]) -> str:
+    """Return statements as one text; a value alone needs no `y[n] =`."""
     output = indexed.line.outputs[0]
     own = labels(output)
     head = f"{_with(output.name, own)} = "
