@@ -6,13 +6,12 @@ What is simplified keeps every value, NaN, infinities and the sign of zero inclu
 
 from __future__ import annotations
 
-import functools
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 
-from pullback.define.formula import show
-from pullback.define.formula.functions import ALIASES, CONSTANTS, TABLE, Function
+from pullback.define.formula import grammar, show
+from pullback.define.formula.functions import ALIASES, TABLE, Function
 from pullback.define.formula.node import (
     INDEX,
     NUMBER,
@@ -77,9 +76,7 @@ NONE: frozenset[str] = frozenset()
 
 def evaluated(text: str, names: Mapping[str, Node]) -> Node:
     """Return what a text of the table says of some operands."""
-    from pullback.define.formula.language import expression  # noqa: PLC0415  (it builds by this)
-
-    return expression(text, names)
+    return grammar.evaluated(text, names, apply)
 
 
 def fitted(function: Function, args: Sequence[Node]) -> tuple[tuple[Node, ...], Type]:
@@ -306,9 +303,3 @@ SIMPLER: Mapping[str, Callable[..., Node | None]] = {
     "tanh": _tanh,
     **dict.fromkeys(("floor", "ceil", "round", "trunc"), _whole_already),
 }
-
-
-@functools.cache
-def constant(name: str) -> Node | None:
-    """Return a number that has a name: pi, e, inf, nan."""
-    return number(CONSTANTS[name]) if name in CONSTANTS else None

@@ -12,7 +12,6 @@ from pullback.define.formula.node import Node, is_number, number
 from pullback.define.formula.other_words import LINES, instead
 from pullback.diagnostic import PullbackError, Rule, did_you_mean
 
-FormulaSyntax = Rule("PB131", "formula-syntax")
 UnknownFunction = Rule("PB132", "unknown-function")
 FormulaArguments = Rule("PB134", "formula-arguments")
 FormulaType = Rule("PB135", "formula-type")

@@ -6,14 +6,9 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pullback.define.formula.call import (
-    FormulaArguments,
-    FormulaSyntax,
-    FormulaType,
-    Place,
-    called,
-)
+from pullback.define.formula.call import FormulaArguments, FormulaType, Place, called
 from pullback.define.formula.functions import named
+from pullback.define.formula.grammar import FormulaSyntax
 from pullback.define.formula.language import FormulaOutputs
 from pullback.define.formula.node import Node, number
 from pullback.define.formula.other_words import instead

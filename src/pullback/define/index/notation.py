@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from pullback.define.formula import build
-from pullback.define.formula.call import FormulaSyntax
 from pullback.define.formula.formula import (
     FormulaDimensions,
     labels,
@@ -20,6 +19,7 @@ from pullback.define.formula.formula import (
     type_of,
 )
 from pullback.define.formula.functions import CONSTANTS
+from pullback.define.formula.grammar import FormulaSyntax
 from pullback.define.formula.index import Affine, size
 from pullback.define.formula.language import FormulaOutputs
 from pullback.define.formula.node import Node

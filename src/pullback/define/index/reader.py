@@ -11,8 +11,8 @@ from typing import NoReturn
 from pullback.define.formula import build, reduce
 from pullback.define.formula.call import FormulaArguments, FormulaType, UnknownFunction
 from pullback.define.formula.functions import CONSTANTS
+from pullback.define.formula.grammar import OPERATORS, UnknownFormulaName
 from pullback.define.formula.index import BATCH, Affine, at
-from pullback.define.formula.language import OPERATORS, UnknownFormulaName
 from pullback.define.formula.node import Node, equal, index, is_number, place_of, read
 from pullback.define.formula.other_words import instead
 from pullback.define.index import inside

@@ -6,13 +6,13 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pullback.define.formula.call import FormulaSyntax
 from pullback.define.formula.formula import (
     labels,
 )
 from pullback.define.formula.functions import CONSTANTS
+from pullback.define.formula.grammar import FormulaSyntax, parsed_statement
 from pullback.define.formula.index import BATCH, Affine
-from pullback.define.formula.language import FormulaOutputs, parsed_statement
+from pullback.define.formula.language import FormulaOutputs
 from pullback.define.formula.node import Node
 from pullback.define.index import infer
 from pullback.define.index.reader import IndexReader
