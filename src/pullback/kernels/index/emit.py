@@ -6,7 +6,7 @@ All values are vectors. What does not depend on the lane is the same in every la
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 
 from pullback.define.formula import derived
@@ -23,6 +23,7 @@ from pullback.define.formula.node import (
 )
 from pullback.define.formula.ranges import Ranges
 from pullback.kernels.codegen import FIELDS, SCALARS, VALUES, called, literal
+from pullback.kernels.index import sums
 from pullback.kernels.index.divisors import WORK, Divisors
 from pullback.kernels.index.extents import Extents
 from pullback.kernels.index.memory import Memory
@@ -137,11 +138,13 @@ class Emitter:
             self.here.known.setdefault(self.key(node, own), value)
         return value
 
+    def prepare(self, roots: Iterable[Node]) -> None:
+        """Write the reductions that some values need, before the values."""
+        sums.prepare(self, roots)
+
     def computed(self, node: Node, copy: Mapping[str, int]) -> str:
         """Write what computes a node."""
         if node.op in REDUCTIONS:
-            from pullback.kernels.index import sums  # noqa: PLC0415  (it writes by this module)
-
             return sums.reduced(self, node, copy)
         if self.is_constant(node):
             return self.kept(f"splat({self.constant(node)})", node)

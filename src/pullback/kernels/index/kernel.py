@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 
 from pullback.define.formula.node import Node
-from pullback.kernels.index import sums
 from pullback.kernels.index.emit import Emitter
 from pullback.kernels.index.nest import CHUNKS, Kernel, Nest, Output, Setting
 from pullback.kernels.index.operands import Operand
@@ -64,7 +63,7 @@ class _Writer:
         if nest.tile:
             emitter.counts[nest.tile] = nest.rows
         emitter.scopes = [top, row]
-        sums.prepare(emitter, [output.node for output in nest.outputs])
+        emitter.prepare([output.node for output in nest.outputs])
         if nest.lane is None:
             self.store_all(edge=False)
         else:
@@ -79,7 +78,7 @@ class _Writer:
 
     def store_all(self, *, edge: bool) -> None:
         """Write the values of all outputs at one place."""
-        sums.prepare(self.emitter, [output.node for output in self.nest.outputs])
+        self.emitter.prepare([output.node for output in self.nest.outputs])
         for place, output in enumerate(self.nest.outputs):
             own = frozenset(output.indices) | {self.nest.lane or ""}
             for copy in self.emitter.copies(own):

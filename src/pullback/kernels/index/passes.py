@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from pullback.define.formula.node import ARGMAX, MAX, Node
-from pullback.kernels.index.emit import Emitter
-from pullback.kernels.index.scope import Scope
-from pullback.kernels.index.sums import (
+from pullback.kernels.index.accumulate import (
     Accumulator,
     accumulate,
     accumulators,
     blocked,
     opened,
-    prepare,
 )
+from pullback.kernels.index.scope import Scope
+
+if TYPE_CHECKING:
+    from pullback.kernels.index.emit import Emitter
 
 # As many vectors are added at a time, so that none waits for the one before.
 CHAINS = 8
@@ -116,13 +118,13 @@ def in_lanes(emitter: Emitter, group: Sequence[Node]) -> None:
     bodies = list(dict.fromkeys(a.body for a in all_of))
 
     def main() -> None:
-        prepare(emitter, bodies)
+        emitter.prepare(bodies)
         for a in all_of:
             place = f"splat(int64_t({emitter.places.index(index, a.copy)})) + numbers<Whole>()"
             accumulate(emitter, a, place, "splat(true)")
 
     def edge() -> None:
-        prepare(emitter, bodies)
+        emitter.prepare(bodies)
         extent = emitter.extents.text(group[0].size)
         lane = emitter.places.index(index, {})
         for a in all_of:

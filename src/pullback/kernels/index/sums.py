@@ -6,56 +6,27 @@ Those of one range that can be computed together share one loop.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pullback.define.formula import node as graph
 from pullback.define.formula.index import Affine
 from pullback.define.formula.node import ARGMAX, MAX, REDUCTIONS, SUM, Node
-from pullback.kernels.codegen import VALUES
-from pullback.kernels.index.emit import Emitter
+from pullback.kernels.index import passes
+from pullback.kernels.index.accumulate import (
+    IDENTITY,
+    accumulate,
+    accumulators,
+    added,
+    blocked,
+    opened,
+)
 from pullback.kernels.index.scope import Scope
+
+if TYPE_CHECKING:
+    from pullback.kernels.index.emit import Emitter
 
 # A known size up to this is written out.
 MOST_WRITTEN = 16
-IDENTITY = {"real": "splat(-__builtin_inf())", "int": "splat(least_whole)"}
-
-
-@dataclass
-class Accumulator:
-    """One copy of one reduction in a loop.
-
-    Attributes:
-        node: the reduction.
-        body: what is reduced, with an index that is free.
-        copy: which of its copies.
-        name: its variable; `part` is that of the block of a long sum.
-    """
-
-    node: Node
-    body: Node
-    copy: Mapping[str, int]
-    name: str
-    part: str
-
-    @property
-    def type(self) -> str:
-        """Its type in C++."""
-        body = VALUES[self.body.type]
-        return f"Greatest<{body}>" if self.node.op == ARGMAX else body
-
-    @property
-    def is_blocked(self) -> bool:
-        """Whether it is a sum that rounds."""
-        return self.node.op == SUM and self.node.type == "real"
-
-    def start(self, name: str) -> str:
-        """Return the statement that it begins with."""
-        if self.node.op == SUM:
-            return f"{self.type} {name}{{}};"
-        least = IDENTITY[self.body.type]
-        if self.node.op == MAX:
-            return f"{self.type} {name} = {least};"
-        return f"{self.type} {name}{{{least}, Whole{{}} - 1}};"
 
 
 def reduced(emitter: Emitter, node: Node, copy: Mapping[str, int]) -> str:
@@ -103,24 +74,6 @@ def joined(  # noqa: PLR0913  (one more value of a total)
     return emitter.kept(added(emitter, body, copy, total), node, 1)
 
 
-def added(emitter: Emitter, body: Node, copy: Mapping[str, int], total: str) -> str:
-    """Return a total plus a value; where that is a product, rounded once."""
-    factors = product(body)
-    if factors and emitter.found(body, copy) is None:
-        x, y = (emitter.value(factor, copy) for factor in factors)
-        return f"multiply_add({x}, {y}, {total})"
-    return f"{total} + {emitter.value(body, copy)}"
-
-
-def product(node: Node) -> tuple[Node, Node] | None:
-    """Return the factors of a product of real numbers."""
-    if node.type != "real":
-        return None
-    if node.op == "powi" and node.data == 2:
-        return node.args[0], node.args[0]
-    return (node.args[0], node.args[1]) if node.op == "mul" else None
-
-
 def prepare(emitter: Emitter, roots: Iterable[Node]) -> None:
     """Write the reductions that some values need, those that fit together in one loop."""
     groups: dict[tuple[int, int, Affine], list[Node]] = {}
@@ -153,8 +106,6 @@ def together(emitter: Emitter, group: Sequence[Node]) -> None:
     # What they need from further out comes before their loop.
     prepare(emitter, [arg for node in group for arg in outside(emitter, node)])
     if emitter.here.lane is None:
-        from pullback.kernels.index import passes  # noqa: PLC0415  (it writes by this module)
-
         passes.in_lanes(emitter, group)
     else:
         in_loop(emitter, group)
@@ -164,13 +115,6 @@ def outside(emitter: Emitter, node: Node) -> list[Node]:
     """Return the reductions in a reduction's body that do not depend on its index."""
     inside = needed(emitter, node.args)
     return [part for part in inside if node.bound not in part.free]
-
-
-def opened(emitter: Emitter, size: Affine, kind: str) -> str:
-    """Return the index of all reductions of one range and kind."""
-    name = f"~{kind}:{emitter.extents.text(size)}"
-    emitter.ranges.sizes[name] = size
-    return name
 
 
 def in_loop(emitter: Emitter, group: Sequence[Node]) -> None:
@@ -203,60 +147,3 @@ def in_loop(emitter: Emitter, group: Sequence[Node]) -> None:
     for a in all_of:
         value = f"{a.name}.place" if a.node.op == ARGMAX else a.name
         emitter.here.known[emitter.key(a.node, a.copy)] = value
-
-
-def blocked(
-    emitter: Emitter, all_of: Sequence[Accumulator], loop: str, extent: str, block: str
-) -> None:
-    """Write a loop, by blocks where there are sums."""
-    for a in all_of:
-        emitter.line(a.start(a.name))
-    sums = [a for a in all_of if a.is_blocked]
-    if not sums:
-        emitter.line(loop.replace("@begin", "0").replace("@end", extent))
-        return
-    begin, end = emitter.name("begin"), emitter.name("end")
-    emitter.line(f"for (int64_t {begin} = 0; {begin} < {extent}; {begin} += {block}) {{")
-    emitter.line(f"const int64_t {end} = least({begin} + {block}, {extent});")
-    for a in sums:
-        emitter.line(a.start(a.part))
-    emitter.line(loop.replace("@begin", begin).replace("@end", end))
-    for a in sums:
-        emitter.line(f"{a.name} += {a.part};")
-    emitter.line("}")
-
-
-def accumulators(
-    emitter: Emitter, group: Sequence[Node], index: str, *, with_index: bool
-) -> list[Accumulator]:
-    """Return the accumulators of a loop: of all copies of its reductions."""
-    found: list[Accumulator] = []
-    for node in group:
-        body = graph.renamed(node.args[0], node.bound, index)
-        emitter.divisors.see([body], exact=node.op != SUM)
-        free = node.free | {index} if with_index else node.free
-        for copy in emitter.copies(free):
-            name, part = emitter.name("a"), emitter.name("a")
-            found.append(Accumulator(node, body, copy, name, part))
-    return found
-
-
-def accumulate(emitter: Emitter, a: Accumulator, place: str, counts: str) -> None:
-    """Write what one turn of a loop adds to an accumulator."""
-    certain = counts == "splat(true)"
-    if a.node.op == SUM:
-        target = a.part if a.is_blocked else a.name
-        if certain:
-            emitter.line(f"{target} = {added(emitter, a.body, a.copy, target)};", 1)
-        else:
-            value = emitter.value(a.body, a.copy)
-            none = "Real{}" if a.is_blocked else "Whole{}"
-            emitter.line(f"{target} += where({counts}, {value}, {none});", 2)
-        return
-    value = emitter.value(a.body, a.copy)
-    if a.node.op == MAX:
-        if not certain:
-            value = f"where({counts}, {value}, {IDENTITY[a.body.type]})"
-        emitter.line(f"{a.name} = maximum({a.name}, {value});", 3)
-    else:
-        emitter.line(f"{a.name}.see({value}, {place}, {counts});", 6)
