@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from pullback.graphs.text import draw
+
 # Who wrote the derivative: pullback, PyTorch, an autograd.Function, a C++ extension.
 Kind = Literal["pullback", "built-in", "function", "extension"]
 State = Literal["kept", "freed", "packed"]
@@ -105,8 +107,6 @@ class Graph:
     held: int
 
     def __str__(self) -> str:
-        from pullback.graphs.text import draw  # noqa: PLC0415  (drawing reads this module)
-
         return draw(self)
 
     def __repr__(self) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, deque
+from typing import TYPE_CHECKING
 
-from pullback.graphs.data import Edge, Graph, Leaf, Node, Saved
+if TYPE_CHECKING:
+    from pullback.graphs.data import Edge, Graph, Leaf, Node, Saved
 
 # A branch deeper than this is drawn below, from the margin.
 MOST_COLUMNS = 48

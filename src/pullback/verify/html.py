@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from html import escape
+from typing import TYPE_CHECKING
 
 from pullback.diagnostic import Finding
-from pullback.verify.report import Listing, Report
 from pullback.verify.text import summary, verdict_of
+
+if TYPE_CHECKING:
+    from pullback.verify.report import Listing, Report
 
 # The evidence that is drawn: rows of characters, one a cell, from none to all.
 MAP = "where it differs"

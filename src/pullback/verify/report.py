@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Literal
 
 from pullback.diagnostic import Finding, PullbackError, Rule
+from pullback.verify.html import html_of
+from pullback.verify.text import line_of, text_of
 
 UnknownFormat = Rule("PB406", "unknown-format")
 
@@ -160,8 +162,6 @@ class Report:
 
     def __repr__(self) -> str:
         """Say in one line what is wrong: pytest shows it where `assert pb.check(...)` fails."""
-        from pullback.verify.text import line_of  # noqa: PLC0415  (it reads this class)
-
         return line_of(self)
 
     def __str__(self) -> str:
@@ -169,8 +169,6 @@ class Report:
 
     def to_text(self, *, verbose: bool = False) -> str:
         """Return it as text; `verbose` has a line for each probe."""
-        from pullback.verify.text import text_of  # noqa: PLC0415  (it reads this class)
-
         return text_of(self, verbose=verbose)
 
     def _repr_html_(self) -> str:
@@ -178,8 +176,6 @@ class Report:
 
     def to_html(self) -> str:
         """Return a page that needs nothing else: no network, no scripts."""
-        from pullback.verify.html import html_of  # noqa: PLC0415  (seldom needed)
-
         return html_of(self)
 
     def save(self, file: str | os.PathLike[str]) -> Path:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
 
 from pullback.diagnostic import Finding
-from pullback.verify.report import Outcome, Report
+
+if TYPE_CHECKING:
+    from pullback.verify.report import Outcome, Report
 
 MARKS = {"fault": "FAIL", "advice": "note", "ok": "ok", "not applicable": "-", "explained": "-"}
 
