@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pullback.bind import runtime
 from pullback.define.source import is_inline
 from pullback.kernels import glue
 from pullback.kernels.plan import WITH_FOLDER, Unit
@@ -106,6 +107,12 @@ def unit_of(index: int, file: str | Path, *, suffix: str = "cpp", begin: str = "
         text = f'{begin}#line 1 "source of the extension"\n{file}\n'
         return Unit(f"{index}-inline.{suffix}", text)
     return Unit(f"{index}-{file.stem}.{suffix}", f'{begin}#include "{file}"\n')
+
+
+def include_flags() -> tuple[str, ...]:
+    """Return where an extension's headers are: <torch/torch.h> has a folder of its own."""
+    api = runtime.ROOT / "include" / "torch" / "csrc" / "api" / "include"
+    return (*runtime.include_flags(), "-isystem", str(api))
 
 
 def _sorted(flags: Sequence[str], folder: str) -> tuple[list[str], list[str]]:

@@ -15,7 +15,15 @@ from types import ModuleType
 from typing import overload
 
 from pullback.bind import loading, runtime
-from pullback.bind.build import BESIDE_TEXT, MODULE, Build, build_of, text_of, unit_of
+from pullback.bind.build import (
+    BESIDE_TEXT,
+    MODULE,
+    Build,
+    build_of,
+    include_flags,
+    text_of,
+    unit_of,
+)
 from pullback.define.source import Source, folder_of, is_inline
 from pullback.diagnostic import PullbackError, Rule
 from pullback.kernels import compile as compilation
@@ -125,7 +133,7 @@ def source(  # noqa: PLR0913  (two functions under one name)
 
 
 def _load(build: Build, *, precompiled: bool) -> ModuleType:
-    from pullback.bind import extension_cuda  # noqa: PLC0415  (it imports this module)
+    from pullback.bind import extension_cuda  # noqa: PLC0415  (kernels with call= do without)
 
     texts = [text_of(file) for file in build.files]
     # A file that is not there is named when it is to be compiled.
@@ -153,12 +161,6 @@ def plan_of(build: Build) -> Plan:
         link=(*runtime.link_flags(), *build.linking),
         abi=runtime.abi(),
     )
-
-
-def include_flags() -> tuple[str, ...]:
-    """Return where an extension's headers are: <torch/torch.h> has a folder of its own."""
-    api = runtime.ROOT / "include" / "torch" / "csrc" / "api" / "include"
-    return (*runtime.include_flags(), "-isystem", str(api))
 
 
 def headers(plan: Plan) -> dict[str, Path]:

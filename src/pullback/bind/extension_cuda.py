@@ -10,8 +10,8 @@ from types import ModuleType
 
 import torch
 
-from pullback.bind import extension, extension_cuda_headers, gpu, loading, runtime
-from pullback.bind.build import Build, text_of, unit_of
+from pullback.bind import extension_cuda_headers, gpu, loading, runtime
+from pullback.bind.build import Build, include_flags, text_of, unit_of
 from pullback.bind.notice import notice
 from pullback.bind.on_cpu import CudaOnCpuNotice
 from pullback.kernels import compile as compilation
@@ -139,7 +139,7 @@ def plan_for_gpu(build: Build) -> Plan:
 
 def _of_torch(build: Build, given: Sequence[str]) -> tuple[str, ...]:
     """Return the flags that PyTorch's own builds have, and the author's."""
-    own = (*extension.include_flags(), *OF_TORCH, EXTENSION)
+    own = (*include_flags(), *OF_TORCH, EXTENSION)
     return (*own, *build.quoted, *given, build.module)
 
 
