@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import grimp
+
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 PROBES = sorted((ROOT / "src/pullback/verify/probes").glob("[!_]*.py"))
@@ -76,3 +78,15 @@ def test_a_word_that_is_filled_in_has_its_article_from_an() -> None:
 
 # What begins with a consonant, whatever it is.
 ALWAYS_A = {"python_only.py": ["a {gradient.dtype}"]}
+
+
+def test_no_modules_import_each_other() -> None:
+    # Not within functions either; for the type checker's eyes alone they may. The contract on
+    # cycles that import-linter has is another one: it is about packages.
+    graph = grimp.build_graph("pullback", exclude_type_checking_imports=True, cache_dir=None)
+    rings = {
+        frozenset({module, *others})
+        for module in graph.modules
+        if (others := graph.find_upstream_modules(module) & graph.find_downstream_modules(module))
+    }
+    assert sorted(map(sorted, rings)) == []
