@@ -1,0 +1,66 @@
+"""What is released: a source distribution, and a wheel that is built from it."""
+
+from __future__ import annotations
+
+import email
+import shutil
+import tarfile
+import zipfile
+from email.message import Message
+from pathlib import Path
+
+import pytest
+
+from tests.fresh import python
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "pullback"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of both, made as a release is made, but without the network."""
+    folder = tmp_path_factory.mktemp("release")
+    # A copy, because setuptools writes into the folder that it packs.
+    left = shutil.ignore_patterns(".git", ".venv", ".*cache", "*.egg-info", "build", "dist")
+    source = shutil.copytree(ROOT, folder / "source", ignore=left)
+    answer = python("-m", "build", "--no-isolation", "-o", folder / "dist", source, folder=folder)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    return folder / "dist"
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> zipfile.ZipFile:
+    (path,) = built.glob("*.whl")
+    return zipfile.ZipFile(path)
+
+
+@pytest.fixture(scope="module")
+def metadata(wheel: zipfile.ZipFile) -> Message:
+    (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+    return email.message_from_bytes(wheel.read(name))
+
+
+def test_a_wheel_has_every_file_of_the_package(wheel: zipfile.ZipFile) -> None:
+    files = [path for path in PACKAGE.rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    wanted = {str(path.relative_to(PACKAGE.parent)) for path in files}
+    assert wanted - set(wheel.namelist()) == set()
+    # CUDA_ON_CPU works by what Python reads at its start; py.typed tells type checkers.
+    assert {"pullback_cuda.pth", "pullback/py.typed"} <= set(wheel.namelist())
+
+
+def test_a_wheel_says_its_licence_and_has_its_text(
+    wheel: zipfile.ZipFile, metadata: Message
+) -> None:
+    assert metadata["License-Expression"] == "BSD-3-Clause"
+    assert metadata.get_all("License-File") == ["LICENSE"]
+    (name,) = (name for name in wheel.namelist() if name.endswith("/licenses/LICENSE"))
+    assert wheel.read(name).decode() == (ROOT / "LICENSE").read_text()
+
+
+def test_a_source_distribution_has_what_its_readme_names(built: Path) -> None:
+    (path,) = built.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    named = {"CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "LICENSE", "constraints.txt"}
+    assert named | {"docs/tutorial.md", "tests/conftest.py", "examples/cpp_train"} <= names
