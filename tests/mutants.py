@@ -115,7 +115,7 @@ def copied(tests: Path, into: Path) -> None:
     """Copy what the tests need of the project, with these tests and what they are run with."""
     left_out = shutil.ignore_patterns("__pycache__", "*.egg-info", ".*cache", ".git")
     for path in ROOT.iterdir():
-        if path.name in ("tests", ".git") or path.name.startswith("."):
+        if path.name == "tests" or (path.is_dir() and path.name.startswith(".")):
             continue
         if path.is_dir():
             shutil.copytree(path, into / path.name, ignore=left_out)

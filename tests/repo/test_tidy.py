@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import grimp
@@ -68,6 +69,13 @@ def test_tests_raise_every_code() -> None:
 def test_no_file_is_longer_than_a_reader_can_keep_in_mind() -> None:
     lengths = {str(path): len(path.read_text().splitlines()) for path in SOURCES}
     assert {path: length for path, length in lengths.items() if length > 400} == {}
+
+
+def test_hooks_format_with_the_versions_that_ci_has() -> None:
+    hooks = (ROOT / ".pre-commit-config.yaml").read_text()
+    pinned = set(re.findall(r"[\w-]+==[\d.]+", hooks))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert pinned == {each for each in project["optional-dependencies"]["test"] if "==" in each}
 
 
 def test_a_word_that_is_filled_in_has_its_article_from_an() -> None:
