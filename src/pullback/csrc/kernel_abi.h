@@ -14,7 +14,9 @@ namespace pullback {
 constexpr int32_t abi_version = 1;
 
 struct DataType {
-  uint8_t code;  // 0 signed integer, 1 unsigned, 2 floating, 3 none that a kernel takes, 4 bfloat16, 5 complex, 6 bool
+  /// 0 signed integer, 1 unsigned, 2 floating, 3 none that a kernel takes, 4 bfloat16, 5 complex,
+  /// 6 bool.
+  uint8_t code;
   uint8_t bits;
   uint16_t lanes;
 };
@@ -38,14 +40,17 @@ union Scalar {
   int64_t integer;
   double real;
   const char* text;
-  bool* divided;  // behind the last one of a formula's loop, which sets it if it divides a whole number by zero
+  /// Behind the last one of a formula's loop, which sets it if it divides a whole number by zero.
+  bool* divided;
 };
 
 /// The arguments of one call of one kernel.
 struct Call {
   int32_t version;
-  DataType dtype;         // shared by all tensors whose dtype the line leaves open
-  const Tensor* tensors;  // the inputs, then the outputs, in the line's order; null: which dtypes are taken is all that is asked
+  DataType dtype;  // shared by all tensors whose dtype the line leaves open
+  /// The inputs, then the outputs, in the line's order; null: which dtypes are taken is all that is
+  /// asked.
+  const Tensor* tensors;
   const int64_t* dims;    // the named dimensions in order of first appearance
   int64_t batch;          // product of `...`
   const Scalar* scalars;  // in the line's order

@@ -35,7 +35,8 @@ struct BuiltLoop {
 /// in the library too.
 void finish_formula(Definition& definition, std::initializer_list<BuiltLoop> loops, bool derived);
 
-c10::KernelFunction meta_kernel(const Entry& entry);  // meta.cpp
-c10::KernelFunction autocast_kernel(const Entry& entry, Autocast policy, c10::DeviceType device);  // autocast.cpp
+// In meta.cpp and autocast.cpp.
+c10::KernelFunction meta_kernel(const Entry& entry);
+c10::KernelFunction autocast_kernel(const Entry& entry, Autocast policy, c10::DeviceType device);
 
 }  // namespace pullback

@@ -167,7 +167,8 @@ Tensors tangents_by_double_backward(const Definition& definition, LiveValues& va
   for (const at::Tensor& grad : values.grads) if (grad.defined()) seeds.push_back(grad);
   variable_list pushed(seeds.size());
   if (!gradients.empty()) {
-    const WithoutInterpreter released;  // a tracer holds its lock, and the engine refuses to run then
+    // A tracer holds its lock, and the engine refuses to run then.
+    const WithoutInterpreter released;
     pushed = torch::autograd::grad(gradients, seeds, vectors, /*retain_graph=*/true, differentiable, /*allow_unused=*/true);
   }
   Tensors tangents(values.outputs.size());

@@ -63,7 +63,8 @@ struct Definition {
   std::optional<Program> backward, jvp;
   NativeKernel cpu, cuda;
   std::optional<Formula> formula;  // computes it on the devices that have no kernel
-  std::shared_ptr<Supply> supply;  // of a formula, in index notation too; null: nothing is made later
+  /// Of a formula, in index notation too; null: nothing is made later.
+  std::shared_ptr<Supply> supply;
   /// Registered by somebody else and taken over: with a derivative that lacks something, or with one
   /// of its own, which stays and gets the forward mode.
   enum class Taken { no, yes, with_own_derivative } taken = Taken::no;

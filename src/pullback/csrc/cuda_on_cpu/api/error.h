@@ -48,10 +48,10 @@
 
 enum cudaError {
   cudaSuccess = 0,
+  cudaErrorApiFailureBase = 10000,
 #define CUDA_ON_CPU_ERROR(name, value) cudaError##name = value,
   CUDA_ON_CPU_ERRORS(CUDA_ON_CPU_ERROR)
 #undef CUDA_ON_CPU_ERROR
-  cudaErrorApiFailureBase = 10000
 };
 typedef enum cudaError cudaError_t;
 

@@ -18,7 +18,9 @@ namespace cooperative_groups {
 CUDA_ON_CPU_OPERATION(plus, a + b)
 CUDA_ON_CPU_OPERATION(less, b < a ? b : a)
 CUDA_ON_CPU_OPERATION(greater, a < b ? b : a)
+// clang-format off: it takes this for a reference
 CUDA_ON_CPU_OPERATION(bit_and, a & b)
+// clang-format on
 CUDA_ON_CPU_OPERATION(bit_or, a | b)
 CUDA_ON_CPU_OPERATION(bit_xor, a ^ b)
 #undef CUDA_ON_CPU_OPERATION
