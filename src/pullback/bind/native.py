@@ -143,6 +143,7 @@ def tensor_fields(tensor: Tensor, line: Line, argument: int) -> tuple[object, ..
         SCALAR_TYPES[tensor.dtype] if tensor.dtype else -1,
         argument,
         tensor.detached,
+        tensor.has_any_shape,
     )
 
 

@@ -49,8 +49,9 @@ class SavedValues final : public Values {
   at::Tensor zero_grad(size_t output) override {
     at::Tensor& zeros = zeros_[output];
     if (!zeros.defined()) {
-      const bool absent = !node_.absent.empty() && node_.absent[output];
-      zeros = absent ? node_.absent[output]->zeros() : node_.input_metadata(output).zeros_like();
+      const auto& metadata = node_.input_metadata(output);
+      const bool absent = node_.absent && metadata.was_default_constructed();
+      zeros = absent ? node_.absent->zeros(output) : metadata.zeros_like();
     }
     return zeros;
   }
@@ -86,7 +87,7 @@ class LiveValues final : public Values {
   at::Tensor grad(size_t output) override { return grads[output]; }
   at::Tensor zero_grad(size_t output) override {
     return outputs[output].defined() ? at::zeros_like(outputs[output])
-                                     : absent_output(signature, output, arguments).zeros();
+                                     : Absent(signature, arguments).zeros(output);
   }
   at::Tensor tangent(size_t input) override { return tangents[input]; }
   at::Tensor zero_tangent(size_t input) override { return at::zeros_like(primal(input)); }
@@ -97,6 +98,14 @@ class LiveValues final : public Values {
   if (definition.supply) definition.supply->explain_missing(definition.signature);
   fail("no-derivative [PB308]", definition.signature, "it has no derivative, and one is asked for",
        "give it backward=..., or call it on detached tensors");
+}
+
+/// Whether the call's `output_mask` leaves an output out. Throws PB120.
+bool leaves_out(const Signature& signature, c10::ArrayRef<c10::IValue> arguments) {
+  for (size_t k = 0; signature.masked && k < signature.outputs.size(); ++k) {
+    if (!wanted(signature, arguments, k)) return true;
+  }
+  return false;
 }
 
 /// Whether a derivative is asked for an output: the line may deny it.
@@ -299,10 +308,8 @@ class AutogradFunctor final : public c10::OperatorKernel {
       const at::Tensor& tensor = tensor_of(arguments[std::countr_zero(rest)]);
       node->saved.emplace_back(tensor, /*is_output=*/false);
     }
-    for (size_t k = 0; signature.masked && k < signature.outputs.size(); ++k) {
-      node->absent.push_back(wanted(signature, arguments, k)
-                                 ? std::nullopt
-                                 : std::optional(absent_output(signature, k, arguments)));
+    if (definition.backward && leaves_out(signature, arguments)) {
+      node->absent = std::make_unique<Absent>(signature, arguments);
     }
     if (scalars) {
       for (const c10::IValue& value : arguments) node->scalars.push_back(value.isTensor() ? c10::IValue() : value);

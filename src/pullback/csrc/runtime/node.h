@@ -21,7 +21,7 @@ class Node final : public torch::autograd::Node {
   uint64_t tensors = 0, outputs = 0;  // what is saved: one bit an argument or output
   std::vector<torch::autograd::SavedVariable> saved;  // those tensors, then those outputs
   std::vector<c10::IValue> scalars;                   // all arguments but the tensors, if read
-  std::vector<std::optional<Absent>> absent;          // outputs that nobody asked for, if any
+  std::unique_ptr<const Absent> absent;               // outputs that nobody asked for, if any
 };
 
 }  // namespace pullback

@@ -37,8 +37,9 @@ struct TensorSpec {
   bool batched = false;                  // has `...`
   bool optional = false;
   std::optional<at::ScalarType> dtype = std::nullopt;
-  size_t argument = 0;    // position among the operator's arguments (inputs only)
-  bool detached = false;  // has no derivative, whatever its dtype (outputs only)
+  size_t argument = 0;     // position among the operator's arguments (inputs only)
+  bool detached = false;   // has no derivative, whatever its dtype (outputs only)
+  bool any_shape = false;  // `x[*]`: the line says nothing about its shape
 
   size_t core() const { return before.size() + after.size(); }
 };

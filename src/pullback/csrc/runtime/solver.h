@@ -63,7 +63,7 @@ class Solver {
     for (size_t i = 0; i < signature_.inputs.size(); ++i) {
       const TensorSpec& spec = signature_.inputs[i];
       const at::Tensor& tensor = tensor_of(arguments_[spec.argument]);
-      if (!tensor.defined()) continue;
+      if (!tensor.defined() || spec.any_shape) continue;
       check_rank(spec, tensor);
       check_core(i, tensor);
       if (spec.batched) broadcast(spec, tensor);

@@ -7,15 +7,19 @@
 
 namespace pullback {
 
-/// What an output would have been: enough to make zeros of it.
-struct Absent {
-  std::vector<c10::SymInt> shape;
-  at::TensorOptions options;
+/// What the outputs that one call left out would have been: enough to make zeros of them.
+class Absent {
+ public:
+  /// Checks the inputs as every kernel does; sizes may be symbolic. Throws PB111 to PB119.
+  Absent(const Signature& signature, c10::ArrayRef<c10::IValue> arguments);
 
-  at::Tensor zeros() const;
+  /// Works out the shape only here, since few backwards ask. Throws PB114.
+  at::Tensor zeros(size_t output) const;
+
+ private:
+  const Signature& signature_;
+  SizesOf<c10::SymInt> sizes_;
+  std::vector<c10::IValue> scalars_;  // all arguments but the tensors, if the line has scalars
 };
-
-/// Works out an output's shape from the inputs without checking them; sizes may be symbolic.
-Absent absent_output(const Signature& signature, size_t index, c10::ArrayRef<c10::IValue> arguments);
 
 }  // namespace pullback

@@ -99,6 +99,7 @@ TensorSpec read_tensor(Fields& fields) {
   if (dtype >= 0) spec.dtype = static_cast<at::ScalarType>(dtype);
   spec.argument = f.integer();
   spec.detached = f.boolean();
+  spec.any_shape = f.boolean();
   return spec;
 }
 
