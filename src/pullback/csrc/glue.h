@@ -119,10 +119,11 @@ void run_in_every_order(const Call& call) {
   std::vector<cuda_on_cpu::Written> outputs;
   for (int32_t i = Body::pullback_inputs; i < Body::pullback_tensors; ++i) {
     const Tensor& tensor = call.tensors[i];
-    outputs.push_back({tensor.data, tensor.data ? count(tensor) : 0, tensor.dtype.code, tensor.dtype.bits,
-                       Body::pullback_name(i)});
+    outputs.push_back({tensor.data, tensor.data ? count(tensor) : 0, tensor.dtype.code,
+                       tensor.dtype.bits, Body::pullback_name(i)});
   }
-  cuda_on_cpu::in_every_order(std::move(outputs), [&] { Body::template pullback_run<T, int64_t>(call); });
+  cuda_on_cpu::in_every_order(std::move(outputs),
+                              [&] { Body::template pullback_run<T, int64_t>(call); });
 }
 #endif
 
@@ -177,7 +178,8 @@ bool try_dtype(const Call& call, char* message, uint64_t capacity, int& status) 
 template <class Body, class T>
 uint64_t list_dtype(char* message, uint64_t used, uint64_t capacity) {
   if constexpr (Body::template pullback_takes<T, int64_t>()) {
-    if (used < capacity) used += snprintf(message + used, capacity - used, "%s%s", used ? ", " : "", Dtype<T>::text);
+    if (used < capacity)
+      used += snprintf(message + used, capacity - used, "%s%s", used ? ", " : "", Dtype<T>::text);
   }
   return used;
 }
@@ -217,9 +219,13 @@ int dispatch(const Call& call, char* message, uint64_t capacity) {
 template <class Body, class... T>
 int dispatch_named(const Call& call, char* message, uint64_t capacity) {
   int status = dtype_refused;
-  if (((Dtype<T>::is(call.dtype) && (status = run<Body, T>(call, message, capacity), true)) || ...)) return status;
+  if (((Dtype<T>::is(call.dtype) && (status = run<Body, T>(call, message, capacity), true)) || ...))
+    return status;
   uint64_t used = 0;
-  ((used += used < capacity ? snprintf(message + used, capacity - used, "%s%s", used ? ", " : "", Dtype<T>::text) : 0), ...);
+  ((used += used < capacity ? snprintf(message + used, capacity - used, "%s%s", used ? ", " : "",
+                                       Dtype<T>::text)
+                            : 0),
+   ...);
   return dtype_refused;
 }
 

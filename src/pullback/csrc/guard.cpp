@@ -52,7 +52,8 @@ State& state() {
   return made;
 }
 
-void look_at(const uint8_t* zone, const uint8_t* begin, const Block& block, std::vector<Trespass>& found) {
+void look_at(const uint8_t* zone, const uint8_t* begin, const Block& block,
+             std::vector<Trespass>& found) {
   // Is each byte the one before it? Nearly always, and a comparison of memory is quick.
   if (*zone == block.zone && !std::memcmp(zone, zone + 1, zone_bytes - 1)) return;
   const uint8_t *first = zone, *last = zone + zone_bytes - 1;
@@ -101,7 +102,9 @@ class Guarded final : public c10::Allocator {
     return {begin, begin, &release, c10::Device(c10::kCPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
-  void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
 };
 
 }  // namespace

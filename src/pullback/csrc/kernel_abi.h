@@ -59,9 +59,9 @@ struct Call {
 
 enum Status : int {
   ok = 0,
-  dtype_refused = 1,   // message: the dtypes that the kernel takes
-  kernel_raised = 2,   // message: what() of the exception, or the CUDA error
-  size_overflow = 3,   // message: the size that does not fit the kernel's 32-bit integer
+  dtype_refused = 1,  // message: the dtypes that the kernel takes
+  kernel_raised = 2,  // message: what() of the exception, or the CUDA error
+  size_overflow = 3,  // message: the size that does not fit the kernel's 32-bit integer
 };
 
 /// The entry point of a kernel. On failure it writes a message of at most `capacity` bytes.
@@ -72,7 +72,8 @@ using Kernel = int (*)(const Call* call, char* message, uint64_t capacity);
 /// `data` and `strides` have one entry an operand: first the outputs that are wanted, then the
 /// inputs that are used, in the line's order. The loop leaves `data` as it finds it: PyTorch steps
 /// on from there to the next row.
-using Loop = void (*)(char** data, const int64_t* strides /* in bytes */, int64_t n, const Scalar* scalars);
+using Loop = void (*)(char** data, const int64_t* strides /* in bytes */, int64_t n,
+                      const Scalar* scalars);
 
 /// One call of a formula's loop on a GPU, of any number of dimensions, the innermost first.
 struct Launch {

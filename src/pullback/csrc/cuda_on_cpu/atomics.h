@@ -109,7 +109,6 @@ inline T atomic_add(T* address, T value) {
   }
 }
 
-
 }  // namespace cuda_on_cpu
 
 // As functions for each type, not templates: `atomicAdd(&counter, 1u)` has to convert. For the types

@@ -78,4 +78,3 @@ inline __half::__half(__nv_bfloat16 x) : __x(__half_as_ushort(__float2half(__bfl
 typedef __nv_bfloat16 nv_bfloat16;
 typedef __nv_bfloat162 nv_bfloat162;
 typedef __nv_bfloat16_raw nv_bfloat16_raw;
-

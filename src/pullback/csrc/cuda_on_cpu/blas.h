@@ -66,7 +66,8 @@ struct Matrix {
 
 /// What is multiplied and what it is multiplied by; `c` is not read where beta is zero.
 template <class T, class Out, class S>
-void gemm(Matrix<T> a, Matrix<T> b, int m, int n, int k, S alpha, S beta, Out* c, ptrdiff_t stride) {
+void gemm(Matrix<T> a, Matrix<T> b, int m, int n, int k, S alpha, S beta, Out* c,
+          ptrdiff_t stride) {
   auto* const column = static_cast<S*>(std::malloc(sizeof(S) * size_t(m > 0 ? m : 1)));
   for (int j = 0; j < n; ++j) {
     for (int i = 0; i < m; ++i) column[i] = S(0);
@@ -89,7 +90,8 @@ void gemm(Matrix<T> a, Matrix<T> b, int m, int n, int k, S alpha, S beta, Out* c
 }
 
 template <class T, class S>
-void gemv(Matrix<T> a, int rows, int columns, S alpha, const T* x, int by_x, S beta, T* y, int by_y) {
+void gemv(Matrix<T> a, int rows, int columns, S alpha, const T* x, int by_x, S beta, T* y,
+          int by_y) {
   // By a negative step a vector is read from its end.
   x += by_x < 0 ? ptrdiff_t(1 - columns) * by_x : 0;
   y += by_y < 0 ? ptrdiff_t(1 - rows) * by_y : 0;

@@ -78,4 +78,3 @@ typedef __half half, nv_half, __nv_half;
 typedef __half2 half2, nv_half2, __nv_half2;
 typedef __half_raw __nv_half_raw;
 typedef __half2_raw __nv_half2_raw;
-

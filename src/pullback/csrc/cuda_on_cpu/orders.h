@@ -29,8 +29,16 @@ struct Written {
 
 inline double number(const Written& written, const char* at) {
   switch (written.bits) {
-    case 64: { double value; memcpy(&value, at, 8); return value; }
-    case 32: { float value; memcpy(&value, at, 4); return value; }
+    case 64: {
+      double value;
+      memcpy(&value, at, 8);
+      return value;
+    }
+    case 32: {
+      float value;
+      memcpy(&value, at, 4);
+      return value;
+    }
     default: break;
   }
   uint16_t stored;
@@ -49,7 +57,10 @@ inline double number(const Written& written, const char* at) {
 }
 
 inline double epsilon(const Written& written) {
-  return written.bits == 64 ? DBL_EPSILON : written.bits == 32 ? FLT_EPSILON : written.code == 4 ? 0x1p-7 : 0x1p-10;
+  return written.bits == 64   ? DBL_EPSILON
+         : written.bits == 32 ? FLT_EPSILON
+         : written.code == 4  ? 0x1p-7
+                              : 0x1p-10;
 }
 
 /// The first element in which two results differ by more than another order of additions explains,
@@ -69,7 +80,8 @@ inline int64_t first_difference(const Written& written, const char* a, const cha
     if (!memcmp(x, y, step)) continue;
     if (!floating) return i;
     const double left = number(written, x), right = number(written, y);
-    const bool same = left == right || (std::isnan(left) && std::isnan(right)) || std::fabs(left - right) <= allowed;
+    const bool same = left == right || (std::isnan(left) && std::isnan(right)) ||
+                      std::fabs(left - right) <= allowed;
     if (!same) return i;
   }
   return -1;
@@ -110,12 +122,15 @@ void in_every_order(std::vector<Written> outputs, Run run) {
       char detail[160] = "";
       if (outputs[i].code == 2 || outputs[i].code == 4) {
         snprintf(detail, sizeof detail, "\n    values: %g forward, %g %s",
-                 number(outputs[i], forward[i].data() + at * step), number(outputs[i], now + at * step), orders[order]);
+                 number(outputs[i], forward[i].data() + at * step),
+                 number(outputs[i], now + at * step), orders[order]);
       }
       restore(forward);
-      stop("cuda-order [PB232]", "'%s' depends on the order in which threads run%s\n    first:  element %lld of %lld\n"
+      stop("cuda-order [PB232]",
+           "'%s' depends on the order in which threads run%s\n    first:  element %lld of %lld\n"
            "    help:   look for the race: pullback cuda race SCRIPT, or check=\"race\"",
-           outputs[i].name, detail, static_cast<long long>(at), static_cast<long long>(outputs[i].count));
+           outputs[i].name, detail, static_cast<long long>(at),
+           static_cast<long long>(outputs[i].count));
     }
   }
   restore(forward);

@@ -104,7 +104,10 @@ inline void curand_init(unsigned long long seed, unsigned long long sequence,
   const unsigned b = 2591861531U * (static_cast<unsigned>(seed >> 32) ^ 0xF7DCEFDDU);
   *state = {6615241U + b + a,
             {123456789U + a, 362436069U ^ a, 521288629U + b, 88675123U ^ b, 5783321U + a},
-            false, false, 0.0F, 0.0};
+            false,
+            false,
+            0.0F,
+            0.0};
   skipahead_sequence(sequence, state);
   skipahead(offset, state);
 }

@@ -103,8 +103,8 @@ template <class F, class Do>
 [[gnu::always_inline]] inline void each(F& fragment, unsigned stride, bool by_rows, Do what) {
   for (int i = 0; i < F::num_elements; ++i) {
     const Place2 at = place_of<F::cuda_on_cpu_rows, F::cuda_on_cpu_columns>(lane(), i);
-    what(fragment.x[i], by_rows ? size_t(at.row) * stride + at.column
-                                : size_t(at.column) * stride + at.row);
+    what(fragment.x[i],
+         by_rows ? size_t(at.row) * stride + at.column : size_t(at.column) * stride + at.row);
   }
 }
 
@@ -153,8 +153,7 @@ template <class D, class A, class B, class C, bool saturates>
         if (sum > 0x7fffffff) sum = 0x7fffffff;
         if (sum < -0x7fffffffll - 1) sum = -0x7fffffffll - 1;
       }
-      d.x[i] = blas::stored<typename D::element_type>(
-          blas::sum_of<typename D::element_type>(sum));
+      d.x[i] = blas::stored<typename D::element_type>(blas::sum_of<typename D::element_type>(sum));
     }
   }
 }
@@ -169,9 +168,10 @@ class fragment;
 template <int m, int n, int k, class T, class Layout>
 class fragment<matrix_a, m, n, k, T, Layout>
     : public ::cuda_on_cpu::wmma::Fragment<T, m, k, __is_same(T, __half) ? 16 : m * k / 32> {
-  static_assert(::cuda_on_cpu::wmma::is_shape<T>(m, n, k),
-                "there is no such fragment: see the CUDA C++ Programming Guide, \"Element Types and "
-                "Matrix Sizes\"; 4-bit and 1-bit ones do not run on the CPU");
+  static_assert(
+      ::cuda_on_cpu::wmma::is_shape<T>(m, n, k),
+      "there is no such fragment: see the CUDA C++ Programming Guide, \"Element Types and "
+      "Matrix Sizes\"; 4-bit and 1-bit ones do not run on the CPU");
 };
 template <int m, int n, int k, class T, class Layout>
 class fragment<matrix_b, m, n, k, T, Layout>
@@ -190,22 +190,27 @@ inline void fill_fragment(::cuda_on_cpu::wmma::Fragment<T, rows, columns, size>&
 
 template <class Use, int m, int n, int k, class T, class Layout>
 [[gnu::always_inline]] inline void load_matrix_sync(fragment<Use, m, n, k, T, Layout>& a,
-                             const ::cuda_on_cpu::wmma::kept<T>* from, unsigned stride,
-                             CUDA_ON_CPU_PLACE) {
+                                                    const ::cuda_on_cpu::wmma::kept<T>* from,
+                                                    unsigned stride, CUDA_ON_CPU_PLACE) {
   __syncwarp(~0u, cuda_on_cpu_file, cuda_on_cpu_line);
   ::cuda_on_cpu::wmma::each(a, stride, __is_same(Layout, row_major),
-                            [=](auto& x, size_t at) __attribute__((always_inline)) { x = from[at]; });
+                            [=](auto& x, size_t at)
+                                __attribute__((always_inline)) { x = from[at]; });
 }
 template <int m, int n, int k, class T>
-[[gnu::always_inline]] inline void load_matrix_sync(fragment<accumulator, m, n, k, T>& c, const T* from, unsigned stride,
-                             layout_t layout, CUDA_ON_CPU_PLACE) {
+[[gnu::always_inline]] inline void load_matrix_sync(fragment<accumulator, m, n, k, T>& c,
+                                                    const T* from, unsigned stride, layout_t layout,
+                                                    CUDA_ON_CPU_PLACE) {
   __syncwarp(~0u, cuda_on_cpu_file, cuda_on_cpu_line);
   ::cuda_on_cpu::wmma::each(c, stride, layout == mem_row_major,
-                            [=](auto& x, size_t at) __attribute__((always_inline)) { x = from[at]; });
+                            [=](auto& x, size_t at)
+                                __attribute__((always_inline)) { x = from[at]; });
 }
 template <int m, int n, int k, class T>
-[[gnu::always_inline]] inline void store_matrix_sync(T* to, const fragment<accumulator, m, n, k, T>& d, unsigned stride,
-                              layout_t layout, CUDA_ON_CPU_PLACE) {
+[[gnu::always_inline]] inline void store_matrix_sync(T* to,
+                                                     const fragment<accumulator, m, n, k, T>& d,
+                                                     unsigned stride, layout_t layout,
+                                                     CUDA_ON_CPU_PLACE) {
   __syncwarp(~0u, cuda_on_cpu_file, cuda_on_cpu_line);
   ::cuda_on_cpu::wmma::each(d, stride, layout == mem_row_major,
                             [=](auto& x, size_t at) __attribute__((always_inline)) { to[at] = x; });

@@ -80,8 +80,8 @@ PULLBACK_INLINE Real erfc_of(Real z, Real square, Real rest) {
   const Real power = exp_without_scale(-square, -rest, scale);
   // 1/erfcx(z) = √π z + above / below, minimax for z <= 10.1, relative: to 2⁻²⁷. What rounding
   // does to a quotient of polynomials matters little where it is the smaller term.
-  const Real above = horner(z, 5.2000355935888365e-5, 4.7592394053936005e-2,
-                            3.4426748752593994e-1, 9.8739683628082275e-1, 1.6613554954528809);
+  const Real above = horner(z, 5.2000355935888365e-5, 4.7592394053936005e-2, 3.4426748752593994e-1,
+                            9.8739683628082275e-1, 1.6613554954528809);
   const Real below = horner(z, 5.4481413215398788e-2, 3.8079059123992920e-1, 1.2154076099395752,
                             2.0573976039886475, 1.6613554954528809);
   return scale.times(power / fma(z, splat(1.77243253), above / below));

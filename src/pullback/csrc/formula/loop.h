@@ -140,7 +140,8 @@ struct Stored<Outputs<O...>, Inputs<I...>> {
     uint64_t some = 0, all = register_bytes - 1;
     ((some |= uint64_t(output.data), all &= uint64_t(output.data)), ...);
     const int64_t beyond = some & (register_bytes - 1);
-    return beyond == int64_t(all) ? (-beyond & (register_bytes - 1)) / int64_t(sizeof(Compute)) : -1;
+    return beyond == int64_t(all) ? (-beyond & (register_bytes - 1)) / int64_t(sizeof(Compute))
+                                  : -1;
   }
 
   template <class Body>
@@ -156,8 +157,7 @@ struct Stored<Outputs<O...>, Inputs<I...>> {
       // Whole vectors, as many as there are or fit the buffers; at last those that fill none.
       const int64_t most = dense || n < block ? n : block, some = first > 0 ? first : n;
       const int64_t count = some < lanes ? some : most & -int64_t(lanes);
-      sweep(body, count, streamed && count >= lanes, output.start(count)...,
-            input.start(count)...);
+      sweep(body, count, streamed && count >= lanes, output.start(count)..., input.start(count)...);
       (output.finish(count), ...);
       (input.finish(count), ...);
       n -= count;

@@ -19,10 +19,10 @@ PULLBACK_INLINE Doubles inverse_power(Doubles x, int64_t n) {
 [[gnu::noinline]] inline Doubles hurwitz_zeta(int64_t s, Doubles q) {
   // B₂ⱼ/(2j)!
   static constexpr double bernoulli[] = {
-      8.3333333333333333e-2,   -1.3888888888888889e-3, 3.3068783068783069e-5,
-      -8.2671957671957672e-7,  2.0876756987868099e-8,  -5.2841901386874932e-10,
+      8.3333333333333333e-2,   -1.3888888888888889e-3,  3.3068783068783069e-5,
+      -8.2671957671957672e-7,  2.0876756987868099e-8,   -5.2841901386874932e-10,
       1.3382536530684679e-11,  -3.3896802963225829e-13, 8.5860620562778446e-15,
-      -2.1748686985580619e-16, 5.5090028283602295e-18, -1.3954464685812523e-19};
+      -2.1748686985580619e-16, 5.5090028283602295e-18,  -1.3954464685812523e-19};
   const Doubles zero{}, one = constant<Doubles>(1), exact_from = constant<Doubles>(double(8 + s));
   Doubles sum = zero, w = q;
   for (auto small = lt(w, exact_from); any(small); small = lt(w, exact_from)) {

@@ -50,12 +50,8 @@ PULLBACK_INLINE HalfWord to_half(Single x) {
 }
 #elif defined(__F16C__) && !defined(__clang__) && PULLBACK_LANES == 8
 typedef short Eight __attribute__((vector_size(16)));
-PULLBACK_INLINE Single from_half(HalfWord half) {
-  return __builtin_ia32_vcvtph2ps256(Eight(half));
-}
-PULLBACK_INLINE HalfWord to_half(Single x) {
-  return HalfWord(__builtin_ia32_vcvtps2ph256(x, 0));
-}
+PULLBACK_INLINE Single from_half(HalfWord half) { return __builtin_ia32_vcvtph2ps256(Eight(half)); }
+PULLBACK_INLINE HalfWord to_half(Single x) { return HalfWord(__builtin_ia32_vcvtps2ph256(x, 0)); }
 #else
 PULLBACK_INLINE Word choose(Word condition, Word a, Word b) {
   return (condition & a) | (~condition & b);

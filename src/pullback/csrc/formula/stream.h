@@ -42,7 +42,8 @@ PULLBACK_INLINE void finish_stream() { __builtin_ia32_sfence(); }
 /// sum over a package, ten times as much.
 [[gnu::cold, gnu::noinline]] inline int64_t last_cache() {
   const auto ask = [](uint32_t leaf, uint32_t part, uint32_t (&answer)[4]) {
-    __asm__ volatile("cpuid" : "=a"(answer[0]), "=b"(answer[1]), "=c"(answer[2]), "=d"(answer[3])
+    __asm__ volatile("cpuid"
+                     : "=a"(answer[0]), "=b"(answer[1]), "=c"(answer[2]), "=d"(answer[3])
                      : "a"(leaf), "c"(part));
   };
   constexpr uint32_t extended = 0x80000000, amd = 0x8000001D, intel = 4;

@@ -10,9 +10,7 @@ namespace pullback::formula {
 
 using Unsigned = Lanes<uint64_t>;
 
-PULLBACK_INLINE Whole wrapped_product(Whole a, Whole b) {
-  return Whole(Unsigned(a) * Unsigned(b));
-}
+PULLBACK_INLINE Whole wrapped_product(Whole a, Whole b) { return Whole(Unsigned(a) * Unsigned(b)); }
 PULLBACK_INLINE int64_t wrapped_product(int64_t a, int64_t b) {
   return int64_t(uint64_t(a) * uint64_t(b));
 }
@@ -133,8 +131,6 @@ PULLBACK_INLINE W whole_power(W base, W exponent) {
   return where(negative_exponent, inverse, power);
 }
 PULLBACK_INLINE Whole pow(Whole base, Whole exponent) { return whole_power(base, exponent); }
-PULLBACK_INLINE int64_t pow(int64_t base, int64_t exponent) {
-  return whole_power(base, exponent);
-}
+PULLBACK_INLINE int64_t pow(int64_t base, int64_t exponent) { return whole_power(base, exponent); }
 
 }  // namespace pullback::formula

@@ -49,9 +49,7 @@ PULLBACK_INLINE Doubles constant<Doubles>(double value) {
 PULLBACK_INLINE Choice lt(Doubles a, Doubles b) { return a < b; }
 PULLBACK_INLINE Choice le(Doubles a, Doubles b) { return a <= b; }
 PULLBACK_INLINE Choice eq(Doubles a, Doubles b) { return a == b; }
-PULLBACK_INLINE Doubles where(Choice condition, Doubles a, Doubles b) {
-  return condition ? a : b;
-}
+PULLBACK_INLINE Doubles where(Choice condition, Doubles a, Doubles b) { return condition ? a : b; }
 PULLBACK_INLINE bool any(Choice condition) {
   int64_t found = 0;
   for (int k = 0; k < lanes / 2; ++k) found |= condition[k];

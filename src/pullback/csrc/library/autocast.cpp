@@ -29,10 +29,12 @@ class AutocastFunctor final : public c10::OperatorKernel {
   /// As in PyTorch, a tensor of float64 stays as it is.
   static bool is_cast(const TensorSpec& input, const c10::IValue& value) {
     const at::Tensor& tensor = tensor_of(value);
-    return !input.dtype && tensor.defined() && tensor.is_floating_point() && tensor.scalar_type() != at::kDouble;
+    return !input.dtype && tensor.defined() && tensor.is_floating_point() &&
+           tensor.scalar_type() != at::kDouble;
   }
 
-  std::optional<at::ScalarType> dtype(const Signature& signature, c10::ArrayRef<c10::IValue> arguments) const {
+  std::optional<at::ScalarType> dtype(const Signature& signature,
+                                      c10::ArrayRef<c10::IValue> arguments) const {
     if (policy_ == Autocast::lower) return at::autocast::get_autocast_dtype(device_);
     if (policy_ == Autocast::float32) return at::kFloat;
     std::optional<at::ScalarType> widest;
@@ -53,7 +55,8 @@ class AutocastFunctor final : public c10::OperatorKernel {
 }  // namespace
 
 c10::KernelFunction autocast_kernel(const Entry& entry, Autocast policy, c10::DeviceType device) {
-  return c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<AutocastFunctor>(entry, policy, device));
+  return c10::KernelFunction::makeFromBoxedFunctor(
+      std::make_unique<AutocastFunctor>(entry, policy, device));
 }
 
 }  // namespace pullback

@@ -9,11 +9,13 @@ namespace {
 
 class BuiltSupply final : public Supply {
  public:
-  BuiltSupply(std::vector<BuiltLoop> loops, bool derived) : loops_(std::move(loops)), derived_(derived) {}
+  BuiltSupply(std::vector<BuiltLoop> loops, bool derived)
+      : loops_(std::move(loops)), derived_(derived) {}
 
   /// Returns the loop for the call; or one that computes more outputs than are asked for, and reads zeros
   /// for inputs that are None.
-  const CompiledLoop& loop(const Signature& signature, const Formula& formula, const Loops::Key& key) override {
+  const CompiledLoop& loop(const Signature& signature, const Formula& formula,
+                           const Loops::Key& key) override {
     const BuiltLoop* best = nullptr;
     for (const BuiltLoop& built : loops_) {
       if (built.key.dtype != key.dtype || built.key.device != key.device) continue;
@@ -29,14 +31,17 @@ class BuiltSupply final : public Supply {
   void explain_missing(const Signature& signature) const override {
     if (derived_) return;
     fail("derivative-left-out [PB732]", signature,
-         "its derivatives were left out of this library, which has those of formulas up to the second",
+         "its derivatives were left out of this library, which has those of formulas up to the "
+         "second",
          "differentiate less often, or define the operator in Python, where every order is there");
   }
 
   const void* identity() const override { return this; }
 
  private:
-  static int size(const Loops::Key& key) { return std::popcount(key.wanted) + std::popcount(key.present); }
+  static int size(const Loops::Key& key) {
+    return std::popcount(key.wanted) + std::popcount(key.present);
+  }
 
   [[noreturn]] void refuse(const Signature& signature, const Loops::Key& key) const {
     std::string have;
@@ -46,7 +51,8 @@ class BuiltSupply final : public Supply {
       if (built.key.device == key.device && !known) have += (have.empty() ? "" : ", ") + name;
     }
     fail("loop-left-out [PB731]", signature,
-         "this library has no loop for " + dtype_text(key.dtype) + "; it has " + have, "convert the inputs");
+         "this library has no loop for " + dtype_text(key.dtype) + "; it has " + have,
+         "convert the inputs");
   }
 
   const std::vector<BuiltLoop> loops_;

@@ -26,7 +26,8 @@ class MetaFunctor final : public c10::OperatorKernel {
   }
 
  private:
-  static c10::SmallVector<at::Tensor, 2> run(const Definition& definition, c10::ArrayRef<c10::IValue> arguments) {
+  static c10::SmallVector<at::Tensor, 2> run(const Definition& definition,
+                                             c10::ArrayRef<c10::IValue> arguments) {
     const Signature& signature = definition.signature;
     const auto sizes = Solver<c10::SymInt>(signature, arguments).run();
     const Layouts layouts(definition, sizes, arguments);

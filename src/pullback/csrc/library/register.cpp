@@ -24,14 +24,17 @@ class MissingFunctor final : public c10::OperatorKernel {
     const Definition& definition = *entry_.definition.load();
     const Signature& signature = definition.signature;
     const auto arguments = torch::jit::last(*stack, signature.arguments);
-    const auto given = [&](const TensorSpec& input) { return tensor_of(arguments[input.argument]).defined(); };
+    const auto given = [&](const TensorSpec& input) {
+      return tensor_of(arguments[input.argument]).defined();
+    };
     if (std::none_of(signature.inputs.begin(), signature.inputs.end(), given)) {
-      fail("no-kernel [PB351]", signature, "every tensor is None, so PyTorch cannot tell the device",
-           "pass at least one tensor");
+      fail("no-kernel [PB351]", signature,
+           "every tensor is None, so PyTorch cannot tell the device", "pass at least one tensor");
     }
     // A wrong input is said first: a sparse tensor on the CPU comes here as well.
     const Sizes sizes = solve(signature, arguments);
-    fail("no-kernel [PB351]", signature, "this library has no kernel for " + sizes.device.str(), cure(definition));
+    fail("no-kernel [PB351]", signature, "this library has no kernel for " + sizes.device.str(),
+         cure(definition));
   }
 
  private:
@@ -40,8 +43,10 @@ class MissingFunctor final : public c10::OperatorKernel {
     if (definition.cpu.function || (formula && formula->cpu)) return "move the tensors to cpu";
     // Python may pretend that there is a GPU, which a kernel that nvcc compiled does not run on.
     return definition.cuda.function || (formula && formula->cuda)
-               ? "move the tensors to cuda; where a GPU is only pretended, import the file that defines the operator"
-               : "compile it where there is nvcc, for a GPU; for the CPU, import the file that defines the operator";
+               ? "move the tensors to cuda; where a GPU is only pretended, import the file that "
+                 "defines the operator"
+               : "compile it where there is nvcc, for a GPU; for the CPU, import the file that "
+                 "defines the operator";
   }
 
   const Entry& entry_;
@@ -66,17 +71,21 @@ bool has([[maybe_unused]] std::string_view name) {
 std::string obstacle(const std::vector<Definition>& definitions) {
   for (const char* const* name = needed_instructions; *name; ++name) {
     if (has(*name)) continue;
-    return std::string("instructions-missing [PB737]") + ": this library was compiled for CPUs that have " + *name +
+    return std::string("instructions-missing [PB737]") +
+           ": this library was compiled for CPUs that have " + *name +
            ", and this one has not\n    help: compile it with cmake -DPULLBACK_ARCHITECTURE=x86-64";
   }
   std::string taken;
   for (const Definition& definition : definitions) {
     const std::string& name = definition.signature.name;
-    if (c10::Dispatcher::singleton().findSchema({name, ""})) taken += (taken.empty() ? "" : ", ") + name;
+    if (c10::Dispatcher::singleton().findSchema({name, ""}))
+      taken += (taken.empty() ? "" : ", ") + name;
   }
   if (taken.empty()) return taken;
-  return std::string("defined-already [PB730]") + ": this library registers " + taken + ", which this process has registered already\n"
-         "    help: load the library, or import the Python file that defines its operators, not both";
+  return std::string("defined-already [PB730]") + ": this library registers " + taken +
+         ", which this process has registered already\n"
+         "    help: load the library, or import the Python file that defines its operators, not "
+         "both";
 }
 
 std::string& pending_text() {
@@ -85,7 +94,8 @@ std::string& pending_text() {
 }
 
 int raise_pending(void*) {
-  const auto error = reinterpret_cast<void (*)(void*, const char*)>(dlsym(RTLD_DEFAULT, "PyErr_SetString"));
+  const auto error =
+      reinterpret_cast<void (*)(void*, const char*)>(dlsym(RTLD_DEFAULT, "PyErr_SetString"));
   void** const type = static_cast<void**>(dlsym(RTLD_DEFAULT, "PyExc_RuntimeError"));
   error(*type, pending_text().c_str());
   return -1;
@@ -95,7 +105,8 @@ int raise_pending(void*) {
 /// there is no Python, or Python has no room for it, throws: that ends the process with the text.
 void refuse(const std::string& text) {
   const auto is_running = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "Py_IsInitialized"));
-  const auto add = reinterpret_cast<int (*)(int (*)(void*), void*)>(dlsym(RTLD_DEFAULT, "Py_AddPendingCall"));
+  const auto add =
+      reinterpret_cast<int (*)(int (*)(void*), void*)>(dlsym(RTLD_DEFAULT, "Py_AddPendingCall"));
   pending_text() = text;
   if (!is_running || !add || !is_running() || add(raise_pending, nullptr) != 0) raise(text);
 }
@@ -124,8 +135,10 @@ void register_one(torch::Library& library, const Built& built, Definition defini
   implement(c10::DispatchKey::CompositeExplicitAutograd,
             c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<MissingFunctor>(entry)));
   if (built.autocast == Autocast::as_is) return;
-  implement(c10::DispatchKey::AutocastCPU, autocast_kernel(entry, built.autocast, c10::DeviceType::CPU));
-  implement(c10::DispatchKey::AutocastCUDA, autocast_kernel(entry, built.autocast, c10::DeviceType::CUDA));
+  implement(c10::DispatchKey::AutocastCPU,
+            autocast_kernel(entry, built.autocast, c10::DeviceType::CPU));
+  implement(c10::DispatchKey::AutocastCUDA,
+            autocast_kernel(entry, built.autocast, c10::DeviceType::CUDA));
 }
 
 }  // namespace

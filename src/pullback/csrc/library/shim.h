@@ -12,7 +12,9 @@ namespace pullback {
 inline c10::IValue given(AtenTensorHandle tensor) {
   return torch::aot_inductor::resolve_tensor_dispatch_flags(tensor);
 }
-inline c10::IValue given(const AtenTensorHandle* tensor) { return tensor ? given(*tensor) : c10::IValue(); }
+inline c10::IValue given(const AtenTensorHandle* tensor) {
+  return tensor ? given(*tensor) : c10::IValue();
+}
 inline c10::IValue given(int64_t value) { return value; }
 inline c10::IValue given(double value) { return value; }
 inline c10::IValue given(int32_t value) { return value != 0; }

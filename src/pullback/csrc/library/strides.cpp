@@ -20,8 +20,8 @@ bool at_least(const c10::SymInt& a, const c10::SymInt& b) {
 }
 
 /// The strides of one input in the space: 0 where it is repeated.
-Symbols strides_in_space(const at::Tensor& tensor, const TensorSpec& spec, const Formula& formula, size_t input,
-                         size_t batch, c10::SymIntArrayRef space) {
+Symbols strides_in_space(const at::Tensor& tensor, const TensorSpec& spec, const Formula& formula,
+                         size_t input, size_t batch, c10::SymIntArrayRef space) {
   const auto sizes = tensor.sym_sizes(), own = tensor.sym_strides();
   Symbols strides(space.size(), c10::SymInt(0));
   const auto set = [&](size_t to, size_t from) {
@@ -36,7 +36,8 @@ Symbols strides_in_space(const at::Tensor& tensor, const TensorSpec& spec, const
 }
 
 /// Whether memory is passed through without gaps when the dimensions are run through in `order`.
-bool dense(c10::SymIntArrayRef shape, c10::SymIntArrayRef strides, const std::vector<size_t>& order) {
+bool dense(c10::SymIntArrayRef shape, c10::SymIntArrayRef strides,
+           const std::vector<size_t>& order) {
   c10::SymInt expected = 1;
   for (auto d = order.rbegin(); d != order.rend(); ++d) {
     if (equal(shape[*d], 1)) continue;
@@ -49,13 +50,15 @@ bool dense(c10::SymIntArrayRef shape, c10::SymIntArrayRef strides, const std::ve
 /// Sorts the dimensions from the outermost to the innermost, as TensorIterator does.
 class Order {
  public:
-  Order(c10::SymIntArrayRef shape, const std::vector<Symbols>& inputs) : shape_(shape), inputs_(inputs) {}
+  Order(c10::SymIntArrayRef shape, const std::vector<Symbols>& inputs)
+      : shape_(shape), inputs_(inputs) {}
 
   std::vector<size_t> run() const {
     std::vector<size_t> in_order(shape_.size());
     std::iota(in_order.begin(), in_order.end(), 0);
     std::vector<size_t> channels_last = in_order;
-    if (shape_.size() == 4 || shape_.size() == 5) std::rotate(channels_last.begin() + 1, channels_last.begin() + 2, channels_last.end());
+    if (shape_.size() == 4 || shape_.size() == 5)
+      std::rotate(channels_last.begin() + 1, channels_last.begin() + 2, channels_last.end());
     const bool contiguous = all_dense(in_order);
     const bool last = channels_last != in_order && all_dense(channels_last);
     if (contiguous != last) return contiguous ? in_order : channels_last;
@@ -64,7 +67,8 @@ class Order {
 
  private:
   bool all_dense(const std::vector<size_t>& order) const {
-    return std::all_of(inputs_.begin(), inputs_.end(), [&](const Symbols& strides) { return dense(shape_, strides, order); });
+    return std::all_of(inputs_.begin(), inputs_.end(),
+                       [&](const Symbols& strides) { return dense(shape_, strides, order); });
   }
 
   /// Above 0 if dimension `a`, which is inside of `b`, belongs outside; below 0 if it does not.
@@ -122,14 +126,16 @@ Symbols contiguous_strides(c10::SymIntArrayRef shape) {
   return strides_in(order, shape);
 }
 
-Layouts::Layouts(const Definition& definition, const SizesOf<c10::SymInt>& sizes, c10::ArrayRef<c10::IValue> arguments)
+Layouts::Layouts(const Definition& definition, const SizesOf<c10::SymInt>& sizes,
+                 c10::ArrayRef<c10::IValue> arguments)
     : definition_(definition), batch_(sizes.batch.size()) {
   if (!definition.formula) return;
   const Formula& formula = *definition.formula;
   const Signature& signature = definition.signature;
   space_ = evaluated_shape(formula.space, signature, sizes, arguments);
   Loops::Key key{0, 0, sizes.dtype, formula.cpu ? c10::DeviceType::CPU : c10::DeviceType::CUDA};
-  for (size_t k = 0; k < signature.outputs.size(); ++k) key.wanted |= uint64_t{wanted(signature, arguments, k)} << k;
+  for (size_t k = 0; k < signature.outputs.size(); ++k)
+    key.wanted |= uint64_t{wanted(signature, arguments, k)} << k;
   for (size_t i = 0; i < signature.inputs.size(); ++i) {
     key.present |= uint64_t{tensor_of(arguments[signature.inputs[i].argument]).defined()} << i;
   }
@@ -140,9 +146,11 @@ Layouts::Layouts(const Definition& definition, const SizesOf<c10::SymInt>& sizes
     if (!(loop->used >> i & 1)) continue;
     const TensorSpec& spec = signature.inputs[i];
     if (!(key.present >> i & 1)) continue;  // a zero, which is repeated
-    inputs.push_back(strides_in_space(tensor_of(arguments[spec.argument]), spec, formula, i, batch_, space_));
+    inputs.push_back(
+        strides_in_space(tensor_of(arguments[spec.argument]), spec, formula, i, batch_, space_));
   }
-  strides_ = inputs.empty() ? contiguous_strides(space_) : strides_in(Order(space_, inputs).run(), space_);
+  strides_ =
+      inputs.empty() ? contiguous_strides(space_) : strides_in(Order(space_, inputs).run(), space_);
 }
 
 Symbols Layouts::strides(size_t k, c10::SymIntArrayRef shape) const {
@@ -152,13 +160,15 @@ Symbols Layouts::strides(size_t k, c10::SymIntArrayRef shape) const {
   Symbols left, strides = strides_;
   if (!summed.empty()) {
     for (size_t d = 0; d < space_.size(); ++d) {
-      if (std::find(summed.begin(), summed.end(), static_cast<int64_t>(d)) == summed.end()) left.push_back(space_[d]);
+      if (std::find(summed.begin(), summed.end(), static_cast<int64_t>(d)) == summed.end())
+        left.push_back(space_[d]);
     }
     strides = contiguous_strides(left);
   }
   if (formula.finishes[k].places.empty()) return strides;
   Symbols permuted;
-  for (const int64_t d : formula.order(definition_.signature, k, batch_)) permuted.push_back(strides[d]);
+  for (const int64_t d : formula.order(definition_.signature, k, batch_))
+    permuted.push_back(strides[d]);
   return permuted;
 }
 

@@ -19,7 +19,8 @@ Symbols contiguous_strides(c10::SymIntArrayRef shape);
 /// its rule is here again, in the form of torch._prims_common.compute_elementwise_output_strides.
 class Layouts {
  public:
-  Layouts(const Definition& definition, const SizesOf<c10::SymInt>& sizes, c10::ArrayRef<c10::IValue> arguments);
+  Layouts(const Definition& definition, const SizesOf<c10::SymInt>& sizes,
+          c10::ArrayRef<c10::IValue> arguments);
 
   /// Returns the strides of output `k`, whose shape is known.
   Symbols strides(size_t k, c10::SymIntArrayRef shape) const;

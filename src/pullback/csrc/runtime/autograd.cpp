@@ -27,7 +27,8 @@ using torch::autograd::variable_list;
 using Arguments = c10::SmallVector<c10::IValue, 6>;
 
 /// The batch dimensions of an output, by which a broadcast gradient is recognised.
-std::optional<c10::SymIntArrayRef> batch_of(const Signature& signature, size_t output, c10::SymIntArrayRef shape) {
+std::optional<c10::SymIntArrayRef> batch_of(const Signature& signature, size_t output,
+                                            c10::SymIntArrayRef shape) {
   const TensorSpec& spec = signature.outputs[output];
   if (!spec.batched || shape.size() < spec.core()) return std::nullopt;
   return shape.slice(spec.before.size(), shape.size() - spec.core());
@@ -39,11 +40,14 @@ class SavedValues final : public Values {
   SavedValues(Node& node, const variable_list& grads) : node_(node), grads_(grads) {}
 
   c10::IValue argument(size_t index) override {
-    if (!(node_.tensors >> index & 1)) return node_.scalars.empty() ? c10::IValue() : node_.scalars[index];
+    if (!(node_.tensors >> index & 1))
+      return node_.scalars.empty() ? c10::IValue() : node_.scalars[index];
     return unpack(std::popcount(node_.tensors & ((uint64_t{1} << index) - 1)), false);
   }
   c10::IValue output(size_t index) override {
-    return unpack(std::popcount(node_.tensors) + std::popcount(node_.outputs & ((uint64_t{1} << index) - 1)), true);
+    return unpack(
+        std::popcount(node_.tensors) + std::popcount(node_.outputs & ((uint64_t{1} << index) - 1)),
+        true);
   }
   at::Tensor grad(size_t output) override { return grads_[output]; }
   at::Tensor zero_grad(size_t output) override {
@@ -91,7 +95,9 @@ class LiveValues final : public Values {
   }
   at::Tensor tangent(size_t input) override { return tangents[input]; }
   at::Tensor zero_tangent(size_t input) override { return at::zeros_like(primal(input)); }
-  const at::Tensor& primal(size_t input) const { return tensor_of(arguments[signature.inputs[input].argument]); }
+  const at::Tensor& primal(size_t input) const {
+    return tensor_of(arguments[signature.inputs[input].argument]);
+  }
 };
 
 [[noreturn]] void no_derivative(const Definition& definition) {
@@ -110,11 +116,13 @@ bool leaves_out(const Signature& signature, c10::ArrayRef<c10::IValue> arguments
 
 /// Whether a derivative is asked for an output: the line may deny it.
 bool has_derivative(const Signature& signature, size_t k, const at::Tensor& output) {
-  return !signature.outputs[k].detached && output.defined() && torch::autograd::isDifferentiableType(output.scalar_type());
+  return !signature.outputs[k].detached && output.defined() &&
+         torch::autograd::isDifferentiableType(output.scalar_type());
 }
 
 /// Has a backward that somebody wrote tried out; one that was derived is linear.
-void try_out(const Definition& definition, const LiveValues& values, c10::ArrayRef<bool> needed, c10::ArrayRef<bool> arriving) {
+void try_out(const Definition& definition, const LiveValues& values, c10::ArrayRef<bool> needed,
+             c10::ArrayRef<bool> arriving) {
   const Signature& signature = definition.signature;
   if (!require_linear || definition.supply) return;
   std::ostringstream kind;
@@ -137,7 +145,8 @@ void try_out(const Definition& definition, const LiveValues& values, c10::ArrayR
     for (size_t k = 0; k < arriving.size(); ++k) others.outputs.push_back(*next++);
     for (size_t k = 0; k < arriving.size(); ++k) others.grads.push_back(*next++);
     Tensors pulled = run(signature, *definition.backward, others, needed), found;
-    for (size_t i = 0; i < pulled.size(); ++i) if (needed[i]) found.push_back(std::move(pulled[i]));
+    for (size_t i = 0; i < pulled.size(); ++i)
+      if (needed[i]) found.push_back(std::move(pulled[i]));
     return found;
   };
   require_linear(trial);
@@ -148,11 +157,14 @@ void try_out(const Definition& definition, const LiveValues& values, c10::ArrayR
 Tensors tangents_by_double_backward(const Definition& definition, LiveValues& values) {
   const Signature& signature = definition.signature;
   c10::SmallVector<bool, 8> has_tangent;
-  for (size_t k = 0; k < values.outputs.size(); ++k) has_tangent.push_back(has_derivative(signature, k, values.outputs[k]));
-  if (std::find(has_tangent.begin(), has_tangent.end(), true) == has_tangent.end()) return Tensors(values.outputs.size());
+  for (size_t k = 0; k < values.outputs.size(); ++k)
+    has_tangent.push_back(has_derivative(signature, k, values.outputs[k]));
+  if (std::find(has_tangent.begin(), has_tangent.end(), true) == has_tangent.end())
+    return Tensors(values.outputs.size());
   if (!definition.backward) {
     if (definition.supply) definition.supply->explain_missing(signature);
-    fail("no-forward-mode [PB309]", signature, "it has no forward-mode derivative: neither jvp= nor backward= is given",
+    fail("no-forward-mode [PB309]", signature,
+         "it has no forward-mode derivative: neither jvp= nor backward= is given",
          "give it jvp=... or backward=...");
   }
   c10::SmallVector<bool, 8> needed;
@@ -162,7 +174,8 @@ Tensors tangents_by_double_backward(const Definition& definition, LiveValues& va
   const c10::AutoGradMode enable(true);
   for (size_t k = 0; k < values.outputs.size(); ++k) {
     // Ones and not zeros, though J is linear in them: a gradient that is cut off shows itself.
-    values.grads.push_back(has_tangent[k] ? at::ones_like(values.outputs[k]).set_requires_grad(true) : at::Tensor());
+    values.grads.push_back(has_tangent[k] ? at::ones_like(values.outputs[k]).set_requires_grad(true)
+                                          : at::Tensor());
   }
   Tensors pulled = run(signature, *definition.backward, values, needed);
 
@@ -170,15 +183,18 @@ Tensors tangents_by_double_backward(const Definition& definition, LiveValues& va
   for (size_t i = 0; i < pulled.size(); ++i) {
     if (!needed[i] || !pulled[i].defined() || !pulled[i].requires_grad()) continue;
     const at::Tensor& primal = values.primal(i);
-    gradients.push_back(fit(signature, i, std::move(pulled[i]), primal.sym_sizes(), primal.options(), std::nullopt));
+    gradients.push_back(fit(signature, i, std::move(pulled[i]), primal.sym_sizes(),
+                            primal.options(), std::nullopt));
     vectors.push_back(values.tangents[i]);
   }
-  for (const at::Tensor& grad : values.grads) if (grad.defined()) seeds.push_back(grad);
+  for (const at::Tensor& grad : values.grads)
+    if (grad.defined()) seeds.push_back(grad);
   variable_list pushed(seeds.size());
   if (!gradients.empty()) {
     // A tracer holds its lock, and the engine refuses to run then.
     const WithoutInterpreter released;
-    pushed = torch::autograd::grad(gradients, seeds, vectors, /*retain_graph=*/true, differentiable, /*allow_unused=*/true);
+    pushed = torch::autograd::grad(gradients, seeds, vectors, /*retain_graph=*/true, differentiable,
+                                   /*allow_unused=*/true);
   }
   Tensors tangents(values.outputs.size());
   for (size_t k = 0, seed = 0; k < tangents.size(); ++k) {
@@ -197,12 +213,14 @@ bool differentiable(const Signature& signature) {
 }
 
 /// Returns the definition with the derivatives that a call needs; a formula's may not be there yet.
-const Definition& completed(const Entry& entry, const Definition& definition, bool backward, bool jvp) {
+const Definition& completed(const Entry& entry, const Definition& definition, bool backward,
+                            bool jvp) {
   const Definition* found = &definition;
   // More than once where another thread redefines the operator meanwhile.
   for (;;) {
     const bool pull = backward && !found->backward, push = jvp && !found->jvp;
-    if (C10_LIKELY(!(pull || push)) || !found->supply || !differentiable(found->signature)) return *found;
+    if (C10_LIKELY(!(pull || push)) || !found->supply || !differentiable(found->signature))
+      return *found;
     if (pull) found->supply->complete(entry, "backward");
     if (push) found->supply->complete(entry, "jvp");
     const Definition* const now = entry.definition.load();
@@ -215,14 +233,16 @@ const Definition& completed(const Entry& entry, const Definition& definition, bo
 /// PyTorch goes on counting such changes.
 c10::DispatchKeySet excluded(const Definition& definition) {
   const bool native = definition.cpu.function || definition.cuda.function || definition.supply;
-  return native ? c10::autograd_dispatch_keyset_with_ADInplaceOrView : c10::autograd_dispatch_keyset;
+  return native ? c10::autograd_dispatch_keyset_with_ADInplaceOrView
+                : c10::autograd_dispatch_keyset;
 }
 
 class AutogradFunctor final : public c10::OperatorKernel {
  public:
   explicit AutogradFunctor(const Entry& entry) : entry_(entry) {}
 
-  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                  torch::jit::Stack* stack) {
     const Definition& definition = *entry_.definition.load();
     const Signature& signature = definition.signature;
     const auto arguments = torch::jit::last(*stack, signature.arguments);
@@ -233,25 +253,27 @@ class AutogradFunctor final : public c10::OperatorKernel {
       requires_grad = requires_grad || tensor.requires_grad();
       has_tangent = has_tangent || tensor._fw_grad(0).defined();
     }
-    if (definition.taken == Definition::Taken::with_own_derivative) return own_derivative(definition, op, keys, *stack, has_tangent);
+    if (definition.taken == Definition::Taken::with_own_derivative)
+      return own_derivative(definition, op, keys, *stack, has_tangent);
     requires_grad = requires_grad && c10::GradMode::is_enabled();
     if (!requires_grad && !has_tangent) {
       const c10::impl::ExcludeDispatchKeyGuard below(excluded(definition));
       op.redispatchBoxed(keys & c10::after_autograd_keyset, stack);
     } else {
-      tracked(completed(entry_, definition, requires_grad, has_tangent), op, keys, *stack, requires_grad, has_tangent);
+      tracked(completed(entry_, definition, requires_grad, has_tangent), op, keys, *stack,
+              requires_grad, has_tangent);
     }
   }
 
  private:
   /// Runs the derivative that the operator came with; tangents, which it may drop, come from `jvp=`.
-  void own_derivative(const Definition& definition, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
-                      torch::jit::Stack& stack, bool has_tangent) const {
+  void own_derivative(const Definition& definition, const c10::OperatorHandle& op,
+                      c10::DispatchKeySet keys, torch::jit::Stack& stack, bool has_tangent) const {
     const Signature& signature = definition.signature;
     if (!has_tangent) return entry_.own_derivative->callBoxed(op, keys, &stack);
     if (!definition.jvp) {
-      fail("no-forward-mode [PB309]", signature, "it came with a derivative of its own, which has no forward mode",
-           "give it jvp=...");
+      fail("no-forward-mode [PB309]", signature,
+           "it came with a derivative of its own, which has no forward mode", "give it jvp=...");
     }
     const auto last = torch::jit::last(stack, signature.arguments);
     Arguments arguments(last.begin(), last.end());
@@ -260,11 +282,13 @@ class AutogradFunctor final : public c10::OperatorKernel {
       if (tensor_of(value).defined()) value = tensor_of(value)._fw_primal(0);
     }
     entry_.own_derivative->callBoxed(op, keys, &stack);
-    push_forward(definition, std::move(arguments), torch::jit::last(stack, signature.outputs.size()));
+    push_forward(definition, std::move(arguments),
+                 torch::jit::last(stack, signature.outputs.size()));
   }
 
-  void tracked(const Definition& definition, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
-               torch::jit::Stack& stack, bool requires_grad, bool has_tangent) const {
+  void tracked(const Definition& definition, const c10::OperatorHandle& op,
+               c10::DispatchKeySet keys, torch::jit::Stack& stack, bool requires_grad,
+               bool has_tangent) const {
     const Signature& signature = definition.signature;
     const auto last = torch::jit::last(stack, signature.arguments);
     Arguments arguments;
@@ -274,7 +298,8 @@ class AutogradFunctor final : public c10::OperatorKernel {
       const c10::impl::ExcludeDispatchKeyGuard below(excluded(definition));
       // Somebody else's kernel may be NumPy, which looks at the grad mode; a lower level of functorch
       // needs it.
-      const bool bottom = !c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerBackMode);
+      const bool bottom =
+          !c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerBackMode);
       const bool silent = bottom && definition.taken != Definition::Taken::no;
       const c10::AutoGradMode mode(!silent && c10::GradMode::is_enabled());
       op.redispatchBoxed(keys & c10::after_autograd_keyset, &stack);
@@ -295,7 +320,8 @@ class AutogradFunctor final : public c10::OperatorKernel {
     bool scalars = false;
     for (size_t i = 0; i < signature.inputs.size(); ++i) {
       const at::Tensor& tensor = tensor_of(arguments[signature.inputs[i].argument]);
-      edges.push_back(tensor.defined() ? torch::autograd::impl::gradient_edge(tensor) : torch::autograd::Edge());
+      edges.push_back(tensor.defined() ? torch::autograd::impl::gradient_edge(tensor)
+                                       : torch::autograd::Edge());
       if (!definition.backward || !edges.back().is_valid()) continue;
       const Program::Reads& reads = definition.backward->reads[i];
       node->tensors |= reads.tensors;
@@ -312,13 +338,15 @@ class AutogradFunctor final : public c10::OperatorKernel {
       node->absent = std::make_unique<Absent>(signature, arguments);
     }
     if (scalars) {
-      for (const c10::IValue& value : arguments) node->scalars.push_back(value.isTensor() ? c10::IValue() : value);
+      for (const c10::IValue& value : arguments)
+        node->scalars.push_back(value.isTensor() ? c10::IValue() : value);
     }
     return node;
   }
 
   /// Hangs the node on the outputs.
-  static void attach(const Signature& signature, const NodePtr& node, c10::ArrayRef<c10::IValue> outputs) {
+  static void attach(const Signature& signature, const NodePtr& node,
+                     c10::ArrayRef<c10::IValue> outputs) {
     for (size_t k = 0; k < outputs.size(); ++k) {
       const at::Tensor& output = tensor_of(outputs[k]);
       if (has_derivative(signature, k, output)) {
@@ -336,7 +364,8 @@ class AutogradFunctor final : public c10::OperatorKernel {
     }
   }
 
-  static void push_forward(const Definition& definition, Arguments arguments, c10::ArrayRef<c10::IValue> outputs) {
+  static void push_forward(const Definition& definition, Arguments arguments,
+                           c10::ArrayRef<c10::IValue> outputs) {
     const Signature& signature = definition.signature;
     LiveValues values(signature);
     values.arguments = std::move(arguments);
@@ -355,14 +384,18 @@ class AutogradFunctor final : public c10::OperatorKernel {
     } else {
       tangents = tangents_by_double_backward(definition, values);
     }
-    for (size_t k = 0; k < tangents.size(); ++k) set_tangent(signature, k, values.outputs[k], tangents[k]);
+    for (size_t k = 0; k < tangents.size(); ++k)
+      set_tangent(signature, k, values.outputs[k], tangents[k]);
   }
 
-  static void set_tangent(const Signature& signature, size_t k, const at::Tensor& output, const at::Tensor& tangent) {
+  static void set_tangent(const Signature& signature, size_t k, const at::Tensor& output,
+                          const at::Tensor& tangent) {
     if (!tangent.defined() || !output.defined()) return;
-    if (!tangent.sym_sizes().equals(output.sym_sizes()) || tangent.scalar_type() != output.scalar_type()) {
+    if (!tangent.sym_sizes().equals(output.sym_sizes()) ||
+        tangent.scalar_type() != output.scalar_type()) {
       fail("tangent-shape [PB310]", signature,
-           "jvp returned a tangent for '" + signature.outputs[k].name + "' whose shape or dtype is not that of the output");
+           "jvp returned a tangent for '" + signature.outputs[k].name +
+               "' whose shape or dtype is not that of the output");
     }
     output._set_fw_grad(tangent, /*level=*/0, /*is_inplace_op=*/false);
   }
@@ -376,7 +409,8 @@ variable_list Node::apply(variable_list&& grads) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const Signature& signature = definition.signature;
   variable_list gradients(num_outputs());
-  if (std::none_of(grads.begin(), grads.end(), [](const at::Tensor& g) { return g.defined(); })) return gradients;
+  if (std::none_of(grads.begin(), grads.end(), [](const at::Tensor& g) { return g.defined(); }))
+    return gradients;
   if (!definition.backward) no_derivative(definition);
 
   c10::SmallVector<bool, 8> needed;
@@ -392,7 +426,8 @@ variable_list Node::apply(variable_list&& grads) {
     if (!needed[i] || !results[i].defined()) continue;
     const auto& edge = next_edge(i);
     const auto& input = edge.function->input_metadata(edge.input_nr);
-    gradients[i] = fit(signature, i, std::move(results[i]), input.shape_as_dim_vector(), input.options(), batch);
+    gradients[i] = fit(signature, i, std::move(results[i]), input.shape_as_dim_vector(),
+                       input.options(), batch);
   }
   return gradients;
 }

@@ -12,7 +12,8 @@ using Origin = Reference::Origin;
 
 class Reader {
  public:
-  Reader(const Signature& signature, const Program& program) : signature_(signature), program_(program) {}
+  Reader(const Signature& signature, const Program& program)
+      : signature_(signature), program_(program) {}
 
   Program::Reads of(const Reference& reference) const {
     Program::Reads reads;
@@ -24,7 +25,8 @@ class Reader {
   void add(const Reference& reference, Program::Reads& reads) const {
     if (reference.origin == Origin::output) reads.outputs |= uint64_t{1} << reference.index;
     if (reference.origin == Origin::result) {
-      for (const Reference& argument : program_.calls[reference.index].arguments) add(argument, reads);
+      for (const Reference& argument : program_.calls[reference.index].arguments)
+        add(argument, reads);
     }
     if (reference.origin != Origin::argument) return;
     for (const TensorSpec& input : signature_.inputs) {
@@ -42,16 +44,25 @@ class Reader {
 
 class Run {
  public:
-  Run(const Signature& signature, const Program& program, Values& values, c10::ArrayRef<bool> needed)
-      : signature_(signature), program_(program), values_(values), needed_(needed), done_(program.calls.size()) {}
+  Run(const Signature& signature, const Program& program, Values& values,
+      c10::ArrayRef<bool> needed)
+      : signature_(signature),
+        program_(program),
+        values_(values),
+        needed_(needed),
+        done_(program.calls.size()) {}
 
   at::Tensor result(const Reference& reference) { return tensor_of(value(reference, 0)); }
 
  private:
   c10::IValue value(const Reference& reference, size_t call) {
     switch (reference.origin) {
-      case Origin::grad: return present(reference, values_.grad(reference.index), [&] { return values_.zero_grad(reference.index); });
-      case Origin::tangent: return present(reference, values_.tangent(reference.index), [&] { return values_.zero_tangent(reference.index); });
+      case Origin::grad:
+        return present(reference, values_.grad(reference.index),
+                       [&] { return values_.zero_grad(reference.index); });
+      case Origin::tangent:
+        return present(reference, values_.tangent(reference.index),
+                       [&] { return values_.zero_tangent(reference.index); });
       case Origin::argument: return values_.argument(reference.index);
       case Origin::output: return values_.output(reference.index);
       case Origin::constant: return reference.constant;
@@ -73,7 +84,8 @@ class Run {
     mask.resize(program_.calls[call].results, false);
     for (size_t i = 0; i < program_.results.size(); ++i) {
       const auto& result = program_.results[i];
-      if (needed_[i] && result && result->origin == Origin::result && result->index == call) mask.set(result->result, true);
+      if (needed_[i] && result && result->origin == Origin::result && result->index == call)
+        mask.set(result->result, true);
     }
     return mask;
   }
@@ -120,11 +132,11 @@ std::string text(const Shape& shape) {
   return out.str();
 }
 
-[[noreturn]] void refuse_shape(const Signature& signature, const TensorSpec& input, const at::Tensor& gradient,
-                               c10::SymIntArrayRef shape) {
+[[noreturn]] void refuse_shape(const Signature& signature, const TensorSpec& input,
+                               const at::Tensor& gradient, c10::SymIntArrayRef shape) {
   fail("gradient-shape [PB305]", signature,
-       "backward returned a gradient of shape " + text(gradient.sym_sizes()) + " for '" + input.name +
-           "', which has shape " + text(shape),
+       "backward returned a gradient of shape " + text(gradient.sym_sizes()) + " for '" +
+           input.name + "', which has shape " + text(shape),
        "return the shape of the input; only the dimensions of '...' are summed for you");
 }
 
@@ -167,7 +179,8 @@ void find_reads(const Signature& signature, Program& program) {
   }
 }
 
-Tensors run(const Signature& signature, const Program& program, Values& values, c10::ArrayRef<bool> needed) {
+Tensors run(const Signature& signature, const Program& program, Values& values,
+            c10::ArrayRef<bool> needed) {
   // The gradients have their inputs' dtypes: backward may run inside of autocast, forward outside.
   const c10::impl::ExcludeDispatchKeyGuard without_autocast(c10::autocast_dispatch_keyset);
   Run run(signature, program, values, needed);
@@ -178,14 +191,17 @@ Tensors run(const Signature& signature, const Program& program, Values& values, 
   return results;
 }
 
-at::Tensor fit(const Signature& signature, size_t input, at::Tensor gradient, c10::SymIntArrayRef shape,
-               const at::TensorOptions& options, std::optional<c10::SymIntArrayRef> batch) {
+at::Tensor fit(const Signature& signature, size_t input, at::Tensor gradient,
+               c10::SymIntArrayRef shape, const at::TensorOptions& options,
+               std::optional<c10::SymIntArrayRef> batch) {
   const TensorSpec& spec = signature.inputs[input];
-  if (C10_UNLIKELY(gradient.scalar_type() != c10::typeMetaToScalarType(options.dtype()) || gradient.device() != options.device())) {
+  if (C10_UNLIKELY(gradient.scalar_type() != c10::typeMetaToScalarType(options.dtype()) ||
+                   gradient.device() != options.device())) {
     fail("gradient-dtype [PB306]", signature,
          "backward returned a " + dtype_text(gradient.scalar_type()) + " gradient on " +
              gradient.device().str() + " for '" + spec.name + "', which is " +
-             dtype_text(c10::typeMetaToScalarType(options.dtype())) + " on " + options.device().str(),
+             dtype_text(c10::typeMetaToScalarType(options.dtype())) + " on " +
+             options.device().str(),
          "return the dtype and device of the input");
   }
   const auto sizes = gradient.sym_sizes();

@@ -30,7 +30,8 @@ Tensors run(const Signature& signature, const Program& program, Values& values,
 ///
 /// Throws PB305 for any other shape and PB306 for another dtype or device. Autograd itself would sum
 /// what broadcasts and cast the dtype without a word, so a faulty backward has to be caught here.
-at::Tensor fit(const Signature& signature, size_t input, at::Tensor gradient, c10::SymIntArrayRef shape,
-               const at::TensorOptions& options, std::optional<c10::SymIntArrayRef> batch);
+at::Tensor fit(const Signature& signature, size_t input, at::Tensor gradient,
+               c10::SymIntArrayRef shape, const at::TensorOptions& options,
+               std::optional<c10::SymIntArrayRef> batch);
 
 }  // namespace pullback

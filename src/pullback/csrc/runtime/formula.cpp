@@ -32,10 +32,17 @@ class FormulaCall {
  public:
   using Outputs = c10::SmallVector<at::Tensor, 2>;
 
-  FormulaCall(const Definition& definition, c10::DeviceType device, c10::ArrayRef<c10::IValue> arguments)
-      : signature_(definition.signature), formula_(*definition.formula), supply_(*definition.supply), device_(device), arguments_(arguments),
-        sizes_(solve(signature_, arguments)), space_(shape_of(formula_.space, signature_, sizes_, arguments)),
-        numel_(std::accumulate(space_.begin(), space_.end(), int64_t{1}, std::multiplies<int64_t>())),
+  FormulaCall(const Definition& definition, c10::DeviceType device,
+              c10::ArrayRef<c10::IValue> arguments)
+      : signature_(definition.signature),
+        formula_(*definition.formula),
+        supply_(*definition.supply),
+        device_(device),
+        arguments_(arguments),
+        sizes_(solve(signature_, arguments)),
+        space_(shape_of(formula_.space, signature_, sizes_, arguments)),
+        numel_(
+            std::accumulate(space_.begin(), space_.end(), int64_t{1}, std::multiplies<int64_t>())),
         outputs_(signature_.outputs.size()) {}
 
   Outputs run() && {
@@ -59,9 +66,10 @@ class FormulaCall {
       }
     }
     if (C10_UNLIKELY(divided_)) {
-      fail("division-by-zero [PB136]", signature_, "a whole number is divided by zero",
-           "where(...) chooses between values that are both computed, so let it choose the divisor: "
-           "n // where(d != 0, d, 1)");
+      fail(
+          "division-by-zero [PB136]", signature_, "a whole number is divided by zero",
+          "where(...) chooses between values that are both computed, so let it choose the divisor: "
+          "n // where(d != 0, d, 1)");
     }
     return std::move(outputs_);
   }
@@ -69,15 +77,21 @@ class FormulaCall {
  private:
   Loops::Key key() const {
     Loops::Key key{0, 0, sizes_.dtype, device_};
-    for (size_t k = 0; k < outputs_.size(); ++k) key.wanted |= uint64_t{wanted(signature_, arguments_, k)} << k;
-    for (size_t i = 0; i < signature_.inputs.size(); ++i) key.present |= uint64_t{input(i).defined()} << i;
+    for (size_t k = 0; k < outputs_.size(); ++k)
+      key.wanted |= uint64_t{wanted(signature_, arguments_, k)} << k;
+    for (size_t i = 0; i < signature_.inputs.size(); ++i)
+      key.present |= uint64_t{input(i).defined()} << i;
     return key;
   }
 
-  const at::Tensor& input(size_t i) const { return tensor_of(arguments_[signature_.inputs[i].argument]); }
+  const at::Tensor& input(size_t i) const {
+    return tensor_of(arguments_[signature_.inputs[i].argument]);
+  }
 
   at::TensorOptions dtype_of(size_t i) const {
-    return at::TensorOptions().dtype(signature_.inputs[i].dtype.value_or(sizes_.dtype)).device(sizes_.device);
+    return at::TensorOptions()
+        .dtype(signature_.inputs[i].dtype.value_or(sizes_.dtype))
+        .device(sizes_.device);
   }
 
   /// The line's scalars, and where a loop notes a division by zero.
@@ -88,7 +102,9 @@ class FormulaCall {
     return scalars;
   }
 
-  at::ScalarType dtype(size_t output) const { return signature_.outputs[output].dtype.value_or(sizes_.dtype); }
+  at::ScalarType dtype(size_t output) const {
+    return signature_.outputs[output].dtype.value_or(sizes_.dtype);
+  }
 
   /// Collects the inputs that the loop reads, each in a form that broadcasts to the space.
   void gather(uint64_t used) {
@@ -101,9 +117,11 @@ class FormulaCall {
         inputs_.push_back(&keep(at::zeros({}, dtype_of(i))));
         continue;
       }
-      if (C10_UNLIKELY(tensor->is_conj() || tensor->is_neg())) tensor = &keep(tensor->resolve_conj().resolve_neg());
+      if (C10_UNLIKELY(tensor->is_conj() || tensor->is_neg()))
+        tensor = &keep(tensor->resolve_conj().resolve_neg());
       if (const auto& alignment = formula_.alignments[i]) {
-        tensor = &keep(aligned(*tensor, signature_.inputs[i], formula_.space, *alignment, sizes_.batch.size()));
+        tensor = &keep(aligned(*tensor, signature_.inputs[i], formula_.space, *alignment,
+                               sizes_.batch.size()));
       }
       inputs_.push_back(tensor);
     }
@@ -117,7 +135,8 @@ class FormulaCall {
   /// Whether the loop can run over all elements as they lie in memory.
   bool flat() const {
     for (const at::Tensor* input : inputs_) {
-      if (input->numel() != 1 && !(input->sizes().equals(space_) && input->is_contiguous())) return false;
+      if (input->numel() != 1 && !(input->sizes().equals(space_) && input->is_contiguous()))
+        return false;
     }
     return true;
   }
@@ -137,7 +156,8 @@ class FormulaCall {
       strides.push_back(input->numel() == 1 ? 0 : static_cast<int64_t>(input->element_size()));
     }
     const Scalars scalars = this->scalars();
-    if (numel_) reinterpret_cast<Loop>(address_)(data.data(), strides.data(), numel_, scalars.data());
+    if (numel_)
+      reinterpret_cast<Loop>(address_)(data.data(), strides.data(), numel_, scalars.data());
   }
 
   /// Lets PyTorch broadcast, choose the outputs' strides, and share the work among threads.
@@ -169,9 +189,10 @@ class FormulaCall {
     if (!numel_) return;
     if (device_ == c10::DeviceType::CPU) {
       const auto loop = reinterpret_cast<Loop>(address_);
-      iterator.for_each([loop, values = scalars.data()](char** data, const int64_t* strides, int64_t n) {
-        loop(data, strides, n, values);
-      });
+      iterator.for_each(
+          [loop, values = scalars.data()](char** data, const int64_t* strides, int64_t n) {
+            loop(data, strides, n, values);
+          });
     } else {
       const OnDevice on(sizes_.device);
       launch(iterator, scalars, on.stream);
@@ -205,8 +226,9 @@ class FormulaCall {
       strides.push_back(iterator.strides(i).data());
       data.push_back(static_cast<char*>(iterator.data_ptr(i)));
     }
-    const Launch launch{abi_version, iterator.ndim(), iterator.shape().data(), strides.data(), data.data(),
-                        iterator.ntensors(), iterator.numel(), scalars.data(), stream};
+    const Launch launch{abi_version,      iterator.ndim(), iterator.shape().data(),
+                        strides.data(),   data.data(),     iterator.ntensors(),
+                        iterator.numel(), scalars.data(),  stream};
     char message[1024];
     message[0] = '\0';
     const int status = reinterpret_cast<Launcher>(address_)(&launch, message, sizeof message);
@@ -219,7 +241,8 @@ class FormulaCall {
     const Ints summed = formula_.summed(k, sizes_.batch.size());
     // Without dimensions at::sum would sum all of them.
     if (!summed.empty()) output = at::sum(output, summed, /*keepdim=*/false, output.scalar_type());
-    if (!formula_.finishes[k].places.empty()) output = output.permute(formula_.order(signature_, k, sizes_.batch.size()));
+    if (!formula_.finishes[k].places.empty())
+      output = output.permute(formula_.order(signature_, k, sizes_.batch.size()));
   }
 
   const Signature& signature_;
@@ -293,7 +316,8 @@ void Formula::find_places(const Signature& signature) {
       found->clear();  // a dimension that stands twice is two
     }
     if (!fits) {
-      throw std::invalid_argument("pullback_runtime: '" + output.text + "' is not what is left of '" + space.text + "'");
+      throw std::invalid_argument("pullback_runtime: '" + output.text +
+                                  "' is not what is left of '" + space.text + "'");
     }
     const bool in_order = std::is_sorted(how.places.begin(), how.places.end());
     if (in_order && (!batched || how.before == output.before.size())) how.places.clear();
@@ -302,9 +326,11 @@ void Formula::find_places(const Signature& signature) {
 
 void call_formula(const Definition& definition, c10::DeviceType device, torch::jit::Stack& stack) {
   // Another thread may just have replaced the definition by one without a kernel.
-  if (!definition.formula) fail("no-kernel [PB351]", definition.signature, "it was redefined during this call");
+  if (!definition.formula)
+    fail("no-kernel [PB351]", definition.signature, "it was redefined during this call");
   const size_t arguments = definition.signature.arguments;
-  FormulaCall::Outputs outputs = FormulaCall(definition, device, torch::jit::last(stack, arguments)).run();
+  FormulaCall::Outputs outputs =
+      FormulaCall(definition, device, torch::jit::last(stack, arguments)).run();
   torch::jit::drop(stack, arguments);
   for (at::Tensor& output : outputs) stack.emplace_back(std::move(output));
 }

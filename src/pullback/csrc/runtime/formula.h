@@ -45,7 +45,8 @@ class Loops {
   /// What is added stays as long as the process, like the code that it points to.
   const CompiledLoop& add(const Key& key, CompiledLoop loop) {
     auto* item = new Item{key, loop, newest_.load()};
-    while (!newest_.compare_exchange_weak(item->next, item)) {}
+    while (!newest_.compare_exchange_weak(item->next, item)) {
+    }
     return item->loop;
   }
 
@@ -69,7 +70,8 @@ class Supply {
   virtual ~Supply() = default;
 
   /// Returns a loop that `formula.loops` lacks, and adds it there.
-  virtual const CompiledLoop& loop(const Signature& signature, const Formula& formula, const Loops::Key& key) = 0;
+  virtual const CompiledLoop& loop(const Signature& signature, const Formula& formula,
+                                   const Loops::Key& key) = 0;
 
   /// Defines the operator again with a derivative that it lacks, "backward" or "jvp", if it can.
   virtual void complete(const Entry& entry, const char* kind) = 0;
@@ -113,8 +115,8 @@ struct Formula {
 
 /// Calls `set(to, from)` for each dimension of the space that an input has: where in the space, where in it.
 template <class Set>
-void each_aligned(const TensorSpec& spec, const TensorSpec& space, const std::vector<int64_t>& alignment,
-                  size_t rank, size_t batch, Set set) {
+void each_aligned(const TensorSpec& spec, const TensorSpec& space,
+                  const std::vector<int64_t>& alignment, size_t rank, size_t batch, Set set) {
   const size_t own = rank - spec.core();  // dimensions of `...`
   const size_t before = space.before.size();
   for (size_t d = 0; d < own; ++d) set(before + batch - own + d, spec.before.size() + d);

@@ -55,7 +55,8 @@ const at::Tensor& prepare(const at::Tensor& tensor, const TensorSpec& spec, cons
       shape.append(sizes.batch.begin(), sizes.batch.end());
       shape.append(tensor.sizes().end() - spec.after.size(), tensor.sizes().end());
       at::Tensor aligned = tensor;
-      for (size_t d = own.size(); d < sizes.batch.size(); ++d) aligned = aligned.unsqueeze(spec.before.size());
+      for (size_t d = own.size(); d < sizes.batch.size(); ++d)
+        aligned = aligned.unsqueeze(spec.before.size());
       storage.push_back(aligned.expand(shape));
       prepared = &storage.back();
     }
@@ -95,7 +96,8 @@ class NativeFunctor final : public c10::OperatorKernel {
   void operator()(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack* stack) {
     const Definition& definition = *entry_.definition.load();
     const Signature& signature = definition.signature;
-    const NativeKernel& kernel = device_ == c10::DeviceType::CUDA ? definition.cuda : definition.cpu;
+    const NativeKernel& kernel =
+        device_ == c10::DeviceType::CUDA ? definition.cuda : definition.cpu;
     // Asked here, so that a redefinition as a formula, or as none, needs no other kernel.
     if (!kernel.function) return call_formula(definition, device_, *stack);
     const auto arguments = torch::jit::last(*stack, signature.arguments);
@@ -107,7 +109,8 @@ class NativeFunctor final : public c10::OperatorKernel {
 
  private:
   c10::SmallVector<at::Tensor, 2> run(const Signature& signature, const NativeKernel& kernel,
-                                      const Sizes& sizes, c10::ArrayRef<c10::IValue> arguments) const {
+                                      const Sizes& sizes,
+                                      c10::ArrayRef<c10::IValue> arguments) const {
     const size_t inputs = signature.inputs.size();
     // Reserved in full: `describe` keeps pointers into the tensors.
     c10::SmallVector<at::Tensor, 4> storage;
@@ -115,15 +118,17 @@ class NativeFunctor final : public c10::OperatorKernel {
     c10::SmallVector<Tensor, 8> tensors;
     for (const TensorSpec& spec : signature.inputs) {
       const at::Tensor& tensor = tensor_of(arguments[spec.argument]);
-      tensors.push_back(tensor.defined() ? describe(prepare(tensor, spec, sizes, kernel.strided, storage))
-                                         : Tensor{});
+      tensors.push_back(tensor.defined()
+                            ? describe(prepare(tensor, spec, sizes, kernel.strided, storage))
+                            : Tensor{});
     }
     c10::SmallVector<at::Tensor, 2> outputs(signature.outputs.size());
     bool empty = true;
     for (size_t i = 0; i < outputs.size(); ++i) {
       if (wanted(signature, arguments, i)) {
         const Ints shape = shape_of(signature.outputs[i], signature, sizes, arguments);
-        outputs[i] = allocate(shape, signature.outputs[i].dtype.value_or(sizes.dtype), sizes.device);
+        outputs[i] =
+            allocate(shape, signature.outputs[i].dtype.value_or(sizes.dtype), sizes.device);
         empty = empty && outputs[i].numel() == 0;
         tensors.push_back(describe(outputs[i]));
       } else {
@@ -140,8 +145,8 @@ class NativeFunctor final : public c10::OperatorKernel {
     const Scalars scalars = scalars_of(signature, arguments);
     int64_t batch = 1;
     for (const int64_t size : sizes.batch) batch *= size;
-    Call call{abi_version, data_type(sizes.dtype), tensors, sizes.dims.data(), batch,
-              scalars.data(), nullptr};
+    Call call{abi_version, data_type(sizes.dtype), tensors, sizes.dims.data(),
+              batch,       scalars.data(),         nullptr};
     char message[4096];  // not filled with zeros: that would cost as much as a small kernel
     message[0] = '\0';
     int status = 0;
@@ -170,7 +175,8 @@ at::Tensor allocate(at::IntArrayRef shape, at::ScalarType dtype, at::Device devi
 
 Scalars scalars_of(const Signature& signature, c10::ArrayRef<c10::IValue> arguments) {
   Scalars scalars;
-  for (const ScalarSpec& spec : signature.scalars) scalars.push_back(scalar(spec, arguments[spec.argument]));
+  for (const ScalarSpec& spec : signature.scalars)
+    scalars.push_back(scalar(spec, arguments[spec.argument]));
   return scalars;
 }
 
@@ -184,10 +190,10 @@ void refuse(const Signature& signature, at::ScalarType dtype, int status, const 
     case Status::dtype_refused:
       fail("kernel-dtype [PB302]", signature,
            "its kernel does not take " + dtype_text(dtype) + "; it takes " + message,
-           "convert the inputs; or, if the kernel is a template, name the dtype: pb.source(..., dtypes=[...])");
+           "convert the inputs; or, if the kernel is a template, name the dtype: pb.source(..., "
+           "dtypes=[...])");
     case Status::size_overflow:
-      fail("kernel-size [PB303]", signature, message,
-           "let the kernel take its sizes as int64_t");
+      fail("kernel-size [PB303]", signature, message, "let the kernel take its sizes as int64_t");
     default: {
       // A CUDA kernel on the CPU reports a finding of its own: "rule [code]: text, rows".
       const std::string text = message;

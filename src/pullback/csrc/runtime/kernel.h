@@ -24,6 +24,7 @@ struct OnDevice {
 };
 
 /// Throws PB302, PB303 or PB304 for a status that is not `ok`.
-[[noreturn]] void refuse(const Signature& signature, at::ScalarType dtype, int status, const char* message);
+[[noreturn]] void refuse(const Signature& signature, at::ScalarType dtype, int status,
+                         const char* message);
 
 }  // namespace pullback

@@ -17,7 +17,7 @@ class Node final : public torch::autograd::Node {
   void release_variables() override;
   std::string name() const override;
 
-  const Definition& definition;  // never destroyed
+  const Definition& definition;       // never destroyed
   uint64_t tensors = 0, outputs = 0;  // what is saved: one bit an argument or output
   std::vector<torch::autograd::SavedVariable> saved;  // those tensors, then those outputs
   std::vector<c10::IValue> scalars;                   // all arguments but the tensors, if read

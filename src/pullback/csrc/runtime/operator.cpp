@@ -13,15 +13,16 @@ void set(std::optional<c10::RegistrationHandleRAII>& handle, bool present, const
   if (!present) {
     handle.reset();
   } else if (!handle) {
-    handle.emplace(c10::Dispatcher::singleton().registerImpl(c10::OperatorName(name, ""), key, make(),
-                                                             std::nullopt, nullptr, "pullback"));
+    handle.emplace(c10::Dispatcher::singleton().registerImpl(
+        c10::OperatorName(name, ""), key, make(), std::nullopt, nullptr, "pullback"));
   }
 }
 
 }  // namespace
 
 bool continues(const Definition& definition, const Definition& earlier) {
-  return definition.supply && earlier.supply && definition.supply->identity() == earlier.supply->identity();
+  return definition.supply && earlier.supply &&
+         definition.supply->identity() == earlier.supply->identity();
 }
 
 Entry& entry_of(const std::string& name) {
@@ -35,7 +36,8 @@ void define(Definition given) {
   const std::lock_guard<std::mutex> lock(mutex);
   if (given.backward) find_reads(given.signature, *given.backward);
   Entry& entry = entry_of(given.signature.name);
-  if (const Definition* earlier = entry.definition; earlier && given.formula && continues(given, *earlier)) {
+  if (const Definition* earlier = entry.definition;
+      earlier && given.formula && continues(given, *earlier)) {
     given.formula->loops = earlier->formula->loops;
   }
   const auto* definition = new Definition(std::move(given));
@@ -43,7 +45,8 @@ void define(Definition given) {
   entry.definition = definition;
   const bool taken = definition->taken != Definition::Taken::no;
   if (definition->taken == Definition::Taken::with_own_derivative && !entry.own_derivative) {
-    entry.own_derivative = c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), "")
+    entry.own_derivative = c10::Dispatcher::singleton()
+                               .findSchemaOrThrow(name.c_str(), "")
                                .getComputedKernelForDispatchKey(c10::DispatchKey::AutogradCPU);
   }
   const auto autograd = [&] { return autograd_kernel(entry); };
@@ -54,8 +57,8 @@ void define(Definition given) {
   const auto& formula = definition->formula;
   set(entry.cpu, definition->cpu.function || (formula && formula->cpu), name, c10::DispatchKey::CPU,
       [&] { return native_kernel(entry, c10::DeviceType::CPU); });
-  set(entry.cuda, definition->cuda.function || (formula && formula->cuda), name, c10::DispatchKey::CUDA,
-      [&] { return native_kernel(entry, c10::DeviceType::CUDA); });
+  set(entry.cuda, definition->cuda.function || (formula && formula->cuda), name,
+      c10::DispatchKey::CUDA, [&] { return native_kernel(entry, c10::DeviceType::CUDA); });
 }
 
 }  // namespace pullback

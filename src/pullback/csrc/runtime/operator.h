@@ -23,7 +23,7 @@ struct Reference {
     output,    // `index` of the forward call
     result,    // number `result` of call `index` of the same program
     constant,
-    mask,      // which results of this call are needed
+    mask,  // which results of this call are needed
   } origin;
   size_t index = 0;
   size_t result = 0;

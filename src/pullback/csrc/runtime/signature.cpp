@@ -25,7 +25,8 @@ std::string dtype_text(at::ScalarType dtype) {
   }
   // "Float8_e5m2" is float8_e5m2 in Python.
   std::string text = c10::toString(dtype);
-  for (char& letter : text) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+  for (char& letter : text)
+    letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
   return text;
 }
 

@@ -15,7 +15,18 @@ using Ints = c10::SmallVector<int64_t, 8>;
 
 /// One step of a dimension's expression in postfix order.
 struct Step {
-  enum class Kind { number, dimension, scalar, add, subtract, multiply, divide, modulo, least, greatest } kind;
+  enum class Kind {
+    number,
+    dimension,
+    scalar,
+    add,
+    subtract,
+    multiply,
+    divide,
+    modulo,
+    least,
+    greatest
+  } kind;
   int64_t value = 0;  // the number, or the index of the dimension or of the argument
 };
 
@@ -32,7 +43,7 @@ struct Dimension {
 /// A tensor of the line: `x[..., n]: int64?`.
 struct TensorSpec {
   std::string name;
-  std::string text;  // the whole of it, for messages
+  std::string text;                      // the whole of it, for messages
   std::vector<Dimension> before, after;  // the core dimensions on both sides of `...`
   bool batched = false;                  // has `...`
   bool optional = false;

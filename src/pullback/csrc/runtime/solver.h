@@ -74,7 +74,8 @@ class Solver {
 
  private:
   [[noreturn]] void absent(const TensorSpec& spec) const {
-    fail("missing-tensor [PB118]", signature_, quote(spec.name) + " is None, the line says " + spec.text,
+    fail("missing-tensor [PB118]", signature_,
+         quote(spec.name) + " is None, the line says " + spec.text,
          "pass a tensor, or mark it optional in the line: " + spec.text + "?");
   }
 
@@ -90,7 +91,8 @@ class Solver {
     if (spec.dtype) {
       if (C10_UNLIKELY(dtype != *spec.dtype)) refuse_fixed_dtype(spec, dtype);
     } else if (!shared_) {
-      if (C10_UNLIKELY(!at::isFloatingType(dtype) && !at::isComplexType(dtype))) refuse_integer(spec, dtype);
+      if (C10_UNLIKELY(!at::isFloatingType(dtype) && !at::isComplexType(dtype)))
+        refuse_integer(spec, dtype);
       shared_ = &spec;
       sizes_.dtype = dtype;
     } else if (C10_UNLIKELY(dtype != sizes_.dtype)) {
@@ -105,8 +107,8 @@ class Solver {
 
   [[noreturn]] void refuse_device(const TensorSpec& spec, const at::Tensor& tensor) const {
     fail("device-mismatch [PB117]", signature_,
-         quote(spec.name) + " is on " + tensor.device().str() + ", but " + quote(seen_->name) + " is on " +
-             sizes_.device.str(),
+         quote(spec.name) + " is on " + tensor.device().str() + ", but " + quote(seen_->name) +
+             " is on " + sizes_.device.str(),
          "move it: " + spec.name + ".to(" + seen_->name + ".device)");
   }
 
@@ -121,8 +123,8 @@ class Solver {
     fail("dtype-mismatch [PB116]", signature_,
          quote(spec.name) + " is " + dtype_text(dtype) +
              "; a tensor without a dtype in the line is floating-point or complex",
-         "convert it: " + spec.name + ".to(torch.float32), or name the dtype in the line: " + spec.text +
-             ": " + dtype_text(dtype));
+         "convert it: " + spec.name + ".to(torch.float32), or name the dtype in the line: " +
+             spec.text + ": " + dtype_text(dtype));
   }
 
   [[noreturn]] void refuse_dtype(const TensorSpec& spec, at::ScalarType dtype) const {
@@ -136,15 +138,17 @@ class Solver {
     const auto rank = static_cast<size_t>(tensor.dim());
     if (C10_LIKELY(spec.batched ? rank >= spec.core() : rank == spec.core())) return;
     fail("rank-mismatch [PB111]", signature_,
-         quote(spec.name) + " has " + std::to_string(rank) + (rank == 1 ? " dimension " : " dimensions ") +
-             shape_text(sizes_of<Int>(tensor)) + ", the line says " + spec.text);
+         quote(spec.name) + " has " + std::to_string(rank) +
+             (rank == 1 ? " dimension " : " dimensions ") + shape_text(sizes_of<Int>(tensor)) +
+             ", the line says " + spec.text);
   }
 
   void check_core(size_t input, const at::Tensor& tensor) {
     const TensorSpec& spec = signature_.inputs[input];
     for (size_t d = 0; d < spec.before.size(); ++d) check_size(input, tensor, spec.before[d], d);
     const size_t offset = tensor.dim() - spec.after.size();
-    for (size_t d = 0; d < spec.after.size(); ++d) check_size(input, tensor, spec.after[d], offset + d);
+    for (size_t d = 0; d < spec.after.size(); ++d)
+      check_size(input, tensor, spec.after[d], offset + d);
   }
 
   void check_size(size_t input, const at::Tensor& tensor, const Dimension& dimension, size_t d) {
@@ -163,16 +167,19 @@ class Solver {
   [[noreturn]] void refuse_fixed_size(size_t input, const at::Tensor& tensor, size_t d) const {
     const TensorSpec& spec = signature_.inputs[input];
     fail("size-mismatch [PB112]", signature_,
-         "dimension " + std::to_string(d) + " of " + quote(spec.name) + " " + shape_text(sizes_of<Int>(tensor)) +
-             " is " + size_text(sizes_of<Int>(tensor)[d]) + ", the line says " + spec.text);
+         "dimension " + std::to_string(d) + " of " + quote(spec.name) + " " +
+             shape_text(sizes_of<Int>(tensor)) + " is " + size_text(sizes_of<Int>(tensor)[d]) +
+             ", the line says " + spec.text);
   }
 
-  [[noreturn]] void refuse_size(size_t input, const at::Tensor& tensor, int64_t index, const Int& size) const {
+  [[noreturn]] void refuse_size(size_t input, const at::Tensor& tensor, int64_t index,
+                                const Int& size) const {
     const TensorSpec& first = signature_.inputs[sizes_.owner[index]];
     fail("size-mismatch [PB112]", signature_,
-         "dimension " + quote(signature_.dimensions[index]) + " is " + size_text(sizes_.dims[index]) + " in " +
-             quote(first.name) + " " + shape_text(sizes_of<Int>(tensor_of(arguments_[first.argument]))) +
-             " but " + size_text(size) + " in " + quote(signature_.inputs[input].name) + " " +
+         "dimension " + quote(signature_.dimensions[index]) + " is " +
+             size_text(sizes_.dims[index]) + " in " + quote(first.name) + " " +
+             shape_text(sizes_of<Int>(tensor_of(arguments_[first.argument]))) + " but " +
+             size_text(size) + " in " + quote(signature_.inputs[input].name) + " " +
              shape_text(sizes_of<Int>(tensor)));
   }
 
@@ -194,8 +201,8 @@ class Solver {
       if (size == own[d] || own[d] == 1) continue;
       if (size != 1) {
         fail("batch-mismatch [PB113]", signature_,
-             "the '...' of " + quote(spec.name) + " " + shape_text(own) + " does not broadcast with " +
-                 shape_text(earlier));
+             "the '...' of " + quote(spec.name) + " " + shape_text(own) +
+                 " does not broadcast with " + shape_text(earlier));
       }
       size = own[d];
     }
@@ -213,7 +220,8 @@ class Solver {
 template <class Int>
 class Evaluator {
  public:
-  Evaluator(const Signature& signature, const SizesOf<Int>& sizes, c10::ArrayRef<c10::IValue> arguments)
+  Evaluator(const Signature& signature, const SizesOf<Int>& sizes,
+            c10::ArrayRef<c10::IValue> arguments)
       : signature_(signature), sizes_(sizes), arguments_(arguments) {}
 
   Int run(const TensorSpec& output, size_t position, const Dimension& dimension) const {
@@ -305,8 +313,8 @@ class Evaluator {
       }
     }
     fail("absent-dimension [PB115]", signature_,
-         "dimension " + quote(name) + " of " + quote(output.name) + " is not known when " + quote(giver) +
-             " is None");
+         "dimension " + quote(name) + " of " + quote(output.name) + " is not known when " +
+             quote(giver) + " is None");
   }
 
   [[noreturn]] void refuse(const Place& place, const std::string& what) const {
@@ -330,8 +338,8 @@ class Evaluator {
       values += (values.empty() ? "" : ", ") + item;
     }
     fail("output-size [PB114]", signature_,
-         "dimension " + std::to_string(place.position) + " of " + quote(place.output.name) + " " + what + ": " +
-             place.dimension.text + (values.empty() ? "" : " with " + values));
+         "dimension " + std::to_string(place.position) + " of " + quote(place.output.name) + " " +
+             what + ": " + place.dimension.text + (values.empty() ? "" : " with " + values));
   }
 
   const Signature& signature_;
@@ -342,7 +350,8 @@ class Evaluator {
 /// Evaluates the shape of a tensor of the line. Throws PB114, PB115.
 template <class Int>
 c10::SmallVector<Int, 8> evaluated_shape(const TensorSpec& tensor, const Signature& signature,
-                                         const SizesOf<Int>& sizes, c10::ArrayRef<c10::IValue> arguments) {
+                                         const SizesOf<Int>& sizes,
+                                         c10::ArrayRef<c10::IValue> arguments) {
   const Evaluator<Int> evaluate(signature, sizes, arguments);
   c10::SmallVector<Int, 8> shape;
   size_t position = 0;

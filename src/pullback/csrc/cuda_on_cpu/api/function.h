@@ -12,13 +12,16 @@
 enum cudaFuncAttribute {
   cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
   cudaFuncAttributePreferredSharedMemoryCarveout = 9,
-  cudaFuncAttributeClusterDimMustBeSet = 10, cudaFuncAttributeRequiredClusterWidth = 11,
-  cudaFuncAttributeRequiredClusterHeight = 12, cudaFuncAttributeRequiredClusterDepth = 13,
+  cudaFuncAttributeClusterDimMustBeSet = 10,
+  cudaFuncAttributeRequiredClusterWidth = 11,
+  cudaFuncAttributeRequiredClusterHeight = 12,
+  cudaFuncAttributeRequiredClusterDepth = 13,
   cudaFuncAttributeNonPortableClusterSizeAllowed = 14,
   cudaFuncAttributeClusterSchedulingPolicyPreference = 15
 };
 enum cudaSharedCarveout {
-  cudaSharedmemCarveoutDefault = -1, cudaSharedmemCarveoutMaxShared = 100,
+  cudaSharedmemCarveoutDefault = -1,
+  cudaSharedmemCarveoutMaxShared = 100,
   cudaSharedmemCarveoutMaxL1 = 0
 };
 struct cudaFuncAttributes {
@@ -29,13 +32,17 @@ struct cudaFuncAttributes {
   int clusterSchedulingPolicyPreference, nonPortableClusterSizeAllowed;
 };
 enum cudaLaunchAttributeID {
-  cudaLaunchAttributeIgnore = 0, cudaLaunchAttributeAccessPolicyWindow = 1,
-  cudaLaunchAttributeCooperative = 2, cudaLaunchAttributeSynchronizationPolicy = 3,
+  cudaLaunchAttributeIgnore = 0,
+  cudaLaunchAttributeAccessPolicyWindow = 1,
+  cudaLaunchAttributeCooperative = 2,
+  cudaLaunchAttributeSynchronizationPolicy = 3,
   cudaLaunchAttributeClusterDimension = 4,
   cudaLaunchAttributeClusterSchedulingPolicyPreference = 5,
   cudaLaunchAttributeProgrammaticStreamSerialization = 6,
-  cudaLaunchAttributeProgrammaticEvent = 7, cudaLaunchAttributePriority = 8,
-  cudaLaunchAttributeMemSyncDomainMap = 9, cudaLaunchAttributeMemSyncDomain = 10,
+  cudaLaunchAttributeProgrammaticEvent = 7,
+  cudaLaunchAttributePriority = 8,
+  cudaLaunchAttributeMemSyncDomainMap = 9,
+  cudaLaunchAttributeMemSyncDomain = 10,
   cudaLaunchAttributePreferredSharedMemoryCarveout = 14
 };
 union cudaLaunchAttributeValue {
@@ -97,8 +104,8 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, T* functi
 }
 template <class T>
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, T* function,
-                                                                   int threads,
-                                                                   size_t shared_bytes, unsigned) {
+                                                                   int threads, size_t shared_bytes,
+                                                                   unsigned) {
   return cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, function, threads, shared_bytes);
 }
 template <class T, class Shared>
@@ -127,9 +134,10 @@ cudaError_t launch_addressed(void (*function)(P...), dim3 grid, dim3 block, void
                              size_t shared_bytes, cudaStream_t stream, std::index_sequence<Is...>,
                              const char* file, int line) {
   if (!function) return answer(cudaErrorInvalidDeviceFunction);
-  cuda_on_cpu_kernel([&](auto&... each) -> void { function(each...); }, "cudaLaunchKernel", file, line)
-      .cuda_on_cpu_configure(grid, block, shared_bytes, stream)(
-          *static_cast<std::remove_reference_t<P>*>(arguments[Is])...);
+  cuda_on_cpu_kernel([&](auto&... each) -> void { function(each...); }, "cudaLaunchKernel", file,
+                     line)
+      .cuda_on_cpu_configure(grid, block, shared_bytes,
+                             stream)(*static_cast<std::remove_reference_t<P>*>(arguments[Is])...);
   return cudaPeekAtLastError();
 }
 

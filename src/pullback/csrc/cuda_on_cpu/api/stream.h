@@ -8,11 +8,13 @@ typedef void (*cudaHostFn_t)(void* data);
 typedef void (*cudaStreamCallback_t)(cudaStream_t stream, cudaError_t status, void* data);
 
 enum cudaStreamCaptureStatus {
-  cudaStreamCaptureStatusNone = 0, cudaStreamCaptureStatusActive = 1,
+  cudaStreamCaptureStatusNone = 0,
+  cudaStreamCaptureStatusActive = 1,
   cudaStreamCaptureStatusInvalidated = 2
 };
 enum cudaStreamCaptureMode {
-  cudaStreamCaptureModeGlobal = 0, cudaStreamCaptureModeThreadLocal = 1,
+  cudaStreamCaptureModeGlobal = 0,
+  cudaStreamCaptureModeThreadLocal = 1,
   cudaStreamCaptureModeRelaxed = 2
 };
 #define cudaStreamDefault 0x00
@@ -50,8 +52,8 @@ inline cudaError_t cudaStreamQuery(cudaStream_t) { return cudaSuccess; }
 inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t event, unsigned = 0) {
   return cudaEventQuery(event);
 }
-inline cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t call,
-                                         void* data, unsigned) {
+inline cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t call, void* data,
+                                         unsigned) {
   return call(stream, cudaSuccess, data), cudaSuccess;
 }
 inline cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t call, void* data) {

@@ -14,7 +14,8 @@ class BlockWide {
   static constexpr int threads = x * y * z;
 
   BlockWide(TempStorage& storage, Place place)
-      : storage(storage), place(place),
+      : storage(storage),
+        place(place),
         thread(static_cast<int>((threadIdx.z * y + threadIdx.y) * x + threadIdx.x)) {}
 
   void wait() const { __syncthreads(place.file, place.line); }

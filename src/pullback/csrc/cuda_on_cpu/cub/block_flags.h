@@ -186,7 +186,8 @@ class BlockHistogram : ::cuda_on_cpu::BlockWide<char, x, y, z> {
   }
   template <class Count>
   void Composite(T (&values)[items], Count histogram[bins]) {
-    for (int i = 0; i < items; ++i) ::cuda_on_cpu::atomic_add(&histogram[static_cast<int>(values[i])], Count(1));
+    for (int i = 0; i < items; ++i)
+      ::cuda_on_cpu::atomic_add(&histogram[static_cast<int>(values[i])], Count(1));
   }
 };
 

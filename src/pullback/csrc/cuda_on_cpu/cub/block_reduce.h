@@ -6,13 +6,14 @@
 CUB_NAMESPACE_BEGIN
 
 enum BlockReduceAlgorithm {
-  BLOCK_REDUCE_RAKING_COMMUTATIVE_ONLY, BLOCK_REDUCE_RAKING, BLOCK_REDUCE_WARP_REDUCTIONS
+  BLOCK_REDUCE_RAKING_COMMUTATIVE_ONLY,
+  BLOCK_REDUCE_RAKING,
+  BLOCK_REDUCE_WARP_REDUCTIONS
 };
 
 template <class T, int x, BlockReduceAlgorithm = BLOCK_REDUCE_WARP_REDUCTIONS, int y = 1, int z = 1,
           int = 0>
-class BlockReduce
-    : ::cuda_on_cpu::BlockWide<::cuda_on_cpu::Storage<T, x * y * z>, x, y, z> {
+class BlockReduce : ::cuda_on_cpu::BlockWide<::cuda_on_cpu::Storage<T, x * y * z>, x, y, z> {
  public:
   using TempStorage = ::cuda_on_cpu::Storage<T, x * y * z>;
 
@@ -33,14 +34,20 @@ class BlockReduce
     return result;
   }
   template <class Op>
-  T Reduce(T input, Op op) { return Reduce(input, op, Base::threads); }
+  T Reduce(T input, Op op) {
+    return Reduce(input, op, Base::threads);
+  }
   template <int items, class Op>
-  T Reduce(T (&inputs)[items], Op op) { return Reduce(ThreadReduce<items>(&inputs[0], op), op); }
+  T Reduce(T (&inputs)[items], Op op) {
+    return Reduce(ThreadReduce<items>(&inputs[0], op), op);
+  }
 
   T Sum(T input) { return Reduce(input, CUB_NS_QUALIFIER::Sum()); }
   T Sum(T input, int valid) { return Reduce(input, CUB_NS_QUALIFIER::Sum(), valid); }
   template <int items>
-  T Sum(T (&inputs)[items]) { return Reduce(inputs, CUB_NS_QUALIFIER::Sum()); }
+  T Sum(T (&inputs)[items]) {
+    return Reduce(inputs, CUB_NS_QUALIFIER::Sum());
+  }
 
  private:
   /// What the shuffles of one warp would leave in its first lane.

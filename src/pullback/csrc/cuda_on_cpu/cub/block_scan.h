@@ -8,8 +8,7 @@ CUB_NAMESPACE_BEGIN
 enum BlockScanAlgorithm { BLOCK_SCAN_RAKING, BLOCK_SCAN_RAKING_MEMOIZE, BLOCK_SCAN_WARP_SCANS };
 
 template <class T, int x, BlockScanAlgorithm = BLOCK_SCAN_RAKING, int y = 1, int z = 1, int = 0>
-class BlockScan
-    : ::cuda_on_cpu::BlockWide<::cuda_on_cpu::Storage<T, x * y * z + 1>, x, y, z> {
+class BlockScan : ::cuda_on_cpu::BlockWide<::cuda_on_cpu::Storage<T, x * y * z + 1>, x, y, z> {
  public:
   using TempStorage = ::cuda_on_cpu::Storage<T, x * y * z + 1>;
 
@@ -89,7 +88,9 @@ class BlockScan
     InclusiveScan(in, out, CUB_NS_QUALIFIER::Sum(), static_cast<A&&>(more)...);
   }
   template <class In, class Out>
-  void ExclusiveSum(In&& in, Out& out) { ExclusiveScan(in, out, T(0), CUB_NS_QUALIFIER::Sum()); }
+  void ExclusiveSum(In&& in, Out& out) {
+    ExclusiveScan(in, out, T(0), CUB_NS_QUALIFIER::Sum());
+  }
   template <class In, class Out>
   void ExclusiveSum(In&& in, Out& out, T& aggregate) {
     ExclusiveScan(in, out, T(0), CUB_NS_QUALIFIER::Sum(), aggregate);

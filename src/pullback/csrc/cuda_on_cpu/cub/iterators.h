@@ -65,7 +65,9 @@ class CountingInputIterator : public ::cuda_on_cpu::Computed<CountingInputIterat
  public:
   explicit CountingInputIterator(const T& first = T()) : first_(first) {}
   template <class N>
-  T operator[](N n) const { return static_cast<T>(first_ + static_cast<T>(this->at_ + n)); }
+  T operator[](N n) const {
+    return static_cast<T>(first_ + static_cast<T>(this->at_ + n));
+  }
 
  private:
   T first_;
@@ -76,7 +78,9 @@ class ConstantInputIterator : public ::cuda_on_cpu::Computed<ConstantInputIterat
  public:
   explicit ConstantInputIterator(const T& value = T(), Offset = 0) : value_(value) {}
   template <class N>
-  T operator[](N) const { return value_; }
+  T operator[](N) const {
+    return value_;
+  }
 
  private:
   T value_;
@@ -88,7 +92,9 @@ class TransformInputIterator
  public:
   TransformInputIterator(Iterator from, Op op) : from_(from), op_(op) {}
   template <class N>
-  T operator[](N n) const { return op_(from_[this->at_ + n]); }
+  T operator[](N n) const {
+    return op_(from_[this->at_ + n]);
+  }
 
  private:
   Iterator from_;
@@ -120,7 +126,9 @@ class CacheModifiedInputIterator
  public:
   CacheModifiedInputIterator(const T* from) : from_(from) {}
   template <class N>
-  T operator[](N n) const { return from_[this->at_ + n]; }
+  T operator[](N n) const {
+    return from_[this->at_ + n];
+  }
 
  private:
   const T* from_;
@@ -131,7 +139,9 @@ class CacheModifiedOutputIterator
  public:
   CacheModifiedOutputIterator(T* to) : to_(to) {}
   template <class N>
-  T& operator[](N n) const { return to_[this->at_ + n]; }
+  T& operator[](N n) const {
+    return to_[this->at_ + n];
+  }
 
  private:
   T* to_;
@@ -144,7 +154,9 @@ class DiscardOutputIterator
  public:
   explicit DiscardOutputIterator(Offset = 0) {}
   template <class N>
-  NullType operator[](N) const { return {}; }
+  NullType operator[](N) const {
+    return {};
+  }
 };
 
 CUB_NAMESPACE_END

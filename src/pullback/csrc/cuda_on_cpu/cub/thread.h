@@ -6,11 +6,15 @@
 CUB_NAMESPACE_BEGIN
 
 enum CacheLoadModifier {
-  LOAD_DEFAULT, LOAD_CA, LOAD_CG, LOAD_CS, LOAD_CV, LOAD_LDG, LOAD_VOLATILE
+  LOAD_DEFAULT,
+  LOAD_CA,
+  LOAD_CG,
+  LOAD_CS,
+  LOAD_CV,
+  LOAD_LDG,
+  LOAD_VOLATILE
 };
-enum CacheStoreModifier {
-  STORE_DEFAULT, STORE_WB, STORE_CG, STORE_CS, STORE_WT, STORE_VOLATILE
-};
+enum CacheStoreModifier { STORE_DEFAULT, STORE_WB, STORE_CG, STORE_CS, STORE_WT, STORE_VOLATILE };
 template <CacheLoadModifier modifier, class Iterator>
 typename std::iterator_traits<Iterator>::value_type ThreadLoad(Iterator from) {
   return *from;
@@ -46,7 +50,9 @@ T ShuffleUp(T value, int offset, int, unsigned mask) {
   return __shfl_up_sync(mask, value, static_cast<unsigned>(offset), logical);
 }
 template <class T>
-T SHFL_IDX_SYNC(T value, int source, unsigned mask) { return __shfl_sync(mask, value, source); }
+T SHFL_IDX_SYNC(T value, int source, unsigned mask) {
+  return __shfl_sync(mask, value, source);
+}
 
 template <int length, class T, class Op>
 T ThreadReduce(const T* items, Op op) {
@@ -60,7 +66,9 @@ T ThreadReduce(const T* items, Op op, T prefix) {
   return prefix;
 }
 template <int length, class T, class Op>
-T ThreadReduce(const T (&items)[length], Op op) { return ThreadReduce<length>(&items[0], op); }
+T ThreadReduce(const T (&items)[length], Op op) {
+  return ThreadReduce<length>(&items[0], op);
+}
 template <int length, class T, class Op>
 T ThreadReduce(const T (&items)[length], Op op, T prefix) {
   return ThreadReduce<length>(&items[0], op, prefix);

@@ -9,7 +9,9 @@ CUB_NAMESPACE_BEGIN
 
 struct NullType {
   template <class T>
-  NullType& operator=(const T&) { return *this; }
+  NullType& operator=(const T&) {
+    return *this;
+  }
   bool operator==(const NullType&) const { return true; }
   bool operator!=(const NullType&) const { return false; }
 };
@@ -52,23 +54,33 @@ struct KeyValuePair {
 
 struct Sum {
   template <class A, class B>
-  auto operator()(A&& a, B&& b) const { return a + b; }
+  auto operator()(A&& a, B&& b) const {
+    return a + b;
+  }
 };
 struct Difference {
   template <class A, class B>
-  auto operator()(A&& a, B&& b) const { return a - b; }
+  auto operator()(A&& a, B&& b) const {
+    return a - b;
+  }
 };
 struct Division {
   template <class A, class B>
-  auto operator()(A&& a, B&& b) const { return a / b; }
+  auto operator()(A&& a, B&& b) const {
+    return a / b;
+  }
 };
 struct Max {
   template <class A, class B>
-  std::common_type_t<A, B> operator()(A&& a, B&& b) const { return CUB_MAX(a, b); }
+  std::common_type_t<A, B> operator()(A&& a, B&& b) const {
+    return CUB_MAX(a, b);
+  }
 };
 struct Min {
   template <class A, class B>
-  std::common_type_t<A, B> operator()(A&& a, B&& b) const { return CUB_MIN(a, b); }
+  std::common_type_t<A, B> operator()(A&& a, B&& b) const {
+    return CUB_MIN(a, b);
+  }
 };
 /// Of equal values the one that comes first.
 struct ArgMax {
@@ -87,23 +99,31 @@ struct ArgMin {
 };
 struct Equality {
   template <class A, class B>
-  bool operator()(const A& a, const B& b) const { return a == b; }
+  bool operator()(const A& a, const B& b) const {
+    return a == b;
+  }
 };
 struct Inequality {
   template <class A, class B>
-  bool operator()(const A& a, const B& b) const { return a != b; }
+  bool operator()(const A& a, const B& b) const {
+    return a != b;
+  }
 };
 template <class Op>
 struct InequalityWrapper {
   Op op;
   explicit InequalityWrapper(Op op) : op(op) {}
   template <class A, class B>
-  bool operator()(A&& a, B&& b) { return !op(a, b); }
+  bool operator()(A&& a, B&& b) {
+    return !op(a, b);
+  }
 };
 template <class To>
 struct CastOp {
   template <class T>
-  To operator()(T&& a) const { return static_cast<To>(a); }
+  To operator()(T&& a) const {
+    return static_cast<To>(a);
+  }
 };
 
 template <class T>
@@ -124,8 +144,9 @@ struct Traits {
   static constexpr bool is_float = !std::numeric_limits<T>::is_integer;
   static constexpr bool is_signed = is_float || std::is_signed_v<T>;
   static constexpr bool PRIMITIVE = std::is_arithmetic_v<T> || sizeof(T) == 2;
-  static constexpr Category CATEGORY =
-      is_float ? FLOATING_POINT : is_signed ? SIGNED_INTEGER : UNSIGNED_INTEGER;
+  static constexpr Category CATEGORY = is_float    ? FLOATING_POINT
+                                       : is_signed ? SIGNED_INTEGER
+                                                   : UNSIGNED_INTEGER;
   using UnsignedBits = std::conditional_t<
       sizeof(T) == 1, unsigned char,
       std::conditional_t<sizeof(T) == 2, unsigned short,

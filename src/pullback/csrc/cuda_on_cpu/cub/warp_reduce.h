@@ -74,7 +74,9 @@ class WarpReduce {
 
   // The result is lane 0's; the other lanes have theirs of those above them.
   template <class Op>
-  T Reduce(T input, Op op) { return Reduce(input, op, size); }
+  T Reduce(T input, Op op) {
+    return Reduce(input, op, size);
+  }
   template <class Op>
   T Reduce(T input, Op op, int valid) {
     for (int step = 1; step < size; step *= 2) {
@@ -84,11 +86,15 @@ class WarpReduce {
     return input;
   }
   template <int items, class Op>
-  T Reduce(const T (&input)[items], Op op) { return Reduce(ThreadReduce(input, op), op); }
+  T Reduce(const T (&input)[items], Op op) {
+    return Reduce(ThreadReduce(input, op), op);
+  }
   T Sum(T input) { return Reduce(input, cub_sum()); }
   T Sum(T input, int valid) { return Reduce(input, cub_sum(), valid); }
   template <int items>
-  T Sum(const T (&input)[items]) { return Reduce(input, cub_sum()); }
+  T Sum(const T (&input)[items]) {
+    return Reduce(input, cub_sum());
+  }
   T Max(T input) { return Reduce(input, CUB_NS_QUALIFIER::Max()); }
   T Min(T input) { return Reduce(input, CUB_NS_QUALIFIER::Min()); }
 
@@ -107,9 +113,13 @@ class WarpReduce {
                      op);
   }
   template <class Flag>
-  T HeadSegmentedSum(T input, Flag flag) { return HeadSegmentedReduce(input, flag, cub_sum()); }
+  T HeadSegmentedSum(T input, Flag flag) {
+    return HeadSegmentedReduce(input, flag, cub_sum());
+  }
   template <class Flag>
-  T TailSegmentedSum(T input, Flag flag) { return TailSegmentedReduce(input, flag, cub_sum()); }
+  T TailSegmentedSum(T input, Flag flag) {
+    return TailSegmentedReduce(input, flag, cub_sum());
+  }
 
  private:
   static CUB_NS_QUALIFIER::Sum cub_sum() { return {}; }

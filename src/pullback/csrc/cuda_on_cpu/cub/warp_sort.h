@@ -18,11 +18,17 @@ class WarpMergeSort {
       : storage_(storage), place_(CUDA_ON_CPU_HERE) {}
 
   template <class Less>
-  void Sort(Key (&keys)[items], Less less) { sort(keys, nullptr, less); }
+  void Sort(Key (&keys)[items], Less less) {
+    sort(keys, nullptr, less);
+  }
   template <class Less>
-  void Sort(Key (&keys)[items], Value (&values)[items], Less less) { sort(keys, values, less); }
+  void Sort(Key (&keys)[items], Value (&values)[items], Less less) {
+    sort(keys, values, less);
+  }
   template <class Less>
-  void StableSort(Key (&keys)[items], Less less) { sort(keys, nullptr, less); }
+  void StableSort(Key (&keys)[items], Less less) {
+    sort(keys, nullptr, less);
+  }
   template <class Less>
   void StableSort(Key (&keys)[items], Value (&values)[items], Less less) {
     sort(keys, values, less);

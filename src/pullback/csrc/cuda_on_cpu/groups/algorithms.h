@@ -49,8 +49,8 @@ T inclusive_scan(const Group& group, T value, Op op = {}, CUDA_ON_CPU_PLACE) {
 /// The same without its own value; the first gets T{}.
 template <class Group, class T, class Op = plus<T>>
 T exclusive_scan(const Group& group, T value, Op op = {}, CUDA_ON_CPU_PLACE) {
-  const T before = group.shfl_up(inclusive_scan(group, value, op, CUDA_ON_CPU_PASS), 1,
-                                 CUDA_ON_CPU_PASS);
+  const T before =
+      group.shfl_up(inclusive_scan(group, value, op, CUDA_ON_CPU_PASS), 1, CUDA_ON_CPU_PASS);
   return group.thread_rank() == 0 ? T{} : before;
 }
 

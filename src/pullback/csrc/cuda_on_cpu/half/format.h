@@ -61,8 +61,8 @@ constexpr uint16_t round_finite(const Exact& x, Rounding rounding) {
   // The mantissa's leading bit, and a carry, count up the exponent.
   const uint64_t magnitude = (static_cast<uint64_t>(stored - least) << (precision - 1)) + kept;
   if (magnitude < infinity) return static_cast<uint16_t>(sign | magnitude);
-  const bool stays_finite = rounding == Rounding::zero ||
-                            rounding == (x.negative ? Rounding::up : Rounding::down);
+  const bool stays_finite =
+      rounding == Rounding::zero || rounding == (x.negative ? Rounding::up : Rounding::down);
   return static_cast<uint16_t>(sign | (stays_finite ? infinity - 1 : infinity));
 }
 

@@ -30,19 +30,27 @@ template <class T>
 
 struct Add {
   template <class T>
-  T operator()(T x, T y) const { return x + y; }
+  T operator()(T x, T y) const {
+    return x + y;
+  }
 };
 struct Subtract {
   template <class T>
-  T operator()(T x, T y) const { return x - y; }
+  T operator()(T x, T y) const {
+    return x - y;
+  }
 };
 struct Multiply {
   template <class T>
-  T operator()(T x, T y) const { return x * y; }
+  T operator()(T x, T y) const {
+    return x * y;
+  }
 };
 struct Divide {
   template <class T>
-  T operator()(T x, T y) const { return x / y; }
+  T operator()(T x, T y) const {
+    return x / y;
+  }
 };
 struct MultiplyAdd {
   float operator()(float x, float y, float z) const { return fmaf(x, y, z); }
@@ -54,18 +62,24 @@ struct SquareRoot {
 };
 struct Reciprocal {
   template <class T>
-  T operator()(T x) const { return 1 / x; }
+  T operator()(T x) const {
+    return 1 / x;
+  }
 };
 template <class To>
 struct Convert {
   template <class T>
-  To operator()(T x) const { return static_cast<To>(x); }
+  To operator()(T x) const {
+    return static_cast<To>(x);
+  }
 };
 
 template <class Op>
 struct ToNearest {
   template <class... T>
-  [[gnu::always_inline]] auto operator()(T... x) const { return opaque(Op{}(opaque(x)...)); }
+  [[gnu::always_inline]] auto operator()(T... x) const {
+    return opaque(Op{}(opaque(x)...));
+  }
 };
 
 /// By the processor's own rounding mode, so that the last bit is right.

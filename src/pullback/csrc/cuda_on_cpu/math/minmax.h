@@ -22,9 +22,9 @@ constexpr T larger(T a, T b) {
 
 /// Two different types of numbers; others are left to their own functions.
 template <class A, class B>
-using Mixed = std::enable_if_t<
-    std::is_arithmetic_v<A> && std::is_arithmetic_v<B> && !std::is_same_v<A, B>,
-    std::common_type_t<A, B>>;
+using Mixed =
+    std::enable_if_t<std::is_arithmetic_v<A> && std::is_arithmetic_v<B> && !std::is_same_v<A, B>,
+                     std::common_type_t<A, B>>;
 
 }  // namespace cuda_on_cpu
 

@@ -18,8 +18,8 @@ const cudaDeviceProp& device() {
   static const cudaDeviceProp made = [] {
     cudaDeviceProp p{};
     std::strcpy(p.name, "CUDA on the CPU");
-    p.totalGlobalMem = static_cast<size_t>(sysconf(_SC_PAGESIZE)) *
-                       static_cast<size_t>(sysconf(_SC_PHYS_PAGES));
+    p.totalGlobalMem =
+        static_cast<size_t>(sysconf(_SC_PAGESIZE)) * static_cast<size_t>(sysconf(_SC_PHYS_PAGES));
     p.sharedMemPerBlock = 48 * kilobyte;
     p.sharedMemPerBlockOptin = 227 * kilobyte;
     p.sharedMemPerMultiprocessor = 228 * kilobyte;
@@ -208,8 +208,7 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const voi
                       static_cast<int>(p.sharedMemPerMultiprocessor / taken)});
   return cudaSuccess;
 }
-cudaError_t cudaOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, const void*, int blocks,
-                                                      int) {
+cudaError_t cudaOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, const void*, int blocks, int) {
   if (!bytes || blocks < 1) return answer(cudaErrorInvalidValue);
   const cudaDeviceProp& p = device();
   const size_t share = p.sharedMemPerMultiprocessor / static_cast<size_t>(blocks);

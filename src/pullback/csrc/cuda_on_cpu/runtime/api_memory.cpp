@@ -185,10 +185,9 @@ cudaError_t cudaMemcpy3D(const cudaMemcpy3DParms* copy) {
     return static_cast<char*>(in.ptr) + ((at.z + z) * in.ysize + at.y) * in.pitch + at.x;
   };
   for (size_t z = 0; z < copy->extent.depth; ++z) {
-    const cudaError_t error =
-        cudaMemcpy2D(start(copy->dstPtr, copy->dstPos, z), copy->dstPtr.pitch,
-                     start(copy->srcPtr, copy->srcPos, z), copy->srcPtr.pitch, copy->extent.width,
-                     copy->extent.height, copy->kind);
+    const cudaError_t error = cudaMemcpy2D(start(copy->dstPtr, copy->dstPos, z), copy->dstPtr.pitch,
+                                           start(copy->srcPtr, copy->srcPos, z), copy->srcPtr.pitch,
+                                           copy->extent.width, copy->extent.height, copy->kind);
     if (error != cudaSuccess) return error;
   }
   return cudaSuccess;

@@ -12,14 +12,10 @@ namespace {
   const auto index = unsigned(argument), width = unsigned(argument >> 32);
   const unsigned at = self & (width - 1);
   switch (meeting) {
-    case Meeting::shuffle_up:
-      return at < index ? self : self - index;
-    case Meeting::shuffle_down:
-      return at + uint64_t{index} >= width ? self : self + index;
-    case Meeting::shuffle_xor:
-      return (self ^ index) >= self - at + width ? self : self ^ index;
-    default:
-      return self - at + (index & (width - 1));
+    case Meeting::shuffle_up: return at < index ? self : self - index;
+    case Meeting::shuffle_down: return at + uint64_t{index} >= width ? self : self + index;
+    case Meeting::shuffle_xor: return (self ^ index) >= self - at + width ? self : self ^ index;
+    default: return self - at + (index & (width - 1));
   }
 }
 
@@ -100,32 +96,15 @@ uint64_t common_result(const Warp& warp, Meeting meeting, unsigned arrived) {
   for (unsigned lanes = arrived & (arrived - 1); lanes; lanes &= lanes - 1) {
     const auto a = unsigned(result), b = unsigned(warp.value[__builtin_ctz(lanes)]);
     switch (meeting) {
-      case Meeting::add:
-        result = a + b;
-        break;
-      case Meeting::min_int:
-        result = int(b) < int(a) ? b : a;
-        break;
-      case Meeting::max_int:
-        result = int(a) < int(b) ? b : a;
-        break;
-      case Meeting::min_unsigned:
-        result = b < a ? b : a;
-        break;
-      case Meeting::max_unsigned:
-        result = a < b ? b : a;
-        break;
-      case Meeting::bit_and:
-        result = a & b;
-        break;
-      case Meeting::bit_or:
-        result = a | b;
-        break;
-      case Meeting::bit_xor:
-        result = a ^ b;
-        break;
-      default:
-        break;
+      case Meeting::add: result = a + b; break;
+      case Meeting::min_int: result = int(b) < int(a) ? b : a; break;
+      case Meeting::max_int: result = int(a) < int(b) ? b : a; break;
+      case Meeting::min_unsigned: result = b < a ? b : a; break;
+      case Meeting::max_unsigned: result = a < b ? b : a; break;
+      case Meeting::bit_and: result = a & b; break;
+      case Meeting::bit_or: result = a | b; break;
+      case Meeting::bit_xor: result = a ^ b; break;
+      default: break;
     }
   }
   return result;

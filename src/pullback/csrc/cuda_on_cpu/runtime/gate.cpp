@@ -118,8 +118,7 @@ void Gate::give_way(Worker& worker, uint64_t seen) {
       one_begins_ = begin_another(job_, begun_);
       full_ = !one_begins_;
       break;
-    case Verdict::go_on:
-      wake_one(&worker);
+    case Verdict::go_on: wake_one(&worker);
   }
   sleep(worker, lock, now);
   lock.unlock();

@@ -62,7 +62,7 @@ class Gate {
   std::vector<Worker*> workers_;  // that run blocks
   std::vector<std::thread> begun_;
   std::atomic<bool> anyone_waited_{false};
-  int places_ = 0;                // how many may run at once
+  int places_ = 0;  // how many may run at once
   int running_ = 0;
   bool one_begins_ = false;  // a worker was asked for and has not joined
   bool full_ = false;        // there can be no more

@@ -35,16 +35,12 @@ void checks_begin([[maybe_unused]] const Launch& launch) {
 
 void checks_end([[maybe_unused]] bool failed) {
 #ifdef CUDA_ON_CPU_RACE
-  if (failed)
-    race::launch_fails();
-  else
-    race::launch_ends();
+  if (failed) race::launch_fails();
+  else race::launch_ends();
 #endif
 #ifdef CUDA_ON_CPU_MEMORY
-  if (failed)
-    memory::launch_fails();
-  else
-    memory::launch_ends();
+  if (failed) memory::launch_fails();
+  else memory::launch_ends();
 #endif
 }
 

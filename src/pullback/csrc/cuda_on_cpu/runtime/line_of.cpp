@@ -82,8 +82,8 @@ std::string output_of(std::vector<std::string> command) {
   posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
   pid_t child;
   const auto environment = environment_of_child();
-  const int failed = posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(),
-                                  environment.data());
+  const int failed =
+      posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environment.data());
   posix_spawn_file_actions_destroy(&actions);
   close(ends[1]);
   std::string text;

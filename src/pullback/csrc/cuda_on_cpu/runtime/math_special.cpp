@@ -35,8 +35,8 @@ double erfcinv_tail(double y) {
     // (erfc(x) - y) / erfc'(x), with both scaled by exp(x^2): nothing underflows for a tiny y, nor
     // may the scale overflow beside one that is subnormal.
     constexpr double apart = 0x1p100, log_apart = 69.314718055994530942;
-    const double scaled = x < 26.0 ? y * exp_of_square(x, 1.0)
-                                   : y * apart * std::exp(x * x - log_apart);
+    const double scaled =
+        x < 26.0 ? y * exp_of_square(x, 1.0) : y * apart * std::exp(x * x - log_apart);
     const double u = -0.5 * sqrt_pi * (erfcx(x) - scaled);
     x -= u / (1.0 + x * u);
   }

@@ -143,7 +143,8 @@ void launch_ends() {
   {
     const std::lock_guard lock(faults.one_at_a_time);
     --faults.launches;
-    if (!faults.first.empty()) text = faults.first + row("more", others()) + row("help", faults.help);
+    if (!faults.first.empty())
+      text = faults.first + row("more", others()) + row("help", faults.help);
     clear();
   }
   if (!text.empty()) stop(rule, "%s", text.c_str());
@@ -175,7 +176,8 @@ void note(const Fault& fault) {
     }
     too_many = faults.kept.size() > most_kept;
   }
-  if (too_many) stop(rule, "%s: more than %zu writes out of bounds", faults.first.c_str(), most_kept);
+  if (too_many)
+    stop(rule, "%s: more than %zu writes out of bounds", faults.first.c_str(), most_kept);
 }
 
 }  // namespace cuda_on_cpu::memory

@@ -46,8 +46,8 @@ void note(const Fault& fault);
 
 /// What is around an address, for a message.
 struct Around {
-  std::string relation;  // "past the end of memory of 1024 bytes"
-  std::string details;   // "0 bytes after its end, allocated by cudaMalloc at add.cu:50"
+  std::string relation;        // "past the end of memory of 1024 bytes"
+  std::string details;         // "0 bytes after its end, allocated by cudaMalloc at add.cu:50"
   const char* help = nullptr;  // if another than the usual
 };
 Around around(uintptr_t address);

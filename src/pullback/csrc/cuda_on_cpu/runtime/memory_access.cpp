@@ -56,7 +56,8 @@ template <bool write>
           .bytes = bytes,
           .write = false,
           .code = code,
-          .what = "reads " + std::to_string(bytes) + " bytes of shared memory that no thread has written",
+          .what = "reads " + std::to_string(bytes) +
+                  " bytes of shared memory that no thread has written",
           .help = "write all of it first, then __syncthreads()"});
   }
 }

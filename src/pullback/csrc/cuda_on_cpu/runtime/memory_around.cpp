@@ -25,14 +25,17 @@ constexpr int most_of_a_frame = 1 << 16;
 // Farther from an allocation than this, an access has nothing to do with it.
 constexpr uintptr_t nearby = 1 << 16;
 
-std::string bytes_of(size_t bytes) { return std::to_string(bytes) + (bytes == 1 ? " byte" : " bytes"); }
+std::string bytes_of(size_t bytes) {
+  return std::to_string(bytes) + (bytes == 1 ? " byte" : " bytes");
+}
 
 std::string quoted(const char* name) { return std::string(" '") + name + "'"; }
 
 /// "past the end of WHAT of N bytes" and "K bytes after ...", for an address around [low, low+n).
 Around beside(uintptr_t address, uintptr_t low, size_t bytes, const std::string& what) {
   const std::string whole = what + " of " + bytes_of(bytes);
-  if (address < low) return {"before the start of " + whole, bytes_of(low - address) + " before it"};
+  if (address < low)
+    return {"before the start of " + whole, bytes_of(low - address) + " before it"};
   if (address >= low + bytes) {
     return {"past the end of " + whole, bytes_of(address - low - bytes) + " after its end"};
   }
@@ -48,7 +51,8 @@ std::string by(void* const* calls, int count, std::string function) {
   for (int i = 0; i < count; ++i) {
     if (!::dladdr(calls[i], &found)) continue;
     // All that this library allocates for authors is by functions with these names.
-    if (found.dli_fbase == here.dli_fbase) function = function == "free" ? "cudaFree" : "cudaMalloc";
+    if (found.dli_fbase == here.dli_fbase)
+      function = function == "free" ? "cudaFree" : "cudaMalloc";
     if (contains(found.dli_fname, "libc10")) return "PyTorch";
   }
   const std::string line = author_line(calls, count);
@@ -99,7 +103,9 @@ bool is_stack_mark(uint8_t mark) { return mark >= 0xf1 && mark <= 0xf8; }
 bool on_stack(uintptr_t address, Around& found) {
   size_t scale = 0, offset = 0;
   __asan_get_shadow_mapping(&scale, &offset);
-  const auto mark = [&](uintptr_t at) { return *reinterpret_cast<const uint8_t*>((at >> 3) + offset); };
+  const auto mark = [&](uintptr_t at) {
+    return *reinterpret_cast<const uint8_t*>((at >> 3) + offset);
+  };
   if (!is_stack_mark(mark(address))) return false;
   const uintptr_t start = address & ~uintptr_t{7};
   for (uintptr_t at = start; start - at < most_of_a_frame; at -= 8) {
@@ -131,7 +137,8 @@ Around around(uintptr_t address) {
   const auto start = reinterpret_cast<uintptr_t>(low);
   const bool is_near = address + nearby >= start && address <= start + bytes + nearby;
   if (contains(kind, "heap") && is_near) return in_heap(address, start, bytes);
-  if (contains(kind, "global") && is_near) return beside(address, start, bytes, "variable" + quoted(name));
+  if (contains(kind, "global") && is_near)
+    return beside(address, start, bytes, "variable" + quoted(name));
   return {"of no variable and no allocation", {}};
 }
 

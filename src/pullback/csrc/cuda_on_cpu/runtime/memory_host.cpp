@@ -26,7 +26,8 @@ const void* caller_in(void* const* calls, int count) {
   if (!::dladdr(reinterpret_cast<void*>(&launch_fails), &here)) return nullptr;
   for (int i = 0; i < count; ++i) {
     if (!::dladdr(calls[i], &found) || found.dli_fbase == here.dli_fbase) continue;
-    if (std::strstr(found.dli_fname, "libasan") || std::strstr(found.dli_fname, "libc.so")) continue;
+    if (std::strstr(found.dli_fname, "libasan") || std::strstr(found.dli_fname, "libc.so"))
+      continue;
     return calls[i];
   }
   return nullptr;

@@ -61,8 +61,9 @@ const Variable* shared_variable_near(uintptr_t address) {
   uintptr_t least = ~uintptr_t{0};
   for (const Variable& each : arena->variables) {
     const uintptr_t end = each.low + each.bytes;
-    const uintptr_t distance =
-        address < each.low ? each.low - address : address < end ? 0 : address - end + 1;
+    const uintptr_t distance = address < each.low ? each.low - address
+                               : address < end    ? 0
+                                                  : address - end + 1;
     if (distance < least) least = distance, nearest = &each;
   }
   return nearest;
@@ -71,7 +72,8 @@ const Variable* shared_variable_near(uintptr_t address) {
 bool is_unwritten(uintptr_t address, size_t bytes) {
   if (!is_shared(address)) return false;
   const auto first = arena->written.begin() + ptrdiff_t(address - arena->low);
-  return std::none_of(first, first + ptrdiff_t(std::min(bytes, arena->low + arena->bytes - address)),
+  return std::none_of(first,
+                      first + ptrdiff_t(std::min(bytes, arena->low + arena->bytes - address)),
                       [](uint8_t each) { return each != 0; });
 }
 

@@ -62,7 +62,8 @@ CUDA_ON_CPU_ENTRY void __ubsan_handle_out_of_bounds(const OutOfBounds* data, uin
 }
 
 // Null pointers come here as well: the signal that follows tells of them.
-CUDA_ON_CPU_ENTRY void __ubsan_handle_type_mismatch_v1(const TypeMismatch* data, uintptr_t address) {
+CUDA_ON_CPU_ENTRY void __ubsan_handle_type_mismatch_v1(const TypeMismatch* data,
+                                                       uintptr_t address) {
   const size_t alignment = size_t{1} << data->log_alignment;
   if (!cuda_on_cpu::in_kernel() || address % alignment == 0) return;
   char what[200];

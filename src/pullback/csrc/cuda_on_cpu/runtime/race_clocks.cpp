@@ -60,9 +60,8 @@ bool Releases::cover(const Access& access, size_t length) const {
   const auto found = of_block_.find(access.block);
   if (found == of_block_.end()) return false;
   const auto& places = found->second;
-  return std::any_of(places.rbegin(), places.rend(), [&](size_t place) {
-    return place < length && all_[place]->covers(access);
-  });
+  return std::any_of(places.rbegin(), places.rend(),
+                     [&](size_t place) { return place < length && all_[place]->covers(access); });
 }
 
 void Clocks::launch_begins() {

@@ -87,8 +87,8 @@ class Clocks {
     uint32_t fence = 0;       // the clock at the last fence
     uint32_t known[32] = {};  // of the lanes of its warp, what happened before
     bool ended = false;
-    Publishable fenced;  // since the last barrier; null: what the block has fenced
-    Acquired acquired;   // the same
+    Publishable fenced;                 // since the last barrier; null: what the block has fenced
+    Acquired acquired;                  // the same
     const Fenced* published = nullptr;  // what it released last, and where
     uintptr_t published_at = 0;
   };

@@ -112,8 +112,8 @@ Access Detector::access(unsigned kind, unsigned bytes, const void* pc) const {
 
 void Detector::read(uintptr_t address, size_t bytes, unsigned kind, const void* pc) {
   // The first read after a write may be of the same assignment, which is done after both calls.
-  const bool overlaps = address < pending_.address + pending_.bytes &&
-                        pending_.address < address + bytes;
+  const bool overlaps =
+      address < pending_.address + pending_.bytes && pending_.address < address + bytes;
   if (pending_.bytes && (overlaps || pending_.reads++)) settle_pending();
   if (kind & (is_volatile | is_atomic)) clocks_.acquire(thread_, address);
   Access now = access(kind, 0, pc);

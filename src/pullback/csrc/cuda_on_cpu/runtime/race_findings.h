@@ -86,7 +86,7 @@ class Findings {
 
   std::string kernel_, launched_at_;
   uint3 grid_{}, block_{};
-  std::vector<uint64_t> blocks_;  // their indices, in the order they ran
+  std::vector<uint64_t> blocks_;                         // their indices, in the order they ran
   std::map<std::pair<uint64_t, uint64_t>, Race> races_;  // by the code of both
   std::map<uint64_t, Unwritten> unwritten_;
   std::unordered_set<uint64_t> hints_;

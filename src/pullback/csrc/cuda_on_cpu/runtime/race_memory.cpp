@@ -46,8 +46,8 @@ void* __wrap_memmove(void* to, const void* from, size_t bytes) {
 void* __wrap_memset(void* to, int value, size_t bytes) {
   if (!running || !bytes) return std::memset(to, value, bytes);
   const auto* first = static_cast<const unsigned char*>(to);
-  const bool same = *first == static_cast<unsigned char>(value) &&
-                    std::memcmp(first, first + 1, bytes - 1) == 0;
+  const bool same =
+      *first == static_cast<unsigned char>(value) && std::memcmp(first, first + 1, bytes - 1) == 0;
   std::memset(to, value, bytes);
   running->wrote(number(to), bytes, __builtin_return_address(0), same);
   return to;

@@ -61,7 +61,8 @@ std::string cure_with_atomic(const Pair& pair) {
                                    ? ", or do it in a launch of its own"
                                    : ", or put __syncthreads() between the two";
   return (plain.kind & is_write ? "write with an atomic too (atomicExch)"
-                             : "read with an atomic too (atomicAdd(p, 0))") + or_order;
+                                : "read with an atomic too (atomicAdd(p, 0))") +
+         or_order;
 }
 
 /// Whether there is a barrier at a line between the two.
@@ -124,9 +125,8 @@ class Writer {
     if (races.empty()) return;
     const auto lines = lines_of(pcs);
     for (size_t i = 0; i < races.size(); ++i) add({*races[i], lines[2 * i], lines[2 * i + 1]});
-    std::stable_sort(pairs_.begin(), pairs_.end(), [](const Pair& a, const Pair& b) {
-      return rank(a.race) < rank(b.race);
-    });
+    std::stable_sort(pairs_.begin(), pairs_.end(),
+                     [](const Pair& a, const Pair& b) { return rank(a.race) < rank(b.race); });
   }
 
   void add(Pair pair) {
@@ -200,8 +200,9 @@ class Writer {
     add_row(text, "memory", first.memory);
     add_row(text, "launched", findings_.launched_at_);
     const bool named = first.memory[0] == '\'';
-    add_row(text, "help", named ? "write it first: on a GPU it holds whatever was there before"
-                                : "it is in no variable: an index may be out of bounds");
+    add_row(text, "help",
+            named ? "write it first: on a GPU it holds whatever was there before"
+                  : "it is in no variable: an index may be out of bounds");
     return text;
   }
 

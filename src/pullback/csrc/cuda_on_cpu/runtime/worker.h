@@ -92,7 +92,7 @@ struct Worker {
   uint64_t block = 0;
   Range taken;                // blocks that this one is to run
   bool takes_lowest = false;  // it was begun because all others wait
-  uint64_t serial = 0;  // counts blocks: shared memory of another serial is stale
+  uint64_t serial = 0;        // counts blocks: shared memory of another serial is stale
   uint64_t fruitless = 0, seen_changes = 0;  // see spin.cpp
   Waiting waiting;
   Trouble trouble;

@@ -39,7 +39,9 @@ CUDA_ON_CPU_COMPLEX(*)
 CUDA_ON_CPU_COMPLEX(/)
 #undef CUDA_ON_CPU_COMPLEX
 template <class T>
-complex<T> operator-(const complex<T>& a) { return complex<T>(-a.real(), -a.imag()); }
+complex<T> operator-(const complex<T>& a) {
+  return complex<T>(-a.real(), -a.imag());
+}
 
 #define CUDA_ON_CPU_COMPLEX(name)         \
   template <class T>                      \
@@ -75,7 +77,9 @@ CUDA_ON_CPU_COMPLEX(arg)
 CUDA_ON_CPU_COMPLEX(norm)
 #undef CUDA_ON_CPU_COMPLEX
 template <class T>
-complex<T> polar(const T& magnitude, const T& angle = T()) { return std::polar(magnitude, angle); }
+complex<T> polar(const T& magnitude, const T& angle = T()) {
+  return std::polar(magnitude, angle);
+}
 template <class T>
 complex<T> pow(const complex<T>& a, const complex<T>& b) {
   return std::pow(static_cast<const std::complex<T>&>(a), static_cast<const std::complex<T>&>(b));

@@ -52,7 +52,9 @@ CUDA_ON_CPU_FUNCTION(minimum, b < a ? b : a)
 template <>
 struct identity<void> {
   template <class T>
-  constexpr T operator()(const T& a) const { return a; }
+  constexpr T operator()(const T& a) const {
+    return a;
+  }
 };
 template <class A, class R>
 struct unary_function {
@@ -66,9 +68,13 @@ struct binary_function {
   using result_type = R;
 };
 template <class F>
-auto not1(F f) { return std::not_fn(f); }
+auto not1(F f) {
+  return std::not_fn(f);
+}
 template <class F>
-auto not_fn(F f) { return std::not_fn(f); }
+auto not_fn(F f) {
+  return std::not_fn(f);
+}
 
 using std::get;
 using std::ignore;
@@ -94,7 +100,9 @@ template <class F>
 struct Expression {
   F f;
   template <class... A>
-  constexpr auto operator()(A&&... arguments) const { return f(arguments...); }
+  constexpr auto operator()(A&&... arguments) const {
+    return f(arguments...);
+  }
 };
 template <class F>
 Expression(F) -> Expression<F>;

@@ -35,7 +35,9 @@ class counting_iterator : public ::cuda_on_cpu::Computed<counting_iterator<T>, T
   T operator[](ptrdiff_t n) const { return static_cast<T>(this->at_ + n); }
 };
 template <class T>
-counting_iterator<T> make_counting_iterator(T first) { return counting_iterator<T>(first); }
+counting_iterator<T> make_counting_iterator(T first) {
+  return counting_iterator<T>(first);
+}
 
 template <class T, class = void, class = void>
 class constant_iterator : public ::cuda_on_cpu::Computed<constant_iterator<T>, T> {
@@ -48,7 +50,9 @@ class constant_iterator : public ::cuda_on_cpu::Computed<constant_iterator<T>, T
   T value_;
 };
 template <class T>
-constant_iterator<T> make_constant_iterator(T value) { return constant_iterator<T>(value); }
+constant_iterator<T> make_constant_iterator(T value) {
+  return constant_iterator<T>(value);
+}
 
 /// Holds an iterator by value, and moves with it.
 template <class Derived, class Base, class Value, class Reference = Value>
@@ -118,7 +122,9 @@ class transform_iterator
   Function f_;
 };
 template <class F, class Base>
-transform_iterator<F, Base> make_transform_iterator(Base base, F f) { return {base, f}; }
+transform_iterator<F, Base> make_transform_iterator(Base base, F f) {
+  return {base, f};
+}
 
 template <class Values, class Indices>
 class permutation_iterator
@@ -186,7 +192,9 @@ class zip_iterator<std::tuple<Its...>> {
   std::tuple<Its...> its_;
 };
 template <class... Its>
-auto make_zip_iterator(std::tuple<Its...> its) { return zip_iterator<std::tuple<Its...>>(its); }
+auto make_zip_iterator(std::tuple<Its...> its) {
+  return zip_iterator<std::tuple<Its...>>(its);
+}
 template <class It, class... Its, class = std::enable_if_t<(sizeof...(Its) > 0)>>
 auto make_zip_iterator(It first, Its... rest) {
   return make_zip_iterator(std::make_tuple(first, rest...));
@@ -196,7 +204,9 @@ auto make_zip_iterator(It first, Its... rest) {
 class discard_iterator {
   struct Sink {
     template <class T>
-    const Sink& operator=(const T&) const { return *this; }
+    const Sink& operator=(const T&) const {
+      return *this;
+    }
   };
 
  public:
@@ -225,9 +235,13 @@ template <class F>
 struct ZipFunction {
   F f;
   template <class Tuple>
-  decltype(auto) operator()(Tuple&& tuple) const { return std::apply(f, tuple); }
+  decltype(auto) operator()(Tuple&& tuple) const {
+    return std::apply(f, tuple);
+  }
 };
 template <class F>
-ZipFunction<F> make_zip_function(F f) { return {f}; }
+ZipFunction<F> make_zip_function(F f) {
+  return {f};
+}
 
 }  // namespace thrust

@@ -57,15 +57,25 @@ template <class T>
 using device_reference = T&;
 
 template <class T>
-device_ptr<T> device_pointer_cast(T* raw) { return device_ptr<T>(raw); }
+device_ptr<T> device_pointer_cast(T* raw) {
+  return device_ptr<T>(raw);
+}
 template <class T>
-device_ptr<T> device_pointer_cast(const device_ptr<T>& pointer) { return pointer; }
+device_ptr<T> device_pointer_cast(const device_ptr<T>& pointer) {
+  return pointer;
+}
 template <class T>
-T* raw_pointer_cast(T* raw) { return raw; }
+T* raw_pointer_cast(T* raw) {
+  return raw;
+}
 template <class T>
-T* raw_pointer_cast(const device_ptr<T>& pointer) { return pointer.get(); }
+T* raw_pointer_cast(const device_ptr<T>& pointer) {
+  return pointer.get();
+}
 template <class T>
-T& raw_reference_cast(T& reference) { return reference; }
+T& raw_reference_cast(T& reference) {
+  return reference;
+}
 
 template <class T>
 device_ptr<T> device_malloc(size_t count) {
@@ -74,7 +84,9 @@ device_ptr<T> device_malloc(size_t count) {
   return device_ptr<T>(raw);
 }
 template <class T>
-void device_free(device_ptr<T> pointer) { cudaFree(pointer.get()); }
+void device_free(device_ptr<T> pointer) {
+  cudaFree(pointer.get());
+}
 
 /// A vector whose iterators are pointers: also one of bool, which std::vector packs into bits.
 template <class T, bool on_device>
@@ -97,12 +109,18 @@ class Vector {
   Vector() = default;
   explicit Vector(size_t count, const T& value = T()) : boxes_(count, Box{value}) {}
   template <class It, class = typename std::iterator_traits<It>::iterator_category>
-  Vector(It first, It last) { assign(first, last); }
+  Vector(It first, It last) {
+    assign(first, last);
+  }
   Vector(std::initializer_list<T> values) { assign(values.begin(), values.end()); }
   template <bool other>
-  Vector(const Vector<T, other>& values) { assign(values.begin(), values.end()); }
+  Vector(const Vector<T, other>& values) {
+    assign(values.begin(), values.end());
+  }
   template <class U>
-  Vector(const std::vector<U>& values) { assign(values.begin(), values.end()); }
+  Vector(const std::vector<U>& values) {
+    assign(values.begin(), values.end());
+  }
   template <bool other>
   Vector& operator=(const Vector<T, other>& values) {
     return assign(values.begin(), values.end()), *this;
@@ -171,7 +189,9 @@ bool operator==(const Vector<T, a>& x, const Vector<T, b>& y) {
   return x.size() == y.size() && std::equal(x.begin(), x.end(), y.begin());
 }
 template <class T, bool a, bool b>
-bool operator!=(const Vector<T, a>& x, const Vector<T, b>& y) { return !(x == y); }
+bool operator!=(const Vector<T, a>& x, const Vector<T, b>& y) {
+  return !(x == y);
+}
 
 template <class T>
 using device_allocator = std::allocator<T>;

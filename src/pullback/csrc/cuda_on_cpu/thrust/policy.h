@@ -20,7 +20,9 @@ struct execution_policy : execution_policy_base {};
 struct Policy : execution_policy<Policy> {
   /// With an allocator for temporary memory, and on a stream.
   template <class Allocator>
-  Policy operator()(Allocator&&) const { return {}; }
+  Policy operator()(Allocator&&) const {
+    return {};
+  }
   Policy on(cudaStream_t) const { return {}; }
 };
 constexpr Policy device{}, host{}, seq{};

@@ -24,8 +24,7 @@ template <class T>
 T add(T* address, T value) {
   if constexpr (std::is_same_v<T, bool>)
     return atomic_rmw(address, [=](bool old) { return old || value; });
-  else
-    return atomic_rmw(address, [=](T old) { return static_cast<T>(old + value); });
+  else return atomic_rmw(address, [=](T old) { return static_cast<T>(old + value); });
 }
 
 template <class T>

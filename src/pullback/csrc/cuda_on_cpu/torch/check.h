@@ -17,8 +17,8 @@ class CUDAError : public c10::Error {
 
 namespace c10::cuda {
 
-inline void c10_cuda_check_implementation(
-    const int32_t error, const char* file, const char* function, const uint32_t line, const bool) {
+inline void c10_cuda_check_implementation(const int32_t error, const char* file,
+                                          const char* function, const uint32_t line, const bool) {
   if (C10_LIKELY(error == 0)) return;
   (void)cudaGetLastError();
   std::string text("CUDA error: ");

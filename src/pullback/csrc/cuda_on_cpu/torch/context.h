@@ -43,8 +43,6 @@ inline cudaDeviceProp* getDeviceProperties(int64_t) {
 }
 inline cudaDeviceProp* getCurrentDeviceProperties() { return getDeviceProperties(0); }
 inline bool canDeviceAccessPeer(int64_t, int64_t) { return false; }
-inline c10::Allocator* getCUDADeviceAllocator() {
-  return c10::cuda::CUDACachingAllocator::get();
-}
+inline c10::Allocator* getCUDADeviceAllocator() { return c10::cuda::CUDACachingAllocator::get(); }
 
 }  // namespace at::cuda

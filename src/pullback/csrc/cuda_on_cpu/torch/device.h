@@ -30,8 +30,8 @@ inline cudaError_t GetDevice(DeviceIndex* device) {
 }
 inline void device_synchronize() {}
 inline void stream_synchronize(cudaStream_t) {}
-inline void memcpy_and_sync(
-    void* to, const void* from, int64_t bytes, cudaMemcpyKind kind, cudaStream_t) {
+inline void memcpy_and_sync(void* to, const void* from, int64_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t) {
   C10_CUDA_CHECK(cudaMemcpy(to, from, bytes, kind));
 }
 inline bool hasPrimaryContext(int64_t) { return true; }

@@ -80,8 +80,8 @@ struct Kernels {
 
 }  // namespace pullback::formula
 
-extern "C" __attribute__((visibility("default")))
-int pullback_launch(const pullback::Launch* launch, char* message, uint64_t capacity) {
+extern "C" __attribute__((visibility("default"))) int pullback_launch(
+    const pullback::Launch* launch, char* message, uint64_t capacity) {
   using namespace pullback::formula;
   Body body(launch->scalars);
   const auto start = [&](bool dense, uint32_t blocks, void* operands) -> const char* {
@@ -91,8 +91,8 @@ int pullback_launch(const pullback::Launch* launch, char* message, uint64_t capa
       kernels.driver.require_context(launch->data[0]);
       void* parameters[] = {&body, operands};
       kernels.driver.require(kernels.driver.launch(dense ? kernels.dense : kernels.strided, blocks,
-                                                   1, 1, block, 1, 1, 0, launch->stream,
-                                                   parameters, nullptr));
+                                                   1, 1, block, 1, 1, 0, launch->stream, parameters,
+                                                   nullptr));
       return nullptr;
     } catch (const char* error) {
       return error;

@@ -11,9 +11,9 @@ extern "C" __global__ void __launch_bounds__(pullback::formula::block)
                                      gridDim.x * blockDim.x);
 }
 
-extern "C" __global__ void __launch_bounds__(pullback::formula::block)
-    pullback_strided(const pullback::formula::Body body,
-                     const pullback::formula::Strided<pullback::formula::Operands::operands> given) {
+extern "C" __global__ void __launch_bounds__(pullback::formula::block) pullback_strided(
+    const pullback::formula::Body body,
+    const pullback::formula::Strided<pullback::formula::Operands::operands> given) {
   pullback::formula::Operands::strided(body, given, blockIdx.x * blockDim.x + threadIdx.x,
                                        gridDim.x * blockDim.x);
 }

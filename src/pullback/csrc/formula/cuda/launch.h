@@ -69,7 +69,8 @@ inline uint32_t blocks_for(int64_t n, int64_t elements) {
 template <class Operands, class Start>
 int run(const Launch& launch, char* message, uint64_t capacity, Start start) {
   if (launch.n > INT32_MAX) {
-    snprintf(message, capacity, "%lld elements do not fit 32 bits", static_cast<long long>(launch.n));
+    snprintf(message, capacity, "%lld elements do not fit 32 bits",
+             static_cast<long long>(launch.n));
     return size_overflow;
   }
   const char* error;

@@ -122,9 +122,8 @@ struct Stored<Outputs<O...>, Inputs<I...>> {
   template <int count, class Body, int... o, int... i>
   PULLBACK_INLINE static void neighbours(const Body& body, const Dense<operands>& given,
                                          uint32_t at, Indices<o...>, Indices<i...>) {
-    compute<count>(
-        body, Sink<O, count>(given.data[o] + at * sizeof(O))...,
-        read<I, count>(given.data[outputs + i], at, given.repeated[outputs + i])...);
+    compute<count>(body, Sink<O, count>(given.data[o] + at * sizeof(O))...,
+                   read<I, count>(given.data[outputs + i], at, given.repeated[outputs + i])...);
   }
 
   template <class Body, int... o, int... i>

@@ -29,7 +29,8 @@ class WithGil {
  private:
   static PyGILState_STATE ensure(const Signature& signature) {
     // Python would end or hang the thread that asks for its lock now.
-    if (python_is_gone()) raise(signature.name + ": nothing more can be compiled while Python shuts down");
+    if (python_is_gone())
+      raise(signature.name + ": nothing more can be compiled while Python shuts down");
     return PyGILState_Ensure();
   }
 

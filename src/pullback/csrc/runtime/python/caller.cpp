@@ -78,7 +78,8 @@ PyObject* find_keyword(PyObject* name, PyObject* const* values, PyObject* names)
   return nullptr;
 }
 
-bool fill(const Caller& self, torch::jit::Stack& stack, PyObject* const* args, size_t positional, PyObject* names) {
+bool fill(const Caller& self, torch::jit::Stack& stack, PyObject* const* args, size_t positional,
+          PyObject* names) {
   size_t keywords = names ? PyTuple_GET_SIZE(names) : 0;
   if (positional > self.parameters.size()) return false;
   stack.reserve(self.parameters.size());
@@ -163,8 +164,9 @@ Parameter::Kind kind_of(const c10::Argument& argument) {
     case c10::TypeKind::FloatType: return Parameter::Kind::real;
     case c10::TypeKind::BoolType: return Parameter::Kind::boolean;
     case c10::TypeKind::OptionalType:
-      return argument.type()->isSubtypeOf(*c10::OptionalType::ofTensor()) ? Parameter::Kind::optional_tensor
-                                                                          : Parameter::Kind::other;
+      return argument.type()->isSubtypeOf(*c10::OptionalType::ofTensor())
+                 ? Parameter::Kind::optional_tensor
+                 : Parameter::Kind::other;
     default: return Parameter::Kind::other;
   }
 }
@@ -179,7 +181,8 @@ PyObject* find(PyObject* object, PyObject* name) {
     self.definition = self.entry->definition.load();
     self.parameters.clear();
     for (const c10::Argument& argument : self.op->schema().arguments()) {
-      self.parameters.push_back({kind_of(argument), PyUnicode_InternFromString(argument.name().c_str()),
+      self.parameters.push_back({kind_of(argument),
+                                 PyUnicode_InternFromString(argument.name().c_str()),
                                  argument.default_value(), argument.kwarg_only()});
     }
     Py_RETURN_NONE;
@@ -217,7 +220,8 @@ PyType_Slot caller_slots[] = {{Py_tp_new, reinterpret_cast<void*>(new_caller)},
                               {Py_tp_methods, caller_methods},
                               {0, nullptr}};
 PyType_Spec caller_spec = {"pullback_runtime.Caller", sizeof(Caller), 0,
-                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_VECTORCALL, caller_slots};
+                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_VECTORCALL,
+                           caller_slots};
 
 }  // namespace
 

@@ -12,11 +12,13 @@ namespace {
 class Fields {
  public:
   explicit Fields(PyObject* tuple) : tuple_(tuple) {
-    if (!PyTuple_Check(tuple)) throw std::invalid_argument("pullback_runtime: a tuple was expected");
+    if (!PyTuple_Check(tuple))
+      throw std::invalid_argument("pullback_runtime: a tuple was expected");
   }
 
   PyObject* next() {
-    if (position_ >= PyTuple_GET_SIZE(tuple_)) throw std::invalid_argument("pullback_runtime: a field is missing");
+    if (position_ >= PyTuple_GET_SIZE(tuple_))
+      throw std::invalid_argument("pullback_runtime: a field is missing");
     return PyTuple_GET_ITEM(tuple_, position_++);
   }
   int64_t integer() { return PyLong_AsLongLong(next()); }
@@ -57,8 +59,10 @@ class Fields {
 c10::IValue constants(PyObject* tuple) {
   Fields items(tuple);
   PyObject* first = PyTuple_GET_SIZE(tuple) ? PyTuple_GET_ITEM(tuple, 0) : nullptr;
-  if (first && PyFloat_Check(first)) return items.rest([](Fields& item) { return PyFloat_AsDouble(item.next()); });
-  if (!first || !PyBool_Check(first)) return items.rest([](Fields& item) { return item.integer(); });
+  if (first && PyFloat_Check(first))
+    return items.rest([](Fields& item) { return PyFloat_AsDouble(item.next()); });
+  if (!first || !PyBool_Check(first))
+    return items.rest([](Fields& item) { return item.integer(); });
   c10::List<bool> flags;
   for (bool flag : items.rest([](Fields& item) { return item.boolean(); })) flags.push_back(flag);
   return flags;

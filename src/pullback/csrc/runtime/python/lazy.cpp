@@ -13,7 +13,8 @@ namespace pullback {
 PythonSupply::PythonSupply(PyObject* request, PyObject* complete)
     : request_(Py_NewRef(request)), complete_(Py_NewRef(complete)) {}
 
-const CompiledLoop& PythonSupply::loop(const Signature& signature, const Formula& formula, const Loops::Key& key) {
+const CompiledLoop& PythonSupply::loop(const Signature& signature, const Formula& formula,
+                                       const Loops::Key& key) {
   const WithGil held(signature);
   if (const CompiledLoop* loop = formula.loops->find(key)) return *loop;
   const Object answer = result_of(PyObject_CallFunction(
@@ -22,7 +23,8 @@ const CompiledLoop& PythonSupply::loop(const Signature& signature, const Formula
       static_cast<unsigned long long>(key.present)));
   unsigned long long address = 0, used = 0;
   if (!PyArg_ParseTuple(answer.get(), "KK", &address, &used)) raise(take_error());
-  TORCH_INTERNAL_ASSERT(address && !(used & ~key.present), "a loop of ", signature.name, " cannot be called");
+  TORCH_INTERNAL_ASSERT(address && !(used & ~key.present), "a loop of ", signature.name,
+                        " cannot be called");
   // While Python compiled, another thread may have had the same loop compiled.
   if (const CompiledLoop* loop = formula.loops->find(key)) return *loop;
   return formula.loops->add(key, {reinterpret_cast<void*>(address), used, key.wanted});

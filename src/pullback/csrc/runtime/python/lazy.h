@@ -12,7 +12,8 @@ class PythonSupply final : public Supply {
  public:
   PythonSupply(PyObject* request, PyObject* complete);
 
-  const CompiledLoop& loop(const Signature& signature, const Formula& formula, const Loops::Key& key) override;
+  const CompiledLoop& loop(const Signature& signature, const Formula& formula,
+                           const Loops::Key& key) override;
   void complete(const Entry& entry, const char* kind) override;
   const void* identity() const override { return complete_; }
 

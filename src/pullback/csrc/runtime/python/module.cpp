@@ -49,14 +49,22 @@ PyObject* py_saved(PyObject*, PyObject* object) {
   });
 }
 
-PyMethodDef module_methods[] = {{"define", py_define, METH_O, "Define or redefine an operator."},
-                                {"accelerate", accelerate, METH_O, "Let instances be called in C."},
-                                {"parallel", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(parallel)),
-                                 METH_FASTCALL, "Run a kernel over tasks that threads share."},
-                                {"saved", py_saved, METH_O, "What a node of pullback's saved."},
-                                {nullptr, nullptr, 0, nullptr}};
-PyModuleDef module_definition = {PyModuleDef_HEAD_INIT, "pullback_runtime", nullptr, -1, module_methods,
-                                 nullptr, nullptr, nullptr, nullptr};
+PyMethodDef module_methods[] = {
+    {"define", py_define, METH_O, "Define or redefine an operator."},
+    {"accelerate", accelerate, METH_O, "Let instances be called in C."},
+    {"parallel", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(parallel)),
+     METH_FASTCALL, "Run a kernel over tasks that threads share."},
+    {"saved", py_saved, METH_O, "What a node of pullback's saved."},
+    {nullptr, nullptr, 0, nullptr}};
+PyModuleDef module_definition = {PyModuleDef_HEAD_INIT,
+                                 "pullback_runtime",
+                                 nullptr,
+                                 -1,
+                                 module_methods,
+                                 nullptr,
+                                 nullptr,
+                                 nullptr,
+                                 nullptr};
 
 }  // namespace
 

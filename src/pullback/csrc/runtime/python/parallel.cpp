@@ -100,7 +100,8 @@ PyObject* parallel(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
     taken.take_scalars(require_tuple(arguments[3]));
     const int64_t tasks = PyLong_AsLongLong(arguments[4]), grain = PyLong_AsLongLong(arguments[5]);
     if (PyErr_Occurred()) return nullptr;
-    const IndexCall call{taken.data.data(), taken.strides.data(), taken.sizes.data(), taken.scalars.data()};
+    const IndexCall call{taken.data.data(), taken.strides.data(), taken.sizes.data(),
+                         taken.scalars.data()};
     int status = 0;
     {
       const WithoutGil without;

@@ -70,8 +70,10 @@ void on_fatal(int number, siginfo_t* info, void* context) {
   if (const Running* one = running(false)) {
     for (const Fatal& signal : fatal) {
       if (signal.number != number) continue;
-      Note() << "pullback: the kernel of " << one->kernel.load() << " ends the process: " << signal.name
-             << "\n    help: pb.check runs it in a process of its own, and goes on; a debugger shows the line\n";
+      Note() << "pullback: the kernel of " << one->kernel.load()
+             << " ends the process: " << signal.name
+             << "\n    help: pb.check runs it in a process of its own, and goes on; a debugger "
+                "shows the line\n";
     }
   }
   pass_on(number, info, context);
@@ -91,7 +93,8 @@ void on_interrupt(int number, siginfo_t* info, void* context) {
   Running* const one = running(true);
   const char* const kernel = one ? one->kernel.load() : nullptr;
   if (kernel == interrupted && now() - first_press > patience) {
-    Note() << "pullback: the kernel of " << kernel << " was interrupted and goes on: the process ends\n";
+    Note() << "pullback: the kernel of " << kernel
+           << " was interrupted and goes on: the process ends\n";
     ::signal(number, SIG_DFL);
     ::raise(number);
   } else if (kernel && kernel != interrupted) {
@@ -100,7 +103,8 @@ void on_interrupt(int number, siginfo_t* info, void* context) {
     // By this name of its own the next press knows the same call again.
     one->kernel = interrupted;
     Note() << "pullback: the kernel of " << kernel
-           << " is running; Python is interrupted when it returns. Ctrl-C again, a second later, ends the process\n";
+           << " is running; Python is interrupted when it returns. Ctrl-C again, a second later, "
+              "ends the process\n";
   }
   pass_on(number, info, context);
   errno = error;
@@ -120,7 +124,8 @@ void handle(int number, void (*handler)(int, siginfo_t*, void*)) {
 void handle_signals() {
   for (const Fatal& signal : fatal) handle(signal.number, on_fatal);
   ::sigaction(SIGINT, nullptr, &before[SIGINT]);
-  const bool of_python = before[SIGINT].sa_handler != SIG_DFL && before[SIGINT].sa_handler != SIG_IGN;
+  const bool of_python =
+      before[SIGINT].sa_handler != SIG_DFL && before[SIGINT].sa_handler != SIG_IGN;
   if (of_python) handle(SIGINT, on_interrupt);
 }
 
