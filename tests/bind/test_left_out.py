@@ -194,16 +194,15 @@ def test_a_size_below_zero_is_named_when_its_zeros_are_needed() -> None:
 
 
 def test_wrong_inputs_are_refused_in_the_same_words_with_and_without_a_gradient() -> None:
-    for arguments in (
-        [torch.zeros(()), 1, torch.zeros(())],
-        [torch.zeros(2, 3), 1, torch.zeros(4)],
-        [torch.zeros(3), 1, torch.zeros(3, dtype=torch.float64)],
-        [torch.zeros(3), 1, torch.zeros(3, device="meta")],
+    for x, y in (
+        (torch.zeros(()), torch.zeros(())),
+        (torch.zeros(2, 3), torch.zeros(4)),
+        (torch.zeros(3), torch.zeros(3, dtype=torch.float64)),
+        (torch.zeros(3), torch.zeros(3, device="meta")),
     ):
         said: list[str] = []
         for needed in (False, True):
-            x, *rest = arguments
             with pytest.raises(PullbackError) as caught:
-                first_alone(sized(), x.requires_grad_(needed), *rest)
+                first_alone(sized(), x.requires_grad_(needed), 1, y)
             said.append(str(caught.value))
         assert said[0] == said[1]
