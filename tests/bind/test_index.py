@@ -16,7 +16,7 @@ from torch.autograd import forward_ad
 import pullback as pb
 from pullback import PullbackError
 from pullback.bind.formula.evaluate import FormulaNotice
-from pullback.bind.index import agreed, choose, loops, verify
+from pullback.bind.index import choose, loops, verified, verify
 from pullback.bind.memo import Memo
 from tests.telling import telling
 
@@ -267,7 +267,7 @@ def test_a_loop_that_differs_is_an_error(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(loops.Own, "run", wrong)
     monkeypatch.setattr(verify, "_agreed", set())
-    monkeypatch.setattr(agreed, "is_marked", lambda _: False)
+    monkeypatch.setattr(verified, "is_marked", lambda _: False)
     for _ in range(2):  # and leaves nothing registered
         with pytest.raises(PullbackError) as caught:
             pb.operator(f"pbi::wrong{GAUSS}")
@@ -280,7 +280,7 @@ def test_one_that_differs_in_a_call_is_not_called(monkeypatch: pytest.MonkeyPatc
     run = loops.Own.run
     monkeypatch.setattr(loops.Own, "run", lambda *given: [value + 1 for value in run(*given)])
     monkeypatch.setattr(verify, "_agreed", set())
-    monkeypatch.setattr(agreed, "is_marked", lambda _: False)
+    monkeypatch.setattr(verified, "is_marked", lambda _: False)
     with pytest.warns(FormulaNotice, match=r"PB147(.|\n)*PyTorch's operations compute it instead"):
         result = operator(*some)
     torch.testing.assert_close(result, gauss(*some))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from pullback.bind import runtime
-from pullback.bind.index import agreed, dense, loops, ready, tolerance
+from pullback.bind.index import dense, loops, ready, tolerance, verified
 from pullback.bind.index.call import Choice, call_of
 from pullback.bind.index.loops import Own, Refusal
 from pullback.define import parse as lines
@@ -466,11 +466,11 @@ def test_what_was_compared_is_known_by_all_that_it_depends_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     indexed = formula("softmax")
-    names = {agreed.digest(agreed.content(indexed))}
-    names.add(agreed.digest(agreed.content(gradient("softmax"))))
-    names.add(agreed.digest(agreed.content(replace(indexed, accuracy=1))))
-    monkeypatch.setattr(agreed, "version", lambda: "another")
-    names.add(agreed.digest(agreed.content(indexed)))
+    names = {verified.digest(verified.content(indexed))}
+    names.add(verified.digest(verified.content(gradient("softmax"))))
+    names.add(verified.digest(verified.content(replace(indexed, accuracy=1))))
+    monkeypatch.setattr(verified, "version", lambda: "another")
+    names.add(verified.digest(verified.content(indexed)))
     assert len(names) == 4
 
 

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from pullback.cli import app
-from pullback.verify.probe import every_probe
+from pullback.verify.probes import every_probe
 
 GOOD = """
 import torch

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from pullback.verify.probe import Probe, every_probe, page_of
+from pullback.verify.probe import Probe, page_of
+from pullback.verify.probes import every_probe
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference.md"

@@ -24,9 +24,9 @@ import pullback as pb
 from pullback import PullbackError
 from pullback.verify import agreement
 from pullback.verify import check as check_module
-from pullback.verify.probe import every_probe
+from pullback.verify.probes import every_probe
 from pullback.verify.report import Report
-from pullback.verify.watching import patch
+from pullback.verify.tracing import patch
 from tests.forked import in_fork
 
 FEW = ["PB501", "PB504", "PB530", "PB553"]

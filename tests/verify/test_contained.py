@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pullback.verify.contained import Died, stream
+from pullback.verify.isolation import Died, stream
 
 Work = Callable[[], Iterator[object]]
 
@@ -195,7 +195,7 @@ import os, sys
 for number in (0, 1, 2):
     os.close(number)
 sys.stdin = sys.stdout = sys.stderr = None
-from pullback.verify.contained import stream
+from pullback.verify.isolation import stream
 found = list(stream(lambda: iter([1, print("out"), 3]), seconds=20))
 open({str(told)!r}, "w").write(repr(found))
 """

@@ -13,7 +13,7 @@ from torch.autograd import Function
 
 import pullback as pb
 from pullback import PullbackError
-from pullback.verify.given.inputs import Found, found_inputs
+from pullback.verify.inputs.inputs import Found, found_inputs
 from pullback.verify.target import target_of
 
 

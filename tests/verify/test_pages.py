@@ -7,7 +7,8 @@ import inspect
 import pytest
 
 import pullback as pb
-from pullback.verify.probe import Probe, every_probe
+from pullback.verify.probe import Probe
+from pullback.verify.probes import every_probe
 from pullback.verify.report import Report
 from tests.verify.case import SPOILING, asked
 from tests.verify.pages import example, sections

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
-from pullback.bind import checked, program, takeover
+from pullback.bind import checker, program, takeover
 from pullback.bind.kinds import kind_of
 from pullback.bind.operator import Operator
 from pullback.bind.register import foreign_operator, register
@@ -105,7 +105,7 @@ def operator(  # noqa: PLR0913  (an operator's parts, each by its name)
         from_example.require_fit(definition.line, function, example)
     registered = register(kind_of(definition))
     if check:
-        checked.check(registered, example)
+        checker.check(registered, example)
     return registered
 
 

@@ -15,10 +15,10 @@ from torch import Tensor
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.utils._python_dispatch import _disable_current_modes
 
+from pullback.bind.concrete import plain, sized
 from pullback.bind.example.trial import seeded
 from pullback.bind.levels import unwrapped
 from pullback.bind.memo import Memo
-from pullback.bind.stand_in import plain, sized
 from pullback.define.derivative import NoForwardMode
 from pullback.diagnostic import PullbackError
 

@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
-from pullback.bind.cut import Cuts, as_list
+from pullback.bind.concrete import stand_in
+from pullback.bind.disconnected import Cuts, as_list
 from pullback.bind.kernel import as_returned
 from pullback.bind.levels import asks
 from pullback.bind.program import OperatorCall, Origin, Program, Reference
-from pullback.bind.stand_in import stand_in
 from pullback.define import derivative
 from pullback.define.line import Line, Scalar
 from pullback.define.line import Tensor as TensorSpec

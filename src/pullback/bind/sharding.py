@@ -24,7 +24,7 @@ from torch import Tensor
 
 from pullback.bind import kernel
 from pullback.bind.memo import Memo
-from pullback.bind.spread import Plan, plan_of, ways_of
+from pullback.bind.redistribute import Plan, plan_of, ways_of
 from pullback.define import sharding
 from pullback.define.line import Line
 from pullback.define.operator import Definition

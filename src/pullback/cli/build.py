@@ -234,14 +234,14 @@ def into_cache(console: Console, file: Path, arch: str | None) -> None:
 @contextmanager
 def building(builder: Builder) -> Generator[None]:
     """Let `pb.operator` compile through the builder."""
-    from pullback.bind import compiled  # noqa: PLC0415
+    from pullback.bind import entry_points  # noqa: PLC0415
 
-    own = compiled.compile_kernels
-    compiled.compile_kernels = builder.compile_kernels
+    own = entry_points.compile_kernels
+    entry_points.compile_kernels = builder.compile_kernels
     try:
         yield
     finally:
-        compiled.compile_kernels = own
+        entry_points.compile_kernels = own
 
 
 def show(console: Console, rows: list[Row]) -> None:

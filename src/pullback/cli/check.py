@@ -58,7 +58,7 @@ class Options:
 
     def replay(self, subject: Subject, report: Report) -> str | None:
         """Return the command that shows a report's faults again."""
-        from pullback.verify.probe import every_probe  # noqa: PLC0415
+        from pullback.verify.probes import every_probe  # noqa: PLC0415
 
         if report.ok:
             return None

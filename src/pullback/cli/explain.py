@@ -50,7 +50,8 @@ def explain(
 
 def probe_pages() -> Iterator[tuple[str, str]]:
     """Yield each probe's code and page."""
-    from pullback.verify.probe import every_probe, page_of  # noqa: PLC0415  (it imports torch)
+    from pullback.verify.probe import page_of  # noqa: PLC0415  (it imports torch)
+    from pullback.verify.probes import every_probe  # noqa: PLC0415  (it imports torch)
 
     for probe in every_probe():
         yield probe.code, page_of(probe)
@@ -58,7 +59,7 @@ def probe_pages() -> Iterator[tuple[str, str]]:
 
 def probe_rows() -> Iterator[tuple[str, str, str]]:
     """Yield each probe's code, name and rule: the first line of its page."""
-    from pullback.verify.probe import every_probe  # noqa: PLC0415
+    from pullback.verify.probes import every_probe  # noqa: PLC0415
 
     for probe in every_probe():
         yield probe.code, probe.name, (probe.__doc__ or "").partition("\n")[0]

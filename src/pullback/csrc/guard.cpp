@@ -16,7 +16,7 @@
 
 namespace {
 
-/// Bytes that were written beside a block; `verify/watching/guard.py` reads them.
+/// Bytes that were written beside a block; `verify/tracing/guard.py` reads them.
 struct Trespass {
   const void* block;
   int64_t bytes;  // of the block

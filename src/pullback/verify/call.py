@@ -362,3 +362,12 @@ def names_of(signature: inspect.Signature | None, count: int) -> list[str]:
         start = parameters.index(spread) if spread else 0
         names.append(f"{spread.name}[{index - start}]" if spread else f"input {index}")
     return names
+
+
+def shown(call: Call) -> str:
+    """Print a call: "Square(x: float64 (2, 3))"."""
+    inputs = [
+        f"{leaf.name}: {str(leaf.value.dtype).removeprefix('torch.')} {tuple(leaf.value.shape)}"
+        for leaf in call.leaves
+    ]
+    return f"{call.target.name}({', '.join(inputs)})"

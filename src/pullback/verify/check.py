@@ -11,11 +11,12 @@ from functools import partial
 from typing import Any
 
 from pullback.diagnostic import Finding, Rule, did_you_mean
-from pullback.verify import contained, forks
+from pullback.verify import forks, isolation
 from pullback.verify.call import Call, call_of
 from pullback.verify.examine import Message, Title, Unit, questions, title_of, unasked
-from pullback.verify.given.inputs import found_inputs, needs_inputs
-from pullback.verify.probe import Probe, every_probe
+from pullback.verify.inputs.inputs import found_inputs, needs_inputs
+from pullback.verify.probe import Probe
+from pullback.verify.probes import every_probe
 from pullback.verify.randomness import numpy_kept
 from pullback.verify.report import Outcome, Report
 from pullback.verify.target import target_of
@@ -26,12 +27,12 @@ NoAnswer = Rule("PB405", "no-answer")
 
 # Seconds for a probe, and for one that makes calls that no user would.
 LONGEST, SHORTER = 60.0, 10.0
-SAID: dict[contained.Why, str] = {
+SAID: dict[isolation.Why, str] = {
     "killed": "the process dies",
     "late": "forward and backward do not return",
     "stopped": "the process is ended",
 }
-CURES: dict[contained.Why, str] = {
+CURES: dict[isolation.Why, str] = {
     "killed": "a kernel may read or write outside of its tensors: look at its sizes and strides",
     "late": "give smaller inputs, or more time: timeout=seconds",
     "stopped": "raise an exception instead: this ends a training, without a traceback",
@@ -167,12 +168,12 @@ class Examination:
 
     def messages(
         self, call: Call, units: list[Unit]
-    ) -> Generator[Message, None, contained.Died | None]:
+    ) -> Generator[Message, None, isolation.Died | None]:
         """Ask what has not been answered; return how the process died if it did."""
         if not self.forks:
             return inline(questions(call, self.probes, units))
         work = partial(questions, call, self.probes, units)
-        return contained.stream(work, seconds=partial(self.patience, units))
+        return isolation.stream(work, seconds=partial(self.patience, units))
 
     def patience(self, units: list[Unit]) -> float:
         """Return how long to wait for the next answer."""
@@ -181,8 +182,8 @@ class Examination:
         return min(self.seconds, SHORTER) if rest and rest[0].unnatural else self.seconds
 
     def collect(
-        self, messages: Generator[Message, None, contained.Died | None], units: list[Unit]
-    ) -> contained.Died | None:
+        self, messages: Generator[Message, None, isolation.Died | None], units: list[Unit]
+    ) -> isolation.Died | None:
         """Put each message where it belongs; return how the process died if it did."""
         while True:
             try:
@@ -213,7 +214,7 @@ class Examination:
         return any(outcome.code in unnatural for outcome in asked)
 
     def note_death(
-        self, call: Call, units: list[Unit], died: contained.Died, *, seconds: float
+        self, call: Call, units: list[Unit], died: isolation.Died, *, seconds: float
     ) -> None:
         """Put a death down to the probe that was asked, or to the ordinary call."""
         unit = units[-1]
@@ -235,12 +236,12 @@ def outcomes_of(units: Sequence[Unit]) -> list[Outcome]:
     return [outcome for unit in units for outcome in unit.outcomes]
 
 
-def inline(messages: Iterator[Message]) -> Generator[Message, None, contained.Died | None]:
+def inline(messages: Iterator[Message]) -> Generator[Message, None, isolation.Died | None]:
     """Yield messages; what would end the process ends them alone."""
     try:
         yield from messages
     except SystemExit as stop:
-        return contained.Died(how=f"SystemExit: {stop.code}", said="", why="stopped")
+        return isolation.Died(how=f"SystemExit: {stop.code}", said="", why="stopped")
     return None
 
 
@@ -296,7 +297,7 @@ def choose(only: Iterable[str] | None, skip: Iterable[str]) -> list[type[Probe]]
 
 
 def outcome_of_death(
-    call: Call, probe: type[Probe], died: contained.Died, *, ordinary: bool, known: bool
+    call: Call, probe: type[Probe], died: isolation.Died, *, ordinary: bool, known: bool
 ) -> Outcome:
     """Return the outcome of a probe during which the process ended.
 

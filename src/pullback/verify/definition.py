@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pullback.bind import checked
+from pullback.bind import checker
 from pullback.bind.operator import Operator
 from pullback.diagnostic import Rule
 from pullback.verify.check import check
@@ -33,4 +33,4 @@ def require_sound(operator: Operator, example: Sequence[object]) -> None:
         )
 
 
-checked.require_sound = require_sound
+checker.require_sound = require_sound

@@ -5,25 +5,24 @@ This is what runs in the forked process: it calls the author's code, and yields 
 
 from __future__ import annotations
 
-import contextlib
-import io
 import time
-import warnings
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from pullback.diagnostic import Finding
-from pullback.verify.call import Call, call_of
+from pullback.verify.call import Call, call_of, shown
+from pullback.verify.isolation import quietly
 from pullback.verify.listing import listings
-from pullback.verify.probe import Effect, Needs, NotApplicable, Probe, every_probe
+from pullback.verify.probe import Effect, Needs, NotApplicable, Probe
+from pullback.verify.probes import every_probe
 from pullback.verify.report import Listing, Outcome, Verdict
 from pullback.verify.source import place_of_error
 from pullback.verify.target import shortened, target_of
 from pullback.verify.trace import NodeTrace, Trace, trace
-from pullback.verify.watching.guard import guarded
+from pullback.verify.tracing.guard import guarded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,15 +143,6 @@ def title_of(call: Call, *, whole: bool) -> Title:
     )
 
 
-def shown(call: Call) -> str:
-    """Print a call: "Square(x: float64 (2, 3))"."""
-    inputs = [
-        f"{leaf.name}: {str(leaf.value.dtype).removeprefix('torch.')} {tuple(leaf.value.shape)}"
-        for leaf in call.leaves
-    ]
-    return f"{call.target.name}({', '.join(inputs)})"
-
-
 def notes_on(call: Call) -> tuple[str, ...]:
     """Return what a reader has to know of how the check was done."""
     given = [leaf for leaf in call.leaves if not leaf.parameter]
@@ -249,14 +239,3 @@ def explanations(outcomes: Iterable[Outcome]) -> dict[Effect, str]:
             for effect in probes[outcome.code].explains:
                 found.setdefault(effect, outcome.code)
     return found
-
-
-@contextlib.contextmanager
-def quietly() -> Generator[None]:
-    """Let what the author's code warns of or prints be lost: it runs many times.
-
-    Under `-W error` a warning would be an exception, and so a fault.
-    """
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore")
-        yield

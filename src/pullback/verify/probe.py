@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -111,13 +110,6 @@ class Probe(ABC):
             level=level or self.level,
             where=None if where is None else str(where),
         )
-
-
-def every_probe() -> list[type[Probe]]:
-    """Return every probe in the order in which they are asked: by code."""
-    importlib.import_module("pullback.verify.probes")  # which import this module
-
-    return sorted(Probe.registry, key=lambda probe: probe.code)
 
 
 def page_of(probe: type[Probe]) -> str:

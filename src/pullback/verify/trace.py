@@ -21,8 +21,8 @@ from torch.autograd.function import BackwardCFunction, FunctionCtx
 from pullback.verify.call import tensors_in
 from pullback.verify.source import Place, authors_place
 from pullback.verify.target import Part, parts_of
-from pullback.verify.watching.memory import count_changed, is_same_memory
-from pullback.verify.watching.patch import Apply, apply_watched, forward_noted
+from pullback.verify.tracing.memory import count_changed, is_same_memory
+from pullback.verify.tracing.patch import Apply, apply_watched, forward_noted
 
 if TYPE_CHECKING:
     from pullback.verify.call import Call, Run

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from pullback.verify.probe import every_probe
+from pullback.verify.probes import every_probe
 from tests.verify.case import DEAR, Case, Made, asked
 from tests.verify.composition import functions, operators, right
 from tests.verify.composition.case import CASES, RIGHT

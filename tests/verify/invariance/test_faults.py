@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pullback.verify.probe import every_probe
+from pullback.verify.probes import every_probe
 from tests.verify.case import asked
 from tests.verify.invariance.faults import Case, table
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pullback.verify.probe import every_probe
+from pullback.verify.probes import every_probe
 from tests.verify.case import Made
 
 # Only what looks at the trace: the others have tests of their own.

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pullback.bind.cut import as_list
-from pullback.bind.functions.arriving import unharmed
+from pullback.bind.disconnected import as_list
+from pullback.bind.functions.grads_in_place import unharmed
 from pullback.define.line import Line
 from pullback.define.line import Tensor as TensorSpec
 from pullback.diagnostic import Rule, an

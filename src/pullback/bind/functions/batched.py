@@ -20,12 +20,12 @@ from torch._functorch.vmap import unwrap_batched, wrap_batched
 from torch.utils import _pytree as pytree
 
 from pullback.bind.batching import looped, stacked
+from pullback.bind.concrete import stand_in
 from pullback.bind.example.trial import seeded
 from pullback.bind.functions.adopted import Adopted
-from pullback.bind.functions.tried import ALLOWED, unlike
+from pullback.bind.functions.trial import ALLOWED, unlike
 from pullback.bind.levels import is_legacy, is_smooth, unwrapped
 from pullback.bind.memo import Memo, described
-from pullback.bind.stand_in import stand_in
 
 transforms_active = torch._C._are_functorch_transforms_active
 

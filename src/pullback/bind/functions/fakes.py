@@ -17,10 +17,10 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import _disable_current_modes
 
 from pullback.bind import kernel
+from pullback.bind.concrete import hint
 from pullback.bind.functions.adopted import Adopted
 from pullback.bind.functions.context import Context
-from pullback.bind.functions.parted import tensors_in
-from pullback.bind.stand_in import hint
+from pullback.bind.functions.saved import tensors_in
 from pullback.define.operator import Definition
 
 Evaluate = Callable[..., tuple[Context, list[Any], tuple[Tensor, ...]]]

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from pullback.bind.functions.again import Again, scalars_of
-from pullback.bind.functions.carried import Pass, Pull
-from pullback.bind.functions.parted import added
-from pullback.bind.functions.recorded import entitle, require_derivative
+from pullback.bind.functions.eager import entitle, require_derivative
+from pullback.bind.functions.recompute import Again, scalars_of
+from pullback.bind.functions.residuals import Pass, Pull
+from pullback.bind.functions.saved import added
 from pullback.bind.levels import derivatives, direct, fresh, lower
 
 if TYPE_CHECKING:
-    from pullback.bind.functions.nested import Nested
+    from pullback.bind.functions.transforms import Nested
 
 
 @dataclass

@@ -10,12 +10,12 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from pullback.bind import kernel, levels, sharding, takeover
-from pullback.bind.functions import nested
+from pullback.bind.functions import transforms
 from pullback.bind.functions.adopted import Adopted, overrides
 from pullback.bind.functions.batched import runs_on_batch
-from pullback.bind.functions.hidden import Hidden
+from pullback.bind.functions.eager import recorder
 from pullback.bind.functions.memory import require_unchanged
-from pullback.bind.functions.recorded import recorder
+from pullback.bind.functions.opaque import Hidden
 from pullback.bind.memo import Memo, described
 from pullback.bind.operator import Operator, misuse
 from pullback.define.line import Scalar
@@ -192,7 +192,7 @@ def install(
     hidden.register(library)
     for name in hidden.names:
         overload_of(f"{line.namespace}::{name}")
-    transformed = nested.register(hidden, library)
+    transformed = transforms.register(hidden, library)
     overload = overload_of(line.qualname)
     distributed = sharding.Distributed(definition, kind.placements)
 

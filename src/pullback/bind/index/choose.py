@@ -16,8 +16,8 @@ from torch import Tensor
 
 from pullback.bind.formula.evaluate import FormulaNotice
 from pullback.bind.index import loops, ready, verify
-from pullback.bind.index.apart import apart
 from pullback.bind.index.call import Call, Choice, computed
+from pullback.bind.index.isolated import apart
 from pullback.bind.index.loops import Own, Refusal
 from pullback.bind.memo import Memo
 from pullback.bind.notice import notice

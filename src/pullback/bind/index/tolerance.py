@@ -10,7 +10,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pullback.bind.index.tiny import Case
+from pullback.bind.index.samples import Case
 
 # Roundings that a loop may make beyond those that PyTorch's operations make.
 ROUNDINGS = 64

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from pullback.bind import check
-from pullback.bind.index import agreed, dense, loops, tiny
-from pullback.bind.index.apart import apart
+from pullback.bind.index import dense, loops, samples, verified
+from pullback.bind.index.isolated import apart
 from pullback.bind.index.loops import Own
-from pullback.bind.index.tiny import Case
+from pullback.bind.index.samples import Case
 from pullback.bind.index.tolerance import difference, in_double, noises, without_zeros
 from pullback.define.formula.formula import labels
 from pullback.define.formula.node import MAX, SUM, in_order
@@ -48,19 +48,19 @@ def at_definition(definition: Definition) -> None:
         return  # a derivative, whose loops are compared when they are first needed
     gradients = derived.backward(definition.indexed)
     formulas = [definition.indexed, *([gradients.formula] if gradients else [])]
-    name = mark_of([agreed.content(indexed) for indexed in formulas])
-    if name is not None and agreed.is_marked(name):
+    name = mark_of([verified.content(indexed) for indexed in formulas])
+    if name is not None and verified.is_marked(name):
         return
     found = [(own, present) for indexed in formulas for own, present in loops_of(indexed)]
     loops.compile_together([own for own, _ in found])
     if all(why_not(own, present) is None for own, present in found) and name is not None:
-        agreed.mark(name)
+        verified.mark(name)
 
 
 def mark_of(*parts: object) -> str | None:
     """Return what is remembered by, None where nothing compiles loops."""
     try:
-        return agreed.digest(*parts)
+        return verified.digest(*parts)
     except PullbackError as error:
         if error.finding.code != toolchain.CompilerMissing.code:
             raise
@@ -69,7 +69,7 @@ def mark_of(*parts: object) -> str | None:
 
 def loops_of(indexed: Indexed) -> Iterator[tuple[Own, frozenset[str]]]:
     """Yield the loops that an operator has for calls of any size, and which arguments it has."""
-    case = next(tiny.cases(indexed, torch.float32, {}, frozenset()), None)
+    case = next(samples.cases(indexed, torch.float32, {}, frozenset()), None)
     if case is None:
         return
     present = frozenset(case.arguments)
@@ -92,16 +92,16 @@ def why_not(own: Own, present: frozenset[str]) -> str | None:
         PullbackError: PB147, which is a fault of pullback's.
     """
     name = mark_of(
-        agreed.content(own.indexed),
+        verified.content(own.indexed),
         *(own.outputs, sorted(present), own.specialised, str(own.compute)),
         [step.kernel.text for step in own.steps],
     )
     if name is None:
         return "there is no C++ compiler"
-    if name not in _agreed and not agreed.is_marked(name):
+    if name not in _agreed and not verified.is_marked(name):
         if not apart(lambda: compare(own, present)):
             return "it has no tiny sizes to be compared at"
-        agreed.mark(name)
+        verified.mark(name)
     _agreed.add(name)
     return None
 
@@ -112,7 +112,7 @@ def compare(own: Own, present: frozenset[str]) -> bool:
     indexed, outputs = own.indexed, own.outputs
     absent = frozenset(p.name for p in indexed.line.parameters) - present
     ops = {node.op for node in in_order([indexed.nodes[k] for k in outputs])}
-    for case in tiny.cases(indexed, own.compute, own.specialised, absent):
+    for case in samples.cases(indexed, own.compute, own.specialised, absent):
         if any(0 in shape_of(indexed, k, case) for k in outputs):
             continue
         got, want = both(own, case)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from pullback.bind import batching, compiled, kernel, sharding
+from pullback.bind import batching, entry_points, kernel, sharding
 from pullback.bind.batching import BatchedCall
 from pullback.bind.operator import NoFormula, Operator, native_operator
 from pullback.bind.program import Program
@@ -63,7 +63,7 @@ class Kind:
 
     def prepare(self) -> None:
         """Do all that can fail, before an earlier definition is given up."""
-        self.addresses = compiled.compile_kernels(self.definition)
+        self.addresses = entry_points.compile_kernels(self.definition)
 
     def register(
         self,

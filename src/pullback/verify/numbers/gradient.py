@@ -27,7 +27,7 @@ from pullback.verify.numbers.directional import (
 from pullback.verify.numbers.iterated import is_right_over_steps
 from pullback.verify.numbers.numeric import DOUBLE, direction, flat
 from pullback.verify.randomness import drawing
-from pullback.verify.watching.operations import names_in_forward
+from pullback.verify.tracing.operations import names_in_forward
 
 __all__ = [
     "Comparison",

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from pullback.verify.call import Call, Run
-from pullback.verify.company.refusal import is_refusal
+from pullback.verify.composition.refusal import is_refusal
 from pullback.verify.numbers.gradient import is_symmetric, mirrored
 from pullback.verify.numbers.iterated import is_met, iterates
 from pullback.verify.numbers.judged import ERRORS, eps_of, weight

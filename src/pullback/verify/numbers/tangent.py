@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from pullback.verify.call import Call, tensors_in
-from pullback.verify.company.refusal import is_refusal
+from pullback.verify.composition.refusal import is_refusal
 from pullback.verify.numbers.judged import disagreement, eps_of, weight
 from pullback.verify.numbers.numeric import direction, dot, flat, slope
 from pullback.verify.numbers.second import along

@@ -8,7 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call, Run, tensors_in
-from pullback.verify.company.fakes import copy_of
+from pullback.verify.composition.fakes import copy_of
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import place_of_error
 from pullback.verify.target import shortened

@@ -6,7 +6,7 @@ from pullback.diagnostic import Finding
 from pullback.verify.call import Call
 from pullback.verify.nodes import require_own
 from pullback.verify.probe import Probe
-from pullback.verify.watching.captured import Read, captured
+from pullback.verify.tracing.captured import Read, captured
 
 
 class CapturedTensor(Probe):

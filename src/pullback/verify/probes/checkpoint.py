@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.company.composed import apart, changes_inputs, ordinary, result
-from pullback.verify.company.recompute import recomputed
+from pullback.verify.composition.composed import apart, changes_inputs, ordinary, result
+from pullback.verify.composition.recompute import recomputed
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import place_of_error
 from pullback.verify.target import shortened

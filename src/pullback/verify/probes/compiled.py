@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.company.composed import apart, changes_inputs, ordinary, result, run_by
+from pullback.verify.composition.composed import apart, changes_inputs, ordinary, result, run_by
 from pullback.verify.nodes import require_own
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Text, place_of_error
@@ -59,7 +59,7 @@ class Compiled(Probe):
     about = frozenset({"traced", "random", "numbers"})
     explains = frozenset({"traced"})
     intentions = frozenset({"not_compiled"})
-    imports = ("pullback.verify.company.compiler",)
+    imports = ("pullback.verify.composition.compiler",)
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Compare outputs and gradients of the call with those of its traced graphs."""
@@ -67,7 +67,7 @@ class Compiled(Probe):
         wanted = ordinary(call)
         if call.random or changes_inputs(call):
             raise NotApplicable("it draws random numbers or writes into its inputs")
-        from pullback.verify.company.compiler import traced  # noqa: PLC0415  (it takes two seconds)
+        from pullback.verify.composition.compiler import traced  # noqa: PLC0415  (it takes two seconds)
 
         program = traced(lambda *given: call.on(given))
         backward = call.target.parts.get("backward")

@@ -8,12 +8,12 @@ from torch import Tensor
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
+from pullback.verify.invariance.answer import backward_place
 from pullback.verify.nodes import require_own
 from pullback.verify.numbers.causes import name_cause
 from pullback.verify.numbers.gradient import compared
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.randomness import drawing
-from pullback.verify.variation.answer import backward_place
 
 
 class ComplexTwin(Probe):

@@ -7,12 +7,12 @@ import torch
 from pullback.diagnostic import Finding, Level
 from pullback.verify.agreement import differing
 from pullback.verify.call import Call
+from pullback.verify.invariance.answer import Answer, answer, backward_place
+from pullback.verify.invariance.sizes import Axes, axes_of, follows, has_numbers, resized
+from pullback.verify.invariance.variants import is_meant
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import place_of_error
 from pullback.verify.target import shortened
-from pullback.verify.variation.answer import Answer, answer, backward_place
-from pullback.verify.variation.sizes import Axes, axes_of, follows, has_numbers, resized
-from pullback.verify.variation.variants import is_meant
 
 
 class Empty(Probe):

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.company.fakes import compared
+from pullback.verify.composition.fakes import compared
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import place_of_error
 from pullback.verify.target import shortened

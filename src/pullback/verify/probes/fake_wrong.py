@@ -7,7 +7,7 @@ import torch
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call, tensors_in
-from pullback.verify.company.fakes import Compared, compared, copy_of
+from pullback.verify.composition.fakes import Compared, compared, copy_of
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Text
 

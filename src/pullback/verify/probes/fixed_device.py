@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from pullback.diagnostic import Finding
-from pullback.verify import contained, forks
+from pullback.verify import forks, isolation
 from pullback.verify.call import Call
-from pullback.verify.company.devices import ELSEWHERE, NOWHERE, elsewhere
+from pullback.verify.composition.devices import ELSEWHERE, NOWHERE, elsewhere
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Place, Text, last_name, place_of_error
 from pullback.verify.target import shortened
@@ -80,7 +80,7 @@ class FixedDevice(Probe):
         # Autograd on a fake CUDA tensor ends a PyTorch that was built without CUDA.
         seen: list[tuple[Place | None, str | None]] = []
         for device in (ELSEWHERE, NOWHERE):
-            seen = seen or list(contained.stream(partial(looked, call, device), seconds=20))
+            seen = seen or list(isolation.stream(partial(looked, call, device), seconds=20))
         if not seen:
             raise NotApplicable("it does not run on fake tensors")
         place, said = seen[0]

@@ -11,7 +11,7 @@ from pullback.verify.nodes import EVERYTHING
 from pullback.verify.probe import Probe
 from pullback.verify.source import Place, Text, place_of_error
 from pullback.verify.trace import trace
-from pullback.verify.watching.memory import is_same_memory, shares
+from pullback.verify.tracing.memory import is_same_memory, shares
 
 # In the words of PyTorch, up to the part that the author's names are better for.
 NOT_SAVED = re.compile(

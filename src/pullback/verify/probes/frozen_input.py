@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from pullback.diagnostic import Finding
 from pullback.verify.agreement import described, differing
 from pullback.verify.call import Call
+from pullback.verify.invariance.answer import Answer, answer, backward_place, steady
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import place_of_error
 from pullback.verify.target import shortened
-from pullback.verify.variation.answer import Answer, answer, backward_place, steady
 
 MOST = 8
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.company.composed import apart_tensors, changes_inputs, ordinary
-from pullback.verify.company.refusal import is_refusal
-from pullback.verify.company.transforms import gradients_of, supports_transforms
+from pullback.verify.composition.composed import apart_tensors, changes_inputs, ordinary
+from pullback.verify.composition.refusal import is_refusal
+from pullback.verify.composition.transforms import gradients_of, supports_transforms
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import place_of_error
 from pullback.verify.target import shortened

@@ -12,7 +12,7 @@ from pullback.verify.call import Call
 from pullback.verify.nodes import require_own
 from pullback.verify.probe import Probe
 from pullback.verify.source import Place, Text
-from pullback.verify.watching.fresh import set_deterministic
+from pullback.verify.tracing.fresh import set_deterministic
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ import torch
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
+from pullback.verify.invariance.answer import backward_place
 from pullback.verify.nodes import require_own
 from pullback.verify.probe import Probe
 from pullback.verify.source import place_of_error
 from pullback.verify.target import shortened
-from pullback.verify.variation.answer import backward_place
 
 # What asks a tensor for a Python value, as PyTorch refuses it for a batch.
 BRANCHES = ("aten::is_nonzero", "aten::item", "aten::_local_scalar_dense", "aten::equal")

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call, same
+from pullback.verify.invariance.answer import answer, backward_place, grad_name, scaled, steady
 from pullback.verify.probe import Probe
-from pullback.verify.variation.answer import answer, backward_place, grad_name, scaled, steady
 
 
 class GradIgnored(Probe):

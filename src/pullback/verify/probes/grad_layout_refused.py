@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
+from pullback.verify.invariance.answer import backward_place
+from pullback.verify.invariance.strides import grad_trials
 from pullback.verify.probe import Probe
 from pullback.verify.source import place_of_error
 from pullback.verify.target import shortened
-from pullback.verify.variation.answer import backward_place
-from pullback.verify.variation.strides import grad_trials
 
 
 class GradLayoutRefused(Probe):

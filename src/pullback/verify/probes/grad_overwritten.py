@@ -11,8 +11,8 @@ from pullback.verify.nodes import SPOILT, backward_text, name_of, own_nodes, req
 from pullback.verify.probe import Probe
 from pullback.verify.source import Place, Text
 from pullback.verify.trace import trace
-from pullback.verify.watching.difference import kept
-from pullback.verify.watching.memory import count_changed
+from pullback.verify.tracing.difference import kept
+from pullback.verify.tracing.memory import count_changed
 
 
 class GradOverwritten(Probe):

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
+from pullback.verify.invariance.answer import backward_place
+from pullback.verify.invariance.strides import Trial, grad_trials
 from pullback.verify.probe import Probe
-from pullback.verify.variation.answer import backward_place
-from pullback.verify.variation.strides import Trial, grad_trials
 
 RAW = ("data_ptr", "as_strided", "numpy", "view", "untyped_storage", "storage", "set_")
 

@@ -11,7 +11,7 @@ from pullback.verify.call import Call, Run, tensors_in
 from pullback.verify.nodes import require_own
 from pullback.verify.probe import Probe
 from pullback.verify.source import Text
-from pullback.verify.watching.memory import count_changed, tensors_held
+from pullback.verify.tracing.memory import count_changed, tensors_held
 
 
 class GradientAliases(Probe):

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
+from pullback.verify.invariance.answer import backward_place
+from pullback.verify.invariance.regions import regions_of
 from pullback.verify.probe import Probe
 from pullback.verify.source import Place, Text
-from pullback.verify.variation.answer import backward_place
-from pullback.verify.variation.regions import regions_of
 
 
 class GradientNaN(Probe):

@@ -10,7 +10,7 @@ from pullback.verify.call import Call
 from pullback.verify.nodes import SPOILT, argument_names, backward_text, name_of, own_nodes
 from pullback.verify.probe import Probe
 from pullback.verify.trace import NodeTrace, Trace, trace
-from pullback.verify.watching.reduction import (
+from pullback.verify.tracing.reduction import (
     Directional,
     engines_axes,
     known_directional,

@@ -5,15 +5,14 @@ from collections.abc import Iterator
 from torch import Tensor
 
 from pullback.diagnostic import Finding
-from pullback.verify.call import Call, Run
-from pullback.verify.examine import shown
+from pullback.verify.call import Call, Run, shown
+from pullback.verify.invariance.sizes import axes_of, is_small, resized
+from pullback.verify.invariance.variants import is_taken
 from pullback.verify.nodes import EVERYTHING
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Place, Text
 from pullback.verify.trace import NodeTrace, watched
-from pullback.verify.variation.sizes import axes_of, is_small, resized
-from pullback.verify.variation.variants import is_taken
-from pullback.verify.watching.memory import count_changed, shares
+from pullback.verify.tracing.memory import count_changed, shares
 
 
 class InputChanged(Probe):

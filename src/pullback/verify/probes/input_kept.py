@@ -13,8 +13,8 @@ from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.randomness import drawing
 from pullback.verify.source import Place
 from pullback.verify.trace import NodeTrace, Trace, trace
-from pullback.verify.watching.difference import Difference, difference, kept
-from pullback.verify.watching.memory import shares, tensors_held
+from pullback.verify.tracing.difference import Difference, difference, kept
+from pullback.verify.tracing.memory import shares, tensors_held
 
 
 @dataclass(frozen=True)

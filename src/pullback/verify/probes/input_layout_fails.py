@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
+from pullback.verify.invariance.strides import input_trials
 from pullback.verify.probe import Probe
 from pullback.verify.source import place_of_error
 from pullback.verify.target import shortened
-from pullback.verify.variation.strides import input_trials
 
 
 class InputLayoutFails(Probe):

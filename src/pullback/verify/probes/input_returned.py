@@ -11,7 +11,7 @@ from pullback.verify.nodes import argument_names, forward_text, name_of, own_nod
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Text
 from pullback.verify.trace import NodeTrace, Trace, trace
-from pullback.verify.watching.memory import count_changed, shares
+from pullback.verify.tracing.memory import count_changed, shares
 
 
 class InputReturned(Probe):

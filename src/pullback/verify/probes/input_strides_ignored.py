@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
+from pullback.verify.invariance.strides import input_trials
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Place, Text
-from pullback.verify.variation.strides import input_trials
-from pullback.verify.watching.operations import names_in_forward
+from pullback.verify.tracing.operations import names_in_forward
 
 RAW = ("data_ptr", "as_strided", "numpy", "untyped_storage", "storage")
 

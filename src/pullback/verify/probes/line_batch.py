@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.company.lines import apart_in_batch, line_of
+from pullback.verify.composition.lines import apart_in_batch, line_of
 from pullback.verify.probe import NotApplicable, Probe
 
 

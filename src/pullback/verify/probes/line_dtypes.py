@@ -7,8 +7,8 @@ import torch
 from pullback.bind.check import dtype_named
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.company.composed import apart_tensors
-from pullback.verify.company.lines import line_of
+from pullback.verify.composition.composed import apart_tensors
+from pullback.verify.composition.lines import line_of
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.target import shortened
 

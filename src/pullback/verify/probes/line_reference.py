@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.company.composed import apart, apart_tensors, ordinary, result
-from pullback.verify.company.lines import line_of
+from pullback.verify.composition.composed import apart, apart_tensors, ordinary, result
+from pullback.verify.composition.lines import line_of
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Text
 

@@ -6,8 +6,8 @@ import torch
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
+from pullback.verify.invariance.answer import answer, backward_place
 from pullback.verify.probe import NotApplicable, Probe
-from pullback.verify.variation.answer import answer, backward_place
 
 
 class LostChannelsLast(Probe):

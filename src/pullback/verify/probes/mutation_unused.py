@@ -8,7 +8,7 @@ from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.probes.input_changed import declared_of
 from pullback.verify.source import Text
 from pullback.verify.trace import NodeTrace, watched
-from pullback.verify.watching.memory import count_changed
+from pullback.verify.tracing.memory import count_changed
 
 
 class MutationUnused(Probe):

@@ -5,14 +5,13 @@ from collections.abc import Iterator
 from torch import Tensor
 
 from pullback.diagnostic import Finding
-from pullback.verify.call import Call
-from pullback.verify.examine import shown
+from pullback.verify.call import Call, shown
+from pullback.verify.invariance.uneven import calls_of
 from pullback.verify.nodes import EVERYTHING, require_own
 from pullback.verify.probe import Probe
 from pullback.verify.source import Place, Text
 from pullback.verify.target import Part
-from pullback.verify.variation.uneven import calls_of
-from pullback.verify.watching.unwritten import memory_of
+from pullback.verify.tracing.unwritten import memory_of
 
 FRESH = ("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "resize_")
 

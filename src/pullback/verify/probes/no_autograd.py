@@ -6,7 +6,7 @@ import torch
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.company.fakes import is_implicit
+from pullback.verify.composition.fakes import is_implicit
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Text
 from pullback.verify.trace import trace

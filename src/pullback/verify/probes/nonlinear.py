@@ -8,8 +8,15 @@ from torch import Tensor
 from pullback.diagnostic import Finding
 from pullback.verify.agreement import described, differing, rounding
 from pullback.verify.call import Call
+from pullback.verify.invariance.answer import (
+    Answer,
+    answer,
+    backward_place,
+    largest,
+    scaled,
+    steady,
+)
 from pullback.verify.probe import NotApplicable, Probe
-from pullback.verify.variation.answer import Answer, answer, backward_place, largest, scaled, steady
 
 # Powers of two: multiplying by them rounds nothing, so a linear backward follows bit by bit.
 FACTORS = (-1.0, 2.0**30, 2.0**-10)

@@ -6,10 +6,10 @@ from contextlib import suppress
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
+from pullback.verify.invariance.answer import backward_place
+from pullback.verify.invariance.options import Option, options_of, with_option
+from pullback.verify.invariance.variants import Wrong, reduced, require_sound, wrong_of
 from pullback.verify.probe import NotApplicable, Probe
-from pullback.verify.variation.answer import backward_place
-from pullback.verify.variation.options import Option, options_of, with_option
-from pullback.verify.variation.variants import Wrong, reduced, require_sound, wrong_of
 
 SECONDS = 1.5
 

@@ -6,7 +6,7 @@ import torch
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call, tensors_in
-from pullback.verify.company.fakes import copy_of, is_implicit
+from pullback.verify.composition.fakes import copy_of, is_implicit
 from pullback.verify.probe import NotApplicable, Probe
 
 

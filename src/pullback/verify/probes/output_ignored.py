@@ -8,9 +8,9 @@ from torch import Tensor
 from pullback.diagnostic import Finding
 from pullback.verify.agreement import described, differing
 from pullback.verify.call import Call
+from pullback.verify.invariance.answer import Answer, answer, backward_place, grad_name, steady
 from pullback.verify.numbers.gradient import compared
 from pullback.verify.probe import NotApplicable, Probe
-from pullback.verify.variation.answer import Answer, answer, backward_place, grad_name, steady
 
 
 class OutputIgnored(Probe):

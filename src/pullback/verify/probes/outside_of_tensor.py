@@ -3,14 +3,13 @@
 from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
-from pullback.verify.call import Call
-from pullback.verify.examine import shown
+from pullback.verify.call import Call, shown
+from pullback.verify.invariance.uneven import calls_of
 from pullback.verify.nodes import EVERYTHING, require_own
 from pullback.verify.probe import Probe
 from pullback.verify.probes.never_written import elements
-from pullback.verify.variation.uneven import calls_of
-from pullback.verify.watching.guard import Outside
-from pullback.verify.watching.unwritten import memory_of
+from pullback.verify.tracing.guard import Outside
+from pullback.verify.tracing.unwritten import memory_of
 
 
 class OutsideOfTensor(Probe):

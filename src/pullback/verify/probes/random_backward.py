@@ -7,7 +7,7 @@ from pullback.verify.call import Call
 from pullback.verify.nodes import EVERYTHING, require_own
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Place, Text
-from pullback.verify.watching.difference import difference, kept
+from pullback.verify.tracing.difference import difference, kept
 
 DRAWS = (
     *("rand", "randn", "randint", "rand_like", "randn_like", "randint_like", "randperm"),

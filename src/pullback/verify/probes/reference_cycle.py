@@ -13,7 +13,7 @@ from pullback.verify.call import Call
 from pullback.verify.nodes import forward_text, name_of, own_nodes, require_own
 from pullback.verify.probe import Probe
 from pullback.verify.trace import NodeTrace, trace
-from pullback.verify.watching.memory import tensors_held
+from pullback.verify.tracing.memory import tensors_held
 
 
 class ReferenceCycle(Probe):

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
+from pullback.verify.invariance.answer import backward_place
+from pullback.verify.invariance.options import constants
+from pullback.verify.invariance.regions import Region, regions_of
 from pullback.verify.probe import Probe
 from pullback.verify.source import Place, Text
-from pullback.verify.variation.answer import backward_place
-from pullback.verify.variation.options import constants
-from pullback.verify.variation.regions import Region, regions_of
 
 
 class WrongRegion(Probe):

@@ -11,7 +11,7 @@ from pullback.verify.call import Call
 from pullback.verify.numbers.precision import LOWER, Loss, is_lost, losses, right_in_float64
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Text
-from pullback.verify.watching.accumulated import AddingInFloat32
+from pullback.verify.tracing.accumulated import AddingInFloat32
 
 # The rows that a sum is made to have; a running sum in bfloat16 stops growing at 256.
 ROWS = 4096

@@ -8,7 +8,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.company.composed import apart, ordinary, result
+from pullback.verify.composition.composed import apart, ordinary, result
 from pullback.verify.probe import Probe
 from pullback.verify.source import Text, place_of_error
 from pullback.verify.target import shortened

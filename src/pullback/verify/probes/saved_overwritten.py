@@ -10,8 +10,8 @@ from pullback.verify.nodes import SPOILT, backward_text, described, name_of, own
 from pullback.verify.probe import Probe
 from pullback.verify.source import Place, Text
 from pullback.verify.trace import NodeTrace, Trace, watched
-from pullback.verify.watching.difference import difference, kept
-from pullback.verify.watching.memory import count_changed, tensors_held
+from pullback.verify.tracing.difference import difference, kept
+from pullback.verify.tracing.memory import count_changed, tensors_held
 
 
 class SavedOverwritten(Probe):

@@ -9,8 +9,8 @@ from pullback.verify.call import Call
 from pullback.verify.nodes import described, forward_text, name_of, own_nodes
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.trace import NodeTrace, trace
-from pullback.verify.watching.difference import difference
-from pullback.verify.watching.poison import ZEROS, backward_with, is_needed
+from pullback.verify.tracing.difference import difference
+from pullback.verify.tracing.poison import ZEROS, backward_with, is_needed
 
 
 class SavedUnused(Probe):

@@ -9,8 +9,8 @@ from pullback.verify.nodes import backward_text, own_nodes, require_own
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Place, place_of_error
 from pullback.verify.trace import NodeTrace, Trace, watched
-from pullback.verify.watching.difference import difference, kept
-from pullback.verify.watching.memory import tensors_held
+from pullback.verify.tracing.difference import difference, kept
+from pullback.verify.tracing.memory import tensors_held
 
 
 class SecondBackward(Probe):

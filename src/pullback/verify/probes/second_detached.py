@@ -7,7 +7,7 @@ from pullback.verify.call import Call
 from pullback.verify.numbers.second import second
 from pullback.verify.numbers.shown import wrong_seconds
 from pullback.verify.probe import Probe
-from pullback.verify.watching.kept import constants
+from pullback.verify.tracing.kept import constants
 
 
 class DetachedSaved(Probe):

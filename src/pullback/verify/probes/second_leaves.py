@@ -9,7 +9,7 @@ from pullback.verify.numbers.shown import wrong_seconds
 from pullback.verify.probe import Probe
 from pullback.verify.source import Place, Text
 from pullback.verify.trace import trace
-from pullback.verify.watching.kept import leaving
+from pullback.verify.tracing.kept import leaving
 
 
 class LeavesAutograd(Probe):

@@ -11,8 +11,8 @@ from pullback.verify.nodes import require_own
 from pullback.verify.numbers.gradient import compare
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.randomness import drawing
-from pullback.verify.watching.difference import Difference, difference, kept
-from pullback.verify.watching.shared_state import line_that_sets, state, written_between
+from pullback.verify.tracing.difference import Difference, difference, kept
+from pullback.verify.tracing.shared_state import line_that_sets, state, written_between
 
 
 class SharedBetweenCalls(Probe):

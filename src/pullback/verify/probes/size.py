@@ -7,10 +7,8 @@ from typing import Literal
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.numbers.located import wrong_elements
-from pullback.verify.probe import Probe
-from pullback.verify.variation.answer import backward_place
-from pullback.verify.variation.sizes import (
+from pullback.verify.invariance.answer import backward_place
+from pullback.verify.invariance.sizes import (
     Axes,
     axes_of,
     follows,
@@ -23,7 +21,9 @@ from pullback.verify.variation.sizes import (
     size_of,
     sizes_for,
 )
-from pullback.verify.variation.variants import Wrong, require_sound, wrong_of
+from pullback.verify.invariance.variants import Wrong, require_sound, wrong_of
+from pullback.verify.numbers.located import wrong_elements
+from pullback.verify.probe import Probe
 
 # A target that takes longer at large sizes is checked at the smaller ones.
 SECONDS = 1.5

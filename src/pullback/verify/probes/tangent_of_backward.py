@@ -9,8 +9,8 @@ from torch.autograd import forward_ad
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call, Run, tensors_in
-from pullback.verify.company.refusal import is_refusal
-from pullback.verify.company.transforms import gradients_of
+from pullback.verify.composition.refusal import is_refusal
+from pullback.verify.composition.transforms import gradients_of
 from pullback.verify.numbers.judged import disagreement, weight
 from pullback.verify.numbers.second import directions, moved, second
 from pullback.verify.numbers.tangent import forward_mode

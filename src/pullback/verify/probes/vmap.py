@@ -6,9 +6,9 @@ import torch
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.company.composed import apart_tensors, changes_inputs
-from pullback.verify.company.refusal import is_refusal
-from pullback.verify.company.transforms import (
+from pullback.verify.composition.composed import apart_tensors, changes_inputs
+from pullback.verify.composition.refusal import is_refusal
+from pullback.verify.composition.transforms import (
     InDims,
     batched,
     gradients_of,

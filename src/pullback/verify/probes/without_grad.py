@@ -6,8 +6,8 @@ import torch
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call, copied, tensors_in
-from pullback.verify.company.composed import apart_tensors, ordinary
-from pullback.verify.company.refusal import is_refusal
+from pullback.verify.composition.composed import apart_tensors, ordinary
+from pullback.verify.composition.refusal import is_refusal
 from pullback.verify.probe import Probe
 from pullback.verify.source import place_of_error
 from pullback.verify.target import shortened

@@ -9,7 +9,7 @@ from pullback.verify.call import Call
 from pullback.verify.nodes import argument_names, backward_text, in_containers, name_of, own_nodes
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.trace import NodeTrace, trace
-from pullback.verify.watching.memory import shares
+from pullback.verify.tracing.memory import shares
 
 
 class WorkNotNeeded(Probe):

@@ -13,7 +13,7 @@ from pullback.verify.numbers.causes.sample import Sample
 from pullback.verify.numbers.gradient import Comparison, Mismatch, compared
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Place, Text
-from pullback.verify.watching.operations import names_in_forward
+from pullback.verify.tracing.operations import names_in_forward
 
 # Each cause that is named costs a Jacobian; a module may have a hundred parameters.
 MOST = 6

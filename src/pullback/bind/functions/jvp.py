@@ -11,15 +11,15 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from pullback.bind.functions.adopted import Adopted
-from pullback.bind.functions.carried import Pass, Pull
 from pullback.bind.functions.context import State, put_together
-from pullback.bind.functions.recorded import require_derivative
-from pullback.bind.functions.tried import kind_of
+from pullback.bind.functions.eager import require_derivative
+from pullback.bind.functions.residuals import Pass, Pull
+from pullback.bind.functions.trial import kind_of
 from pullback.bind.levels import asks, derivatives, is_smooth, zeros_for
 from pullback.define.derivative import NoForwardMode
 
 if TYPE_CHECKING:
-    from pullback.bind.functions.nested import Nested
+    from pullback.bind.functions.transforms import Nested
 
 Tangents = Sequence[Tensor | None]
 

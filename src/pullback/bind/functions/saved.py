@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from pullback.bind.functions.adopted import Adopted
-from pullback.bind.functions.again import Again, scalars_of
 from pullback.bind.functions.context import Context, exchange, put_together, take_apart
+from pullback.bind.functions.recompute import Again, scalars_of
 from pullback.bind.levels import is_smooth
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pullback.verify.watching.guard import guarded
+from pullback.verify.tracing.guard import guarded
 
 NUMPY = ("empty", "empty_like")
 # A byte of which every floating-point number is NaN, and one of which none is.

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from pullback.verify.agreement import described, first_differing
 from pullback.verify.call import Call, can_require_grad
-from pullback.verify.remembered import remembered
-from pullback.verify.variation.answer import (
+from pullback.verify.invariance.answer import (
     Answer,
     alike,
     answer,
@@ -19,9 +18,10 @@ from pullback.verify.variation.answer import (
     gradients_differ,
     steady,
 )
-from pullback.verify.variation.layouts import Layout, as_read_in_order, layouts_of, plain
-from pullback.verify.variation.noise import is_noise
-from pullback.verify.watching.operations import require_undrawn
+from pullback.verify.invariance.layouts import Layout, as_read_in_order, layouts_of, plain
+from pullback.verify.invariance.noise import is_noise
+from pullback.verify.remembered import remembered
+from pullback.verify.tracing.operations import require_undrawn
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,12 +9,9 @@ from dataclasses import dataclass
 import torch
 
 from pullback.verify.call import Call
-from pullback.verify.numbers.iterated import iterates
-from pullback.verify.numbers.located import Elements, is_confirmed
-from pullback.verify.remembered import remembered
-from pullback.verify.variation.sweep import Sweep, points_for, region, sweep
-from pullback.verify.variation.values import Variant, limits_of, variants_of
-from pullback.verify.variation.variants import (
+from pullback.verify.invariance.sweep import Sweep, points_for, region, sweep
+from pullback.verify.invariance.values import Variant, limits_of, variants_of
+from pullback.verify.invariance.variants import (
     Wrong,
     floor_of,
     is_taken,
@@ -22,6 +19,9 @@ from pullback.verify.variation.variants import (
     require_sound,
     wrong_of,
 )
+from pullback.verify.numbers.iterated import iterates
+from pullback.verify.numbers.located import Elements, is_confirmed
+from pullback.verify.remembered import remembered
 
 # A target that takes longer is asked about fewer values.
 SECONDS = 1.5

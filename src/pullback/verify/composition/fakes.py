@@ -12,8 +12,8 @@ from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTenso
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pullback.verify.call import Call, tensors_in
-from pullback.verify.variation.layouts import transposed
-from pullback.verify.variation.sizes import axes_of, edges_of, resized
+from pullback.verify.invariance.layouts import transposed
+from pullback.verify.invariance.sizes import axes_of, edges_of, resized
 
 # How many groups of axes are tried at another size.
 GROUPS = 4

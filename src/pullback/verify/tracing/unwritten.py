@@ -18,14 +18,14 @@ from torch import Tensor
 from pullback.verify.call import Call, Run
 from pullback.verify.remembered import remembered
 from pullback.verify.target import Part
-from pullback.verify.watching.difference import kept
-from pullback.verify.watching.fresh import (
+from pullback.verify.tracing.difference import kept
+from pullback.verify.tracing.fresh import (
     OTHER,
     filled_with_nan,
     filled_with_numbers,
     left_as_it_is,
 )
-from pullback.verify.watching.guard import Outside, trespasses
+from pullback.verify.tracing.guard import Outside, trespasses
 
 Filled = AbstractContextManager[None]
 

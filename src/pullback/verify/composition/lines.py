@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pullback.define.line import Batch, Line
 from pullback.verify.call import Call, Run
-from pullback.verify.company.composed import Result, apart_tensors
+from pullback.verify.composition.composed import Result, apart_tensors
 from pullback.verify.probe import NotApplicable
 
 COUNT = 3

@@ -15,7 +15,7 @@ from torch.utils import _pytree
 
 from pullback.verify.call import Call, Run, can_require_grad, same
 from pullback.verify.source import Place, authors_place
-from pullback.verify.watching.memory import tensors_held
+from pullback.verify.tracing.memory import tensors_held
 
 
 @dataclass(frozen=True)

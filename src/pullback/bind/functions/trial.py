@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from pullback.bind import linear
-from pullback.bind.cut import as_list
+from pullback.bind.disconnected import as_list
 from pullback.bind.functions.adopted import Adopted
-from pullback.bind.functions.carried import Pull
 from pullback.bind.functions.context import Context, State, with_tensors
+from pullback.bind.functions.residuals import Pull
 from pullback.bind.levels import asks
 from pullback.bind.linear import ALLOWED, Run, Tensors, attempt, seeded_run, unlike
 from pullback.bind.memo import Memo, described

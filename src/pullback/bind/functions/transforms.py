@@ -15,15 +15,15 @@ import torch
 from torch import Tensor
 
 from pullback.bind import kernel
-from pullback.bind.cut import CutDerivative, Cuts
-from pullback.bind.functions import push
+from pullback.bind.disconnected import CutDerivative, Cuts
+from pullback.bind.functions import jvp
 from pullback.bind.functions.adopted import Adopted
-from pullback.bind.functions.again import Again, intermediate_derivative, scalars_of
-from pullback.bind.functions.carried import Pass, Pull
 from pullback.bind.functions.context import State
-from pullback.bind.functions.hidden import Hidden
 from pullback.bind.functions.nodes import Recording, backward_node, forward_node
-from pullback.bind.functions.tried import Tried, kind_of
+from pullback.bind.functions.opaque import Hidden
+from pullback.bind.functions.recompute import Again, intermediate_derivative, scalars_of
+from pullback.bind.functions.residuals import Pass, Pull
+from pullback.bind.functions.trial import Tried, kind_of
 from pullback.bind.levels import (
     BELOW,
     has_tangent,
@@ -90,7 +90,7 @@ class Nested:
             return passed
         state = self.one_state(passed, "forward mode")
         pull = self.pull_of(flat, passed, lengths)
-        outputs = push.with_tangents(self, state, passed, tangents, pull)
+        outputs = jvp.with_tangents(self, state, passed, tangents, pull)
         if only_outputs or not any(map(is_smooth, passed.kept)):
             return outputs
         scalars = scalars_of(flat, saved=[True] * len(flat))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pullback.verify.agreement import rounding
 from pullback.verify.call import Call, Prepare, can_require_grad
-from pullback.verify.variation.answer import Answer, answer, largest
+from pullback.verify.invariance.answer import Answer, answer, largest
 
 # How many times the rounding of its inputs a difference has to be.
 BEYOND = 64.0

@@ -42,7 +42,7 @@ def made() -> Callable[..., Any]:
 
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         # It runs with the globals of PyTorch's module.
-        from pullback.verify.watching.patch import watching  # noqa: PLC0415
+        from pullback.verify.tracing.patch import watching  # noqa: PLC0415
 
         _ = __class__
         return watching[-1](cls, args, kwargs)

@@ -22,7 +22,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Generator, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
@@ -254,3 +254,14 @@ def named(status: int | None) -> str:
     if os.WIFSIGNALED(status):
         return signal.Signals(os.WTERMSIG(status)).name
     return f"exit code {os.WEXITSTATUS(status)}"
+
+
+@contextmanager
+def quietly() -> Generator[None]:
+    """Let what the author's code warns of or prints be lost: it runs many times.
+
+    Under `-W error` a warning would be an exception, and so a fault.
+    """
+    with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        yield

@@ -3,7 +3,7 @@
 `demo::_linear_forward` runs forward and returns, beside the outputs, the intermediates that it
 saved and the number under which the rest of `ctx` is kept. `demo::_linear_backward` takes all of
 that and runs backward. Both are opaque, so NumPy or ctypes inside them is no matter. Each has a
-batching rule here; their fake kernels are in `fakes.py`, their derivatives in `nested.py`.
+batching rule here; their fake kernels are in `fakes.py`, their derivatives in `transforms.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from torch import Tensor
 from pullback.bind import kernel
 from pullback.bind.batching import looped, stacked
 from pullback.bind.functions.adopted import Adopted, WrongGradients
-from pullback.bind.functions.carried import Pass, Pull, state_of
 from pullback.bind.functions.context import (
     Context,
     State,
@@ -28,9 +27,10 @@ from pullback.bind.functions.context import (
     stow,
     take_apart,
 )
+from pullback.bind.functions.eager import run_backward, run_forward
 from pullback.bind.functions.fakes import Fakes
 from pullback.bind.functions.memory import check_memory, require_unchanged
-from pullback.bind.functions.recorded import run_backward, run_forward
+from pullback.bind.functions.residuals import Pass, Pull, state_of
 from pullback.bind.levels import is_smooth, recordable
 from pullback.define.operator import Definition
 from pullback.define.schema import type_of

@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 
 from pullback.diagnostic import Rule
-from pullback.verify import contained
+from pullback.verify import isolation
 from pullback.verify.call import call_of
-from pullback.verify.examine import quietly
-from pullback.verify.given.shapes import Shape, of_line, of_modules, shapes_for
-from pullback.verify.given.slots import Role, Slot, slots_of, strings_of
+from pullback.verify.inputs.shapes import Shape, of_line, of_modules, shapes_for
+from pullback.verify.inputs.slots import Role, Slot, slots_of, strings_of
+from pullback.verify.isolation import quietly
 from pullback.verify.randomness import drawing
 from pullback.verify.target import Target, shortened
 from pullback.verify.trace import NodeTrace, trace
@@ -139,7 +139,7 @@ class Search:
         began, accepted, crashes = time.monotonic(), None, 0
         while crashes < CRASHES:
             work = partial(self.trials, self.tried)
-            trials = contained.stream(work, seconds=ONE) if isolate else inline(work())
+            trials = isolation.stream(work, seconds=ONE) if isolate else inline(work())
             for rank, error in trials:
                 self.error = self.error or error
                 if rank < self.rank:

@@ -2,8 +2,8 @@
 
 Nothing stands between but the checks of the line, and one repair: PyTorch forgets how an
 intermediate that forward saved depends on the inputs, so a second derivative would silently lack
-that part. Here the intermediates are outputs of the node as well (`parted.py`), and what reaches
-them is worked out (`again.py`).
+that part. Here the intermediates are outputs of the node as well (`saved.py`), and what reaches
+them is worked out (`recompute.py`).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from pullback.bind import autocast
-from pullback.bind.cut import Cuts, as_list
+from pullback.bind.disconnected import Cuts, as_list
 from pullback.bind.functions.adopted import Adopted
 from pullback.bind.functions.batched import is_batched, run_batched
 from pullback.bind.functions.context import Context
 from pullback.bind.functions.memory import check_memory
-from pullback.bind.functions.parted import added, has_to_part, part, tensors_in
-from pullback.bind.functions.tried import Tried
+from pullback.bind.functions.saved import added, has_to_part, part, tensors_in
+from pullback.bind.functions.trial import Tried
 from pullback.bind.memo import Memo
 from pullback.define.derivative import NoDerivative
 

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 
 from pullback.verify.agreement import rounding
 from pullback.verify.call import Call, can_require_grad
-from pullback.verify.company.refusal import is_refusal
+from pullback.verify.composition.refusal import is_refusal
+from pullback.verify.invariance.answer import answer
+from pullback.verify.invariance.sizes import axes_of, has_numbers, resized
+from pullback.verify.invariance.trusted import is_trusted
 from pullback.verify.numbers.gradient import Mismatch, compared
 from pullback.verify.probe import NotApplicable
 from pullback.verify.remembered import remembered
 from pullback.verify.source import Place, place_of_error
 from pullback.verify.target import shortened
-from pullback.verify.variation.answer import answer
-from pullback.verify.variation.sizes import axes_of, has_numbers, resized
-from pullback.verify.variation.trusted import is_trusted
 
 # To judge a variant takes some hundred calls; one that is slower is left out.
 SLOWEST = 0.03

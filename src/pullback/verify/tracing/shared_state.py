@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pullback.verify.call import Call
 from pullback.verify.source import Place, Text
-from pullback.verify.watching.memory import tensors_held
+from pullback.verify.tracing.memory import tensors_held
 
 
 def state(call: Call) -> dict[str, tuple[int, int]]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 
 from pullback.verify.call import Call, can_require_grad
-from pullback.verify.remembered import remembered
-from pullback.verify.variation.sizes import (
+from pullback.verify.invariance.sizes import (
     axes_of,
     follows,
     has_numbers,
@@ -14,9 +13,10 @@ from pullback.verify.variation.sizes import (
     redrawn,
     resized,
 )
-from pullback.verify.variation.variants import is_taken
-from pullback.verify.watching.guard import guarded
-from pullback.verify.watching.unwritten import memory_of
+from pullback.verify.invariance.variants import is_taken
+from pullback.verify.remembered import remembered
+from pullback.verify.tracing.guard import guarded
+from pullback.verify.tracing.unwritten import memory_of
 
 # Past a warp, and past the largest block; neither is a multiple of the width of a vector.
 SIZES = (33, 1030)

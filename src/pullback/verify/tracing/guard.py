@@ -20,7 +20,7 @@ from pullback.diagnostic import PullbackError
 from pullback.kernels import compile as compilation
 from pullback.kernels import toolchain
 from pullback.kernels.plan import Plan, Unit
-from pullback.verify.watching.memory import storage_of
+from pullback.verify.tracing.memory import storage_of
 
 SOURCE = Path(runtime.__file__).parent.parent / "csrc" / "guard.cpp"
 # Zones that nobody looks at hold what no pointer and no ordinary number is.

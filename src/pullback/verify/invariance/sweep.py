@@ -14,10 +14,10 @@ from torch import Tensor
 
 from pullback.verify.agreement import rounding
 from pullback.verify.call import Call, same
+from pullback.verify.invariance.sizes import axes_of, resized
 from pullback.verify.numbers.iterated import iterates
 from pullback.verify.numbers.numeric import flat, slope
 from pullback.verify.randomness import drawing
-from pullback.verify.variation.sizes import axes_of, resized
 
 COUNT = 400
 

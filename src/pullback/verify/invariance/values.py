@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from pullback.verify.call import Call, can_require_grad
+from pullback.verify.invariance.options import constants
 from pullback.verify.numbers.gradient import is_symmetric
 from pullback.verify.source import Text, last_name
-from pullback.verify.variation.options import constants
 
 # Functions whose numbers are limits.
 LIMITS = (

@@ -10,7 +10,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from pullback.verify.call import Call, can_require_grad
 from pullback.verify.randomness import drawing
-from pullback.verify.watching.difference import difference, kept
+from pullback.verify.tracing.difference import difference, kept
 
 ZEROS = -1
 

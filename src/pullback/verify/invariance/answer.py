@@ -19,7 +19,7 @@ from pullback.verify.call import Call, Prepare, can_require_grad
 from pullback.verify.probe import NotApplicable
 from pullback.verify.remembered import remembered
 from pullback.verify.source import Place, Text
-from pullback.verify.watching.difference import dense
+from pullback.verify.tracing.difference import dense
 
 Grads = Sequence[Tensor | None]
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from pullback.verify.call import Call, Run
-from pullback.verify.company.composed import run_by
+from pullback.verify.composition.composed import run_by
 
 
 class OtherTensorsError(RuntimeError):
