@@ -11,7 +11,7 @@ import pytest
 from pullback import PullbackError
 from pullback.define.formula import show
 from pullback.define.formula.index import Affine
-from pullback.define.formula.node import index
+from pullback.define.formula.node import in_order, index
 from pullback.define.index import derived as indexed_derived
 from pullback.define.index import infer, notation
 from pullback.define.index.indexed import Indexed, arithmetic
@@ -70,6 +70,18 @@ SAME = [
 @pytest.mark.parametrize(("one", "other"), SAME)
 def test_two_ways_to_say_the_same_are_the_same_nodes(one: str, other: str) -> None:
     assert read(one).nodes == read(other).nodes
+
+
+DATA = ["k == j", "k + 1 == 2*j", "0 <= k < 5", "0 <= k + j < 5", "k < j", "0 <= k < j"]
+
+
+@pytest.mark.parametrize("text", DATA)
+def test_whole_numbers_of_data_are_compared_as_they_are_written(text: str) -> None:
+    inputs = "k[n]: int64, j[n]: int64"
+    made = read(f"({inputs}) -> y[n]: bool = {text}").nodes[0]
+    written = re.sub(r"\b([kj])\b", r"\1[n]", text)
+    assert read(f"({inputs}) -> y[n]: bool = {written}").nodes == (made,)
+    assert {part.op for part in in_order([made])}.isdisjoint({"equal", "inside"})
 
 
 # --- ranges
@@ -459,6 +471,12 @@ CALLS = [
         "(x[n], k[p]) -> y[n] = t[n] = argmax[p](pad(x[n - p]) + k[p]); "
         "y = where(0 <= n - t[n] < size(n) and x[n - t[n]] > 1, x[n - t[n]], 0)",
         {"n": 4, "p": 2},
+        None,
+    ),
+    (
+        "(x[5]) -> y[] = p = argmax[i](x[i]); "
+        "y = where(0 <= p + 1 < 5 and x[p + 1] > 0, x[p + 1], 0)",
+        {},
         None,
     ),
 ]

@@ -156,7 +156,7 @@ def index(place: Affine) -> Node:
     """
     if not place.terms:
         return number(place.constant)
-    if len(place.nodes) < len(place.terms):
+    if not is_value(place):
         return _placed(INDEX, (place,), (place,), "int")
     total: Node | None = None
     for term, factor in place.terms:
@@ -195,17 +195,36 @@ def place_of(node: Node) -> Affine:  # noqa: PLR0911  (one for each kind of node
 
 
 def inside(place: Affine, size: Affine) -> Node:
-    """Return the condition 0 <= place < size."""
+    """Return the condition 0 <= place < size; of data and a number, two comparisons of numbers."""
+    if is_value(place) and is_value(size):
+        value, zero = index(place), number(0)
+        over, under = _compared("le", zero, value), _compared("lt", value, index(size))
+        return make("logical_and", (over, under), None, "bool", frozenset())
     return _placed(INSIDE, (place, size), (place,), "bool")
 
 
 def equal(place: Affine) -> Node:
-    """Return the condition that an index is 0; it is the same of its negative."""
+    """Return the condition that an index is 0; of data alone, a comparison of numbers.
+
+    It is the same of the index's negative.
+    """
     if not place.terms:
         return number(place.constant == 0)
+    if is_value(place):
+        more = Affine(max(place.constant, 0), tuple(t for t in place.terms if t[1] > 0))
+        return _compared("eq", index(more), index(more - place))
     if place.terms[0][1] < 0:
         place = -place
     return _placed(EQUAL, (place,), (place,), "bool")
+
+
+def is_value(place: Affine) -> bool:
+    """Return whether neither an index nor a size stands in a place: data and numbers alone do."""
+    return len(place.nodes) == len(place.terms)
+
+
+def _compared(op: str, x: Node, y: Node) -> Node:
+    return make(op, (x, y), None, "bool", frozenset())
 
 
 def _placed(op: str, data: tuple[object, ...], places: Iterable[Affine], type: Type) -> Node:

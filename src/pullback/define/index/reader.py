@@ -13,7 +13,7 @@ from pullback.define.formula.call import FormulaArguments, FormulaType, UnknownF
 from pullback.define.formula.functions import CONSTANTS
 from pullback.define.formula.grammar import OPERATORS, UnknownFormulaName
 from pullback.define.formula.index import BATCH, Affine, at
-from pullback.define.formula.node import Node, equal, index, is_number, place_of, read
+from pullback.define.formula.node import Node, equal, index, is_number, is_value, place_of, read
 from pullback.define.formula.other_words import instead
 from pullback.define.index import inside
 from pullback.define.index.places import REDUCTIONS, PlaceReader
@@ -80,16 +80,18 @@ class IndexReader(PlaceReader):
         return index(at(found.key))
 
     def comparison(self, tree: ast.expr, trees: list[ast.expr], ops: list[ast.cmpop]) -> Node:
-        """Return a comparison; `0 <= i < size(n)` and `i == n` of whole numbers as conditions."""
+        """Return a comparison; `0 <= i < size(n)` and `i == n` of indices as conditions on them."""
         operands = [self.expression(each) for each in trees]
         kinds = [type(op) for op in ops]
         if all(operand.type == "int" for operand in operands):
-            if kinds == [ast.LtE, ast.Lt] and is_number(operands[0], 0):
-                place, limit = map(place_of, operands[1:])
-                if is_limit(limit, self.program.declared):
-                    return self.program.ranges.inside(place, limit)
-            if kinds == [ast.Eq]:
-                return equal(place_of(operands[0]) - place_of(operands[1]))
+            places = [place_of(operand) for operand in operands]
+            if all(map(is_value, places)):
+                pass  # of data alone, as it is written
+            elif kinds == [ast.LtE, ast.Lt] and is_number(operands[0], 0):
+                if is_limit(places[2], self.program.declared):
+                    return self.program.ranges.inside(*places[1:])
+            elif kinds == [ast.Eq]:
+                return equal(places[0] - places[1])
         tests = [
             self.apply(tree, OPERATORS[kind], operands[place], operands[place + 1])
             for place, kind in enumerate(kinds)

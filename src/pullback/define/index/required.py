@@ -22,6 +22,7 @@ from pullback.define.formula.node import (
     REDUCTIONS,
     Node,
     in_order,
+    place_of,
 )
 from pullback.define.formula.ranges import Ranges
 from pullback.define.formula.term import conjuncts
@@ -33,6 +34,7 @@ from pullback.define.index.subscripts import is_data
 
 # So many calls of different sizes are remembered.
 MOST = 256
+COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 
 Reductions = tuple[tuple[str, Affine], ...]
 
@@ -125,9 +127,13 @@ def _evaluated(node: Node) -> Iterable[Node]:
 
 def _is_of_indices(condition: Node) -> bool:
     """Return whether a condition is one on indices, some of which are where a value is greatest."""
-    if condition.op not in (INSIDE, EQUAL):
+    if condition.op in (INSIDE, EQUAL):
+        places = condition.places
+    elif condition.op in COMPARISONS and all(arg.type == "int" for arg in condition.args):
+        places = tuple(map(place_of, condition.args))
+    else:
         return False
-    return all(node.op == ARGMAX for node in condition.places[0].nodes)
+    return all(node.op == ARGMAX for place in places for node in place.nodes)
 
 
 def _require_branches(
