@@ -272,6 +272,9 @@ SAVED = [
     ("(x[..., n], b[n]) -> y[..., n] = tanh(x + b)", ("y",)),
     ("(x[..., n], b[n]) -> y[..., n] = x*b", ("x", "b")),
     ("(x[...]) -> (y[...], z[...]) = y = exp(x); z = tanh(y)", ("y",)),
+    # A whole number is another thing than the real one that its output holds.
+    ("(x[...], k[...]: int64) -> (y[...], z[...]) = y = k*k; z = where(k*k == 9, x, 0)", ("k",)),
+    ("(x[...], k[...]: int64) -> (y[...], z[...]) = y = k*k; z = x*(k*k)", ("y",)),
 ]
 
 

@@ -148,8 +148,8 @@ def body(loop: Loop, *, inline: str, first: str = "") -> str:
     writer = _Writer(loop, notes=not first)
     values = [writer.value(node) for node in loop.nodes]
     assignments = [
-        f"    {output.name}_ = {_converted(value, node, output)};\n"
-        for output, node, value in zip(loop.outputs, loop.nodes, values, strict=True)
+        f"    {output.name}_ = {value};\n"
+        for output, value in zip(loop.outputs, values, strict=True)
     ]
     parameters = [
         *(f"const {_held(tensor)} {tensor.name}_" for tensor in loop.inputs),
@@ -172,11 +172,6 @@ def _held(tensor: Tensor) -> str:
     if tensor.dtype is None or "float" in tensor.dtype:
         return "Real"
     return "Truth" if tensor.dtype == "bool" else "Whole"
-
-
-def _converted(value: str, node: Node, output: Tensor) -> str:
-    """Return a value as its output holds it: whole numbers may go to a floating tensor."""
-    return f"real({value})" if _held(output) == "Real" and node.type == "int" else value
 
 
 class _Writer:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from pullback.define.formula import language, show
+from pullback.define.formula import build, language, show
 from pullback.define.formula.index import BATCH, at
 from pullback.define.formula.language import FormulaOutputs
 from pullback.define.formula.node import READ, Node, Type, in_order, read, scalar
@@ -58,8 +58,9 @@ class Formula:
     def text(self) -> str:
         """The formula as it is written after `=`."""
         taken = [value.name for value in (*self.line.parameters, *self.line.outputs)]
-        names = [output.name for output in self.line.outputs]
-        return show.statements(list(zip(names, self.nodes, self.sums, strict=True)), taken)
+        outputs = zip(self.line.outputs, self.nodes, self.sums, strict=True)
+        rows = [(output.name, bare(node), summed) for output, node, summed in outputs]
+        return show.statements(rows, taken)
 
 
 def labels(tensor: Tensor) -> tuple[str, ...]:
@@ -96,8 +97,8 @@ def of_nodes(line: Line, nodes: list[Node], accuracy: int = 4) -> Formula:
             help="give the output a name of its own",
         )
     for output, node in zip(line.outputs, nodes, strict=True):
-        require_dtype(line, output, node)
         require_dimensions(line, output, node)
+    values = [fitting(line, place, node) for place, node in enumerate(nodes)]
     shapes = {labels(output) for output in line.outputs}
     if len(shapes) > 1:
         shown = ", ".join(str(output) for output in line.outputs)
@@ -106,7 +107,7 @@ def of_nodes(line: Line, nodes: list[Node], accuracy: int = 4) -> Formula:
             help="make two operators of it",
         )
     space = Tensor(name="space", dims=line.outputs[0].dims)
-    return Formula(line=line, nodes=tuple(nodes), space=space, accuracy=accuracy)
+    return Formula(line=line, nodes=tuple(values), space=space, accuracy=accuracy)
 
 
 def names_of(parameters: Iterable[Tensor | Scalar], of: str) -> dict[str, Node]:
@@ -173,6 +174,18 @@ def require_real(line: Line, dtype: str) -> None:
             f"{line.qualname}: its tensors are {dtype}, which formulas do not compute in",
             help="convert them: .to(torch.float32)",
         )
+
+
+def fitting(line: Line, place: int, node: Node) -> Node:
+    """Return an output's value in the type that the line gives it."""
+    output = line.outputs[place]
+    require_dtype(line, output, node)
+    return build.real(node) if type_of(output, line.qualname) == "real" else node
+
+
+def bare(node: Node) -> Node:
+    """Return an output's value as it is written: that a whole number becomes real is clear."""
+    return node.args[0] if node.op == "real" and node.args[0].type == "int" else node
 
 
 def require_dtype(line: Line, output: Tensor, node: Node) -> None:

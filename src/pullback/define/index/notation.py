@@ -10,19 +10,16 @@ import ast
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pullback.define.formula import build
 from pullback.define.formula.formula import (
     FormulaDimensions,
+    fitting,
     labels,
     names_of,
-    require_dtype,
-    type_of,
 )
 from pullback.define.formula.functions import CONSTANTS
 from pullback.define.formula.grammar import FormulaSyntax
 from pullback.define.formula.index import Affine, size
 from pullback.define.formula.language import FormulaOutputs
-from pullback.define.formula.node import Node
 from pullback.define.index import infer, write
 from pullback.define.index.indexed import Indexed
 from pullback.define.index.places import REDUCTIONS
@@ -84,20 +81,13 @@ def read(
     program.known = True
     program.start()
     values = values_of(line, program, statements)
-    nodes = [_fitting(line, place, node) for place, node in enumerate(values)]
+    nodes = [fitting(line, place, node) for place, node in enumerate(values)]
     own = {label: index.extent for label, index in program.results.items()}
     news = {
         label: extent for label, extent in own.items() if extent and label not in declared(line)
     }
     made = Indexed(line=line, nodes=tuple(nodes), sizes={**news, **sizes}, accuracy=accuracy)
     return program, made
-
-
-def _fitting(line: Line, place: int, node: Node) -> Node:
-    """Return an output's value in the type that the line gives it."""
-    output = line.outputs[place]
-    require_dtype(line, output, node)
-    return build.real(node) if type_of(output, line.qualname) == "real" else node
 
 
 def program_of(line: Line, sizes: Mapping[str, Affine], *, trusted: bool) -> Program:

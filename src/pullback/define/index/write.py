@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 
 from pullback.define.formula import build, show
-from pullback.define.formula.formula import labels, type_of
+from pullback.define.formula.formula import bare, labels
 from pullback.define.formula.functions import CONSTANTS
 from pullback.define.formula.index import BATCH, Affine, size
 from pullback.define.formula.node import (
@@ -54,7 +54,7 @@ class _Writer(show.Printer):
     """Prints the statements of one operator."""
 
     def __init__(self, indexed: Indexed) -> None:
-        roots = [_bare(indexed, place) for place in range(len(indexed.nodes))]
+        roots = [bare(node) for node in indexed.nodes]
         super().__init__(roots, {}, indexed=True)
         self.indexed_ = indexed
         self.roots = roots
@@ -217,13 +217,6 @@ class _Writer(show.Printer):
             return False
         numbers = (part for part in in_order([body]) if part.op in (INDEX, INSIDE, EQUAL))
         return any(index in part.free for part in numbers)
-
-
-def _bare(indexed: Indexed, place: int) -> Node:
-    """Return an output's value; that a whole number becomes real is clear from the line."""
-    node = indexed.nodes[place]
-    real = type_of(indexed.line.outputs[place], indexed.line.qualname) == "real"
-    return node.args[0] if real and node.op == "real" and node.args[0].type == "int" else node
 
 
 def _bound_sizes(roots: Iterable[Node]) -> tuple[dict[Node, dict[str, Affine]], set[Node]]:

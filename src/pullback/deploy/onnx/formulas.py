@@ -151,8 +151,6 @@ class _Space:
         """Return what is computed over the space as output `k` has it: summed, in its order."""
         output = self.formula.line.outputs[k]
         real = output.dtype is None or "float" in output.dtype
-        if real and node.type != "real":
-            value = self.precision.cast(value, None)
         value = self.expanded(node, value)
         if self.formula.sums[k]:
             value = self.summed(value, self.formula.sums[k])
