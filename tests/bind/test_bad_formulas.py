@@ -184,10 +184,10 @@ def refused_by_the_parser(line: str) -> None:
 
 LINES: list[tuple[str, str, tuple[str, ...], str | None]] = [
     ("(x[n]) -> y[m] = x", "PB145", ("'n'", "x[n]"), "sum[n](...)"),
-    ("(x[n]) -> y[] = x", "PB138", ("'n'", "x[n]"), None),
-    ("(x[n, m]) -> y[n] = x", "PB138", ("'m'", "x[n, m]"), None),
-    ("(x[...], b[n]) -> y[...] = x + b", "PB138", ("'n'",), None),
-    ("(x[..., n]) -> y[n] = x", "PB138", ("...",), None),
+    ("(x[n]) -> y[] = x", "PB145", ("'n'", "x[n]"), None),
+    ("(x[n, m]) -> y[n] = x", "PB145", ("'m'", "x[n, m]"), None),
+    ("(x[...], b[n]) -> y[...] = x + b", "PB145", ("'n'",), None),
+    ("(x[..., n]) -> y[n] = x", "PB145", ("...",), None),
     ("(x[n]) -> y[3] = x", "PB145", ("'n'",), None),
     ("(x[n], k: int) -> y[k] = x", "PB138", ("'k'",), None),
     ("(x[n]) -> y[n + 1] = x", "PB138", (), None),

@@ -30,9 +30,10 @@ from formulas import (
 from torch import Tensor
 
 import pullback as pb
-from pullback.define.formula import differentiate, language
+from pullback.define.formula import differentiate
 from pullback.define.formula.functions import TABLE, named
 from pullback.define.formula.node import Node, in_order, number, read
+from pullback.define.index import statements
 from tests.telling import telling
 
 pytestmark = pytest.mark.compiler
@@ -141,7 +142,7 @@ def nodes(name: str) -> tuple[tuple[Node, ...], ...]:
     letters = "xyw"[: function.inputs]
     names = {letter: read(letter, ()) for letter in letters}
     text = function.text.format(**{letter: letter for letter in letters})
-    levels: list[tuple[Node, ...]] = [tuple(language.statements(text, names, ("y",), name))]
+    levels: list[tuple[Node, ...]] = [tuple(statements.nodes_of(text, names, ("y",), name))]
     for _ in range(3 if function.inputs == 1 else 2):
         rows = [differentiate.vjp([(node, number(1.0))], letters) for node in levels[-1]]
         levels.append(tuple(node or number(0.0) for row in rows for node in row))

@@ -15,7 +15,7 @@ from torch import Tensor
 
 import pullback as pb
 from pullback.bind.formula import evaluate
-from pullback.define.formula import formula
+from pullback.define.index import notation
 from pullback.define.operator import Definition
 from pullback.define.parse import parse
 from tests.telling import examples
@@ -44,7 +44,7 @@ class Random:
     def evaluated(self, *some: Tensor) -> Tensor:
         """What `bind/formula/evaluate.py` makes of it."""
         line = parse(f"demo::random(x[...], y[...], w[...]) -> z[...] = {self.text}")
-        definition = Definition(line=line, formula=formula.parse(line))
+        definition = Definition(line=line, formula=notation.of_line(line))
         result = evaluate.kernel_of(definition)(*some)
         assert isinstance(result, Tensor)
         return result

@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pullback import PullbackError
-from pullback.define.formula import derived, differentiate, formula, language, show
+from pullback.define.formula import derived, differentiate, show
 from pullback.define.formula.formula import Formula
 from pullback.define.formula.functions import ALIASES, TABLE, named
 from pullback.define.formula.node import Node, in_order, number, read, scalar
+from pullback.define.index import notation, statements
 from pullback.define.parse import parse
 from tests.telling import examples
 
@@ -33,11 +34,11 @@ NAMES: dict[str, Node] = {
 
 def node(text: str) -> Node:
     """The node of one expression."""
-    return language.statements(text, NAMES, ("output",), "a test")[0]
+    return statements.nodes_of(text, NAMES, ("output",), "a test")[0]
 
 
 def of_line(text: str) -> Formula:
-    return formula.parse(parse(f"demo::f{text}"))
+    return notation.of_line(parse(f"demo::f{text}"))
 
 
 def rows(text: str) -> list[str]:
@@ -71,7 +72,7 @@ def test_the_derivative_is_printed_so_that_it_is_parsed_back(text: str) -> None:
     for gradient in differentiate.vjp([(node(text), names["grad"])], ["x", "y", "w"]):
         if gradient is not None:
             printed = show.text(gradient)
-            assert language.statements(printed, names, ("output",), "a test")[0] is gradient
+            assert statements.nodes_of(printed, names, ("output",), "a test")[0] is gradient
 
 
 def calls() -> list[str]:
@@ -237,7 +238,7 @@ def test_a_derivative_is_what_one_writes_by_hand(row: str) -> None:
         assert found is None
         return
     assert found is not None
-    wanted = language.statements(expected, names, ("output",), "a test")[0]
+    wanted = statements.nodes_of(expected, names, ("output",), "a test")[0]
     swapped = {show.text(found), show.text(wanted)}
     assert found is wanted or len(swapped) == 1 or commuted(found, wanted), swapped
 
@@ -379,15 +380,15 @@ def require_round_trip(made: Node) -> None:
     names = {**NAMES, "grad": read("grad", ())}
     for gradient in differentiate.vjp([(made, names["grad"])], ["x", "y"]):
         if gradient is not None:
-            again = language.statements(show.text(gradient), names, ("output",), "a test")[0]
+            again = statements.nodes_of(show.text(gradient), names, ("output",), "a test")[0]
             assert again is gradient
 
 
 def test_the_language_does_not_import_pytorch() -> None:
     program = (
         "import sys; from pullback.define.parse import parse; "
-        "from pullback.define.formula import derived, formula; "
-        "made = formula.parse(parse('a::b(x[...]) -> y[...] = tanh(x)')); "
+        "from pullback.define.formula import derived; from pullback.define.index import notation; "
+        "made = notation.of_line(parse('a::b(x[...]) -> y[...] = tanh(x)')); "
         "assert derived.backward(made).saved == ('y',); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

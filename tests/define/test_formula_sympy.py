@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import pytest
 from gathered import for_each
 
-from pullback.define.formula import derived, formula, sympy
+from pullback.define.formula import derived, sympy
 from pullback.define.formula.functions import TABLE, known
 from pullback.define.formula.node import Node
+from pullback.define.index import notation
 from pullback.define.parse import parse
 
 READ = [
@@ -40,7 +41,7 @@ READ = [
 
 def gradients(text: str) -> tuple[Node, ...]:
     """The gradients of a formula of x and z."""
-    found = derived.backward(formula.parse(parse(f"t::f(x[...], z[...]) -> y[...] = {text}")))
+    found = derived.backward(notation.of_line(parse(f"t::f(x[...], z[...]) -> y[...] = {text}")))
     return () if found is None else found.formula.nodes
 
 
@@ -74,5 +75,5 @@ def test_latex_names_words_upright_and_greek_letters_as_such() -> None:
 
 def test_latex_shows_the_formula() -> None:
     line = parse("t::f(x[...], beta: float) -> y[...] = exp(beta * x) / 2")
-    node = formula.parse(line).nodes[0]
+    node = notation.of_line(line).nodes[0]
     assert sympy.latex(node) == r"\frac{e^{\beta \, x}}{2}"

@@ -422,11 +422,14 @@ def test_read_outside_is_refused_where_it_leaves() -> None:
 
 def test_formula_that_is_nested_too_deep_is_refused() -> None:
     limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(1000)  # Python's own, which torch.compile raises
     try:
-        for depth in (195, 1000):
+        # Python's own limit, which torch.compile raises; and one that is nearly used up already.
+        for limited, depth in ((1000, 1000), (500, 195)):
+            sys.setrecursionlimit(limited)
             with pytest.raises(PullbackError, match="PB131"):
                 read(f"(x[n]) -> y[n] = {'exp(' * depth}x[n]{')' * depth}")
+        sys.setrecursionlimit(1000)
+        read(f"(x[n]) -> y[n] = {'exp(' * 150}x[n]{')' * 150}")
     finally:
         sys.setrecursionlimit(limit)
 

@@ -21,7 +21,7 @@ from torch import Tensor
 import pullback as pb
 from pullback.bind.formula import gpu, interpreted, loops
 from pullback.bind.formula.evaluate import FormulaNotice
-from pullback.define.formula import formula
+from pullback.define.index import notation
 from pullback.define.parse import parse
 from pullback.define.source import Source
 from pullback.deploy import definitions, libraries, shipped, target
@@ -263,7 +263,7 @@ def test_a_source_that_is_there_and_was_edited_is_compiled_instead(
 
 
 def test_a_loop_with_an_optional_tensor_is_none_without_it(kernels: Path) -> None:
-    bell = formula.parse(parse("sample::bell(x[..., n], s[n]?) -> y[..., n] = exp(-x*x) + s"))
+    bell = notation.of_line(parse("sample::bell(x[..., n], s[n]?) -> y[..., n] = exp(-x*x) + s"))
     prebuilt.add(kernels)
     both = [
         prebuilt.loop(Loop(formula=bell, dtype="float64", wanted=1, present=present), "cpu")

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from pullback.define import parse
-from pullback.define.formula import derived, formula
+from pullback.define.formula import derived
+from pullback.define.index import notation
 from pullback.kernels import compile as compilation
 from pullback.kernels import toolchain
 from pullback.kernels.codegen import Loop
@@ -20,7 +21,7 @@ HAVE = {seen.language for seen in survey() if isinstance(seen, Compiler)}
 
 
 def loop_of(text: str, dtype: str = "float32", *, backward: bool = False) -> Loop:
-    made = formula.parse(parse.parse(text))
+    made = notation.of_line(parse.parse(text))
     if backward:
         found = derived.backward(made)
         assert found

@@ -8,7 +8,8 @@ import torch
 from torch.nn import functional
 
 from pullback.bind.formula import evaluate
-from pullback.define.formula import derived, formula
+from pullback.define.formula import derived
+from pullback.define.index import notation
 from pullback.define.operator import Definition
 from pullback.define.parse import parse
 
@@ -23,7 +24,7 @@ def test_gradients_at_kinks_are_as_the_page_says_and_as_pytorchs(
 ) -> None:
     tensors = [torch.tensor(float(value), requires_grad=True) for value in at.values()]
     line = parse(f"t::f({', '.join(f'{name}[]' for name in at)}) -> y[] = {text}")
-    backward = derived.backward(formula.parse(line))
+    backward = derived.backward(notation.of_line(line))
     assert backward is not None
     made = backward.formula
     arguments = {"grad": torch.tensor(1.0), **dict(zip(at, tensors, strict=True))}

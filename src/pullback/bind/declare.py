@@ -121,12 +121,11 @@ def formula_of(line: Line, accuracy: Accuracy) -> Mathematics:
     ulps = accuracy_of(line.qualname, accuracy)
     if line.formula is None:
         return {}
-    from pullback.define.formula import formula  # noqa: PLC0415  (only formulas need it)
+    from pullback.define.formula.formula import Formula  # noqa: PLC0415  (only formulas need it)
     from pullback.define.index import notation  # noqa: PLC0415  (only formulas need it)
 
-    if notation.is_index_notation(line):
-        return {"indexed": notation.parse(line, ulps)}
-    return {"formula": formula.parse(line, ulps)}
+    made = notation.of_line(line, ulps)
+    return {"formula": made} if isinstance(made, Formula) else {"indexed": made}
 
 
 def is_name(line: str) -> bool:

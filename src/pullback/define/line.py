@@ -149,6 +149,12 @@ class Tensor:
         return f"{self.name}[{', '.join(map(str, self.dims))}]{dtype}{mark}"
 
     @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """The dimensions as indices; the second `n` of `x[n, n]` is `n'`."""
+        names = list(map(str, self.dims))
+        return tuple(name + "'" * names[:place].count(name) for place, name in enumerate(names))
+
+    @cached_property
     def has_batch(self) -> bool:
         """Whether `...` is among the dimensions."""
         return Batch() in self.dims

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from pullback.bind import kernel
 from pullback.bind.formula import evaluate
-from pullback.define.formula import formula as formulas
 from pullback.define.formula.formula import Formula
+from pullback.define.index import notation
 from pullback.define.line import Scalar
 from pullback.define.operator import Definition
 from pullback.define.parse import parse
@@ -30,7 +30,7 @@ Outputs = tuple[Tensor, ...]
 
 
 def formula_of(line: str) -> Formula:
-    return formulas.parse(parse(line))
+    return notation.of_line(parse(line))
 
 
 def outputs_of(returned: Any) -> Outputs:

@@ -10,11 +10,11 @@ from pullback.bind.kinds.formula import Pointwise
 from pullback.bind.kinds.indexed import Indexed as IndexedKind
 from pullback.bind.program import Origin, Program, Reference
 from pullback.define import derivative
-from pullback.define.formula import draft, formula, language
+from pullback.define.formula import draft, formula
 from pullback.define.formula.call import FormulaType
 from pullback.define.formula.formula import labels
 from pullback.define.formula.node import READ, SCALAR, Node, in_order
-from pullback.define.index import notation, written
+from pullback.define.index import notation, statements, written
 from pullback.define.line import Line, Tensor
 from pullback.define.operator import Definition
 
@@ -84,7 +84,7 @@ def operator_for(
     elements = formula.names_of(filter(formula.is_usable, known.values()), line.qualname)
     for target, text in texts.items():
         of = whose(line, kind, target)
-        (node,) = language.statements(text, elements, (f"{prefix}_{target.name}",), of)
+        (node,) = statements.nodes_of(text, elements, (f"{prefix}_{target.name}",), of)
         if node.type == "bool":
             cure = "write float(...) or where(..., grad, 0)"
             raise FormulaType.error(f"{of} is a condition", at=text, help=cure)

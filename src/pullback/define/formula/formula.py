@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from pullback.define.formula import build, language, show
-from pullback.define.formula.index import BATCH, at
+from pullback.define.formula import build, show
+from pullback.define.formula.index import at
 from pullback.define.formula.language import FormulaOutputs
 from pullback.define.formula.node import READ, Node, Type, in_order, read, scalar
 from pullback.define.line import DTYPES, Batch, Line, Name, Number, Scalar, Tensor, is_masked
@@ -65,27 +64,7 @@ class Formula:
 
 def labels(tensor: Tensor) -> tuple[str, ...]:
     """Return a tensor's dimensions as indices; the second `n` of `x[n, n]` is `n'`."""
-    seen: Counter[str] = Counter()
-    found: list[str] = []
-    for dim in tensor.dims:
-        name = BATCH if isinstance(dim, Batch) else str(dim)
-        found.append(name + "'" * seen[name])
-        seen[name] += 1
-    return tuple(found)
-
-
-def parse(line: Line, accuracy: int = 4) -> Formula:
-    """Return the formula of a line.
-
-    Raises:
-        PullbackError: PB131 to PB139.
-    """
-    assert line.formula is not None
-    outputs = tuple(output.name for output in line.outputs)
-    nodes = language.statements(
-        line.formula, names_of(line.parameters, line.qualname), outputs, line.qualname
-    )
-    return of_nodes(line, nodes, accuracy)
+    return tensor.labels
 
 
 def of_nodes(line: Line, nodes: list[Node], accuracy: int = 4) -> Formula:
@@ -106,8 +85,13 @@ def of_nodes(line: Line, nodes: list[Node], accuracy: int = 4) -> Formula:
             f"{line.qualname}: the outputs of one formula have the same dimensions: {shown}",
             help="make two operators of it",
         )
+    return of_elements(line, values, accuracy)
+
+
+def of_elements(line: Line, nodes: Iterable[Node], accuracy: int) -> Formula:
+    """Return the formula whose outputs have all dimensions, and certainly fit the line."""
     space = Tensor(name="space", dims=line.outputs[0].dims)
-    return Formula(line=line, nodes=tuple(values), space=space, accuracy=accuracy)
+    return Formula(line=line, nodes=tuple(nodes), space=space, accuracy=accuracy)
 
 
 def names_of(parameters: Iterable[Tensor | Scalar], of: str) -> dict[str, Node]:

@@ -9,8 +9,8 @@ import ast
 import functools
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from typing import NoReturn
 
 from pullback.define.formula.functions import CONSTANTS, named
 from pullback.define.formula.node import Node, number
@@ -41,23 +41,14 @@ INSTEAD: dict[type[ast.AST], str] = {
 DEEPEST = 200
 
 
-def parsed(text: str, of: str) -> ast.expr:
-    """Return Python's tree of an expression, or stop where it is none."""
-    return _tree(text, of, "eval").body
-
-
-def parsed_statement(text: str, of: str) -> ast.stmt:
+def parsed(text: str, of: str) -> ast.stmt:
     """Return Python's tree of a statement, or stop where it is none."""
-    return _tree(text, of, "exec").body[0]
-
-
-def _tree(text: str, of: str, mode: str) -> Any:  # noqa: ANN401
     if "#" in text:
         raise FormulaSyntax.error(f"{of}: a formula has no comments", at=text)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # such as "1 is not callable", which is said below
-            return ast.parse(text.replace("\n", " "), mode=mode)
+            return ast.parse(text.replace("\n", " ")).body[0]
     except SyntaxError as error:
         column = max((error.offset or 1) - 1, 0)
         raise FormulaSyntax.error(
@@ -108,10 +99,10 @@ class TreeReader(ABC):
     def read(self, tree: ast.expr) -> Node:  # noqa: PLR0911  (one for each kind of tree)
         """Return the node of a tree, by its kind."""
         match tree:
-            case ast.Constant(value=bool() | int() | float() as value):
-                return self.literal(value, tree)
             case ast.Name(id=name):
                 return self.name(name, tree)
+            case ast.Constant(value=bool() | int() | float() as value):
+                return self.literal(value, tree)
             case ast.UnaryOp(op=ast.UAdd(), operand=operand):
                 return self.expression(operand)
             case ast.UnaryOp(op=op, operand=operand) if type(op) in OPERATORS:
@@ -120,15 +111,23 @@ class TreeReader(ABC):
                 operands = self.expression(left), self.expression(right)
                 return self.apply(tree, OPERATORS[type(op)], *operands)
             case ast.BoolOp(op=op, values=values):
-                return self.joined(tree, OPERATORS[type(op)], [self.expression(v) for v in values])
-            case ast.Compare(left=left, ops=ops, comparators=others) if all(
-                type(op) in OPERATORS for op in ops
-            ):
-                return self.comparison(tree, [left, *others], ops)
+                return self.joined(tree, OPERATORS[type(op)], self.conditions(op, values))
+            case ast.Compare(ops=ops) if all(type(op) in OPERATORS for op in ops):
+                return self.comparison(tree)
             case ast.Call(func=ast.Name(id=name)):
-                return self.call(tree, name)
+                return self.special(tree, name) or self.call(tree, name)
+            case ast.Subscript() | ast.Call(func=ast.Subscript()):
+                return self.at_indices(tree)
             case _:
                 self.refuse(tree)
+
+    def special(self, tree: ast.Call, name: str) -> Node | None:
+        """Return a call that is read in a way of its own; None if it is one of the table's."""
+        return None
+
+    def at_indices(self, tree: ast.Subscript | ast.Call) -> Node:
+        """Return what has indices behind its name: an element, or a reduction."""
+        self.refuse(tree)
 
     def literal(self, value: float, tree: ast.expr) -> Node:
         """Return a number, of a size that kernels can hold."""
@@ -140,17 +139,19 @@ class TreeReader(ABC):
 
     def name(self, name: str, tree: ast.expr) -> Node:
         """Return what a name stands for."""
-        node = self.names.get(name) or constant(name)
-        if node is not None:
-            return node
+        return self.names.get(name) or constant(name) or self.undefined(name, tree)
+
+    def undefined(self, name: str, tree: ast.expr, known: Sequence[str] = ()) -> NoReturn:
+        """Stop at a name that nothing has."""
+        known = [*self.names, *known]
         function = named(name) is not None
         raise UnknownFormulaName.error(
             f"{self.of}: '{name}' is not defined",
             at=self.shown(tree),
-            have=", ".join(sorted(self.names)),
+            have=", ".join(sorted(known)),
             help=f"'{name}' is a function: {name}(...)"
             if function
-            else did_you_mean(name, [*self.names, *CONSTANTS]),
+            else did_you_mean(name, [*known, *CONSTANTS]),
         )
 
     def joined(self, tree: ast.expr, name: str, values: list[Node]) -> Node:
@@ -160,14 +161,24 @@ class TreeReader(ABC):
             result = self.apply(tree, name, result, value)
         return result
 
-    def comparison(self, tree: ast.expr, trees: list[ast.expr], ops: list[ast.cmpop]) -> Node:
+    def conditions(self, op: ast.boolop, values: Sequence[ast.expr]) -> list[Node]:
+        """Return the parts of `a and b` or `a or b`."""
+        return [self.expression(value) for value in values]
+
+    def comparison(self, tree: ast.Compare) -> Node:
         """Return `a < b`, or `a < b < c` as both of them."""
-        operands = [self.expression(each) for each in trees]
+        operands = [self.expression(each) for each in (tree.left, *tree.comparators)]
+        if (known := self.of_indices(tree.ops, operands)) is not None:
+            return known
         tests = [
             self.apply(tree, OPERATORS[type(op)], operands[place], operands[place + 1])
-            for place, op in enumerate(ops)
+            for place, op in enumerate(tree.ops)
         ]
         return self.joined(tree, "logical_and", tests)
+
+    def of_indices(self, ops: Sequence[ast.cmpop], operands: Sequence[Node]) -> Node | None:
+        """Return a comparison as a condition on indices; None if it is none."""
+        return None
 
     def refuse(self, tree: ast.expr) -> NoReturn:
         """Stop at something that is no mathematics of this language."""
@@ -211,7 +222,9 @@ TABLE_OF = "the table of functions"
 @functools.cache
 def _own_tree(text: str) -> ast.expr:
     """Return the tree of a text of the table, which every derivative asks for again."""
-    return parsed(text, TABLE_OF)
+    statement = parsed(text, TABLE_OF)
+    assert isinstance(statement, ast.Expr)
+    return statement.value
 
 
 @functools.cache

@@ -6,23 +6,23 @@ Its statements are read twice, before and after inference:
 
 from __future__ import annotations
 
-import ast
+import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
 
 from pullback.define.formula.formula import (
+    Formula,
     FormulaDimensions,
     fitting,
     labels,
     names_of,
+    of_elements,
 )
-from pullback.define.formula.functions import CONSTANTS
 from pullback.define.formula.grammar import FormulaSyntax
 from pullback.define.formula.index import Affine, size
 from pullback.define.formula.language import FormulaOutputs
 from pullback.define.index import infer, write
 from pullback.define.index.indexed import Indexed
-from pullback.define.index.places import REDUCTIONS
 from pullback.define.index.statements import statements_of, values_of
 from pullback.define.index.subscripts import (
     Index,
@@ -53,8 +53,14 @@ def parse(
             of its tensor; PB142, an index without a range; PB143, a wrong number of indices;
             PB144, what is no affine index; PB145, an unknown index; PB146, one that is taken.
     """
+    return _read(line, accuracy, sizes or {}, trusted=trusted)[1]
+
+
+def _read(
+    line: Line, accuracy: int, sizes: Mapping[str, Affine], *, trusted: bool
+) -> tuple[Program, Indexed]:
     try:
-        return read(line, accuracy, sizes or {}, trusted=trusted)[1]
+        return read(line, accuracy, sizes, trusted=trusted)
     except RecursionError:
         raise FormulaSyntax.error(
             f"{line.qualname}: the formula is nested too deep",
@@ -66,7 +72,6 @@ def read(
     line: Line, accuracy: int, sizes: Mapping[str, Affine], *, trusted: bool
 ) -> tuple[Program, Indexed]:
     """Return the formula of a line, and what was found out about its indices."""
-    assert line.formula is not None
     if line.changed:
         raise FormulaOutputs.error(
             f"{line.qualname}: '{line.changed[0]}' is an input and an output, and a formula "
@@ -74,18 +79,17 @@ def read(
             help="give the output a name of its own",
         )
     program = program_of(line, sizes, trusted=trusted)
-    statements = statements_of(line.formula, line.qualname)
-    program.start()
-    values_of(line, program, statements)
-    infer.infer(program)
-    program.known = True
-    program.start()
-    values = values_of(line, program, statements)
+    statements = statements_of(program)
+    values = values_of(program, statements)
+    if not program.pointwise:
+        if program.meant:
+            raise program.meant[0]
+        infer.infer(program)
+        program.known = True
+        values = values_of(program, statements)
     nodes = [fitting(line, place, node) for place, node in enumerate(values)]
-    own = {label: index.extent for label, index in program.results.items()}
-    news = {
-        label: extent for label, extent in own.items() if extent and label not in declared(line)
-    }
+    known, own = declared(line), {i.key: i.extent for i in program.results.values()}
+    news = {label: extent for label, extent in own.items() if extent and label not in known}
     made = Indexed(line=line, nodes=tuple(nodes), sizes={**news, **sizes}, accuracy=accuracy)
     return program, made
 
@@ -94,6 +98,8 @@ def program_of(line: Line, sizes: Mapping[str, Affine], *, trusted: bool) -> Pro
     """Return what is known of a formula before it is read."""
     names = names_of(line.parameters, line.qualname)
     known = {**declared(line), **sizes}
+    of_inputs = {label for tensor in line.tensors for label in labels(tensor)}
+    of_outputs = {labels(output) for output in line.outputs}
     results: dict[str, Index] = {}
     for output in line.outputs:
         for dim, label in zip(output.dims, labels(output), strict=True):
@@ -104,13 +110,17 @@ def program_of(line: Line, sizes: Mapping[str, Affine], *, trusted: bool) -> Pro
                 )
             binder = f"{output.name}[{', '.join(labels(output))}] = ..."
             results[label] = Index(label, label, known.get(label), binder)
+    assert line.formula is not None
     return Program(
         of=line.qualname,
+        text=line.formula,
+        outputs={output.name: labels(output) for output in line.outputs},
         names=names,
         labels={tensor.name: labels(tensor) for tensor in line.tensors},
         declared=known,
         results=results,
         trusted=trusted,
+        pointwise=not sizes and len(of_outputs) == 1 and of_inputs.issuperset(*of_outputs),
     )
 
 
@@ -124,44 +134,29 @@ def declared(line: Line) -> dict[str, Affine]:
     }
 
 
+def of_line(line: Line, accuracy: int = 4) -> Formula | Indexed:
+    """Return the formula of a line, which says by its indices of what kind it is.
+
+    Raises:
+        PullbackError: as `parse`.
+    """
+    program, made = _read(line, accuracy, {}, trusted=False)
+    return of_elements(line, made.nodes, accuracy) if program.pointwise else made
+
+
 def is_index_notation(line: Line) -> bool:
     """Return whether a formula needs indices; what is read element by element does not.
 
     It has indices after a name, a reduction, `size(n)` or `pad(...)`, an index as a number, or its
     outputs have dimensions of their own.
     """
-    if line.formula is None:
-        return False
-    known = {label for tensor in line.tensors for label in labels(tensor)}
-    own = [labels(output) for output in line.outputs]
-    if len({*own}) > 1 or any(label not in known for indices in own for label in indices):
-        return True
-    try:
-        statements = statements_of(line.formula, line.qualname)
-    except PullbackError:
-        # It is said when the formula is read.
-        return "[" in line.formula
-    values = {value.name for value in (*line.parameters, *line.outputs)}
-    values |= {str(statement.name) for statement in statements} | {*CONSTANTS}
-    return any(
-        _is_indexed(part, known - values)
-        for statement in statements
-        for part in ast.walk(statement.tree)
-    )
-
-
-def _is_indexed(tree: ast.AST, indices: set[str]) -> bool:
-    match tree:
-        case ast.Subscript():
-            return True
-        case ast.Call(func=ast.Name(id="max" | "min"), args=args):
-            return len(args) == 1
-        case ast.Call(func=ast.Name(id=name)):
-            return name in ("size", "pad", *REDUCTIONS)
-        case ast.Name(id=name):
-            return name in indices
-        case _:
-            return False
+    if line.formula is None or "[" in line.formula:
+        return line.formula is not None
+    program: Program | None = None
+    with contextlib.suppress(PullbackError, RecursionError):  # said when the formula is read
+        program = program_of(line, {}, trusted=False)
+        values_of(program, statements_of(program))
+    return program is not None and not program.pointwise
 
 
 def text(indexed: Indexed) -> str:

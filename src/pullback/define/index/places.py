@@ -19,6 +19,7 @@ from pullback.define.index.subscripts import (
     TakenIndex,
     UnknownIndex,
     UnreadIndex,
+    WrongSubscripts,
     has_index,
     is_batch,
     is_limit,
@@ -69,8 +70,8 @@ class PlaceReader(Reader):
         shown = self.shown(tree) if isinstance(tree, ast.expr) else None
         raise rule.error(f"{self.of}: {message}", at=shown, help=help)
 
-    def find(self, name: str) -> Index | None:
-        """Return the index of a name, if there is one here."""
+    def find(self, name: str, *, of: str | None = None) -> Index | None:
+        """Return the index of a name, if there is one here; `of` what has it unsaid."""
         found = self.scope.get(name) or self.parameters.get(name)
         if found is not None or self.open is None:
             self.unread = [index for index in self.unread if index is not found]
@@ -78,10 +79,12 @@ class PlaceReader(Reader):
         owner, bracketed = self.open
         if name not in bracketed and name not in self.program.declared:
             return None
-        if name in self.program.definitions or (name in CONSTANTS and name not in bracketed):
+        if of is None and name in self.program.definitions:
+            return None
+        if name in CONSTANTS and name not in bracketed:
             return None
         binder = f"{self.text.partition('=')[0].strip()}[{name}] = ..."
-        found = self.program.index(owner, name, binder, None)
+        found = self.program.parameter(owner, name, binder)
         self.parameters[name] = found
         return found
 
@@ -89,7 +92,7 @@ class PlaceReader(Reader):
         """Return the index of a name, or stop."""
         if self.open is not None and of is not None:
             self.open[1].add(name)
-        return self.find(name) or self.unknown(name, tree, of)
+        return self.find(name, of=of) or self.unknown(name, tree, of)
 
     def unknown(self, name: str, tree: ast.expr, of: str | None = None) -> NoReturn:
         """Stop at an index that nothing binds here."""
@@ -211,6 +214,28 @@ class PlaceReader(Reader):
         if not place.terms and place.constant < 0:
             self.fail(NotAffine, "a limit is not below zero", tree)
         return place
+
+    def places(
+        self, tree: ast.expr, name: str, labels: Sequence[str], subscripts: list[ast.expr]
+    ) -> list[Affine]:
+        """Return the indices between brackets; `...` is meant in its place if it is left out."""
+        count, batch = len(labels), labels.index(BATCH) if BATCH in labels else None
+        written = [place for place, each in enumerate(subscripts) if is_batch(each)]
+        missing = batch is not None and len(subscripts) == count - 1 and not written
+        if (len(subscripts) != count and not missing) or (written and written != [batch]):
+            wants = count - (batch is not None)
+            has = f"'{name}' has {wants} {'index' if wants == 1 else 'indices'}"
+            self.fail(WrongSubscripts, f"{has}, as in {name}[{', '.join(labels)}]", tree)
+        meant = [self.batch(each) if is_batch(each) else self.place(each) for each in subscripts]
+        if batch is not None and not missing and meant[batch].index is None:
+            self.fail(WrongSubscripts, f"the batch dimensions of '{name}' have no places", tree)
+        if missing:
+            meant.insert(batch or 0, at(self.index(BATCH, tree, of=name).key))
+        return meant
+
+    def batch(self, tree: ast.expr) -> Affine:
+        """Return the batch dimensions, `...`."""
+        return at(self.index(BATCH, tree).key)
 
     def place(self, tree: ast.expr) -> Affine:  # noqa: PLR0911  (one for each kind of tree)
         """Return an affine index."""

@@ -10,9 +10,11 @@ from typing import NoReturn
 
 from pullback.define.formula import build, reduce
 from pullback.define.formula.call import FormulaArguments, FormulaType, UnknownFunction
+from pullback.define.formula.formula import FormulaDimensions
 from pullback.define.formula.functions import CONSTANTS
-from pullback.define.formula.grammar import OPERATORS, UnknownFormulaName
+from pullback.define.formula.grammar import UnknownFormulaName, constant
 from pullback.define.formula.index import BATCH, Affine, at
+from pullback.define.formula.language import word
 from pullback.define.formula.node import Node, equal, index, is_number, is_value, place_of, read
 from pullback.define.formula.other_words import instead
 from pullback.define.index import inside
@@ -33,83 +35,101 @@ from pullback.diagnostic import did_you_mean
 class IndexReader(PlaceReader):
     """Reads one statement: values at indices."""
 
-    def read(self, tree: ast.expr) -> Node:
-        """Return the node of a tree, by its kind."""
+    def value(self, tree: ast.expr) -> Node:
+        """Return what a statement says.
+
+        Raises:
+            PullbackError: PB138, a name alone that could be read in two places: b[n] in y[n, n].
+        """
+        found = self.expression(tree)
+        indices = {*self.parameters, *self.scope}
+        twice = [name for name in indices if f"{name}'" in indices]
+        for name in self.alone if twice else ():
+            own = self.program.labels_of(name)
+            for label in twice:
+                if label in own and f"{label}'" not in own:
+                    read = f"{name}[{', '.join(own)}]"
+                    raise FormulaDimensions.error(
+                        f"{self.of}: which of two dimensions '{label}' is that of '{read}'?",
+                        at=self.text,
+                        help="give the two dimensions two names",
+                    )
+        return found
+
+    def at_indices(self, tree: ast.Subscript | ast.Call) -> Node:
+        """Return an element of a tensor, `x[n]`, or a reduction, `sum[n](x)`."""
+        self.program.pointwise = False
         match tree:
             case ast.Subscript(value=ast.Name(id=name)):
                 return self.element(tree, name, elements(tree.slice))
             case ast.Call(func=ast.Subscript(value=ast.Name(id=name), slice=bound)):
                 return self.reduction(tree, name, elements(bound))
-            case ast.BoolOp(op=ast.And(), values=values):
-                return self.conjunction(tree, values)
             case _:
-                return super().read(tree)
+                self.refuse(tree)
 
-    def conjunction(self, tree: ast.BoolOp, values: list[ast.expr]) -> Node:
-        """Return `a and b`; b is read where a holds: `i > 0 and x[i - 1] > 0`.
+    def conditions(self, op: ast.boolop, values: Sequence[ast.expr]) -> list[Node]:
+        """Return the parts of `a and b`; b is read where a holds: `i > 0 and x[i - 1] > 0`.
 
-        Where a says nothing of an index, b is read like anything else.
+        Where a says nothing of an index, b is read like anything else, as in `a or b`.
         """
+        if isinstance(op, ast.Or):
+            return super().conditions(op, values)
         found = [self.expression(values[0])]
         for value in values[1:]:
             ranges = self.program.ranges
             known = [fact for each in found for fact in inside.facts(each, True, ranges)]
             with self.under(known) if known else nullcontext():
                 found.append(self.expression(value))
-        return self.joined(tree, "logical_and", found)
+        return found
 
     def name(self, name: str, tree: ast.expr) -> Node:
         """Return what a name stands for."""
-        labels = self.program.labels.get(name)
-        definition = self.program.definitions.get(name)
-        if labels is not None or definition is not None:
+        program = self.program
+        if name in program.labels or name in program.definitions:
             return self.element(tree, name, None)
         if name in self.names:
             return self.names[name]
         found = self.find(name)
         if found is None:
-            if name in self.program.declared and name not in CONSTANTS:
+            if name in program.declared and name not in CONSTANTS:
                 self.unknown(name, tree)
             if name in REDUCTIONS or name in ("size", "pad"):
                 cure = f"{name}[i](...)" if name in REDUCTIONS else f"{name}(...)"
                 self.fail(UnknownFormulaName, f"'{name}' is not a value", tree, f"write {cure}")
-            return super().name(name, tree)
-        if name in CONSTANTS:
+        elif name in CONSTANTS:
+            message = f"{self.of}: '{name}' is an index here and a number"
             cure = "give the index another name"
-            self.fail(TakenIndex, f"'{name}' is an index here and a number", tree, cure)
-        return index(at(found.key))
+            program.meant.append(TakenIndex.error(message, at=self.shown(tree), help=cure))
+        else:
+            program.pointwise = False
+            return index(at(found.key))
+        return constant(name) or self.undefined(name, tree, [*program.definitions])
 
-    def comparison(self, tree: ast.expr, trees: list[ast.expr], ops: list[ast.cmpop]) -> Node:
-        """Return a comparison; `0 <= i < size(n)` and `i == n` of indices as conditions on them."""
-        operands = [self.expression(each) for each in trees]
+    def of_indices(self, ops: Sequence[ast.cmpop], operands: Sequence[Node]) -> Node | None:
+        """Return `0 <= i < size(n)` and `i == n` as conditions; None of what is data alone."""
+        if any(operand.type != "int" for operand in operands):
+            return None
+        places = [place_of(operand) for operand in operands]
         kinds = [type(op) for op in ops]
-        if all(operand.type == "int" for operand in operands):
-            places = [place_of(operand) for operand in operands]
-            if all(map(is_value, places)):
-                pass  # of data alone, as it is written
-            elif kinds == [ast.LtE, ast.Lt] and is_number(operands[0], 0):
-                if is_limit(places[2], self.program.declared):
-                    return self.program.ranges.inside(*places[1:])
-            elif kinds == [ast.Eq]:
-                return equal(places[0] - places[1])
-        tests = [
-            self.apply(tree, OPERATORS[kind], operands[place], operands[place + 1])
-            for place, kind in enumerate(kinds)
-        ]
-        return self.joined(tree, "logical_and", tests)
+        if all(map(is_value, places)):
+            return None
+        if kinds == [ast.LtE, ast.Lt] and is_number(operands[0], 0):
+            limited = is_limit(places[2], self.program.declared)
+            return self.program.ranges.inside(*places[1:]) if limited else None
+        return equal(places[0] - places[1]) if kinds == [ast.Eq] else None
 
-    def call(self, tree: ast.Call, name: str) -> Node:
-        """Return the call of a function."""
-        if name == "size":
-            return index(self.size(tree))
-        if name == "pad":
-            return self.padded(tree)
+    def special(self, tree: ast.Call, name: str) -> Node | None:
+        """Return the call of what is no function of the table."""
+        if name in ("size", "pad"):
+            self.program.pointwise = False
+            return self.padded(tree) if name == "pad" else index(self.size(tree))
         if name == "where" and len(tree.args) == 3 and not tree.keywords:
             return self.selection(tree)
         if name in REDUCTIONS and (name not in ("max", "min") or len(tree.args) == 1):
+            self.program.pointwise = False
             cure = f"write {self.over(name, tree)}"
             self.fail(UnknownFunction, f"'{name}' has to say over which index it runs", tree, cure)
-        return super().call(tree, name)
+        return None
 
     def size(self, tree: ast.Call) -> Affine:
         """Return `size(n)`."""
@@ -130,12 +150,16 @@ class IndexReader(PlaceReader):
 
     def selection(self, tree: ast.Call) -> Node:
         """Return `where(condition, a, b)`: each branch is read where the condition says so."""
-        condition = self.expression(tree.args[0])
-        branches: list[Node] = []
-        for branch, holds in zip(tree.args[1:], (True, False), strict=True):
-            with self.under(inside.facts(condition, holds, self.program.ranges)):
-                branches.append(self.expression(branch))
-        return self.apply(tree, "where", condition, *branches)
+        self.require_written(tree)
+        condition, *branches = tree.args
+        if any(word(arg) is not None for arg in tree.args):
+            return self.call(tree, "where")
+        decides = self.expression(condition)
+        values: list[Node] = []
+        for branch, holds in zip(branches, (True, False), strict=True):
+            with self.under(inside.facts(decides, holds, self.program.ranges)):
+                values.append(self.expression(branch))
+        return self.apply(tree, "where", decides, *values)
 
     @contextmanager
     def under(self, facts: Sequence[Affine]) -> Generator[None]:
@@ -229,7 +253,8 @@ class IndexReader(PlaceReader):
         keys = [p.key for p in definition.parameters] if definition is not None else labels
         self.access(tree, name, places, [self.program.ranges.size(key) for key in keys])
         if definition is None:
-            return read(name, places, self.names[name].type)
+            own = self.names[name]
+            return own if tuple(places) == own.places else read(name, places, own.type)
         self.require_again(definition, places, self.shown(tree))
         return definition.at(tuple(places), self.program.ranges)
 
@@ -247,28 +272,6 @@ class IndexReader(PlaceReader):
             have=", ".join(known),
             help=did_you_mean(name, known),
         )
-
-    def places(
-        self, tree: ast.expr, name: str, labels: Sequence[str], subscripts: list[ast.expr]
-    ) -> list[Affine]:
-        """Return the indices between brackets; `...` is meant in its place if it is left out."""
-        count, batch = len(labels), labels.index(BATCH) if BATCH in labels else None
-        written = [place for place, each in enumerate(subscripts) if is_batch(each)]
-        missing = batch is not None and len(subscripts) == count - 1 and not written
-        if (len(subscripts) != count and not missing) or (written and written != [batch]):
-            wants = count - (batch is not None)
-            has = f"'{name}' has {wants} {'index' if wants == 1 else 'indices'}"
-            self.fail(WrongSubscripts, f"{has}, as in {name}[{', '.join(labels)}]", tree)
-        meant = [self.batch(each) if is_batch(each) else self.place(each) for each in subscripts]
-        if batch is not None and not missing and meant[batch].index is None:
-            self.fail(WrongSubscripts, f"the batch dimensions of '{name}' have no places", tree)
-        if missing:
-            meant.insert(batch or 0, at(self.index(BATCH, tree, of=name).key))
-        return meant
-
-    def batch(self, tree: ast.expr) -> Affine:
-        """Return the batch dimensions, `...`."""
-        return at(self.index(BATCH, tree).key)
 
     def access(
         self, tree: ast.expr, name: str, places: Sequence[Affine], extents: Sequence[Affine]

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pullback.define.formula.formula import (
-    labels,
-)
 from pullback.define.formula.functions import CONSTANTS
-from pullback.define.formula.grammar import FormulaSyntax, parsed_statement
+from pullback.define.formula.grammar import FormulaSyntax, parsed
 from pullback.define.formula.index import BATCH, Affine
 from pullback.define.formula.language import FormulaOutputs
 from pullback.define.formula.node import Node
@@ -26,7 +23,6 @@ from pullback.define.index.subscripts import (
     elements,
     is_batch,
 )
-from pullback.define.line import Line
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,14 +44,31 @@ class Statement:
     values: list[ast.expr]
 
 
-def statements_of(text: str, of: str) -> list[Statement]:
+def nodes_of(text: str, names: Mapping[str, Node], outputs: Sequence[str], of: str) -> list[Node]:
+    """Return the nodes of some outputs, of names that are read as they are.
+
+    Args:
+        text: assignments with `;` between them, `t = tanh(x); y = t * t`; the last may be the value
+            alone, or one value for each output.
+        names: what the formula may use.
+        outputs: what it has to say.
+        of: whose formula it is, for messages.
+
+    Raises:
+        PullbackError: PB131 to PB137.
+    """
+    program = Program(of=of, text=text, outputs=dict.fromkeys(outputs, ()), names=dict(names))
+    return values_of(program, statements_of(program))
+
+
+def statements_of(program: Program) -> list[Statement]:
     """Return the statements of a formula."""
-    rows = [row.strip() for row in text.split(";")]
-    return [_statement(row, of) for row in rows if row]
+    rows = [row.strip() for row in program.text.split(";")]
+    return [_statement(row, program.of) for row in rows if row]
 
 
 def _statement(row: str, of: str) -> Statement:
-    tree = parsed_statement(row, of)
+    tree = parsed(row, of)
     match tree:
         case ast.Assign(targets=[ast.Name(id=name)], value=value):
             return Statement(row, tree, name, None, [value])
@@ -69,13 +82,14 @@ def _statement(row: str, of: str) -> Statement:
             return Statement(row, tree, None, None, [value])
         case _:
             raise FormulaSyntax.error(
-                f"{of}: this is no statement of a formula", at=row, help="write y[i] = ..."
+                f"{of}: this is no statement of a formula", at=row, help="write y = ..."
             )
 
 
-def values_of(line: Line, program: Program, statements: list[Statement]) -> list[Node]:
+def values_of(program: Program, statements: list[Statement]) -> list[Node]:
     """Return the value of each output, as far as ranges are known."""
-    outputs = {output.name: labels(output) for output in line.outputs}
+    program.start()
+    outputs = program.outputs
     given: dict[str, Node] = {}
     for number, statement in enumerate(statements):
         last = number == len(statements) - 1
@@ -90,18 +104,18 @@ def values_of(line: Line, program: Program, statements: list[Statement]) -> list
             for value, (name, own) in zip(statement.values, outputs.items(), strict=True):
                 reader = IndexReader(statement.text, program, number)
                 reader.scope = {label: program.results[label] for label in own}
-                given[name] = reader.expression(value)
+                given[name] = reader.value(value)
         else:
             raise FormulaOutputs.error(
-                f"{line.qualname}: this value is given to nothing",
+                f"{program.of}: this value is given to nothing",
                 at=statement.text,
-                help=f"write {line.outputs[0].name}[...] = ...",
+                help=f"write {next(iter(outputs))} = ...",
             )
     for name in outputs:
         if name not in given:
             raise FormulaOutputs.error(
-                f"{line.qualname}: nothing says what '{name}' is",
-                formula=line.formula,
+                f"{program.of}: nothing says what '{name}' is",
+                formula=program.text,
                 help=f"add '; {name} = ...'",
             )
     return [given[name] for name in outputs]
@@ -114,9 +128,9 @@ def _taken(program: Program, statement: Statement, given: Mapping[str, Node]) ->
         message = f"{program.of}: '{name}' has a value already"
         raise FormulaOutputs.error(message, at=statement.text)
     if name in program.declared or name in program.results:
-        raise FormulaOutputs.error(
-            f"{program.of}: '{name}' is an index", at=statement.text, help="choose another name"
-        )
+        message = f"{program.of}: '{name}' is an index"
+        cure = "choose another name"
+        program.meant.append(FormulaOutputs.error(message, at=statement.text, help=cure))
 
 
 def _output(program: Program, statement: Statement, number: int, own: tuple[str, ...]) -> Node:
@@ -125,7 +139,7 @@ def _output(program: Program, statement: Statement, number: int, own: tuple[str,
     reader.scope = {label: program.results[label] for label in own}
     if statement.subscripts is not None:
         reader.scope = _renamed(program, reader, statement, own)
-    value = reader.expression(statement.values[0])
+    value = reader.value(statement.values[0])
     name = str(statement.name)
     program.definitions[name] = Definition(
         name, [Index(n, i.key, i.extent, i.at) for n, i in reader.scope.items()], value
@@ -138,6 +152,7 @@ def _renamed(
 ) -> dict[str, Index]:
     """Return the indices of an output by the names that its statement gives them."""
     assert statement.subscripts is not None
+    program.pointwise = False
     name = str(statement.name)
     if len(statement.subscripts) != len(own):
         raise WrongSubscripts.error(
@@ -181,6 +196,7 @@ def _part(program: Program, statement: Statement, number: int) -> None:
     """Give a name to a part of the formula: `t = ...`, or `t[i, j] = ...`."""
     name = str(statement.name)
     if statement.subscripts is not None:
+        program.pointwise = False
         reader = IndexReader(statement.text, program, number)
         binder = f"{name}[{', '.join(map(reader.shown, statement.subscripts))}] = ..."
         parameters = [reader.bind(tree, binder) for tree in statement.subscripts]
@@ -190,7 +206,7 @@ def _part(program: Program, statement: Statement, number: int) -> None:
         )
         parameters = None
     reader.part = {}
-    value = reader.expression(statement.values[0])
+    value = reader.value(statement.values[0])
     if parameters is None:
         parameters = [index for index in reader.parameters.values() if index.key in value.free]
     program.definitions[name] = Definition(name, parameters, value, reader.part)

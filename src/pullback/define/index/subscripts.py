@@ -11,7 +11,7 @@ from pullback.define.formula.functions import CONSTANTS
 from pullback.define.formula.index import Affine, at, is_fixed, is_size
 from pullback.define.formula.node import INDEX, READ, REDUCTIONS, Node
 from pullback.define.formula.ranges import Ranges
-from pullback.diagnostic import Rule
+from pullback.diagnostic import PullbackError, Rule
 
 WrongSubscripts = Rule("PB143", "wrong-subscripts")
 NotAffine = Rule("PB144", "not-affine")
@@ -100,6 +100,8 @@ class Program:
 
     Attributes:
         of: whose formula it is, for messages.
+        text: the formula.
+        outputs: what it has to say, each with its indices.
         names: its tensors, read at their own indices, and its scalars.
         labels: the indices of each tensor.
         declared: how far the dimensions of inputs run.
@@ -109,19 +111,25 @@ class Program:
         definitions: what has a value so far.
         accesses: what has been read so far.
         bound: the indices that something binds, by the tree that does.
+        pointwise: nothing that was read so far says an index: names stand for elements.
+        meant: what is wrong if something does: a name that is an index, and another thing too.
     """
 
     of: str
+    text: str
+    outputs: dict[str, tuple[str, ...]]
     names: dict[str, Node]
-    labels: dict[str, tuple[str, ...]]
-    declared: dict[str, Affine]
-    results: dict[str, Index]
-    trusted: bool
+    labels: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    declared: dict[str, Affine] = field(default_factory=dict[str, Affine])
+    results: dict[str, Index] = field(default_factory=dict[str, Index])
+    trusted: bool = False
     ranges: Ranges = field(default_factory=Ranges)
     definitions: dict[str, Definition] = field(default_factory=dict[str, Definition])
     accesses: list[Access] = field(default_factory=list[Access])
     bound: dict[tuple[int, str], Index] = field(default_factory=dict[tuple[int, str], Index])
     known: bool = False
+    pointwise: bool = True
+    meant: list[PullbackError] = field(default_factory=list[PullbackError])
 
     @property
     def indices(self) -> list[Index]:
@@ -135,6 +143,14 @@ class Program:
             known = extent or self.declared.get(name)
             self.bound[key] = Index(name, f"@{len(self.bound)}", known, shown)
         return self.bound[key]
+
+    def parameter(self, tree: ast.AST, name: str, shown: str) -> Index:
+        """Return the index that a part turns out to depend on: a dimension is called so itself."""
+        if name not in self.declared:
+            return self.index(tree, name, shown, None)
+        return self.bound.setdefault(
+            (id(tree), name), Index(name, name, self.declared[name], shown)
+        )
 
     def start(self) -> None:
         """Begin a reading, with what is known of the ranges by now."""

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from pullback.define.formula import build, language, node
+from pullback.define.formula import build, node
 from pullback.define.formula.functions import TABLE
 from pullback.define.formula.node import Node
+from pullback.define.index import statements
 from pullback.deploy.onnx import special
 
 # One operator, in every precision.
@@ -166,7 +167,7 @@ def expanded(made: Node, *, double: bool) -> Node:
 
 def said(text: str, names: Mapping[str, Node]) -> Node:
     """Return the node that a text says."""
-    (made,) = language.statements(text, names, ("result",), "ONNX's table of functions")
+    (made,) = statements.nodes_of(text, names, ("result",), "ONNX's table of functions")
     return made
 
 
