@@ -44,7 +44,7 @@ class Random:
     def evaluated(self, *some: Tensor) -> Tensor:
         """What `bind/formula/evaluate.py` makes of it."""
         line = parse(f"demo::random(x[...], y[...], w[...]) -> z[...] = {self.text}")
-        definition = Definition(line=line, formula=notation.of_line(line))
+        definition = Definition(line=line, formula=notation.parse(line))
         result = evaluate.kernel_of(definition)(*some)
         assert isinstance(result, Tensor)
         return result

@@ -16,11 +16,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from pullback.bind.index import dense, slices
 from pullback.define import parse as lines
 from pullback.define import shape
+from pullback.define.formula.formula import Formula
 from pullback.define.formula.index import size
 from pullback.define.formula.node import SUM, Node, in_order
 from pullback.define.index import derived as indexed_derived
 from pullback.define.index import extents, lower, notation
-from pullback.define.index.indexed import Indexed
 from pullback.define.line import Tensor as TensorSpec
 from pullback.diagnostic import PullbackError
 from tests.define.indexed import FORMULAS, SIZES
@@ -31,12 +31,12 @@ each_formula = pytest.mark.parametrize(
 Reference = Callable[..., Tensor]
 
 
-def formula(text: str) -> Indexed:
+def formula(text: str) -> Formula:
     return notation.parse(lines.parse(f"test::{text}"))
 
 
 def evaluated(
-    indexed: Indexed, tensors: Mapping[str, object], dtype: torch.dtype | None = None
+    indexed: Formula, tensors: Mapping[str, object], dtype: torch.dtype | None = None
 ) -> list[Tensor]:
     """Return all outputs of a formula."""
     given = {name: value for name, value in tensors.items() if isinstance(value, Tensor)}
@@ -58,7 +58,7 @@ def value_of(text: str, **tensors: object) -> Tensor:
 
 
 def gradients_of(
-    indexed: Indexed, tensors: Mapping[str, object], grad: Tensor
+    indexed: Formula, tensors: Mapping[str, object], grad: Tensor
 ) -> dict[str, Tensor]:
     """Return the gradients for the inputs of a formula, by their names."""
     derived = indexed_derived.backward(indexed)
@@ -70,13 +70,13 @@ def gradients_of(
     }
 
 
-def with_outputs(indexed: Indexed, tensors: Mapping[str, object]) -> dict[str, object]:
+def with_outputs(indexed: Formula, tensors: Mapping[str, object]) -> dict[str, object]:
     """Return what a derivative may be given: the inputs and the outputs of a formula."""
     outputs = zip(indexed.line.outputs, evaluated(indexed, tensors), strict=True)
     return {**tensors, **{output.name: value for output, value in outputs}}
 
 
-def inputs_of(indexed: Indexed, seed: int, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
+def inputs_of(indexed: Formula, seed: int, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
     """Return random tensors; whole numbers are indices of `v`."""
     generator = torch.Generator().manual_seed(seed)
 

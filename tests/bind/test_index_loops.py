@@ -17,10 +17,9 @@ from pullback.bind.index import dense, loops, ready, tolerance, verified
 from pullback.bind.index.call import Choice, call_of
 from pullback.bind.index.loops import Own, Refusal
 from pullback.define import parse as lines
-from pullback.define.formula.formula import labels
+from pullback.define.formula.formula import Formula, labels
 from pullback.define.index import derived as indexed_derived
 from pullback.define.index import extents, notation
-from pullback.define.index.indexed import Indexed
 from pullback.define.operator import Definition
 from tests.forked import in_fork
 from tests.telling import telling
@@ -67,17 +66,17 @@ each_gradient = pytest.mark.parametrize(
 EDGES = (1, 2, 7, 8, 9, 15, 16, 17, 33, 65, 129)
 
 
-def formula(name: str) -> Indexed:
+def formula(name: str) -> Formula:
     return notation.parse(lines.parse(f"demo::{name}{FORMULAS[name]}"))
 
 
-def gradient(name: str) -> Indexed:
+def gradient(name: str) -> Formula:
     derived = indexed_derived.backward(formula(name))
     assert derived
     return derived.formula
 
 
-def sizes_for(indexed: Indexed, dims: Mapping[str, int]) -> dict[str, int]:
+def sizes_for(indexed: Formula, dims: Mapping[str, int]) -> dict[str, int]:
     """Return all sizes, those of new indices too."""
     sizes = dict(dims)
     for index, size in indexed.sizes.items():
@@ -88,7 +87,7 @@ def sizes_for(indexed: Indexed, dims: Mapping[str, int]) -> dict[str, int]:
 
 
 def arguments(
-    indexed: Indexed, sizes: Mapping[str, int], dtype: torch.dtype, seed: int = 0
+    indexed: Formula, sizes: Mapping[str, int], dtype: torch.dtype, seed: int = 0
 ) -> dict[str, object]:
     generator = torch.Generator().manual_seed(seed)
     found: dict[str, object] = {}
@@ -106,7 +105,7 @@ def arguments(
 
 
 def find(
-    indexed: Indexed,
+    indexed: Formula,
     given: Mapping[str, object],
     sizes: Mapping[str, int],
     dtype: torch.dtype,
@@ -117,7 +116,7 @@ def find(
 
 
 def computed(
-    indexed: Indexed,
+    indexed: Formula,
     given: Mapping[str, object],
     sizes: Mapping[str, int],
     dtype: torch.dtype,
@@ -133,7 +132,7 @@ def computed(
 
 
 def expected(
-    indexed: Indexed, given: Mapping[str, object], sizes: Mapping[str, int]
+    indexed: Formula, given: Mapping[str, object], sizes: Mapping[str, int]
 ) -> list[Tensor]:
     doubled = {
         name: value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
@@ -152,7 +151,7 @@ def expected(
 
 
 def require_equal(
-    indexed: Indexed, dims: Mapping[str, int], dtype: torch.dtype, *, all_of: bool = False
+    indexed: Formula, dims: Mapping[str, int], dtype: torch.dtype, *, all_of: bool = False
 ) -> None:
     sizes = sizes_for(indexed, dims)
     given = arguments(indexed, sizes, dtype)

@@ -9,17 +9,17 @@ import torch
 from torch import Tensor
 
 from pullback.bind.index import dense, record
+from pullback.define.formula.formula import Formula
 from pullback.define.index import derived as indexed_derived
-from pullback.define.index.indexed import Indexed
 from pullback.diagnostic import PullbackError
 from tests.bind.test_index_dense import each_formula, evaluated, formula, inputs_of, value_of
 
 
-def prepared(indexed: Indexed) -> dense.Prepared:
+def prepared(indexed: Formula) -> dense.Prepared:
     return dense.prepared(indexed.layout, indexed.nodes, tuple(indexed.sizes.items()), frozenset())
 
 
-def replayed(indexed: Indexed, *calls: dict[str, Tensor]) -> list[Tensor]:
+def replayed(indexed: Formula, *calls: dict[str, Tensor]) -> list[Tensor]:
     """Return the outputs of the last call, after others of the same shapes were written down."""
     records = prepared(indexed).records = record.Records()
     found = [evaluated(indexed, tensors) for tensors in (calls[0], calls[0], *calls)]
@@ -28,7 +28,7 @@ def replayed(indexed: Indexed, *calls: dict[str, Tensor]) -> list[Tensor]:
     return found[-1]
 
 
-def afresh(indexed: Indexed, tensors: dict[str, Tensor]) -> list[Tensor]:
+def afresh(indexed: Formula, tensors: dict[str, Tensor]) -> list[Tensor]:
     prepared(indexed).records = record.Records()
     return evaluated(indexed, tensors)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 
 from pullback.define import parse as lines
+from pullback.define.formula.formula import Formula
 from pullback.define.index import derived as indexed_derived
 from pullback.define.index import notation
-from pullback.define.index.indexed import Indexed
 from tests.define.indexed import FORMULAS
 
 NAMES = {text.partition("(")[0]: text for text in FORMULAS}
@@ -15,7 +15,7 @@ DERIVE = {"backward": indexed_derived.backward, "jvp": indexed_derived.jvp}
 
 
 @functools.cache
-def operator(name: str, *kinds: str) -> Indexed:
+def operator(name: str, *kinds: str) -> Formula:
     """Return a formula by its name, or its derivative: `operator("gauss", "backward", "jvp")`."""
     if kinds:
         derived = DERIVE[kinds[-1]](operator(name, *kinds[:-1]))
@@ -24,6 +24,6 @@ def operator(name: str, *kinds: str) -> Indexed:
     return made(NAMES[name])
 
 
-def made(text: str) -> Indexed:
+def made(text: str) -> Formula:
     """Return the formula of a line without its namespace."""
     return notation.parse(lines.parse(f"test::{text}"))

@@ -38,7 +38,7 @@ def node(text: str) -> Node:
 
 
 def of_line(text: str) -> Formula:
-    return notation.of_line(parse(f"demo::f{text}"))
+    return notation.parse(parse(f"demo::f{text}"))
 
 
 def rows(text: str) -> list[str]:
@@ -388,7 +388,7 @@ def test_the_language_does_not_import_pytorch() -> None:
     program = (
         "import sys; from pullback.define.parse import parse; "
         "from pullback.define.formula import derived; from pullback.define.index import notation; "
-        "made = notation.of_line(parse('a::b(x[...]) -> y[...] = tanh(x)')); "
+        "made = notation.parse(parse('a::b(x[...]) -> y[...] = tanh(x)')); "
         "assert derived.backward(made).saved == ('y',); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -41,7 +41,7 @@ READ = [
 
 def gradients(text: str) -> tuple[Node, ...]:
     """The gradients of a formula of x and z."""
-    found = derived.backward(notation.of_line(parse(f"t::f(x[...], z[...]) -> y[...] = {text}")))
+    found = derived.backward(notation.parse(parse(f"t::f(x[...], z[...]) -> y[...] = {text}")))
     return () if found is None else found.formula.nodes
 
 
@@ -75,5 +75,5 @@ def test_latex_names_words_upright_and_greek_letters_as_such() -> None:
 
 def test_latex_shows_the_formula() -> None:
     line = parse("t::f(x[...], beta: float) -> y[...] = exp(beta * x) / 2")
-    node = notation.of_line(line).nodes[0]
+    node = notation.parse(line).nodes[0]
     assert sympy.latex(node) == r"\frac{e^{\beta \, x}}{2}"

@@ -9,9 +9,9 @@ import torch
 from torch.nn import functional as F  # noqa: N812  (its usual name)
 from torch.utils.flop_counter import FlopCounterMode
 
+from pullback.define.formula.formula import Formula
 from pullback.define.index import extents
 from pullback.define.index.cost import Cost, cost, multiplications, shown
-from pullback.define.index.indexed import Indexed
 from tests.define.as_lines import made, operator
 
 EXP = 10
@@ -23,7 +23,7 @@ def costs(name: str, *kinds: str, **sizes: int) -> Cost:
     return of(operator(name, *kinds), sizes)
 
 
-def of(indexed: Indexed, given: dict[str, int], wanted: list[bool] | None = None) -> Cost:
+def of(indexed: Formula, given: dict[str, int], wanted: list[bool] | None = None) -> Cost:
     sizes = dict(given)
     for index, size in indexed.sizes.items():
         value = extents.evaluated(size, sizes)

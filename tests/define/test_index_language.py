@@ -10,16 +10,17 @@ import pytest
 
 from pullback import PullbackError
 from pullback.define.formula import show
+from pullback.define.formula.formula import Formula
 from pullback.define.formula.index import Affine
 from pullback.define.formula.node import in_order, index
+from pullback.define.formula.sizes import arithmetic
 from pullback.define.index import derived as indexed_derived
 from pullback.define.index import infer, notation
-from pullback.define.index.indexed import Indexed, arithmetic
 from pullback.define.line import Number
 from pullback.define.parse import parse
 
 
-def read(text: str) -> Indexed:
+def read(text: str) -> Formula:
     """The formula of `(x[n]) -> y[i] = ...`."""
     return notation.parse(parse(f"demo::f{text}"))
 

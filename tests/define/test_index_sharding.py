@@ -11,9 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from pullback.define.formula.formula import labels
+from pullback.define.formula.formula import Formula, labels
 from pullback.define.index import extents
-from pullback.define.index.indexed import Indexed
 from pullback.define.index.sharding import rules
 from pullback.define.sharding import Partial, Placement, Placements, Replicate, Shard, shown
 from tests.define.as_lines import NAMES, made, operator
@@ -39,7 +38,7 @@ SPLIT = {
 }
 
 
-def drawn(indexed: Indexed, seed: int) -> dict[str, Tensor]:
+def drawn(indexed: Formula, seed: int) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     sizes = known(indexed, WHOLE)
     found: dict[str, Tensor] = {}
@@ -52,13 +51,13 @@ def drawn(indexed: Indexed, seed: int) -> dict[str, Tensor]:
     return found
 
 
-def known(indexed: Indexed, sizes: dict[str, int]) -> dict[str, int]:
+def known(indexed: Formula, sizes: dict[str, int]) -> dict[str, int]:
     """Return the sizes with those that follow from others."""
     own = {index: extents.evaluated(size, sizes) for index, size in indexed.sizes.items()}
     return {**sizes, **{index: int(size) for index, size in own.items() if size is not None}}
 
 
-def evaluated(indexed: Indexed, tensors: dict[str, Tensor], sizes: dict[str, int]) -> list[Tensor]:
+def evaluated(indexed: Formula, tensors: dict[str, Tensor], sizes: dict[str, int]) -> list[Tensor]:
     dense = Dense(tensors, known(indexed, sizes), indexed.ranges)
     pairs = zip(indexed.line.outputs, indexed.nodes, strict=True)
     return [dense(node, labels(output)).clone() for output, node in pairs]
@@ -92,7 +91,7 @@ def together(parts: list[Tensor], placement: Placement) -> Tensor:
 
 
 def simulated(
-    indexed: Indexed, tensors: dict[str, Tensor], rule: Placements, ranks: int
+    indexed: Formula, tensors: dict[str, Tensor], rule: Placements, ranks: int
 ) -> list[Tensor]:
     """Return the outputs as that many processes compute them."""
     given = {
@@ -117,11 +116,11 @@ def simulated(
     return [together(list(own), rule.outputs[k]) for k, own in enumerate(outputs)]
 
 
-def accepted(indexed: Indexed, wanted: Sequence[bool] | None = None) -> list[Placements]:
+def accepted(indexed: Formula, wanted: Sequence[bool] | None = None) -> list[Placements]:
     return [rule for rule in rules(indexed, wanted) if rule.reason is None]
 
 
-def assert_right(indexed: Indexed, tensors: dict[str, Tensor], rule: Placements) -> None:
+def assert_right(indexed: Formula, tensors: dict[str, Tensor], rule: Placements) -> None:
     whole = evaluated(indexed, tensors, WHOLE)
     for ranks in (2, 4):
         for found, expected in zip(simulated(indexed, tensors, rule, ranks), whole, strict=True):

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pullback import PullbackError
+from pullback.define.formula.formula import Formula
 from pullback.define.index import derived as indexed_derived
 from pullback.define.index import notation
-from pullback.define.index.indexed import Indexed
 from pullback.define.parse import parse
 from tests.define.indexed import FORMULAS
 from tests.telling import examples
@@ -24,7 +24,7 @@ ORDERS = ((), ("backward",), ("jvp",), ("backward", "backward"), ("backward", "j
 
 
 @functools.cache
-def of(name: str, *kinds: str) -> Indexed:
+def of(name: str, *kinds: str) -> Formula:
     """Return a formula or its derivative: `of("gauss", "backward", "jvp")`."""
     if not kinds:
         return notation.parse(parse(f"demo::{TEXTS[name]}"))
@@ -33,7 +33,7 @@ def of(name: str, *kinds: str) -> Indexed:
     return found.formula
 
 
-def require_round_trip(made: Indexed) -> str:
+def require_round_trip(made: Formula) -> str:
     """Print a formula, read it, compare; return what was printed."""
     printed = notation.text(made)
     given = {name: size for name, size in made.sizes.items() if name in made.line.dimensions}
@@ -171,7 +171,7 @@ def test_any_formula_and_its_derivatives_are_printed_and_read_back(text: str) ->
             require_round_trip(found.formula)
 
 
-def parsed(text: str) -> Indexed | None:
+def parsed(text: str) -> Formula | None:
     """Return a formula; None if it divides by the number 0, or takes the maximum of conditions."""
     try:
         return notation.parse(parse(f"demo::f{text}"))

@@ -51,16 +51,13 @@ def with_indices(line: Line) -> Line | None:
 def require_same(text: str) -> None:
     """Read a line with its indices and without."""
     line = parse(text)
-    made = notation.of_line(line)
-    assert not notation.is_index_notation(line)
+    made = notation.parse(line)
+    assert made.pointwise
     written = with_indices(line)
     if written is not None:
-        assert notation.parse(written).nodes == made.nodes
-        assert (
-            written.formula is None
-            or "[" not in written.formula
-            or (notation.is_index_notation(written))
-        )
+        found = notation.parse(written)
+        assert found.nodes == made.nodes
+        assert found.pointwise == ("[" not in str(written.formula))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -156,7 +153,7 @@ def test_any_line_says_the_same_with_its_indices(text: str) -> None:
 
 def refusal(text: str) -> tuple[str, str, object, str | None]:
     with pytest.raises(PullbackError) as caught:
-        notation.of_line(parse(text))
+        notation.parse(parse(text))
     found = caught.value.finding
     return found.code, found.message, dict(found.evidence).get("at"), found.help
 
@@ -179,7 +176,7 @@ TWO_MEANINGS = {
 @pytest.mark.parametrize("text", TWO_MEANINGS)
 def test_a_name_may_be_a_dimension_too_where_no_index_is_written(text: str) -> None:
     name = text[3]
-    notation.of_line(parse(f"demo::f{text.format('x')}"))
+    notation.parse(parse(f"demo::f{text.format('x')}"))
     code, *_ = refusal(f"demo::f{text.format(f'x[{name}]')}")
     assert code == TWO_MEANINGS[text]
 

@@ -263,7 +263,7 @@ def test_a_source_that_is_there_and_was_edited_is_compiled_instead(
 
 
 def test_a_loop_with_an_optional_tensor_is_none_without_it(kernels: Path) -> None:
-    bell = notation.of_line(parse("sample::bell(x[..., n], s[n]?) -> y[..., n] = exp(-x*x) + s"))
+    bell = notation.parse(parse("sample::bell(x[..., n], s[n]?) -> y[..., n] = exp(-x*x) + s"))
     prebuilt.add(kernels)
     both = [
         prebuilt.loop(Loop(formula=bell, dtype="float64", wanted=1, present=present), "cpu")

@@ -21,7 +21,7 @@ HAVE = {seen.language for seen in survey() if isinstance(seen, Compiler)}
 
 
 def loop_of(text: str, dtype: str = "float32", *, backward: bool = False) -> Loop:
-    made = notation.of_line(parse.parse(text))
+    made = notation.parse(parse.parse(text))
     if backward:
         found = derived.backward(made)
         assert found

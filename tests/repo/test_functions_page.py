@@ -24,7 +24,7 @@ def test_gradients_at_kinks_are_as_the_page_says_and_as_pytorchs(
 ) -> None:
     tensors = [torch.tensor(float(value), requires_grad=True) for value in at.values()]
     line = parse(f"t::f({', '.join(f'{name}[]' for name in at)}) -> y[] = {text}")
-    backward = derived.backward(notation.of_line(line))
+    backward = derived.backward(notation.parse(line))
     assert backward is not None
     made = backward.formula
     arguments = {"grad": torch.tensor(1.0), **dict(zip(at, tensors, strict=True))}

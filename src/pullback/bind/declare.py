@@ -19,7 +19,6 @@ from pullback.define.source import Source
 
 if TYPE_CHECKING:
     from pullback.define.formula.formula import Formula
-    from pullback.define.index.indexed import Indexed
 
 
 def operator(  # noqa: PLR0913  (an operator's parts, each by its name)
@@ -113,7 +112,7 @@ class Mathematics(TypedDict, total=False):
     """The formula of a definition, of one kind or the other."""
 
     formula: Formula
-    indexed: Indexed
+    indexed: Formula
 
 
 def formula_of(line: Line, accuracy: Accuracy) -> Mathematics:
@@ -121,11 +120,10 @@ def formula_of(line: Line, accuracy: Accuracy) -> Mathematics:
     ulps = accuracy_of(line.qualname, accuracy)
     if line.formula is None:
         return {}
-    from pullback.define.formula.formula import Formula  # noqa: PLC0415  (only formulas need it)
     from pullback.define.index import notation  # noqa: PLC0415  (only formulas need it)
 
-    made = notation.of_line(line, ulps)
-    return {"formula": made} if isinstance(made, Formula) else {"indexed": made}
+    made = notation.parse(line, ulps)
+    return {"formula": made} if made.pointwise else {"indexed": made}
 
 
 def is_name(line: str) -> bool:

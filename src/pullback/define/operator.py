@@ -12,7 +12,6 @@ from pullback.define.source import Source
 
 if TYPE_CHECKING:
     from pullback.define.formula.formula import Formula
-    from pullback.define.index.indexed import Indexed
 
 Autocast = Literal["as_is", "lower", "float32", "promote"]
 AUTOCAST: tuple[Autocast, ...] = get_args(Autocast)
@@ -45,7 +44,7 @@ class Definition:
     cuda: Source | None = None
     python: Callable[..., object] | None = None
     formula: Formula | None = None
-    indexed: Indexed | None = None
+    indexed: Formula | None = None
     function: type | None = None
     reference: Callable[..., object] | None = None
     backward: Declared | None = None

@@ -30,7 +30,7 @@ Outputs = tuple[Tensor, ...]
 
 
 def formula_of(line: str) -> Formula:
-    return notation.of_line(parse(line))
+    return notation.parse(parse(line))
 
 
 def outputs_of(returned: Any) -> Outputs:

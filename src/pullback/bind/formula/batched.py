@@ -10,7 +10,6 @@ from pullback.bind.formula import derive
 from pullback.define.formula import batched as formula_batched
 from pullback.define.formula.formula import Formula
 from pullback.define.index import batched as indexed_batched
-from pullback.define.index.indexed import Indexed
 from pullback.define.line import Line
 from pullback.define.line import Tensor as TensorSpec
 from pullback.define.operator import Definition
@@ -40,7 +39,7 @@ def called(kind: Kind, call: BatchedCall) -> tuple[Any, Any]:
     return results, tuple(None if result is None else 0 for result in results)
 
 
-def batched_formula(definition: Definition, batched: set[str]) -> Formula | Indexed:
+def batched_formula(definition: Definition, batched: set[str]) -> Formula:
     """Return an operator's formula with the dimension of `vmap`."""
     dimension = DIMENSION + "_" * nested(definition.line)
     if definition.indexed:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Generic
 
-from pullback.define.formula.draft import Derived, Mathematics, real_ones
+from pullback.define.formula.draft import Derived, real_ones
+from pullback.define.formula.formula import Formula
 
 
 @dataclass(frozen=True)
-class Derivative(Generic[Mathematics]):
+class Derivative:
     """The derivative of a formula.
 
     Attributes:
@@ -19,8 +19,8 @@ class Derivative(Generic[Mathematics]):
         backward: the gradients as an operator; None if all are zero.
     """
 
-    formula: Mathematics
-    backward: Derived[Mathematics] | None
+    formula: Formula
+    backward: Derived | None
 
     @cached_property
     def saved(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import itertools
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 from pullback.bind import program
 from pullback.bind.kinds.kind import Kind
@@ -18,7 +18,6 @@ from pullback.define.formula import derived
 from pullback.define.formula.draft import Derived
 from pullback.define.formula.formula import Formula
 from pullback.define.index import derived as indexed_derived
-from pullback.define.index.indexed import Indexed
 from pullback.define.line import Line
 from pullback.define.operator import Definition
 
@@ -40,7 +39,7 @@ def derivative(own: Kind, kind: KindOf) -> Program:
         return wired(definition, found, kind, operator_of(found.formula, type(own)).definition)
 
 
-def derived_of(definition: Definition, kind: KindOf) -> Derived[Formula] | Derived[Indexed] | None:
+def derived_of(definition: Definition, kind: KindOf) -> Derived | None:
     """Return a derivative, not yet registered; None if it is zero."""
     if definition.indexed:
         return DERIVE_INDEXED[kind](definition.indexed)
@@ -48,7 +47,7 @@ def derived_of(definition: Definition, kind: KindOf) -> Derived[Formula] | Deriv
     return DERIVE[kind](definition.formula)
 
 
-def operator_of(formula: Formula | Indexed, kind: type[Kind]) -> Operator:
+def operator_of(formula: Formula, kind: type[Kind]) -> Operator:
     """Return the registered operator of a derived formula; one that has just this formula is kept.
 
     A graph that was made before its operator was defined again still calls the earlier derivative.
@@ -66,19 +65,19 @@ def operator_of(formula: Formula | Indexed, kind: type[Kind]) -> Operator:
     raise AssertionError
 
 
-def mathematics(definition: Definition) -> Formula | Indexed | None:
+def mathematics(definition: Definition) -> Formula | None:
     """Return what an operator computes, if that is a formula of either kind."""
     return definition.indexed or definition.formula
 
 
-def definition_of(formula: Formula | Indexed) -> Definition:
+def definition_of(formula: Formula) -> Definition:
     """Return the operator of a formula of either kind."""
-    if isinstance(formula, Indexed):
-        return Definition(line=formula.line, indexed=formula)
-    return Definition(line=formula.line, formula=formula)
+    if formula.pointwise:
+        return Definition(line=formula.line, formula=formula)
+    return Definition(line=formula.line, indexed=formula)
 
 
-def is_same(known: Formula | Indexed | None, formula: Formula | Indexed, line: Line) -> bool:
+def is_same(known: Formula | None, formula: Formula, line: Line) -> bool:
     """Return whether a registered formula is this one, whatever its text."""
     return known is not None and replace(
         known, line=replace(known.line, formula=line.formula)
@@ -90,16 +89,16 @@ def renamed(line: Line, name: str) -> Line:
     return replace(line, name=name)
 
 
-def with_text(formula: Formula | Indexed) -> Line:
+def with_text(formula: Formula) -> Line:
     """Return a formula's line with its text."""
-    if isinstance(formula, Formula):
+    if formula.pointwise:
         return replace(formula.line, formula=formula.text)
     from pullback.define.index import notation  # noqa: PLC0415  (seldom needed)
 
     return replace(formula.line, formula=notation.text(formula))
 
 
-def wired(definition: Definition, found: Derived[Any], kind: KindOf, made: Definition) -> Program:
+def wired(definition: Definition, found: Derived, kind: KindOf, made: Definition) -> Program:
     """Return the program that calls the operator of a derivative."""
     line = definition.line
     targets = line.tensors if kind == "backward" else line.outputs

@@ -9,7 +9,7 @@ from pullback.define.formula.functions import TABLE
 from pullback.define.formula.node import Node, in_order
 
 
-class FormulaDerivative(Derivative[Formula]):
+class FormulaDerivative(Derivative):
     """The derivative of a pointwise formula, simplified by SymPy."""
 
     @property

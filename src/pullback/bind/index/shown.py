@@ -7,7 +7,7 @@ from pullback.define.index import derived, notation
 from pullback.define.index.indexed import Indexed
 
 
-class IndexedDerivative(Derivative[Indexed]):
+class IndexedDerivative(Derivative):
     """The derivative of a formula in index notation."""
 
     @property

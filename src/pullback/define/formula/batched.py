@@ -28,7 +28,7 @@ def with_dimension(formula: Formula, batched: Set[str], dimension: str) -> Formu
     return Formula(
         line=made,
         nodes=replaced(formula.nodes, leaves),
-        space=replace(formula.space, dims=(Name(name=dimension), *formula.space.dims)),
+        dims=(Name(name=dimension), *formula.space.dims),
         accuracy=formula.accuracy,
         full=formula.full & batched,
     )

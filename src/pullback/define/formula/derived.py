@@ -19,7 +19,7 @@ MOST_TRIED = 4
 SMALL = 0.01
 
 
-def backward(formula: Formula) -> Derived[Formula] | None:
+def backward(formula: Formula) -> Derived | None:
     """Return the operator of the gradients; None if every gradient is zero."""
 
     def gradients(grads: Mapping[int, Node], wrt: Sequence[Tensor]) -> list[Node | None]:
@@ -29,12 +29,12 @@ def backward(formula: Formula) -> Derived[Formula] | None:
     return _derived(draft.backward(formula, gradients))
 
 
-def jvp(formula: Formula) -> Derived[Formula] | None:
+def jvp(formula: Formula) -> Derived | None:
     """Return the operator of the tangents; None if every tangent is zero."""
     return _derived(draft.jvp(formula, differentiate.jvp))
 
 
-def _derived(drafted: Draft[Formula]) -> Derived[Formula] | None:
+def _derived(drafted: Draft) -> Derived | None:
     """Return a derivative as an operator; None if all of it is zero."""
     if not drafted.nodes:
         return None
@@ -43,7 +43,7 @@ def _derived(drafted: Draft[Formula]) -> Derived[Formula] | None:
     )
 
 
-def _cheapest(drafted: Draft[Formula]) -> Formula:
+def _cheapest(drafted: Draft) -> Formula:
     """Return the derivative that reads those outputs of the original that make it cheapest.
 
     An output is a node of the graph like others: wherever the derivative has that node, it can be
@@ -95,7 +95,7 @@ def replaced(nodes: Sequence[Node], others: Mapping[Node, Node]) -> tuple[Node, 
     return tuple(made[node] for node in nodes)
 
 
-def _formula(drafted: Draft[Formula], nodes: tuple[Node, ...]) -> Formula:
+def _formula(drafted: Draft, nodes: tuple[Node, ...]) -> Formula:
     """Return a derivative that computes some nodes: what they read are its parameters."""
     original, kind, arriving = drafted.original, drafted.kind, list(drafted.arriving.values())
     line = original.line
@@ -116,7 +116,7 @@ def _formula(drafted: Draft[Formula], nodes: tuple[Node, ...]) -> Formula:
     return Formula(
         line=made,
         nodes=nodes,
-        space=original.space,
+        dims=original.dims,
         accuracy=original.accuracy,
         full=_full(original, made, arriving if kind == "backward" else ()),
     )
@@ -155,7 +155,7 @@ def _as_optional(
     return [replace(tensor, optional=tensor is not wide[0]) for tensor in arriving]
 
 
-def _cost(candidate: Formula, drafted: Draft[Formula]) -> tuple[float, int]:
+def _cost(candidate: Formula, drafted: Draft) -> tuple[float, int]:
     """Return how much a derivative keeps alive, then how much it computes.
 
     Forward mode keeps nothing: inputs and outputs are at hand.

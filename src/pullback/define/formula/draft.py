@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
 
 from pullback.define import derivative
 from pullback.define.formula.formula import Formula, element
 from pullback.define.formula.node import Node
-from pullback.define.index.indexed import Indexed
 from pullback.define.line import Line, Scalar, Tensor
 
 SUFFIXES = {"backward": "grad", "jvp": "tangent", "vmap": "vmap"}
 
-# A formula is pointwise or in index notation, and so is its derivative.
-Mathematics = TypeVar("Mathematics", Formula, Indexed)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Draft(Generic[Mathematics]):
+class Draft:
     """A derivative of which it is not yet decided what it reads.
 
     Attributes:
@@ -30,7 +25,7 @@ class Draft(Generic[Mathematics]):
         nodes: one for each output, of the place that it is the derivative of.
     """
 
-    original: Mathematics
+    original: Formula
     kind: str
     arriving: Mapping[int, Tensor]
     outputs: tuple[Tensor, ...]
@@ -38,7 +33,7 @@ class Draft(Generic[Mathematics]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Derived(Generic[Mathematics]):
+class Derived:
     """A derivative as an operator.
 
     Attributes:
@@ -48,7 +43,7 @@ class Derived(Generic[Mathematics]):
         gives: for each of its outputs, the place of the input or output it is the derivative of.
     """
 
-    formula: Mathematics
+    formula: Formula
     arrives: tuple[int, ...]
     gives: tuple[int, ...]
 
@@ -59,9 +54,9 @@ class Derived(Generic[Mathematics]):
 
 
 def backward(
-    original: Mathematics,
+    original: Formula,
     gradients: Callable[[Mapping[int, Node], Sequence[Tensor]], Sequence[Node | None]],
-) -> Draft[Mathematics]:
+) -> Draft:
     """Return the operator of the gradients, with no node for those that are zero.
 
     Args:
@@ -90,9 +85,9 @@ def backward(
 
 
 def jvp(
-    original: Mathematics,
+    original: Formula,
     pushed: Callable[[Sequence[Node], Mapping[str, Node]], Sequence[Node | None]],
-) -> Draft[Mathematics]:
+) -> Draft:
     """Return the operator of the tangents, with no node for those that are zero.
 
     Args:

@@ -1,16 +1,18 @@
-"""A line and its mathematics: what each output is, and the space that it is computed in."""
+"""A line and its mathematics: what each output's element is, and how far its indices run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from pullback.define.formula import build, show
-from pullback.define.formula.index import at
+from pullback.define.formula.index import Affine, at
 from pullback.define.formula.language import FormulaOutputs
 from pullback.define.formula.node import READ, Node, Type, in_order, read, scalar
-from pullback.define.line import DTYPES, Batch, Line, Name, Number, Scalar, Tensor, is_masked
+from pullback.define.formula.ranges import Ranges
+from pullback.define.formula.sizes import arithmetic
+from pullback.define.line import DTYPES, Batch, Dim, Line, Name, Number, Scalar, Tensor, is_masked
 from pullback.diagnostic import Rule
 
 FormulaDimensions = Rule("PB138", "formula-dimensions")
@@ -26,40 +28,90 @@ class Formula:
 
     Attributes:
         line: what it is the formula of.
-        nodes: one for each output: its element anywhere in the space.
-        space: the dimensions that the elements are computed over, as a tensor has them. An output
-            that lacks one of them is summed over it.
+        nodes: one for each output: its element at the output's indices, `labels(output)`; it
+            depends on no others. Of a pointwise formula its element anywhere in the space.
+        sizes: how far an index runs whose name is no dimension of an input, or is one that has to
+            have this size: in `correlate(x[h, w], k[p, q]) -> y[i, j]`, i is |h| - |p| + 1.
+        dims: of a pointwise formula the dimensions that the elements are computed over: its space.
+            An output that lacks one of them is summed over it.
         accuracy: the largest error of one function, in units of the last place.
-        full: the inputs that certainly have the shape of the space: what arrives in a backward.
+        full: the inputs that certainly have all batch dimensions, of a pointwise formula the shape
+            of the space: what arrives in a backward.
     """
 
     line: Line
     nodes: tuple[Node, ...]
-    space: Tensor
+    sizes: Mapping[str, Affine] = field(default_factory=dict[str, Affine], hash=False)
+    dims: tuple[Dim, ...] | None = None
     accuracy: int = 4
     full: frozenset[str] = frozenset()
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether no index is written in it: tensors' names stand for their elements."""
+        return self.dims is not None
+
+    @cached_property
+    def space(self) -> Tensor:
+        """What the elements of a pointwise formula are computed over, as a tensor has it."""
+        assert self.dims is not None
+        return Tensor(name="space", dims=self.dims)
 
     @cached_property
     def masked(self) -> bool:
         """Whether a call may ask for some of the outputs alone; the others are then None."""
         return is_masked(self.line)
 
+    @property
+    def ranges(self) -> Ranges:
+        """How far the indices of the outputs run."""
+        return Ranges(self.sizes)
+
     @cached_property
     def sums(self) -> tuple[tuple[str, ...], ...]:
-        """The indices over which each output is summed."""
-        space = labels(self.space)
+        """The indices over which each output of a pointwise formula is summed."""
         return tuple(
-            tuple(index for index in space if index not in labels(output))
+            tuple(index for index in self.space.labels if index not in output.labels)
             for output in self.line.outputs
         )
 
     @property
     def text(self) -> str:
-        """The formula as it is written after `=`."""
+        """A pointwise formula as it is written after `=`."""
         taken = [value.name for value in (*self.line.parameters, *self.line.outputs)]
         outputs = zip(self.line.outputs, self.nodes, self.sums, strict=True)
         rows = [(output.name, bare(node), summed) for output, node, summed in outputs]
         return show.statements(rows, taken)
+
+    @cached_property
+    def layout(self) -> tuple[tuple[str, ...], ...]:
+        """The names of its parameters and outputs, in their order, each with its indices.
+
+        What one operator computes is not what another one does that has just these nodes, if its
+        parameters come in another order, or its dimensions do.
+        """
+        parameters, outputs = self.line.parameters, self.line.outputs
+        return tuple(
+            (value.name, *(labels(value) if isinstance(value, Tensor) else ()))
+            for value in (*parameters, *outputs)
+        )
+
+    @cached_property
+    def shaped(self) -> Line:
+        """The line with sizes in place of new indices: `y[h - p + 1, w - q + 1]`."""
+        known = self.line.dimensions
+        return replace(
+            self.line,
+            outputs=tuple(
+                replace(o, dims=tuple(self._sized(dim, known) for dim in o.dims))
+                for o in self.line.outputs
+            ),
+        )
+
+    def _sized(self, dim: Dim, known: tuple[str, ...]) -> Dim:
+        if isinstance(dim, Name) and dim.name not in known and dim.name in self.sizes:
+            return arithmetic(self.sizes[dim.name])
+        return dim
 
 
 def labels(tensor: Tensor) -> tuple[str, ...]:
@@ -85,13 +137,8 @@ def of_nodes(line: Line, nodes: list[Node], accuracy: int = 4) -> Formula:
             f"{line.qualname}: the outputs of one formula have the same dimensions: {shown}",
             help="make two operators of it",
         )
-    return of_elements(line, values, accuracy)
-
-
-def of_elements(line: Line, nodes: Iterable[Node], accuracy: int) -> Formula:
-    """Return the formula whose outputs have all dimensions, and certainly fit the line."""
-    space = Tensor(name="space", dims=line.outputs[0].dims)
-    return Formula(line=line, nodes=tuple(nodes), space=space, accuracy=accuracy)
+    dims = line.outputs[0].dims
+    return Formula(line=line, nodes=tuple(values), dims=dims, accuracy=accuracy)
 
 
 def names_of(parameters: Iterable[Tensor | Scalar], of: str) -> dict[str, Node]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pullback.define.formula.batched import line_with_dimension
+from pullback.define.formula.formula import Formula
 from pullback.define.formula.index import Affine, at
 from pullback.define.formula.node import READ, Node, in_order, place_of, read, remade
 from pullback.define.index.derived import UNWRITTEN
-from pullback.define.index.indexed import Indexed
 
 
-def with_dimension(indexed: Indexed, batched: set[str], dimension: str) -> Indexed:
+def with_dimension(indexed: Formula, batched: set[str], dimension: str) -> Formula:
     """Return the formula in which some tensors, and so all outputs, have one dimension more.
 
     Args:

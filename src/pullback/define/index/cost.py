@@ -20,6 +20,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pullback.define.formula.absent import without
+from pullback.define.formula.formula import Formula
 from pullback.define.formula.functions import TABLE
 from pullback.define.formula.node import (
     READ,
@@ -27,7 +28,6 @@ from pullback.define.formula.node import (
     SUM,
     Node,
 )
-from pullback.define.index.indexed import Indexed
 from pullback.define.index.lower import is_contraction, product_of, scatter_of, stencil_of
 from pullback.define.index.volumes import Bound, Part, Volumes
 
@@ -53,7 +53,7 @@ class Cost:
 
 
 def cost(
-    indexed: Indexed,
+    indexed: Formula,
     sizes: Mapping[str, int],
     wanted: Sequence[bool] | None = None,
     itemsize: int = 4,

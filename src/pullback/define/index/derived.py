@@ -7,21 +7,21 @@ from dataclasses import replace
 
 from pullback.define.formula import differentiate, draft, reverse
 from pullback.define.formula.draft import Derived, Draft, name_of, plain
-from pullback.define.formula.formula import labels
+from pullback.define.formula.formula import Formula, labels
 from pullback.define.formula.index import BATCH
 from pullback.define.formula.node import Node, names_read
+from pullback.define.formula.sizes import dimensions_of, dimensions_used
 from pullback.define.index import recall
-from pullback.define.index.indexed import Indexed, dimensions_of, dimensions_used
 from pullback.define.line import Line, Scalar, Tensor
 
 # Stands for the text of a formula until its line is there to write it with.
 UNWRITTEN = "..."
 
 
-def backward(indexed: Indexed) -> Derived[Indexed] | None:
+def backward(indexed: Formula) -> Derived | None:
     """Return the operator of the gradients; None if every gradient is zero."""
 
-    def drafted(results: Mapping[Node, Node]) -> Draft[Indexed]:
+    def drafted(results: Mapping[Node, Node]) -> Draft:
         def gradients(grads: Mapping[int, Node], wrt: Sequence[Tensor]) -> list[Node | None]:
             outputs = [
                 (labels(indexed.line.outputs[k]), indexed.nodes[k], grad)
@@ -35,10 +35,10 @@ def backward(indexed: Indexed) -> Derived[Indexed] | None:
     return _cheapest(indexed, drafted)
 
 
-def jvp(indexed: Indexed) -> Derived[Indexed] | None:
+def jvp(indexed: Formula) -> Derived | None:
     """Return the operator of the tangents; None if every tangent is zero."""
 
-    def drafted(results: Mapping[Node, Node]) -> Draft[Indexed]:
+    def drafted(results: Mapping[Node, Node]) -> Draft:
         return draft.jvp(
             indexed,
             lambda outputs, given: differentiate.jvp(outputs, given, indexed.ranges, results),
@@ -47,9 +47,7 @@ def jvp(indexed: Indexed) -> Derived[Indexed] | None:
     return _cheapest(indexed, drafted)
 
 
-def _cheapest(
-    indexed: Indexed, drafted: Callable[[Mapping[Node, Node]], Draft[Indexed]]
-) -> Derived[Indexed] | None:
+def _cheapest(indexed: Formula, drafted: Callable[[Mapping[Node, Node]], Draft]) -> Derived | None:
     """Return the derivative that reads outputs of the original back, if it is cheaper so."""
     results = recall.results_of(indexed)
     told = drafted(results)
@@ -65,7 +63,7 @@ def _cheapest(
     return min(computing, reading, key=lambda made: recall.usual_cost(made.formula, sizes))
 
 
-def as_operator(drafted: Draft[Indexed]) -> Derived[Indexed] | None:
+def as_operator(drafted: Draft) -> Derived | None:
     """Return a draft as an operator of what it reads, and of what tells the sizes."""
     if not drafted.nodes:
         return None
@@ -89,7 +87,7 @@ def as_operator(drafted: Draft[Indexed]) -> Derived[Indexed] | None:
     )
     own = {name for tensor in (*made.tensors, *made.outputs) for name in labels(tensor)}
     return Derived(
-        formula=Indexed(
+        formula=Formula(
             line=made,
             nodes=nodes,
             sizes={index: size for index, size in original.sizes.items() if index in own},
@@ -101,7 +99,7 @@ def as_operator(drafted: Draft[Indexed]) -> Derived[Indexed] | None:
     )
 
 
-def _carriers(drafted: Draft[Indexed], given: Sequence[Tensor | Scalar]) -> list[Tensor]:
+def _carriers(drafted: Draft, given: Sequence[Tensor | Scalar]) -> list[Tensor]:
     """Return tensors of the original that tell the sizes that those given do not."""
     line = drafted.original.line
     missing = _needed(drafted) - _told(drafted, given)
@@ -117,7 +115,7 @@ def _carriers(drafted: Draft[Indexed], given: Sequence[Tensor | Scalar]) -> list
     return found
 
 
-def _needed(drafted: Draft[Indexed]) -> set[str]:
+def _needed(drafted: Draft) -> set[str]:
     """Return the dimensions whose sizes a derivative computes with, or has to return."""
     sizes = drafted.original.sizes
     outputs = {name for output in drafted.outputs for name in dimensions_of(output)}
@@ -125,14 +123,14 @@ def _needed(drafted: Draft[Indexed]) -> set[str]:
     return (outputs | dimensions_used(drafted.nodes.values(), new)) - set(sizes)
 
 
-def _told(drafted: Draft[Indexed], tensors: Iterable[Tensor | Scalar]) -> set[str]:
+def _told(drafted: Draft, tensors: Iterable[Tensor | Scalar]) -> set[str]:
     """Return the dimensions that some tensors tell; `...` only where certainly all of it."""
     given = [t for t in tensors if isinstance(t, Tensor) and not t.optional]
     names = {name for tensor in given for name in dimensions_of(tensor)} - {BATCH}
     return names | ({BATCH} if any(_is_full(drafted, tensor) for tensor in given) else set())
 
 
-def _is_full(drafted: Draft[Indexed], tensor: Tensor) -> bool:
+def _is_full(drafted: Draft, tensor: Tensor) -> bool:
     """Return whether a tensor certainly has all batch dimensions of a call."""
     original = drafted.original
     if not tensor.has_batch or tensor.optional:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from pullback.define.formula.formula import Formula
 from pullback.define.formula.index import BATCH, Affine, is_size
 from pullback.define.formula.node import INDEX, NUMBER, Node
-from pullback.define.index.indexed import Indexed
 from pullback.define.shape import Size, SizeMismatch, Sizes
 
 
-def of_call(indexed: Indexed, sizes: Sizes) -> dict[str, Size]:
+def of_call(indexed: Formula, sizes: Sizes) -> dict[str, Size]:
     """Return every size: of the line's names, of new indices, and of `...` taken together.
 
     Raises:

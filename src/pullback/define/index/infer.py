@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from pullback.define.formula.index import Affine, never_negative, size_of
 from pullback.define.formula.node import ARGMAX
 from pullback.define.formula.ranges import Ranges
+from pullback.define.formula.sizes import quotient
 from pullback.define.index.inside import text
 from pullback.define.index.required import require_inside
-from pullback.define.index.subscripts import Access, Index, Program, is_data, quotient
+from pullback.define.index.subscripts import Access, Index, Program, is_data
 from pullback.diagnostic import PullbackError, Rule
 
 AmbiguousRange = Rule("PB140", "ambiguous-range")

@@ -1,6 +1,8 @@
-"""A line in index notation -> `Indexed` and back: what it says, and its text.
+"""A line -> its formula and back: what it says, and its text.
 
-Its statements are read twice, before and after inference:
+Its statements are read twice, before the ranges of indices are inferred and after that; but once if
+no index is written in them, where each name stands for an element:
+
 `sqdist(x[n, d], y[m, d]) -> z[n, m] = sum[d]((x[n, d] - y[m, d])**2)`.
 """
 
@@ -16,18 +18,13 @@ from pullback.define.formula.formula import (
     fitting,
     labels,
     names_of,
-    of_elements,
 )
 from pullback.define.formula.grammar import FormulaSyntax
 from pullback.define.formula.index import Affine, size
 from pullback.define.formula.language import FormulaOutputs
 from pullback.define.index import infer, write
-from pullback.define.index.indexed import Indexed
 from pullback.define.index.statements import statements_of, values_of
-from pullback.define.index.subscripts import (
-    Index,
-    Program,
-)
+from pullback.define.index.subscripts import Index, Program
 from pullback.define.line import Batch, Line, Name, Number
 from pullback.diagnostic import PullbackError
 
@@ -38,8 +35,8 @@ def parse(
     *,
     sizes: Mapping[str, Affine] | None = None,
     trusted: bool = False,
-) -> Indexed:
-    """Return the formula of a line in index notation.
+) -> Formula:
+    """Return the formula of a line: pointwise, or in index notation.
 
     Args:
         line: with the text of its formula.
@@ -53,14 +50,8 @@ def parse(
             of its tensor; PB142, an index without a range; PB143, a wrong number of indices;
             PB144, what is no affine index; PB145, an unknown index; PB146, one that is taken.
     """
-    return _read(line, accuracy, sizes or {}, trusted=trusted)[1]
-
-
-def _read(
-    line: Line, accuracy: int, sizes: Mapping[str, Affine], *, trusted: bool
-) -> tuple[Program, Indexed]:
     try:
-        return read(line, accuracy, sizes, trusted=trusted)
+        return read(line, accuracy, sizes or {}, trusted=trusted)[1]
     except RecursionError:
         raise FormulaSyntax.error(
             f"{line.qualname}: the formula is nested too deep",
@@ -70,7 +61,7 @@ def _read(
 
 def read(
     line: Line, accuracy: int, sizes: Mapping[str, Affine], *, trusted: bool
-) -> tuple[Program, Indexed]:
+) -> tuple[Program, Formula]:
     """Return the formula of a line, and what was found out about its indices."""
     if line.changed:
         raise FormulaOutputs.error(
@@ -90,7 +81,13 @@ def read(
     nodes = [fitting(line, place, node) for place, node in enumerate(values)]
     known, own = declared(line), {i.key: i.extent for i in program.results.values()}
     news = {label: extent for label, extent in own.items() if extent and label not in known}
-    made = Indexed(line=line, nodes=tuple(nodes), sizes={**news, **sizes}, accuracy=accuracy)
+    made = Formula(
+        line=line,
+        nodes=tuple(nodes),
+        sizes={**news, **sizes},
+        dims=line.outputs[0].dims if program.pointwise else None,
+        accuracy=accuracy,
+    )
     return program, made
 
 
@@ -134,16 +131,6 @@ def declared(line: Line) -> dict[str, Affine]:
     }
 
 
-def of_line(line: Line, accuracy: int = 4) -> Formula | Indexed:
-    """Return the formula of a line, which says by its indices of what kind it is.
-
-    Raises:
-        PullbackError: as `parse`.
-    """
-    program, made = _read(line, accuracy, {}, trusted=False)
-    return of_elements(line, made.nodes, accuracy) if program.pointwise else made
-
-
 def is_index_notation(line: Line) -> bool:
     """Return whether a formula needs indices; what is read element by element does not.
 
@@ -159,7 +146,7 @@ def is_index_notation(line: Line) -> bool:
     return program is not None and not program.pointwise
 
 
-def text(indexed: Indexed) -> str:
+def text(indexed: Formula) -> str:
     """Return the formula as it is written after `=`: with names for what is used more than once.
 
     It is read to the very same nodes, if what dimensions of inputs have to be is given as `sizes`.
@@ -169,7 +156,7 @@ def text(indexed: Indexed) -> str:
     return _shorter(indexed, rows, given) or "; ".join(rows)
 
 
-def _shorter(indexed: Indexed, rows: list[str], given: Mapping[str, Affine]) -> str | None:
+def _shorter(indexed: Formula, rows: list[str], given: Mapping[str, Affine]) -> str | None:
     """Return the text without the limits that follow from the reads; None if that is another."""
     line = replace(indexed.line, formula="; ".join(rows))
     try:

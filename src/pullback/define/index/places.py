@@ -10,6 +10,7 @@ from pullback.define.formula.functions import CONSTANTS
 from pullback.define.formula.index import BATCH, Affine, at
 from pullback.define.formula.language import Reader
 from pullback.define.formula.node import Node, place_of
+from pullback.define.formula.sizes import quotient
 from pullback.define.index.subscripts import (
     Access,
     Index,
@@ -23,7 +24,6 @@ from pullback.define.index.subscripts import (
     has_index,
     is_batch,
     is_limit,
-    quotient,
 )
 from pullback.diagnostic import Rule, did_you_mean
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pullback.define.formula.draft import is_real
-from pullback.define.formula.formula import element, labels
+from pullback.define.formula.formula import Formula, element, labels
 from pullback.define.formula.index import BATCH, Affine, at, never_negative
 from pullback.define.formula.node import Node, remade
 from pullback.define.formula.ranges import Ranges
@@ -18,7 +18,6 @@ from pullback.define.formula.rewrite import rewritten
 from pullback.define.formula.term import term_of
 from pullback.define.index import extents
 from pullback.define.index.cost import cost
-from pullback.define.index.indexed import Indexed
 from pullback.define.index.program import Program
 
 # The sizes by which it is judged what is cheaper; LESS for what makes others smaller, as a filter.
@@ -27,7 +26,7 @@ USUAL, LESS = 64, 4
 BYTE = 2
 
 
-def results_of(indexed: Indexed) -> dict[Node, Node]:
+def results_of(indexed: Formula) -> dict[Node, Node]:
     """Return the outputs that a derivative may read, each with the read that stands for it."""
     if indexed.masked:
         return {}  # a call may not have computed them
@@ -121,13 +120,13 @@ class Known:
         return remade(read, (), lambda place: place.replaced(others))
 
 
-def usual_cost(indexed: Indexed, sizes: Mapping[str, int]) -> int:
+def usual_cost(indexed: Formula, sizes: Mapping[str, int]) -> int:
     """Return what a derivative costs about, in operations."""
     found = cost(indexed, sizes)
     return found.flops + BYTE * found.read
 
 
-def usual_sizes(indexed: Indexed) -> dict[str, int]:
+def usual_sizes(indexed: Formula) -> dict[str, int]:
     """Return sizes of all names of a line."""
     sizes = {name: USUAL for name in (*indexed.line.dimensions, BATCH) if name not in indexed.sizes}
     for size in indexed.sizes.values():

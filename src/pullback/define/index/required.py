@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from pullback.define.formula import show
-from pullback.define.formula.formula import labels
+from pullback.define.formula.formula import Formula, labels
 from pullback.define.formula.index import BATCH, Affine, is_size, size
 from pullback.define.formula.node import (
     ARGMAX,
@@ -28,7 +28,6 @@ from pullback.define.formula.ranges import Ranges
 from pullback.define.formula.term import conjuncts
 from pullback.define.index import bounds
 from pullback.define.index.extents import evaluated
-from pullback.define.index.indexed import Indexed
 from pullback.define.index.inside import OutOfBounds, facts, is_positive
 from pullback.define.index.subscripts import is_data
 
@@ -59,7 +58,7 @@ _branches: WeakKeyDictionary[Node, tuple[Check, ...]] = WeakKeyDictionary()
 _passed: WeakKeyDictionary[Node, set[tuple[tuple[str, int], ...]]] = WeakKeyDictionary()
 
 
-def require_inside(indexed: Indexed, sizes: Mapping[str, int]) -> None:
+def require_inside(indexed: Formula, sizes: Mapping[str, int]) -> None:
     """Stop unless all that nothing guards stays inside of its tensor in a call of these sizes.
 
     Args:
@@ -88,7 +87,7 @@ def require_inside(indexed: Indexed, sizes: Mapping[str, int]) -> None:
             passed.add(key)
 
 
-def _extent(indexed: Indexed, label: str, sizes: Mapping[str, int]) -> int:
+def _extent(indexed: Formula, label: str, sizes: Mapping[str, int]) -> int:
     found = evaluated(indexed.sizes.get(label) or size(label), sizes)
     return sizes.get(label, 1) if found is None else max(found, 0)
 
@@ -137,7 +136,7 @@ def _is_of_indices(condition: Node) -> bool:
 
 
 def _require_branches(
-    indexed: Indexed, root: Node, own: Mapping[str, int], sizes: Mapping[str, int]
+    indexed: Formula, root: Node, own: Mapping[str, int], sizes: Mapping[str, int]
 ) -> None:
     """Stop at a read under `where` that is inside only if no size is 0: `where(n > 3, x[0], 0)`."""
     if root not in _branches:
@@ -178,7 +177,7 @@ def _guarded(root: Node, ranges: Ranges) -> Iterator[Check]:
 
 
 def _require(
-    indexed: Indexed, check: Check, own: Mapping[str, int], sizes: Mapping[str, int]
+    indexed: Formula, check: Check, own: Mapping[str, int], sizes: Mapping[str, int]
 ) -> None:
     around = {bound: evaluated(extent, sizes) for bound, extent in check.around}
     extents = {**own, **{bound: extent or 0 for bound, extent in around.items()}}
@@ -192,7 +191,7 @@ def _require(
 
 
 def _require_read(
-    indexed: Indexed,
+    indexed: Formula,
     read: Node,
     extents: Mapping[str, int],
     sizes: Mapping[str, int],
@@ -218,7 +217,7 @@ def _require_read(
 
 
 def _depends(  # noqa: PLR0913, PLR0917
-    indexed: Indexed,
+    indexed: Formula,
     check: Check,
     place: Affine,
     extent: Affine,

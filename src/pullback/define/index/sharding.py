@@ -11,9 +11,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
-from pullback.define.formula.formula import labels
+from pullback.define.formula.formula import Formula, labels
 from pullback.define.formula.node import READ, Node, in_order
-from pullback.define.index.indexed import Indexed
 from pullback.define.index.split import KINDS, Added, Split, depends
 from pullback.define.line import Arithmetic, Tensor, names_in
 from pullback.define.sharding import Partial, Placement, Placements, Refused, Replicate, part
@@ -25,7 +24,7 @@ MOST_ADDED = 2
 
 
 def rules(
-    indexed: Indexed, wanted: Sequence[bool] | None = None, absent: frozenset[str] = frozenset()
+    indexed: Formula, wanted: Sequence[bool] | None = None, absent: frozenset[str] = frozenset()
 ) -> list[Placements]:
     """Return the ways to split an operator, and the ways that are refused.
 
@@ -43,7 +42,7 @@ def rules(
 
 
 def _split(
-    indexed: Indexed,
+    indexed: Formula,
     dim: str,
     tensors: Sequence[Tensor],
     wanted: Sequence[bool],
@@ -72,7 +71,7 @@ def _split(
         return Placements(split=dim, reason=str(refused))
 
 
-def _indices(indexed: Indexed, dim: str) -> list[str]:
+def _indices(indexed: Formula, dim: str) -> list[str]:
     """Return a dimension and what always has its size.
 
     Raises:
@@ -97,7 +96,7 @@ def _indices(indexed: Indexed, dim: str) -> list[str]:
     return found
 
 
-def _outputs(split: Split, indexed: Indexed, wanted: Sequence[bool]) -> tuple[Placement, ...]:
+def _outputs(split: Split, indexed: Formula, wanted: Sequence[bool]) -> tuple[Placement, ...]:
     """Return what the outputs are; nothing is asked of those that nobody wants."""
     return tuple(
         _output(split, output, node) if needed else Replicate()
@@ -123,7 +122,7 @@ def _subsets(names: Sequence[str], most: int) -> Iterator[tuple[str, ...]]:
 
 
 def _partial(
-    indexed: Indexed,
+    indexed: Formula,
     tensors: Sequence[Tensor],
     wanted: Sequence[bool],
     absent: frozenset[str],
@@ -154,7 +153,7 @@ def _partial(
     return found
 
 
-def _arriving(indexed: Indexed, tensors: Sequence[Tensor], chosen: Sequence[str]) -> Placements:
+def _arriving(indexed: Formula, tensors: Sequence[Tensor], chosen: Sequence[str]) -> Placements:
     return Placements(
         split=f"partial {', '.join(chosen)}",
         inputs={t.name: Partial() if t.name in chosen else Replicate() for t in tensors},

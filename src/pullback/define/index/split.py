@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from pullback.define.formula.formula import labels
+from pullback.define.formula.formula import Formula, labels
 from pullback.define.formula.index import Affine, size, size_of
 from pullback.define.formula.node import (
     EQUAL,
@@ -22,7 +22,6 @@ from pullback.define.formula.node import (
     in_order,
     is_number,
 )
-from pullback.define.index.indexed import Indexed
 from pullback.define.sharding import Refused
 
 # "zero" is nothing at all, as of a tensor that is None; "same" is what all processes agree on;
@@ -55,7 +54,7 @@ class Split:
 
     def __init__(
         self,
-        indexed: Indexed,
+        indexed: Formula,
         *,
         dims: Sequence[str] = (),
         partial: frozenset[str] = frozenset(),

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pullback.define.formula import build, node, reduce
+from pullback.define.formula import node, reduce
 from pullback.define.formula.functions import CONSTANTS
 from pullback.define.formula.index import Affine, at, is_fixed, is_size
 from pullback.define.formula.node import INDEX, READ, REDUCTIONS, Node
@@ -173,20 +173,6 @@ class Program:
         if name in self.names:
             return "a scalar"
         return "a name with a value" if name in self.definitions else None
-
-
-def quotient(dividend: Affine, divisor: int) -> Affine:
-    """Return a size divided by a number, rounded down, in its one form."""
-    whole = Affine(
-        dividend.constant // divisor,
-        tuple((term, f // divisor) for term, f in dividend.terms if f % divisor == 0),
-    )
-    left = dividend - whole * divisor
-    if not left.terms:
-        return whole
-    return whole + Affine(
-        0, ((build.apply("floor_divide", node.index(left), node.number(divisor)), 1),)
-    )
 
 
 def is_data(place: Affine) -> bool:

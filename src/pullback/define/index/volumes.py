@@ -6,11 +6,10 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from pullback.define.formula.formula import labels
+from pullback.define.formula.formula import Formula, labels
 from pullback.define.formula.index import Affine
 from pullback.define.formula.node import Node
 from pullback.define.index import extents
-from pullback.define.index.indexed import Indexed
 from pullback.define.index.program import Program
 from pullback.define.line import Tensor
 
@@ -30,7 +29,7 @@ class Volumes:
         itemsize: of real numbers, in bytes.
     """
 
-    indexed: Indexed
+    indexed: Formula
     sizes: Mapping[str, int]
     itemsize: int
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 
 from pullback.define.formula import build, show
-from pullback.define.formula.formula import bare, labels
+from pullback.define.formula.formula import Formula, bare, labels
 from pullback.define.formula.functions import CONSTANTS
 from pullback.define.formula.index import BATCH, Affine, size
 from pullback.define.formula.node import (
@@ -30,17 +30,16 @@ from pullback.define.formula.node import (
 from pullback.define.formula.node import index as index_number
 from pullback.define.formula.ranges import Ranges
 from pullback.define.index.alike import Alike
-from pullback.define.index.indexed import Indexed
 
 Form = tuple[int, tuple[Affine, ...]]
 
 
-def rows(indexed: Indexed) -> list[str]:
+def rows(indexed: Formula) -> list[str]:
     """Return the statements of a formula, every index that is no dimension with its limit."""
     return list(_Writer(indexed).rows())
 
 
-def joined(indexed: Indexed, rows: Sequence[str]) -> str:
+def joined(indexed: Formula, rows: Sequence[str]) -> str:
     """Return statements as one text; a value alone needs no `y[n] =`."""
     output = indexed.line.outputs[0]
     own = labels(output)
@@ -53,7 +52,7 @@ def joined(indexed: Indexed, rows: Sequence[str]) -> str:
 class _Writer(show.Printer):
     """Prints the statements of one operator."""
 
-    def __init__(self, indexed: Indexed) -> None:
+    def __init__(self, indexed: Formula) -> None:
         roots = [bare(node) for node in indexed.nodes]
         super().__init__(roots, {}, indexed=True)
         self.indexed_ = indexed

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pullback.define.formula.draft import Draft, Names, plain
-from pullback.define.formula.formula import is_usable
+from pullback.define.formula.formula import Formula, is_usable
 from pullback.define.formula.index import Affine
 from pullback.define.formula.node import Node
+from pullback.define.formula.sizes import affine
 from pullback.define.index import notation
 from pullback.define.index.derived import UNWRITTEN, as_operator
-from pullback.define.index.indexed import Indexed, affine
 from pullback.define.line import Arithmetic, Dim, Line, Name, Tensor
 from pullback.diagnostic import PullbackError
 
@@ -90,7 +90,7 @@ def words_of(line: Line, kind: str, arriving: Sequence[Tensor]) -> Words:
     )
 
 
-def operator(words: Words, texts: Mapping[int, tuple[Tensor, str, str]]) -> Indexed:
+def operator(words: Words, texts: Mapping[int, tuple[Tensor, str, str]]) -> Formula:
     """Return the operator that computes some derivatives.
 
     Args:
@@ -99,7 +99,7 @@ def operator(words: Words, texts: Mapping[int, tuple[Tensor, str, str]]) -> Inde
     """
     nodes = {place: _read(words, *given) for place, given in texts.items()}
     drafted = Draft(
-        original=Indexed(
+        original=Formula(
             line=words.line,
             nodes=(),
             sizes=words.sizes,
