@@ -379,7 +379,7 @@ def test_sizes_that_are_alike_have_the_same_loops() -> None:
 @pytest.mark.parametrize("name", ["softmax", "scaled", "rowmax", "total", "laplace"])
 def test_what_is_ready_gives_the_same(name: str) -> None:
     indexed = formula(name)
-    definition = Definition(line=indexed.line, indexed=indexed)
+    definition = Definition(line=indexed.line, formula=indexed)
     sizes = sizes_for(indexed, {"...": 6, "n": 40, "m": 21, "d": 3, "h": 9, "w": 20})
     named = arguments(indexed, sizes, torch.float32)
     call = call_of(definition, tuple(named.values()))

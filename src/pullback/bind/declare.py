@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 from pullback.bind import checker, program, takeover
 from pullback.bind.kinds import kind_of
@@ -83,7 +83,7 @@ def operator(  # noqa: PLR0913  (an operator's parts, each by its name)
     parsed = line_for(line, function, example)
     definition = Definition(
         line=parsed,
-        **formula_of(parsed, accuracy),
+        formula=formula_of(parsed, accuracy),
         cpu=cpu,
         cuda=cuda,
         python=python,
@@ -108,22 +108,14 @@ def operator(  # noqa: PLR0913  (an operator's parts, each by its name)
     return registered
 
 
-class Mathematics(TypedDict, total=False):
-    """The formula of a definition, of one kind or the other."""
-
-    formula: Formula
-    indexed: Formula
-
-
-def formula_of(line: Line, accuracy: Accuracy) -> Mathematics:
+def formula_of(line: Line, accuracy: Accuracy) -> Formula | None:
     """Return the formula after `=`, if there is one."""
     ulps = accuracy_of(line.qualname, accuracy)
     if line.formula is None:
-        return {}
+        return None
     from pullback.define.index import notation  # noqa: PLC0415  (only formulas need it)
 
-    made = notation.parse(line, ulps)
-    return {"formula": made} if made.pointwise else {"indexed": made}
+    return notation.parse(line, ulps)
 
 
 def is_name(line: str) -> bool:

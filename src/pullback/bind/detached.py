@@ -43,7 +43,7 @@ def require_safe(
 
 def ends_there(definition: Definition) -> bool:
     """Return whether an operator of ours has no derivative, so that another one raises."""
-    derived = {"formula", "indexed", "function"} & set(definition.kernels)
+    derived = {"formula", "function"} & set(definition.kernels)
     return definition.backward is None and definition.taken == "no" and not derived
 
 

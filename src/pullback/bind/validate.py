@@ -19,7 +19,7 @@ TooManyArguments = Rule("PB356", "too-many-arguments")
 
 KINDS = {
     **{"cpu": "compiled", "cuda": "compiled", "python": "Python", "function": "Function"},
-    **{"formula": "formula", "indexed": "formula"},
+    "formula": "formula",
 }
 
 
@@ -106,7 +106,7 @@ def require_derivative(definition: Definition) -> None:
                 f"{line.qualname}: {name}= is given, and function= brings its own derivatives",
                 help=f"write the {name} of {definition.function.__name__} instead",
             )
-        if given and {"formula", "indexed"} & set(definition.kernels):
+        if given and definition.formula is not None:
             raise WrongDeclaration.error(
                 f"{line.qualname}: {name}= is given, and the formula has its own derivatives",
                 help="leave it out",
@@ -132,7 +132,7 @@ def require_derivative(definition: Definition) -> None:
 def require_expressible(definition: Definition) -> None:
     """Stop at what a line can say, and a kernel of this kind cannot do."""
     line = definition.line
-    if {"function", "formula", "indexed"} & set(definition.kernels):
+    if {"function", "formula"} & set(definition.kernels):
         return
     derivatives = definition.backward is not None or definition.jvp is not None
     for tensor in line.tensors:

@@ -57,8 +57,8 @@ class Builder:
         name = definition.line.qualname
         if reason := kind_of(definition).uncompiled:
             self.rows.append(Row(operator=name, device="any", note=reason))
-        if definition.formula:
-            self.rows.append(self.looped(definition.formula))
+        if definition.pointwise:
+            self.rows.append(self.looped(definition.pointwise))
         addresses: dict[glue.Device, int] = {}
         for device, source in definition.sources.items():
             for architecture in self.architectures if device == "cuda" else [None]:

@@ -29,8 +29,7 @@ class Definition:
         cpu: its C++ kernel.
         cuda: its CUDA kernel.
         python: a function of tensors and scalars in place of kernels.
-        formula: the mathematics, element by element, from which everything else is generated.
-        indexed: the same in index notation.
+        formula: the mathematics, from which everything else is generated.
         function: a `torch.autograd.Function`, which brings its own backward.
         reference: the same in plain PyTorch, for checks and exporters.
         backward: the gradients of the inputs.
@@ -44,7 +43,6 @@ class Definition:
     cuda: Source | None = None
     python: Callable[..., object] | None = None
     formula: Formula | None = None
-    indexed: Formula | None = None
     function: type | None = None
     reference: Callable[..., object] | None = None
     backward: Declared | None = None
@@ -55,7 +53,7 @@ class Definition:
     @property
     def kernels(self) -> tuple[str, ...]:
         """What computes it, by the names of `pb.operator`'s parameters."""
-        names = ("cpu", "cuda", "python", "formula", "indexed", "function")
+        names = ("cpu", "cuda", "python", "formula", "function")
         return tuple(name for name in names if getattr(self, name) is not None)
 
     @property
@@ -65,9 +63,14 @@ class Definition:
         return {device: source for device, source in given.items() if source is not None}
 
     @property
+    def pointwise(self) -> Formula | None:
+        """Its formula, if each element is computed for itself."""
+        return self.formula if self.formula and self.formula.pointwise else None
+
+    @property
     def shaped(self) -> Line:
         """The line with what the sizes of all outputs are: a formula may give them new names."""
-        return self.indexed.shaped if self.indexed else self.line
+        return self.line if self.formula is None or self.pointwise else self.formula.shaped
 
     @property
     def masked(self) -> bool:

@@ -117,7 +117,8 @@ class Shipped:
     @property
     def python(self) -> tuple[str, ...]:
         """The parts that only Python can run, by the names of `pb.operator`'s parameters."""
-        own = [name for name in ("python", "function", "indexed") if getattr(self.definition, name)]
+        own = [name for name in ("python", "function") if getattr(self.definition, name)]
+        own += ["formula"] if self.definition.formula and not self.definition.pointwise else []
         kinds: tuple[Literal["backward", "jvp"], ...] = ("backward", "jvp")
         return (*own, *(kind for kind in kinds if callable(getattr(self.definition, kind))))
 
@@ -139,7 +140,7 @@ class Shipped:
 
     def loops(self, dtypes: Sequence[str] = FLOATING) -> list[Loop]:
         """Return the loops that calls of a formula can need; none of an operator without one."""
-        formula = self.definition.formula
+        formula = self.definition.pointwise
         if formula is None:
             return []
         return [

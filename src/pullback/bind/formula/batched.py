@@ -42,10 +42,9 @@ def called(kind: Kind, call: BatchedCall) -> tuple[Any, Any]:
 def batched_formula(definition: Definition, batched: set[str]) -> Formula:
     """Return an operator's formula with the dimension of `vmap`."""
     dimension = DIMENSION + "_" * nested(definition.line)
-    if definition.indexed:
-        return indexed_batched.with_dimension(definition.indexed, batched, dimension)
     assert definition.formula
-    return formula_batched.with_dimension(definition.formula, batched, dimension)
+    module = formula_batched if definition.formula.pointwise else indexed_batched
+    return module.with_dimension(definition.formula, batched, dimension)
 
 
 def nested(line: Line) -> int:

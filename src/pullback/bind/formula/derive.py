@@ -41,10 +41,9 @@ def derivative(own: Kind, kind: KindOf) -> Program:
 
 def derived_of(definition: Definition, kind: KindOf) -> Derived | None:
     """Return a derivative, not yet registered; None if it is zero."""
-    if definition.indexed:
-        return DERIVE_INDEXED[kind](definition.indexed)
     assert definition.formula
-    return DERIVE[kind](definition.formula)
+    derive = DERIVE if definition.formula.pointwise else DERIVE_INDEXED
+    return derive[kind](definition.formula)
 
 
 def operator_of(formula: Formula, kind: type[Kind]) -> Operator:
@@ -57,24 +56,12 @@ def operator_of(formula: Formula, kind: type[Kind]) -> Operator:
     for number in itertools.count(1):
         line = first if number == 1 else renamed(first, f"{first.name}_{number}")
         known = operators.get(line.qualname)
-        if known is not None and is_same(mathematics(known.definition), formula, line):
+        if known is not None and is_same(known.definition.formula, formula, line):
             return known
         if known is None and program.find_schema(line.qualname, "") is None:
             made = replace(formula, line=with_text(replace(formula, line=line)))
-            return register(kind(definition_of(made)))
+            return register(kind(Definition(line=made.line, formula=made)))
     raise AssertionError
-
-
-def mathematics(definition: Definition) -> Formula | None:
-    """Return what an operator computes, if that is a formula of either kind."""
-    return definition.indexed or definition.formula
-
-
-def definition_of(formula: Formula) -> Definition:
-    """Return the operator of a formula of either kind."""
-    if formula.pointwise:
-        return Definition(line=formula.line, formula=formula)
-    return Definition(line=formula.line, indexed=formula)
 
 
 def is_same(known: Formula | None, formula: Formula, line: Line) -> bool:

@@ -144,13 +144,13 @@ def call_of(definition: Definition, given: Sequence[object]) -> Call:
     Raises:
         PullbackError: what a line refuses, and as for `sizes_of`.
     """
-    assert definition.indexed
+    assert definition.formula
     outputs = kernel.outputs_of(definition, given)
     return Call(
-        indexed=definition.indexed,
+        indexed=definition.formula,
         named=arrange.named(definition.line, given),
         outputs=outputs,
-        sizes=sizes_of(definition.indexed, outputs),
+        sizes=sizes_of(definition.formula, outputs),
     )
 
 

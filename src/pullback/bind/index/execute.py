@@ -51,9 +51,9 @@ class Executor:
         # Autograd and autocast are above this kernel: nothing in it is recorded or cast.
         with torch.no_grad(), autocast.excluded():
             known = self.known(given)
-            assert self.definition.indexed
+            assert self.definition.formula
             call = Call(
-                indexed=self.definition.indexed,
+                indexed=self.definition.formula,
                 named=arrange.named(self.definition.line, given),
                 outputs=known.outputs,
                 sizes=known.sizes,

@@ -54,11 +54,11 @@ def cost_of(definition: Definition, given: Sequence[object], itemsize: int = 4) 
         given: its arguments in order, with the shapes of tensors, and the mask if it has one.
         itemsize: of real numbers, in bytes.
     """
-    assert definition.indexed
+    assert definition.formula
     named = dict(zip((p.name for p in definition.line.parameters), given, strict=False))
     shapes = {t.name: cast("Shape | None", named[t.name]) for t in definition.line.tensors}
-    sizes = extents.of_call(definition.indexed, shape.solve(definition.line, shapes))
+    sizes = extents.of_call(definition.formula, shape.solve(definition.line, shapes))
     known = {name: int(size) for name, size in sizes.items()}
     wanted = kernel.mask_of(definition, given)
     absent = {name for name, value in shapes.items() if value is None}
-    return cost.cost(definition.indexed, known, wanted, itemsize, absent=absent)
+    return cost.cost(definition.formula, known, wanted, itemsize, absent=absent)

@@ -66,10 +66,10 @@ def plan(kind: Kind, given: tuple[object, ...]) -> Plan:
         given: its arguments.
     """
     definition = kind.definition
-    assert definition.indexed
+    assert definition.formula
     call = call_of(definition, kernel.completed(definition, given, None))
     steps = list(steps_of(call))
-    if found := indexed_derived.backward(definition.indexed):
+    if found := indexed_derived.backward(definition.formula):
         backward = derive.operator_of(found.formula, type(kind)).definition
         steps += steps_of(call_of(backward, gradient_arguments(definition, backward, call)))
     return Plan(tuple(steps))

@@ -43,11 +43,11 @@ def at_definition(definition: Definition) -> None:
     Raises:
         PullbackError: PB147, as for `why_not`.
     """
-    assert definition.indexed
+    assert definition.formula
     if definition.line.name.startswith("_"):
         return  # a derivative, whose loops are compared when they are first needed
-    gradients = derived.backward(definition.indexed)
-    formulas = [definition.indexed, *([gradients.formula] if gradients else [])]
+    gradients = derived.backward(definition.formula)
+    formulas = [definition.formula, *([gradients.formula] if gradients else [])]
     name = mark_of([verified.content(indexed) for indexed in formulas])
     if name is not None and verified.is_marked(name):
         return

@@ -20,11 +20,11 @@ def kind_of(definition: Definition) -> Kind:
         from pullback.bind.kinds.foreign import Foreign  # noqa: PLC0415
 
         return Foreign(definition)
-    if definition.formula is not None:
+    if definition.pointwise is not None:
         from pullback.bind.kinds.formula import Pointwise  # noqa: PLC0415
 
         return Pointwise(definition)
-    if definition.indexed is not None:
+    if definition.formula is not None:
         from pullback.bind.kinds.indexed import Indexed  # noqa: PLC0415
 
         return Indexed(definition)

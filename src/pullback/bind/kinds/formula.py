@@ -28,6 +28,12 @@ class Mathematics(Kind):
     is_differentiable_forever = True
 
     @property
+    def formula(self) -> Formula:
+        """Its formula."""
+        assert self.definition.formula
+        return self.definition.formula
+
+    @property
     def has_derivative(self) -> bool:
         """Whether it can be differentiated."""
         return True
@@ -85,12 +91,6 @@ class Mathematics(Kind):
 
 class Pointwise(Mathematics):
     """One operator that is a formula of each element alone: a loop is compiled for it."""
-
-    @property
-    def formula(self) -> Formula:
-        """Its formula."""
-        assert self.definition.formula
-        return self.definition.formula
 
     def require_compiler(self) -> None:
         """Stop without a compiler: its loops are compiled when they are needed."""

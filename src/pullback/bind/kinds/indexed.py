@@ -13,7 +13,6 @@ from pullback.bind.index.shown import IndexedDerivative, derivative
 from pullback.bind.kinds.formula import Mathematics
 from pullback.bind.operator import Operator
 from pullback.define.index import derived, sharding
-from pullback.define.index.indexed import Indexed as Formula
 from pullback.define.line import Line
 from pullback.define.sharding import Placements
 
@@ -22,12 +21,6 @@ class Indexed(Mathematics):
     """One operator in index notation: loops for a call's sizes, or PyTorch's operations."""
 
     uncompiled = "in index notation: a loop is compiled for a call's sizes"
-
-    @property
-    def formula(self) -> Formula:
-        """Its formula."""
-        assert self.definition.indexed
-        return self.definition.indexed
 
     def prepare(self) -> None:
         """Hold the two ways to compute it against each other."""

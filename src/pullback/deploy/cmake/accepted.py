@@ -12,7 +12,7 @@ NeedsPython = Rule("PB733", "needs-python")
 
 CURES = {
     "python": "write a kernel in C++, cpu=pb.source(...), or a formula in the line",
-    "indexed": "write a kernel in C++ and its backward, or a formula without sums over indices",
+    "formula": "write a kernel in C++ and its backward, or a formula without sums over indices",
     "function": "write its kernels, cpu=pb.source(...) and backward=..., or a formula in the line",
     "backward": "write it as expressions, {'x': 'grad * y'}, or as an operator and give its name",
     "jvp": "write it as expressions, {'y': 'tangent_x * y'}, or as an operator and give its name",
@@ -29,7 +29,7 @@ def require(shipped: Sequence[Shipped]) -> None:
     for each in shipped:
         if each.python:
             part = each.python[0]
-            what = "its formula in index notation" if part == "indexed" else f"its {part}="
+            what = "its formula in index notation" if part == "formula" else f"its {part}="
             raise needs_python(each, what, CURES[part] + BUT)
         if each.definition.taken != "no":
             raise needs_python(

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def of(call: Call, exporter: Exporter) -> Iterator[tuple[str, Callable[[], Body]]]:
     """Yield what says what an operator computes, and what derives a body from it."""
     definition = call.definition
-    if definition.formula is not None:
-        yield "its formula", partial(formulas.body_of, call, definition.formula)
+    if definition.pointwise is not None:
+        yield "its formula", partial(formulas.body_of, call, definition.pointwise)
     for what, function in reference.functions_of(definition):
         yield what, partial(reference.body_of, call, function, exporter)
     if run := kind_of(definition).in_pytorch():
