@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from pullback.define.formula.formula import Formula
 from pullback.define.index import extents
-from pullback.define.index.cost import Cost, cost, multiplications, shown
+from pullback.define.index.cost import Cost, cost, multiplications
 from tests.define.as_lines import made, operator
 
 EXP = 10
@@ -152,6 +152,6 @@ def test_whole_powers_are_products() -> None:
 
 
 def test_shown() -> None:
-    assert shown(costs("gauss", n=4000, m=4000, d=3)) == (
+    assert str(costs("gauss", n=4000, m=4000, d=3)) == (
         "336 MFLOP, 112 kB read, 16 kB written; 1.15 GB moved if every expression is a tensor"
     )

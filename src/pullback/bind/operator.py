@@ -20,7 +20,7 @@ from pullback.diagnostic import PullbackError, Rule, an, did_you_mean, parse
 
 if TYPE_CHECKING:
     from pullback.bind.formula.shown import FormulaDerivative
-    from pullback.bind.index.asked import Cost
+    from pullback.bind.index.flops import Cost
     from pullback.bind.index.plan import Plan
     from pullback.bind.index.shown import IndexedDerivative
     from pullback.bind.kinds.kind import Kind
@@ -269,6 +269,16 @@ def misuse(
                 help=cure_for(parameter, value),
             )
     return None
+
+
+def require_call(operator: Operator, args: tuple[object, ...]) -> None:
+    """Stop at arguments that do not fit the signature.
+
+    Raises:
+        PullbackError: PB341.
+    """
+    if wrong := misuse(operator, args, {}):
+        raise wrong
 
 
 def fits(parameter: TensorSpec | Scalar, value: object) -> bool:

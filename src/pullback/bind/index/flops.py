@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import torch
+from torch import Tensor
 
 from pullback.bind import kernel
 from pullback.define import shape
@@ -62,3 +63,11 @@ def cost_of(definition: Definition, given: Sequence[object], itemsize: int = 4) 
     wanted = kernel.mask_of(definition, given)
     absent = {name for name, value in shapes.items() if value is None}
     return cost.cost(definition.formula, known, wanted, itemsize, absent=absent)
+
+
+def cost_of_call(definition: Definition, args: tuple[object, ...]) -> Cost:
+    """Return what a call costs, as `Operator.cost` says."""
+    given = kernel.completed(definition, args, None)
+    reals = [t.dtype.itemsize for t in given if isinstance(t, Tensor) and t.is_floating_point()]
+    shapes = [tuple(t.shape) if isinstance(t, Tensor) else t for t in given]
+    return cost_of(definition, shapes, max(reals, default=4))

@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from pullback.bind.index import asked, execute, flops, verify
-from pullback.bind.index.asked import Cost
+from pullback.bind.index import execute, flops, verify
+from pullback.bind.index import plan as plans
+from pullback.bind.index.flops import Cost
 from pullback.bind.index.plan import Plan
 from pullback.bind.index.shown import IndexedDerivative, derivative
 from pullback.bind.kinds.formula import Mathematics
-from pullback.bind.operator import Operator
+from pullback.bind.operator import Operator, require_call
 from pullback.define.index import derived, sharding
 from pullback.define.line import Line
 from pullback.define.sharding import Placements
@@ -62,8 +63,10 @@ class Indexed(Mathematics):
 
     def plan(self, operator: Operator, given: tuple[object, ...]) -> Plan:
         """Return how a call and its backward are computed."""
-        return asked.plan(operator, given)
+        require_call(operator, given)
+        return plans.plan(self, given)
 
     def cost(self, operator: Operator, given: tuple[object, ...]) -> Cost:
         """Return what a call costs."""
-        return asked.cost(operator, given)
+        require_call(operator, given)
+        return flops.cost_of_call(self.definition, given)

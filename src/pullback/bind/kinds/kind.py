@@ -22,7 +22,7 @@ from pullback.kernels.glue import Device
 
 if TYPE_CHECKING:
     from pullback.bind.formula.shown import FormulaDerivative
-    from pullback.bind.index.asked import Cost
+    from pullback.bind.index.flops import Cost
     from pullback.bind.index.plan import Plan
     from pullback.bind.index.shown import IndexedDerivative
 

@@ -51,6 +51,13 @@ class Cost:
     written: int
     dense: int
 
+    def __str__(self) -> str:
+        """Return it in a line."""
+        return (
+            f"{short(self.flops)}FLOP, {short(self.read)}B read, {short(self.written)}B written;"
+            f" {short(self.dense)}B moved if every expression is a tensor"
+        )
+
 
 def cost(
     indexed: Formula,
@@ -171,14 +178,6 @@ def _moved(volumes: Volumes, part: Part) -> int:
         tensor = volumes.tensor(stencil.read.name)
         return inputs + own + volumes.stored(tensor, volumes.elements(tensor))
     return inputs + own
-
-
-def shown(cost: Cost) -> str:
-    """Return a cost in a line."""
-    return (
-        f"{short(cost.flops)}FLOP, {short(cost.read)}B read, {short(cost.written)}B written;"
-        f" {short(cost.dense)}B moved if every expression is a tensor"
-    )
 
 
 def short(count: float) -> str:
