@@ -164,7 +164,7 @@ def test_one_gradient_alone_is_split_right(seed: int) -> None:
             alone = replace(
                 indexed,
                 line=replace(indexed.line, outputs=(indexed.line.outputs[place],)),
-                nodes=(indexed.nodes[place],),
+                elements=(indexed.nodes[place],),
             )
             for rule in accepted(indexed, wanted=[k == place for k in range(count)]):
                 own = replace(rule, outputs=(rule.outputs[place],))

@@ -6,16 +6,20 @@ import ast
 from dataclasses import replace
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from pullback import PullbackError
+from pullback.define.formula import derived
 from pullback.define.formula.functions import TABLE, Function, named
 from pullback.define.index import notation
 from pullback.define.line import Line
 from pullback.define.parse import parse
 from tests.bind.formula_lines import CASES
 from tests.bind.test_bad_formulas import NO_MATHEMATICS, OF_ONE_TENSOR
+from tests.define.dense import Dense
 from tests.define.test_formula_language import calls
 from tests.telling import examples
 
@@ -70,6 +74,35 @@ def test_every_function_is_the_same_of_elements(text: str) -> None:
     inputs = "x[..., n], y[n], w[...], m[n]: bool, flag: bool"
     test = TABLE[text.partition("(")[0]].kind in ("test", "logic")
     require_same(f"demo::f({inputs}) -> r[..., n]{': bool' if test else ''} = {text}")
+
+
+SUMS = ["a bias", "a factor for each row", "an outer product", "permuted", "a square"]
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_nodes_of_a_gradient_are_its_elements_summed(name: str, seed: int) -> None:
+    line, reference, _ = CASES[name]
+    made = notation.parse(parse(f"demo::f{line}"))
+    found = derived.backward(made)
+    assert found
+    sizes = {"n": 3, "m": 4, "...": 2}
+    generator = torch.Generator().manual_seed(seed)
+    tensors = {
+        tensor.name: torch.randn(
+            [sizes[label.rstrip("'")] for label in tensor.labels],
+            generator=generator,
+            dtype=torch.float64,
+        ).requires_grad_()
+        for tensor in made.line.tensors
+    }
+    value: Tensor = reference(*tensors.values())
+    grad = torch.randn_like(value)
+    wanted = torch.autograd.grad(value, list(tensors.values()), grad)
+    given = {**tensors, "grad": grad, made.line.outputs[0].name: value}
+    dense = Dense({name: tensor.detach() for name, tensor in given.items()}, sizes)
+    outputs = found.formula.line.outputs
+    for output, node, gradient in zip(outputs, found.formula.nodes, wanted, strict=True):
+        torch.testing.assert_close(dense(node, output.labels), gradient)
 
 
 # --- at random

@@ -49,7 +49,7 @@ class Loop:
         """What is computed, in the order of the wanted outputs."""
         tensors = self.formula.line.tensors
         missing = {t.name for k, t in enumerate(tensors) if not self.present >> k & 1}
-        nodes = [n for k, n in enumerate(self.formula.nodes) if self.wanted >> k & 1]
+        nodes = [n for k, n in enumerate(self.formula.elements) if self.wanted >> k & 1]
         return absent.without(nodes, missing)
 
     @cached_property

@@ -176,10 +176,10 @@ def test_index_notation_is_refused() -> None:
     formula = formula_of("alone::f(x[n]) -> y[n] = exp(x)")
     (element,) = formula.nodes[0].args
     total = node.close(node.SUM, "n", size("n"), element)
-    summed = Formula(line=formula.line, nodes=(total,), dims=formula.dims)
+    summed = Formula(line=formula.line, elements=(total,), dims=formula.dims)
     with pytest.raises(Underivable, match="'sum'"):
         bodies.body_of(call_of(formula, [torch.ones(2)]), summed)
     turned = node.read("x", [size("n") - at("n") - 1])
-    reversed_ = Formula(line=formula.line, nodes=(turned,), dims=formula.dims)
+    reversed_ = Formula(line=formula.line, elements=(turned,), dims=formula.dims)
     with pytest.raises(Underivable, match="'x' at indices of their own"):
         bodies.body_of(call_of(formula, [torch.ones(2)]), reversed_)

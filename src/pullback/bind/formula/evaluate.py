@@ -64,7 +64,7 @@ def evaluate(
     """Return the outputs of a formula, None for those that nobody wants."""
     line = formula.line
     missing = {tensor.name for tensor in line.tensors if arguments[tensor.name] is None}
-    nodes = absent.without(formula.nodes, missing)
+    nodes = absent.without(formula.elements, missing)
     batch = len(outputs.sizes.batch)
     space = arrange.shape_of_space(formula, outputs.sizes)
     values = InSpace(formula, arguments, outputs)

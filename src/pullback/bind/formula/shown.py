@@ -41,12 +41,12 @@ class FormulaDerivative(Derivative):
             return []
         made = self.backward.formula
         names = [output.name for output in made.line.outputs]
-        return list(zip(names, self._as_written(made.nodes), made.sums, strict=True))
+        return list(zip(names, self._as_written(made.elements), made.sums, strict=True))
 
     def _as_written(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
         """Return expressions in which what has a form of its own is as people write it."""
         others: dict[Node, Node] = {}
-        for node in in_order(self.formula.nodes):
+        for node in in_order(self.formula.elements):
             function = TABLE.get(node.op)
             if function is not None and function.shown:
                 computed, written = function.shown

@@ -27,7 +27,7 @@ def with_dimension(formula: Formula, batched: Set[str], dimension: str) -> Formu
     }
     return Formula(
         line=made,
-        nodes=replaced(formula.nodes, leaves),
+        elements=replaced(formula.elements, leaves),
         dims=(Name(name=dimension), *formula.space.dims),
         accuracy=formula.accuracy,
         full=formula.full & batched,

@@ -23,7 +23,7 @@ def backward(formula: Formula) -> Derived | None:
     """Return the operator of the gradients; None if every gradient is zero."""
 
     def gradients(grads: Mapping[int, Node], wrt: Sequence[Tensor]) -> list[Node | None]:
-        arriving = [(formula.nodes[k], grad) for k, grad in grads.items()]
+        arriving = [(formula.elements[k], grad) for k, grad in grads.items()]
         return differentiate.vjp(arriving, [tensor.name for tensor in wrt])
 
     return _derived(draft.backward(formula, gradients))
@@ -55,7 +55,7 @@ def _cheapest(drafted: Draft) -> Formula:
         for place, (output, summed) in enumerate(
             zip(formula.line.outputs, formula.sums, strict=True)
         )
-        if is_real(output) and not summed and formula.nodes[place].args and not formula.masked
+        if is_real(output) and not summed and formula.elements[place].args and not formula.masked
     ][:MOST_TRIED]
     candidates = [
         _formula(drafted, replaced(list(drafted.nodes.values()), leaves(formula, chosen)))
@@ -73,7 +73,7 @@ def leaves(formula: Formula, chosen: Iterable[int]) -> dict[Node, Node]:
     line = formula.line
     found: dict[Node, Node] = {}
     for place in chosen:
-        node, output = formula.nodes[place], element(line.outputs[place], line.qualname)
+        node, output = formula.elements[place], element(line.outputs[place], line.qualname)
         found[node] = output
         function = TABLE.get(node.op)
         if function is not None and function.told:
@@ -115,7 +115,7 @@ def _formula(drafted: Draft, nodes: tuple[Node, ...]) -> Formula:
     )
     return Formula(
         line=made,
-        nodes=nodes,
+        elements=nodes,
         dims=original.dims,
         accuracy=original.accuracy,
         full=_full(original, made, arriving if kind == "backward" else ()),
@@ -165,7 +165,7 @@ def _cost(candidate: Formula, drafted: Draft) -> tuple[float, int]:
     names = {value.name for value in (*original.line.tensors, *original.line.outputs)}
     saved = [tensor for tensor in candidate.line.tensors if tensor.name in names]
     kept = sum(1.0 if set(labels(tensor)) >= whole else SMALL for tensor in saved)
-    computed = sum(work(node) for node in in_order(candidate.nodes))
+    computed = sum(work(node) for node in in_order(candidate.elements))
     return (kept if drafted.kind == "backward" else 0.0, computed)
 
 

@@ -105,7 +105,7 @@ def jvp(
     }
     given = {line.tensors[k].name: element(t, line.qualname) for k, t in tangents.items()}
     real = real_ones(line.outputs)
-    nodes = present(real, pushed([original.nodes[place] for place in real], given))
+    nodes = present(real, pushed([original.elements[place] for place in real], given))
     outputs = tuple(replace(real[k], name=names.fresh(f"tangent_{real[k].name}")) for k in nodes)
     return Draft(original=original, kind="jvp", arriving=tangents, outputs=outputs, nodes=nodes)
 

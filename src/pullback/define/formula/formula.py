@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from pullback.define.formula import build, show
-from pullback.define.formula.index import Affine, at
+from pullback.define.formula.index import Affine, at, size
 from pullback.define.formula.language import FormulaOutputs
-from pullback.define.formula.node import READ, Node, Type, in_order, read, scalar
+from pullback.define.formula.node import READ, SUM, Node, Type, close, in_order, read, scalar
 from pullback.define.formula.ranges import Ranges
 from pullback.define.formula.sizes import arithmetic
 from pullback.define.line import DTYPES, Batch, Dim, Line, Name, Number, Scalar, Tensor, is_masked
@@ -28,8 +28,8 @@ class Formula:
 
     Attributes:
         line: what it is the formula of.
-        nodes: one for each output: its element at the output's indices, `labels(output)`; it
-            depends on no others. Of a pointwise formula its element anywhere in the space.
+        elements: one for each output: its element at the output's indices, `labels(output)`; of a
+            pointwise formula anywhere in the space.
         sizes: how far an index runs whose name is no dimension of an input, or is one that has to
             have this size: in `correlate(x[h, w], k[p, q]) -> y[i, j]`, i is |h| - |p| + 1.
         dims: of a pointwise formula the dimensions that the elements are computed over: its space.
@@ -40,7 +40,7 @@ class Formula:
     """
 
     line: Line
-    nodes: tuple[Node, ...]
+    elements: tuple[Node, ...]
     sizes: Mapping[str, Affine] = field(default_factory=dict[str, Affine], hash=False)
     dims: tuple[Dim, ...] | None = None
     accuracy: int = 4
@@ -75,11 +75,16 @@ class Formula:
             for output in self.line.outputs
         )
 
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        """What each output is at its own indices: summed over what it lacks of the space."""
+        return tuple(map(_summed, self.elements, self.sums)) if self.pointwise else self.elements
+
     @property
     def text(self) -> str:
         """A pointwise formula as it is written after `=`."""
         taken = [value.name for value in (*self.line.parameters, *self.line.outputs)]
-        outputs = zip(self.line.outputs, self.nodes, self.sums, strict=True)
+        outputs = zip(self.line.outputs, self.elements, self.sums, strict=True)
         rows = [(output.name, bare(node), summed) for output, node, summed in outputs]
         return show.statements(rows, taken)
 
@@ -114,6 +119,13 @@ class Formula:
         return dim
 
 
+def _summed(element: Node, indices: Sequence[str]) -> Node:
+    """Return a sum over several indices, with nothing moved out of it."""
+    for index in reversed(indices):
+        element = close(SUM, index, size(index), element)
+    return element
+
+
 def labels(tensor: Tensor) -> tuple[str, ...]:
     """Return a tensor's dimensions as indices; the second `n` of `x[n, n]` is `n'`."""
     return tensor.labels
@@ -138,7 +150,7 @@ def of_nodes(line: Line, nodes: list[Node], accuracy: int = 4) -> Formula:
             help="make two operators of it",
         )
     dims = line.outputs[0].dims
-    return Formula(line=line, nodes=tuple(values), dims=dims, accuracy=accuracy)
+    return Formula(line=line, elements=tuple(values), dims=dims, accuracy=accuracy)
 
 
 def names_of(parameters: Iterable[Tensor | Scalar], of: str) -> dict[str, Node]:

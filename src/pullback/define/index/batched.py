@@ -21,7 +21,7 @@ def with_dimension(indexed: Formula, batched: set[str], dimension: str) -> Formu
     """
     made = line_with_dimension(indexed.line, batched, dimension, UNWRITTEN)
     nodes = with_index(indexed.nodes, batched, dimension)
-    return replace(indexed, line=made, nodes=nodes, full=indexed.full & batched)
+    return replace(indexed, line=made, elements=nodes, full=indexed.full & batched)
 
 
 def with_index(nodes: tuple[Node, ...], names: set[str], index: str) -> tuple[Node, ...]:

@@ -89,7 +89,7 @@ def as_operator(drafted: Draft) -> Derived | None:
     return Derived(
         formula=Formula(
             line=made,
-            nodes=nodes,
+            elements=nodes,
             sizes={index: size for index, size in original.sizes.items() if index in own},
             accuracy=original.accuracy,
             full=frozenset(t.name for t in made.tensors if _is_full(drafted, t)),

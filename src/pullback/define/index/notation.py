@@ -83,7 +83,7 @@ def read(
     news = {label: extent for label, extent in own.items() if extent and label not in known}
     made = Formula(
         line=line,
-        nodes=tuple(nodes),
+        elements=tuple(nodes),
         sizes={**news, **sizes},
         dims=line.outputs[0].dims if program.pointwise else None,
         accuracy=accuracy,

@@ -101,7 +101,7 @@ def operator(words: Words, texts: Mapping[int, tuple[Tensor, str, str]]) -> Form
     drafted = Draft(
         original=Formula(
             line=words.line,
-            nodes=(),
+            elements=(),
             sizes=words.sizes,
             full=frozenset(words.arriving if words.kind == "backward" else ()),
         ),

@@ -33,13 +33,13 @@ def body_of(call: Call, formula: Formula) -> Body:
     if unknown := call.dtypes - set(NAMES.values()):
         dtype = min(unknown, key=str)
         raise Underivable(f"formulas are of real numbers, and a tensor is {dtype}")
-    for node in in_order(formula.nodes):
+    for node in in_order(formula.elements):
         if node.op not in (NUMBER, READ, SCALAR) and not functions.has(node.op):
             raise Underivable(f"what '{node.op}' is in ONNX's operators is not known here")
     builder = Builder()
     space = _Space(call, formula, builder)
     translator = Translator(builder, space.precision, space.leaf)
-    nodes = absent.without(settled(formula.nodes, call), call.missing)
+    nodes = absent.without(settled(formula.elements, call), call.missing)
     results = [space.finished(k, node, translator.value(node)) for k, node in enumerate(nodes)]
     names = [output.name for output in call.line.outputs]
     return builder.body(list(space.inputs.values()), results, names, call.opset)
