@@ -21,6 +21,8 @@ def library() -> Iterator[torch.library.Library]:
     # An operator with a kernel, and nothing else: NumPy, so that PyTorch cannot look into it.
     library.define("square(Tensor x, float k=2.0) -> Tensor")
     library.impl("square", lambda x, k=2.0: torch.from_numpy(k * x.detach().numpy() ** 2), "CPU")
+    library.define("slopes(Tensor x, Tensor w) -> (Tensor grad_x, Tensor grad_w)")
+    library.impl("slopes", lambda x, w: (x.detach() * 2, w.detach() * 3), "CPU")
     library.define("composite(Tensor x) -> Tensor")
     library.impl("composite", lambda x: x.sin() * 2, "CompositeImplicitAutograd")
     library.define("kinds(Tensor x, Device t) -> Tensor")
@@ -47,6 +49,16 @@ def library() -> Iterator[torch.library.Library]:
     cube.register_fake(torch.empty_like)
     yield library
     library._destroy()
+
+
+def test_outputs_that_are_called_as_gradients_make_no_mask(library: object) -> None:
+    """Its schema has none, whatever its outputs are called."""
+    slopes = pb.operator(
+        "pbext::slopes(x[...], w[...]) -> (grad_x[...], grad_w[...])",
+        backward={"x": "2*grad_grad_x", "w": "3*grad_grad_w"},
+    )
+    x, w = (torch.linspace(-1, 1, 6, dtype=torch.float64).requires_grad_() for _ in range(2))
+    assert torch.autograd.gradcheck(slopes, (x, w), check_forward_ad=True)
 
 
 def test_by_its_line_an_operator_gets_what_it_lacks(library: object) -> None:

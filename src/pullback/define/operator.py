@@ -75,4 +75,5 @@ class Definition:
     @property
     def masked(self) -> bool:
         """Whether it is a backward that is told which gradients are wanted, by `output_mask`."""
-        return is_masked(self.line)
+        # What somebody else registered has no parameter of ours.
+        return self.taken == "no" and is_masked(self.line)
