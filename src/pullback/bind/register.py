@@ -10,7 +10,6 @@ from pullback.bind.notice import authors_file, notice
 from pullback.bind.operator import Operator
 from pullback.bind.registration import Differs, Registration, overload_of
 from pullback.bind.registry import operators
-from pullback.bind.runtime import Runtime
 from pullback.define.line import Line
 from pullback.define.schema import schema
 from pullback.diagnostic import PullbackError, Rule
@@ -28,27 +27,27 @@ class RedefinitionNotice(UserWarning):
 def register(kind: Kind) -> Operator:
     """Compile, wire and register an operator, in place of an earlier one of the same name."""
     line = kind.definition.line
-    runtime = kind.runtime()
+    runtime = kind.runtime  # where there can be none, this is said first
     kind.prepare()
     if line.qualname in operators:
         announce_redefinition(line)
-    made = exchanged(kind, runtime)
+    made = exchanged(kind)
     if made is None:
         if line.qualname in operators:
             remove(line.qualname)
         if kind.definition.taken == "no":
             require_free(kind)
         library = _registrations[line.qualname] = Registration(line.namespace)
-        made = entered(kind, runtime, library)
+        made = entered(kind, library)
     if runtime:
-        kind.install(runtime)
+        kind.install()
         made.connect()
     made.file = authors_file()
     operators[line.qualname] = made
     return made
 
 
-def exchanged(kind: Kind, runtime: Runtime | None) -> Operator | None:
+def exchanged(kind: Kind) -> Operator | None:
     """Put a definition in the place of an earlier one that registered the same; else None.
 
     Another thread may be calling the operator: it finds the one or the other.
@@ -59,13 +58,13 @@ def exchanged(kind: Kind, runtime: Runtime | None) -> Operator | None:
         return None
     noted = Registration(line.namespace, earlier)
     try:
-        made = entered(kind, runtime, noted)
+        made = entered(kind, noted)
     except Differs:
         return None
     return made if noted.exchange() else None
 
 
-def entered(kind: Kind, runtime: Runtime | None, library: Registration) -> Operator:
+def entered(kind: Kind, library: Registration) -> Operator:
     """Register all of an operator but what the runtime holds; return it."""
     definition = kind.definition
     line = definition.line
@@ -75,7 +74,7 @@ def entered(kind: Kind, runtime: Runtime | None, library: Registration) -> Opera
         rule.register(derivative_rule, library)
     overload = overload_of(line.qualname)
     autocast.register(definition, library, overload)
-    return kind.register(library, overload, runtime)
+    return kind.register(library, overload)
 
 
 def require_free(kind: Kind) -> None:

@@ -152,9 +152,7 @@ class Calls:
         if overrides(self.adopted.function, "vmap"):
             return True
         key = tuple(map(described, arguments))
-        if key not in self.vectorized:
-            self.vectorized[key] = runs_on_batch(self.adopted, arguments)
-        return self.vectorized[key]
+        return self.vectorized.get_or_make(key, lambda: runs_on_batch(self.adopted, arguments))
 
     def transformed(self, arguments: Sequence[Any]) -> Any:  # noqa: ANN401
         """Call a Function with rules of its own inside `torch.func`, which uses them."""

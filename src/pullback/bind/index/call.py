@@ -14,10 +14,9 @@ from pullback.bind import check, kernel
 from pullback.bind.formula import arrange
 from pullback.bind.index import dense
 from pullback.bind.index.loops import Own
-from pullback.define.formula.formula import labels, require_real
+from pullback.define.formula.formula import Formula, labels, require_real
 from pullback.define.formula.index import BATCH
 from pullback.define.index import cost, extents, required
-from pullback.define.index.indexed import Indexed
 from pullback.define.line import Tensor as TensorSpec
 from pullback.define.operator import Definition
 
@@ -53,7 +52,7 @@ class Call:
         is_kernel: whether it is computed below autograd, which does not see how.
     """
 
-    indexed: Indexed
+    indexed: Formula
     named: Mapping[str, object]
     outputs: kernel.Outputs
     sizes: dict[str, int]
@@ -154,7 +153,7 @@ def call_of(definition: Definition, given: Sequence[object]) -> Call:
     )
 
 
-def sizes_of(indexed: Indexed, outputs: kernel.Outputs) -> dict[str, int]:
+def sizes_of(indexed: Formula, outputs: kernel.Outputs) -> dict[str, int]:
     """Return every size of a call, and stop where it cannot be computed.
 
     Raises:

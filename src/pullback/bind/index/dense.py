@@ -23,13 +23,13 @@ from pullback.bind.index.record import Records
 from pullback.bind.index.space import Call, Env, Space
 from pullback.bind.index.value import Value, aligned
 from pullback.define.formula import absent
+from pullback.define.formula.formula import Formula
 from pullback.define.formula.index import Affine
 from pullback.define.formula.node import (
     NUMBER,
     Node,
 )
 from pullback.define.index import bounds, softmax
-from pullback.define.index.indexed import Indexed
 from pullback.define.index.program import Program, elementwise
 from pullback.define.shape import Size
 
@@ -37,7 +37,7 @@ MOST_PROGRAMS = 512
 
 
 def evaluate(  # noqa: PLR0913, PLR0917  (all of a call)
-    indexed: Indexed,
+    indexed: Formula,
     arguments: Mapping[str, object],
     sizes: Mapping[str, Size],
     wanted: Sequence[bool],

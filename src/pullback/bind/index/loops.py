@@ -18,11 +18,10 @@ from pullback.bind.formula.loops import FLAGS, link_flags
 from pullback.bind.index.own_call import Call, Prepared, Sizing
 from pullback.bind.memo import Memo
 from pullback.define.formula import absent
-from pullback.define.formula.formula import labels
+from pullback.define.formula.formula import Formula, labels
 from pullback.define.formula.index import BATCH, size
 from pullback.define.formula.node import in_order, may_divide_by_zero
 from pullback.define.formula.ranges import Ranges
-from pullback.define.index.indexed import Indexed
 from pullback.define.line import Tensor as TensorSpec
 from pullback.kernels import compile as compilation
 from pullback.kernels import toolchain
@@ -65,7 +64,7 @@ class Own:
         known: what follows from the sizes of earlier calls.
     """
 
-    indexed: Indexed
+    indexed: Formula
     outputs: tuple[int, ...]
     compute: torch.dtype
     schedules: tuple[Schedule, ...]
@@ -169,7 +168,7 @@ def compile_together(several: Sequence[Own]) -> None:
 
 
 def find(
-    indexed: Indexed,
+    indexed: Formula,
     dtype: torch.dtype,
     outputs: tuple[int, ...],
     present: frozenset[str],
@@ -198,11 +197,11 @@ def rounded(size: int) -> int:
     return size if size <= SMALL else 1 << (size - 1).bit_length()
 
 
-_found: Memo[tuple[object, ...], tuple[Indexed, Own | Refusal]] = Memo()
+_found: Memo[tuple[object, ...], tuple[Formula, Own | Refusal]] = Memo()
 
 
 def generated(
-    indexed: Indexed,
+    indexed: Formula,
     dtype: torch.dtype,
     outputs: tuple[int, ...],
     present: frozenset[str],
@@ -237,7 +236,7 @@ def generated(
 
 
 def groups(
-    indexed: Indexed, wanted: Sequence[int], sizes: Mapping[str, int]
+    indexed: Formula, wanted: Sequence[int], sizes: Mapping[str, int]
 ) -> list[tuple[int, ...]]:
     """Return outputs that share loops if computed together: all over the same large indices."""
     found: dict[tuple[str, ...], list[int]] = {}
@@ -257,7 +256,7 @@ def stored(tensor: TensorSpec, dtype: str) -> str:
 
 
 def chosen(
-    indexed: Indexed,
+    indexed: Formula,
     outputs: Sequence[Output],
     dtypes: dict[str, str],
     compute: str,
@@ -290,7 +289,7 @@ def schedules_of(
 
 
 def setting(
-    indexed: Indexed,
+    indexed: Formula,
     outputs: Sequence[Output],
     dtypes: Mapping[str, str],
     compute: str,

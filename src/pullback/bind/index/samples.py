@@ -10,11 +10,10 @@ from dataclasses import dataclass
 import torch
 
 from pullback.define import shape
-from pullback.define.formula.formula import SCALAR_TYPES, labels
+from pullback.define.formula.formula import SCALAR_TYPES, Formula, labels
 from pullback.define.formula.index import BATCH
 from pullback.define.formula.node import READ, in_order
 from pullback.define.index import extents, required
-from pullback.define.index.indexed import Indexed
 from pullback.define.line import Number, Scalar
 from pullback.define.line import Tensor as TensorSpec
 from pullback.diagnostic import PullbackError
@@ -37,7 +36,7 @@ class Case:
 
 
 def cases(
-    indexed: Indexed, dtype: torch.dtype, fixed: Mapping[str, int], absent: frozenset[str]
+    indexed: Formula, dtype: torch.dtype, fixed: Mapping[str, int], absent: frozenset[str]
 ) -> Iterator[Case]:
     """Yield calls that an operator takes.
 
@@ -64,7 +63,7 @@ def cases(
 
 
 def sizes_for(
-    indexed: Indexed, pattern: tuple[int, ...], fixed: Mapping[str, int]
+    indexed: Formula, pattern: tuple[int, ...], fixed: Mapping[str, int]
 ) -> dict[str, int] | None:
     """Return sizes that follow a pattern; None if the operator has none like that."""
     line = indexed.line
@@ -87,7 +86,7 @@ def sizes_for(
 
 def argument(  # noqa: PLR0913, PLR0917  (what an argument depends on)
     parameter: TensorSpec | Scalar,
-    indexed: Indexed,
+    indexed: Formula,
     sizes: Mapping[str, int],
     dtype: torch.dtype,
     kind: str,
@@ -114,7 +113,7 @@ def argument(  # noqa: PLR0913, PLR0917  (what an argument depends on)
     return tensor.to(wanted)
 
 
-def within(indexed: Indexed, name: str, sizes: Mapping[str, int]) -> int:
+def within(indexed: Formula, name: str, sizes: Mapping[str, int]) -> int:
     """Return how large the whole numbers of a tensor may be: the least size that they index."""
     specs = {tensor.name: tensor for tensor in indexed.line.tensors}
     bounds = [3]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pullback.bind.formula.derivative import Derivative
+from pullback.define.formula.formula import Formula
 from pullback.define.index import derived, notation
-from pullback.define.index.indexed import Indexed
 
 
 class IndexedDerivative(Derivative):
@@ -26,6 +26,6 @@ class IndexedDerivative(Derivative):
         return [(name, text) for row in statements for name, _, text in [row.partition(" = ")]]
 
 
-def derivative(indexed: Indexed) -> IndexedDerivative:
+def derivative(indexed: Formula) -> IndexedDerivative:
     """Return what there is to show of a derivative."""
     return IndexedDerivative(indexed, derived.backward(indexed))

@@ -17,9 +17,9 @@ from pathlib import Path
 import torch
 
 from pullback.bind.formula.loops import FLAGS
+from pullback.define.formula.formula import Formula
 from pullback.define.formula.index import Affine
 from pullback.define.formula.node import Node, in_order
-from pullback.define.index.indexed import Indexed
 from pullback.kernels import cache as libraries
 from pullback.kernels import toolchain
 from pullback.kernels.plan import kernel_flags
@@ -57,7 +57,7 @@ def mark(name: str) -> None:
         (entry / MARK).touch(mode=0o600)
 
 
-def content(indexed: Indexed) -> list[object]:
+def content(indexed: Formula) -> list[object]:
     """Return all of a formula, as data."""
     numbers: dict[Node, int] = {}
     rows: list[object] = []

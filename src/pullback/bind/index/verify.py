@@ -18,10 +18,9 @@ from pullback.bind.index.isolated import apart
 from pullback.bind.index.loops import Own
 from pullback.bind.index.samples import Case
 from pullback.bind.index.tolerance import difference, in_double, noises, without_zeros
-from pullback.define.formula.formula import labels
+from pullback.define.formula.formula import Formula, labels
 from pullback.define.formula.node import MAX, SUM, in_order
 from pullback.define.index import bounds, derived
-from pullback.define.index.indexed import Indexed
 from pullback.define.operator import Definition
 from pullback.diagnostic import PullbackError, Rule
 from pullback.kernels import toolchain
@@ -67,7 +66,7 @@ def mark_of(*parts: object) -> str | None:
         return None
 
 
-def loops_of(indexed: Indexed) -> Iterator[tuple[Own, frozenset[str]]]:
+def loops_of(indexed: Formula) -> Iterator[tuple[Own, frozenset[str]]]:
     """Yield the loops that an operator has for calls of any size, and which arguments it has."""
     case = next(samples.cases(indexed, torch.float32, {}, frozenset()), None)
     if case is None:
@@ -171,7 +170,7 @@ def attempted(run: Callable[[], Sequence[Tensor]]) -> Sequence[Tensor] | str:
 
 
 def by_pytorch(
-    indexed: Indexed, case: Case, outputs: tuple[int, ...], dtype: torch.dtype
+    indexed: Formula, case: Case, outputs: tuple[int, ...], dtype: torch.dtype
 ) -> list[Tensor]:
     """Return outputs by PyTorch's operations."""
     wanted = [k in outputs for k in range(len(indexed.line.outputs))]
@@ -181,7 +180,7 @@ def by_pytorch(
     return [value for value in values if value is not None]
 
 
-def dtypes_of(indexed: Indexed, shared: torch.dtype) -> list[torch.dtype]:
+def dtypes_of(indexed: Formula, shared: torch.dtype) -> list[torch.dtype]:
     """Return the dtypes of all outputs."""
     return [
         check.dtype_named(output.dtype) if output.dtype else shared
@@ -189,13 +188,13 @@ def dtypes_of(indexed: Indexed, shared: torch.dtype) -> list[torch.dtype]:
     ]
 
 
-def shape_of(indexed: Indexed, output: int, case: Case) -> list[int]:
+def shape_of(indexed: Formula, output: int, case: Case) -> list[int]:
     """Return the shape of an output in one call."""
     own = labels(indexed.line.outputs[output])
     return [int(i) if i.isdecimal() else case.sizes[i.rstrip("'")] for i in own]
 
 
-def differ(indexed: Indexed, case: Case, what: str) -> PullbackError:
+def differ(indexed: Formula, case: Case, what: str) -> PullbackError:
     """Return the error for two executions that differ."""
     return ExecutionsDiffer.error(
         f"{indexed.line.qualname}: its generated loop and PyTorch's operations differ: {what}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any, Literal
 
 from pullback.bind import detached, native, program, rule, runtime
@@ -19,8 +20,9 @@ from pullback.define.operator import Definition
 class Declared(Kind):
     """One operator with `backward=` and `jvp=`, or without a derivative."""
 
+    @cached_property
     def runtime(self) -> Runtime | None:
-        """Return the C++ runtime."""
+        """The C++ runtime."""
         return runtime.load()
 
     def prepare(self) -> None:
@@ -32,10 +34,11 @@ class Declared(Kind):
         """Return the programs of the derivatives, of the operators that there are by now."""
         return wire(self.definition)
 
-    def install(self, runtime: Runtime) -> None:
+    def install(self) -> None:
         """Hand the definition and its kernels to the runtime."""
         found = self.derivatives
-        runtime.define(
+        assert self.runtime
+        self.runtime.define(
             native.definition_fields(self.definition, found.backward, found.jvp, self.addresses)
         )
 

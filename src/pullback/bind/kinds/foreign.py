@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import torch
 
-from pullback.bind import takeover
+from pullback.bind import runtime, takeover
 from pullback.bind.kinds.declared import Declared
 from pullback.bind.operator import Operator, native_operator
 from pullback.bind.runtime import Runtime
@@ -18,21 +20,17 @@ class Foreign(Declared):
         """Whether PyTorch sees through it to the operators that it calls, so that it lacks none."""
         return takeover.is_composite(self.definition.line.qualname)
 
+    @cached_property
     def runtime(self) -> Runtime | None:
-        """Return the C++ runtime, which has its autograd."""
-        return None if self.is_composite else super().runtime()
+        """The C++ runtime, which has its autograd."""
+        return None if self.is_composite else runtime.load()
 
-    def register(
-        self,
-        library: torch.library.Library,
-        overload: torch._ops.OpOverload,
-        runtime: Runtime | None,
-    ) -> Operator:
+    def register(self, library: torch.library.Library, overload: torch._ops.OpOverload) -> Operator:
         """Register a fake kernel and a batching rule where it has none."""
-        if runtime is None:
+        if self.runtime is None:
             return Operator(self, overload)
         takeover.register(self, library, overload)
-        return native_operator(runtime)(self, overload)
+        return native_operator(self.runtime)(self, overload)
 
     def described(self) -> list[str]:
         """Return nothing: its kernels are not known."""

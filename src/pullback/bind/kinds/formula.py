@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar
 
 import torch
 
@@ -26,6 +27,7 @@ class Mathematics(Kind):
     """One operator whose kernels and derivatives are made from its formula, when first needed."""
 
     is_differentiable_forever = True
+    lazy: ClassVar[type[Lazy]] = Lazy
 
     @property
     def formula(self) -> Formula:
@@ -38,8 +40,9 @@ class Mathematics(Kind):
         """Whether it can be differentiated."""
         return True
 
+    @cached_property
     def runtime(self) -> Runtime | None:
-        """Return the C++ runtime; without a compiler PyTorch's operations do it all."""
+        """The C++ runtime; without a compiler PyTorch's operations do it all."""
         try:
             self.require_compiler()
             return runtime.load()
@@ -50,25 +53,19 @@ class Mathematics(Kind):
     def require_compiler(self) -> None:
         """Stop where its loops could not be compiled and it would not run without."""
 
-    def register(
-        self,
-        library: torch.library.Library,
-        overload: torch._ops.OpOverload,
-        runtime: Runtime | None,
-    ) -> Operator:
+    def register(self, library: torch.library.Library, overload: torch._ops.OpOverload) -> Operator:
         """Register it; where there is no runtime, such that PyTorch sees through it."""
-        if runtime is not None:
-            return super().register(library, overload, runtime)
+        if self.runtime is not None:
+            return super().register(library, overload)
         # Autograd, tracing and all else are then those of PyTorch's operations.
         run = self.in_pytorch()
         library.impl(self.definition.line.name, run, "CompositeImplicitAutograd")
         self.register_batching(library, overload)
         return Operator(self, overload)
 
-    def install(self, runtime: Runtime) -> None:
+    def install(self) -> None:
         """Hand the definition to the runtime, which asks for the rest when it needs it."""
-        del runtime
-        Lazy(self).begin()
+        self.lazy(self).begin()
 
     def in_pytorch(self) -> Callable[..., object]:
         """Return it by PyTorch's operations."""
@@ -92,15 +89,12 @@ class Mathematics(Kind):
 class Pointwise(Mathematics):
     """One operator that is a formula of each element alone: a loop is compiled for it."""
 
+    lazy = LazyFormula
+
     def require_compiler(self) -> None:
         """Stop without a compiler: its loops are compiled when they are needed."""
         if not prebuilt.has_loops(self.definition.line):
             toolchain.find("c++")
-
-    def install(self, runtime: Runtime) -> None:
-        """Hand the definition to the runtime, which asks for loops and derivatives."""
-        del runtime
-        LazyFormula(self).begin()
 
     def kernel(self) -> Callable[..., object]:
         """Return it by PyTorch's operations: for devices without a loop."""

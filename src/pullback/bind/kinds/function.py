@@ -9,7 +9,6 @@ from pullback.bind.functions.adopted import Adopted, adopt
 from pullback.bind.kinds.kind import Kind
 from pullback.bind.operator import Operator, name_of
 from pullback.bind.registration import overload_of
-from pullback.bind.runtime import Runtime
 
 
 class Function(Kind):
@@ -25,14 +24,8 @@ class Function(Kind):
         super().prepare()
         self.adopted = adopt(self.definition.line, self.definition.function)
 
-    def register(
-        self,
-        library: torch.library.Library,
-        overload: torch._ops.OpOverload,
-        runtime: Runtime | None,
-    ) -> Operator:
+    def register(self, library: torch.library.Library, overload: torch._ops.OpOverload) -> Operator:
         """Register the Function, and the operators that run its forward and backward."""
-        del runtime
         return functions.install(self, self.adopted, library, overload_of)
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -57,30 +58,25 @@ class Kind:
 
     # Registration: the steps in their order.
 
+    @cached_property
     def runtime(self) -> Runtime | None:
-        """Return the C++ runtime that calls it; None if it goes without."""
+        """The C++ runtime that calls it; None if it goes without."""
         return None
 
     def prepare(self) -> None:
         """Do all that can fail, before an earlier definition is given up."""
         self.addresses = entry_points.compile_kernels(self.definition)
 
-    def register(
-        self,
-        library: torch.library.Library,
-        overload: torch._ops.OpOverload,
-        runtime: Runtime | None,
-    ) -> Operator:
+    def register(self, library: torch.library.Library, overload: torch._ops.OpOverload) -> Operator:
         """Register with PyTorch's dispatcher all but what the runtime holds; return the operator.
 
         Args:
             library: the registration.
             overload: PyTorch's object for the operator.
-            runtime: what `runtime` returned.
         """
         library.impl(self.definition.line.name, self.kernel(), "CompositeExplicitAutograd")
         self.register_rules(library, overload)
-        return (native_operator(runtime) if runtime else Operator)(self, overload)
+        return (native_operator(self.runtime) if self.runtime else Operator)(self, overload)
 
     def register_rules(
         self, library: torch.library.Library, overload: torch._ops.OpOverload
@@ -98,8 +94,8 @@ class Kind:
         rule = batching.batching(self.definition, overload, self.batched)
         torch.library.register_vmap(self.definition.line.qualname, rule, lib=library)
 
-    def install(self, runtime: Runtime) -> None:
-        """Hand the definition to the runtime."""
+    def install(self) -> None:
+        """Hand the definition to the runtime, which there is."""
 
     def reload(self) -> None:
         """Compile what has changed since; the dispatcher calls that from now on.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from pullback.bind import kernel, runtime
+from pullback.bind import kernel
 from pullback.bind.kinds.declared import Declared
 from pullback.bind.validate import NoKernel
 from pullback.kernels.cuda_on_cpu import mode
@@ -24,7 +24,7 @@ class Native(Declared):
         """Compile the kernels whose files have changed; the dispatcher calls them from now on."""
         fresh = Native(self.definition)
         fresh.prepare()
-        fresh.install(runtime.load())
+        fresh.install()
 
     def kernel(self) -> Callable[..., object]:
         """Return what runs on a device for which there is no kernel: an error that says so."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 
 import torch
 
-from pullback.bind import kernel, python_only
+from pullback.bind import kernel, python_only, runtime
 from pullback.bind.kinds.declared import Declared
 from pullback.bind.operator import Operator, name_of
 from pullback.bind.runtime import Runtime
@@ -18,23 +19,19 @@ class Python(Declared):
 
     uncompiled = "in Python: nothing to compile"
 
+    @cached_property
     def runtime(self) -> Runtime | None:
-        """Return the C++ runtime; without a compiler the operator goes a slower way."""
+        """The C++ runtime; without a compiler the operator goes a slower way."""
         try:
-            return super().runtime()
+            return runtime.load()
         except PullbackError as error:
             python_only.announce(error)
             return None
 
-    def register(
-        self,
-        library: torch.library.Library,
-        overload: torch._ops.OpOverload,
-        runtime: Runtime | None,
-    ) -> Operator:
+    def register(self, library: torch.library.Library, overload: torch._ops.OpOverload) -> Operator:
         """Register the function, and its autograd where no runtime has it."""
-        made = super().register(library, overload, runtime)
-        if runtime is None:
+        made = super().register(library, overload)
+        if self.runtime is None:
             backward = self.derivatives.backward
             python_only.register_autograd(self.definition, backward, library, overload)
         return made
