@@ -265,6 +265,26 @@ def test_outputs_without_a_gradient_cost_nothing_and_break_nothing(seed: int) ->
     assert_close(gradient, y)
 
 
+# What a derivative reads says nothing of n, of `...`, or not all of it.
+SIZED_BY_OTHERS = [
+    ("(x[n], b[m]) -> y[n, m] = b*3 + 1", (3,), (2,)),
+    ("(x[..., n], b[n]) -> y[..., n] = 2*b", (3, 2), (2,)),
+    ("(k[n]: int64, b[m]) -> y[n, m] = b*b", (3,), (2,)),
+    ("(k[...]: int64, b[...]) -> y[...] = 2*b", (3,), (1,)),
+]
+
+
+@pytest.mark.parametrize(("line", "first", "second"), SIZED_BY_OTHERS)
+def test_a_derivative_has_its_shape_from_what_it_does_not_read(
+    line: str, first: tuple[int, ...], second: tuple[int, ...], seed: int
+) -> None:
+    torch.manual_seed(seed)
+    other = torch.ones(first, dtype=torch.int64) if "int64" in line else doubles(*first)
+    operator, given = define(line), (other, doubles(*second))
+    assert gradcheck(operator, given, check_forward_ad=True)
+    assert gradgradcheck(operator, given)
+
+
 def test_an_input_that_is_not_used_has_no_gradient(seed: int) -> None:
     operator = define("(x[...], y[...]) -> z[...] = exp(x)")
     x, y = doubles(3), doubles(3)

@@ -16,10 +16,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from pullback.bind.index import dense, slices
 from pullback.define import parse as lines
 from pullback.define import shape
+from pullback.define.formula import derived as derivatives
 from pullback.define.formula.formula import Formula
 from pullback.define.formula.index import size
 from pullback.define.formula.node import SUM, Node, in_order
-from pullback.define.index import derived as indexed_derived
 from pullback.define.index import extents, lower, notation
 from pullback.define.line import Tensor as TensorSpec
 from pullback.diagnostic import PullbackError
@@ -61,7 +61,7 @@ def gradients_of(
     indexed: Formula, tensors: Mapping[str, object], grad: Tensor
 ) -> dict[str, Tensor]:
     """Return the gradients for the inputs of a formula, by their names."""
-    derived = indexed_derived.backward(indexed)
+    derived = derivatives.backward(indexed)
     assert derived
     found = evaluated(derived.formula, {"grad": grad, **with_outputs(indexed, tensors)})
     return {
@@ -151,9 +151,9 @@ def test_second_derivatives_are_those_of_autograd(
     expected = torch.autograd.grad(
         first, list(leaves.values()), arriving, allow_unused=True, materialize_grads=True
     )
-    gradient = indexed_derived.backward(indexed)
+    gradient = derivatives.backward(indexed)
     assert gradient
-    second = indexed_derived.backward(gradient.formula)
+    second = derivatives.backward(gradient.formula)
     assert second
     # What arrives comes first; the gradients are those of the backward's own tensors.
     names = [parameter.name for parameter in second.formula.line.parameters]
@@ -186,7 +186,7 @@ def test_tangent_is_that_of_forward_mode(text: str, reference: Reference, seed: 
 
     primals = tuple(inputs[name] for name in real)
     value, expected, *_ = torch.func.jvp(of_real, primals, tuple(directions.values()))
-    derived = indexed_derived.jvp(indexed)
+    derived = derivatives.jvp(indexed)
     assert derived
     given = {f"tangent_{name}": direction for name, direction in directions.items()}
     output = indexed.line.outputs[0].name
@@ -507,7 +507,7 @@ def test_half_precision_is_computed_in_single() -> None:
 def nodes_of(name: str) -> list[Node]:
     """Return the sums of a formula and of its gradients that are in no other."""
     indexed = formula(next(text for text in FORMULAS if text.startswith(f"{name}(")))
-    derived = indexed_derived.backward(indexed)
+    derived = derivatives.backward(indexed)
     assert derived
     return [*indexed.nodes, *derived.formula.nodes]
 

@@ -17,8 +17,8 @@ from pullback.bind.index import dense, loops, ready, tolerance, verified
 from pullback.bind.index.call import Choice, call_of
 from pullback.bind.index.loops import Own, Refusal
 from pullback.define import parse as lines
+from pullback.define.formula import derived as derivatives
 from pullback.define.formula.formula import Formula, labels
-from pullback.define.index import derived as indexed_derived
 from pullback.define.index import extents, notation
 from pullback.define.operator import Definition
 from tests.forked import in_fork
@@ -71,7 +71,7 @@ def formula(name: str) -> Formula:
 
 
 def gradient(name: str) -> Formula:
-    derived = indexed_derived.backward(formula(name))
+    derived = derivatives.backward(formula(name))
     assert derived
     return derived.formula
 
@@ -353,7 +353,7 @@ def test_modelled_work_grows_with_the_sizes() -> None:
 
 def test_a_size_that_follows_from_others_is_no_choice_of_a_loop() -> None:
     line = "demo::f(x[b, h], k[o, p]) -> y[b, o, i] = sum[p](x[b, 2*i + 3*p]*k[o, p])"
-    derived = indexed_derived.backward(notation.parse(lines.parse(line)))
+    derived = derivatives.backward(notation.parse(lines.parse(line)))
     assert derived is not None
     sizes = {"b": 200, "h": 37, "o": 400, "p": 3, "i": 16, "...": 1}
     present = frozenset(tensor.name for tensor in derived.formula.line.tensors)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from pullback.bind.index import dense, record
+from pullback.define.formula import derived as derivatives
 from pullback.define.formula.formula import Formula
-from pullback.define.index import derived as indexed_derived
 from pullback.diagnostic import PullbackError
 from tests.bind.test_index_dense import each_formula, evaluated, formula, inputs_of, value_of
 
@@ -36,7 +36,7 @@ def afresh(indexed: Formula, tensors: dict[str, Tensor]) -> list[Tensor]:
 @each_formula
 def test_formula_and_gradients_are_the_same(text: str, reference: object, seed: int) -> None:
     indexed = formula(text)
-    derived = indexed_derived.backward(indexed)
+    derived = derivatives.backward(indexed)
     assert derived
     first, second = (inputs_of(indexed, seed + k, torch.float32) for k in range(2))
     before = copy.deepcopy(second)

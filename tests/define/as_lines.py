@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 
 from pullback.define import parse as lines
+from pullback.define.formula import derived
 from pullback.define.formula.formula import Formula
-from pullback.define.index import derived as indexed_derived
 from pullback.define.index import notation
 from tests.define.indexed import FORMULAS
 
 NAMES = {text.partition("(")[0]: text for text in FORMULAS}
-DERIVE = {"backward": indexed_derived.backward, "jvp": indexed_derived.jvp}
+DERIVE = {"backward": derived.backward, "jvp": derived.jvp}
 
 
 @functools.cache

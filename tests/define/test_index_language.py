@@ -9,12 +9,11 @@ import sys
 import pytest
 
 from pullback import PullbackError
-from pullback.define.formula import show
+from pullback.define.formula import derived, show
 from pullback.define.formula.formula import Formula
 from pullback.define.formula.index import Affine
 from pullback.define.formula.node import in_order, index
 from pullback.define.formula.sizes import arithmetic
-from pullback.define.index import derived as indexed_derived
 from pullback.define.index import infer, notation
 from pullback.define.line import Number
 from pullback.define.parse import parse
@@ -411,7 +410,7 @@ def test_reduction_that_says_its_limit_and_its_elements_is_meant() -> None:
 
 @pytest.mark.parametrize("value", ["x[n]/x[n]", "exp(x[n])/exp(x[n])", "x[n]*2/x[n] + size(n)"])
 def test_gradient_that_is_seen_to_be_zero_only_without_the_output_is_none(value: str) -> None:
-    assert indexed_derived.backward(read(f"(x[n]) -> y[n] = {value}")) is None
+    assert derived.backward(read(f"(x[n]) -> y[n] = {value}")) is None
 
 
 def test_read_outside_is_refused_where_it_leaves() -> None:
@@ -554,4 +553,4 @@ def test_second_of_two_conditions_bounds_an_index_if_the_first_says_nothing_of_i
 
 
 def test_dimension_may_have_the_name_of_what_a_derivative_adds() -> None:
-    assert indexed_derived.backward(read("(x[grad]) -> y[] = sum[grad](x*x)"))
+    assert derived.backward(read("(x[grad]) -> y[] = sum[grad](x*x)"))

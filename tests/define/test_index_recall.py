@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from pullback.define.index import derived, notation
+from pullback.define.formula import derived
+from pullback.define.index import notation
 from tests.define.as_lines import made, operator
 
 # By line: what the gradient keeps, and what of the computation is not done again.

@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pullback import PullbackError
+from pullback.define.formula import derived
 from pullback.define.formula.formula import Formula
-from pullback.define.index import derived as indexed_derived
 from pullback.define.index import notation
 from pullback.define.parse import parse
 from tests.define.indexed import FORMULAS
 from tests.telling import examples
 
 TEXTS = {text.partition("(")[0]: text for text in FORMULAS}
-DERIVE = {"backward": indexed_derived.backward, "jvp": indexed_derived.jvp}
+DERIVE = {"backward": derived.backward, "jvp": derived.jvp}
 ORDERS = ((), ("backward",), ("jvp",), ("backward", "backward"), ("backward", "jvp"))
 
 

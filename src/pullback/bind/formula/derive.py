@@ -17,13 +17,11 @@ from pullback.bind.registry import operators
 from pullback.define.formula import derived
 from pullback.define.formula.draft import Derived
 from pullback.define.formula.formula import Formula
-from pullback.define.index import derived as indexed_derived
 from pullback.define.line import Line
 from pullback.define.operator import Definition
 
 KindOf = Literal["backward", "jvp"]
 DERIVE = {"backward": derived.backward, "jvp": derived.jvp}
-DERIVE_INDEXED = {"backward": indexed_derived.backward, "jvp": indexed_derived.jvp}
 # Derivatives may be asked for by several threads at once, and deriving one may ask for another.
 lock = threading.RLock()
 
@@ -42,8 +40,7 @@ def derivative(own: Kind, kind: KindOf) -> Program:
 def derived_of(definition: Definition, kind: KindOf) -> Derived | None:
     """Return a derivative, not yet registered; None if it is zero."""
     assert definition.formula
-    derive = DERIVE if definition.formula.pointwise else DERIVE_INDEXED
-    return derive[kind](definition.formula)
+    return DERIVE[kind](definition.formula)
 
 
 def operator_of(formula: Formula, kind: type[Kind]) -> Operator:

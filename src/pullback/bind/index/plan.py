@@ -12,7 +12,7 @@ from pullback.bind.formula import derive
 from pullback.bind.index import choose, loops
 from pullback.bind.index.call import Call, Choice, call_of
 from pullback.bind.kinds.kind import Kind
-from pullback.define.index import derived as indexed_derived
+from pullback.define.formula import derived
 from pullback.define.operator import Definition
 
 
@@ -69,7 +69,7 @@ def plan(kind: Kind, given: tuple[object, ...]) -> Plan:
     assert definition.formula
     call = call_of(definition, kernel.completed(definition, given, None))
     steps = list(steps_of(call))
-    if found := indexed_derived.backward(definition.formula):
+    if found := derived.backward(definition.formula):
         backward = derive.operator_of(found.formula, type(kind)).definition
         steps += steps_of(call_of(backward, gradient_arguments(definition, backward, call)))
     return Plan(tuple(steps))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pullback.bind.formula.derivative import Derivative
+from pullback.define.formula import derived
 from pullback.define.formula.formula import Formula
-from pullback.define.index import derived, notation
+from pullback.define.index import notation
 
 
 class IndexedDerivative(Derivative):

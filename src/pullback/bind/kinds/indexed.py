@@ -13,7 +13,8 @@ from pullback.bind.index.plan import Plan
 from pullback.bind.index.shown import IndexedDerivative, derivative
 from pullback.bind.kinds.formula import Mathematics
 from pullback.bind.operator import Operator, require_call
-from pullback.define.index import derived, sharding
+from pullback.define.formula import derived
+from pullback.define.index import sharding
 from pullback.define.line import Line
 from pullback.define.sharding import Placements
 

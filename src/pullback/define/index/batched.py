@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pullback.define.formula.batched import line_with_dimension
+from pullback.define.formula.derived import UNWRITTEN
 from pullback.define.formula.formula import Formula
 from pullback.define.formula.index import Affine, at
 from pullback.define.formula.node import READ, Node, in_order, place_of, read, remade
-from pullback.define.index.derived import UNWRITTEN
 
 
 def with_dimension(indexed: Formula, batched: set[str], dimension: str) -> Formula:

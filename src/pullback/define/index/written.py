@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from pullback.define.formula.derived import UNWRITTEN, as_operator
 from pullback.define.formula.draft import Draft, Names, plain
 from pullback.define.formula.formula import Formula, is_usable
 from pullback.define.formula.index import Affine
 from pullback.define.formula.node import Node
 from pullback.define.formula.sizes import affine
 from pullback.define.index import notation
-from pullback.define.index.derived import UNWRITTEN, as_operator
 from pullback.define.line import Arithmetic, Dim, Line, Name, Tensor
 from pullback.diagnostic import PullbackError
 
