@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from pullback.bind.formula import derive
-from pullback.define.formula import batched as formula_batched
+from pullback.define.formula.batched import with_dimension
 from pullback.define.formula.formula import Formula
-from pullback.define.index import batched as indexed_batched
 from pullback.define.line import Line
 from pullback.define.line import Tensor as TensorSpec
 from pullback.define.operator import Definition
@@ -43,8 +42,7 @@ def batched_formula(definition: Definition, batched: set[str]) -> Formula:
     """Return an operator's formula with the dimension of `vmap`."""
     dimension = DIMENSION + "_" * nested(definition.line)
     assert definition.formula
-    module = formula_batched if definition.formula.pointwise else indexed_batched
-    return module.with_dimension(definition.formula, batched, dimension)
+    return with_dimension(definition.formula, batched, dimension)
 
 
 def nested(line: Line) -> int:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import replace
 
-from pullback.define.formula.derived import replaced
+from pullback.define.formula.derived import UNWRITTEN
 from pullback.define.formula.draft import name_of
-from pullback.define.formula.formula import Formula, element
+from pullback.define.formula.formula import Formula
+from pullback.define.formula.index import Affine, at
+from pullback.define.formula.node import READ, Node, in_order, place_of, read, remade
 from pullback.define.line import Line, Name, Tensor
 
 
@@ -15,28 +17,20 @@ def with_dimension(formula: Formula, batched: Set[str], dimension: str) -> Formu
     """Return a formula in which some tensors, and so all outputs, have one dimension more.
 
     Args:
-        formula: a pointwise one.
+        formula: any one.
         batched: the tensors that have the dimension.
         dimension: its name, which comes first.
     """
-    line = formula.line
-    made = line_with_dimension(line, batched, dimension)
-    leaves = {
-        element(old, line.qualname): element(new, line.qualname)
-        for old, new in zip(line.tensors, made.tensors, strict=True)
-    }
-    return Formula(
-        line=made,
-        elements=replaced(formula.elements, leaves),
-        dims=(Name(name=dimension), *formula.space.dims),
-        accuracy=formula.accuracy,
+    return replace(
+        formula,
+        line=_line_with_dimension(formula.line, batched, dimension),
+        elements=_with_index(formula.elements, batched, dimension),
+        dims=(Name(name=dimension), *formula.space.dims) if formula.pointwise else None,
         full=formula.full & batched,
     )
 
 
-def line_with_dimension(
-    line: Line, batched: Set[str], dimension: str, formula: str | None = None
-) -> Line:
+def _line_with_dimension(line: Line, batched: Set[str], dimension: str) -> Line:
     """Return a line whose outputs and some of whose tensors have one dimension more, the first."""
 
     def wider(tensor: Tensor) -> Tensor:
@@ -49,5 +43,19 @@ def line_with_dimension(
             wider(p) if isinstance(p, Tensor) and p.name in batched else p for p in line.parameters
         ),
         outputs=tuple(map(wider, line.outputs)),
-        formula=formula,
+        formula=UNWRITTEN,
     )
+
+
+def _with_index(nodes: Sequence[Node], names: Set[str], index: str) -> tuple[Node, ...]:
+    """Return expressions in which some tensors are read with one index more, their first."""
+    made: dict[Node, Node] = {}
+    others: dict[str | Node, Affine] = {}
+    for node in in_order(nodes):
+        args = tuple(made[arg] for arg in node.args)
+        made[node] = remade(node, args, lambda place: place.replaced(others))
+        if node.op == READ and node.name in names:
+            made[node] = read(node.name, (at(index), *made[node].places), node.type)
+        if node.type == "int":
+            others[node] = place_of(made[node])
+    return tuple(made[node] for node in nodes)
