@@ -14,6 +14,7 @@ from pullback.bind.validate import WrongDeclaration, accuracy_of, validate
 from pullback.define.formula import formula as formulas
 from pullback.define.formula import trace
 from pullback.define.formula.language import FormulaOutputs
+from pullback.define.index import notation
 from pullback.define.line import Line
 from pullback.define.operator import Accuracy, Autocast, Definition
 from pullback.define.parse import parse
@@ -69,7 +70,7 @@ def formula(
                 f"the line says {len(declared.outputs)}"
             )
         made = formulas.of_nodes(declared, nodes, accuracy_of(declared.qualname, accuracy))
-        made = replace(made, line=replace(declared, formula=made.text))
+        made = replace(made, line=replace(declared, formula=notation.text(made)))
         definition = Definition(
             line=made.line,
             formula=made,

@@ -17,6 +17,7 @@ from pullback.bind.registry import operators
 from pullback.define.formula import derived
 from pullback.define.formula.draft import Derived
 from pullback.define.formula.formula import Formula
+from pullback.define.index import notation
 from pullback.define.line import Line
 from pullback.define.operator import Definition
 
@@ -75,10 +76,6 @@ def renamed(line: Line, name: str) -> Line:
 
 def with_text(formula: Formula) -> Line:
     """Return a formula's line with its text."""
-    if formula.pointwise:
-        return replace(formula.line, formula=formula.text)
-    from pullback.define.index import notation  # noqa: PLC0415  (seldom needed)
-
     return replace(formula.line, formula=notation.text(formula))
 
 

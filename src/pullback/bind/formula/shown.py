@@ -7,6 +7,7 @@ from pullback.define.formula import build, derived, sympy
 from pullback.define.formula.formula import Formula
 from pullback.define.formula.functions import TABLE
 from pullback.define.formula.node import Node, in_order
+from pullback.define.index import notation
 
 
 class FormulaDerivative(Derivative):
@@ -15,7 +16,7 @@ class FormulaDerivative(Derivative):
     @property
     def computed(self) -> str:
         """The gradients exactly as the kernel computes them."""
-        return "" if self.backward is None else self.backward.formula.text
+        return "" if self.backward is None else notation.text(self.backward.formula)
 
     @property
     def latex(self) -> str:

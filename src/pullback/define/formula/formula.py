@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from pullback.define.formula import build, show
+from pullback.define.formula import build
 from pullback.define.formula.index import Affine, at, size
 from pullback.define.formula.language import FormulaOutputs
 from pullback.define.formula.node import READ, SUM, Node, Type, close, in_order, read, scalar
@@ -79,14 +79,6 @@ class Formula:
     def nodes(self) -> tuple[Node, ...]:
         """What each output is at its own indices: summed over what it lacks of the space."""
         return tuple(map(_summed, self.elements, self.sums)) if self.pointwise else self.elements
-
-    @property
-    def text(self) -> str:
-        """A pointwise formula as it is written after `=`."""
-        taken = [value.name for value in (*self.line.parameters, *self.line.outputs)]
-        outputs = zip(self.line.outputs, self.elements, self.sums, strict=True)
-        rows = [(output.name, bare(node), summed) for output, node, summed in outputs]
-        return show.statements(rows, taken)
 
     @cached_property
     def layout(self) -> tuple[tuple[str, ...], ...]:

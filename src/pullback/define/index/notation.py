@@ -146,14 +146,18 @@ def is_index_notation(line: Line) -> bool:
     return program is not None and not program.pointwise
 
 
-def text(indexed: Formula) -> str:
+def text(formula: Formula) -> str:
     """Return the formula as it is written after `=`: with names for what is used more than once.
 
     It is read to the very same nodes, if what dimensions of inputs have to be is given as `sizes`.
+    A pointwise gradient is written as it is computed: `sum[...](3*grad)`, where a reader puts the
+    number in front of the sum.
     """
-    rows = write.rows(indexed)
-    given = {name: size for name, size in indexed.sizes.items() if name in indexed.line.dimensions}
-    return _shorter(indexed, rows, given) or "; ".join(rows)
+    if formula.pointwise:
+        return write.elements(formula)
+    rows = write.rows(formula)
+    given = {name: size for name, size in formula.sizes.items() if name in formula.line.dimensions}
+    return _shorter(formula, rows, given) or "; ".join(rows)
 
 
 def _shorter(indexed: Formula, rows: list[str], given: Mapping[str, Affine]) -> str | None:

@@ -34,6 +34,13 @@ from pullback.define.index.alike import Alike
 Form = tuple[int, tuple[Affine, ...]]
 
 
+def elements(formula: Formula) -> str:
+    """Return a pointwise formula as it is written after `=`: each tensor by its name alone."""
+    taken = [value.name for value in (*formula.line.parameters, *formula.line.outputs)]
+    outputs = zip(formula.line.outputs, formula.elements, formula.sums, strict=True)
+    return show.statements([(o.name, bare(node), summed) for o, node, summed in outputs], taken)
+
+
 def rows(indexed: Formula) -> list[str]:
     """Return the statements of a formula, every index that is no dimension with its limit."""
     return list(_Writer(indexed).rows())
