@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from pullback.define.formula.functions import CONSTANTS
+from pullback.define.formula.grammar import UnknownFormulaName
 from pullback.define.formula.index import BATCH, Affine, at
 from pullback.define.formula.language import Reader
 from pullback.define.formula.node import Node, place_of
@@ -214,6 +215,21 @@ class PlaceReader(Reader):
         if not place.terms and place.constant < 0:
             self.fail(NotAffine, "a limit is not below zero", tree)
         return place
+
+    def no_tensor(self, name: str, tree: ast.expr) -> NoReturn:
+        """Stop at indices after something that has none."""
+        known = [*self.program.labels, *self.program.definitions]
+        if name in self.names:
+            self.fail(WrongSubscripts, f"'{name}' is a scalar and has no indices", tree)
+        if name in REDUCTIONS:
+            cure = f"write {self.shown(tree)}(...)"
+            self.fail(WrongSubscripts, f"'{name}' is a reduction of nothing", tree, cure)
+        raise UnknownFormulaName.error(
+            f"{self.of}: '{name}' is not defined",
+            at=self.shown(tree),
+            have=", ".join(known),
+            help=did_you_mean(name, known),
+        )
 
     def places(
         self, tree: ast.expr, name: str, labels: Sequence[str], subscripts: list[ast.expr]

@@ -6,7 +6,6 @@ import ast
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from typing import NoReturn
 
 from pullback.define.formula import build, reduce
 from pullback.define.formula.call import FormulaArguments, FormulaType, UnknownFunction
@@ -23,7 +22,6 @@ from pullback.define.index.subscripts import (
     Access,
     Definition,
     TakenIndex,
-    WrongSubscripts,
     elements,
     is_batch,
     is_data,
@@ -43,7 +41,7 @@ class IndexReader(PlaceReader):
         """
         found = self.expression(tree)
         indices = {*self.parameters, *self.scope}
-        twice = [name for name in indices if f"{name}'" in indices]
+        twice = sorted(name for name in indices if f"{name}'" in indices)
         for name in self.alone if twice else ():
             own = self.program.labels_of(name)
             for label in twice:
@@ -257,21 +255,6 @@ class IndexReader(PlaceReader):
             return own if tuple(places) == own.places else read(name, places, own.type)
         self.require_again(definition, places, self.shown(tree))
         return definition.at(tuple(places), self.program.ranges)
-
-    def no_tensor(self, name: str, tree: ast.expr) -> NoReturn:
-        """Stop at indices after something that has none."""
-        known = [*self.program.labels, *self.program.definitions]
-        if name in self.names:
-            self.fail(WrongSubscripts, f"'{name}' is a scalar and has no indices", tree)
-        if name in REDUCTIONS:
-            cure = f"write {self.shown(tree)}(...)"
-            self.fail(WrongSubscripts, f"'{name}' is a reduction of nothing", tree, cure)
-        raise UnknownFormulaName.error(
-            f"{self.of}: '{name}' is not defined",
-            at=self.shown(tree),
-            have=", ".join(known),
-            help=did_you_mean(name, known),
-        )
 
     def access(
         self, tree: ast.expr, name: str, places: Sequence[Affine], extents: Sequence[Affine]
