@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 import torch
-from scipy import signal
 from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
@@ -252,15 +252,15 @@ class Correlate(Function):
     @staticmethod
     def forward(ctx, x, k):
         ctx.save_for_backward(x, k)
-        out = signal.correlate2d(x.detach().numpy(), k.detach().numpy(), mode="valid")
+        out = scipy.signal.correlate2d(x.detach().numpy(), k.detach().numpy(), mode="valid")
         return torch.as_tensor(out, dtype=x.dtype)
 
     @staticmethod
     def backward(ctx, grad):
         x, k = (t.detach().numpy() for t in ctx.saved_tensors)
         grad = grad.numpy()
-        grad_x = signal.convolve2d(grad, k, mode="full")
-        grad_k = signal.correlate2d(x, grad, mode="valid")
+        grad_x = scipy.signal.convolve2d(grad, k, mode="full")
+        grad_k = scipy.signal.correlate2d(x, grad, mode="valid")
         return torch.from_numpy(grad_x), torch.from_numpy(np.ascontiguousarray(grad_k))
 
 

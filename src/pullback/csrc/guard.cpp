@@ -27,8 +27,9 @@ struct Trespass {
 struct Block {
   int64_t bytes;
   uint8_t zone;
-  int64_t number;  // of the call of `pullback_guard`
 };
+
+using Blocks = std::unordered_map<const uint8_t*, Block>;
 
 // A page: a kernel that works in blocks of threads misses by hundreds of elements, not by one.
 constexpr int64_t zone_bytes = 4096;
@@ -39,11 +40,11 @@ struct State {
   // Read without the lock, which a child of `fork` may inherit from a thread that it has not.
   std::atomic<bool> guards = false;
   std::atomic<int64_t> alive = 0;
-  std::unordered_map<const uint8_t*, Block> blocks;
+  Blocks blocks;                     // since the last `pullback_guard`
+  Blocks earlier;                    // may be many, so nobody looks through them
   std::vector<Trespass> trespasses;  // of blocks that have been freed
   int fill = -1;                     // a byte; negative: memory is left as it is
   uint8_t zone = 0;
-  int64_t number = 0;
 };
 
 /// Never destroyed: tensors may be freed after everything else.
@@ -75,10 +76,12 @@ void release(void* memory) {
   if (!now.alive) return now.ordinary->raw_deleter()(memory);
   {
     const std::lock_guard lock(now.mutex);
-    const auto found = now.blocks.find(begin);
-    if (found == now.blocks.end()) return now.ordinary->raw_deleter()(memory);
-    if (found->second.number == now.number) look(begin, found->second, now.trespasses);
-    now.blocks.erase(found);
+    if (const auto found = now.blocks.find(begin); found != now.blocks.end()) {
+      look(begin, found->second, now.trespasses);
+      now.blocks.erase(found);
+    } else if (!now.earlier.erase(begin)) {
+      return now.ordinary->raw_deleter()(memory);
+    }
     --now.alive;
   }
   std::free(begin - zone_bytes);
@@ -98,7 +101,7 @@ class Guarded final : public c10::Allocator {
     std::memset(begin + bytes, now.zone, zone_bytes);
     if (now.fill >= 0) std::memset(begin, now.fill, bytes);
     ++now.alive;
-    now.blocks[begin] = {static_cast<int64_t>(bytes), now.zone, now.number};
+    now.blocks[begin] = {static_cast<int64_t>(bytes), now.zone};
     return {begin, begin, &release, c10::Device(c10::kCPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
@@ -121,7 +124,7 @@ PULLBACK_EXPORT void pullback_guard(int fill, uint8_t zone) {
   now.guards = true;
   now.fill = fill;
   now.zone = zone;
-  ++now.number;
+  now.earlier.merge(now.blocks);
   now.trespasses.clear();
   if (now.ordinary) return;
   now.ordinary = c10::GetCPUAllocator();
@@ -136,9 +139,7 @@ PULLBACK_EXPORT int64_t pullback_trespasses(Trespass* into, int64_t most) {
   State& now = state();
   const std::lock_guard lock(now.mutex);
   std::vector<Trespass> found = now.trespasses;
-  for (const auto& [begin, block] : now.blocks) {
-    if (block.number == now.number) look(begin, block, found);
-  }
+  for (const auto& [begin, block] : now.blocks) look(begin, block, found);
   std::copy_n(found.begin(), std::min<int64_t>(most, found.size()), into);
   return static_cast<int64_t>(found.size());
 }
