@@ -30,7 +30,8 @@ FILES = {
 
 
 @pytest.fixture(
-    scope="module", params=["operators", pytest.param("bindings", marks=pytest.mark.thorough)]
+    scope="module",
+    params=[pytest.param(name, marks=pytest.mark.thorough) for name in FILES],
 )
 def ops(request: pytest.FixtureRequest) -> Any:
     """The extension beside this file: operators, or a Python module."""
@@ -114,13 +115,13 @@ def test_what_goes_wrong_in_a_kernel_raises_and_the_process_lives(ops: Any, kind
 
 
 @pytest.mark.filterwarnings("ignore::pullback.bind.on_cpu.CudaOnCpuNotice")
-@pytest.mark.parametrize(
-    "name", ["operators", pytest.param("bindings", marks=pytest.mark.thorough)]
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", FILES)
 def test_the_same_files_give_the_same_module(name: str) -> None:
     assert load(name) is load(name, "-I", str(HERE / "include"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("ops", ["operators"], indirect=True)
 def test_operators_registered_for_both_devices_are_those_for_cuda(ops: Any) -> None:
     assert torch.equal(ops.shift(torch.zeros(40)), torch.ones(40))

@@ -20,7 +20,9 @@ from torch.fx.experimental.symbolic_shapes import (
     StatelessSymbolicContext,
 )
 
-pytestmark = pytest.mark.compiler
+# A build takes half a minute: what is written for CMake is a matter of each run, what it builds of
+# the thorough one.
+pytestmark = [pytest.mark.compiler, pytest.mark.thorough]
 
 FORMULAS = ("bias", "plane")
 
@@ -213,7 +215,6 @@ def test_a_process_without_pullback_has_the_same_numbers(
     assert ran.returncode == 0, ran.stderr
 
 
-@pytest.mark.thorough
 def test_an_exported_program_runs_in_a_process_without_pullback(
     library: Path, tmp_path: Path, ship: Any
 ) -> None:

@@ -125,6 +125,7 @@ def test_a_kernel_that_does_not_compile_there_is_shown(tmp_path: Path) -> None:
     assert "'x' was not declared" in str(error)
 
 
+@pytest.mark.thorough
 def test_a_process_has_the_library_or_the_definitions(library: Path, tmp_path: Path) -> None:
     code = f"""
 import sys, torch
@@ -142,6 +143,7 @@ assert not hasattr(torch.ops.shiplib, "repeat"), "half of it was registered"
     assert "defined-already [PB730]: this library registers shiplib::multiply" in ran.stdout
 
 
+@pytest.mark.thorough
 def test_a_definition_after_the_library_is_refused(library: Path, tmp_path: Path) -> None:
     code = f"""
 import torch
@@ -153,6 +155,7 @@ pb.operator("shiplib::multiply(a[...], b[...]) -> c[...] = a*b")
     assert "foreign-operator [PB354]" in ran.stderr
 
 
+@pytest.mark.thorough
 def test_a_cpu_that_lacks_instructions_is_told_so(library: Path, tmp_path: Path) -> None:
     # First comes the list of what is needed, then what it is compared with.
     newer = library.read_bytes().replace(b"\0bmi2\0", b"\0bmi9\0", 1)
