@@ -6,6 +6,7 @@ how it starts, what it imports, it is started: `subprocess`.
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import sys
@@ -53,6 +54,9 @@ def be_child(
         os.dup2(err.fileno(), 2)
         sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
         sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr
+        # pytest's own writes to the terminal, where nobody asked for what a child dies of.
+        if faulthandler.is_enabled():
+            faulthandler.enable(sys.stderr)
         for number in (signal.SIGALRM, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         warnings.resetwarnings()
