@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pullback.bind import native, program, runtime
-from pullback.bind.native import NativeFormula
+from pullback.bind.native import Finish, NativeFormula
 from pullback.bind.operator import refined
 from pullback.bind.program import Program
 from pullback.define.line import Batch, Line, Name
@@ -73,7 +73,7 @@ class Formula:
     space: TensorSpec
     expressions: dict[str, str]
     alignments: tuple[tuple[int, ...] | None, ...] = ()
-    sums: tuple[tuple[tuple[int, ...], bool], ...] = ()
+    finishes: tuple[Finish, ...] = ()
     complete: Callable[[str], None] = lambda _: None
     backward: Program | None = None
     jvp: Program | None = None
@@ -108,7 +108,7 @@ class Formula:
         return NativeFormula(
             space=self.space,
             alignments=self.alignments or tuple(None for _ in self.line.tensors),
-            sums=self.sums or tuple(((), False) for _ in self.line.outputs),
+            finishes=self.finishes or tuple(Finish((), False) for _ in self.line.outputs),
             devices=("cpu",),
         )
 
@@ -268,7 +268,8 @@ def test_scalars_of_each_kind_reach_the_loop() -> None:
 def test_an_output_is_summed_over_batch_and_named_dimensions() -> None:
     line = "(x[..., n], w[n]) -> (t[...], v[n], s[], y[..., n])"
     sums = formula(line, "... n", t="x * w", v="x * w", s="x * w", y="x * w")
-    sums.sums = (((0,), False), ((), True), ((0,), True), ((), False))
+    summed = (((0,), False), ((), True), ((0,), True), ((), False))
+    sums.finishes = tuple(Finish(*each) for each in summed)
     run = sums.register()
     for shape in [(2, 3, 4), (4,), (0, 4), (2, 0), (300, 200)]:
         x = torch.randn(shape, dtype=torch.float64)
@@ -283,7 +284,8 @@ def test_an_output_is_summed_over_batch_and_named_dimensions() -> None:
 def test_an_output_may_have_the_dimensions_in_another_order() -> None:
     line = "(x[n, ..., m]) -> (a[n, ..., m], b[m, ..., n], c[..., m, n], d[m, ...], e[m])"
     turn = formula(line, "n ... m", a="x", b="x", c="x", d="x", e="x")
-    turn.sums = (((), False), ((), False), ((), False), ((0,), False), ((0,), True))
+    summed = (((), False), ((), False), ((), False), ((0,), False), ((0,), True))
+    turn.finishes = tuple(Finish(*each) for each in summed)
     run = turn.register()
     for batch in [(), (2,), (2, 5)]:
         x = torch.randn(3, *batch, 4, dtype=torch.float64)

@@ -1,11 +1,14 @@
-"""A definition -> the tuples that the C++ runtime reads: `read_definition` of python/fields.cpp."""
+"""A definition -> the fields that the C++ runtime reads: `read_definition` of python/fields.cpp.
+
+Each dictionary is a struct of the runtime, and its keys are the names of that struct's members.
+"""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pullback.bind.program import Program
 from pullback.define import shape
@@ -16,16 +19,33 @@ from pullback.kernels.glue import Device
 
 # One bit of a 64-bit mask says whether an argument is saved.
 MOST_ARGUMENTS = 63
-# In the order of Step::Kind, ScalarSpec::Kind and at::ScalarType.
-NUMBER, DIMENSION, SCALAR = range(3)
-OPERATIONS = {"+": 3, "-": 4, "*": 5, "//": 6, "%": 7, "min": 8, "max": 9}
-# Those that a compiled kernel can take.
-SCALAR_KINDS = {"int": 0, "float": 1, "bool": 2, "str": 3}
-TAKEN = ("no", "yes", "with own derivative")
+# `Step::Kind` of what is written between numbers and names.
+OPERATIONS = {
+    **{"+": "add", "-": "subtract", "*": "multiply", "//": "divide", "%": "modulo"},
+    **{"min": "least", "max": "greatest"},
+}
+# `ScalarSpec::Kind` of those that a compiled kernel can take.
+SCALAR_KINDS = {"int": "integer", "float": "real", "bool": "boolean", "str": "text"}
+# The numbers of `at::ScalarType`, which are those of PyTorch's files.
 SCALAR_TYPES = {
     **{"uint8": 0, "int8": 1, "int16": 2, "int32": 3, "int64": 4, "float16": 5, "float32": 6},
     **{"float64": 7, "complex64": 9, "complex128": 10, "bool": 11, "bfloat16": 15},
 }
+
+
+Fields = dict[str, object]
+
+
+class Finish(NamedTuple):
+    """Over what the loop's result is summed for one output.
+
+    Attributes:
+        sums: core dimensions of the space, by position.
+        sums_batch: whether those of `...` too.
+    """
+
+    sums: tuple[int, ...]
+    sums_batch: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,15 +58,13 @@ class NativeFormula:
         alignments: one an input tensor. None: it lines up with the space from the right as it is.
             Else, for each core dimension of the space (before `...`, then after), the position of
             that dimension among the input's, or -1 where it has none. `...` lines up by itself.
-        sums: one an output: the core dimensions of the space, by position, and whether those of
-            `...`, over which the loop's result is summed. What is left are the output's dimensions,
-            in any order.
+        finishes: one an output. What is not summed over are its dimensions, in any order.
         devices: where a loop can be asked for.
     """
 
     space: Tensor
     alignments: tuple[tuple[int, ...] | None, ...]
-    sums: tuple[tuple[tuple[int, ...], bool], ...]
+    finishes: tuple[Finish, ...]
     devices: tuple[Device, ...]
 
 
@@ -78,8 +96,8 @@ def definition_fields(  # noqa: PLR0913  (all that the runtime knows)
     *,
     formula: NativeFormula | None = None,
     supply: Supply | None = None,
-) -> tuple[object, ...]:
-    """Return all that the runtime knows of an operator.
+) -> Fields:
+    """Return all that the runtime knows of an operator: a `Definition`, with its `Signature`.
 
     Args:
         definition: the operator.
@@ -91,82 +109,83 @@ def definition_fields(  # noqa: PLR0913  (all that the runtime knows)
     """
     line = definition.shaped
     position = {parameter.name: index for index, parameter in enumerate(line.parameters)}
-    return (
-        line.qualname,
-        tuple(tensor_fields(tensor, line, position[tensor.name]) for tensor in line.tensors),
-        tuple(tensor_fields(output, line, 0) for output in line.outputs),
-        tuple(
+    return {
+        "name": line.qualname,
+        "inputs": tuple(tensor_fields(each, line, position[each.name]) for each in line.tensors),
+        "outputs": tuple(tensor_fields(output, line, 0) for output in line.outputs),
+        "scalars": tuple(
             scalar_fields(scalar, position[scalar.name])
             for scalar in line.scalars
             if scalar.type in SCALAR_KINDS and not scalar.optional
         ),
-        line.dimensions,
-        len(line.parameters) + definition.masked,
-        definition.masked,
-        backward.fields() if backward else None,
-        jvp.fields() if jvp else None,
+        "dimensions": line.dimensions,
+        "arguments": len(line.parameters) + definition.masked,
+        "masked": definition.masked,
+        "backward": backward.fields() if backward else None,
+        "jvp": jvp.fields() if jvp else None,
         # Without one in C++, the CUDA kernel runs on the CPU.
-        kernel_fields(definition.cpu or definition.cuda, kernels.get("cpu")),
-        kernel_fields(definition.cuda, kernels.get("cuda")),
-        TAKEN.index(definition.taken),
-        formula_fields(formula, line) if formula else None,
-        (supply.request, supply.complete) if supply else None,
-    )
+        "cpu": kernel_fields(definition.cpu or definition.cuda, kernels.get("cpu")),
+        "cuda": kernel_fields(definition.cuda, kernels.get("cuda")),
+        "taken": definition.taken,
+        "formula": formula_fields(formula, line) if formula else None,
+        "supply": vars(supply) if supply else None,
+    }
 
 
-def formula_fields(formula: NativeFormula, line: Line) -> tuple[object, ...]:
-    """Return how a loop computes the operator."""
+def formula_fields(formula: NativeFormula, line: Line) -> Fields:
+    """Return how a loop computes the operator: a `Formula`."""
     assert len(formula.alignments) == len(line.tensors)
-    assert len(formula.sums) == len(line.outputs)
-    return (
-        tensor_fields(formula.space, line, 0),
-        formula.alignments,
-        formula.sums,
-        formula.devices,
-    )
+    assert len(formula.finishes) == len(line.outputs)
+    return {
+        "space": tensor_fields(formula.space, line, 0),
+        "alignments": formula.alignments,
+        "finishes": tuple(finish._asdict() for finish in formula.finishes),
+        "devices": formula.devices,
+    }
 
 
-def kernel_fields(source: Source | None, address: int | None) -> tuple[object, ...]:
-    """Return a kernel's address, 0 if there is none, and whether it takes any strides."""
-    return (address or 0, source is not None and source.strided)
+def kernel_fields(source: Source | None, address: int | None) -> Fields:
+    """Return a `NativeKernel`: its address, 0 if it has none, and whether it takes any strides."""
+    return {"function": address or 0, "strided": source is not None and source.strided}
 
 
-def tensor_fields(tensor: Tensor, line: Line, argument: int) -> tuple[object, ...]:
-    """Return a tensor of the line."""
-    return (
-        tensor.name,
-        shape.declared(tensor),
-        tuple(dimension_fields(dim, line) for dim in tensor.before),
-        tuple(dimension_fields(dim, line) for dim in tensor.after),
-        tensor.has_batch,
-        tensor.optional,
-        SCALAR_TYPES[tensor.dtype] if tensor.dtype else -1,
-        argument,
-        tensor.detached,
-        tensor.has_any_shape,
-    )
+def tensor_fields(tensor: Tensor, line: Line, argument: int) -> Fields:
+    """Return a tensor of the line: a `TensorSpec`."""
+    return {
+        "name": tensor.name,
+        "text": shape.declared(tensor),
+        "before": tuple(dimension_fields(dim, line) for dim in tensor.before),
+        "after": tuple(dimension_fields(dim, line) for dim in tensor.after),
+        "batched": tensor.has_batch,
+        "optional": tensor.optional,
+        "dtype": SCALAR_TYPES[tensor.dtype] if tensor.dtype else -1,
+        "argument": argument,
+        "detached": tensor.detached,
+        "any_shape": tensor.has_any_shape,
+    }
 
 
-def scalar_fields(scalar: Scalar, argument: int) -> tuple[object, ...]:
-    """Return a scalar of the line."""
-    return (SCALAR_KINDS[scalar.type], scalar.name, argument)
+def scalar_fields(scalar: Scalar, argument: int) -> Fields:
+    """Return a scalar of the line: a `ScalarSpec`."""
+    return {"kind": SCALAR_KINDS[scalar.type], "name": scalar.name, "argument": argument}
 
 
-def dimension_fields(dim: Expression, line: Line) -> tuple[object, ...]:
-    """Return a dimension's text and its steps in postfix order."""
-    return (str(dim), tuple(steps(dim, line)))
+def dimension_fields(dim: Expression, line: Line) -> Fields:
+    """Return a `Dimension`: its text, and its steps in postfix order."""
+    own = tuple({"kind": kind, "value": value} for kind, value in steps(dim, line))
+    return {"text": str(dim), "steps": own}
 
 
-def steps(dim: Expression, line: Line) -> list[tuple[int, int]]:
-    """Return an expression in postfix order."""
+def steps(dim: Expression, line: Line) -> list[tuple[str, int]]:
+    """Return an expression in postfix order, each step as its `Step::Kind` and its value."""
     match dim:
         case Number():
-            return [(NUMBER, dim.value)]
+            return [("number", dim.value)]
         case Name() if dim.name in line.dimensions:
-            return [(DIMENSION, line.dimensions.index(dim.name))]
+            return [("dimension", line.dimensions.index(dim.name))]
         case Name():
             names = [parameter.name for parameter in line.parameters]
-            return [(SCALAR, names.index(dim.name))]
+            return [("scalar", names.index(dim.name))]
         case Arithmetic():
             own = (OPERATIONS[dim.operator], 0)
             return [*steps(dim.left, line), *steps(dim.right, line), own]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import Enum, auto
 
 import torch
 
@@ -20,16 +20,16 @@ WrongArguments = Rule("PB322", "wrong-arguments")
 UnwiredResult = Rule("PB323", "unwired-result")
 
 
-class Origin(IntEnum):
-    """Where an argument comes from; in the order of `Reference::Origin` in operator.h."""
+class Origin(Enum):
+    """Where an argument comes from: `Reference::Origin` in operator.h."""
 
-    grad = 0
-    tangent = 1
-    argument = 2
-    output = 3
-    result = 4
-    constant = 5
-    mask = 6
+    grad = auto()
+    tangent = auto()
+    argument = auto()
+    output = auto()
+    result = auto()
+    constant = auto()
+    mask = auto()
 
 
 # What a list of numbers becomes where another one is wanted.
@@ -49,9 +49,9 @@ class Reference:
     optional: bool = False
     constant: object = None
 
-    def fields(self) -> tuple[object, ...]:
+    def fields(self) -> dict[str, object]:
         """Return it as the runtime reads it."""
-        return (int(self.origin), self.index, self.result, self.optional, self.constant)
+        return {**vars(self), "origin": self.origin.name}
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,9 @@ class OperatorCall:
     arguments: tuple[Reference, ...]
     results: int
 
-    def fields(self) -> tuple[object, ...]:
+    def fields(self) -> dict[str, object]:
         """Return it as the runtime reads it."""
-        arguments = tuple(argument.fields() for argument in self.arguments)
-        return (self.operator, self.overload, arguments, self.results)
+        return {**vars(self), "arguments": tuple(each.fields() for each in self.arguments)}
 
 
 @dataclass(frozen=True)
@@ -76,10 +75,10 @@ class Program:
     calls: tuple[OperatorCall, ...]
     results: tuple[Reference | None, ...]
 
-    def fields(self) -> tuple[object, ...]:
+    def fields(self) -> dict[str, object]:
         """Return it as the runtime reads it."""
         results = tuple(result.fields() if result else None for result in self.results)
-        return (tuple(call.fields() for call in self.calls), results)
+        return {"calls": tuple(call.fields() for call in self.calls), "results": results}
 
 
 @dataclass

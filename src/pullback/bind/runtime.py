@@ -51,8 +51,8 @@ class Runtime(Protocol):
     Caller: type[Any]
     """A callable that goes from Python straight to PyTorch's dispatcher."""
 
-    def define(self, definition: tuple[object, ...], /) -> None:
-        """Define or redefine an operator; `native.definition_fields` makes the tuple."""
+    def define(self, definition: dict[str, object], /) -> None:
+        """Define or redefine an operator; `native.definition_fields` makes the fields."""
         ...
 
     def accelerate(self, cls: type, /) -> None:

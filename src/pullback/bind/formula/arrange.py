@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
+from pullback.bind.native import Finish
 from pullback.define import shape
 from pullback.define.formula.formula import Formula, labels
 from pullback.define.formula.index import BATCH
@@ -31,11 +32,11 @@ def alignment(tensor: TensorSpec, space: TensorSpec) -> tuple[int, ...] | None:
     return tuple(places.index(d) if d in places else -1 for d in core(space))
 
 
-def sums(formula: Formula) -> tuple[tuple[tuple[int, ...], bool], ...]:
-    """Return for each output the core dimensions, and whether `...`, that it is summed over."""
+def finishes(formula: Formula) -> tuple[Finish, ...]:
+    """Return for each output what it is summed over."""
     places = core(formula.space)
     return tuple(
-        (tuple(places.index(i) for i in summed if i != BATCH), BATCH in summed)
+        Finish(tuple(places.index(i) for i in summed if i != BATCH), BATCH in summed)
         for summed in formula.sums
     )
 

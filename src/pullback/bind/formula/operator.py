@@ -24,7 +24,7 @@ class LazyFormula(Lazy):
                 arrange.alignment(tensor, self.formula.space)
                 for tensor in self.formula.line.tensors
             ),
-            sums=arrange.sums(self.formula),
+            finishes=arrange.finishes(self.formula),
             devices=loops.devices(definition.line),
         )
         self.supply = Supply(complete=self.complete, request=self.request)

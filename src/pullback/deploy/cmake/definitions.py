@@ -8,17 +8,12 @@ from typing import Any
 from pullback.bind import native
 from pullback.bind.formula import arrange
 from pullback.bind.program import OperatorCall, Origin, Program, Reference
+from pullback.define import shape
 from pullback.define.formula.formula import Formula
 from pullback.define.line import Expression, Line, Tensor
 from pullback.deploy.cmake.loops import BuiltLoop
 from pullback.deploy.cmake.text import DTYPES, braces, fields, integer, number, quoted, truth
 from pullback.deploy.shipped import Kernel, Shipped
-
-STEPS = (
-    *("number", "dimension", "scalar", "add", "subtract", "multiply", "divide", "modulo"),
-    *("least", "greatest"),
-)
-SCALARS = {"int": "integer", "float": "real", "bool": "boolean", "str": "text"}
 
 
 def definition(shipped: Shipped, loops: Sequence[BuiltLoop]) -> str:
@@ -55,7 +50,7 @@ def signature(shipped: Shipped) -> dict[str, str]:
     inputs = (tensor(each, line, position[each.name]) for each in line.tensors)
     scalars = (
         fields(
-            kind=f"ScalarSpec::Kind::{SCALARS[each.type]}",
+            kind=f"ScalarSpec::Kind::{native.SCALAR_KINDS[each.type]}",
             name=quoted(each.name),
             argument=str(position[each.name]),
         )
@@ -75,16 +70,13 @@ def signature(shipped: Shipped) -> dict[str, str]:
 
 def tensor(spec: Tensor, line: Line, argument: int) -> str:
     """Return a tensor of the line."""
-    name, text, before, after, batched, optional, *_ = native.tensor_fields(spec, line, argument)
-    assert isinstance(before, tuple)
-    assert isinstance(after, tuple)
     return fields(
-        name=quoted(str(name)),
-        text=quoted(str(text)),
+        name=quoted(spec.name),
+        text=quoted(shape.declared(spec)),
         before=braces(dimension(dim, line) for dim in spec.before),
         after=braces(dimension(dim, line) for dim in spec.after),
-        batched=truth(bool(batched)),
-        optional=truth(bool(optional)),
+        batched=truth(spec.has_batch),
+        optional=truth(spec.optional),
         dtype=DTYPES[spec.dtype] if spec.dtype else None,
         argument=str(argument),
         detached="true" if spec.detached else None,
@@ -93,7 +85,7 @@ def tensor(spec: Tensor, line: Line, argument: int) -> str:
 
 def dimension(dim: Expression, line: Line) -> str:
     """Return a dimension's steps and text."""
-    steps = (f"{{Step::Kind::{STEPS[kind]}, {value}}}" for kind, value in native.steps(dim, line))
+    steps = (f"{{Step::Kind::{kind}, {value}}}" for kind, value in native.steps(dim, line))
     return fields(steps=braces(steps), text=quoted(str(dim)))
 
 
@@ -170,7 +162,7 @@ def formula(shipped: Shipped, own: Formula, loops: Sequence[BuiltLoop]) -> list[
     )
     finishes = (
         fields(sums=braces(map(str, summed)), sums_batch=truth(batch))
-        for summed, batch in arrange.sums(own)
+        for summed, batch in arrange.finishes(own)
     )
     rows: list[str] = []
     for device in ("cpu", "cuda"):

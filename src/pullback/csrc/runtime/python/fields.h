@@ -1,4 +1,4 @@
-/// Reading a definition from the tuple that `bind/native.py` makes of it.
+/// Reading a definition from the fields that `bind/native.py` makes of it.
 #pragma once
 
 #include "python.h"
@@ -7,7 +7,7 @@
 
 namespace pullback {
 
-/// Throws std::invalid_argument if the tuple is not of the form that `definition_fields` gives.
-Definition read_definition(PyObject* tuple);
+/// Throws std::invalid_argument if they are not those that `definition_fields` gives.
+Definition read_definition(PyObject* dictionary);
 
 }  // namespace pullback

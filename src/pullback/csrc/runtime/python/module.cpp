@@ -12,9 +12,9 @@ namespace pullback {
 
 namespace {
 
-PyObject* py_define(PyObject*, PyObject* tuple) {
+PyObject* py_define(PyObject*, PyObject* dictionary) {
   return guarded([&]() -> PyObject* {
-    define(read_definition(tuple));
+    define(read_definition(dictionary));
     Py_RETURN_NONE;
   });
 }
