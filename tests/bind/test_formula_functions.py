@@ -45,7 +45,10 @@ Derivatives = tuple[Tensor | None, ...]
 each_group = pytest.mark.parametrize(
     "group", GROUPS, ids=lambda group: f"{group[0].name} to {group[-1].name}"
 )
-each_order = pytest.mark.parametrize("order", [0, 1, 2])
+# A second derivative is derived by the rules that the first ones hold, and compiles longest.
+each_order = pytest.mark.parametrize(
+    "order", telling({str(order): order for order in range(3)}, ["0", "1"])
+)
 # Derivatives are the same formulas in every dtype, and float's functions have tests of their own:
 # tests/kernels/test_vector_math.py.
 each_dtype = pytest.mark.parametrize(
