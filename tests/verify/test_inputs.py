@@ -224,3 +224,113 @@ def test_what_takes_nothing_that_was_tried_is_told() -> None:
 def test_a_target_without_parameters_is_called_without_inputs() -> None:
     weight = torch.randn(3, requires_grad=True)
     assert pb.check(lambda: weight * 2, probes=["PB501"]).notes[0].startswith("no input is")
+
+
+# --- a fault that hangs on a guess is advice
+
+
+class Levels(Function):
+    """To the nearest level: a constant, which nothing says."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, levels: Any) -> Any:
+        ctx.save_for_backward(levels)
+        return x * levels.mean()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        return grads[0] * ctx.saved_tensors[0].mean(), None
+
+
+class Cube(Function):
+    """The trace of a third power; right for symmetric matrices: `.mT` is left out."""
+
+    @staticmethod
+    def forward(ctx: Any, matrix: Any) -> Any:
+        ctx.save_for_backward(matrix)
+        return (matrix @ matrix @ matrix).diagonal(dim1=-2, dim2=-1).sum(-1)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        (matrix,) = ctx.saved_tensors
+        return 3 * grads[0][..., None, None] * (matrix @ matrix)
+
+
+class Solve(Function):
+    """Right for Cholesky factors."""
+
+    @staticmethod
+    def forward(ctx: Any, chol: Any, vector: Any) -> Any:
+        solved = torch.linalg.solve(chol, vector)
+        ctx.save_for_backward(chol, solved)
+        return solved
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        chol, solved = ctx.saved_tensors
+        given = torch.linalg.solve_triangular(chol.mT, grads[0].reshape(4, -1), upper=True)
+        return -(given @ solved.reshape(4, -1).mT), given.reshape(grads[0].shape)
+
+
+class Sort(Function):
+    """Right for permutations."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, index: Any) -> Any:
+        assert index.dim() == 1
+        assert index.shape[0] == x.shape[0]
+        ctx.save_for_backward(index)
+        return x[index]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        (index,) = ctx.saved_tensors
+        return grads[0][index.argsort()], None
+
+
+@pytest.mark.parametrize(
+    ("target", "contract"),
+    [
+        (Levels, "levels is a constant"),
+        (Cube, "matrix is symmetric"),
+        (Solve, "chol is lower triangular"),
+        (Sort, "index is a permutation"),
+    ],
+    ids=lambda own: getattr(own, "__name__", ""),
+)
+def test_a_fault_that_hangs_on_a_guess_is_advice(target: type[Function], contract: str) -> None:
+    report = pb.check(target, skip=["PB583"])
+    assert report.ok, report
+    assert report.notes[-1] == f"some faults hang on what was guessed: checked where {contract}"
+    hanging = [dict(f.evidence).get("hangs on a guess") for f in report.advice]
+    assert f"not found where {contract}" in hanging
+
+
+def test_the_same_inputs_given_have_the_fault() -> None:
+    matrix = torch.randn(4, 4, dtype=torch.float64)
+    assert [f.code for f in pb.check(Cube, matrix, skip=["PB583"]).faults] == ["PB553"]
+
+
+def test_a_fault_that_no_contract_takes_away_is_one() -> None:
+    class Negative(Cube):
+        @staticmethod
+        def backward(ctx: Any, *grads: Tensor) -> Any:
+            (matrix,) = ctx.saved_tensors
+            return -3 * grads[0][..., None, None] * (matrix @ matrix).mT
+
+    report = pb.check(Negative, skip=["PB583"])
+    assert [finding.code for finding in report.faults] == ["PB553"]
+
+
+def test_a_float_constant_is_preferred_to_indices_that_a_name_does_not_say() -> None:
+    class Scale(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any, by: Any) -> Any:
+            ctx.save_for_backward(by)
+            return x * by
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Tensor) -> Any:
+            return grads[0] * ctx.saved_tensors[0], None
+
+    assert shown(Scale) == ["float64 (3, 4)", "float64 (3, 4)"]

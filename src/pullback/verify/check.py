@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,6 +14,7 @@ from pullback.diagnostic import Finding, Rule, did_you_mean
 from pullback.verify import forks, isolation
 from pullback.verify.call import Call, call_of
 from pullback.verify.examine import Message, Title, Unit, questions, title_of, unasked
+from pullback.verify.inputs.contracts import hedge
 from pullback.verify.inputs.inputs import found_inputs, needs_inputs
 from pullback.verify.probe import Probe
 from pullback.verify.probes import every_probe
@@ -109,15 +110,22 @@ class Examination:
         """Check a target."""
         began = time.monotonic()
         subject = target_of(target)
-        note: tuple[str, ...] = ()
+        found = None
         if needs_inputs(subject, inputs, keywords):
             found = found_inputs(subject, seed=self.seed, isolate=self.forks)
-            inputs, keywords, note = found.arguments, found.keywords, (found.note,)
+            inputs, keywords = found.arguments, found.keywords
         call = call_of(subject, inputs, keywords, seed=self.seed, intentions=self.intentions)
         report = self.of_call(call)
-        notes = (*note, *self.notes(), *report.notes)
-        replay = self.replay(call, found=bool(note), report=report)
+        if found is not None:
+            report = hedge(call, found.ungraded, report, self.ask)
+        notes = (*([found.note] if found else []), *self.notes(), *report.notes)
+        replay = self.replay(call, found=found is not None, report=report)
         return replace(report, notes=notes, replay=replay, took=time.monotonic() - began)
+
+    def ask(self, call: Call, codes: Collection[str] | None) -> Report:
+        """Ask some of the probes, or all, without a word to who waits for the first answers."""
+        probes = [p for p in self.probes if codes is None or p.code in codes]
+        return replace(self, probes=probes, tell=lambda _: None).of_call(call)
 
     def notes(self) -> tuple[str, ...]:
         """Return what a reader has to know of the process in which it was checked."""

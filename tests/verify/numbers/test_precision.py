@@ -226,6 +226,37 @@ def test_what_is_declared_is_no_fault(intention: str) -> None:
     assert codes((reversed_sine, (d(4),)), **{intention: True}) == {}
 
 
+class Rotate(torch.autograd.Function):
+    """Points turned by an element of SO(2), which is stored as its cosine and its sine."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, x: Tensor) -> Tensor:
+        turned = torch.stack([q[0] * x[0] - q[1] * x[1], q[1] * x[0] + q[0] * x[1]])
+        ctx.save_for_backward(q, turned)
+        return turned
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
+        q, turned = ctx.saved_tensors
+        angle = (grads[0][1] * turned[0] - grads[0][0] * turned[1]).sum()
+        back = torch.stack([q[0], -q[1]])
+        x = torch.stack(
+            [
+                back[0] * grads[0][0] - back[1] * grads[0][1],
+                back[1] * grads[0][0] + back[0] * grads[0][1],
+            ]
+        )
+        return torch.stack([angle, torch.zeros_like(angle)]), x
+
+
+def test_a_gradient_in_the_tangent_space_is_no_fault_where_it_is_meant() -> None:
+    angle = torch.tensor(0.7, dtype=torch.float64)
+    inputs = torch.stack([angle.cos(), angle.sin()]).requires_grad_(), d(2, 5)
+    assert [f.code for f in pb.check(Rotate, *inputs, skip=["PB583"]).faults] == ["PB553"]
+    meant = pb.check(Rotate, *inputs, skip=["PB583"], tangent_space=True)
+    assert meant.ok, meant
+
+
 def test_what_no_cause_fits_is_drawn() -> None:
     torch.manual_seed(0)
     mix = torch.randn(6, 6, dtype=torch.float64)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
 
@@ -20,7 +20,7 @@ from torch import Tensor
 from pullback.diagnostic import Rule
 from pullback.verify import isolation
 from pullback.verify.call import call_of
-from pullback.verify.inputs.shapes import Shape, of_line, of_modules, shapes_for
+from pullback.verify.inputs.shapes import Shape, basic_shapes_for, of_line, of_modules, shapes_for
 from pullback.verify.inputs.slots import Role, Slot, slots_of, strings_of
 from pullback.verify.isolation import quietly
 from pullback.verify.randomness import drawing
@@ -31,9 +31,10 @@ NoInputs = Rule("PB404", "no-inputs")
 
 # Seconds: for all trials; for better ones once something is accepted; for one trial.
 ALTOGETHER, LONGER, ONE = 10.0, 2.0, 5.0
-# How good an input is: everything works; some value is not finite; a gradient is missing or has
-# another shape; backward raises; nothing requires a gradient; forward raises.
-PERFECT, NOT_FINITE, WRONG, RAISES, CUT, REFUSED = range(6)
+# How good an input is: everything works; it does for somebody who reads more into the names than
+# they say; some value is not finite; a gradient has another shape; backward raises; nothing
+# requires a gradient; forward raises.
+PERFECT, UNLIKELY, NOT_FINITE, WRONG, RAISES, CUT, REFUSED = range(7)
 CRASHES = 12
 NUMBERS: dict[Role, tuple[Any, ...]] = {
     "float": (0.5,),
@@ -59,11 +60,28 @@ Spec = tuple[Any, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """Inputs, and what the reader has to know of them."""
+    """Inputs, and what the reader has to know of them.
+
+    Attributes:
+        arguments: the positional ones.
+        keywords: the others.
+        note: what was found.
+        ungraded: the inputs for which backward returns None.
+    """
 
     arguments: tuple[Any, ...]
     keywords: Mapping[str, Any]
     note: str
+    ungraded: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """What came of inputs: how good they are, what forward raised, what backward gave None."""
+
+    rank: int
+    error: str | None = None
+    ungraded: tuple[str, ...] = ()
 
 
 def needs_inputs(target: Target, inputs: Sequence[Any], keywords: Mapping[str, Any]) -> bool:
@@ -99,7 +117,7 @@ def found_inputs(target: Target, *, seed: int, isolate: bool) -> Found:
     )
     trials = "trial" if search.tried == 1 else "trials"
     note = f"no inputs were given; found in {search.tried} {trials}: {shown}"
-    return Found(arguments=arguments, keywords=keywords, note=note)
+    return Found(arguments=arguments, keywords=keywords, note=note, ungraded=search.ungraded)
 
 
 def unknown(count: int) -> list[Slot]:
@@ -133,6 +151,7 @@ class Search:
         self.rank = REFUSED
         self.tried = 0
         self.error: str | None = None
+        self.ungraded: tuple[str, ...] = ()
 
     def run(self, *, isolate: bool) -> None:
         """Try until one is perfect, nothing is left, or the time is over."""
@@ -140,10 +159,10 @@ class Search:
         while crashes < CRASHES:
             work = partial(self.trials, self.tried)
             trials = isolation.stream(work, seconds=ONE) if isolate else inline(work())
-            for rank, error in trials:
-                self.error = self.error or error
-                if rank < self.rank:
-                    self.rank, self.best = rank, self.tried
+            for trial in trials:
+                self.error = self.error or trial.error
+                if trial.rank < self.rank:
+                    self.rank, self.best, self.ungraded = trial.rank, self.tried, trial.ungraded
                     accepted = accepted or time.monotonic()
                 self.tried += 1
                 now = time.monotonic()
@@ -160,40 +179,51 @@ class Search:
         """Tell whether there is no trial of this number."""
         return next(itertools.islice(specs(self.target, self.slots), index, None), None) is None
 
-    def trials(self, start: int) -> Iterator[tuple[int, str | None]]:
-        """Yield how good each is, and what forward raised."""
+    def trials(self, start: int) -> Iterator[Trial]:
+        """Yield what comes of each."""
         for spec in itertools.islice(specs(self.target, self.slots), start, None):
             with quietly():
                 arguments, keywords = built(self.slots, spec, self.seed)
-                yield rank_of(self.target, arguments, keywords, self.seed)
+                trial = tried(self.target, arguments, keywords, self.seed)
+            likely = all(map(is_likely, self.slots, spec))
+            yield trial if likely else replace(trial, rank=max(trial.rank, UNLIKELY))
 
 
-def inline(
-    trials: Iterator[tuple[int, str | None]],
-) -> Generator[tuple[int, str | None], None, None]:
+def is_likely(slot: Slot, own: object) -> bool:
+    """Tell whether a name or an annotation allows for the index, or the mask, that was given."""
+    if not isinstance(own, Drawn) or own.dtype not in (torch.int64, torch.bool) or slot.dtype:
+        return True
+    return ("mask" if own.dtype == torch.bool else "index") in slot.roles[:2]
+
+
+def inline(trials: Iterator[Trial]) -> Generator[Trial, None, None]:
     """Yield the trials from this process."""
     yield from trials
 
 
-def rank_of(
+def tried(
     target: Target, arguments: Sequence[Any], keywords: Mapping[str, Any], seed: int
-) -> tuple[int, str | None]:
-    """Return how good inputs are, and what forward raised."""
+) -> Trial:
+    """Call a target, forward and backward, and return what came of it."""
     call = call_of(target, arguments, keywords, seed=seed)
     seen = trace(call)
     if seen.forward_error is not None or seen.run is None:
         error = seen.forward_error
-        return REFUSED, shortened(f"{type(error).__name__}: {error}".partition("\n")[0])
+        text = shortened(f"{type(error).__name__}: {error}".partition("\n")[0])
+        return Trial(rank=REFUSED, error=text)
     if not seen.run.differentiable:
-        return (CUT if any(map(torch.is_floating_point, seen.run.outputs)) else REFUSED), None
+        return Trial(rank=CUT if any(map(torch.is_floating_point, seen.run.outputs)) else REFUSED)
     if seen.backward_error is not None or seen.gradients is None:
-        return RAISES, None
-    given = [g for g, leaf in zip(seen.gradients, call.leaves, strict=True) if leaf.wanted]
-    if any(gradient is None for gradient in given) or not all(map(fits, seen.nodes)):
-        return WRONG, None
-    values = [*seen.run.outputs, *(g for g in given if g is not None)]
+        return Trial(rank=RAISES)
+    pairs = list(zip(call.leaves, seen.gradients, strict=True))
+    ungraded = tuple(leaf.name for leaf, g in pairs if leaf.wanted and g is None)
+    if len(ungraded) == len(call.wanted) or not all(map(fits, seen.nodes)):
+        return Trial(rank=WRONG, ungraded=ungraded)
+    values = [*seen.run.outputs, *(g for _, g in pairs if g is not None)]
     finite = all(bool(value.detach().isfinite().all()) for value in values)
-    return (PERFECT if finite else NOT_FINITE), None
+    if not finite:
+        return Trial(rank=NOT_FINITE, ungraded=ungraded)
+    return Trial(rank=UNLIKELY if ungraded else PERFECT, ungraded=ungraded)
 
 
 def fits(node: NodeTrace) -> bool:
@@ -239,17 +269,24 @@ def specs(target: Target, slots: Sequence[Slot]) -> Iterator[Spec]:
     dtypes = [torch.float64, torch.float32, torch.complex128]
     if parameters:
         dtypes = list(dict.fromkeys([parameters[0].dtype, *dtypes]))
-    for dtype in dtypes:
-        for chosen in by_likelihood(choices):
-            places = [i for i, own in enumerate(chosen) if isinstance(own, Place)]
-            if not places:
-                continue
-            for shapes in shapes_of(slots, places, parameters):
-                for positive in (False, True):
-                    spec = list(chosen)
-                    for place, shape in zip(places, shapes, strict=True):
-                        spec[place] = filled(slots[place], chosen[place], shape, dtype, positive)
-                    yield tuple(spec)
+    # Another choice of what a parameter is comes before an unusual shape.
+    for shapes_of in (likely_shapes, basic_shapes):
+        for dtype in dtypes:
+            for chosen in by_likelihood(choices):
+                drawn = [i for i, own in enumerate(chosen) if isinstance(own, Place)]
+                places = [i for i in drawn if chosen[i].role != "scalar"]
+                if not places:
+                    continue
+                for shapes in shapes_of(slots, places, parameters):
+                    sizes = dict(zip(places, shapes, strict=True))
+                    for positive in (False, True):
+                        spec = list(chosen)
+                        for place in drawn:
+                            shape = sizes.get(place, ())
+                            spec[place] = filled(
+                                slots[place], chosen[place], shape, dtype, positive
+                            )
+                        yield tuple(spec)
 
 
 @dataclass(frozen=True)
@@ -263,7 +300,7 @@ def choices_of(slot: Slot, strings: Sequence[str]) -> Iterator[Any]:
     """Yield what a parameter may be given."""
     yield from slot.fixed
     for role in slot.roles:
-        if role in ("tensor", "tensors", "index", "mask"):
+        if role in ("tensor", "tensors", "index", "mask", "scalar"):
             yield Place(role)
         else:
             yield from (strings or ("mean", "sum")) if role == "str" else NUMBERS[role]
@@ -278,10 +315,10 @@ def by_likelihood(choices: Sequence[Sequence[Any]]) -> Iterator[tuple[Any, ...]]
         yield tuple(own[i] for own, i in zip(choices, picked, strict=True))
 
 
-def shapes_of(
+def likely_shapes(
     slots: Sequence[Slot], places: Sequence[int], parameters: Sequence[Tensor]
 ) -> Iterator[tuple[Shape, ...]]:
-    """Yield shapes for the tensors."""
+    """Yield shapes for the tensors: those of the line, or what such functions commonly take."""
     dims = [slots[place].dims for place in places]
     if dims and all(own is not None for own in dims):
         yield from of_line(cast("list[Any]", dims))
@@ -291,7 +328,18 @@ def shapes_of(
     yield from shapes_for(len(places))
 
 
+def basic_shapes(
+    slots: Sequence[Slot], places: Sequence[int], parameters: Sequence[Tensor]
+) -> Iterator[tuple[Shape, ...]]:
+    """Yield every combination of small shapes, where no line says what they are."""
+    del parameters
+    if any(slots[place].dims is None for place in places):
+        yield from basic_shapes_for(len(places))
+
+
 def filled(slot: Slot, place: Place, shape: Shape, dtype: torch.dtype, positive: bool) -> Drawn:
     """Return a tensor to draw."""
     own = {"index": torch.int64, "mask": torch.bool}.get(place.role, dtype)
+    # What scales or adds to something is rarely below 0.
+    positive = positive or place.role == "scalar"
     return Drawn(shape, slot.dtype or own, positive, many=place.role == "tensors")

@@ -78,6 +78,10 @@ def shapes_for(count: int) -> Iterator[tuple[Shape, ...]]:
             for weight in ((4, 4), (4, 5), (5, 4)):
                 yield (first, weight, (weight[0],), *[(weight[1],)] * (count - 3))
                 yield (first, weight, *[(weight[1],)] * (count - 2))
+
+
+def basic_shapes_for(count: int) -> Iterator[tuple[Shape, ...]]:
+    """Yield shapes for so many tensors where no likely ones fit."""
     if 1 < count <= 4:
         yield from itertools.product(BASIC, repeat=count)
 

@@ -18,8 +18,10 @@ from pullback.define.line import Tensor as TensorOfLine
 from pullback.verify.source import Text
 from pullback.verify.target import Target
 
-# "index": a tensor of whole numbers; "mask": of booleans.
-Role = Literal["tensor", "tensors", "index", "mask", "float", "int", "bool", "str", "ints", "none"]
+# "index": a tensor of whole numbers; "mask": of booleans; "scalar": a number in a tensor.
+Role = Literal[
+    "tensor", "tensors", "index", "mask", "scalar", "float", "int", "bool", "str", "ints", "none"
+]
 
 ANYTHING: tuple[Role, ...] = ("tensor", "float", "int", "index", "mask", "bool")
 # What a name without annotation and default most often stands for.
@@ -28,8 +30,10 @@ HINTS: tuple[tuple[str, tuple[Role, ...]], ...] = (
     (r"labels?|targets?", ("tensor", "index")),
     (r"mask|.*_mask", ("mask", "tensor")),
     (r"eps|epsilon|alpha|beta|gamma|lambd|lambda_|lamb|lr|p|scale|slope|constant|const|factor"
-     r"|temperature|tau|threshold|margin|momentum|rate", ("float", "tensor")),
-    (r"dim|axis|n|num_.*|n_.*|kernel_size|stride|padding|groups|size|steps|order|block.*",
+     r"|temperature|tau|threshold|margin|momentum|rate", ("float", "scalar", "tensor")),
+    (r"perm|permutation|sorting", ("index",)),
+    (r"dim|axis|n|num_.*|n_.*|kernel_size|stride|padding|groups|size|steps|order|block.*"
+     r"|bits|.*_bits|bit_?width",
      ("int", "float")),
     (r"inplace|keepdim|training|causal|is_.*|use_.*|.*_first", ("bool",)),
     (r"mode|reduction|kind|method|approximate", ("str",)),
@@ -160,7 +164,7 @@ def of_parameter(parameter: inspect.Parameter, hint: object) -> Slot:
 def guesses(name: str) -> tuple[Role, ...]:
     """Return what a parameter may be of which only the name is known, the likeliest first."""
     for text, likely in HINTS:
-        if re.fullmatch(text, name):
+        if re.fullmatch(text, name.strip("_")):
             return (*likely, *(role for role in ANYTHING if role not in likely))
     return ANYTHING
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pullback.verify.call import Call, Leaf, can_require_grad
-from pullback.verify.numbers.gradient import is_symmetric
+from pullback.verify.numbers.gradient import structure_of
 from pullback.verify.randomness import drawing
 
 # Around the block sizes that kernels have: powers of two from a warp's on, and no multiple of one.
@@ -132,7 +132,7 @@ def filled(leaf: Leaf, shape: Sequence[int], before: int, size: int) -> Tensor:
 
     Numbers lie between two of the example's, so that bounds hold and no two are equal; where the
     example has equal ones, and among integers, they are the example's own. Symmetric matrices stay
-    symmetric, and permutations permutations.
+    symmetric, triangles triangles, and permutations permutations.
     """
     value = leaf.value
     if tuple(shape) == tuple(value.shape):
@@ -141,7 +141,8 @@ def filled(leaf: Leaf, shape: Sequence[int], before: int, size: int) -> Tensor:
         return torch.randperm(size, generator=drawing(size)).to(value)
     own = drawn(value, shape, before, size)
     square = own.ndim > 1 and own.shape[-1] == own.shape[-2]
-    return (own + own.mH) / 2 if square and is_symmetric(value) else own
+    restore = structure_of(value) if square else None
+    return restore(own) if restore else own
 
 
 def is_permutation(value: Tensor, size: int) -> bool:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pullback.verify.call import Call, can_require_grad
 from pullback.verify.invariance.options import constants
-from pullback.verify.numbers.gradient import is_symmetric
+from pullback.verify.numbers.gradient import structure_of
 from pullback.verify.source import Text, last_name
 
 # Functions whose numbers are limits.
@@ -54,14 +54,14 @@ def variants_of(call: Call) -> Iterator[Variant]:
         for maker in list(makers):
             if (variant := next(maker, None)) is None:
                 makers.remove(maker)
-            elif keeps_symmetry(call, variant):
+            elif keeps_structure(call, variant):
                 yield variant
 
 
-def keeps_symmetry(call: Call, variant: Variant) -> bool:
-    """Tell whether values are symmetric where the given ones are: backward may rely on it."""
-    value = variant.value
-    return not is_symmetric(call.leaves[variant.leaf].value) or torch.allclose(value, value.mH)
+def keeps_structure(call: Call, variant: Variant) -> bool:
+    """Tell whether values are symmetric, or a triangle, where the given ones are."""
+    restore = structure_of(call.leaves[variant.leaf].value)
+    return restore is None or torch.allclose(restore(variant.value), variant.value)
 
 
 def make(call: Call, leaf: int, limits: list[float]) -> Iterator[Variant]:

@@ -7,6 +7,7 @@ once more before it is called wrong.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import torch
@@ -136,6 +137,21 @@ def is_symmetric(value: Tensor) -> bool:
         return False
     diagonal = value.diagonal(dim1=-2, dim2=-1).diag_embed()
     return not torch.equal(value, diagonal) and not bool((value == value.reshape(-1)[0]).all())
+
+
+def structure_of(value: Tensor) -> Callable[[Tensor], Tensor] | None:
+    """Return what makes a matrix of such a kind as a tensor is: symmetric, or one triangle.
+
+    Backward may rely on it. None where it is neither, or as well a diagonal.
+    """
+    if is_symmetric(value):
+        return lambda other: (other + other.mH) / 2
+    if value.dim() < 2 or not value.shape[-1] == value.shape[-2] > 1:
+        return None
+    lower, upper = torch.equal(value, value.tril()), torch.equal(value, value.triu())
+    if lower == upper:
+        return None
+    return torch.tril if lower else torch.triu
 
 
 def is_right_if_symmetric(call: Call, own: Mismatch, *, seed: int) -> bool:

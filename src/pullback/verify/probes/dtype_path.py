@@ -52,7 +52,7 @@ class DtypePath(Probe):
     help = "look for the branch, template or constant of that dtype in backward"
     about = frozenset({"numbers"})
     explains = frozenset({"numbers", "values"})
-    intentions = frozenset({"straight_through", "reversal", "surrogate"})
+    intentions = frozenset({"straight_through", "reversal", "surrogate", "tangent_space"})
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Compare each dtype that forward takes with float64."""

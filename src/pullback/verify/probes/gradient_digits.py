@@ -59,7 +59,7 @@ class GradientDigits(Probe):
     help = "compute in the dtype of the inputs: look for .float(), numpy float32 and float literals"
     about = frozenset({"numbers"})
     explains = frozenset({"numbers", "values", "second", "tangent"})
-    intentions = frozenset({"straight_through", "reversal", "surrogate"})
+    intentions = frozenset({"straight_through", "reversal", "surrogate", "tangent_space"})
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Look for small mismatches, and for what says that they are rounding."""

@@ -66,7 +66,7 @@ class WrongOption(Probe):
     help = "follow the option in backward as in forward, or refuse it in forward"
     about = frozenset({"values", "numbers"})
     explains = frozenset({"values", "second", "transform"})
-    intentions = frozenset({"straight_through", "reversal", "surrogate"})
+    intentions = frozenset({"straight_through", "reversal", "surrogate", "tangent_space"})
     unnatural = True
 
     def examine(self, call: Call) -> Iterator[Finding]:

@@ -54,7 +54,7 @@ class OutputIgnored(Probe):
     name = "output-gradient-ignored"
     help = "add what this output contributes; if it has none, mark it non-differentiable"
     about = frozenset({"numbers"})
-    intentions = frozenset({"surrogate"})
+    intentions = frozenset({"surrogate", "tangent_space"})
     explains = frozenset({"numbers", "values", "second", "transform", "tangent"})
 
     def examine(self, call: Call) -> Iterator[Finding]:

@@ -55,7 +55,7 @@ class WrongRegion(Probe):
     help = "follow in backward the branch that forward takes for these values"
     about = frozenset({"values", "numbers"})
     explains = frozenset({"values", "second", "transform"})
-    intentions = frozenset({"straight_through", "reversal", "surrogate"})
+    intentions = frozenset({"straight_through", "reversal", "surrogate", "tangent_space"})
     unnatural = True
 
     def examine(self, call: Call) -> Iterator[Finding]:

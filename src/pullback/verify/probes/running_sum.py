@@ -67,7 +67,7 @@ class RunningSum(Probe):
     help = "accumulate in float32 (or in float64), and round once at the end"
     about = frozenset({"numbers"})
     explains = frozenset({"numbers", "values"})
-    intentions = frozenset({"straight_through", "reversal", "surrogate"})
+    intentions = frozenset({"straight_through", "reversal", "surrogate", "tangent_space"})
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Compare with float64 at many rows, for each dtype that forward takes."""

@@ -52,7 +52,9 @@ class DetachedSaved(Probe):
     help = "save the tensor itself with ctx.save_for_backward: that makes no cycle and no copy"
     about = frozenset({"second"})
     explains = frozenset({"second", "tangent"})
-    intentions = frozenset({"once_differentiable", "straight_through", "surrogate"})
+    intentions = frozenset(
+        {"once_differentiable", "straight_through", "surrogate", "tangent_space"}
+    )
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Look for detached inputs and outputs where second derivatives are wrong."""

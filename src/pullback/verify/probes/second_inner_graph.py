@@ -65,7 +65,9 @@ class InnerGraphKept(Probe):
     )
     about = frozenset({"second"})
     explains = frozenset({"second", "tangent", "repeat"})
-    intentions = frozenset({"once_differentiable", "straight_through", "surrogate"})
+    intentions = frozenset(
+        {"once_differentiable", "straight_through", "surrogate", "tangent_space"}
+    )
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Look for tensors with a graph on ctx where second derivatives are wrong."""

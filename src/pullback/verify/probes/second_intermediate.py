@@ -62,7 +62,9 @@ class IntermediateSaved(Probe):
     )
     about = frozenset({"second"})
     explains = frozenset({"second", "tangent"})
-    intentions = frozenset({"once_differentiable", "straight_through", "surrogate"})
+    intentions = frozenset(
+        {"once_differentiable", "straight_through", "surrogate", "tangent_space"}
+    )
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Where second derivatives are wrong, exchange what is kept for what has a gradient."""

@@ -59,7 +59,9 @@ class LeavesAutograd(Probe):
     )
     about = frozenset({"second"})
     explains = frozenset({"second", "tangent"})
-    intentions = frozenset({"once_differentiable", "straight_through", "surrogate"})
+    intentions = frozenset(
+        {"once_differentiable", "straight_through", "surrogate", "tangent_space"}
+    )
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Look for gradients without a graph, and for the line where it is lost."""

@@ -64,7 +64,9 @@ class SecondWrong(Probe):
     help = "check the Functions that backward calls on their own; or mark it @once_differentiable"
     about = frozenset({"second"})
     explains = frozenset({"second", "tangent"})
-    intentions = frozenset({"once_differentiable", "straight_through", "surrogate"})
+    intentions = frozenset(
+        {"once_differentiable", "straight_through", "surrogate", "tangent_space"}
+    )
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Compare the derivative of backward with differences of it."""

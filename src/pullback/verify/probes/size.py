@@ -75,7 +75,7 @@ class Size(Probe):
     help = "look at the last, partial block: its elements have to be written as well"
     about = frozenset({"values", "numbers"})
     explains = frozenset({"values", "second", "transform"})
-    intentions = frozenset({"straight_through", "reversal", "surrogate"})
+    intentions = frozenset({"straight_through", "reversal", "surrogate", "tangent_space"})
     unnatural = True
 
     def examine(self, call: Call) -> Iterator[Finding]:

@@ -67,7 +67,9 @@ class TangentOfBackward(Probe):
     help = "compute backward from the saved inputs and outputs with operations of PyTorch"
     about = frozenset({"tangent", "second"})
     explains = frozenset({"tangent"})
-    intentions = frozenset({"once_differentiable", "straight_through", "surrogate"})
+    intentions = frozenset(
+        {"once_differentiable", "straight_through", "surrogate", "tangent_space"}
+    )
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Push a tangent of the inputs through forward and backward."""

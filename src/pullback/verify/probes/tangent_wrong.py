@@ -69,7 +69,9 @@ class TangentWrong(Probe):
     help = "compare jvp with backward: one is the transposed of the other"
     about = frozenset({"tangent"})
     explains = frozenset({"tangent"})
-    intentions = frozenset({"straight_through", "reversal", "surrogate", "nonlinear_grad"})
+    intentions = frozenset(
+        {"straight_through", "reversal", "surrogate", "tangent_space", "nonlinear_grad"}
+    )
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Compare tangents with differences, with backward, and with those of single inputs."""

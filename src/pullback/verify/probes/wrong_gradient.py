@@ -59,7 +59,8 @@ class WrongGradient(Probe):
     ## Cannot see
     What differs at other values, sizes, options or dtypes only, which other probes look at; and
     elements at which forward has a kink or a jump. What is meant to differ is declared:
-    `straight_through=True`, `reversal=True`, `surrogate=True`.
+    `straight_through=True`, `reversal=True`, `surrogate=True`; `tangent_space=True` for elements of
+    a Lie group, whose gradient is that of a tangent vector, with zeros behind it.
     """
 
     code = "PB553"
@@ -67,7 +68,7 @@ class WrongGradient(Probe):
     help = HELP
     about = frozenset({"numbers"})
     explains = frozenset({"numbers", "values", "second", "tangent"})
-    intentions = frozenset({"straight_through", "reversal", "surrogate"})
+    intentions = frozenset({"straight_through", "reversal", "surrogate", "tangent_space"})
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Compare every wanted input with every output, and name the cause of what disagrees."""
