@@ -307,6 +307,16 @@ def eigenvectors_of_the_upper_triangle() -> Made:
     return decomposed(d(3, 3), lambda a: tuple(torch.linalg.eigh(a, UPLO="U")))
 
 
+@pytest.mark.parametrize("decompose", [torch.linalg.eigh, torch.linalg.svd])
+def test_a_phase_that_nothing_determines_is_not_judged(decompose: Callable[..., Any]) -> None:
+    def vectors(matrix: Tensor) -> Any:
+        return decompose(matrix + matrix.mH)
+
+    report = pb.check(vectors, torch.randn(3, 3, dtype=torch.complex128), skip=["PB583"])
+    assert report.ok, report
+    assert "not judged: the outputs have a phase" in str(report)
+
+
 @right("PB530", "PB553")
 def a_factor_of_one_triangle() -> Made:
     def shown(a: Tensor) -> tuple[Tensor, ...]:

@@ -23,6 +23,8 @@ from pullback.verify.trace import NodeTrace, Trace, trace
 NO_AUTOGRAD = re.compile(r"no autograd formula was registered|autograd kernel is not registered")
 IN_PLACE = "modified by an inplace operation"
 UNIMPLEMENTED = re.compile(r"must implement either the backward")
+# PyTorch's SVD and eigenvectors: each complex vector has a phase that nothing determines.
+PHASE = re.compile(r"specified up to multiplication by e\^\{i phi\}.*ill-defined", re.S)
 STRUCTURE = re.compile(r"same structure|expected.*list", re.I | re.S)
 
 Cause = tuple[str, str | None, Place | None]
@@ -84,6 +86,12 @@ class BackwardRaises(Probe):
         text = " ".join(str(error).split())
         if NO_AUTOGRAD.search(text) and call.assumed:
             raise NotApplicable("no derivative is registered, and no input requires a gradient")
+        if PHASE.search(text):
+            raise NotApplicable(
+                "not judged: the outputs have a phase that nothing determines, and backward "
+                "refuses gradients that depend on it; check what you compute of them: pb.check("
+                "lambda a: loss(f(a)), a)"
+            )
         message, cure, where = cause(call, found, error, text)
         yield self.breach(
             f"{call.target.name}: {message}",
