@@ -150,7 +150,7 @@ def setup(found: Definitions, order: Order) -> Path:
 
 def cmake(found: Definitions, order: Order) -> Path:
     """Write a CMake project and build it."""
-    from pullback.deploy.cmake import build_cmake  # noqa: PLC0415
+    from pullback.deploy.cmake.build import build_cmake  # noqa: PLC0415
 
     folder = Path(order.into or f"{found.path.stem}-cmake")
     travelling = shipped.collect(found.operators)

@@ -12,9 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
 
-from pullback.bind.kinds.kind import Derivatives
+from pullback.bind.kinds.kind import Derivatives, Kind
 from pullback.bind.operator import Operator
 from pullback.bind.program import Program
 from pullback.bind.registry import operators as registered
@@ -86,7 +85,7 @@ class Shipped:
     """One operator and what has to be there for it.
 
     Attributes:
-        definition: what its author declared, or what was derived from a formula.
+        kind: what its author declared, or what was derived from a formula.
         order: 0 for an operator that was asked for; one more for what its derivative calls.
         backward: its gradients, wired; None if it has no derivative or that is left out.
         jvp: its tangents, likewise.
@@ -94,12 +93,17 @@ class Shipped:
         rules: its derivatives that are Python functions, each an operator of its own.
     """
 
-    definition: Definition
+    kind: Kind
     order: int
     backward: Program | None
     jvp: Program | None
     left_out: bool
     rules: tuple[DerivativeRule, ...]
+
+    @property
+    def definition(self) -> Definition:
+        """What is declared of it."""
+        return self.kind.definition
 
     @property
     def line(self) -> Line:
@@ -113,14 +117,6 @@ class Shipped:
             Kernel(line=self.line, device=device, source=source)
             for device, source in self.definition.sources.items()
         )
-
-    @property
-    def python(self) -> tuple[str, ...]:
-        """The parts that only Python can run, by the names of `pb.operator`'s parameters."""
-        own = [name for name in ("python", "function") if getattr(self.definition, name)]
-        own += ["formula"] if self.definition.formula and not self.definition.pointwise else []
-        kinds: tuple[Literal["backward", "jvp"], ...] = ("backward", "jvp")
-        return (*own, *(kind for kind in kinds if callable(getattr(self.definition, kind))))
 
     @property
     def programs(self) -> tuple[Program, ...]:
@@ -172,7 +168,7 @@ def _shipped(operator: Operator, order: int, orders: int) -> Shipped:
     left_out = operator.kind.is_differentiable_forever and order >= orders
     found = Derivatives() if left_out else operator.kind.wired()
     return Shipped(
-        definition=operator.definition,
+        kind=operator.kind,
         order=order,
         backward=found.backward,
         jvp=found.jvp,

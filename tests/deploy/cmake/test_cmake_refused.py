@@ -12,7 +12,8 @@ from torch import Tensor
 
 import pullback as pb
 from pullback.deploy import shipped
-from pullback.deploy.cmake import build, build_cmake
+from pullback.deploy.cmake import build
+from pullback.deploy.cmake.build import build_cmake
 from pullback.deploy.cmake.project import Project
 from pullback.diagnostic import PullbackError
 

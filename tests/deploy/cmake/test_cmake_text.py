@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pullback.deploy.cmake.text import quoted
+from pullback.deploy.cmake.definitions import quoted
 from pullback.kernels.toolchain import find
 
 pytestmark = pytest.mark.compiler

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import pullback as pb
 from pullback.bind.functions.context import Context
 from pullback.define.operator import Definition
-from pullback.deploy.onnx import applied
+from pullback.deploy.onnx import translation
 from pullback.deploy.onnx.call import Call
 
 # The same in float32 and float64, for optional and required tensors, scalars of every type.
@@ -74,12 +74,14 @@ class Calling(nn.Module):
 def call_of(function: type[Any], *args: Any) -> Call:
     """Return a call of a Function as the exporter sees it."""
     outputs = function.forward(Context(), *args)
-    line = applied.line_of(function, args, [outputs])
+    line = translation.line_of(function, args, [outputs])
     given = {
-        p.name: applied.value_of(value) for p, value in zip(line.parameters, args, strict=True)
+        p.name: translation.value_of(value) for p, value in zip(line.parameters, args, strict=True)
     }
     definition = Definition(line=line, function=function)
-    return Call(definition=definition, given=given, opset=18, outputs=[applied.value_of(outputs)])
+    return Call(
+        definition=definition, given=given, opset=18, outputs=[translation.value_of(outputs)]
+    )
 
 
 def export(

@@ -19,10 +19,9 @@ from pullback.define.index import notation
 from pullback.define.line import Scalar
 from pullback.define.operator import Definition
 from pullback.define.parse import parse
-from pullback.deploy.onnx import attributes
 from pullback.deploy.onnx import formulas as bodies
-from pullback.deploy.onnx.applied import value_of
-from pullback.deploy.onnx.call import Call
+from pullback.deploy.onnx.call import Call, attributes_of
+from pullback.deploy.onnx.translation import value_of
 
 onnxruntime.set_default_logger_severity(4)
 
@@ -66,7 +65,7 @@ def alone(formula: Formula, arguments: Sequence[Any], opset: int = 18) -> Output
     call = call_of(formula, arguments, opset)
     function = bodies.body_of(call, formula).function
     function.domain, function.name = "alone", "formula"
-    scalars = attributes.attributes_of(call).values()
+    scalars = attributes_of(call).values()
     node = ir.Node("alone", "formula", call.inputs, scalars, outputs=call.outputs)
     inputs = [value for value in call.inputs if value is not None]
     graph = ir.Graph(

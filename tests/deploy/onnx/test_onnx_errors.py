@@ -16,7 +16,7 @@ from running import call_of
 from torch import Tensor
 
 import pullback as pb
-from pullback.deploy.onnx import given, naming, write
+from pullback.deploy.onnx import model, naming, sources
 from pullback.deploy.onnx.exporter import Exporter
 from pullback.diagnostic import PullbackError
 
@@ -139,7 +139,7 @@ def test_a_body_that_does_not_fit(body: Any, said: str) -> None:
     formula = swish.definition.formula
     assert formula
     with pytest.raises(PullbackError, match="PB756") as error:
-        given.body_of(call_of(formula, [X, None]), body, Exporter(opset=18))
+        sources.given_to(call_of(formula, [X, None]), body, Exporter(opset=18))
     assert said in str(error.value)
 
 
@@ -165,7 +165,7 @@ def test_an_export_that_fails_or_is_interrupted_leaves_the_file_as_it_was(
         assert path.exists()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(write, "require_valid", interrupted)
+    monkeypatch.setattr(model, "require_valid", interrupted)
     with pytest.raises(KeyboardInterrupt):
         export(lambda x: gated(x) + 1, X, path=file)
     assert file.read_bytes() == kept

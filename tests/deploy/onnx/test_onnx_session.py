@@ -16,8 +16,8 @@ from exporting import export, picked, split, swish
 from torch import Tensor
 
 import pullback as pb
+from pullback.deploy.onnx.call import KEY
 from pullback.deploy.onnx.exporter import OnnxNotice
-from pullback.deploy.onnx.recipe import KEY
 from pullback.diagnostic import PullbackError
 
 pytestmark = pytest.mark.compiler

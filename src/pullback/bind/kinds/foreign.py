@@ -32,6 +32,10 @@ class Foreign(Declared):
         takeover.register(self, library, overload)
         return native_operator(self.runtime)(self, overload)
 
+    def in_python(self) -> str:
+        """Return what is Python's of what is added."""
+        return super().in_python() or "taken"
+
     def described(self) -> list[str]:
         """Return nothing: its kernels are not known."""
         return []

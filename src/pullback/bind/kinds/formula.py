@@ -71,6 +71,10 @@ class Mathematics(Kind):
         """Return it by PyTorch's operations."""
         raise NotImplementedError
 
+    def references(self) -> dict[str, Callable[..., Any]]:
+        """Return its reference, and its formula."""
+        return {**super().references(), "its formula in PyTorch": self.in_pytorch()}
+
     def batched(self, call: BatchedCall) -> tuple[Any, Any]:
         """Return what a call under `torch.vmap` gives: the same formula with a dimension more."""
         return batched.called(self, call)

@@ -44,6 +44,10 @@ class Indexed(Mathematics):
         """Return it by PyTorch's operations."""
         return execute.in_pytorch(self.definition)
 
+    def in_python(self) -> str:
+        """Return the formula: what computes a call is chosen in Python."""
+        return "formula"
+
     def placements(
         self, wanted: Sequence[bool] | None = None, absent: frozenset[str] = frozenset()
     ) -> list[Placements]:

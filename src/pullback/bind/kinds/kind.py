@@ -114,10 +114,6 @@ class Kind:
         """Return the fake kernel."""
         return kernel.fake(self.definition)
 
-    def in_pytorch(self) -> Callable[..., object] | None:
-        """Return it by PyTorch's operations, where its mathematics are known."""
-        return None
-
     def batched(self, call: BatchedCall) -> tuple[Any, Any]:
         """Return what a call under `torch.vmap` gives that cannot be one call of the operator."""
         return call.one_by_one()
@@ -133,6 +129,17 @@ class Kind:
         """
         del wanted, absent
         return of_line(self.definition.line)
+
+    # How it is shipped.
+
+    def references(self) -> dict[str, Callable[..., Any]]:
+        """Return functions that say in PyTorch what it computes, by what to call them."""
+        reference = self.definition.reference
+        return {} if reference is None else {"its reference": reference}
+
+    def in_python(self) -> str | None:
+        """Return the part that only Python can run, by the name of `pb.operator`'s parameter."""
+        return next((k for k in ("backward", "jvp") if callable(getattr(self.definition, k))), None)
 
     # What it says of itself.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
+from typing import Any
 
 import torch
 
@@ -39,6 +40,15 @@ class Python(Declared):
     def kernel(self) -> Callable[..., object]:
         """Return what calls the function, its inputs and outputs checked."""
         return kernel.python_kernel(self.definition)
+
+    def references(self) -> dict[str, Callable[..., Any]]:
+        """Return its reference, and the function itself."""
+        assert self.definition.python
+        return {**super().references(), "its Python function": self.definition.python}
+
+    def in_python(self) -> str:
+        """Return the function."""
+        return "python"
 
     def described(self) -> list[str]:
         """Return the function's name."""

@@ -1,4 +1,4 @@
-"""Running CMake: in a folder of its own, so that the project has no path of this machine."""
+"""Operators -> a CMake project -> a shared library that registers them without Python."""
 
 from __future__ import annotations
 
@@ -8,16 +8,21 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from pullback.bind import runtime
+from pullback.deploy import shims, target
+from pullback.deploy.cmake.project import Project
+from pullback.deploy.shipped import Shipped
 from pullback.diagnostic import PullbackError, Rule
 from pullback.kernels import toolchain
 from pullback.kernels.toolchain import Compiler
 
+NeedsPython = Rule("PB733", "needs-python")
 NoCMake = Rule("PB734", "no-cmake")
 CMakeStopped = Rule("PB735", "cmake-stopped")
 
@@ -25,6 +30,79 @@ CMakeStopped = Rule("PB735", "cmake-stopped")
 ERROR = re.compile(
     r"^CMake Error(?: at (?P<at>\S+))?[^\n]*\n+(?P<text>(?:  ?[^\n]*\n?)+)", re.MULTILINE
 )
+
+# For who compiles the project elsewhere, where there is nvcc.
+WITHOUT_NVCC = ("sm_80", "sm_90", "compute_90")
+BUT = "; or ship it with --as wheel"
+# The parts that only Python can run, by what `Kind.in_python` calls them, and what to do about it.
+IN_PYTHON = {
+    "python": (
+        "its python=",
+        "write a kernel in C++, cpu=pb.source(...), or a formula in the line" + BUT,
+    ),
+    "formula": (
+        "its formula in index notation",
+        "write a kernel in C++ and its backward, or a formula without sums over indices" + BUT,
+    ),
+    "function": (
+        "its function=",
+        "write its kernels, cpu=pb.source(...) and backward=..., or a formula in the line" + BUT,
+    ),
+    "backward": (
+        "its backward=",
+        "write it as expressions, {'x': 'grad * y'}, or as an operator and give its name" + BUT,
+    ),
+    "jvp": (
+        "its jvp=",
+        "write it as expressions, {'y': 'tangent_x * y'}, or as an operator and give its name"
+        + BUT,
+    ),
+    "taken": (
+        "what was added to it",
+        "it is somebody else's operator: ship it as a wheel",
+    ),
+}
+
+
+def build_cmake(
+    shipped: Sequence[Shipped], folder: Path, architectures: Sequence[str] | None = None
+) -> Path:
+    """Write a CMake project and build it.
+
+    Args:
+        shipped: the operators and what their derivatives call.
+        folder: for the project; is there, and empty.
+        architectures: GPUs, "sm_90"; None stands for the usual ones, if PyTorch has CUDA.
+
+    Returns:
+        The library, in the folder.
+
+    Raises:
+        PullbackError: PB733, a part that only Python can run; PB734, no CMake; PB735, CMake or a
+            compiler stopped; PB736, two operators of one base name; PB705, PB706.
+    """
+    require_no_python(shipped)
+    shims.require_base_names([each.line.qualname for each in shipped if each.order == 0])
+    found = tools()
+    project = Project(shipped, target.gpus(architectures) or WITHOUT_NVCC)
+    project.write(folder)
+    return run(project.name, folder, found, cuda=True if architectures else None)
+
+
+def require_no_python(shipped: Sequence[Shipped]) -> None:
+    """Stop at operators that no library without Python can have.
+
+    Raises:
+        PullbackError: PB733.
+    """
+    for each in shipped:
+        if part := each.kind.in_python():
+            what, cure = IN_PYTHON[part]
+            name = each.line.qualname
+            raise NeedsPython.error(
+                f"{name} cannot be in a library without Python: {what} runs in Python",
+                help=cure,
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pullback.define.line import Line, Scalar, Tensor
 from pullback.deploy import shims
-from pullback.deploy.cmake.text import number, quoted, truth
+from pullback.deploy.cmake.definitions import number, quoted, truth
 from pullback.deploy.shims import spelled
 from pullback.deploy.shipped import Shipped
 

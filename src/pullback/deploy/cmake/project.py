@@ -13,11 +13,9 @@ from pullback.bind import runtime
 from pullback.bind.formula import gpu, loops
 from pullback.define.schema import schema
 from pullback.deploy import shims
-from pullback.deploy.cmake import definitions, functions
-from pullback.deploy.cmake import loops as built_loops
-from pullback.deploy.cmake.loops import BuiltLoop
-from pullback.deploy.cmake.sources import Sources, unit
-from pullback.deploy.cmake.text import quoted
+from pullback.deploy.cmake import definitions, functions, sources
+from pullback.deploy.cmake.definitions import quoted
+from pullback.deploy.cmake.sources import BuiltLoop, Sources, unit
 from pullback.deploy.files import copy, write
 from pullback.deploy.shipped import Kernel, Shipped
 from pullback.kernels import plan
@@ -60,7 +58,7 @@ class Project:
     def loops(self) -> dict[str, list[BuiltLoop]]:
         """The loops of each formula, by its operator's name."""
         devices: tuple[Device, ...] = ("cpu", "cuda")
-        made = {s.line.qualname: built_loops.built(s, devices) for s in self.shipped}
+        made = {s.line.qualname: sources.built(s, devices) for s in self.shipped}
         return {name: loops for name, loops in made.items() if loops}
 
     @cached_property
@@ -69,7 +67,7 @@ class Project:
         return {
             Path("loops", file): text.replace(f"{CSRC}/", "pullback/")
             for each in self.shipped
-            for file, text in built_loops.units(each, self.loops.get(each.line.qualname, []))
+            for file, text in sources.units(each, self.loops.get(each.line.qualname, []))
         }
 
     def write(self, folder: Path) -> None:

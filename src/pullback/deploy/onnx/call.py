@@ -1,23 +1,34 @@
-"""One call of an operator in an exported model: what is known of its tensors and scalars."""
+"""One call of an operator in an exported model: what is known of it, and what its node keeps."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
+import torch
+from onnx_ir.tensor_adapters import from_torch_dtype
 
-from pullback.define.line import Line, Scalar, Tensor
+from pullback.define.line import DTYPES, Line, Scalar, Tensor
 from pullback.define.operator import Definition
+from pullback.diagnostic import Rule
 
+OnnxScalar = Rule("PB755", "onnx-scalar")
+
+# Where a node keeps how its operator is called.
+KEY = "pullback.operator"
+ATTRIBUTES: Mapping[str, ir.AttributeType] = {
+    **{"int": ir.AttributeType.INT, "bool": ir.AttributeType.INT},
+    **{"float": ir.AttributeType.FLOAT, "str": ir.AttributeType.STRING},
+    **{"int[]": ir.AttributeType.INTS, "float[]": ir.AttributeType.FLOATS},
+}
 # The dtypes that a line can name, but for complex ones.
 NAMES: Mapping[str, ir.DataType] = {
-    **{"float64": ir.DataType.DOUBLE, "float32": ir.DataType.FLOAT},
-    **{"float16": ir.DataType.FLOAT16, "bfloat16": ir.DataType.BFLOAT16},
-    **{"int64": ir.DataType.INT64, "int32": ir.DataType.INT32, "int16": ir.DataType.INT16},
-    **{"int8": ir.DataType.INT8, "uint8": ir.DataType.UINT8, "bool": ir.DataType.BOOL},
+    name: from_torch_dtype(getattr(torch, name)) for name in DTYPES if "complex" not in name
 }
 
 
@@ -120,3 +131,114 @@ def sizes_of(value: ir.Value) -> list[int | str]:
     assert value.shape is not None
     texts = [size if isinstance(size, int) else str(size.value) for size in value.shape]
     return [int(size) if isinstance(size, str) and size.isdecimal() else size for size in texts]
+
+
+# Scalars as attributes.
+
+
+def attributes_of(call: Call) -> dict[str, ir.Attr]:
+    """Return a node's attributes."""
+    found = {scalar.name: attribute(call, scalar, value) for scalar, value in call.scalars()}
+    if call.mask is not None:
+        mask = [int(wanted) for wanted in call.mask]
+        found["output_mask"] = ir.Attr("output_mask", ir.AttributeType.INTS, mask)
+    return found
+
+
+def attribute(call: Call, scalar: Scalar, value: Any) -> ir.Attr:  # noqa: ANN401
+    """Return a scalar as an attribute."""
+    many = scalar.type.endswith("[]")
+    for part in value if many else [value]:
+        if not isinstance(part, int | float | str):
+            raise OnnxScalar.error(
+                f"{call.line.qualname}: '{scalar.name}' is computed in the model, and an attribute "
+                "of ONNX is a number",
+                line=call.line,
+                help=f"make a tensor of it in the line: {scalar.name}[]: int64",
+            )
+    if attribute_type(call, scalar, value) == ir.AttributeType.TENSOR:
+        exact = ir.tensor(np.array(value, dtype=np.float64))
+        return ir.Attr(scalar.name, ir.AttributeType.TENSOR, exact)
+    convert = {"int": int, "bool": int, "float": float, "str": str}[scalar.type.removesuffix("[]")]
+    plain = [convert(part) for part in value] if many else convert(value)
+    return ir.Attr(scalar.name, ATTRIBUTES[scalar.type], plain)
+
+
+def attribute_type(call: Call, scalar: Scalar, value: Any) -> ir.AttributeType:  # noqa: ANN401
+    """Return the type of a scalar's attribute.
+
+    A float of ONNX is a float32. One that is rounded by that, for tensors of float64, is a tensor.
+    """
+    if scalar.type.startswith("float") and call.in_double:
+        exact = np.array(value, dtype=np.float64)
+        if not np.array_equal(exact, exact.astype(np.float32), equal_nan=True):
+            return ir.AttributeType.TENSOR
+    return ATTRIBUTES[scalar.type]
+
+
+# What a node remembers.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How a node's inputs and its operator's arguments belong together; kept as JSON in the node.
+
+    Attributes:
+        operator: its name, "demo::linear".
+        line: what it was when the model was exported.
+        arguments: for each parameter the scalar, or where its tensor is among the node's inputs: a
+            place, None, or a list of places.
+        tensors: the parameters that are tensors.
+        inputs: the dtypes of the node's inputs, by ONNX's names; None where one is absent.
+        outputs: those of its outputs.
+    """
+
+    operator: str
+    line: str
+    arguments: list[Any]
+    tensors: list[bool]
+    inputs: list[str | None]
+    outputs: list[str]
+
+    def text(self) -> str:
+        """Return it as JSON."""
+        return json.dumps(asdict(self))
+
+
+def recipe_of(call: Call, order: Sequence[int | None], node: ir.Node) -> Recipe:
+    """Return what a node remembers of its call.
+
+    Args:
+        call: of the operator.
+        order: which of the call's inputs each of the node's is.
+        node: with the outputs.
+    """
+    places = iter([order.index(k) if k in order else None for k in range(len(call.inputs))])
+    arguments: list[Any] = []
+    for parameter in call.line.parameters:
+        value = call.given[parameter.name]
+        if isinstance(parameter, Scalar):
+            arguments.append(value)
+        elif parameter.many:
+            arguments.append([next(places) for _ in value])
+        else:
+            place = next(places)
+            arguments.append(None if value is None else place)
+    dtypes = [
+        output.dtype or own.dtype for output, own in zip(call.outputs, node.outputs, strict=True)
+    ]
+    given = [None if place is None else call.inputs[place] for place in order]
+    return Recipe(
+        operator=call.line.qualname,
+        line=str(call.line),
+        arguments=arguments,
+        tensors=[not isinstance(parameter, Scalar) for parameter in call.line.parameters],
+        inputs=[value.dtype.name if value and value.dtype else None for value in given],
+        outputs=[dtype.name if dtype else "FLOAT" for dtype in dtypes],
+    )
+
+
+def recipe_in(node: ir.Node) -> Recipe | None:
+    """Return what a node remembers, None if it is no operator's."""
+    text = node.metadata_props.get(KEY)
+    return None if text is None else Recipe(**json.loads(text))

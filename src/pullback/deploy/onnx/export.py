@@ -72,26 +72,23 @@ def export_onnx(  # noqa: PLR0913  (PyTorch's own parameters, by their names)
             goes wrong; PB759, what came out is no valid model.
     """
     require_packages("onnx", "onnxscript")
-    from pullback.deploy.onnx.model import Request, exported  # noqa: PLC0415  (they need ONNX)
+    # They need ONNX.
+    from pullback.deploy.onnx.exporter import Exporter  # noqa: PLC0415
+    from pullback.deploy.onnx.model import exported  # noqa: PLC0415
 
-    request = Request(
-        model=model,
-        args=args,
-        path=path,
-        opset=opset,
-        bodies=by_name(bodies),
-        names=by_name(names),
+    return exported(
+        Exporter(opset=opset, bodies=by_name(bodies), names=by_name(names)),
+        path,
+        model,
+        args,
         external_data=external_data,
-        options={
-            "kwargs": dict(kwargs) if kwargs else None,
-            "dynamic_shapes": dynamic_shapes,
-            "input_names": input_names,
-            "output_names": output_names,
-            "optimize": optimize,
-            "custom_translation_table": dict(custom_translation_table or {}),
-        },
+        kwargs=dict(kwargs) if kwargs else None,
+        dynamic_shapes=dynamic_shapes,
+        input_names=input_names,
+        output_names=output_names,
+        optimize=optimize,
+        custom_translation_table=dict(custom_translation_table or {}),
     )
-    return exported(request)
 
 
 def require_packages(*packages: str) -> None:

@@ -15,11 +15,9 @@ from torch import Tensor
 
 from pullback.bind.notice import notice
 from pullback.bind.registry import operators
-from pullback.deploy.onnx import applied, given, naming, recipe, sources, symbolic
-from pullback.deploy.onnx.attributes import attributes_of
-from pullback.deploy.onnx.body import Body, Underivable
-from pullback.deploy.onnx.call import Call
-from pullback.deploy.onnx.library import Library
+from pullback.deploy.onnx import naming, sources, symbolic, translation
+from pullback.deploy.onnx.body import Body, Library, Underivable
+from pullback.deploy.onnx.call import KEY, Call, attributes_of, recipe_of
 from pullback.deploy.onnx.symbolic import Said
 from pullback.deploy.onnx.translation import MARK, Calls
 from pullback.diagnostic import PullbackError, Rule
@@ -75,7 +73,7 @@ class Exporter:
         calls = Calls(self.opset)
         own = options.pop("custom_translation_table", None) or {}
         table = {**calls.table(operators.values()), **own}
-        with without_noise(), applied.recorded(calls):
+        with without_noise(), translation.recorded(calls):
             try:
                 program = torch.onnx.export(
                     model,
@@ -114,7 +112,7 @@ class Exporter:
         inputs = [*node.inputs, *[None] * (len(call.inputs) - len(node.inputs))]
         order = list(range(len(inputs)) if named is None else named.order)
         rewired(node, [None if place is None else inputs[place] for place in order])
-        node.metadata_props[recipe.KEY] = recipe.recipe_of(call, order, node).text()
+        node.metadata_props[KEY] = recipe_of(call, order, node).text()
         node.attributes.update(attributes if named is None else named.attributes)
 
     def type_of(self, call: Call, name: tuple[str, str], said: Said | None) -> str:
@@ -135,7 +133,7 @@ class Exporter:
         own = self.bodies.get(call.line.qualname, self.bodies.get(written))
         named = said.node if said else None
         if own is not None:
-            return given.body_of(call, own, self, named)
+            return sources.given_to(call, own, self, named)
         if said is not None and named is None:
             return said.body
         reasons: list[str] = []

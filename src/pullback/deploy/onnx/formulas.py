@@ -6,7 +6,8 @@ so that float32 and float64 have one. What is narrower is computed in float32, a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import onnx_ir as ir
 
@@ -16,12 +17,12 @@ from pullback.define.formula.formula import Formula, labels
 from pullback.define.formula.index import BATCH, at
 from pullback.define.formula.node import NUMBER, READ, SCALAR, Node, in_order, number
 from pullback.define.line import Tensor
-from pullback.deploy.onnx import attributes, functions
+from pullback.deploy.onnx import functions
 from pullback.deploy.onnx.body import Body, Builder, Underivable
-from pullback.deploy.onnx.call import NAMES, Call, sizes_of
-from pullback.deploy.onnx.translate import Precision, Translator
+from pullback.deploy.onnx.call import NAMES, Call, attribute_type, sizes_of
 
 INT64 = ir.DataType.INT64
+TYPES = {"int": INT64, "bool": ir.DataType.BOOL}
 
 
 def body_of(call: Call, formula: Formula) -> Body:
@@ -100,7 +101,7 @@ class _Space:
     def leaf(self, node: Node) -> ir.Value:
         """Return a scalar, or a tensor's element everywhere in the space."""
         if node.op == SCALAR:
-            return attributes.scalar(self.call, node, self.builder, self.precision)
+            return scalar(self.call, node, self.builder, self.precision)
         tensor = next(tensor for tensor in self.present if tensor.name == node.name)
         if node.indices != tuple(map(at, labels(tensor))):
             raise Underivable(f"the formula reads '{tensor.name}' at indices of their own")
@@ -211,3 +212,111 @@ class _Space:
         ):
             return value
         return self.builder.op("Cast", value, to=NAMES[output.dtype])
+
+
+def scalar(call: Call, node: Node, builder: Builder, precision: Precision) -> ir.Value:
+    """Return a scalar inside a formula's body: what the node's attribute says."""
+    declared = next(s for s in call.line.scalars if s.name == node.name)
+    type = attribute_type(call, declared, call.given[node.name])
+    value = builder.attribute(node.name, type)
+    if node.type == "bool":
+        return builder.op("Cast", value, to=ir.DataType.BOOL)
+    if node.type == "int":
+        return value
+    stored = ir.DataType.FLOAT if type == ir.AttributeType.FLOAT else ir.DataType.DOUBLE
+    return precision.cast(value, stored)
+
+
+@dataclass(frozen=True)
+class Precision:
+    """What real numbers are computed in.
+
+    Attributes:
+        builder: what nodes are added to.
+        dtype: float32 or float64.
+        like: a tensor of that dtype; constants are cast like it, and the dtype stands nowhere.
+    """
+
+    builder: Builder
+    dtype: ir.DataType
+    like: ir.Value | None
+
+    @property
+    def double(self) -> bool:
+        """Whether it is float64."""
+        return self.dtype == ir.DataType.DOUBLE
+
+    def cast(self, value: ir.Value, dtype: ir.DataType | None) -> ir.Value:
+        """Return a value of another dtype in this precision; None stands for any other dtype."""
+        if self.like is not None:
+            return self.builder.op("CastLike", value, self.like)
+        return value if dtype == self.dtype else self.builder.op("Cast", value, to=self.dtype)
+
+    def number(self, value: float) -> ir.Value:
+        """Return a real number."""
+        if self.like is None:
+            return self.builder.constant(value, self.dtype)
+        return self.cast(self.builder.constant(value, ir.DataType.DOUBLE), None)
+
+
+class Translator:
+    """Writes each node once.
+
+    Args:
+        builder: what is written to.
+        precision: of real numbers.
+        leaf: returns what a tensor or a scalar is.
+    """
+
+    def __init__(
+        self, builder: Builder, precision: Precision, leaf: Callable[[Node], ir.Value]
+    ) -> None:
+        self.builder = builder
+        self.precision = precision
+        self.leaf = leaf
+        self.known: dict[Node, ir.Value] = {}
+        self._double: Translator | None = None
+
+    def value(self, root: Node) -> ir.Value:
+        """Return what a node is."""
+
+        def operands(node: Node) -> tuple[Node, ...]:
+            return () if node in self.known else node.args
+
+        for node in in_order([root], operands):
+            if node not in self.known:
+                self.known[node] = self.one(node)
+        return self.known[root]
+
+    def one(self, node: Node) -> ir.Value:
+        """Return what a node is whose operands are known."""
+        if node.op == NUMBER:
+            return self.number(node)
+        if node.op in (READ, SCALAR) or not functions.has(node.op):
+            return self.leaf(node)
+        if node.op == "real":
+            return self.precision.cast(self.known[node.args[0]], None)
+        if node.op in functions.IN_DOUBLE and not self.precision.double:
+            return self.in_double(node)
+        operator = functions.operator_of(node, double=self.precision.double)
+        if operator is None:
+            return self.value(functions.expanded(node, double=self.precision.double))
+        name, options = operator
+        return self.builder.op(name, *(self.known[arg] for arg in node.args), **options)
+
+    def number(self, node: Node) -> ir.Value:
+        """Return a number, a whole one or a condition as it is."""
+        if node.type == "real":
+            return self.precision.number(node.number)
+        return self.builder.constant(node.data, TYPES[node.type])
+
+    def in_double(self, node: Node) -> ir.Value:
+        """Return what a node is, computed in float64."""
+        if self._double is None:
+            precision = Precision(self.builder, ir.DataType.DOUBLE, None)
+            self._double = Translator(self.builder, precision, self.leaf)
+        for arg in node.args:
+            if arg.type == "real":
+                wide = self.builder.op("Cast", self.known[arg], to=ir.DataType.DOUBLE)
+                self._double.known.setdefault(arg, wide)
+        return self.precision.cast(self._double.value(node), None)

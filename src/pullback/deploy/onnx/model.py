@@ -1,10 +1,10 @@
-"""A request for an export -> its file: exported, checked, attached, written."""
+"""What is asked of a model before and after its export, and its file: whole or not at all."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import tempfile
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import onnx
@@ -12,41 +12,34 @@ import torch
 
 from pullback.deploy.onnx import naming
 from pullback.deploy.onnx.exporter import Exporter
-from pullback.deploy.onnx.given import OnnxBody
-from pullback.deploy.onnx.write import require_target, write
+from pullback.deploy.onnx.sources import OnnxBody
 from pullback.diagnostic import Rule, did_you_mean
 
 OnnxOpset = Rule("PB751", "onnx-opset")
+OnnxTarget = Rule("PB752", "onnx-target")
+OnnxInvalid = Rule("PB759", "onnx-invalid")
 
 OLDEST = 18
 
 
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """What `pb.export_onnx` was called with; `options` go to PyTorch's exporter as they are."""
-
-    model: torch.nn.Module | torch.export.ExportedProgram
-    args: tuple[Any, ...]
-    path: str | PathLike[str]
-    opset: int
-    bodies: Mapping[str, Any]
-    names: Mapping[str, str]
-    external_data: bool | None
-    options: Mapping[str, Any]
-
-
-def exported(request: Request) -> torch.onnx.ONNXProgram:
-    """Export, check and write; see `pb.export_onnx`."""
-    opset = request.opset
-    require_opset(opset)
-    target = require_target(request.path)
-    exporter = Exporter(opset=opset, bodies=request.bodies, names=request.names)
-    program = exporter.program_of(request.model, request.args, **request.options)
-    require_opset_reached(program, opset)
+def exported(
+    exporter: Exporter,
+    path: str | PathLike[str],
+    model: torch.nn.Module | torch.export.ExportedProgram,
+    args: tuple[Any, ...],
+    *,
+    external_data: bool | None,
+    **options: Any,  # noqa: ANN401
+) -> torch.onnx.ONNXProgram:
+    """Export, check and write; see `pb.export_onnx`. Options are those of PyTorch's exporter."""
+    require_opset(exporter.opset)
+    target = require_target(path)
+    program = exporter.program_of(model, args, **options)
+    require_opset_reached(program, exporter.opset)
     require_used(exporter)
     naming.require_free(exporter.used)
     exporter.attach(program.model)
-    write(program, target, external_data=request.external_data)
+    write(program, target, external_data=external_data)
     return program
 
 
@@ -84,3 +77,48 @@ def require_used(exporter: Exporter) -> None:
                 have=", ".join(dict.fromkeys(known)) or "none of pullback's",
                 help=did_you_mean(name, known),
             )
+
+
+def require_target(path: str | PathLike[str]) -> Path:
+    """Return where a file can be written, before anything is exported."""
+    target = Path(path).absolute()
+    if target.is_dir():
+        raise OnnxTarget.error(
+            f"{target} is a folder", help=f"name a file: {target / 'model.onnx'}"
+        )
+    if not target.parent.is_dir():
+        raise OnnxTarget.error(
+            f"there is no folder {target.parent}", help=f"make it: mkdir -p {target.parent}"
+        )
+    return target
+
+
+def write(program: torch.onnx.ONNXProgram, target: Path, *, external_data: bool | None) -> None:
+    """Write a program beside its target, check it there, and give it its name.
+
+    The file of the weights, if there is one, is named in the other; so both get the names that they
+    keep, in a folder of their own.
+    """
+    try:
+        folder = tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent)
+    except OSError as error:
+        raise OnnxTarget.error(f"{target.parent} cannot be written to", os=error) from None
+    with folder as name:
+        made = Path(name) / target.name
+        program.save(made, external_data=bool(external_data))
+        require_valid(made)
+        # The model last: it is what makes the weights be read.
+        for part in sorted(Path(name).iterdir(), key=lambda part: part.name == target.name):
+            part.replace(target.parent / part.name)
+
+
+def require_valid(path: Path) -> None:
+    """Stop at a file that ONNX's checker refuses."""
+    try:
+        onnx.checker.check_model(path, full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        raise OnnxInvalid.error(
+            "ONNX's checker refuses the model",
+            onnx=str(error).strip(),
+            help="a body that was given may not fit; without one, report it with the model",
+        ) from None

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 import torch
+from onnx_ir.tensor_adapters import to_torch_dtype
 from torch import Tensor
 from torch.export import Dim
 
-from pullback.bind.functions.adopted import Adopted
-from pullback.bind.functions.context import Context
-from pullback.define.operator import Definition
 from pullback.deploy.onnx.body import Body, Builder, Underivable
 from pullback.deploy.onnx.call import Call, sizes_of
 from pullback.diagnostic import PullbackError
@@ -24,29 +22,6 @@ if TYPE_CHECKING:
 # The size of a dimension of which nothing is known but that it varies; the smallest that has no
 # meaning of its own to a trace.
 SOME, SMALLEST = 4, 2
-
-
-def functions_of(definition: Definition) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Yield the functions of PyTorch that say what an operator computes, and what to call them."""
-    if definition.reference is not None:
-        yield "its reference", definition.reference
-    if definition.python is not None:
-        yield "its Python function", definition.python
-    if definition.function is not None:
-        adopted = Adopted(definition.line, definition.function)
-        yield f"forward of {definition.function.__name__}", forward_of(adopted)
-
-
-def forward_of(adopted: Adopted) -> Callable[..., Any]:
-    """Return a Function's forward as a function of the line's arguments."""
-
-    def forward(*arguments: object) -> Any:  # noqa: ANN401
-        flat, lengths = adopted.flat(arguments)
-        ctx = Context([False] * len(flat))
-        outputs = list(adopted.forward(ctx, adopted.as_forward(flat, lengths)))
-        return tuple(outputs) if len(outputs) > 1 else outputs[0]
-
-    return forward
 
 
 class _Called(torch.nn.Module):
@@ -108,18 +83,12 @@ def example(value: ir.Value, exporter: Exporter) -> Tensor:
         size if isinstance(size, int) else max(exporter.sizes.get(size, SOME), SMALLEST)
         for size in sizes_of(value)
     ]
-    return torch.ones(sizes, dtype=torch_dtype(computed_in(value.dtype)))
+    return torch.ones(sizes, dtype=to_torch_dtype(computed_in(value.dtype)))
 
 
 def computed_in(dtype: ir.DataType) -> ir.DataType:
     """Return the dtype that a function is traced in: ONNX Runtime computes next to no bfloat16."""
     return ir.DataType.FLOAT if dtype == ir.DataType.BFLOAT16 else dtype
-
-
-def torch_dtype(dtype: ir.DataType) -> torch.dtype:
-    """Return PyTorch's dtype of an ONNX dtype."""
-    names = {"FLOAT": "float32", "DOUBLE": "float64"}
-    return getattr(torch, names.get(dtype.name, dtype.name.lower()))
 
 
 def varying(value: ir.Value, *, free: bool) -> list[int]:

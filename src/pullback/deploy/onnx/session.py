@@ -18,10 +18,11 @@ import onnx_ir as ir
 import onnxruntime
 import onnxruntime_extensions
 import torch
+from onnx_ir.tensor_adapters import to_torch_dtype
 from torch import Tensor
 
 from pullback.bind.registry import operators
-from pullback.deploy.onnx.recipe import Recipe, recipe_in
+from pullback.deploy.onnx.call import Recipe, recipe_in
 from pullback.diagnostic import Rule, did_you_mean
 
 OnnxKernel = Rule("PB760", "onnx-kernel")
@@ -170,7 +171,10 @@ def contained(recipe: Recipe) -> Callable[..., Any]:
                 raise
             error.add_note(f"in a node of {recipe.operator}, run by ONNX Runtime")
             _raised[-1].append(error)
-            outputs = [array_of(torch.empty(0, dtype=torch_dtype(d))) for d in recipe.outputs]
+            outputs = [
+                array_of(torch.empty(0, dtype=to_torch_dtype(ir.DataType[d])))
+                for d in recipe.outputs
+            ]
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     return run
@@ -202,8 +206,3 @@ def array_of(output: Tensor) -> np.ndarray[Any, Any]:
     """Return a tensor as an array that crosses to ONNX Runtime."""
     narrow = output.dtype in NARROW.values()
     return (output.float() if narrow else output).cpu().contiguous().numpy()
-
-
-def torch_dtype(name: str) -> torch.dtype:
-    """Return PyTorch's dtype of a name of ONNX's."""
-    return getattr(torch, {"FLOAT": "float32", "DOUBLE": "float64"}.get(name, name.lower()))

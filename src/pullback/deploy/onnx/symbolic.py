@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import torch
+from onnx_ir.tensor_adapters import to_torch_dtype
 from torch import Tensor
 
 from pullback.define.line import Scalar
@@ -32,11 +33,6 @@ KINDS: dict[str, tuple[ir.AttributeType, ir.AttributeType]] = {
     "f": (ir.AttributeType.FLOAT, ir.AttributeType.FLOATS),
     "s": (ir.AttributeType.STRING, ir.AttributeType.STRINGS),
     "t": (ir.AttributeType.TENSOR, ir.AttributeType.TENSORS),
-}
-DTYPES: dict[str, torch.dtype] = {
-    **{"FLOAT": torch.float32, "DOUBLE": torch.float64, "FLOAT16": torch.float16},
-    **{"BFLOAT16": torch.bfloat16, "INT64": torch.int64, "INT32": torch.int32},
-    **{"INT16": torch.int16, "INT8": torch.int8, "UINT8": torch.uint8, "BOOL": torch.bool},
 }
 OLD_NAMES = {
     **{"FLOAT": "Float", "DOUBLE": "Double", "FLOAT16": "Half", "BFLOAT16": "BFloat16"},
@@ -124,7 +120,7 @@ class Value:
 
     def dtype(self) -> torch.dtype | None:
         """Return the dtype."""
-        return DTYPES.get(self.value.dtype.name) if self.value.dtype else None
+        return to_torch_dtype(self.value.dtype) if self.value.dtype else None
 
 
 class Graph:
@@ -211,7 +207,7 @@ class Graph:
             return value.value
         if isinstance(value, Tensor | int | float | bool):
             # A fraction is of the tensors' own dtype, which PyTorch would make of it too.
-            dtype = DTYPES.get(self.call.shared.name) if isinstance(value, float) else None
+            dtype = to_torch_dtype(self.call.shared) if isinstance(value, float) else None
             constant = self.op("Constant", value_t=torch.as_tensor(value, dtype=dtype))
             return constant.value
         raise self.error(f"gives a node {an(type(value).__name__)} as input")
