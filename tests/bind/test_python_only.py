@@ -103,6 +103,27 @@ def test_gradients_are_summed_back_over_the_batch(
     assert torch.autograd.gradcheck(product(), tuple(doubles(*shape) for shape in shapes))
 
 
+def test_dimensions_between_others_are_summed_too(seed: int) -> None:
+    outer = pb.operator(
+        f"python_only::outer{next(fresh)}(x[n, ..., m], y[...]) -> z[n, ..., m]",
+        python=lambda x, y: x[:, None] * y[..., None],
+        backward=lambda grad, x, y: (grad * y[..., None], (grad * x[:, None]).sum((0, -1))),
+    )
+    assert torch.autograd.gradcheck(outer, (doubles(2, 1, 3), doubles(4, 5)))
+
+
+def test_a_backward_inside_of_autocast_keeps_its_dtypes(seed: int) -> None:
+    matmul = pb.operator(
+        f"python_only::matmul{next(fresh)}(x[n, m], y[m, k]) -> z[n, k]",
+        python=lambda x, y: x @ y,
+        backward={"x": "aten::mm(grad, aten::t(y))", "y": None},
+    )
+    x, y = torch.randn(3, 4, requires_grad=True), torch.randn(4, 2)
+    with torch.autocast("cpu"):
+        (gradient,) = torch.autograd.grad(matmul(x, y).sum(), x)
+    assert gradient.dtype == torch.float32
+
+
 def test_forward_mode_raises_and_is_not_zero(seed: int) -> None:
     x = doubles(4)
     with pytest.raises(pb.PullbackError, match="no-forward-mode"):
