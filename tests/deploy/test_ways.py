@@ -20,7 +20,7 @@ import pullback as pb
 from pullback.bind import environment, on_cpu
 from pullback.cli import app
 from pullback.deploy import definitions, shipped, staging, target, wheel
-from pullback.deploy.notices import ShippingNotice
+from pullback.deploy.wheel import ShippingNotice
 from pullback.diagnostic import PullbackError
 from pullback.kernels import toolchain
 

@@ -25,8 +25,7 @@ from pullback.define.index import notation
 from pullback.define.parse import parse
 from pullback.define.source import Source
 from pullback.deploy import definitions, libraries, shipped, target
-from pullback.deploy.notices import ShippingNotice
-from pullback.deploy.wheel import TORCH, platform_of, with_import
+from pullback.deploy.wheel import TORCH, ShippingNotice, platform_of, with_import
 from pullback.diagnostic import PullbackError
 from pullback.kernels import identity, prebuilt, processor, toolchain
 from pullback.kernels.codegen import Loop

@@ -28,13 +28,9 @@ CANNOT_COMPILE = (toolchain.CompilerMissing.code, NoPythonHeaders.code)
 
 ROOT = Path(torch.__file__).parent
 SOURCES = Path(__file__).parent.parent / "csrc" / "runtime"
-# What needs Python is apart: a library for C++ is made of the rest.
-CORE = (
-    *("autograd", "derivative", "formula", "interpreter", "kernel", "operator", "signature"),
-    "zeros",
-)
 # Reading PyTorch's headers is most of what compiling a file costs, so the files are compiled in two
-# halves, side by side, which take about as long as each other.
+# halves, side by side, which take about as long as each other. What needs Python is in a folder
+# apart: a library for C++ is made of the rest.
 HALVES = (
     ("autograd", "derivative", "kernel", "zeros", "interpreter"),
     (

@@ -117,13 +117,12 @@ def jobs_of_kernel(kernel: Kernel, target: Target) -> Iterator[Job]:
 
 def entry_of(kernel: Kernel) -> Library:
     """Return what the manifest says of a kernel, but for where its library is."""
-    files = (*([kernel.file] if kernel.file else []), *kernel.headers)
     folder = kernel.source.folder
     return Library(
         identity=identity.of_kernel(kernel.line, kernel.source, kernel.device),
         operator=kernel.line.qualname,
         symbol=kernel.symbol,
-        sources={os.path.relpath(path, folder): cache.digest(path) or "" for path in files},
+        sources={os.path.relpath(path, folder): cache.digest(path) or "" for path in kernel.files},
         file="",
         sha256="",
     )

@@ -18,8 +18,8 @@ from typing import Any
 from pullback.bind import runtime
 from pullback.deploy import libraries, staging, target
 from pullback.deploy.definitions import Definitions
-from pullback.deploy.files import copy
 from pullback.deploy.shipped import Kernel
+from pullback.deploy.staging import copy
 from pullback.deploy.wheel import SOURCES, TEMPLATES, Package, write_package, write_project
 from pullback.diagnostic import Rule
 from pullback.kernels import prebuilt
@@ -86,7 +86,7 @@ def write_sources(package: Package, folder: Path) -> None:
     """Write the author's files: definitions, kernels and their headers."""
     write_package(package, folder)
     root = package.definitions.folder
-    files = {path for each in package.shipped for k in each.kernels for path in files_of(k)}
+    files = {path for each in package.shipped for k in each.kernels for path in k.files}
     if package.definitions.is_package:
         files |= {
             path for path in root.rglob("*") if path.suffix in SOURCES and path.suffix != ".so"
@@ -151,8 +151,7 @@ def row_of_kernel(kernel: Kernel, root: Path) -> dict[str, Any]:
         "flags": flags,
         "folders": [within(folder, root) for folder in folders],
         "sources": {
-            os.path.relpath(path, kernel.source.folder): within(path, root)
-            for path in files_of(kernel)
+            os.path.relpath(path, kernel.source.folder): within(path, root) for path in kernel.files
         },
         "entries": [short(libraries.entry_of(kernel))],
     }
@@ -161,11 +160,6 @@ def row_of_kernel(kernel: Kernel, root: Path) -> dict[str, Any]:
 def short(entry: prebuilt.Library) -> dict[str, Any]:
     """Return what does not depend on how a library is compiled."""
     return {key: asdict(entry)[key] for key in ("identity", "operator", "symbol")}
-
-
-def files_of(kernel: Kernel) -> tuple[Path, ...]:
-    """Return an author's kernel and the headers that it includes."""
-    return (*([kernel.file] if kernel.file else []), *kernel.headers)
 
 
 def within(path: Path, root: Path) -> str:
@@ -179,7 +173,7 @@ def require_inside(kernel: Kernel, root: Path) -> None:
     Raises:
         PullbackError: PB715.
     """
-    for path in files_of(kernel):
+    for path in kernel.files:
         if not path.is_file():
             raise runtime.compilation.SourceMissing.error(
                 f"{kernel.line.qualname}: {path.name} is not there", at=path

@@ -75,6 +75,11 @@ class Kernel:
         return tuple(included_by(self.source.text or "", self.folders, set()))
 
     @property
+    def files(self) -> tuple[Path, ...]:
+        """The author's file, and those headers."""
+        return (*([self.file] if self.file else []), *self.headers)
+
+    @property
     def folders(self) -> tuple[Path, ...]:
         """Where its flags say that headers are."""
         return tuple(plan.folders_in(self.source.flags))

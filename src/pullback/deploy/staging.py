@@ -1,4 +1,4 @@
-"""Nothing half-written: what is made appears under its name when it is whole."""
+"""What is written: files in folders that are made for them, and nothing that is half-written."""
 
 from __future__ import annotations
 
@@ -109,3 +109,15 @@ def shown(folder: Path) -> str:
     """Return a folder as one writes it, from the working folder if it is in there."""
     here = Path.cwd()
     return str(folder.relative_to(here)) if folder.is_relative_to(here) else str(folder)
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def copy(source: Path, target: Path) -> None:
+    """Copy a file."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)

@@ -19,7 +19,6 @@ from string import Template
 from pullback.bind.notice import notice
 from pullback.deploy import libraries, staging
 from pullback.deploy.definitions import Definitions, require_name
-from pullback.deploy.notices import ShippingNotice
 from pullback.deploy.shipped import Shipped
 from pullback.deploy.target import Target
 from pullback.diagnostic import Rule
@@ -44,6 +43,10 @@ prebuilt.add(Path(__file__).parent / "kernels")
 """
 # Of the libraries that a wheel may leave to others: pip installs PyTorch with it.
 OF_TORCH = ("libtorch", "libc10")
+
+
+class ShippingNotice(UserWarning):
+    """Something is left out of what is built, or less is known of it than could be."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,15 +6,18 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, Literal
 
-from pullback.bind import detached, native, program, rule, runtime
+from pullback.bind import native, program, rule, runtime
 from pullback.bind.kinds.kind import Derivatives, Kind
-from pullback.bind.program import Program
+from pullback.bind.program import Origin, Program, Reference
 from pullback.bind.registry import operators
 from pullback.bind.rule import DerivativeRule
 from pullback.bind.runtime import Runtime
 from pullback.define import derivative
 from pullback.define.derivative import Declared as Declaration
 from pullback.define.operator import Definition
+from pullback.diagnostic import Rule
+
+ReadsDetached = Rule("PB328", "reads-detached")
 
 
 class Declared(Kind):
@@ -59,7 +62,7 @@ def wire(definition: Definition) -> Derivatives:
             programs[kind] = rules[-1].program()
         elif declared is not None:
             programs[kind] = program_of(definition, kind, declared, wire)
-        detached.require_safe(definition, programs[kind], operators)
+        require_attached(definition, programs[kind])
     return Derivatives(backward=programs["backward"], jvp=programs["jvp"], rules=tuple(rules))
 
 
@@ -79,3 +82,35 @@ def program_of(
     assert isinstance(declared, Mapping)
     rest = wire(definition, {**declared, **dict.fromkeys(texts)}, lines)
     return written.added(definition, kind, texts, rest)
+
+
+def require_attached(definition: Definition, program: Program | None) -> None:
+    """Stop at a derivative that reads an output `steps[n]!`, and could be differentiated again.
+
+    What it has of that output would be missing in the second derivative, and nothing would say so.
+    An operator without a derivative may read it: there a second derivative raises.
+
+    Raises:
+        PullbackError: PB328.
+    """
+    if program is None:
+        return
+    read = [s for s in program.results if s is not None]
+    for call in program.calls:
+        called = operators.get(call.operator)
+        if called is None or called.kind.has_derivative or called.definition.taken != "no":
+            read += call.arguments
+    for reference in read:
+        if is_detached(definition, reference):
+            name = definition.line.outputs[reference.index].name
+            raise ReadsDetached.error(
+                f"{definition.line.qualname}: a derivative reads '{name}', which has none by its "
+                "'!', so a second derivative would lack that part",
+                help=f"write it of the inputs; or leave '!' out and use grad_{name} as well; or "
+                "name an operator that has no derivative itself; a count is an int64 output",
+            )
+
+
+def is_detached(definition: Definition, reference: Reference) -> bool:
+    """Return whether something is the value of an output that has no derivative."""
+    return reference.origin is Origin.output and definition.line.outputs[reference.index].detached

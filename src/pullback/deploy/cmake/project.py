@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
+
+import jinja2
 
 from pullback.bind import runtime
 from pullback.bind.formula import gpu, loops
@@ -15,9 +16,9 @@ from pullback.define.schema import schema
 from pullback.deploy import shims
 from pullback.deploy.cmake import definitions, functions, sources
 from pullback.deploy.cmake.definitions import quoted
-from pullback.deploy.cmake.sources import BuiltLoop, Sources, unit
-from pullback.deploy.files import copy, write
+from pullback.deploy.cmake.sources import SUFFIXES, BuiltLoop, Sources, unit
 from pullback.deploy.shipped import Kernel, Shipped
+from pullback.deploy.staging import copy, write
 from pullback.kernels import plan
 from pullback.kernels.glue import CSRC, Device
 
@@ -161,71 +162,37 @@ class Project:
     def instructions(self) -> str:
         """Return CMakeLists.txt."""
         halves = [[f for f in half if "/" not in f] for half in runtime.HALVES]
-        first = [f"pullback/runtime/{file}.cpp" for file in halves[0]]
-        second = [f"pullback/runtime/{file}.cpp" for file in halves[1]]
+        first, second = ([f"pullback/runtime/{file}.cpp" for file in half] for half in halves)
         second += [f"pullback/library/{file}.cpp" for file in LIBRARY]
-        cpu = [str(unit(kernel)) for kernel in self.kernels if kernel.device == "cpu"]
-        cpu += [str(path) for path in self.units if path.suffix == ".cpp"]
-        options = [flag for flag in plan.CXX_FLAGS if flag not in SAID_BY_CMAKE]
-        filled = {
-            "NAME": self.name,
-            "OPERATORS": ", ".join(s.line.qualname for s in self.shipped if s.order == 0),
-            "KERNELS": listed(cpu),
-            "KERNEL_OPTIONS": ";".join(options),
-            "FLAGS": self.flags(),
-            "RUNTIME": listed([*first, *second]),
-            "FIRST_HALF": listed(first),
-            "SECOND_HALF": listed(second),
-            "LIBRARIES": " ".join(["mvec", "m"] * bool(self.loops) + self.sources.libraries()),
-            **self.cuda(),
-        }
         text = (CSRC / "library" / "CMakeLists.txt").read_text(encoding="utf-8")
-        return re.sub("@([A-Z_]+)@", lambda match: filled[match[1]], text)
+        template = jinja2.Template(
+            text, trim_blocks=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined
+        )
+        return template.render(
+            name=self.name,
+            operators=", ".join(s.line.qualname for s in self.shipped if s.order == 0),
+            sources=self.compiled("cpu"),
+            cuda_sources=self.compiled("cuda"),
+            architectures=" ".join(map(architecture, self.architectures)),
+            options=";".join(flag for flag in plan.CXX_FLAGS if flag not in SAID_BY_CMAKE),
+            flagged=list(self.flagged()),
+            halves={"calls": first, "definitions": second},
+            libraries=" ".join(["mvec", "m"] * bool(self.loops) + self.sources.libraries()),
+        )
 
-    def flags(self) -> str:
-        """Return the flags of single files."""
-        rows: list[str] = []
+    def compiled(self, device: Device) -> list[Path]:
+        """Return what is compiled for a device: an author's kernels, and loops."""
+        own = [unit(kernel) for kernel in self.kernels if kernel.device == device]
+        return [*own, *(path for path in self.units if path.suffix == SUFFIXES[device])]
+
+    def flagged(self) -> Iterable[tuple[Sequence[Path], str]]:
+        """Yield files and the flags that they are compiled with beyond those of all."""
         for kernel in self.kernels:
-            if own := self.sources.options(kernel):
-                rows.append(flagged([str(unit(kernel))], own))
-        if cpu := [str(path) for path in self.units if path.suffix == ".cpp"]:
-            rows.append(flagged(cpu, loops.FLAGS))
-        return "\n".join(rows)
-
-    def cuda(self) -> dict[str, str]:
-        """Return the parts of CMakeLists.txt that are for GPUs."""
-        files = [str(unit(kernel)) for kernel in self.kernels if kernel.device == "cuda"]
-        formulas = [str(path) for path in self.units if path.suffix == ".cu"]
-        names = ("CUDA_OPTION", "CUDA", "CUDA_DEFINITION")
-        if not files and not formulas:
-            return dict.fromkeys(names, "")
-        option = f"""
-include(CheckLanguage)
-check_language(CUDA)
-set(found OFF)
-if(CMAKE_CUDA_COMPILER AND TARGET torch_cuda)
-  set(found ON)
-endif()
-option(PULLBACK_CUDA "Compile the kernels for GPUs, by nvcc" ${{found}})
-if(PULLBACK_CUDA)
-  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-    set(CMAKE_CUDA_ARCHITECTURES {" ".join(map(architecture, self.architectures))})
-  endif()
-  enable_language(CUDA)
-endif()
-"""
-        flags = flagged(formulas, [gpu.NOT_CONTRACTED]) if formulas else ""
-        kernels = f"""
-if(PULLBACK_CUDA)
-  target_sources(@NAME@_kernels PRIVATE
-{listed([*files, *formulas])})
-  target_compile_options(@NAME@_kernels PRIVATE
-    $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20 -O3 -Xcompiler=-fvisibility=hidden>)
-  {flags}
-endif()
-""".replace("@NAME@", self.name)
-        definition = "$<$<BOOL:${PULLBACK_CUDA}>:PULLBACK_CUDA>"
-        return dict(zip(names, (option, kernels, definition), strict=True))
+            yield [unit(kernel)], ";".join(self.sources.options(kernel))
+        of_loops: dict[Device, Sequence[str]] = {"cpu": loops.FLAGS, "cuda": [gpu.NOT_CONTRACTED]}
+        for device, flags in of_loops.items():
+            own = [path for path in self.units if path.suffix == SUFFIXES[device]]
+            yield own, ";".join(flags)
 
 
 def registered(shipped: Shipped) -> str:
@@ -242,19 +209,6 @@ def has_shim(shipped: Shipped) -> bool:
     name = shipped.line.qualname
     schema = shims.schema_of(name)
     return shims.can_have(schema) and not shims.is_of_pytorch(name)
-
-
-def listed(files: Iterable[str]) -> str:
-    """Return files as CMake lists them, one a line."""
-    return "\n".join(f"  {file}" for file in files)
-
-
-def flagged(files: Iterable[str], flags: Iterable[str]) -> str:
-    """Return the command that gives some files flags."""
-    return (
-        f"set_source_files_properties(\n{listed(files)}\n"
-        f'  PROPERTIES COMPILE_OPTIONS "{";".join(flags)}")'
-    )
 
 
 def architecture(name: str) -> str:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from pullback.deploy.files import copy, write
 from pullback.deploy.shipped import FLOATING, PRECISE, Kernel, Shipped
+from pullback.deploy.staging import copy, write
 from pullback.kernels import codegen, codegen_cuda
 from pullback.kernels.codegen import Loop
 from pullback.kernels.glue import CSRC, Device, author_code
@@ -18,6 +18,7 @@ from pullback.kernels.plan import by_folder
 
 # Headers of the machine, which every machine has where its compiler looks, or its author says.
 OF_THE_MACHINE = (Path("/usr"), Path("/opt"))
+SUFFIXES: dict[Device, str] = {"cpu": ".cpp", "cuda": ".cu"}
 # Flags that are for the linker.
 LINKING = ("-l", "-L", "-Wl,")
 
@@ -31,7 +32,7 @@ class Sources:
     @cached_property
     def files(self) -> tuple[Path, ...]:
         """The author's files, headers among them."""
-        found = [path for k in self.kernels for path in (k.file, *k.headers) if path]
+        found = [path for k in self.kernels for path in k.files]
         return tuple(dict.fromkeys(path for path in found if not is_of_the_machine(path)))
 
     @cached_property
@@ -85,8 +86,7 @@ def is_of_the_machine(path: Path) -> bool:
 
 def unit(kernel: Kernel) -> Path:
     """Return the file of a kernel's translation unit."""
-    suffix = "cu" if kernel.device == "cuda" else "cpp"
-    return Path("kernels", f"{stem(kernel)}.{suffix}")
+    return Path("kernels", f"{stem(kernel)}{SUFFIXES[kernel.device]}")
 
 
 def inline(kernel: Kernel) -> Path:
