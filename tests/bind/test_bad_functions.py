@@ -175,8 +175,9 @@ def test_wrong_arguments() -> None:
 def test_an_output_that_is_its_input_is_copied_with_a_notice() -> None:
     same = pb.operator("pbbad::same(x[...]) -> y[...]", function=made(lambda ctx, x: x))
     a = x(3)
-    with pytest.warns(AliasNotice, match="'y' shares memory"):
+    with pytest.warns(AliasNotice, match="'y' shares memory") as said:
         y = same(a)
+    assert [each.filename for each in said] == [__file__]
     y.sum().backward()
     with torch.no_grad():
         y.add_(1)

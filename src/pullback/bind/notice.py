@@ -24,9 +24,10 @@ def authors_file() -> Path | None:
 def author() -> tuple[int, FrameType | None]:
     """Return the frame outside of pullback that led here, and how far above its caller it is.
 
-    There is none where PyTorch's own threads ask for something.
+    A kernel is called by PyTorch, whose frames are no author's either. There is none at all where
+    its own threads ask for something.
     """
     level, frame = 2, sys._getframe(2)
-    while frame and frame.f_globals.get("__name__", "").startswith("pullback."):
+    while frame and frame.f_globals.get("__name__", "").startswith(("pullback.", "torch.")):
         level, frame = level + 1, frame.f_back
     return level, frame

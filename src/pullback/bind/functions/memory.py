@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from torch import Tensor
 from pullback.bind import kernel
 from pullback.bind.functions.adopted import Adopted, NotDeclared
 from pullback.bind.functions.context import address
+from pullback.bind.notice import notice
 
 
 class AliasNotice(UserWarning):
@@ -59,13 +59,12 @@ def starts_as(output: Tensor, flat: Sequence[Any]) -> bool:
 
 def copied(adopted: Adopted, name: str, output: Tensor) -> Tensor:
     """Return a copy of an output that shares memory with an input, and say so."""
-    warnings.warn(
+    text = (
         f"{adopted.line.qualname}: '{name}' shares memory with an input of forward of "
         f"{adopted.function.__name__}, and is copied; return a clone(), or declare it as changed "
-        "in place with mark_dirty and in the line",
-        AliasNotice,
-        stacklevel=6,
+        "in place with mark_dirty and in the line"
     )
+    notice(text, AliasNotice)
     return output.clone()
 
 
