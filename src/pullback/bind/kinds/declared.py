@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pullback.bind import native, program, rule, runtime
 from pullback.bind.kinds.kind import Derivatives, Kind
-from pullback.bind.program import Origin, Program, Reference
+from pullback.bind.program import Origin, Program
 from pullback.bind.registry import operators
 from pullback.bind.rule import DerivativeRule
 from pullback.bind.runtime import Runtime
@@ -100,17 +100,13 @@ def require_attached(definition: Definition, program: Program | None) -> None:
         called = operators.get(call.operator)
         if called is None or called.kind.has_derivative or called.definition.taken != "no":
             read += call.arguments
-    for reference in read:
-        if is_detached(definition, reference):
-            name = definition.line.outputs[reference.index].name
+    outputs = [definition.line.outputs[s.index] for s in read if s.origin is Origin.output]
+    for output in outputs:
+        if output.detached:
             raise ReadsDetached.error(
-                f"{definition.line.qualname}: a derivative reads '{name}', which has none by its "
-                "'!', so a second derivative would lack that part",
-                help=f"write it of the inputs; or leave '!' out and use grad_{name} as well; or "
-                "name an operator that has no derivative itself; a count is an int64 output",
+                f"{definition.line.qualname}: a derivative reads '{output.name}', which has none "
+                "by its '!', so a second derivative would lack that part",
+                help="write it of the inputs; or leave '!' out and use "
+                f"grad_{output.name} as well; or name an operator that has no derivative itself; "
+                "a count is an int64 output",
             )
-
-
-def is_detached(definition: Definition, reference: Reference) -> bool:
-    """Return whether something is the value of an output that has no derivative."""
-    return reference.origin is Origin.output and definition.line.outputs[reference.index].detached

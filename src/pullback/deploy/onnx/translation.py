@@ -110,6 +110,7 @@ def tensors_of(line: Line, given: Mapping[str, Any]) -> list[Any]:
 
 def emitted(line: Line, inputs: Sequence[object], number: int) -> list[ir.Value]:
     """Write a node into the graph that is being translated, and return its outputs."""
+    every = onnx.defs.get_schema("Identity", 18).type_constraints[0].allowed_type_strs
     schema = Schema(
         line.name,
         line.namespace,
@@ -119,16 +120,11 @@ def emitted(line: Line, inputs: Sequence[object], number: int) -> list[ir.Value]
             for k in range(len(inputs))
         ],
         outputs=[Schema.FormalParameter(output.name, "T") for output in line.outputs],
-        type_constraints=[("T", any_type(), "")],
+        type_constraints=[("T", list(every), "")],
         attributes=[Schema.Attribute(MARK, Schema.AttrType.INT, "")],
     )
     made: Any = Op(Opset(line.namespace, 1), line.name, schema)(*inputs, **{MARK: number})
     return list(made) if len(line.outputs) > 1 else [made]
-
-
-def any_type() -> list[str]:
-    """Return the types of tensors that there are, as a schema writes them."""
-    return list(onnx.defs.get_schema("Identity", 18).type_constraints[0].allowed_type_strs)
 
 
 # Plain Functions.
