@@ -133,9 +133,6 @@ def rows(package: Package) -> Iterator[dict[str, Any]]:
 def row_of_kernel(kernel: Kernel, root: Path) -> dict[str, Any]:
     """Return what setup.py reads of an author's kernel; folders become those of the project."""
     require_inside(kernel, root)
-    text = kernel.text.replace(f'"{CSRC}/', '"pullback/')
-    if kernel.file:
-        text = text.replace(f'"{kernel.file}"', f'"{within(kernel.file, root)}"')
     folders = [folder for folder in kernel.folders if folder.resolve().is_relative_to(root)]
     flags = [
         word
@@ -147,7 +144,7 @@ def row_of_kernel(kernel: Kernel, root: Path) -> dict[str, Any]:
     return {
         "kind": "cuda" if cuda else "c++",
         "unit": f"{line.namespace}-{line.name}-{kernel.device}.{'cu' if cuda else 'cpp'}",
-        "text": text,
+        "text": kernel.moved(kernel.file and Path(within(kernel.file, root))),
         "flags": flags,
         "folders": [within(folder, root) for folder in folders],
         "sources": {

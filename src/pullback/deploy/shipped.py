@@ -61,6 +61,16 @@ class Kernel:
         """The translation unit: it includes the author's file and our headers by their paths."""
         return glue.entry_point(self.line, self.source, self.device)
 
+    def moved(self, file: Path | None) -> str:
+        """Return the translation unit for a project, where our headers are in pullback/.
+
+        Args:
+            file: where the author's code is there; None where it stands in the unit itself.
+        """
+        code = glue.author_code(self.line, self.source)
+        included = code if file is None else f'#include "{file}"'
+        return self.text.replace(code, included, 1).replace(f'"{glue.CSRC}/', '"pullback/')
+
     @property
     def file(self) -> Path | None:
         """The author's file; None where the code itself was given."""

@@ -9,18 +9,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from pullback.bind.build import FOR_LINKING
 from pullback.deploy.shipped import FLOATING, PRECISE, Kernel, Shipped
 from pullback.deploy.staging import copy, write
 from pullback.kernels import codegen, codegen_cuda
 from pullback.kernels.codegen import Loop
-from pullback.kernels.glue import CSRC, Device, author_code
+from pullback.kernels.glue import Device
 from pullback.kernels.plan import by_folder
 
 # Headers of the machine, which every machine has where its compiler looks, or its author says.
 OF_THE_MACHINE = (Path("/usr"), Path("/opt"))
 SUFFIXES: dict[Device, str] = {"cpu": ".cpp", "cuda": ".cu"}
-# Flags that are for the linker.
-LINKING = ("-l", "-L", "-Wl,")
 
 
 @dataclass(frozen=True)
@@ -53,13 +52,8 @@ class Sources:
         for kernel in self.kernels:
             if kernel.file is None:
                 write(folder / inline(kernel), f"{kernel.source.text}\n")
-            write(folder / unit(kernel), self.text(kernel))
-
-    def text(self, kernel: Kernel) -> str:
-        """Return the translation unit of a kernel, with paths inside of the project."""
-        code = author_code(kernel.line, kernel.source)
-        file = self.place(kernel.file) if kernel.file else inline(kernel)
-        return kernel.text.replace(code, f'#include "{file}"', 1).replace(f"{CSRC}/", "pullback/")
+            file = self.place(kernel.file) if kernel.file else inline(kernel)
+            write(folder / unit(kernel), kernel.moved(file))
 
     def options(self, kernel: Kernel) -> list[str]:
         """Return an author's flags for compiling."""
@@ -68,7 +62,7 @@ class Sources:
         own = [
             word
             for words, path in flags
-            if path not in folders and not words[0].startswith(LINKING)
+            if path not in folders and not words[0].startswith(FOR_LINKING)
             for word in words
         ]
         return [*own, *(f"-I${{CMAKE_CURRENT_SOURCE_DIR}}/{self.place(path)}" for path in folders)]
@@ -76,7 +70,7 @@ class Sources:
     def libraries(self) -> list[str]:
         """Return an author's flags for linking."""
         flags = [flag for kernel in self.kernels for flag in kernel.source.flags]
-        return list(dict.fromkeys(f for f in flags if f.startswith((*LINKING, "-fopenmp"))))
+        return list(dict.fromkeys(f for f in flags if f.startswith((*FOR_LINKING, "-fopenmp"))))
 
 
 def is_of_the_machine(path: Path) -> bool:

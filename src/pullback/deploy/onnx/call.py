@@ -55,22 +55,17 @@ class Call:
         """What the operator is."""
         return self.definition.line
 
-    def values_of(self, tensor: Tensor) -> list[ir.Value | None]:
-        """Return what is given for a tensor: several values for a list."""
-        value = self.given[tensor.name]
-        return list(value) if tensor.many else [value]
-
     @cached_property
     def inputs(self) -> list[ir.Value | None]:
-        """The node's inputs: the tensors in the line's order, lists one by one."""
-        return [value for tensor in self.line.tensors for value in self.values_of(tensor)]
+        """The node's inputs."""
+        return inputs_of(self.line, self.given)
 
     @cached_property
     def input_names(self) -> list[str]:
         """Names for them; those of a list are numbered."""
         names: list[str] = []
         for tensor in self.line.tensors:
-            count = len(self.values_of(tensor))
+            count = len(values_of(tensor, self.given))
             many = [f"{tensor.name}_{place}" for place in range(count)]
             names += many if tensor.many else [tensor.name]
         return names
@@ -110,7 +105,7 @@ class Call:
     def shared(self) -> ir.DataType:
         """The dtype of the tensors for which the line names none."""
         for tensor in self.line.tensors:
-            values = [] if tensor.dtype else self.values_of(tensor)
+            values = [] if tensor.dtype else values_of(tensor, self.given)
             for value in values:
                 if value is not None and value.dtype is not None:
                     return value.dtype
@@ -121,6 +116,16 @@ class Call:
     def dtype_of(self, tensor: Tensor) -> ir.DataType:
         """Return the dtype of a tensor of the line in this call."""
         return NAMES[tensor.dtype] if tensor.dtype else self.shared
+
+
+def values_of(tensor: Tensor, given: Mapping[str, Any]) -> list[Any]:
+    """Return what is given for a tensor: several values for a list."""
+    return list(given[tensor.name]) if tensor.many else [given[tensor.name]]
+
+
+def inputs_of(line: Line, given: Mapping[str, Any]) -> list[Any]:
+    """Return the arguments that are tensors, in the line's order, lists one by one."""
+    return [value for tensor in line.tensors for value in values_of(tensor, given)]
 
 
 def sizes_of(value: ir.Value) -> list[int | str]:

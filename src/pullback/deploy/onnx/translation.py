@@ -23,7 +23,7 @@ from pullback.define.line import Anything, Line, Scalar, Type
 from pullback.define.line import Tensor as TensorSpec
 from pullback.define.operator import Definition
 from pullback.deploy.onnx import naming
-from pullback.deploy.onnx.call import Call
+from pullback.deploy.onnx.call import Call, inputs_of
 from pullback.deploy.onnx.symbolic import OnnxSymbolic
 from pullback.diagnostic import PullbackError, an
 
@@ -66,7 +66,7 @@ class Calls(list[Call]):
             mask = options.pop("output_mask", None)
             given = completed(definition.line, arguments, options)
             call = self.add(definition, given, None if mask is None else tuple(map(bool, mask)))
-            outputs = emitted(call.line, tensors_of(call.line, given), len(self) - 1)
+            outputs = emitted(call.line, inputs_of(call.line, given), len(self) - 1)
             call.outputs.extend(outputs)
             return outputs[0] if len(outputs) == 1 else outputs
 
@@ -97,15 +97,6 @@ def copied(value: object) -> object:
     if isinstance(value, ir.Value):
         return ir.val(value.name, type=value.type, shape=value.shape and value.shape.copy())
     return value
-
-
-def tensors_of(line: Line, given: Mapping[str, Any]) -> list[Any]:
-    """Return the arguments that are tensors, lists one by one."""
-    return [
-        value
-        for tensor in line.tensors
-        for value in (given[tensor.name] if tensor.many else [given[tensor.name]])
-    ]
 
 
 def emitted(line: Line, inputs: Sequence[object], number: int) -> list[ir.Value]:
@@ -164,16 +155,12 @@ def node_of(
     What forward computed is used by nothing any more, so it disappears from the graph.
     """
     line = line_of(function, arguments, outputs)
-    given = {p.name: value_of(value) for p, value in zip(line.parameters, arguments, strict=True)}
-    calls.add(Definition(line=line, function=function), given)
-    tensors = [
-        value
-        for parameter, value in zip(line.parameters, arguments, strict=True)
-        if isinstance(parameter, TensorSpec)
-    ]
+    given = {p.name: value for p, value in zip(line.parameters, arguments, strict=True)}
+    known = {name: value_of(value) for name, value in given.items()}
+    calls.add(Definition(line=line, function=function), known)
     made = torch.onnx.ops.symbolic_multi_out(
         line.qualname,
-        tensors,
+        inputs_of(line, given),
         {MARK: len(calls) - 1},
         dtypes=[output.dtype for output in outputs],
         shapes=[output.shape for output in outputs],
