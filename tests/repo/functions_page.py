@@ -10,31 +10,32 @@ PAGE = Path(__file__).parents[2] / "docs" / "functions.md"
 HEAD = """# Functions of formulas
 
 Written by `python tests/repo/functions_page.py` from the table that everything else comes from,
-`define/formula/functions.py`. In derivatives `grad` is what arrives and `result` the value;
-`where` selects, so that nothing of the other branch is left. A function that others make up has
-their derivatives.
+`define/formula/functions.py`. In derivatives `grad` is the gradient that arrives and `result` the
+value; `where` selects, so nothing from the other branch remains. A function that is made of others
+has their derivatives.
 
 | function | derivative by each parameter, or what it is made of |
 |---|---|
 """
-WHOLE = """Whole numbers have 64 bits; sums, products and powers wrap around, as PyTorch's do, but a
-constant that does not fit is refused (PB135). One divided by zero (`//`, `%`, `fmod`) raises PB136
-on the CPU, as PyTorch does (`ZeroDivisionError`), also in a branch that `where` does not take:
-let it choose the divisor, `a // where(b != 0, b, 1)`. On a GPU and in a model for ONNX nothing is
-raised: the result is 0 in a compiled loop and in the model, anything in PyTorch's own on a GPU."""
+WHOLE = """Integers have 64 bits; sums, products and powers wrap around, as PyTorch's do, but a
+constant that does not fit is refused (PB135). An integer division by zero (`//`, `%`, `fmod`)
+raises PB136 on the CPU, as in PyTorch (`ZeroDivisionError`), also in a branch that `where` does not
+take: let `where` choose the divisor, `a // where(b != 0, b, 1)`. On a GPU and in an ONNX model
+nothing is raised: the result is 0 in a compiled loop and in the model, and undefined in PyTorch's
+own operations on a GPU."""
 TIES = """
 ## Kinks and ties
 
-Where a derivative has two sides, it is PyTorch's of the function of that name. So at 0 `max(x, 0)`,
-which is `torch.maximum`, passes half of the gradient on, `clamp(x, min=0)` all of it, and `relu(x)`
-nothing; nor does `where(x > 0, x, 0)`, which says so.
+Where the one-sided derivatives differ, the derivative is that of PyTorch's function of the same
+name. So at 0 `max(x, 0)`, which is `torch.maximum`, passes half of the gradient on,
+`clamp(x, min=0)` all of it, and `relu(x)` nothing; `where(x > 0, x, 0)` passes nothing either.
 
 | formula | at | gradients |
 |---|---|---|
 """
 AMONG = """
-In [index notation](index-notation.md) `max[k](…)` and `min[k](…)` give all of it to the first of
-several that are equal, as `torch.max(x, dim)` does; `torch.amax` shares it.
+In [index notation](index-notation.md) `max[k](…)` and `min[k](…)` give the whole gradient to the
+first of several equal elements, as `torch.max(x, dim)` does; `torch.amax` shares it among them.
 """
 # A formula, the same in PyTorch, where it has a kink, and the gradients there.
 KINKS: tuple[tuple[str, str, dict[str, float], tuple[float, ...]], ...] = (
