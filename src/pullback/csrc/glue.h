@@ -1,6 +1,6 @@
-/// What every generated entry point shares; kernels/glue.py writes the rest.
+/// The code that every generated entry point shares; kernels/glue.py writes the rest.
 ///
-/// Included after the author's file: which dtypes there are to try depends on its headers.
+/// Included after the author's file: its headers decide which dtypes there are to try.
 #pragma once
 
 #include "kernel_abi.h"
@@ -63,9 +63,9 @@ PULLBACK_DTYPE(__bf16, 4, 16, "bfloat16")
 
 using AllDtypes = Dtypes<float, double PULLBACK_COMPLEX PULLBACK_HALF PULLBACK_BFLOAT16>;
 
-/// A size, as long as it is only asked which integers a kernel takes.
+/// Stands for a size while we ask which integers a kernel takes.
 ///
-/// It converts to 64-bit integers alone, so that a kernel which takes its sizes as `int` refuses it.
+/// It converts only to 64-bit integers, so that a kernel which takes its sizes as `int` refuses it.
 struct Wide {
   operator int64_t() const { return 0; }
   template <class U>
@@ -93,7 +93,7 @@ inline int64_t count(const Tensor& tensor) {
   return count;
 }
 
-// `I` is int64_t where the kernel is called, and Wide where it is only asked.
+// `I` is int64_t in a call of the kernel, and Wide where we only ask what it takes.
 template <class I>
 I numel_of(const Tensor& tensor) {
   if constexpr (std::is_same_v<I, Wide>) return {};
@@ -127,7 +127,7 @@ void run_in_every_order(const Call& call) {
 }
 #endif
 
-/// Runs the author's call; what it throws becomes a status, since nothing may pass through C.
+/// Runs the author's call. An exception becomes a status, since none may pass through C.
 template <class Body, class T>
 int run(const Call& call, char* message, uint64_t capacity) {
   if (!call.tensors) return ok;
@@ -144,7 +144,7 @@ int run(const Call& call, char* message, uint64_t capacity) {
 #ifdef CUDA_ON_CPU_EVERY_ORDER
     run_in_every_order<Body, T>(call);
 #else
-    // Not by a function of its own: g++ names ten of the places that ask for a template, no more.
+    // Not in a function of its own: g++ prints at most ten levels of template instantiations.
     Body::template pullback_run<T, int64_t>(call);
 #endif
   } catch (const std::exception& error) {
@@ -163,7 +163,7 @@ int run(const Call& call, char* message, uint64_t capacity) {
   return ok;
 }
 
-/// Tries one dtype; returns whether it is the one at hand and the kernel takes it.
+/// Tries one dtype; returns whether it is the call's and the kernel takes it.
 template <class Body, class T>
 bool try_dtype(const Call& call, char* message, uint64_t capacity, int& status) {
   if constexpr (Body::template pullback_takes<T, int64_t>()) {
@@ -184,11 +184,11 @@ uint64_t list_dtype(char* message, uint64_t used, uint64_t capacity) {
   return used;
 }
 
-/// Calls the kernel for the dtype at hand, out of those that the author's function can take.
+/// Calls the kernel for the call's dtype, out of those that the author's function can take.
 template <class Body, class... T>
 int dispatch_among(Dtypes<T...>, const Call& call, char* message, uint64_t capacity) {
   if constexpr (!(Body::template pullback_takes<T, int64_t>() || ...)) {
-    // No dtype fits: compiled all the same, so that the compiler says why.
+    // No dtype fits: we compile a call all the same, so that the compiler says why.
     return run<Body, float>(call, message, capacity);
   } else {
     int status = dtype_refused;
@@ -199,13 +199,13 @@ int dispatch_among(Dtypes<T...>, const Call& call, char* message, uint64_t capac
   }
 }
 
-/// A dtype that no function is written for: one that takes it takes anything.
+/// A dtype that no function is written for: a function that takes it takes anything.
 struct Anything;
 
 /// Calls the kernel where the author names no dtypes.
 ///
-/// A template over any dtype is used for float32 and float64 alone. Whether its body compiles for a
-/// half or a complex number cannot be asked, only tried, and an error there would be the end of all.
+/// A template over any dtype is used only for float32 and float64. Whether its body compiles for a
+/// half or a complex number cannot be asked, only tried, and an error there would end the compilation.
 template <class Body>
 int dispatch(const Call& call, char* message, uint64_t capacity) {
   if constexpr (Body::template pullback_takes<Anything, int64_t>()) {

@@ -1,7 +1,7 @@
-/// PyTorch's memory of the CPU with a guard zone on both sides, filled before it is handed out.
+/// PyTorch's CPU memory with a guard zone on both sides, filled before it is handed out.
 ///
-/// Every tensor that is made meanwhile lies in such memory, whoever makes it: PyTorch, pullback's
-/// runtime, an extension. What a kernel writes beside a tensor lands in a zone and harms nothing.
+/// Every tensor that is made meanwhile is in such memory, whoever makes it: PyTorch, pullback's
+/// runtime, an extension. A write beside a tensor lands in a zone and harms nothing.
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 
@@ -16,7 +16,7 @@
 
 namespace {
 
-/// Bytes that were written beside a block; `verify/tracing/guard.py` reads them.
+/// A write beside a block; `verify/tracing/guard.py` reads these.
 struct Trespass {
   const void* block;
   int64_t bytes;  // of the block
@@ -37,11 +37,11 @@ constexpr int64_t zone_bytes = 4096;
 struct State {
   std::mutex mutex;
   c10::Allocator* ordinary = nullptr;
-  // Read without the lock, which a child of `fork` may inherit from a thread that it has not.
+  // Read without the lock: a child of `fork` may inherit it locked by a thread that it does not have.
   std::atomic<bool> guards = false;
   std::atomic<int64_t> alive = 0;
   Blocks blocks;                     // since the last `pullback_guard`
-  Blocks earlier;                    // may be many, so nobody looks through them
+  Blocks earlier;                    // may be many, so nobody searches them
   std::vector<Trespass> trespasses;  // of blocks that have been freed
   int fill = -1;                     // a byte; negative: memory is left as it is
   uint8_t zone = 0;
@@ -55,7 +55,7 @@ State& state() {
 
 void look_at(const uint8_t* zone, const uint8_t* begin, const Block& block,
              std::vector<Trespass>& found) {
-  // Is each byte the one before it? Nearly always, and a comparison of memory is quick.
+  // Does each byte equal the one before it? Nearly always, and a memcmp is quick.
   if (*zone == block.zone && !std::memcmp(zone, zone + 1, zone_bytes - 1)) return;
   const uint8_t *first = zone, *last = zone + zone_bytes - 1;
   while (*first == block.zone) ++first;
@@ -68,8 +68,8 @@ void look(const uint8_t* begin, const Block& block, std::vector<Trespass>& found
   look_at(begin + block.bytes, begin, block, found);
 }
 
-/// Free memory of either kind: what was allocated before may be freed while tensors are guarded, and
-/// the other way round.
+/// Frees memory of either kind: unguarded memory may be freed while tensors are guarded, and the other
+/// way round.
 void release(void* memory) {
   auto* begin = static_cast<uint8_t*>(memory);
   State& now = state();
@@ -114,9 +114,9 @@ class Guarded final : public c10::Allocator {
 
 #define PULLBACK_EXPORT extern "C" __attribute__((visibility("default")))
 
-/// Guard what is handed out from now on, and forget what was seen.
+/// Guard all memory that is handed out from now on, and forget the trespasses so far.
 ///
-/// `fill` is the byte that it is filled with, negative to leave it as it is; `zone` that of the zones.
+/// Memory is filled with the byte `fill`, or left as it is if that is negative; zones with `zone`.
 PULLBACK_EXPORT void pullback_guard(int fill, uint8_t zone) {
   static Guarded guarded;
   State& now = state();
@@ -128,13 +128,13 @@ PULLBACK_EXPORT void pullback_guard(int fill, uint8_t zone) {
   now.trespasses.clear();
   if (now.ordinary) return;
   now.ordinary = c10::GetCPUAllocator();
-  // It stays: whoever frees memory by PyTorch's allocator asks for the one that there is then.
+  // It stays: whoever frees memory through PyTorch's allocator uses the one that is set then.
   c10::SetCPUAllocator(&guarded, /*priority=*/255);
 }
 
 PULLBACK_EXPORT void pullback_unguard() { state().guards = false; }
 
-/// What was written beside the blocks of the last `pullback_guard`; returns how much there is.
+/// Copies the writes beside blocks since the last `pullback_guard`; returns how many there are.
 PULLBACK_EXPORT int64_t pullback_trespasses(Trespass* into, int64_t most) {
   State& now = state();
   const std::lock_guard lock(now.mutex);

@@ -1,4 +1,4 @@
-/// What a compiled kernel sees: DLPack tensors and plain C, no PyTorch header.
+/// The interface of a compiled kernel: DLPack tensors and plain C, no PyTorch header.
 ///
 /// One binary therefore serves every PyTorch and Python version, and compiles in a tenth of a
 /// second. `Tensor` and `DataType` have the layout of DLPack's `DLTensor` and `DLDataType`; the
@@ -40,7 +40,7 @@ union Scalar {
   int64_t integer;
   double real;
   const char* text;
-  /// Behind the last one of a formula's loop, which sets it if it divides a whole number by zero.
+  /// Follows the last scalar of a formula's loop, which sets it if it divides an integer by zero.
   bool* divided;
 };
 
@@ -48,8 +48,8 @@ union Scalar {
 struct Call {
   int32_t version;
   DataType dtype;  // shared by all tensors whose dtype the line leaves open
-  /// The inputs, then the outputs, in the line's order; null: which dtypes are taken is all that is
-  /// asked.
+  /// The inputs, then the outputs, in the line's order; null: the call only asks which dtypes the
+  /// kernel takes.
   const Tensor* tensors;
   const int64_t* dims;    // the named dimensions in order of first appearance
   int64_t batch;          // product of `...`

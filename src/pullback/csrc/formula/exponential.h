@@ -1,6 +1,6 @@
-/// What is inlined because no library's is as fast: exponentials of floats, and what has one inside.
+/// Inlined because no library is as fast: exponentials of floats, and functions that contain one.
 ///
-/// Only where the processor multiplies and adds in one rounding; elsewhere the libraries' are taken.
+/// Only where the processor has fused multiply-add; elsewhere the libraries' functions are used.
 #pragma once
 
 #include "library.h"
@@ -9,7 +9,7 @@ namespace pullback::formula {
 
 #if defined(PULLBACK_INLINE_EXP)
 
-// The compiler makes the same instruction of the loop, but takes longer for it.
+// The compiler would make the same instruction from the loop, but take longer.
 #if defined(__clang__) || !defined(__x86_64__) || PULLBACK_REGISTER_BYTES == 16
 PULLBACK_INLINE Real fma(Real x, Real y, Real z) {
   for (int k = 0; k < lanes; ++k) x[k] = __builtin_fmaf(x[k], y[k], z[k]);
@@ -31,7 +31,7 @@ PULLBACK_INLINE Real horner(Real x, double first, Coefficient... others) {
   return value;
 }
 
-/// 2ⁿ as a factor. The whole n is also in the last bits of `sum`.
+/// 2ⁿ as a factor. The integer n is also in the last bits of `sum`.
 struct Scale {
   Real n;
   Truth sum;
@@ -40,7 +40,7 @@ struct Scale {
 #if defined(__AVX512F__) && !defined(__clang__)
     return __builtin_ia32_scalefps512_mask(x, n, x, -1, 4);
 #else
-    // In two steps, for 2ⁿ itself may be too large, or denormal.
+    // In two steps, since 2ⁿ itself may be too large, or denormal.
     const Truth one = Truth(splat(1.0)), exponent = sum << 23, half = (exponent >> 24) << 23;
     return x * Real(one + (exponent - half)) * Real(one + half);
 #endif
@@ -49,7 +49,7 @@ struct Scale {
 
 /// Returns eʳ, within 0.9 ulp, for x + rest = n log 2 + r; |x| < 128, and the rest is tiny.
 PULLBACK_INLINE Real exp_without_scale(Real x, Real rest, Scale& scale) {
-  // What is left of the fraction are the bits of n.
+  // The bits that remain in the fraction are those of n.
   const Real shift = splat(0x1.8p23), sum = fma(x, splat(1.44269504088896340736), shift);
   const Real n = sum - shift;
   scale = {n, Truth(sum)};

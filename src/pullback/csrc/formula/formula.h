@@ -1,4 +1,4 @@
-/// All that a generated formula includes.
+/// Everything that a generated formula includes.
 #pragma once
 
 #include "loop.h"

@@ -1,6 +1,6 @@
 /// Functions built from those of the libraries: elementary ones, each right at its extremes.
 ///
-/// Where V stands, it is Real or double.
+/// V is Real or double.
 #pragma once
 
 #include "exponential.h"
@@ -28,8 +28,8 @@ PULLBACK_INLINE auto isfinite(V x) {
 }
 
 PULLBACK_INLINE Real sqrt(Real x) {
-  // g++ makes one instruction of it: not its loops' vectoriser, which may decline, but that of
-  // straight code. Where it does not, the values are the same.
+  // g++ makes one instruction of it, by its SLP vectoriser and not by that of loops, which may
+  // decline. Where it does not, the values are the same.
   Real y;
   for (int k = 0; k < lanes; ++k) {
     y[k] = __is_same(Compute, float) ? __builtin_sqrtf(x[k]) : __builtin_sqrt(x[k]);
@@ -46,8 +46,8 @@ PULLBACK_INLINE V rsqrt(V x) {
   return constant<V>(1) / sqrt(x);
 }
 
-/// To the nearest integer, halves to even: what is as large as `whole_from` is whole already,
-/// and less, added to it, loses its fraction.
+/// To the nearest integer, halves to even: a number as large as `whole_from` is an integer already,
+/// and a smaller one loses its fraction when it is added to that.
 PULLBACK_INLINE Real round(Real x) {
   const Real whole_from = splat(__is_same(Compute, float) ? 0x1p23 : 0x1p52);
   const Real rounded = copysign((abs(x) + whole_from) - whole_from, x);
@@ -68,7 +68,7 @@ PULLBACK_INLINE V frac(V x) {
   return x - trunc(x);
 }
 
-// The comparisons are so written that a NaN is kept (maximum), passed over (fmax), or 0 (sign).
+// The comparisons are written so that a NaN is kept (maximum), ignored (fmax), or gives 0 (sign).
 template <class V>
 PULLBACK_INLINE V maximum(V a, V b) {
   return where(logical_or(gt(a, b), ne(a, a)), a, b);
@@ -95,7 +95,7 @@ PULLBACK_INLINE V sign(V x) {
   return real(gt(x, V{})) - real(lt(x, V{}));
 }
 
-// exp(-|x|) cannot overflow, and keeps what sigmoid of a very negative x is.
+// exp(-|x|) cannot overflow, and keeps the digits of sigmoid at a very negative x.
 template <class V>
 PULLBACK_INLINE V sigmoid(V x) {
   const V small = exp(-abs(x)), one = constant<V>(1);
@@ -123,8 +123,8 @@ PULLBACK_INLINE V tanh_softplus(V x) {
   return n / (n + two);
 }
 
-/// sin(πx)/(πx). The sine is that of the part beyond a whole number: πx itself is rounded by more
-/// the larger x is, until no digit of the sine is left.
+/// sin(πx)/(πx). We take the sine of the part of x beyond an integer: the rounding error of πx grows
+/// with x, until no digit of its sine is left.
 template <class V>
 PULLBACK_INLINE V sinc(V x) {
   const V pi = constant<V>(3.14159265358979323846), whole = round(x);
@@ -134,7 +134,7 @@ PULLBACK_INLINE V sinc(V x) {
   return where(eq(x, V{}), constant<V>(1), turned / (pi * x));
 }
 
-/// What rounding x * factor to `product` lost.
+/// The rounding error of `product` = x * factor.
 PULLBACK_INLINE double lost(double x, double factor, double product) {
   return __builtin_fma(x, factor, -product);
 }
@@ -149,11 +149,11 @@ PULLBACK_INLINE Real lost(Real x, double factor, Real product) {
 
 /// x Φ(x), with Φ(x) = erfc(-x/√2)/2, which keeps its digits where 1 + erf loses them.
 ///
-/// erfc turns a relative error of its argument z into one 2z² times as large, so what z lost to
-/// rounding is accounted for: d(log erfc)/dz is -2z, the better the larger z.
+/// erfc turns a relative error of its argument z into one 2z² times as large, so we correct for the
+/// rounding of z: d(log erfc)/dz is -2z, the more exactly the larger z is.
 template <class V>
 PULLBACK_INLINE V gelu(V x) {
-  // -1/√2, and what it has beyond a double.
+  // -1/√2, and its part beyond a double.
   constexpr double factor = -0.70710678118654752440, beyond = 4.8336466567264567e-17;
   const V z = x * constant<V>(factor);
   const V rest = lost(x, factor, z) + x * constant<V>(beyond);
@@ -163,7 +163,7 @@ PULLBACK_INLINE V gelu(V x) {
   return constant<V>(0.5) * x * (tail - tail * change);
 }
 
-// log(eᵃ + eᵇ), exact where one of the two is far larger; inf - inf must not come of it.
+// log(eᵃ + eᵇ), exact where one of the two is far larger; inf - inf must not occur.
 template <class V>
 PULLBACK_INLINE V logaddexp(V a, V b) {
   const V distance = where(eq(a, b), V{}, abs(a - b));

@@ -1,13 +1,13 @@
-/// The functions that a library of vector mathematics has, and which library gives each.
+/// The functions that a vector mathematics library has, and which library each comes from.
 #pragma once
 
 #include <features.h>
 
 #include "vector.h"
 
-// glibc's libmvec is the faster one, and whole since 2.35. SLEEF is the more accurate one;
-// libtorch_cpu exports it, but on x86 not for the registers of SSE: there, libm lane by lane.
-// On aarch64 the two differ in how they are called, so SLEEF alone.
+// glibc's libmvec is the faster one, and complete since 2.35. SLEEF is the more accurate one;
+// libtorch_cpu exports it, but on x86 not for SSE registers: there we call libm lane by lane.
+// On aarch64 the two have different calling conventions, so only SLEEF is used.
 #if defined(__x86_64__) && PULLBACK_REGISTER_BYTES == 16
 #define PULLBACK_LANE_BY_LANE 1
 #elif defined(__x86_64__) && defined(__GLIBC_PREREQ)
@@ -96,10 +96,10 @@
 namespace pullback::formula {
 
 // f: float, d: double; 4 and 1: the ulps promised. mvec: libmvec; the others: SLEEF's grades.
-// Behind each row, ns per element / largest error in ulps: measured with AVX-512 (AMD Zen 4,
+// After each row, ns per element / largest error in ulps: measured with AVX-512 (AMD Zen 4,
 // one core), float on 12 million values of all sizes, double on 7 million.
-// At 4 ulps the fastest that is right everywhere; at 1 SLEEF's, which PyTorch uses too, but for
-// asinh and acosh: SLEEF's are infinite from the square root of the largest number on.
+// At 4 ulps we take the fastest that is right everywhere; at 1 SLEEF's, which PyTorch uses too, except
+// for asinh and acosh: SLEEF's are infinite from the square root of the largest number on.
 // a: SLEEF's, and so PyTorch's, overflow too early: from 88.7 (double 709.8), lgamma from 4.03e36
 // (2.5e305) on. The errors are those before that; lgamma's below 0 are in ulps of at least 1.
 //
@@ -154,7 +154,7 @@ PULLBACK_UNARY(erfc,    mvec, u15,  mvec, u15,  u15)  //  1.01/1.6  3.25/1.4  1.
 #endif
 // clang-format on
 
-// Exact only while the quotient is not too large: whole.h goes on from here.
+// Exact only while the quotient is not too large: whole.h does the rest.
 #if !defined(PULLBACK_LANE_BY_LANE)
 extern "C" [[gnu::const]] Real PULLBACK_SLEEF(fmod, )(Real, Real) noexcept;
 #endif

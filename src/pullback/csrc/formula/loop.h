@@ -1,8 +1,8 @@
 /// The loop around a formula: the body is compiled once, for whole contiguous vectors.
 ///
-/// What is not contiguous, and the rest that fills no vector, goes block by block through a small
-/// buffer. Gathering lane by lane would need a second body, and stalls the processor besides: a
-/// vector cannot be read out of sixteen stores that are still under way.
+/// Operands that are not contiguous, and the remainder that fills no vector, go block by block through
+/// a small buffer. Gathering lane by lane would need a second body, and would also stall the processor:
+/// it cannot forward sixteen pending stores to one vector load.
 #pragma once
 
 #include "stream.h"
@@ -30,12 +30,12 @@ template <int size>
   for (int64_t k = 0; k < count; ++k) {
     __builtin_memcpy(to, from, size);
     to += to_stride, from += from_stride;
-    // Nor does the compiler have to weigh how it might be vectorised: it knows nothing of `to`.
+    // Hides `to` from the compiler, so that it does not try to vectorise this loop.
     __asm__("" : "+r"(to));
   }
 }
 
-/// Where the next vector of an operand is. Apart from the buffer it may point into, so that the
+/// Where the next vector of an operand is. Separate from the buffer it may point into, so that the
 /// compiler keeps it in a register.
 template <class Type>
 struct Cursor {
@@ -72,7 +72,7 @@ struct Input : Operand<Type> {
     if (stride == 0) return {buffer, 0};
     if (this->in_place(count)) return {data, lanes * size};
     copy<size>(buffer, size, data, stride, count);
-    // The lanes left over repeat the last element, and so take no slow path of their own.
+    // The remaining lanes repeat the last element, so that they take no slow path of their own.
     const char* const last = data + (count - 1) * stride;
     copy<size>(buffer + count * size, size, last, 0, -count & (lanes - 1));
     return {buffer, lanes * size};
@@ -95,8 +95,8 @@ struct Output : Operand<Type> {
   }
 };
 
-/// One value that the body writes, and where it goes afterwards. Not by a destructor: what had to
-/// be destroyed if the body threw would cost the linker a search in the whole C++ library.
+/// One value that the body writes, and where it goes afterwards. Not stored by a destructor: the
+/// unwinding code for it would make the linker search the whole C++ library.
 template <class Type>
 struct Written {
   char* to;
@@ -124,7 +124,7 @@ struct Stored<Outputs<O...>, Inputs<I...>> {
                                     Cursor<O>... output, Cursor<I>... input) {
 #pragma GCC unroll 1
     for (int64_t k = 0; k < count; k += lanes) {
-      // Not two loops, one for either way, which the compiler would make of it.
+      // Keeps the compiler from splitting this into two loops, one for each kind of store.
       if constexpr (is_cheap<Body>) __asm__("" : "+r"(streamed));
       [&](auto... written) {
         body(load<I>(input.next())..., written.value...);
@@ -133,7 +133,7 @@ struct Stored<Outputs<O...>, Inputs<I...>> {
     }
   }
 
-  /// How many elements lie before a boundary that suits streaming: -1 if none suits all outputs.
+  /// How many elements come before a boundary that suits streaming: -1 if none suits all outputs.
   PULLBACK_INLINE static int64_t before_boundary(int64_t n, const Output<O>&... output) {
     const int64_t bytes = n * int64_t((0 + ... + sizeof(O)) + (0 + ... + sizeof(I)));
     if (bytes < 1 << 20 || !overflows_cache(bytes)) return -1;
@@ -154,7 +154,7 @@ struct Stored<Outputs<O...>, Inputs<I...>> {
     }
     const bool streamed = first >= 0;
     while (n > 0) {
-      // Whole vectors, as many as there are or fit the buffers; at last those that fill none.
+      // Whole vectors, as many as there are or as fit the buffers; last, the elements that fill none.
       const int64_t most = dense || n < block ? n : block, some = first > 0 ? first : n;
       const int64_t count = some < lanes ? some : most & -int64_t(lanes);
       sweep(body, count, streamed && count >= lanes, output.start(count)..., input.start(count)...);

@@ -15,7 +15,7 @@ PULLBACK_INLINE Doubles inverse_power(Doubles x, int64_t n) {
 }
 
 /// Σ (q + k)⁻ˢ over k = 0, 1, ... for q > 0, s > 1: its first terms one by one, the rest by the
-/// formula of Euler and Maclaurin.
+/// Euler-Maclaurin formula.
 [[gnu::noinline]] inline Doubles hurwitz_zeta(int64_t s, Doubles q) {
   // B₂ⱼ/(2j)!
   static constexpr double bernoulli[] = {
@@ -41,8 +41,8 @@ PULLBACK_INLINE Doubles inverse_power(Doubles x, int64_t n) {
 
 /// The n-th derivative of digamma, (-1)ⁿ⁺¹ n! Σ (x + k)⁻ˢ with s = n + 1.
 ///
-/// For x <= 0 with d to the nearest integer, the terms are d, those above it, and those from
-/// d - 1 down to x: a finite sum, the difference of two infinite ones.
+/// For x <= 0 at distance d from the nearest integer, the terms are those of d and above, and those
+/// from d - 1 down to x: a finite sum, the difference of two infinite ones.
 [[gnu::noinline]] inline Doubles polygamma_of(int64_t n, Doubles x) {
   const int64_t s = n + 1;
   double factorial = 1;

@@ -1,4 +1,4 @@
-/// Special functions that no vector library has; Doubles or double stands where V does.
+/// Special functions that no vector library has; V is Doubles or double.
 #pragma once
 
 #include "wide.h"

@@ -1,4 +1,4 @@
-/// Between memory and registers: `lanes` stored elements, of any dtype and stride.
+/// Loads and stores of `lanes` elements, of any dtype and stride.
 #pragma once
 
 #include "vector.h"
@@ -38,7 +38,7 @@ using Single = Lanes<float>;
 using Word = Lanes<uint32_t>;
 using HalfWord = Lanes<uint16_t>;
 
-// g++ converts vectors of _Float16 one lane at a time, so its instructions are named here.
+// g++ converts vectors of _Float16 one lane at a time, so we use the instructions directly.
 // Elsewhere: M. Dukhan's branch-free conversions (github.com/Maratyszcza/FP16).
 #if defined(__F16C__) && !defined(__clang__) && PULLBACK_LANES == 16
 typedef short Sixteen __attribute__((vector_size(32)));
@@ -64,7 +64,7 @@ PULLBACK_INLINE Single from_half(HalfWord half) {
 }
 PULLBACK_INLINE HalfWord to_half(Single x) {
   const Word word = Word(x), twice = word + word, magnitude = word & 0x7FFFFFFFu;
-  // To infinity what is too large; then the sum with a power of two rounds at the half's end.
+  // Too large values become infinite; then adding a power of two rounds at the half's last bit.
   const Single scaled = (Single(magnitude) * 0x1p+112f) * 0x1p-110f;
   const Word high = twice & 0xFF000000u, least = Word{} + 0x71000000u;
   const Word bias = (choose(Word(high < least), least, high) >> 1) + 0x07800000u;
@@ -80,14 +80,14 @@ PULLBACK_INLINE Single from_bfloat16(HalfWord stored) {
 }
 
 // To nearest even: adds half of the last place kept, less one unless that place is odd. A NaN
-// might carry over into infinity, so it is made the one that PyTorch writes.
+// might carry over into infinity, so it becomes the NaN that PyTorch writes.
 PULLBACK_INLINE HalfWord to_bfloat16(Single x) {
   const Word word = Word(x), nan = Word(x != x);
   const Word rounded = (word + 0x7FFFu + ((word >> 16) & 1u)) >> 16;
   return __builtin_convertvector((nan & 0x7FC0u) | (~nan & rounded), HalfWord);
 }
 
-/// What a stored type is in registers: floating ones Real, integers Whole, bool Truth.
+/// The type in registers of a stored type: floating ones are Real, integers Whole, bool Truth.
 template <class Stored>
 PULLBACK_INLINE auto unpack(Packed<Stored> packed) {
   if constexpr (__is_same(Stored, Half)) {
@@ -132,7 +132,7 @@ PULLBACK_INLINE void store(char* to, Value<Stored> value) {
   __builtin_memcpy(to, &packed, sizeof packed);
 }
 
-/// The first `count` lanes. The others repeat the last of them, and so take no slow path that
+/// The first `count` lanes. The others repeat the last of them, so that they take no slow path that
 /// the values themselves do not take.
 template <class Stored>
 PULLBACK_INLINE Value<Stored> load_some(const char* from, int64_t stride, int64_t count) {

@@ -1,14 +1,14 @@
-/// Stores that pass the caches by: for results that would not find room there anyway.
+/// Stores that bypass the caches, for results that would not fit into them anyway.
 ///
-/// A plain store first reads the line that it overwrites: a third of all that x*y + 1 moves. Where
-/// computing takes longer than moving, nothing is won, and what reads the result next loses.
+/// A plain store first reads the line that it overwrites: a third of the memory traffic of x*y + 1.
+/// Where computing takes longer than moving, nothing is gained, and the next reader of the result loses.
 #pragma once
 
 #include "storage.h"
 
 namespace pullback::formula {
 
-/// A body may say `static constexpr bool cheap = true`: that memory limits it, not its arithmetic.
+/// A body may declare `static constexpr bool cheap = true`: memory limits it, not its arithmetic.
 template <class Body>
 constexpr bool is_cheap = [] {
   if constexpr (requires { Body::cheap; }) return Body::cheap;
@@ -35,11 +35,11 @@ PULLBACK_INLINE void stream(char* to, Real value) {
   __builtin_ia32_movntps(reinterpret_cast<float*>(to), value);
 #endif
 }
-/// Such stores are in no order with others until then.
+/// Until then, such stores are not ordered with others.
 PULLBACK_INLINE void finish_stream() { __builtin_ia32_sfence(); }
 
-/// The bytes of the last cache that this core uses, or 0. Not by sysconf, which on AMD gives the
-/// sum over a package, ten times as much.
+/// The bytes of the last-level cache that this core uses, or 0. Not from sysconf, which on AMD gives
+/// the sum over a package, ten times as much.
 [[gnu::cold, gnu::noinline]] inline int64_t last_cache() {
   const auto ask = [](uint32_t leaf, uint32_t part, uint32_t (&answer)[4]) {
     __asm__ volatile("cpuid"
@@ -56,20 +56,20 @@ PULLBACK_INLINE void finish_stream() { __builtin_ia32_sfence(); }
     ask(leaf, part, answer);
     const auto [about, shape, sets, flags] = answer;
     const int64_t ways = (shape >> 22) + 1, partitions = (shape >> 12 & 0x3FF) + 1;
-    if ((about & 31) == 0) break;  // the kind of cache: there is none
+    if ((about & 31) == 0) break;  // the type of cache: there are no more
     bytes = ways * partitions * ((shape & 0xFFF) + 1) * (int64_t{sets} + 1);
   }
   return bytes;
 }
 
-// Tests have a smaller one.
+// Tests set a smaller one.
 #if !defined(PULLBACK_LAST_CACHE)
 #define PULLBACK_LAST_CACHE last_cache()
 #endif
 
 /// Whether a call moves so much that its results would not stay in the cache.
 [[gnu::cold, gnu::noinline]] inline bool overflows_cache(int64_t bytes) {
-  // Asked for once. No guard, which would be one more symbol of the C++ library to search for.
+  // Computed once. No guard variable, which would be one more symbol of the C++ library to search for.
   static int64_t known = -1;
   int64_t cache = __atomic_load_n(&known, __ATOMIC_RELAXED);
   if (cache < 0) __atomic_store_n(&known, cache = last_cache(), __ATOMIC_RELAXED);

@@ -5,8 +5,8 @@
 /// takes as long as compiling a formula. Compile with -Wno-psabi: g++ remarks that passing wide
 /// vectors by value depends on -march, but all of this is inlined.
 ///
-/// Everything has a twin for double, int64_t and bool, for what depends on scalar arguments
-/// alone: that is computed once a call, not once an element.
+/// Everything has a twin for double, int64_t and bool, for expressions of scalar arguments alone:
+/// these are computed once a call, not once an element.
 #pragma once
 
 #include <stddef.h>
@@ -24,7 +24,7 @@
 #define PULLBACK_REGISTER_BYTES 16
 #endif
 
-// The preprocessor chooses library functions by the dtype, so it has to know it: 0 or 1.
+// The preprocessor chooses library functions by the dtype, so it has to know the dtype: 0 or 1.
 #define PULLBACK_IS_float 0
 #define PULLBACK_IS_double 1
 #define PULLBACK_JOIN_(a, b) a##b
@@ -143,7 +143,7 @@ constexpr TruthOf<Compute>::Lane sign_bit = __is_same(Compute, float) ? INT32_MI
 PULLBACK_INLINE Real abs(Real x) { return Real(Truth(x) & ~sign_bit); }
 PULLBACK_INLINE double abs(double x) { return __builtin_fabs(x); }
 
-// A NaN passes. With AVX-512 g++ makes two instructions of the comparison, and not the one for it.
+// A NaN passes. With AVX-512 g++ compiles the comparison to two instructions instead of one.
 #if defined(__AVX512F__) && !defined(__clang__) && PULLBACK_DOUBLE
 PULLBACK_INLINE Real at_least(Real x, Real low) {
   return __builtin_ia32_maxpd512_mask(low, x, x, -1, 4);
@@ -172,7 +172,7 @@ PULLBACK_INLINE bool any(Truth x) {
 }
 PULLBACK_INLINE bool any(bool x) { return x; }
 
-/// Calls a function of doubles once a lane, for what has no vector form.
+/// Calls a function of doubles once a lane, for functions without a vector form.
 template <class Function, class... Arguments>
 PULLBACK_INLINE Real each_lane(Function function, Arguments... x) {
   Real y;

@@ -1,6 +1,6 @@
-/// Integers and division: what C++ leaves undefined is defined here.
+/// Integers and division: here everything is defined that C++ leaves undefined.
 ///
-/// Sums and products wrap around, as PyTorch's do. Dividing by zero gives 0, and on the CPU is noted:
+/// Sums and products wrap around, as PyTorch's do. Dividing by zero gives 0, and on the CPU sets a flag:
 /// the runtime raises after the loop, as PyTorch does.
 #pragma once
 
@@ -30,7 +30,7 @@ PULLBACK_INLINE void note_division(W by, bool* divided) {
   if (any(eq(by, W{}))) __atomic_store_n(divided, true, __ATOMIC_RELAXED);
 }
 
-/// a / b towards zero. By 0 and by -1 (INT64_MIN / -1) the processor would stop the process.
+/// a / b towards zero. Dividing by 0, or INT64_MIN by -1, would trap and end the process.
 template <class W>
 PULLBACK_INLINE W truncated_quotient(W a, W b) {
   const W zero{}, one = one_like(b);
@@ -46,7 +46,7 @@ PULLBACK_INLINE W truncated_remainder(W a, W b) {
 PULLBACK_INLINE Whole fmod(Whole a, Whole b) { return truncated_remainder(a, b); }
 PULLBACK_INLINE int64_t fmod(int64_t a, int64_t b) { return truncated_remainder(a, b); }
 
-/// Exact. SLEEF's is only while the quotient is not too large; then lane by lane.
+/// Exact. SLEEF's is exact only while the quotient is not too large; beyond that, lane by lane.
 PULLBACK_INLINE Real fmod(Real a, Real b) {
 #if !defined(PULLBACK_LANE_BY_LANE)
   const Truth easy = lt(abs(a), abs(b) * splat(0x1p20));
@@ -115,7 +115,7 @@ PULLBACK_INLINE V powi(V x) {
   }
 }
 
-/// Wraps around. To a negative power, 1 and -1 are themselves or 1; all else is 0.
+/// Wraps around. With a negative exponent, 1 and -1 give 1 or -1, and any other base gives 0.
 template <class W>
 PULLBACK_INLINE W whole_power(W base, W exponent) {
   const W zero{}, one = one_like(base);

@@ -1,7 +1,7 @@
 /// Doubles where the formula computes in float: for functions that lose too many digits in float.
 ///
-/// `Doubles` is one register of them: all lanes, or half of the lanes where Compute is float. It is
-/// then a third V, beside Real and double, with the few functions that special.h needs.
+/// `Doubles` is one register of them: all lanes, or half of the lanes where Compute is float. Then it
+/// is a third V, beside Real and double, with the few functions that special.h needs.
 #pragma once
 
 #include "whole.h"
@@ -15,7 +15,7 @@ using Doubles [[gnu::vector_size(register_bytes)]] = double;
 using Choice = decltype(Doubles{} < Doubles{});
 constexpr int64_t double_sign_bit = INT64_MIN;
 
-// Where float has vector functions, so has double: here any of them is exact enough.
+// Where float has vector functions, double has them too, and any of these is exact enough here.
 #if defined(PULLBACK_LANE_BY_LANE)
 #define PULLBACK_DEFINE_WIDE(name)                                            \
   PULLBACK_INLINE Doubles name(Doubles x) {                                   \
@@ -71,7 +71,7 @@ PULLBACK_INLINE Doubles sqrt(Doubles x) {
 
 #endif
 
-/// Computes in doubles what is rounded to Real at last.
+/// Computes in doubles, and rounds the result to Real.
 template <class Function>
 PULLBACK_INLINE Real in_doubles(Function function, Real x) {
   Lanes<double> wide = __builtin_convertvector(x, Lanes<double>);

@@ -1,4 +1,4 @@
-/// All that a generated loop over indices includes.
+/// Everything that a generated loop over indices includes.
 #pragma once
 
 #include "../formula/polygamma.h"

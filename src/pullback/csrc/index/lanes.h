@@ -1,7 +1,7 @@
-/// Between memory and the vectors of a loop over indices: whole vectors, and the lanes at an edge.
+/// Loads and stores for loops over indices: whole vectors, and the lanes at an edge.
 ///
 /// An edge is where an index leaves its tensor or its range. The lanes beyond it are not read: they
-/// are 0, and what is made of them is not stored, not added and not selected.
+/// are 0, and values computed from them are not stored, not added and not selected.
 #pragma once
 
 #include "../formula/storage.h"
@@ -29,7 +29,7 @@ PULLBACK_INLINE Real multiply_add(Real x, Real y, Real z) {
 }
 PULLBACK_INLINE Whole multiply_add(Whole x, Whole y, Whole z) { return x * y + z; }
 
-/// What many vectors are divided by: its reciprocal, and a power of two that keeps it in range.
+/// A divisor for many vectors: its reciprocal, and a power of two that keeps that in range.
 struct Divisor {
 #if PULLBACK_ULP < 2
   Real value;
@@ -100,7 +100,7 @@ PULLBACK_INLINE Value<Stored> load_one(const char* from) {
   }
 }
 
-/// Elements `step` bytes apart: those of the lanes that are within; 0 in the others.
+/// Elements `step` bytes apart, in the lanes that are within; 0 in the others.
 template <class Stored>
 [[gnu::noinline]] Value<Stored> load_lanes(const char* from, int64_t step, int begin, int end) {
   Packed<Stored> packed{};
@@ -131,7 +131,7 @@ PULLBACK_INLINE Value<Stored> load_edge(const char* from, int64_t first, int64_t
   return load_lanes<Stored>(from, sizeof(Stored), within.begin, within.end);
 }
 
-/// Elements at places `factor` apart, `step` bytes each; what is outside of the size is 0.
+/// Elements at places `factor` apart, `step` bytes each; 0 outside the size.
 template <class Stored>
 PULLBACK_INLINE Value<Stored> load_apart(const char* from, int64_t step, int64_t first,
                                          int64_t factor, int64_t size) {
@@ -146,7 +146,7 @@ PULLBACK_INLINE Value<Stored> load_apart(const char* from, int64_t step, int64_t
   return unpack<Stored>(packed);
 }
 
-/// Elements at the places that lanes say, each in a dimension of `size`; what is outside is 0.
+/// Elements at the place given in each lane, in a dimension of `size`; 0 outside.
 template <class Stored>
 PULLBACK_INLINE Value<Stored> load_at(const char* from, int64_t step, Whole place, int64_t size) {
   Packed<Stored> packed{};

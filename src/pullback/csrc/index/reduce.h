@@ -1,6 +1,6 @@
-/// What is left of the lanes of an accumulator, and sums that outlive one row.
+/// Reductions across the lanes of an accumulator, and sums that outlive one row.
 ///
-/// Long sums are added up in blocks and in several lanes, then in halves: their error grows with the
+/// Long sums are added up in blocks and in several lanes, then pairwise: their error grows with the
 /// logarithm of their length and not with the length. N. Higham, "The accuracy of floating point
 /// summation", SIAM J. Sci. Comput. 14 (1993).
 #pragma once
@@ -9,7 +9,7 @@
 
 namespace pullback::index {
 
-/// How many vectors are added up before the total is added to that of the blocks before.
+/// How many vectors are added up before their total is added to that of the earlier blocks.
 constexpr int64_t block_of_sum = 128;
 
 template <int count, class Vector, class Join>
@@ -47,7 +47,7 @@ struct Greatest {
   PULLBACK_INLINE static Truth is_nan(Real x) { return ne(x, x); }
   PULLBACK_INLINE static Truth is_nan(Whole) { return Truth{}; }
 
-  /// Places come in order within a lane.
+  /// Places arrive in order within a lane.
   PULLBACK_INLINE void see(Vector other, Whole at, Truth counts) {
     const Truth first = lt(place, Whole{});
     take(other, at, counts, first);
@@ -58,7 +58,7 @@ struct Greatest {
     value = where(better, other, value);
     place = where(better, at, place);
   }
-  /// Takes what another accumulator has seen.
+  /// Merges what another accumulator has seen.
   PULLBACK_INLINE void join(const Greatest& other) {
     const Truth equal = logical_or(eq(other.value, value), is_nan(other.value) & is_nan(value));
     const Truth first = lt(place, Whole{}) | (equal & lt(other.place, place));
@@ -78,7 +78,7 @@ struct Greatest {
   }
 };
 
-/// Adds a vector to totals that are kept in double: of its first `count` lanes.
+/// Adds the first `count` lanes of a vector to totals that are kept in double.
 PULLBACK_INLINE void add_to(double* total, Real value, int64_t count) {
   if (count >= lanes) {
     Lanes<double> sum;

@@ -1,4 +1,4 @@
-/// What `torch.autocast` does to an operator's inputs: the policy that its author declared.
+/// Applies `torch.autocast` to an operator's inputs, by the policy that its author declared.
 #include "library.h"
 
 #include <ATen/autocast_mode.h>
@@ -26,7 +26,7 @@ class AutocastFunctor final : public c10::OperatorKernel {
   }
 
  private:
-  /// As in PyTorch, a tensor of float64 stays as it is.
+  /// As in PyTorch, a float64 tensor stays as it is.
   static bool is_cast(const TensorSpec& input, const c10::IValue& value) {
     const at::Tensor& tensor = tensor_of(value);
     return !input.dtype && tensor.defined() && tensor.is_floating_point() &&

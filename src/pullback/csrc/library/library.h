@@ -1,4 +1,4 @@
-/// What a library without Python is made of: operators as data, registered when it is loaded.
+/// The parts of a library without Python: operators as data, registered when it is loaded.
 ///
 /// `pullback build --as cmake` writes the data, `operators.cpp`; everything else is the runtime that
 /// Python loads too.
@@ -12,7 +12,7 @@
 
 namespace pullback {
 
-/// What `torch.autocast` does to the inputs of an operator.
+/// How `torch.autocast` casts the inputs of an operator.
 enum class Autocast { as_is, lower, float32, promote };
 
 /// One operator of a library.
@@ -22,17 +22,17 @@ struct Built {
   Autocast autocast = Autocast::as_is;
 };
 
-/// Registers all of them, or none: then what keeps them from it is raised in Python, or thrown.
+/// Registers all of them, or none: then the reason is raised in Python, or thrown.
 void register_operators(torch::Library& library, std::initializer_list<Built> operators);
 
-/// A loop, and the call that it was compiled for.
+/// A loop, and the kind of call that it was compiled for.
 struct BuiltLoop {
   Loops::Key key;
   CompiledLoop loop;
 };
 
-/// Gives a formula its loops, which are all that it will have. `derived`: whether its derivatives are
-/// in the library too.
+/// Gives a formula its loops; it will get no others. `derived`: whether its derivatives are in the
+/// library too.
 void finish_formula(Definition& definition, std::initializer_list<BuiltLoop> loops, bool derived);
 
 // In meta.cpp and autocast.cpp.

@@ -1,7 +1,7 @@
 /// Registering the operators of a library when it is loaded.
 ///
-/// What `TORCH_LIBRARY` throws while a library is loaded ends the process, since nobody can catch it. So
-/// everything is asked before anything is registered, and what is wrong becomes an exception in Python.
+/// An exception from `TORCH_LIBRARY` while a library is loaded ends the process, since nobody can catch
+/// it. So everything is checked before anything is registered, and a fault becomes an exception in Python.
 #include "instructions.h"
 #include "library.h"
 
@@ -31,7 +31,7 @@ class MissingFunctor final : public c10::OperatorKernel {
       fail("no-kernel [PB351]", signature,
            "every tensor is None, so PyTorch cannot tell the device", "pass at least one tensor");
     }
-    // A wrong input is said first: a sparse tensor on the CPU comes here as well.
+    // Report a wrong input first: a sparse tensor on the CPU comes here as well.
     const Sizes sizes = solve(signature, arguments);
     fail("no-kernel [PB351]", signature, "this library has no kernel for " + sizes.device.str(),
          cure(definition));
@@ -41,7 +41,7 @@ class MissingFunctor final : public c10::OperatorKernel {
   static const char* cure(const Definition& definition) {
     const auto& formula = definition.formula;
     if (definition.cpu.function || (formula && formula->cpu)) return "move the tensors to cpu";
-    // Python may pretend that there is a GPU, which a kernel that nvcc compiled does not run on.
+    // Python may pretend that there is a GPU; a kernel that nvcc compiled does not run there.
     return definition.cuda.function || (formula && formula->cuda)
                ? "move the tensors to cuda; where a GPU is only pretended, import the file that "
                  "defines the operator"
@@ -52,7 +52,7 @@ class MissingFunctor final : public c10::OperatorKernel {
   const Entry& entry_;
 };
 
-/// Whether this CPU has some instructions; none that is not known here.
+/// Whether this CPU has some instructions; false for names that are not known here.
 bool has([[maybe_unused]] std::string_view name) {
 #if defined(__x86_64__)
   if (name == "avx2") return __builtin_cpu_supports("avx2");
@@ -67,7 +67,7 @@ bool has([[maybe_unused]] std::string_view name) {
   return false;
 }
 
-/// Returns what keeps the operators from being registered; nothing if they can be.
+/// Returns the reason why the operators cannot be registered; empty if they can.
 std::string obstacle(const std::vector<Definition>& definitions) {
   for (const char* const* name = needed_instructions; *name; ++name) {
     if (has(*name)) continue;
@@ -101,8 +101,9 @@ int raise_pending(void*) {
   return -1;
 }
 
-/// Raises in Python as soon as it runs on, which is in the very statement that loads the library. Where
-/// there is no Python, or Python has no room for it, throws: that ends the process with the text.
+/// Raises in Python as soon as Python continues, which is in the very statement that loads the library.
+/// Without Python, or if Python's queue of pending calls is full, throws: that ends the process with the
+/// text.
 void refuse(const std::string& text) {
   const auto is_running = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "Py_IsInitialized"));
   const auto add =
@@ -113,7 +114,8 @@ void refuse(const std::string& text) {
 
 /// Shows the library's C functions to libraries that are loaded later.
 ///
-/// `torch.ops.load_library` loads it for itself alone, and a program that AOTInductor compiled has to find them.
+/// `torch.ops.load_library` loads it with local symbols, and a program that AOTInductor compiled has to
+/// find them.
 void show_functions() {
   Dl_info self{};
   if (dladdr(reinterpret_cast<const void*>(&register_operators), &self) && self.dli_fname) {

@@ -1,6 +1,6 @@
-/// C functions by which a program that AOTInductor compiled calls operators directly.
+/// C functions through which a program that AOTInductor compiled calls operators directly.
 ///
-/// Without them it goes through PyTorch's proxy executor, which reads its arguments from a table in text.
+/// Without them it calls PyTorch's proxy executor, which reads the arguments from a table in text.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -8,7 +8,7 @@
 
 namespace pullback {
 
-/// An argument that AOTInductor passes: what is optional comes as a pointer, null for None.
+/// An argument from AOTInductor: an optional one arrives as a pointer, null for None.
 inline c10::IValue given(AtenTensorHandle tensor) {
   return torch::aot_inductor::resolve_tensor_dispatch_flags(tensor);
 }
@@ -20,7 +20,7 @@ inline c10::IValue given(double value) { return value; }
 inline c10::IValue given(int32_t value) { return value != 0; }
 inline c10::IValue given(const char* value) { return std::string(value); }
 
-/// Calls an operator and gives its results to whoever calls.
+/// Calls an operator and hands its results to the caller.
 inline AOTITorchError call(const c10::OperatorHandle& op, torch::jit::Stack stack,
                            std::initializer_list<AtenTensorHandle*> results) {
   AOTI_TORCH_CONVERT_EXCEPTION_TO_ERROR_CODE({

@@ -35,7 +35,7 @@ Symbols strides_in_space(const at::Tensor& tensor, const TensorSpec& spec, const
   return strides;
 }
 
-/// Whether memory is passed through without gaps when the dimensions are run through in `order`.
+/// Whether a walk over the dimensions in `order` covers memory without gaps.
 bool dense(c10::SymIntArrayRef shape, c10::SymIntArrayRef strides,
            const std::vector<size_t>& order) {
   c10::SymInt expected = 1;
@@ -71,7 +71,7 @@ class Order {
                        [&](const Symbols& strides) { return dense(shape_, strides, order); });
   }
 
-  /// Above 0 if dimension `a`, which is inside of `b`, belongs outside; below 0 if it does not.
+  /// Above 0 if dimension `a`, which is inside `b`, belongs outside; below 0 if it does not.
   int compare(size_t a, size_t b) const {
     for (const Symbols& strides : inputs_) {
       const c10::SymInt &stride_a = strides[a], &stride_b = strides[b];

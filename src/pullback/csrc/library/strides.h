@@ -1,4 +1,4 @@
-/// The strides that a call's outputs will have; compiled programs rely on them.
+/// The strides of a call's outputs; compiled programs rely on them.
 #pragma once
 
 #include "../runtime/operator.h"
@@ -12,11 +12,11 @@ using Symbols = c10::SmallVector<c10::SymInt, 8>;
 /// Returns the strides of a contiguous tensor.
 Symbols contiguous_strides(c10::SymIntArrayRef shape);
 
-/// How the outputs of one call lie in memory.
+/// The memory layouts of one call's outputs.
 ///
-/// An author's kernel writes contiguous outputs. A formula's follow its inputs, as those of PyTorch's
-/// own functions of elements do, which both leave to TensorIterator. It takes no symbolic sizes, so
-/// its rule is here again, in the form of torch._prims_common.compute_elementwise_output_strides.
+/// An author's kernel writes contiguous outputs. A formula's outputs follow its inputs, as those of
+/// PyTorch's elementwise functions do; TensorIterator decides for both. It takes no symbolic sizes, so
+/// its rule is repeated here, in the form of torch._prims_common.compute_elementwise_output_strides.
 class Layouts {
  public:
   Layouts(const Definition& definition, const SizesOf<c10::SymInt>& sizes,

@@ -77,7 +77,7 @@ class SavedValues final : public Values {
   c10::SmallVector<std::optional<at::Tensor>, 4> unpacked_{node_.saved.size(), std::nullopt};
 };
 
-/// The values of a forward-mode pass, at hand in the autograd kernel.
+/// The values of a forward-mode pass, which the autograd kernel still has.
 class LiveValues final : public Values {
  public:
   Arguments arguments;
@@ -120,7 +120,7 @@ bool has_derivative(const Signature& signature, size_t k, const at::Tensor& outp
          torch::autograd::isDifferentiableType(output.scalar_type());
 }
 
-/// Has a backward that somebody wrote tried out; one that was derived is linear.
+/// Has a hand-written backward tested; one that was derived is linear.
 void try_out(const Definition& definition, const LiveValues& values, c10::ArrayRef<bool> needed,
              c10::ArrayRef<bool> arriving) {
   const Signature& signature = definition.signature;
@@ -173,7 +173,7 @@ Tensors tangents_by_double_backward(const Definition& definition, LiveValues& va
   const bool differentiable = c10::GradMode::is_enabled();
   const c10::AutoGradMode enable(true);
   for (size_t k = 0; k < values.outputs.size(); ++k) {
-    // Ones and not zeros, though J is linear in them: a gradient that is cut off shows itself.
+    // Ones and not zeros, though J is linear in them: zeros would hide a gradient that is cut off.
     values.grads.push_back(has_tangent[k] ? at::ones_like(values.outputs[k]).set_requires_grad(true)
                                           : at::Tensor());
   }
@@ -216,7 +216,7 @@ bool differentiable(const Signature& signature) {
 const Definition& completed(const Entry& entry, const Definition& definition, bool backward,
                             bool jvp) {
   const Definition* found = &definition;
-  // More than once where another thread redefines the operator meanwhile.
+  // Loops more than once only if another thread redefines the operator meanwhile.
   for (;;) {
     const bool pull = backward && !found->backward, push = jvp && !found->jvp;
     if (C10_LIKELY(!(pull || push)) || !found->supply || !differentiable(found->signature))
@@ -229,8 +229,8 @@ const Definition& completed(const Entry& entry, const Definition& definition, bo
   }
 }
 
-/// What lies above the kernels. A function in Python is watched for inputs that it changes, so there
-/// PyTorch goes on counting such changes.
+/// The dispatch keys above the kernels. A Python function is watched for inputs that it changes, so
+/// there PyTorch goes on counting such changes.
 c10::DispatchKeySet excluded(const Definition& definition) {
   const bool native = definition.cpu.function || definition.cuda.function || definition.supply;
   return native ? c10::autograd_dispatch_keyset_with_ADInplaceOrView
@@ -266,7 +266,7 @@ class AutogradFunctor final : public c10::OperatorKernel {
   }
 
  private:
-  /// Runs the derivative that the operator came with; tangents, which it may drop, come from `jvp=`.
+  /// Runs the derivative that the operator came with. It may drop tangents; they come from `jvp=`.
   void own_derivative(const Definition& definition, const c10::OperatorHandle& op,
                       c10::DispatchKeySet keys, torch::jit::Stack& stack, bool has_tangent) const {
     const Signature& signature = definition.signature;
@@ -296,8 +296,8 @@ class AutogradFunctor final : public c10::OperatorKernel {
     const auto node = requires_grad ? record(definition, last) : Owner<Node>();
     {
       const c10::impl::ExcludeDispatchKeyGuard below(excluded(definition));
-      // Somebody else's kernel may be NumPy, which looks at the grad mode; a lower level of functorch
-      // needs it.
+      // Somebody else's kernel may use NumPy, which looks at the grad mode; but a lower level of
+      // functorch needs grad mode on.
       const bool bottom =
           !c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerBackMode);
       const bool silent = bottom && definition.taken != Definition::Taken::no;
@@ -311,7 +311,7 @@ class AutogradFunctor final : public c10::OperatorKernel {
     if (node) save(*node, outputs);
   }
 
-  /// Makes the node: edges to all tensor inputs, and those inputs saved that a needed gradient reads.
+  /// Makes the node: edges to all tensor inputs; saves the inputs that a needed gradient reads.
   static Owner<Node> record(const Definition& definition, c10::ArrayRef<c10::IValue> arguments) {
     auto node = make_node<Node>(definition);
     const Signature& signature = definition.signature;
@@ -344,7 +344,7 @@ class AutogradFunctor final : public c10::OperatorKernel {
     return node;
   }
 
-  /// Hangs the node on the outputs.
+  /// Makes the node the grad_fn of the outputs.
   static void attach(const Signature& signature, const NodePtr& node,
                      c10::ArrayRef<c10::IValue> outputs) {
     for (size_t k = 0; k < outputs.size(); ++k) {
@@ -357,7 +357,7 @@ class AutogradFunctor final : public c10::OperatorKernel {
     }
   }
 
-  /// Saves those outputs that the gradients read.
+  /// Saves the outputs that the gradients read.
   static void save(Node& node, c10::ArrayRef<c10::IValue> outputs) {
     for (uint64_t rest = node.outputs; rest; rest &= rest - 1) {
       node.saved.emplace_back(tensor_of(outputs[std::countr_zero(rest)]), /*is_output=*/true);

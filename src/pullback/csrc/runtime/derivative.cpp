@@ -181,7 +181,7 @@ void find_reads(const Signature& signature, Program& program) {
 
 Tensors run(const Signature& signature, const Program& program, Values& values,
             c10::ArrayRef<bool> needed) {
-  // The gradients have their inputs' dtypes: backward may run inside of autocast, forward outside.
+  // The gradients have their inputs' dtypes: backward may run inside autocast, forward outside.
   const c10::impl::ExcludeDispatchKeyGuard without_autocast(c10::autocast_dispatch_keyset);
   Run run(signature, program, values, needed);
   Tensors results(program.results.size());

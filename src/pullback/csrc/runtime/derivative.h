@@ -7,7 +7,7 @@ namespace pullback {
 
 using Tensors = c10::SmallVector<at::Tensor, 4>;
 
-/// The values a program refers to, and what stands for an undefined one.
+/// The values a program refers to, and the stand-in for an undefined one.
 class Values {
  public:
   virtual ~Values() = default;
@@ -19,7 +19,7 @@ class Values {
   virtual at::Tensor zero_tangent(size_t input) = 0;
 };
 
-/// Fills `program.reads`: what each result needs to have saved.
+/// Fills `program.reads`: the values that each result needs saved.
 void find_reads(const Signature& signature, Program& program);
 
 /// Returns the results for which `needed` is set, undefined for the others and for constant zeros.
@@ -28,8 +28,8 @@ Tensors run(const Signature& signature, const Program& program, Values& values,
 
 /// Returns `gradient` with the shape of its input, summed over the dimensions that `...` broadcast.
 ///
-/// Throws PB305 for any other shape and PB306 for another dtype or device. Autograd itself would sum
-/// what broadcasts and cast the dtype without a word, so a faulty backward has to be caught here.
+/// Throws PB305 for any other shape and PB306 for another dtype or device. Autograd itself would
+/// silently sum what broadcasts and cast the dtype, so a faulty backward has to be caught here.
 at::Tensor fit(const Signature& signature, size_t input, at::Tensor gradient,
                c10::SymIntArrayRef shape, const at::TensorOptions& options,
                std::optional<c10::SymIntArrayRef> batch);

@@ -14,7 +14,7 @@ namespace pullback {
 
 namespace {
 
-/// Returns `tensor` with the dimensions of the space: permuted, and 1 where it has none.
+/// Returns `tensor` with the dimensions of the space: permuted, and of size 1 where it has none.
 at::Tensor aligned(const at::Tensor& tensor, const TensorSpec& spec, const TensorSpec& space,
                    const std::vector<int64_t>& alignment, size_t batch) {
   const auto sizes = tensor.sizes(), strides = tensor.strides();
@@ -24,7 +24,7 @@ at::Tensor aligned(const at::Tensor& tensor, const TensorSpec& spec, const Tenso
     steps[to] = strides[from];
   });
   if (sizes.equals(shape) && strides.equals(steps)) return tensor;
-  // Called by its own name, not through the dispatcher, which takes three times as long.
+  // Called directly: through the dispatcher it takes three times as long.
   return at::native::as_strided_tensorimpl(tensor, shape, steps);
 }
 
@@ -94,7 +94,7 @@ class FormulaCall {
         .device(sizes_.device);
   }
 
-  /// The line's scalars, and where a loop notes a division by zero.
+  /// The line's scalars, and the flag that a loop sets at a division by zero.
   Scalars scalars() {
     Scalars scalars = scalars_of(signature_, arguments_);
     scalars.push_back({});
@@ -141,7 +141,7 @@ class FormulaCall {
     return true;
   }
 
-  /// Runs the loop once, which for a small call takes a third of the time that an iterator takes.
+  /// Runs the loop once, which for a small call takes a third of the time of an iterator.
   void run_flat() {
     c10::SmallVector<char*, 8> data;
     Ints strides;
@@ -160,10 +160,10 @@ class FormulaCall {
       reinterpret_cast<Loop>(address_)(data.data(), strides.data(), numel_, scalars.data());
   }
 
-  /// Lets PyTorch broadcast, choose the outputs' strides, and share the work among threads.
+  /// Lets PyTorch broadcast, choose the outputs' strides, and divide the work among threads.
   void iterate() {
     at::TensorIteratorConfig config;
-    // The outputs are new, and `solve` has seen to dtypes and devices.
+    // The outputs are new, and `solve` has checked dtypes and devices.
     config.set_check_mem_overlap(false).check_all_same_dtype(false).check_all_same_device(false);
     config.declare_static_dtype_and_device(sizes_.dtype, sizes_.device);
     config.resize_outputs(!inputs_.empty());
@@ -173,7 +173,7 @@ class FormulaCall {
       if (inputs_.empty()) {
         outputs_[k] = allocate(space_, dtype(k), sizes_.device);
       } else if (dtype(k) != sizes_.dtype) {
-        // The iterator makes outputs of one dtype only; this one it resizes, in the others' strides.
+        // The iterator allocates outputs of one dtype only; it resizes this one, with the others' strides.
         outputs_[k] = allocate({0}, dtype(k), sizes_.device);
       }
       config.add_output(outputs_[k]);
@@ -201,7 +201,7 @@ class FormulaCall {
 
   /// Expands one input to the space if it is larger than what the inputs broadcast to.
   ///
-  /// `declare_static_shape` would do as well, but then no input may broadcast, nor an output resize.
+  /// `declare_static_shape` would not do: then no input may broadcast, and no output may be resized.
   void cover() {
     for (size_t d = 1; d <= space_.size(); ++d) {
       const auto covers = [&](const at::Tensor* input) {
@@ -235,7 +235,7 @@ class FormulaCall {
     if (C10_UNLIKELY(status != Status::ok)) refuse(signature_, sizes_.dtype, status, message);
   }
 
-  /// Sums and permutes what has the shape of the space to what the output has.
+  /// Sums and permutes a result from the shape of the space to the output's.
   void finish(size_t k) {
     at::Tensor& output = outputs_[k];
     const Ints summed = formula_.summed(k, sizes_.batch.size());
@@ -261,7 +261,7 @@ class FormulaCall {
   Outputs outputs_;
 };
 
-/// The texts of the core dimensions, by which those of the space and of an output are matched.
+/// The texts of the core dimensions, which match those of the space with an output's.
 std::vector<std::string> texts(const TensorSpec& tensor) {
   std::vector<std::string> texts;
   for (const Dimension& d : tensor.before) texts.push_back(d.text);
@@ -313,7 +313,7 @@ void Formula::find_places(const Signature& signature) {
       const auto found = std::find(left.begin(), left.end(), text);
       if (!(fits = fits && found != left.end())) break;
       how.places.push_back(found - left.begin());
-      found->clear();  // a dimension that stands twice is two
+      found->clear();  // a dimension that occurs twice is two
     }
     if (!fits) {
       throw std::invalid_argument("pullback_runtime: '" + output.text +

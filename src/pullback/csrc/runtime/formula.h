@@ -17,13 +17,14 @@ struct Entry;
 /// A compiled loop: a `Loop` on the CPU, a `Launcher` on a GPU.
 struct CompiledLoop {
   void* address = nullptr;
-  uint64_t used = 0;    // the inputs that it reads, one bit each; of what is None, zeros
-  uint64_t wanted = 0;  // the outputs that it computes: those that are asked for, and perhaps more
+  uint64_t used = 0;    // the inputs that it reads, one bit each; None reads as zeros
+  uint64_t wanted = 0;  // the outputs that it computes: the requested ones, and perhaps more
 };
 
 /// The loops of one formula, each compiled when it is first needed.
 ///
-/// A list that only grows: a call that finds its loop takes no lock. Few formulas have more than two.
+/// A list that only grows: a call that finds its loop takes no lock. Few formulas have more than two
+/// loops.
 class Loops {
  public:
   struct Key {
@@ -42,7 +43,7 @@ class Loops {
     return nullptr;
   }
 
-  /// What is added stays as long as the process, like the code that it points to.
+  /// An added loop stays as long as the process, like the code that it points to.
   const CompiledLoop& add(const Key& key, CompiledLoop loop) {
     auto* item = new Item{key, loop, newest_.load()};
     while (!newest_.compare_exchange_weak(item->next, item)) {
@@ -61,10 +62,10 @@ class Loops {
 
 struct Formula;
 
-/// Where the derivatives of a formula, and its loops if it has any, come from when they are first needed.
+/// Supplies the derivatives of a formula, and its loops if it has any, when they are first needed.
 ///
-/// In Python they are made then (python/lazy.cpp). A library without Python has been built with all
-/// that it will have (csrc/library/built.cpp).
+/// In Python they are made then (python/lazy.cpp). A library without Python was built with all that it
+/// will have (csrc/library/built.cpp).
 class Supply {
  public:
   virtual ~Supply() = default;
@@ -76,44 +77,45 @@ class Supply {
   /// Defines the operator again with a derivative that it lacks, "backward" or "jvp", if it can.
   virtual void complete(const Entry& entry, const char* kind) = 0;
 
-  /// Throws why there is no derivative, if it is not because there can be none.
+  /// Throws the reason why there is no derivative, unless there can be none.
   virtual void explain_missing(const Signature&) const {}
 
-  /// The same for the same formula, completed.
+  /// Equal for definitions of the same formula, also after a derivative was added.
   virtual const void* identity() const = 0;
 };
 
 struct Formula {
-  /// What has to be done to the loop's result, which has the shape of the space, to make an output.
+  /// How to make an output from the loop's result, which has the shape of the space.
   struct Finish {
     std::vector<int64_t> sums;  // core dimensions of the space, by position
     bool sums_batch = false;    // and those of `...`
-    // Of the core dimensions that are left: how many stand before `...`, and the place of each of the
-    // output's; no places if the output has them as the space has them.
+    // For the core dimensions that are left: how many come before `...`, and the place of each of the
+    // output's; no places if the output has them in the order of the space.
     size_t before = 0;
     std::vector<int64_t> places = {};
   };
 
   TensorSpec space;
-  /// One an input. For each core dimension of the space the one of the input, or -1; none if the input
-  /// lines up with the space from the right as it is.
+  /// One an input: for each core dimension of the space, the input's dimension or -1; none if the input
+  /// already lines up with the space from the right.
   std::vector<std::optional<std::vector<int64_t>>> alignments;
   std::vector<Finish> finishes;  // one an output
   bool cpu = false, cuda = false;
   std::shared_ptr<Loops> loops = std::make_shared<Loops>();
 
-  /// Returns the dimensions over which what the loop gives for output `k` is summed.
+  /// Returns the dimensions over which the loop's result for output `k` is summed.
   Ints summed(size_t k, size_t batch) const;
 
-  /// Returns which dimension of what is left each dimension of output `k` is, if it has places.
+  /// Returns which of the remaining dimensions each dimension of output `k` is, if it has places.
   Ints order(const Signature& signature, size_t k, size_t batch) const;
 
-  /// Fills in `before` and `places`. Throws std::invalid_argument if an output does not consist of just
-  /// the dimensions of the space that are not summed.
+  /// Fills in `before` and `places`. Throws std::invalid_argument unless an output has exactly the
+  /// dimensions of the space that are not summed.
   void find_places(const Signature& signature);
 };
 
-/// Calls `set(to, from)` for each dimension of the space that an input has: where in the space, where in it.
+/// Calls `set(to, from)` for each dimension of the space that an input has: its place in the space, and
+/// in the input.
 template <class Set>
 void each_aligned(const TensorSpec& spec, const TensorSpec& space,
                   const std::vector<int64_t>& alignment, size_t rank, size_t batch, Set set) {
@@ -127,7 +129,7 @@ void each_aligned(const TensorSpec& spec, const TensorSpec& space,
   }
 }
 
-/// Runs a formula operator on the arguments on the stack, and leaves its outputs there. (formula.cpp)
+/// Runs a formula operator on the arguments on the stack, and pushes its outputs. (formula.cpp)
 void call_formula(const Definition& definition, c10::DeviceType device, torch::jit::Stack& stack);
 
 }  // namespace pullback

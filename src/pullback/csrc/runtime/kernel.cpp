@@ -22,7 +22,7 @@ static_assert(offsetof(Tensor, shape) == offsetof(DLTensor, shape));
 static_assert(offsetof(Tensor, strides) == offsetof(DLTensor, strides));
 static_assert(offsetof(Tensor, byte_offset) == offsetof(DLTensor, byte_offset));
 
-/// A dtype as DLPack writes it; one that no kernel can name is opaque, so that none takes it for another.
+/// A dtype in DLPack's form; one that no kernel can name is opaque, so that none mistakes it for another.
 DataType data_type(at::ScalarType dtype) {
   const auto bits = static_cast<uint8_t>(8 * c10::elementSize(dtype));
   switch (dtype) {
@@ -44,7 +44,7 @@ DataType data_type(at::ScalarType dtype) {
 
 /// An input as the kernel wants it: expanded over `...` and, unless it takes strides, contiguous.
 ///
-/// `storage` keeps the tensor alive that had to be made for it.
+/// `storage` keeps a tensor alive that had to be made for this.
 const at::Tensor& prepare(const at::Tensor& tensor, const TensorSpec& spec, const Sizes& sizes,
                           bool strided, c10::SmallVectorImpl<at::Tensor>& storage) {
   const at::Tensor* prepared = &tensor;
@@ -98,7 +98,7 @@ class NativeFunctor final : public c10::OperatorKernel {
     const Signature& signature = definition.signature;
     const NativeKernel& kernel =
         device_ == c10::DeviceType::CUDA ? definition.cuda : definition.cpu;
-    // Asked here, so that a redefinition as a formula, or as none, needs no other kernel.
+    // Tested at each call, so that a redefinition from or to a formula needs no other kernel.
     if (!kernel.function) return call_formula(definition, device_, *stack);
     const auto arguments = torch::jit::last(*stack, signature.arguments);
     const Sizes sizes = solve(signature, arguments);
@@ -135,7 +135,7 @@ class NativeFunctor final : public c10::OperatorKernel {
         tensors.push_back({});
       }
     }
-    // Nothing to write: a launch with no blocks would be an error of its own. The dtype is an error all the same.
+    // Nothing to write, and a launch without blocks would be an error. But a wrong dtype is still one.
     call(signature, kernel, sizes, arguments, empty ? nullptr : tensors.data());
     return outputs;
   }
@@ -147,7 +147,7 @@ class NativeFunctor final : public c10::OperatorKernel {
     for (const int64_t size : sizes.batch) batch *= size;
     Call call{abi_version, data_type(sizes.dtype), tensors, sizes.dims.data(),
               batch,       scalars.data(),         nullptr};
-    char message[4096];  // not filled with zeros: that would cost as much as a small kernel
+    char message[4096];  // not zeroed: that would cost as much as a small kernel
     message[0] = '\0';
     int status = 0;
     if (device_ == c10::DeviceType::CPU) {
@@ -168,7 +168,7 @@ class NativeFunctor final : public c10::OperatorKernel {
 }  // namespace
 
 at::Tensor allocate(at::IntArrayRef shape, at::ScalarType dtype, at::Device device) {
-  // The direct call saves the dispatcher's way to the same function, a fifth of a small call.
+  // The direct call avoids the dispatcher, which is a fifth of a small call.
   if (device.is_cpu()) return at::detail::empty_cpu(shape, dtype);
   return at::empty(shape, at::TensorOptions().dtype(dtype).device(device));
 }

@@ -1,4 +1,4 @@
-/// What every call of compiled code needs, be it an author's kernel or a formula's loop.
+/// Helpers for every call of compiled code, be it an author's kernel or a formula's loop.
 #pragma once
 
 #include "operator.h"
@@ -12,7 +12,7 @@ using Scalars = c10::SmallVector<Scalar, 4>;
 /// Returns the line's scalars as compiled code sees them; texts belong to `arguments`.
 Scalars scalars_of(const Signature& signature, c10::ArrayRef<c10::IValue> arguments);
 
-/// Returns a contiguous tensor of any values.
+/// Returns an uninitialised contiguous tensor.
 at::Tensor allocate(at::IntArrayRef shape, at::ScalarType dtype, at::Device device);
 
 /// Makes a GPU the current one, and finds its current stream.

@@ -6,7 +6,7 @@ namespace {
 
 std::mutex mutex;
 
-/// Registers a kernel, or takes it away, so that the dispatcher has it just if it is there.
+/// Registers or removes a kernel, so that the dispatcher has it exactly if the definition does.
 template <class Make>
 void set(std::optional<c10::RegistrationHandleRAII>& handle, bool present, const std::string& name,
          c10::DispatchKey key, Make make) {
@@ -51,7 +51,7 @@ void define(Definition given) {
   }
   const auto autograd = [&] { return autograd_kernel(entry); };
   set(entry.autograd, !taken, name, c10::DispatchKey::Autograd, autograd);
-  // More specific than what the operator has, which it thus stands before without replacing it.
+  // A more specific key than that of the operator's own kernel: comes before it without replacing it.
   set(entry.autograd_cpu, taken, name, c10::DispatchKey::AutogradCPU, autograd);
   set(entry.autograd_cuda, taken, name, c10::DispatchKey::AutogradCUDA, autograd);
   const auto& formula = definition->formula;

@@ -33,8 +33,8 @@ struct Reference {
 
 /// A derivative: calls of operators, and which of their results is which gradient.
 ///
-/// The runtime knows no more about derivatives than this; a call goes through the dispatcher, so
-/// it is itself differentiable, traceable and batchable.
+/// This is all that the runtime knows about derivatives. A call goes through the dispatcher, so it
+/// is itself differentiable, traceable and batchable.
 struct Program {
   struct OperatorCall {
     c10::OperatorName operator_name;
@@ -42,7 +42,7 @@ struct Program {
     size_t results = 1;
   };
 
-  /// What a result reads of the forward call, one bit an argument or output.
+  /// What a result reads from the forward call, one bit an argument or output.
   struct Reads {
     uint64_t tensors = 0, outputs = 0;
     bool scalars = false;
@@ -63,15 +63,15 @@ struct Definition {
   std::optional<Program> backward, jvp;
   NativeKernel cpu, cuda;
   std::optional<Formula> formula;  // computes it on the devices that have no kernel
-  /// Of a formula, in index notation too; null: nothing is made later.
+  /// Of a formula, also one in index notation; null: nothing is made later.
   std::shared_ptr<Supply> supply;
-  /// Registered by somebody else and taken over: with a derivative that lacks something, or with one
-  /// of its own, which stays and gets the forward mode.
+  /// Registered by somebody else and taken over: without a derivative, or with one of its own, which
+  /// stays and gets a forward mode.
   enum class Taken { no, yes, with_own_derivative } taken = Taken::no;
 };
 
-/// All that lives under one name, for as long as the process: the dispatcher's entry is never
-/// erased, so that a graph made before a redefinition still finds an operator of that name.
+/// Everything under one name. It lives as long as the process: the dispatcher's entry is never
+/// erased, so that a graph recorded before a redefinition still finds an operator of that name.
 struct Entry {
   std::atomic<const Definition*> definition{nullptr};
   std::optional<c10::RegistrationHandleRAII> autograd, autograd_cpu, autograd_cuda, cpu, cuda;

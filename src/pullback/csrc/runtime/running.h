@@ -1,4 +1,5 @@
-/// Which kernels run, for handlers of signals: what ends the process, or does not return, has a name.
+/// Which kernels are running, for signal handlers: they can name the one that ends the process or
+/// does not return.
 #pragma once
 
 #include <pthread.h>
@@ -7,7 +8,7 @@
 
 namespace pullback {
 
-/// What one thread is in. Never freed, since a handler may look at it at any time, but used again.
+/// The kernel that one thread is in. Reused but never freed, since a handler may read it at any time.
 struct Running {
   std::atomic<const char*> kernel{nullptr};  // the operator's name
   std::atomic<bool> taken{true};
@@ -17,7 +18,7 @@ struct Running {
 
 inline std::atomic<Running*> every_running{nullptr};
 
-/// Returns this thread's, which is given back when the thread ends.
+/// Returns this thread's; it is released when the thread ends.
 inline Running& running_of_thread() {
   struct Lease {
     Lease() {
@@ -40,7 +41,7 @@ inline Running& running_of_thread() {
   return *lease.running;
 }
 
-/// Lasts as long as a kernel's call: two stores, which nobody waits for.
+/// Lives as long as a kernel's call: two relaxed stores.
 class InKernel {
  public:
   explicit InKernel(const char* name) : running_(running_of_thread()) {

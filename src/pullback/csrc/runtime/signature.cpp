@@ -63,7 +63,7 @@ void fail(const char* rule, const Signature& signature, const std::string& messa
 }
 
 void raise(const std::string& text) {
-  // Not TORCH_CHECK: its message would end in the C++ location, which is ours, not the user's.
+  // Not TORCH_CHECK: its message would end with a location in our C++, not in the user's code.
   throw c10::Error({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, text);
 }
 

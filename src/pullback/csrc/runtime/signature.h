@@ -1,4 +1,4 @@
-/// What the line says, as the runtime needs it, and the checks that follow from it.
+/// The line in the form that the runtime needs, and the checks that follow from it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -90,21 +90,21 @@ const at::Tensor& tensor_of(const c10::IValue& value);
 
 /// Checks every input against the line and solves for its dimensions.
 ///
-/// Throws PB111 to PB118, with the text that `define/shape.py` gives for the same mistake.
+/// Throws PB111 to PB118, with the same text as `define/shape.py` for the same mistake.
 Sizes solve(const Signature& signature, c10::ArrayRef<c10::IValue> arguments);
 
 /// Evaluates the shape of an output, or of another tensor of the line. Throws PB114, PB115.
 Ints shape_of(const TensorSpec& tensor, const Signature& signature, const Sizes& sizes,
               c10::ArrayRef<c10::IValue> arguments);
 
-/// Whether output `index` is asked for by the call's `output_mask`. Throws PB120.
+/// Whether the call's `output_mask` asks for output `index`. Throws PB120.
 bool wanted(const Signature& signature, c10::ArrayRef<c10::IValue> arguments, size_t index);
 
 /// Throws a user's error in the form of `diagnostic.Finding`; `help` may be empty.
 [[noreturn]] void fail(const char* rule, const Signature& signature, const std::string& message,
                        const std::string& help = "");
 
-/// Throws an error whose text is `text` and nothing else.
+/// Throws an error with exactly this text.
 [[noreturn]] void raise(const std::string& text);
 
 }  // namespace pullback

@@ -40,8 +40,8 @@ c10::ArrayRef<Int> sizes_of(const at::Tensor& tensor) {
 }
 
 /// Checks the inputs of one call and finds the sizes of the line's names. `Int` is int64_t, or SymInt in
-/// a trace: then a comparison is a guard, so equality comes first, which is all that can be known of a
-/// size that depends on data.
+/// a trace: then a comparison is a guard. So we test equality first: for a size that depends on data,
+/// nothing else can be known.
 template <class Int>
 class Solver {
  public:
@@ -240,7 +240,7 @@ class Evaluator {
         }
       }
     }
-    // A size of an input is not below zero; one that depends on data could not even be asked.
+    // An input's own size is never negative, and a data-dependent one could not even be compared.
     if (dimension.name() < 0 && stack.back() < 0) {
       refuse({output, position, dimension}, "would be " + size_text(stack.back()));
     }

@@ -8,7 +8,7 @@ namespace pullback {
 
 Absent::Absent(const Signature& signature, c10::ArrayRef<c10::IValue> arguments)
     : signature_(signature), sizes_(Solver<c10::SymInt>(signature, arguments).run()) {
-  // A dimension that only inputs have that are None: zeros of any size are right, and none cost nothing.
+  // Only inputs that are None have this dimension: zeros of any size are right, and size 0 is free.
   for (size_t d = 0; d < sizes_.dims.size(); ++d) {
     if (sizes_.owner[d] < 0) sizes_.dims[d] = sizes_.owner[d] = 0;
   }

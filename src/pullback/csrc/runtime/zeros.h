@@ -7,7 +7,7 @@
 
 namespace pullback {
 
-/// What the outputs that one call left out would have been: enough to make zeros of them.
+/// The outputs that one call left out: enough about them to make zeros of their shape.
 class Absent {
  public:
   /// Checks the inputs as every kernel does; sizes may be symbolic. Throws PB111 to PB119.

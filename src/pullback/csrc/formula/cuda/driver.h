@@ -1,4 +1,4 @@
-/// The launcher of kernels that NVRTC compiled, by the driver alone: it needs no CUDA toolkit.
+/// The launcher of kernels that NVRTC compiled. It uses only the driver and needs no CUDA toolkit.
 ///
 /// Included after `Body`, `Operands` and `pullback_cubin`, the compiled kernels.
 #pragma once
@@ -14,7 +14,7 @@
 
 namespace pullback::formula {
 
-/// What cuda.h declares of the driver, in plain C: handles are pointers, results and options int.
+/// The part of cuda.h that we use, in plain C: handles are pointers, results and options are int.
 struct Driver {
   using GetErrorString = int(int, const char**);
   using LibraryLoadData = int(void**, const void*, int*, void**, unsigned, int*, void**, unsigned);
@@ -52,7 +52,7 @@ struct Driver {
   }
   /// Gives this thread the context of the GPU where `data` is, if it has none.
   ///
-  /// CUDA's runtime does so with each of its calls. A thread may come here before its first one.
+  /// CUDA's runtime does so in each of its calls. A thread may come here before its first such call.
   void require_context(const void* data) const {
     void* context = nullptr;
     require(get_context(&context));
@@ -64,7 +64,7 @@ struct Driver {
   }
 };
 
-/// Both kernels, loaded once. A library of the driver's, unlike a module, serves every GPU.
+/// Both kernels, loaded once. A CUlibrary, unlike a CUmodule, serves every GPU.
 struct Kernels {
   Driver driver;
   void* dense = nullptr;

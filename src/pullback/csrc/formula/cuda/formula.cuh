@@ -1,4 +1,4 @@
-/// All that a generated formula includes for a GPU, before its `Body`; `kernels.cuh` comes after it.
+/// Everything that a generated formula includes for a GPU, before its `Body`; `kernels.cuh` follows it.
 #pragma once
 
 #include "loop.cuh"

@@ -1,6 +1,6 @@
-/// Real functions: CUDA's own, and what is built from them, each right at its extremes.
+/// Real functions: CUDA's own, and those built from them, each right at its extremes.
 ///
-/// Where V stands, it is float or double. On the host g++'s functions stand in for CUDA's.
+/// V is float or double. On the host g++'s functions stand in for CUDA's.
 #pragma once
 
 #include "numbers.cuh"
@@ -89,8 +89,8 @@ PULLBACK_INLINE Truth signbit(V x) {
   return copysign(V(1), x) < V(0);
 }
 
-// The comparisons are so written that a NaN is kept (maximum, relu), passed over (fmax), or 0
-// (sign); of equal ones, such as 0 and -0, the first is taken.
+// The comparisons are written so that a NaN is kept (maximum, relu), ignored (fmax), or gives 0
+// (sign); of equal values, such as 0 and -0, the first is taken.
 template <class V>
 PULLBACK_INLINE V maximum(V a, V b) {
   return b > a || b != b ? b : a;
@@ -160,7 +160,7 @@ PULLBACK_INLINE V sinc(V x) {
   return x == V(0) ? V(1) : sin(angle) / angle;
 }
 
-// exp(-|x|) cannot overflow, and keeps what sigmoid of a very negative x is.
+// exp(-|x|) cannot overflow, and keeps the digits of sigmoid at a very negative x.
 template <class V>
 PULLBACK_INLINE V sigmoid(V x) {
   const V small = exp(-abs(x));
@@ -189,8 +189,8 @@ PULLBACK_INLINE V tanh_softplus(V x) {
 
 /// x Φ(x), with Φ(x) = erfc(-x/√2)/2, which keeps its digits where 1 + erf loses them.
 ///
-/// erfc turns a relative error of its argument z into one 2z² times as large, so what z lost to
-/// rounding, and what the factor itself lacks, is accounted for: d(log erfc)/dz is -2z and more.
+/// erfc turns a relative error of its argument z into one 2z² times as large, so we correct for the
+/// rounding of z and of the factor itself: d(log erfc)/dz is -2z and more.
 template <class V>
 PULLBACK_INLINE V gelu(V x) {
   constexpr double root = -0.70710678118654752440, beyond_double = 4.8336466567264567e-17;
@@ -202,7 +202,7 @@ PULLBACK_INLINE V gelu(V x) {
   return V(0.5) * x * (tail - tail * change);
 }
 
-// log(eᵃ + eᵇ), exact where one of the two is far larger; inf - inf must not come of it.
+// log(eᵃ + eᵇ), exact where one of the two is far larger; inf - inf must not occur.
 template <class V>
 PULLBACK_INLINE V logaddexp(V a, V b) {
   const V distance = a == b ? V(0) : abs(a - b);

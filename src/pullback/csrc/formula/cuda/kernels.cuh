@@ -1,7 +1,7 @@
 /// The two kernels of a formula. Included after its `Body` and `Operands`.
 #pragma once
 
-// The host's half of what NVRTC compiled includes this too, for the cache to know that it was read.
+// The host's half of an NVRTC build includes this too, so that the cache knows that it was read.
 #if defined(__CUDACC__)
 
 extern "C" __global__ void __launch_bounds__(pullback::formula::block)

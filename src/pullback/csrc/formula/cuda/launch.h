@@ -1,4 +1,4 @@
-/// How a formula's kernels are launched, whoever compiled them: which of the two, with which grid.
+/// Launches a formula's kernels, whichever compiler made them: which of the two, with which grid.
 #pragma once
 
 #include <stdio.h>
@@ -57,7 +57,7 @@ bool arrange(const Launch& launch, Strided<Operands::operands>& strided) {
   return true;
 }
 
-/// One block for each `block` threads' work: what a GPU does with many blocks is its own matter.
+/// As many blocks as there is work for: the GPU schedules them.
 inline uint32_t blocks_for(int64_t n, int64_t elements) {
   return uint32_t((n + block * elements - 1) / (block * elements));
 }

@@ -1,4 +1,4 @@
-/// Launching what nvcc compiled.
+/// Launches kernels that nvcc compiled.
 ///
 /// One formula's kernels have C names (kernels.cuh). Where a translation unit has several formulas, each in
 /// a namespace of its own, `launch_loop` makes them from their bodies.

@@ -1,6 +1,6 @@
-/// What one thread does, as a function of its number: so a test on the host can play the grid.
+/// The work of one thread, as a function of its number, so that a test on the host can play the grid.
 ///
-/// Numbers and offsets fit in 32 bits: PyTorch splits what is larger before it launches.
+/// Numbers and offsets fit in 32 bits: PyTorch splits larger calls before it launches.
 #pragma once
 
 #include "storage.cuh"
@@ -27,7 +27,7 @@ constexpr int largest() {
   return most;
 }
 
-/// Operands of which every one lies in memory as one row, or is one element for the whole row.
+/// Operands that are each either one contiguous row, or one element for the whole row.
 template <int operands>
 struct Dense {
   char* data[operands];
@@ -35,7 +35,7 @@ struct Dense {
   uint32_t n;
 };
 
-/// A divisor, divided by through a product: a GPU has no instruction that divides integers.
+/// Division by an invariant divisor as a product: a GPU has no instruction that divides integers.
 ///
 /// Source:
 ///   T. Granlund, P. Montgomery, "Division by Invariant Integers using Multiplication", PLDI 1994.
@@ -58,7 +58,7 @@ struct Divisor {
 /// Operands of any strides, the innermost dimension first.
 template <int operands>
 struct Strided {
-  // PyTorch's own kernels take 16 after merging. All has to fit the 4 KiB of a kernel's parameters.
+  // PyTorch's own kernels take 16 after merging. A kernel's parameters have to fit into 4 KiB.
   static constexpr int most_dimensions = operands <= 32 ? 16 : 8;
   char* data[operands];
   uint32_t n;
@@ -93,7 +93,7 @@ struct Stored<Outputs<O...>, Inputs<I...>> {
   static constexpr int vector = 16 / largest<O..., I...>();  // elements that a thread reads at once
   static constexpr uint32_t sizes[] = {sizeof(O)..., sizeof(I)...};
 
-  /// What thread `thread` of `threads` does, where the operands are dense and aligned.
+  /// The work of thread `thread` of `threads`, where the operands are dense and aligned.
   template <class Body>
   PULLBACK_INLINE static void dense(const Body& body, const Dense<operands>& given, uint32_t thread,
                                     uint32_t threads) {
@@ -101,13 +101,13 @@ struct Stored<Outputs<O...>, Inputs<I...>> {
     for (uint32_t at = thread * vector; at < whole; at += threads * vector) {
       neighbours<vector>(body, given, at, UpTo<outputs>{}, UpTo<sizeof...(I)>{});
     }
-    // The few that fill no vector.
+    // The few elements that fill no vector.
     for (uint32_t at = whole + thread; at < given.n; at += threads) {
       neighbours<1>(body, given, at, UpTo<outputs>{}, UpTo<sizeof...(I)>{});
     }
   }
 
-  /// What thread `thread` of `threads` does, whatever the strides.
+  /// The work of thread `thread` of `threads`, whatever the strides.
   template <class Body>
   PULLBACK_INLINE static void strided(const Body& body, const Strided<operands>& given,
                                       uint32_t thread, uint32_t threads) {

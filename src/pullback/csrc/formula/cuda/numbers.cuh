@@ -1,9 +1,9 @@
 /// The values of a formula on a GPU: one element, where csrc/formula has a vector of them.
 ///
-/// The names are the same, so one generated body serves both. Real functions are there for float
-/// and for double, whichever the elements are: what depends on scalars alone is computed in double,
-/// on the host. Read by nvcc, by NVRTC, which has no headers but these, and by g++, which compiles
-/// the host's half of what NVRTC compiled, and the tests.
+/// The names are the same, so one generated body serves both. Real functions exist for float and for
+/// double, whichever the elements are: expressions of scalars alone are computed in double, on the
+/// host. Read by nvcc; by NVRTC, which has no other headers; and by g++, which compiles the tests and
+/// the host's half of an NVRTC build.
 #pragma once
 
 #if !defined(PULLBACK_COMPUTE)
@@ -11,8 +11,8 @@
 #endif
 
 #if defined(__CUDACC_RTC__)
-// What generated code needs of <stdint.h>, kernel_abi.h and g++. In a namespace of ours, since a
-// newer NVRTC may have some of it.
+// The parts of <stdint.h>, kernel_abi.h and g++ that generated code needs. In a namespace of ours,
+// since a newer NVRTC may have some of them.
 namespace pullback {
 using int8_t = signed char;
 using int16_t = short;
@@ -64,8 +64,8 @@ PULLBACK_INLINE Real real(Real x) { return x; }
 PULLBACK_INLINE Real real(Whole x) { return Real(x); }
 PULLBACK_INLINE Real real(Truth x) { return x; }
 
-/// For `Body`'s constructor, whose real numbers are double: the one function that its operand's
-/// type does not choose, since an element and a scalar are of one type here.
+/// For `Body`'s constructor, whose real numbers are double: the one function that cannot be chosen
+/// by its operand's type, since an element and a scalar have the same type here.
 namespace scalars {
 PULLBACK_INLINE double real(double x) { return x; }
 PULLBACK_INLINE double real(int64_t x) { return double(x); }
@@ -135,7 +135,7 @@ PULLBACK_INLINE int64_t floor_divide(int64_t a, int64_t b) {
   return truncated_quotient(a, b) - (rest != 0 && (rest < 0) != (b < 0));
 }
 
-/// Wraps around. To a negative power, 1 and -1 are themselves or 1; all else is 0.
+/// Wraps around. With a negative exponent, 1 and -1 give 1 or -1, and any other base gives 0.
 PULLBACK_INLINE int64_t pow(int64_t base, int64_t exponent) {
   if (exponent < 0) return abs(base) != 1 ? 0 : exponent % 2 ? base : 1;
   int64_t power = 1;

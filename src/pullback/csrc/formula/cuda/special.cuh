@@ -100,7 +100,7 @@ PULLBACK_INLINE V maclaurin(V s, V w, V first, Coefficient... coefficients) {
   return sum;
 }
 
-/// ζ(s, q) = Σ (q + k)⁻ˢ for q > 0 and a whole s > 1.
+/// ζ(s, q) = Σ (q + k)⁻ˢ for q > 0 and an integer s > 1.
 template <class V>
 PULLBACK_INLINE V hurwitz_zeta(V s, V q) {
   V w = q, sum = V(0);
@@ -110,7 +110,7 @@ PULLBACK_INLINE V hurwitz_zeta(V s, V q) {
     if (term < V(0x1p-60) * sum) return sum;
   }
   const V whole = pow(w, V(1) - s), last = whole / w;
-  if (last == V(0)) return sum + whole / (s - V(1));  // there is no more, or 0 times infinity
+  if (last == V(0)) return sum + whole / (s - V(1));  // the rest is 0, or 0 times infinity
   return sum + whole / (s - V(1)) + last / V(2) +
          maclaurin(s, w, last * s / w, 8.3333333333333333e-2, -1.3888888888888889e-3,
                    3.3068783068783069e-5, -8.2671957671957672e-7, 2.0876756987868099e-8,

@@ -1,4 +1,4 @@
-/// Between memory and registers: what each dtype is in either.
+/// Loads and stores: each dtype's type in memory and in registers.
 #pragma once
 
 #include "numbers.cuh"
@@ -39,7 +39,7 @@ PULLBACK_INLINE float from_half(uint16_t half) {
 }
 PULLBACK_INLINE uint16_t to_half(float x) {
   const uint32_t word = bits_of(x), twice = word + word;
-  // To infinity what is too large; then the sum with a power of two rounds at the half's end.
+  // Too large values become infinite; then adding a power of two rounds at the half's last bit.
   const float scaled = (from_bits(word & 0x7FFFFFFFu) * 0x1p+112f) * 0x1p-110f;
   const uint32_t high = twice & 0xFF000000u, least = 0x71000000u;
   const uint32_t rounded =
@@ -57,14 +57,14 @@ PULLBACK_INLINE uint16_t to_bfloat16(float value) {
   return bits;
 #else
   // To nearest even: adds half of the last place kept, less one unless that place is odd. A NaN
-  // might carry over into infinity, so it is made the one that PyTorch writes.
+  // might carry over into infinity, so it becomes the NaN that PyTorch writes.
   const uint32_t word = bits_of(value);
   return value != value ? 0x7FC0 : uint16_t((word + 0x7FFFu + ((word >> 16) & 1u)) >> 16);
 #endif
 }
 
-/// A stored type: what it is in registers (`Value`), which type carries its bits, and the way
-/// from one to the other. Integers are Whole.
+/// A stored type: its type in registers (`Value`), the type that carries its bits, and the
+/// conversions between them. Integers are Whole.
 template <class Type>
 struct Storage {
   using Value = Whole;

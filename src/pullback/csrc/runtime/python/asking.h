@@ -1,4 +1,4 @@
-/// What the runtime needs to ask Python something, from whichever thread.
+/// How the runtime calls Python, from whichever thread.
 #pragma once
 
 #include "python.h"
@@ -28,7 +28,7 @@ class WithGil {
 
  private:
   static PyGILState_STATE ensure(const Signature& signature) {
-    // Python would end or hang the thread that asks for its lock now.
+    // Python would now end or hang a thread that asks for the GIL.
     if (python_is_gone())
       raise(signature.name + ": nothing more can be compiled while Python shuts down");
     return PyGILState_Ensure();
@@ -42,11 +42,11 @@ struct Release {
 };
 using Object = std::unique_ptr<PyObject, Release>;
 
-/// The text of the exception that is set: of a PullbackError just its own, which `operator.refined`
-/// turns back into one; of anything else, a mistake of ours, also the type.
+/// The text of the exception that is set. For a PullbackError this is its own text, which
+/// `operator.refined` turns back into one; anything else is a mistake of ours and also gets its type.
 inline std::string take_error() {
   const Object error(take_exception());
-  // An interrupt is not the end of one call but of the program: Python will see it once more.
+  // An interrupt ends the program and not just one call: let Python see it again.
   if (PyErr_GivenExceptionMatches(error.get(), PyExc_KeyboardInterrupt)) PyErr_SetInterrupt();
   const std::string type = Py_TYPE(error.get())->tp_name;
   const Object shown(PyObject_Str(error.get()));

@@ -10,7 +10,7 @@ namespace pullback {
 
 namespace {
 
-/// A parameter of the schema, as a call fills it.
+/// A parameter of the schema.
 struct Parameter {
   enum class Kind { tensor, optional_tensor, integer, real, boolean, text, other } kind;
   PyObject* name;  // interned
@@ -20,7 +20,7 @@ struct Parameter {
 
 /// A callable that goes from Python's vectorcall straight to the dispatcher.
 ///
-/// It saves the half of a small call that parsing by schema costs. Whatever is not plain (tensor
+/// It saves parsing by schema, which is half of a small call. A call that is not plain (tensor
 /// subclasses, torch function modes, a wrong argument) goes to the method `__call__` instead.
 struct Caller {
   PyObject_HEAD
@@ -58,7 +58,7 @@ bool push(torch::jit::Stack& stack, const Parameter& parameter, PyObject* object
       return !overflow;
     }
     case Parameter::Kind::real:
-      if (!PyFloat_CheckExact(object)) return false;  // an int goes the slow way
+      if (!PyFloat_CheckExact(object)) return false;  // an int takes the slow path
       stack.emplace_back(PyFloat_AS_DOUBLE(object));
       return true;
     case Parameter::Kind::boolean:
@@ -122,7 +122,7 @@ PyObject* call_slow(PyObject* callable, PyObject* const* args, size_t flags, PyO
 PyObject* raise_refined(PyObject* callable) {
   PyObject* error = take_exception();
   PyObject* refined = PyObject_CallMethod(callable, "refine", "O", error);
-  // `refine` itself failed: its own error is the one to see.
+  // If `refine` itself failed, its own error is the one to show.
   if (refined) {
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(refined)), refined);
     Py_DECREF(refined);
@@ -131,7 +131,7 @@ PyObject* raise_refined(PyObject* callable) {
   return nullptr;
 }
 
-/// Whether the operator is still the one that was found; it is where only a derivative was added.
+/// Whether the operator is still the one that was found; true also if only a derivative was added.
 bool is_current(Caller& self) {
   const Definition* definition = self.entry->definition.load();
   if (C10_LIKELY(definition == self.definition)) return true;

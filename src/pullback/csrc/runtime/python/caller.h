@@ -8,9 +8,9 @@ namespace pullback {
 /// Makes the type; null with a Python error set if that fails.
 PyObject* make_caller_type();
 
-/// accelerate(class): calls of instances take the fast way, although the class has a `__call__`.
+/// accelerate(class): calls of instances take the fast path, although the class has a `__call__`.
 ///
-/// Dynamo reads that method and traces through it; a callable written in C alone it cannot trace.
+/// Dynamo traces through that method; it cannot trace a callable that is written in C alone.
 PyObject* accelerate(PyObject* module, PyObject* type);
 
 }  // namespace pullback

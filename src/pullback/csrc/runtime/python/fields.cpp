@@ -10,7 +10,7 @@ namespace pullback {
 
 namespace {
 
-/// Return what an enumerator is called in Python: by its place among the names.
+/// Returns the enumerator with this name in Python: the names are in the order of the enum.
 template <class Enum>
 Enum named(const std::string& name, std::initializer_list<const char*> names) {
   const auto found = std::find(names.begin(), names.end(), name);

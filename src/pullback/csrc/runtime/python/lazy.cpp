@@ -1,7 +1,7 @@
-/// What a formula asks Python for when it is first needed: a compiled loop, a derivative.
+/// Asks Python for a formula's compiled loop, or derivative, when it is first needed.
 ///
-/// No lock of the runtime's is held meanwhile: Python may compile, register further operators and
-/// run other threads, which call operators in turn.
+/// The runtime holds no lock meanwhile: Python may compile, register further operators and run other
+/// threads, which call operators in turn.
 #include "lazy.h"
 
 #include "asking.h"
@@ -32,7 +32,7 @@ const CompiledLoop& PythonSupply::loop(const Signature& signature, const Formula
 
 void PythonSupply::complete(const Entry& entry, const char* kind) {
   const WithGil held(entry.definition.load()->signature);
-  // While this thread waited for Python, another may have had it derived, or defined another operator.
+  // While this thread waited for Python, another may have had it derived, or have redefined it.
   const Definition& definition = *entry.definition.load();
   const auto program = std::string_view(kind) == "jvp" ? &Definition::jvp : &Definition::backward;
   if (!definition.supply || definition.*program) return;

@@ -7,7 +7,7 @@
 
 namespace pullback {
 
-/// Kept for ever, as is every definition. What Python raises is thrown.
+/// Kept for ever, as is every definition. Throws what Python raises.
 class PythonSupply final : public Supply {
  public:
   PythonSupply(PyObject* request, PyObject* complete);

@@ -24,7 +24,7 @@ PyObject* py_saved(PyObject*, PyObject* object) {
   return guarded([&]() -> PyObject* {
     if (!torch::autograd::THPCppFunction_Check(object)) Py_RETURN_NONE;
     NodePtr pointer = reinterpret_cast<PyNode*>(object)->node;
-    // By the address of the type: a library built by `pullback build --as cmake` has a class of the
+    // Compares types by address: a library built by `pullback build --as cmake` has a class of the
     // same name, perhaps of another version.
     const AutogradNode& any = *pointer;
     if (&typeid(any) != &typeid(Node)) Py_RETURN_NONE;

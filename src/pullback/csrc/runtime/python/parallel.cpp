@@ -27,7 +27,7 @@ PyObject* require_tuple(PyObject* object) {
   return object;
 }
 
-/// The arguments of a kernel, taken out of Python's.
+/// The arguments of a kernel, converted from Python's.
 struct Arguments {
   c10::SmallVector<char*, 8> data;
   c10::SmallVector<int64_t, 24> strides;
@@ -65,14 +65,14 @@ struct Arguments {
   }
 };
 
-/// Shares tasks as PyTorch's own loops are shared, whichever library of threads it was built with:
+/// Divides tasks among threads as PyTorch's own loops do, whichever thread library it was built with:
 /// `at::parallel_for` is a template that would have to be compiled for the same one.
 int shared(IndexKernel kernel, const IndexCall& call, int64_t count, int64_t grain) {
   if (count <= grain || at::get_num_threads() == 1 || at::in_parallel_region()) {
     return kernel(&call, 0, count);
   }
   std::atomic<int> status{0};
-  // A tensor of bytes that nobody touches: where a thread's part begins says which tasks are its.
+  // A tensor of bytes that nobody touches: where a thread's part begins says which tasks it has.
   alignas(64) static char nothing[64];
   char* const first = nothing;
   at::TensorIteratorConfig config;

@@ -1,7 +1,7 @@
-/// The few names of libtorch_python that the module uses.
+/// The few symbols of libtorch_python that the module uses.
 ///
-/// Declared here because PyTorch's headers for them bring in pybind11, which doubles the time that
-/// the first use of pullback takes. They are the same in PyTorch 2.11 to 2.15.
+/// Declared here because PyTorch's headers for them include pybind11, which doubles the time of the
+/// first use of pullback. They are the same in PyTorch 2.11 to 2.15.
 #pragma once
 
 #include <Python.h>
@@ -50,7 +50,7 @@ PyObject* guarded(Body body) {
   }
 }
 
-/// Lets other threads run Python, if this one holds the lock.
+/// Lets other threads run Python, if this one holds the GIL.
 class WithoutGil {
  public:
   WithoutGil() : state_(PyGILState_Check() ? PyEval_SaveThread() : nullptr) {}

@@ -1,5 +1,5 @@
 /// Names the operator whose kernel ends the process, or does not return after Ctrl-C. The handlers
-/// write to stderr, change nothing else, and pass on to whoever handled the signal before.
+/// write to stderr, change nothing else, and call the handler that was there before.
 #include "signals.h"
 
 #include "../running.h"
@@ -30,7 +30,7 @@ struct sigaction before[NSIG];
 std::atomic<int64_t> first_press;
 char interrupted[256];
 
-/// A line that is written as a whole. Only what a handler may call is called.
+/// A line that is written at once. It uses only async-signal-safe functions.
 class Note {
  public:
   Note& operator<<(const char* text) {
@@ -44,8 +44,8 @@ class Note {
   size_t size_ = 0;
 };
 
-/// Returns what this thread is in, or what another one is in if this one is in nothing: a kernel may
-/// have threads of its own.
+/// Returns the kernel that this thread is in; or, if it is in none, one that another thread is in: a
+/// kernel may have threads of its own.
 Running* running(bool own_alone) {
   Running* other = nullptr;
   for (Running* one = every_running.load(); one; one = one->next) {
@@ -60,7 +60,7 @@ void pass_on(int number, siginfo_t* info, void* context) {
   const struct sigaction& other = before[number];
   if (other.sa_flags & SA_SIGINFO) return other.sa_sigaction(number, info, context);
   if (other.sa_handler != SIG_DFL && other.sa_handler != SIG_IGN) return other.sa_handler(number);
-  // As if nobody had been here: an instruction that faulted does so again, what was sent is sent again.
+  // As if we had not been here: a faulting instruction faults again, a signal that was sent is sent again.
   ::sigaction(number, &other, nullptr);
   if (info->si_code <= 0) ::raise(number);
 }
@@ -86,8 +86,8 @@ int64_t now() {
   return time.tv_sec * int64_t{1'000'000'000} + time.tv_nsec;
 }
 
-/// Python sees an interrupt when the kernel has returned. One that does not return is ended at the
-/// second press, and the process with it: there is no way out of the middle of a kernel.
+/// Python sees an interrupt when the kernel has returned. If it does not return, the second press ends
+/// the process: there is no way out of the middle of a kernel.
 void on_interrupt(int number, siginfo_t* info, void* context) {
   const int error = errno;
   Running* const one = running(true);
@@ -100,7 +100,7 @@ void on_interrupt(int number, siginfo_t* info, void* context) {
   } else if (kernel && kernel != interrupted) {
     ::strncpy(interrupted, kernel, sizeof interrupted - 1);
     first_press = now();
-    // By this name of its own the next press knows the same call again.
+    // By this name the next press recognises the same call.
     one->kernel = interrupted;
     Note() << "pullback: the kernel of " << kernel
            << " is running; Python is interrupted when it returns. Ctrl-C again, a second later, "
@@ -114,7 +114,7 @@ void handle(int number, void (*handler)(int, siginfo_t*, void*)) {
   struct sigaction ours = {};
   ::sigaction(number, nullptr, &before[number]);
   ours.sa_sigaction = handler;
-  // A system call that a signal interrupts is resumed, or not, as before.
+  // Whether an interrupted system call is resumed stays as it was.
   ours.sa_flags = (before[number].sa_flags & SA_RESTART) | SA_SIGINFO | SA_ONSTACK;
   ::sigaction(number, &ours, nullptr);
 }

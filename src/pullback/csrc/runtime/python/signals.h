@@ -2,7 +2,7 @@
 
 namespace pullback {
 
-/// Puts handlers before those that there are, once for the process.
+/// Installs handlers before the existing ones, once for the process.
 void handle_signals();
 
 }  // namespace pullback

@@ -18,7 +18,7 @@ PyObject* wrap_all(const Tensors& tensors) {
   return tuple;
 }
 
-/// run(*tensors) -> tuple: backward of the call, None for a tensor that is not there.
+/// run(*tensors) -> tuple: backward of the call, None for an undefined tensor.
 PyObject* run_trial(PyObject* capsule, PyObject* tensors) {
   return guarded([&]() -> PyObject* {
     const auto* trial = static_cast<const Trial*>(PyCapsule_GetPointer(capsule, capsule_name));

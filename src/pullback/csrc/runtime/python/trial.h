@@ -1,4 +1,4 @@
-/// Backwards are tried out by Python.
+/// Backwards are tested in Python.
 #pragma once
 
 namespace pullback {
