@@ -1,4 +1,4 @@
-/// The part of the CUDA runtime API that operators use; the bodies are in runtime/api_*.cpp.
+/// The part of the CUDA runtime API that operators use; it is implemented in runtime/api_*.cpp.
 #pragma once
 
 #include "api/device.h"

@@ -1,7 +1,7 @@
 /// Atomic operations, on all types that CUDA and PyTorch have.
 ///
-/// Each tells the scheduler what it did: a thread whose atomics change nothing, time after time,
-/// waits for another (a lock, a flag), which may be a fiber that has yet to run.
+/// Each tells the scheduler whether it changed anything: a thread whose atomics repeatedly change
+/// nothing waits for another (a lock, a flag), which may be a fiber that has yet to run.
 #pragma once
 
 #include "core.h"
@@ -46,7 +46,7 @@ inline T atomic_rmw(T* address, F f) {
   Raw* const raw = reinterpret_cast<Raw*>(address);
   atomic_begins(address, sizeof(T));
   if constexpr (sizeof(T) == 16) {
-    // No instruction without a library; and __sync's is the one that g++ inlines.
+    // __atomic would call a library here; g++ inlines __sync's.
     for (Raw old = __sync_val_compare_and_swap(raw, Raw(0), Raw(0));;) {
       const Raw desired = bits_as<Raw>(T(f(bits_as<T>(old))));
       const Raw seen = __sync_val_compare_and_swap(raw, old, desired);
@@ -111,8 +111,8 @@ inline T atomic_add(T* address, T value) {
 
 }  // namespace cuda_on_cpu
 
-// As functions for each type, not templates: `atomicAdd(&counter, 1u)` has to convert. For the types
-// that CUDA has them for and no others: for those, authors define functions of their own.
+// Functions for each type, not templates: `atomicAdd(&counter, 1u)` has to convert. Only for CUDA's
+// types: for others, authors define functions of their own.
 #define CUDA_ON_CPU_ATOMIC(T, name, parameters, body) \
   inline T name parameters { return body; }           \
   inline T name##_block parameters { return body; }   \

@@ -1,8 +1,8 @@
-/// __nv_bfloat16 and __nv_bfloat162: the upper 16 bits of a float, stored, and computed on in
+/// __nv_bfloat16 and __nv_bfloat162: stored as the upper 16 bits of a float, and computed on in
 /// float.
 #pragma once
 
-// NVIDIA's guards, by which authors tell that the types are there.
+// NVIDIA's guards, by which authors test whether the types exist.
 #define __CUDA_BF16_H__
 #define __CUDA_BF16_TYPES_EXIST__
 

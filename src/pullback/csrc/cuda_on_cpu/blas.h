@@ -10,7 +10,7 @@
 
 namespace cuda_on_cpu::blas {
 
-/// What products of a type are summed in.
+/// The type in which products of T are summed.
 template <class T>
 struct Sum {
   using Type = T;
@@ -64,7 +64,7 @@ struct Matrix {
   }
 };
 
-/// What is multiplied and what it is multiplied by; `c` is not read where beta is zero.
+/// c = alpha a b + beta c; `c` is not read where beta is zero.
 template <class T, class Out, class S>
 void gemm(Matrix<T> a, Matrix<T> b, int m, int n, int k, S alpha, S beta, Out* c,
           ptrdiff_t stride) {
@@ -92,7 +92,7 @@ void gemm(Matrix<T> a, Matrix<T> b, int m, int n, int k, S alpha, S beta, Out* c
 template <class T, class S>
 void gemv(Matrix<T> a, int rows, int columns, S alpha, const T* x, int by_x, S beta, T* y,
           int by_y) {
-  // By a negative step a vector is read from its end.
+  // With a negative step a vector is read from its end.
   x += by_x < 0 ? ptrdiff_t(1 - columns) * by_x : 0;
   y += by_y < 0 ? ptrdiff_t(1 - rows) * by_y : 0;
   for (int i = 0; i < rows; ++i) {

@@ -1,5 +1,5 @@
-/// Cooperative groups: the block, tiles of a warp, the lanes that happen to be together; and what
-/// groups do together. Groups of several blocks can be asked for their sizes, and not waited for.
+/// Cooperative groups: the block, tiles of a warp, the lanes that happen to be converged; and their
+/// collective operations. Groups of several blocks know their sizes, but cannot synchronise.
 #pragma once
 
 #include "groups/algorithms.h"
@@ -9,7 +9,7 @@
 #include "groups/lanes.h"
 #include "groups/partition.h"
 
-/// NVIDIA's own namespace for what is behind them, which some code names.
+/// NVIDIA's internal namespace, which some code names.
 namespace cooperative_groups::details {
 using namespace ::cooperative_groups;
 }

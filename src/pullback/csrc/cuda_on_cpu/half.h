@@ -1,7 +1,7 @@
-/// __half and __half2: IEEE 754's 16 bits, stored, and computed on in float.
+/// __half and __half2: stored in IEEE 754's 16 bits, and computed on in float.
 #pragma once
 
-// NVIDIA's guards, by which authors tell that the types are there.
+// NVIDIA's guards, by which authors test whether the types exist.
 #define __CUDA_FP16_H__
 #define __CUDA_FP16_TYPES_EXIST__
 

@@ -1,4 +1,4 @@
-/// What the CPU has not and no header stands for, by name: said where an author uses it.
+/// Names for which the CPU has nothing and there is no header: an error where an author uses one.
 #pragma once
 
 #define CUDA_ON_CPU_LACKS(what) \

@@ -3,7 +3,7 @@
 
 #include "core.h"
 
-/// At the head of a kernel's body. Constants: so the compiler sees through the index arithmetic.
+/// At the head of a kernel's body. Constants, so that the compiler sees through the index arithmetic.
 #define CUDA_ON_CPU_KERNEL                                                      \
   [[maybe_unused]] const uint3 threadIdx = ::cuda_on_cpu::indices(::threadIdx); \
   [[maybe_unused]] const uint3 blockIdx = ::cuda_on_cpu::indices(::blockIdx);   \
@@ -28,10 +28,10 @@ template <class Indices>
   reinterpret_cast<Word&>(to) = Word(value);
 }
 
-/// `threadIdx.x` while it is not known: the compiler may leave out what no one reads.
+/// `threadIdx.x` while it is not known: so the compiler may drop stores that nobody reads.
 constexpr unsigned no_index = ~0u;
 
-/// What one launch asks for. `run` runs the threads of a span with `call`, the bound kernel.
+/// The parameters of one launch. `run` runs the threads of a span with `call`, the bound kernel.
 struct Launch {
   void (*run)(const void* call, const Span& span, bool fast);
   const void* call;
@@ -46,7 +46,7 @@ struct Launch {
 bool can_launch(const dim3& grid, const dim3& block, size_t shared);
 /// Runs the launch to its end; throws what its threads raise.
 void launch(const Launch& launch);
-/// Sets threadIdx; out of line, for the race detector would take it for a write of the kernel's.
+/// Sets threadIdx; out of line, since the race detector would take it for a write of the kernel's.
 void set_thread(unsigned x, unsigned y, unsigned z);
 #pragma GCC visibility pop
 
@@ -65,12 +65,12 @@ template <class Call>
     call();
     if (loop_is_over != Word(0)) break;
   }
-  // With this the stores above are dead where no one reads them, and are left out.
+  // This makes the stores above dead where nobody reads them, and the compiler drops them.
   set_index(threadIdx.x, no_index);
 }
 
 /// The same, one by one: where the index over the grid may not fit an int, and for fibers. Cold,
-/// so that the kernel is called and not inlined, and optimised, once more.
+/// so that the kernel is called here, and not inlined and optimised a second time.
 template <class Call>
 [[gnu::cold, gnu::noinline]] void run_each(const void* bound, const Span& s) {
   Call call = *static_cast<const Call*>(bound);
@@ -88,7 +88,7 @@ template <class Call>
 template <class Call>
 void run(const void* bound, const Span& span, bool fast) {
   if (!fast) return run_each<Call>(bound, span);
-  Call call = *static_cast<const Call*>(bound);  // a copy that no one else can reach
+  Call call = *static_cast<const Call*>(bound);  // a copy that nobody else can reach
   const Span s = span;
   for (unsigned z = s.z0; z < s.z1; ++z) {
     for (unsigned y = s.y0; y < s.y1; ++y) {
@@ -101,14 +101,14 @@ void run(const void* bound, const Span& span, bool fast) {
 }
 
 /// A kernel with its name and the line that launches it:
-/// `cuda_on_cpu_kernel(f, "f").cuda_on_cpu_configure(g, b)(args)`. What the translator writes has names that no
-/// macro of an author has, nor a macro's parameter.
+/// `cuda_on_cpu_kernel(f, "f").cuda_on_cpu_configure(g, b)(args)`. The translator writes names that no
+/// author's macro, and no macro's parameter, has.
 template <class F>
 class Kernel {
  public:
   Kernel(F f, const char* name, Place place) : f_(f), name_(name), place_(place) {}
 
-  /// `stream` is taken, and means nothing: a launch returns when it is done.
+  /// `stream` is accepted and ignored: a launch returns when it is done.
   template <class... Stream>
   Kernel& cuda_on_cpu_configure(dim3 grid, dim3 block, size_t shared = 0, const Stream&...) {
     grid_ = grid, block_ = block, shared_ = shared;

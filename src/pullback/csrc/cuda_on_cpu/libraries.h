@@ -1,10 +1,10 @@
 /// NVIDIA's libraries (cuBLAS, cuRAND for the host): files include them and make their handles for
-/// code that never runs here. So making a handle works, and what would compute raises PB228.
+/// code that never runs here. So making a handle works, and a function that computes raises PB228.
 #pragma once
 
 #include "core.h"
 
-/// A function that sets up, changes or gives back a handle: there is nothing to do.
+/// A function that creates, changes or destroys a handle: there is nothing to do.
 #define CUDA_ON_CPU_NOTHING_TO_DO(Status, function) \
   template <class... A>                             \
   inline Status function(const A&...) {             \

@@ -1,6 +1,6 @@
-/// CUDA's mathematics: what C's library lacks, and the overloads for float that it lacks.
+/// CUDA's mathematics: the functions that C's library lacks, and its missing overloads for float.
 ///
-/// Not tuned to a GPU's last bits: each function is at least as accurate as CUDA's documents say.
+/// Not tuned to a GPU's last bits: each function is at least as accurate as CUDA documents.
 #pragma once
 
 #include <math.h>
@@ -46,7 +46,7 @@ inline float normf(int dimension, const float* p) {
 }
 inline float rnormf(int dimension, const float* p) { return 1.0F / normf(dimension, p); }
 
-// Functions that runtime/math_special.cpp has for double: for float they are rounded from there.
+// Functions that runtime/math_special.cpp has for double: for float their results are rounded.
 #define CUDA_ON_CPU_SPECIAL(name)                                                             \
   inline double name(double x) { return ::cuda_on_cpu::special::name(x); }                    \
   inline float name##f(float x) { return static_cast<float>(::cuda_on_cpu::special::name(x)); } \

@@ -1,7 +1,7 @@
 /// Random numbers in kernels: cuRAND's generators Philox and XORWOW, from the published algorithms.
 ///
-/// For one seed, sequence and offset the whole numbers are those of a GPU; what is computed from
-/// them (normal numbers) differs in the last bits, as logarithms and sines do.
+/// For one seed, sequence and offset the integers are those of a GPU; numbers computed from them
+/// (normal ones) differ in the last bits, as logarithms and sines do.
 ///
 /// Source: J. Salmon et al., *Parallel random numbers: as easy as 1, 2, 3* (2011); G. Marsaglia,
 /// *Xorshift RNGs* (2003).
@@ -31,7 +31,7 @@ typedef curandStateXORWOW curandState;
 
 #pragma GCC visibility push(default)
 namespace cuda_on_cpu {
-/// 2^67 steps for each sequence, and one for each of the offset.
+/// Skips 2^67 steps for each sequence, and one for each unit of the offset.
 void skip_xorwow(unsigned (&v)[5], unsigned long long sequences, unsigned long long steps);
 }  // namespace cuda_on_cpu
 #pragma GCC visibility pop
@@ -122,7 +122,7 @@ inline unsigned curand(curandStateXORWOW* state) {
 
 namespace cuda_on_cpu {
 
-// From whole numbers to (0, 1], in which 0 is not and 1 is.
+// From integers to (0, 1]: without 0 and with 1.
 inline float uniform(unsigned x) { return x * 0x1p-32F + 0x1p-33F; }
 inline double uniform_double(unsigned x) { return x * 0x1p-32 + 0x1p-33; }
 inline double uniform_double(unsigned x, unsigned y) {
@@ -150,7 +150,7 @@ double next_uniform_double(State* state) {
   const unsigned x = curand(state);
   return uniform_double(x, curand(state));
 }
-// cuRAND makes one of Philox's from a single number.
+// cuRAND makes a double of Philox from a single number.
 inline double next_uniform_double(curandStatePhilox4_32_10* state) {
   return uniform_double(curand(state));
 }
@@ -210,8 +210,8 @@ inline float4 curand_normal4(curandStatePhilox4_32_10* state) {
   return {a.x, a.y, b.x, b.y};
 }
 
-/// A Poisson number, by counting what arrives until `mean`; with a large mean it is as good as
-/// normal. The numbers are others than cuRAND's.
+/// A Poisson number, by counting arrivals until `mean`; for a large mean, from the normal
+/// approximation. The numbers differ from cuRAND's.
 template <class State>
 inline unsigned curand_poisson(State* state, double mean) {
   if (mean > 4000) return unsigned(mean + sqrt(mean) * curand_normal_double(state) + 0.5);

@@ -9,11 +9,11 @@ namespace cuda_on_cpu {
 
 #pragma GCC visibility push(default)
 /// Waits until every thread of the block that has not exited is here. Returns for how many of them
-/// the predicate holds, with bit 32 if it is all of them, and bit 33 if it is any.
+/// the predicate holds, with bit 32 set if for all of them, and bit 33 if for any.
 [[gnu::noplt]] uint64_t barrier(const char* name, bool predicate, Place place);
 /// A memory fence by the running thread.
 void fence();
-/// Lets other threads run, and then sleeps no longer.
+/// Lets other threads run once, and returns.
 void sleep_here();
 #pragma GCC visibility pop
 

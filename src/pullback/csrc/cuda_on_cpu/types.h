@@ -1,4 +1,4 @@
-/// The words and types of CUDA's language that plain C++ lacks: keywords, vector types, dim3.
+/// The parts of CUDA's language that plain C++ lacks: keywords, vector types, dim3.
 #pragma once
 
 #define __global__

@@ -1,11 +1,11 @@
-/// What the 32 lanes of a warp do together: shuffles, votes, match, reduce.
+/// Collective operations of the 32 lanes of a warp: shuffles, votes, match, reduce.
 #pragma once
 
 #include "core.h"
 
 namespace cuda_on_cpu {
 
-/// What lanes meet for. The last lane to arrive computes the results of all.
+/// The purpose for which lanes meet. The last lane to arrive computes the results of all.
 enum class Meeting : unsigned char {
   sync,
   shuffle,
@@ -26,13 +26,13 @@ enum class Meeting : unsigned char {
   joint,  // each gives a Joint of wmma.h, of which one runs
 };
 
-/// The mask of the forms without _sync, and of __activemask(): the lanes that come to this place
-/// before their warp has nothing else to do.
+/// The mask of the forms without _sync, and of __activemask(): the lanes that arrive at this place
+/// before no other lane of their warp can run.
 constexpr unsigned converged = 0;
 
 #pragma GCC visibility push(default)
 /// Waits until all lanes of `mask` that have not exited are here; returns this lane's result.
-/// `argument`: of a ballot the predicate, of a shuffle shuffle_argument(). `meeting_and_mask`: the
+/// `argument`: the predicate of a ballot, shuffle_argument() of a shuffle. `meeting_and_mask`: the
 /// mask is its low half; so all arguments are in registers.
 [[gnu::noplt]] uint64_t meet(uint64_t meeting_and_mask, const char* name, uint64_t value,
                              uint64_t argument, Place place);
@@ -60,7 +60,7 @@ inline uint64_t shuffle_argument(unsigned index, unsigned width) {
   return index | uint64_t{width} << 32;
 }
 
-/// The value that another lane gives. Types of any size go in pieces of 8 bytes.
+/// The value of another lane. Types of any size are passed in pieces of 8 bytes.
 template <class T>
 inline T shuffle(Meeting meeting, const char* name, unsigned mask, const T& value,
                  uint64_t argument, Place place) {

@@ -1,8 +1,8 @@
-/// nvcuda::wmma: products of small matrices that a warp holds together, as tensor cores make them.
+/// nvcuda::wmma: products of small matrices that a warp holds together, as tensor cores compute them.
 ///
-/// Each lane holds a few elements of a matrix, in a layout of which code may know nothing. (Where it
-/// is 16x16 this is the one that GPUs have had since Ampere, since code does.) A product is made
-/// once, by the last lane to come: in float for half, bfloat16 and tf32, as a GPU sums.
+/// Each lane holds a few elements of a matrix, in a layout that code should not rely on. (For 16x16 it
+/// is that of GPUs since Ampere, because some code does.) The last lane to arrive computes a product,
+/// once: in float for half, bfloat16 and tf32, as a GPU sums.
 #pragma once
 
 #include <type_traits>
@@ -30,7 +30,7 @@ namespace cuda_on_cpu::wmma {
 
 namespace cuda = ::nvcuda::wmma;
 
-/// The shapes m x n x k that there are for a type.
+/// The shapes m x n x k that exist for a type.
 template <class T>
 constexpr bool is_shape(int m, int n, int k) {
   const bool of_16 = k == 16 && m * n == 256 && (m == 8 || m == 16 || m == 32);
@@ -40,7 +40,7 @@ constexpr bool is_shape(int m, int n, int k) {
   return of_16;
 }
 
-/// What of a type is kept, and what products of it are summed in.
+/// The stored form of a type, and the type in which its products are summed.
 template <class T>
 struct Kept {
   using Type = T;
@@ -73,8 +73,8 @@ struct Place2 {
   int row, column;
 };
 
-/// Which element of a matrix the i-th of a lane is. Half has more room than elements, which are
-/// there twice then.
+/// Which element of the matrix is a lane's i-th. Fragments of half have room for more elements than
+/// there are; then each is there twice.
 template <int rows, int columns>
 constexpr Place2 place_of(int lane, int i) {
   if (rows == 16 && columns == 16) {
@@ -97,8 +97,8 @@ struct alignas(8) Fragment {
 
 inline int lane() { return int(thread_rank() & 31); }
 
-/// Goes through the elements that this lane holds, with their places in memory. Inline, as what calls
-/// it: so the checks know the author's line.
+/// Visits the elements that this lane holds, with their places in memory. Inline, like its callers, so
+/// that the checks know the author's line.
 template <class F, class Do>
 [[gnu::always_inline]] inline void each(F& fragment, unsigned stride, bool by_rows, Do what) {
   for (int i = 0; i < F::num_elements; ++i) {
@@ -108,7 +108,7 @@ template <class F, class Do>
   }
 }
 
-/// What a lane brings to a product; `run` makes it, for all.
+/// A lane's part of a product; `run` computes it, for all.
 struct Joint {
   void (*run)(Joint* const* lanes);
   void* d;
@@ -216,7 +216,7 @@ template <int m, int n, int k, class T>
                             [=](auto& x, size_t at) __attribute__((always_inline)) { to[at] = x; });
 }
 
-/// d = a b + c. `saturates`: sums of whole numbers stop at the ends of int.
+/// d = a b + c. `saturates`: integer sums stop at the limits of int.
 template <int m, int n, int k, class T, class LayoutA, class LayoutB, class Out, class In>
 inline void mma_sync(fragment<accumulator, m, n, k, Out>& d,
                      const fragment<matrix_a, m, n, k, T, LayoutA>& a,

@@ -1,4 +1,4 @@
-/// What a call of the runtime API answers, and the error that a thread remembers.
+/// The result of a call of the runtime API, and the error that a thread remembers.
 #pragma once
 
 #define CUDA_ON_CPU_ERRORS(X) \
@@ -62,10 +62,10 @@ cudaError_t cudaPeekAtLastError();
 
 namespace cuda_on_cpu {
 
-/// The error that cudaGetLastError() gives, and forgets: one for each OS thread.
+/// The error that cudaGetLastError() returns and clears: one for each OS thread.
 int& last_error();
 
-/// What a call of the API returns: an error is also remembered.
+/// Returns a call's result; an error is also remembered.
 inline cudaError_t answer(cudaError_t error) {
   if (error != cudaSuccess) last_error() = error;
   return error;

@@ -128,7 +128,7 @@ cudaError_t cudaOccupancyMaxPotentialBlockSize(int* blocks, int* threads, T* fun
 
 namespace cuda_on_cpu {
 
-/// Launches with arguments that only their addresses tell: the kernel's type says how to read them.
+/// Launches with arguments given by their addresses: the kernel's type says how to read them.
 template <class... P, size_t... Is>
 cudaError_t launch_addressed(void (*function)(P...), dim3 grid, dim3 block, void** arguments,
                              size_t shared_bytes, cudaStream_t stream, std::index_sequence<Is...>,
@@ -164,7 +164,7 @@ inline cudaError_t cudaLaunchKernel(const void*, dim3, dim3, void**, size_t = 0,
                                     int line = __builtin_LINE()) {
   cuda_on_cpu::refuse_untyped_launch(file, line);
 }
-/// Runs like any launch; what needs all blocks at once, grid.sync(), stops there.
+/// Runs like any launch; grid.sync(), which needs all blocks at once, raises there.
 template <class... P>
 cudaError_t cudaLaunchCooperativeKernel(void (*function)(P...), dim3 grid, dim3 block,
                                         void** arguments, size_t shared_bytes = 0,
@@ -182,7 +182,7 @@ inline cudaError_t cudaLaunchCooperativeKernel(const void*, dim3, dim3, void**, 
 
 namespace cuda_on_cpu {
 
-/// Attributes are about speed, but for a cluster of blocks, which a CPU has not.
+/// Attributes are about speed, except a cluster of blocks, which a CPU does not have.
 inline void examine(const cudaLaunchConfig_t& config) {
   for (unsigned i = 0; i < config.numAttrs; ++i) {
     const cudaLaunchAttribute& each = config.attrs[i];

@@ -1,4 +1,4 @@
-/// What a CPU does not do: graphs, memory of other processes. Each call answers with an error.
+/// Not available on a CPU: graphs, memory of other processes. Each call returns an error.
 #pragma once
 
 #include "stream.h"
@@ -14,7 +14,7 @@ struct cudaIpcEventHandle_t {
 };
 #define cudaIpcMemLazyEnablePeerAccess 0x01
 
-// Capture fails at its first call, so that a program which can do without a graph does so.
+// Capture fails at its first call, so that a program that can do without a graph does.
 #define CUDA_ON_CPU_REFUSE(name, error, ...)                   \
   inline cudaError_t name(__VA_ARGS__) {                       \
     return cuda_on_cpu::answer(error);                         \

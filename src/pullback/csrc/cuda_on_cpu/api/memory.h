@@ -85,7 +85,7 @@ cudaError_t cudaMallocManaged(void** pointer, size_t bytes, unsigned flags = cud
 cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned flags);
 cudaError_t cudaMallocPitch(void** pointer, size_t* pitch, size_t width, size_t height);
 cudaError_t cudaMalloc3D(cudaPitchedPtr* pitched, cudaExtent extent);
-/// A null pointer is freed without an error; one that is not allocated is cudaErrorInvalidValue.
+/// Freeing a null pointer is no error; a pointer that is not allocated is cudaErrorInvalidValue.
 cudaError_t cudaFree(void* pointer);
 cudaError_t cudaFreeHost(void* pointer);
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
@@ -102,7 +102,7 @@ cudaError_t cudaMemset(void* to, int value, size_t bytes);
 cudaError_t cudaMemset2D(void* to, size_t pitch, int value, size_t width, size_t height);
 cudaError_t cudaMemset3D(cudaPitchedPtr to, int value, cudaExtent extent);
 
-// A stream does its work at once.
+// A stream runs its work at once.
 inline cudaError_t cudaMallocAsync(void** pointer, size_t bytes, cudaStream_t) {
   return cudaMalloc(pointer, bytes);
 }

@@ -1,4 +1,4 @@
-/// Streams and events: work is done in the call that asks for it, so there is nothing to wait for.
+/// Streams and events: work runs in the call that asks for it, so there is nothing to wait for.
 #pragma once
 
 #include "memory.h"

@@ -1,5 +1,4 @@
-/// CachingDeviceAllocator: here each piece of memory is the C library's, which has caches of its
-/// own.
+/// CachingDeviceAllocator: here all memory comes from the C library, which has caches of its own.
 #pragma once
 
 #include "config.h"

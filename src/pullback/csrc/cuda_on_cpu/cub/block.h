@@ -1,4 +1,4 @@
-/// What cub's block-wide classes share.
+/// The common parts of cub's block-wide classes.
 #pragma once
 
 #include "../shared.h"
@@ -27,7 +27,7 @@ class BlockWide {
 
 }  // namespace cuda_on_cpu
 
-/// The two constructors of a block-wide class: without storage it has some of its own.
+/// The two constructors of a block-wide class: without an argument it has storage of its own.
 #define CUDA_ON_CPU_BLOCK_WIDE(Class)                                                          \
   explicit Class(TempStorage& storage, CUDA_ON_CPU_PLACE) : Base(storage, CUDA_ON_CPU_HERE) {} \
   explicit Class(CUDA_ON_CPU_PLACE)                                                            \

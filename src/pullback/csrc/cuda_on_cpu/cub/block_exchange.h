@@ -25,7 +25,7 @@ class BlockExchange
  public:
   CUDA_ON_CPU_BLOCK_WIDE(BlockExchange)
 
-  // Each from `input` to `output`, and in place.
+  // Each exists from `input` to `output`, and in place.
 #define CUDA_ON_CPU_EXCHANGE(Name, to, from)                            \
   template <class Out>                                                  \
   void Name(const T (&input)[items], Out (&output)[items]) {            \
@@ -40,7 +40,7 @@ class BlockExchange
   CUDA_ON_CPU_EXCHANGE(BlockedToWarpStriped, blocked, warp_striped)
 #undef CUDA_ON_CPU_EXCHANGE
 
-  /// Each item to the place that its rank gives.
+  /// Moves each item to the place given by its rank.
 #define CUDA_ON_CPU_SCATTER(Name, from, taken)                                                  \
   template <class Out, class Rank>                                                              \
   void Name(const T (&input)[items], Out (&output)[items], Rank (&ranks)[items]) {              \

@@ -44,7 +44,7 @@ class BlockDiscontinuity : ::cuda_on_cpu::Neighbours<T, x, y, z> {
   using typename Base::TempStorage;
   CUDA_ON_CPU_BLOCK_WIDE(BlockDiscontinuity)
 
-  // Without what is before the block its first item is a head, and its last a tail.
+  // Without neighbours outside the block, its first item is a head and its last a tail.
   template <int items, class Flag, class Op>
   void FlagHeads(Flag (&heads)[items], T (&input)[items], Op op) {
     this->publish(input);
@@ -126,7 +126,7 @@ class BlockShuffle : ::cuda_on_cpu::BlockWide<::cuda_on_cpu::Storage<T, x * y * 
  public:
   CUDA_ON_CPU_BLOCK_WIDE(BlockShuffle)
 
-  /// The value of the thread `distance` on; outside the block the output is left as it is.
+  /// The value of the thread `distance` further; outside the block the output is left as it is.
   void Offset(T input, T& output, int distance = 1) {
     publish(input);
     const int from = this->thread + distance;

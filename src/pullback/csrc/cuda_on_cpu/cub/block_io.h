@@ -1,5 +1,5 @@
-/// BlockLoad, BlockStore and their forms for warps. On a GPU the algorithms differ in speed, and in
-/// what a thread gets only if it is striped.
+/// BlockLoad, BlockStore and their forms for warps. On a GPU the algorithms differ only in speed; a
+/// thread gets other items only if they are striped.
 #pragma once
 
 #include "block.h"

@@ -13,7 +13,7 @@ struct BlockRakingLayout {
     MAX_RAKING_THREADS = threads < 32 ? threads : 32,
     SEGMENT_LENGTH = (SHARED_ELEMENTS + MAX_RAKING_THREADS - 1) / MAX_RAKING_THREADS,
     RAKING_THREADS = (SHARED_ELEMENTS + SEGMENT_LENGTH - 1) / SEGMENT_LENGTH,
-    // A gap after each segment, where segments would begin in few banks.
+    // A gap after each segment, if otherwise segments would begin in few banks.
     USE_SEGMENT_PADDING = SEGMENT_LENGTH % 2 == 0 && SEGMENT_LENGTH > 2,
     GRID_ELEMENTS = RAKING_THREADS * (SEGMENT_LENGTH + USE_SEGMENT_PADDING),
     UNGUARDED = SHARED_ELEMENTS % RAKING_THREADS == 0
@@ -73,7 +73,7 @@ class BlockRadixRank : ::cuda_on_cpu::BlockWide<int[(1 << bits) + 1], x, y, z> {
     for (int i = 0; i < items; ++i) ranks[i] = all[this->thread * items + i];
     this->wait();
   }
-  /// And, for each digit that a thread keeps, how many keys have a lower one.
+  /// Also, for each digit that a thread keeps, how many keys have a lower one.
   template <class Key, int items, class Extractor>
   void RankKeys(Key (&keys)[items], int (&ranks)[items], Extractor extractor,
                 int (&lower)[BINS_TRACKED_PER_THREAD]) {

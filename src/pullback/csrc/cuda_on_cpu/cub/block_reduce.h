@@ -23,7 +23,7 @@ class BlockReduce : ::cuda_on_cpu::BlockWide<::cuda_on_cpu::Storage<T, x * y * z
  public:
   CUDA_ON_CPU_BLOCK_WIDE(BlockReduce)
 
-  // The result is thread 0's alone.
+  // Only thread 0 has the result.
   template <class Op>
   T Reduce(T input, Op op, int valid) {
     this->storage[this->thread] = input;
@@ -50,7 +50,7 @@ class BlockReduce : ::cuda_on_cpu::BlockWide<::cuda_on_cpu::Storage<T, x * y * z
   }
 
  private:
-  /// What the shuffles of one warp would leave in its first lane.
+  /// The value that the shuffles of one warp would leave in its first lane.
   template <class Op>
   T warp(int first, int valid, Op op) {
     const int lanes = valid - first < 32 ? valid - first : 32;

@@ -1,4 +1,4 @@
-/// BlockScan: thread 0 adds up what each thread has, between two barriers.
+/// BlockScan: thread 0 adds up all threads' items, between two barriers.
 #pragma once
 
 #include "block.h"
@@ -15,7 +15,7 @@ class BlockScan : ::cuda_on_cpu::BlockWide<::cuda_on_cpu::Storage<T, x * y * z +
  private:
   using Base = ::cuda_on_cpu::BlockWide<TempStorage, x, y, z>;
 
-  /// What comes before a thread's items; nothing does before the first thread's, without a start.
+  /// The prefix of a thread's items; the first thread has none unless there is an initial value.
   struct Prefix {
     bool is;
     T value;
@@ -121,7 +121,7 @@ class BlockScan : ::cuda_on_cpu::BlockWide<::cuda_on_cpu::Storage<T, x * y * z +
     this->wait();
     return {this->thread > 0, storage[this->thread], storage[Base::threads]};
   }
-  /// The start that a callback gives; cub calls it in the first warp, and lane 0's answer counts.
+  /// The initial value from a callback; cub calls it in the first warp and uses lane 0's result.
   template <class Callback>
   T called(const T& aggregate, Callback& callback) {
     this->wait();

@@ -1,5 +1,5 @@
-/// BlockRadixSort and BlockMergeSort: thread 0 sorts what all have put down, and each takes its
-/// own.
+/// BlockRadixSort and BlockMergeSort: all threads store their items, thread 0 sorts them, and each
+/// thread takes its own.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ struct SortStorage {
   int order[count];
 };
 
-/// A key's bits from `begin` to `end`, such that they sort as the key does.
+/// A key's bits from `begin` to `end`, in a form that sorts as the key does.
 template <class Key>
 auto radix(const Key& key, int begin, int end) {
   using Traits = CUB_NS_QUALIFIER::Traits<Key>;
@@ -36,7 +36,7 @@ class BlockSort : protected BlockWide<SortStorage<Key, Value, x * y * z * items>
   using Base = BlockWide<TempStorage, x, y, z>;
   using Base::Base;
 
-  /// Sorts the first `valid` keys, stably; the others stay behind them.
+  /// Sorts the first `valid` keys, stably; the others stay after them.
   template <class Less>
   void sort(Key (&keys)[items], Value* values, int valid, bool striped, Less less) {
     auto& s = this->storage;
@@ -63,7 +63,7 @@ class BlockSort : protected BlockWide<SortStorage<Key, Value, x * y * z * items>
 
 CUB_NAMESPACE_BEGIN
 
-/// Of the parameters between `Value` and `y` none changes a result.
+/// The parameters between `Value` and `y` do not change a result.
 template <class Key, int x, int items, class Value = NullType, int = 4, bool = true,
           BlockScanAlgorithm = BLOCK_SCAN_WARP_SCANS,
           cudaSharedMemConfig = cudaSharedMemBankSizeFourByte, int y = 1, int z = 1, int = 0>
@@ -109,7 +109,7 @@ class BlockMergeSort : ::cuda_on_cpu::BlockSort<Key, Value, x, items, y, z> {
   using typename Sorter::TempStorage;
   CUDA_ON_CPU_BLOCK_WIDE(BlockMergeSort)
 
-  // With `valid`, what lies beyond is taken to be `beyond`, which nothing comes after.
+  // With `valid`, the items after these count as `beyond`, which sorts last.
 #define CUDA_ON_CPU_MERGE(Name)                                                                  \
   template <class Less>                                                                          \
   void Name(Key (&keys)[items], Less less) { this->sort(keys, nullptr, all, false, less); }      \

@@ -1,4 +1,4 @@
-/// What all of cub uses: its namespace's macros, and checks of the runtime's answers.
+/// Common to all of cub: its namespace's macros, and checks of the runtime's results.
 #pragma once
 
 #include <iterator>

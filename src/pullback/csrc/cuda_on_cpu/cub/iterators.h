@@ -1,4 +1,4 @@
-/// Iterators that compute, instead of remembering, what they point at.
+/// Iterators that compute the values they point at, instead of storing them.
 #pragma once
 
 #include "thread.h"
@@ -119,7 +119,7 @@ class ArgIndexInputIterator
   Iterator from_;
 };
 
-/// Through a cache that is not there.
+/// Reads through a given cache, which does not exist here.
 template <CacheLoadModifier modifier, class T, class Offset = ptrdiff_t>
 class CacheModifiedInputIterator
     : public ::cuda_on_cpu::Computed<CacheModifiedInputIterator<modifier, T, Offset>, T> {
@@ -147,7 +147,7 @@ class CacheModifiedOutputIterator
   T* to_;
 };
 
-/// Takes and forgets.
+/// Discards what is written.
 template <class Offset = ptrdiff_t>
 class DiscardOutputIterator
     : public ::cuda_on_cpu::Computed<DiscardOutputIterator<Offset>, NullType> {

@@ -1,4 +1,4 @@
-/// What one thread does by itself: its place in the block, loads, reductions of its own items.
+/// Operations of one thread by itself: its place in the block, loads, reductions of its own items.
 #pragma once
 
 #include "types.h"

@@ -82,7 +82,7 @@ struct Min {
     return CUB_MIN(a, b);
   }
 };
-/// Of equal values the one that comes first.
+/// Of equal values takes the one that comes first.
 struct ArgMax {
   template <class T, class Offset>
   KeyValuePair<Offset, T> operator()(const KeyValuePair<Offset, T>& a,
@@ -168,7 +168,7 @@ struct Traits {
 template <class T>
 using NumericTraits = Traits<T>;
 
-/// Memory for a T that nothing initialises, so that it may be shared or in a union.
+/// Uninitialised memory for a T, which may be shared or in a union.
 template <class T>
 struct Uninitialized {
   alignas(T) unsigned char bytes[sizeof(T)];

@@ -5,7 +5,7 @@
 
 namespace cuda_on_cpu {
 
-/// A shuffle of any type: of its bytes, if it has a copy constructor of its own.
+/// A shuffle of any type: by its bytes, if it has a copy constructor of its own.
 template <class T>
 struct Bytes {
   unsigned char bytes[sizeof(T)];
@@ -23,7 +23,7 @@ T shuffle_any(T value, F shuffle) {
   }
 }
 
-/// The lanes of a warp that make one logical warp of `size`, and the running thread's among them.
+/// The lanes of a logical warp of `size`, and the running thread's lane in it.
 template <int size>
 struct LogicalWarp {
   static constexpr bool power_of_two = (size & (size - 1)) == 0;
@@ -54,7 +54,7 @@ struct LogicalWarp {
   }
 
  private:
-  /// A lane outside, as a number that wrapped below zero is, reads itself.
+  /// Where `source` is outside (also if it wrapped below zero), a lane reads itself.
   static unsigned from(unsigned source) {
     return physical() - lane() + (source < size ? source : lane());
   }
@@ -72,7 +72,7 @@ class WarpReduce {
   struct TempStorage {};  // shuffles need none
   explicit WarpReduce(TempStorage&, CUDA_ON_CPU_PLACE) : place_(CUDA_ON_CPU_HERE) {}
 
-  // The result is lane 0's; the other lanes have theirs of those above them.
+  // Lane 0 has the result; each other lane has that of the lanes from itself up.
   template <class Op>
   T Reduce(T input, Op op) {
     return Reduce(input, op, size);
@@ -98,7 +98,7 @@ class WarpReduce {
   T Max(T input) { return Reduce(input, CUB_NS_QUALIFIER::Max()); }
   T Min(T input) { return Reduce(input, CUB_NS_QUALIFIER::Min()); }
 
-  /// A segment begins at each lane with a flag: its first lane gets its result.
+  /// A segment begins at each lane with a flag: its first lane gets the segment's result.
   template <class Flag, class Op>
   T HeadSegmentedReduce(T input, Flag flag, Op op) {
     const unsigned heads = flags(flag) >> 1 >> Warp::lane();

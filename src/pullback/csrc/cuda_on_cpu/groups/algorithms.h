@@ -1,4 +1,4 @@
-/// What a tile or coalesced group computes together: reductions and scans.
+/// Collective computations of a tile or coalesced group: reductions and scans.
 #pragma once
 
 #include "lanes.h"

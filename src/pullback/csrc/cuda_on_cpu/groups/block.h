@@ -6,7 +6,7 @@
 #include "../warp.h"
 #include "../intrinsics/bits.h"
 
-/// The author's line, handed on to what is called.
+/// The author's line, passed on to the functions that are called.
 #define CUDA_ON_CPU_PASS cuda_on_cpu_file, cuda_on_cpu_line
 
 namespace cooperative_groups {

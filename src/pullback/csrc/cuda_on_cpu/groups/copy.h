@@ -1,4 +1,4 @@
-/// memcpy_async: the threads of a group copy, each its share, when they are asked to.
+/// memcpy_async: the threads of a group copy at once, each its share.
 #pragma once
 
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "block.h"
 
 namespace cuda {
-/// A size that is a multiple of `alignment`: a hint.
+/// A hint: a size that is a multiple of `alignment`.
 template <size_t alignment>
 struct aligned_size_t {
   size_t value;
@@ -26,7 +26,7 @@ void memcpy_async(const Group& group, void* to, const void* from, size_t bytes) 
            left < share ? left : share);
   }
 }
-/// The smaller of two numbers of elements.
+/// Copies the smaller of two numbers of elements.
 template <class Group, class To, class From>
 void memcpy_async(const Group& group, To* to, size_t to_count, const From* from,
                   size_t from_count) {

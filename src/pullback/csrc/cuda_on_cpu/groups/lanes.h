@@ -5,8 +5,8 @@
 
 namespace cooperative_groups {
 
-/// What lanes of one warp do together. `Group` numbers them: `packed` makes a mask of lanes one of
-/// their ranks.
+/// Collective operations of lanes of one warp. `Group` numbers them: `packed` turns a mask of lanes
+/// into a mask of ranks.
 template <class Group>
 class lanes_of_warp : public thread_group {
  public:
@@ -69,7 +69,7 @@ class coalesced_group : public lanes_of_warp<coalesced_group> {
   friend lanes_of_warp;
 
   int lane_of(unsigned rank) const { return static_cast<int>(__fns(mask_, 0, int(rank) + 1)); }
-  /// A mask of lanes as one of ranks.
+  /// Turns a mask of lanes into a mask of ranks.
   unsigned packed(unsigned lanes) const {
     unsigned ranks = 0, rank = 0;
     for (unsigned rest = mask_; rest; rest &= rest - 1, ++rank) {

@@ -1,4 +1,4 @@
-/// Groups cut into smaller ones.
+/// Groups divided into smaller ones.
 #pragma once
 
 #include "lanes.h"
@@ -11,7 +11,7 @@ thread_block_tile<N, Parent> tiled_partition(const Parent& parent) {
   const unsigned size = parent.size();
   return {parent.thread_rank() / N, (size + N - 1) / N};
 }
-/// The same with a size that only the run knows; at most a warp.
+/// The same with a size known only at run time; at most a warp.
 inline thread_group tiled_partition(const thread_group& parent, unsigned size) {
   if (size == 0 || size > 32 || (size & (size - 1)) != 0) {
     ::cuda_on_cpu::stop("cuda-unsupported [PB228]",
@@ -24,7 +24,7 @@ inline thread_group tiled_partition(const thread_group& parent, unsigned size) {
   if (!parent.mask_ || __popc(parent.mask_) == 32) {
     return thread_group(static_cast<unsigned>(((1ULL << size) - 1) << lane / size * size));
   }
-  // Of a group with gaps each tile takes the next `size` lanes.
+  // In a group with gaps each tile takes the next `size` lanes.
   for (unsigned skip = parent.thread_rank() / size * size; skip; --skip) lanes &= lanes - 1;
   unsigned tile = 0;
   for (unsigned i = 0; i < size && lanes; ++i, lanes &= lanes - 1) tile |= lanes & -lanes;

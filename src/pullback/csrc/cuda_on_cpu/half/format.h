@@ -7,7 +7,7 @@ namespace cuda_on_cpu {
 
 enum class Rounding { nearest, zero, up, down };
 
-/// What any number is: mantissa * 2^exponent, with its sign.
+/// Any number: mantissa * 2^exponent, with its sign.
 struct Exact {
   bool negative;
   uint64_t mantissa;
@@ -28,7 +28,7 @@ constexpr Exact exact_integer(Integer x) {
   return {negative, negative ? ~bits + 1 : bits, 0};
 }
 
-/// Whether what is cut off, `rest` out of `unit`, moves the value `kept` away from zero.
+/// Whether the part that is cut off, `rest` out of `unit`, rounds the value `kept` away from zero.
 constexpr bool rounds_away(Rounding rounding, bool negative, bool odd, uint64_t rest,
                            uint64_t half) {
   switch (rounding) {
@@ -66,8 +66,8 @@ constexpr uint16_t round_finite(const Exact& x, Rounding rounding) {
   return static_cast<uint16_t>(sign | (stays_finite ? infinity - 1 : infinity));
 }
 
-/// A double as a float that rounds further like the double itself: to the neighbour whose last bit
-/// is set, if it is not exact ("to odd").
+/// A double as a float that rounds further like the double itself: if it is not exact, to the
+/// neighbour whose last bit is set ("to odd").
 inline float to_odd(double x) {
   const auto nearest = static_cast<float>(x);
   const double error = x - nearest;
@@ -93,7 +93,7 @@ struct HalfFormat {
   static float to_float(uint16_t bits) {
     const uint32_t magnitude = bits & 0x7FFFU, sign = (bits & 0x8000U) << 16;
     constexpr uint32_t rebias = 112U << 23;
-    // A subnormal number counts the last bits of 0.5.
+    // A subnormal number is a count of the last bits of 0.5.
     const float subnormal = __builtin_bit_cast(float, (126U << 23) | magnitude) - 0.5F;
     const uint32_t normal = (magnitude << 13) + rebias;
     const uint32_t special = magnitude << 13 | 0x7F800000U | (magnitude > 0x7C00U) << 22;
@@ -106,7 +106,7 @@ struct HalfFormat {
   static uint16_t from_float(float x) {
     const auto bits = __builtin_bit_cast(uint32_t, x);
     const uint32_t magnitude = bits & 0x7FFFFFFFU, sign = bits >> 16 & 0x8000U;
-    // Added to 0.5, of which the last bit is the least subnormal half, the sum is rounded there.
+    // The last bit of 0.5 is the least subnormal half, so adding 0.5 rounds there.
     const float sum = __builtin_bit_cast(float, magnitude) + 0.5F;
     const uint32_t subnormal = __builtin_bit_cast(uint32_t, sum) - (126U << 23);
     const uint32_t normal = (magnitude - (112U << 23) + 0xFFFU + (magnitude >> 13 & 1U)) >> 13;
@@ -121,7 +121,7 @@ struct HalfFormat {
   // A product of halves is exact as a float, and its sum with a half as a double is rounded to odd.
   static uint16_t from_sum(double a, double b) { return from_float(to_odd(sum_to_odd(a, b))); }
   static uint16_t from_double(double x) { return from_float(to_odd(x)); }
-  /// The result of one operation of floats has bits enough to be rounded a second time.
+  /// The result of one operation on floats has enough bits to be rounded a second time.
   static uint16_t from_quotient(float a, float b) { return from_float(a / b); }
   static uint16_t from_product(float a, float b) { return from_float(a * b); }
 };
@@ -142,7 +142,7 @@ struct BFloat16Format {
   }
   static uint16_t from_sum(double a, double b) { return from_float(to_odd(sum_to_odd(a, b))); }
   static uint16_t from_double(double x) { return from_float(to_odd(x)); }
-  // With the exponents of floats, a float's own subnormal numbers would have too few bits.
+  // A bfloat16 has a float's exponents, so a subnormal float would have too few bits.
   static uint16_t from_quotient(float a, float b) { return from_double(double{a} / b); }
   static uint16_t from_product(float a, float b) { return from_double(double{a} * b); }
 };

@@ -1,10 +1,10 @@
 /// The device's assert: it stops the kernel with a finding that names the thread. On the host it
 /// ends the process, as the C library's does.
 ///
-/// <cassert> finds this file as well. No guard: NDEBUG counts anew at each inclusion.
+/// <cassert> finds this file as well. No guard: each inclusion looks at NDEBUG again.
 #include "../core.h"
 
-// Code that calls it by name, as PyTorch's CUDA_KERNEL_ASSERT does, ends in the same place: the
+// Code that calls it by name, as PyTorch's CUDA_KERNEL_ASSERT does, calls the same function: the
 // name in the object file is ours.
 extern "C" [[noreturn]] void __assert_fail(const char* expression, const char* file, unsigned line,
                                            const char* function) noexcept

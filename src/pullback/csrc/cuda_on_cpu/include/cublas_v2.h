@@ -1,5 +1,5 @@
-/// cuBLAS: handles, products of real matrices, a few functions of vectors. The others that are named
-/// here raise PB228, and one that is not does not compile: guard its use with #ifndef CUDA_ON_CPU.
+/// cuBLAS: handles, products of real matrices, a few functions of vectors. The other functions declared
+/// here raise PB228, and any that is not declared does not compile: guard it with #ifndef CUDA_ON_CPU.
 #pragma once
 
 #include "../blas.h"
@@ -95,7 +95,7 @@ typedef enum {
   CUBLAS_GEMM_ALGO15_TENSOR_OP
 } cublasGemmAlgo_t;
 
-/// Handles are told from null by those who look.
+/// A handle is not null, for code that looks.
 inline cublasStatus_t cublasCreate_v2(cublasHandle_t* handle) {
   static char one;
   return *handle = reinterpret_cast<cublasHandle_t>(&one), CUBLAS_STATUS_SUCCESS;
@@ -205,8 +205,8 @@ CUDA_ON_CPU_VECTORS(double, D)
 #undef CUDA_ON_CPU_REAL
 #undef CUDA_ON_CPU_VECTORS
 
-/// Products by types that are known when they run. Alpha and beta are of the type to compute in, which
-/// was named by a matrix's type before CUDA 11.
+/// Products of types known only at run time. Alpha and beta have the type to compute in, which before
+/// CUDA 11 was named by a matrix's type.
 template <class Compute>
 inline cublasStatus_t cublasGemmStridedBatchedEx(
     cublasHandle_t, cublasOperation_t of_a, cublasOperation_t of_b, int m, int n, int k,
@@ -294,5 +294,5 @@ CUDA_ON_CPU_RAISES(cublasStatus_t, cublasDsyrk_v2)
 #define cublasDtrsm cublasDtrsm_v2
 #define cublasSsyrk cublasSsyrk_v2
 #define cublasDsyrk cublasDsyrk_v2
-// Which has no second version.
+// This one has no second version.
 #define cublasHgemm cublasHgemm_v2

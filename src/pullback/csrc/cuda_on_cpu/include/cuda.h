@@ -1,5 +1,5 @@
-/// Of the driver's API only types, results and attributes' names: enough for checks around calls of
-/// the runtime's API. Nothing can be loaded here as a module or compiled from PTX.
+/// Only the types, results and attributes' names of the driver's API: enough for checks around calls
+/// of the runtime's API. Nothing can be loaded here as a module or compiled from PTX.
 #pragma once
 
 #include "cuda_runtime.h"
@@ -43,7 +43,7 @@ typedef cudaDeviceAttr CUdevice_attribute;
   cudaDevAttrMaxSharedMemoryPerBlockOptin
 
 namespace cuda_on_cpu {
-/// The two APIs number the common results alike.
+/// The two APIs have the same numbers for common results.
 inline CUresult as_driver(cudaError_t error) { return static_cast<CUresult>(error); }
 }  // namespace cuda_on_cpu
 

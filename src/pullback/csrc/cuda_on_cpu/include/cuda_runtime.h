@@ -1,4 +1,4 @@
-/// What every translated file sees first: CUDA's language, and its runtime API. Kept light, since
+/// Every translated file includes this first: CUDA's language, and its runtime API. Kept light, since
 /// each edit of a kernel compiles it again.
 #pragma once
 

@@ -1,5 +1,5 @@
-/// cuRAND for the host, as in cublas_v2.h: a generator can be made, and raises when it is to fill
-/// an array. The generators for kernels are in curand_kernel.h, and run.
+/// cuRAND for the host, as in cublas_v2.h: a generator can be made, but raises when it should fill
+/// an array. The generators for kernels are in curand_kernel.h, and work.
 #pragma once
 
 #include "../libraries.h"

@@ -1,4 +1,4 @@
-/// NVIDIA's names for types of elements: its libraries and PyTorch say by them what a buffer holds.
+/// NVIDIA's names for element types: its libraries and PyTorch describe buffers with them.
 #pragma once
 
 typedef enum cudaDataType_t {

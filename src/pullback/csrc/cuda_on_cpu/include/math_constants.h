@@ -1,4 +1,4 @@
-/// The numbers that CUDA's mathematics names.
+/// The constants of CUDA's mathematics.
 #pragma once
 
 #define CUDART_INF_F __builtin_inff()
@@ -14,7 +14,7 @@
 #define CUDART_ZERO 0.0
 #define CUDART_ONE 1.0
 
-// Each in both precisions: name, and its value to the last bit of a double.
+// Each in both precisions: the name, and its value to the last bit of a double.
 #define CUDART_SQRT_HALF_F 0.707106781186547524F
 #define CUDART_SQRT_HALF 0.707106781186547524
 #define CUDART_SQRT_TWO_F 1.41421356237309505F

@@ -28,7 +28,7 @@ using Mixed =
 
 }  // namespace cuda_on_cpu
 
-// No templates: beside `using namespace std` they are then the better match, and none is ambiguous.
+// Not templates: so with `using namespace std` they are the better match, and no call is ambiguous.
 #define CUDA_ON_CPU_MINMAX(Type)                                \
   constexpr Type min(Type a, Type b) { return b < a ? b : a; } \
   constexpr Type max(Type a, Type b) { return a < b ? b : a; }
@@ -44,7 +44,7 @@ constexpr float max(float a, float b) { return cuda_on_cpu::larger<unsigned>(a, 
 constexpr double min(double a, double b) { return cuda_on_cpu::smaller<unsigned long>(a, b); }
 constexpr double max(double a, double b) { return cuda_on_cpu::larger<unsigned long>(a, b); }
 
-// The first parameter is no type, so that `min<int>(a, b)` stays std::min's.
+// The first parameter is not a type, so that `min<int>(a, b)` stays std::min's.
 template <int = 0, class A, class B>
 constexpr cuda_on_cpu::Mixed<A, B> min(A a, B b) {
   return min(static_cast<std::common_type_t<A, B>>(a), static_cast<std::common_type_t<A, B>>(b));
@@ -62,7 +62,7 @@ CUDA_ON_CPU_MINMAX(ll, long long)
 CUDA_ON_CPU_MINMAX(ull, unsigned long long)
 #undef CUDA_ON_CPU_MINMAX
 
-// The C library's own, inlined: a definition that is used for nothing else (gnu_inline).
+// The C library's own, inlined: a definition that is used only for inlining (gnu_inline).
 #define CUDA_ON_CPU_INLINED(T, name, body)                                                     \
   extern "C" inline __attribute__((always_inline, gnu_inline)) T name(T a, T b) noexcept {     \
     return body(a, b);                                                                         \

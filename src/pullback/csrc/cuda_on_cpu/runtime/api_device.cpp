@@ -57,7 +57,7 @@ const cudaDeviceProp& device() {
 
 bool is_device(int device) { return device == 0; }
 
-/// Those that are not here are 0, as for a device that lacks the feature.
+/// Attributes that are not here are 0, as for a device that lacks the feature.
 int attribute_of(const cudaDeviceProp& p, cudaDeviceAttr attribute) {
   switch (attribute) {
 #define CUDA_ON_CPU_ANSWER(name, value) \
@@ -160,7 +160,7 @@ cudaError_t cudaDeviceSetLimit(cudaLimit limit, size_t value) {
     return answer(cudaErrorUnsupportedLimit);
   }
   limit_of(limit) = value;
-  // A CPU's frames are larger than a GPU's; and no thread is to have less than it had.
+  // A CPU's frames are larger than a GPU's; and no thread should get less than it had.
   if (limit == cudaLimitStackSize) set_stack_bytes(std::max<uint64_t>(stack_bytes(), 4 * value));
   return cudaSuccess;
 }

@@ -13,7 +13,7 @@ int& last_error() {
 
 namespace {
 
-/// In the words that programs and people search for; all others are told by their names.
+/// CUDA's own texts, which programs and people search for; other errors are described by their names.
 const char* known_text(cudaError_t error) {
   switch (error) {
     case cudaSuccess: return "no error";

@@ -12,7 +12,7 @@
 namespace cuda_on_cpu {
 namespace {
 
-// As on a GPU; authors build on it for vector accesses.
+// As on a GPU; authors rely on it for vector accesses.
 constexpr size_t alignment = 256, pitch_alignment = 512;
 
 struct Allocation {
@@ -21,7 +21,8 @@ struct Allocation {
   unsigned flags;
 };
 
-/// What cudaMalloc and kin have given out: so that a foreign pointer is noticed, not freed.
+/// The memory that cudaMalloc and the like have allocated, so that a foreign pointer is noticed, not
+/// freed.
 class Allocations {
  public:
   void add(void* pointer, Allocation allocation) {
@@ -32,7 +33,7 @@ class Allocations {
     const std::lock_guard<std::mutex> locked(mutex_);
     return all_.erase(address(pointer)) == 1;
   }
-  /// The allocation that `pointer` lies in, and how many of its bytes begin there.
+  /// Finds the allocation that contains `pointer`, and how many of its bytes are left from there.
   bool find(const void* pointer, Allocation* allocation, size_t* left) {
     const std::lock_guard<std::mutex> locked(mutex_);
     auto after = all_.upper_bound(address(pointer));
@@ -67,7 +68,7 @@ cudaError_t allocate(void** pointer, size_t bytes, cudaMemoryType type, unsigned
     return answer(cudaErrorMemoryAllocation);
   }
 #if defined(CUDA_ON_CPU_MEMORY)
-  // Not zero, which much code would take for initialised; as floating point it is not a number.
+  // Not zero, which much code would take for initialised; as floating point it is NaN.
   std::memset(*pointer, 0xFF, bytes);
 #endif
   allocations().add(*pointer, {bytes, type, flags});
@@ -138,7 +139,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
   size_t left;
   const bool ours = allocations().find(pointer, &allocation, &left);
   void* address = const_cast<void*>(pointer);
-  // A kernel here reaches all memory, so an unknown pointer has a device's address as well.
+  // A kernel here can access all memory, so an unknown pointer has a device address as well.
   const bool on_host = !ours || allocation.type != cudaMemoryTypeDevice;
   *attributes = {allocation.type, ours ? 0 : -2, address, on_host ? address : nullptr};
   return cudaSuccess;

@@ -7,9 +7,9 @@
 namespace cuda_on_cpu {
 namespace {
 
-/// XORWOW's state without its counter: 160 bits, of which a step is linear.
+/// XORWOW's state without its counter: 160 bits, on which a step is linear.
 using State = std::array<unsigned, 5>;
-/// What each bit of a state becomes.
+/// The image of each bit of a state.
 using Matrix = std::array<State, 160>;
 
 State times(const State& state, const Matrix& matrix) {
@@ -32,12 +32,12 @@ Matrix one_step() {
   return step;
 }
 
-/// 2^k steps, for k up to 67 + 63; each made from the one before, when it is first asked for.
+/// 2^k steps, for k up to 67 + 63; each is computed from the one before on first use.
 const Matrix& steps(size_t k) {
   static std::mutex mutex;
   static auto* powers = new std::vector<Matrix>;
   const std::lock_guard<std::mutex> locked(mutex);
-  powers->reserve(67 + 64);  // what was handed out stays where it is
+  powers->reserve(67 + 64);  // references that were handed out stay valid
   if (powers->empty()) powers->push_back(one_step());
   while (powers->size() <= k) {
     Matrix twice{};

@@ -18,7 +18,7 @@ struct CUevent_st {
 namespace cuda_on_cpu {
 namespace {
 
-/// The handles that are alive, so that one used after its end is an error and no crash.
+/// The handles that are alive, so that using a destroyed one is an error and not a crash.
 template <class T>
 class Handles {
  public:

@@ -1,13 +1,13 @@
 /// Barriers of a block.
 ///
-/// Most blocks of fibers go from barrier to barrier, each thread after the other: they sweep. Then
-/// it is known without further notes who waits, those before the running thread, and who is next.
+/// Most blocks of fibers go from barrier to barrier, each thread after the other: they sweep. Then no
+/// bookkeeping is needed: the threads before the running one wait, and the next one is next.
 #include "../sync.h"
 #include "entry.h"
 
 namespace cuda_on_cpu {
 
-/// What the threads learn that have met.
+/// Hands the threads that have met their result.
 void Worker::note_release() {
   stop_if_cancelled();
 #ifdef CUDA_ON_CPU_RACE
@@ -30,7 +30,7 @@ void Worker::release_barrier() {
   sweeping = order == Order::forward && live == threads;
 }
 
-/// Something else happens than the next barrier: notes who waits, as for any other block.
+/// Something other than the next barrier happens: notes who waits, as for any other block.
 void Worker::end_sweep() {
   sweeping = false;
   at_barrier = current;
@@ -55,7 +55,7 @@ void Worker::end_sweep() {
 
 namespace {
 
-/// Returns the thread to go on with, which may be the same.
+/// Returns the thread to continue with, which may be the same.
 [[gnu::always_inline]] inline unsigned come_to_barrier(Worker& w, Wait& wait, bool predicate) {
 #ifdef CUDA_ON_CPU_RACE
   race::barrier_at(wait.file, wait.line);
@@ -89,7 +89,7 @@ namespace {
 
 }  // namespace
 
-/// A sweep goes on; all else is out of line, so that this needs few registers.
+/// Continues a sweep; the rest is out of line, so that this needs few registers.
 extern "C" [[gnu::visibility("hidden"), gnu::used]] void* cuda_on_cpu_at_barrier(Wait* wait,
                                                                                  bool predicate) {
   Worker* const worker = running;

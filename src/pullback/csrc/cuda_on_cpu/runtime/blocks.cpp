@@ -8,7 +8,7 @@
 namespace cuda_on_cpu {
 
 Blocks::Blocks(uint64_t count, Order order) : count(count), order_(order) {
-  // A block that waits in the order of indices must not have blocks behind it in its worker's hands.
+  // If a block waits, no other worker could run the blocks after it that its worker has taken.
   const uint64_t fair = count / (64 * uint64_t(workers()));
   at_once_ = order == Order::forward ? std::clamp<uint64_t>(fair, 1, 16) : 1;
   if (order != Order::random || count < 2) return;

@@ -1,4 +1,4 @@
-/// The blocks of a launch that have not begun: handed out in order, each once.
+/// The blocks of a launch that have not begun; they are handed out in order, each once.
 #pragma once
 
 #include "options.h"
@@ -22,9 +22,9 @@ class Blocks {
 
   /// Takes the next few blocks; none are left if the range is empty.
   Range take();
-  /// Takes the block of the lowest index: what those that run may wait for.
+  /// Takes the block of the lowest index: running blocks may wait for it.
   Range take_lowest();
-  /// Gives back what was taken and has not begun.
+  /// Gives back blocks that were taken and have not begun.
   void give_back(Range range);
   bool is_empty();
 
@@ -44,8 +44,8 @@ class Blocks {
   uint64_t back_ = 1;                 // stride * back % count == 1
   std::mutex mutex_;
   uint64_t next_ = 0;            // places below it were taken
-  uint64_t lowest_ = 0;          // indices below it were
-  std::set<uint64_t> early_;     // places that were taken though they are not below `next_`
+  uint64_t lowest_ = 0;          // indices below it were taken
+  std::set<uint64_t> early_;     // places that were taken although they are not below `next_`
   std::vector<Range> returned_;  // sorted; the lowest last
 };
 

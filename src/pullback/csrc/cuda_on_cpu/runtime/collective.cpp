@@ -1,4 +1,4 @@
-/// Meetings of lanes: the last of a mask to arrive computes what all of them get.
+/// Meetings of lanes: the last lane of a mask to arrive computes the results of all.
 #include "entry.h"
 
 #include <cstring>
@@ -61,8 +61,8 @@ void match_any(Warp& warp, unsigned lanes_of_group) {
   }
 }
 
-/// Runs what the lanes do together: what they give begins with the function that does it, and all of
-/// them wait as long.
+/// Runs a joint operation of the lanes: each lane's value begins with the function to call, and stays
+/// valid while all of them wait.
 void run_joint(const Warp& warp, const Group& group) {
   if (group.arrived != ~0u) {
     stop("cuda-misuse [PB230]",
@@ -75,7 +75,7 @@ void run_joint(const Warp& warp, const Group& group) {
   run(all);
 }
 
-/// What all lanes get alike.
+/// The result that is the same for all lanes.
 uint64_t common_result(const Warp& warp, Meeting meeting, unsigned arrived) {
   const auto first = unsigned(__builtin_ctz(arrived));
   uint64_t result = warp.value[first];
@@ -126,7 +126,7 @@ unsigned group_for(Warp& warp, uint64_t meeting_and_mask, const Wait& wait) {
 
 }  // namespace
 
-/// Computes what the lanes of a group get, and lets them go on.
+/// Computes the results of a group's lanes, and lets the lanes continue.
 void Worker::complete(unsigned w, unsigned g) {
   stop_if_cancelled();
   Warp& the_warp = warp[w];
@@ -162,9 +162,9 @@ void Worker::complete_groups_after_exit(unsigned w) {
   if (converging[w]) check_convergence(w);
 }
 
-/// Lets lanes without a mask go on, those at one place, once no other lane of the warp can.
+/// Lets lanes without a mask continue, those at one place, once no other lane of the warp can run.
 ///
-/// Lanes that spin do not count: they may wait for these.
+/// Lanes that spin do not count as running: they may wait for these.
 void Worker::check_convergence(unsigned w) {
   if (ready[w] & ~spinning[w]) return;
   complete(w, unsigned(__builtin_ctz(converging[w])));
@@ -172,7 +172,7 @@ void Worker::check_convergence(unsigned w) {
 
 namespace {
 
-/// Returns the thread to go on with, which may be the same.
+/// Returns the thread to continue with, which may be the same.
 [[gnu::always_inline]] inline unsigned come_to_meeting(Worker& worker, Wait& wait,
                                                        uint64_t meeting_and_mask, uint64_t value,
                                                        uint64_t argument) {
@@ -219,8 +219,8 @@ namespace {
 
 }  // namespace
 
-/// One that is neither the first lane to come nor the last, and the next can go on. All else is
-/// out of line, so that this needs few registers.
+/// The case of a lane that is neither the first to arrive nor the last, if the next can run. The rest
+/// is out of line, so that this needs few registers.
 extern "C" [[gnu::visibility("hidden"), gnu::used]] void* cuda_on_cpu_at_meeting(
     uint64_t meeting_and_mask, const char* name, uint64_t value, uint64_t argument, Wait* wait) {
   Worker* const worker = running;

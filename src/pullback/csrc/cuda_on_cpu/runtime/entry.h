@@ -1,10 +1,10 @@
-/// How kernels come in to wait: what barrier() and meet() begin and end with.
+/// The entry points by which a kernel waits: the prologue and epilogue of barrier() and meet().
 ///
-/// They are written in assembly where they can be. As in switch_stacks(), what goes on is jumped
-/// to; and so is the kernel, not returned to. The processor expects a `ret` to go where the last call
-/// came from. That is the barrier at which this thread arrives, while the thread that goes on has
-/// arrived at the one before: each of these returns would be mispredicted, which costs more than
-/// all the rest of the switch.
+/// They are in assembly where possible. As in switch_stacks(), the continuing thread is entered by a
+/// jump, and so is the kernel, not by a return. The processor predicts that a `ret` goes where the last
+/// call came from. That is the barrier at which this thread arrives, but the continuing thread arrived
+/// at the one before: each of these returns would be mispredicted, which costs more than the rest of
+/// the switch.
 #pragma once
 
 #include "schedule.h"
@@ -23,8 +23,8 @@ inline Worker& worker_for(const char* name) {
 #define CUDA_ON_CPU_PUSH(what) "pushq " what "\n.cfi_adjust_cfa_offset 8\n"
 #define CUDA_ON_CPU_KEEP(what) CUDA_ON_CPU_PUSH(what) ".cfi_rel_offset " what ", 0\n"
 
-/// Keeps what the ABI asks a function to keep, lays out a Wait below, and where a switch goes on
-/// below that; calls `function`, which returns a place to go on at.
+/// Saves the callee-saved registers, lays out a Wait below them, and below that the resume point of a
+/// switch; calls `function`, which returns where to continue.
 #define CUDA_ON_CPU_ENTRY(name, file, line, wait, function)                                      \
   asm(CUDA_ON_CPU_KEEP("%rbp") CUDA_ON_CPU_KEEP("%rbx") CUDA_ON_CPU_KEEP("%r12")                 \
           CUDA_ON_CPU_KEEP("%r13") CUDA_ON_CPU_KEEP("%r14") CUDA_ON_CPU_KEEP("%r15")             \
@@ -46,12 +46,12 @@ inline Worker& worker_for(const char* name) {
                                                      "popq %rcx\n"                               \
                                                      "jmp *%rcx\n")
 
-/// Notes where the running thread, which waits, is to go on: in the entry's assembly.
+/// Notes where the waiting thread will continue: in the entry's assembly.
 [[gnu::always_inline]] inline void* note_resume(Worker& worker, Wait& wait) {
   return worker.thread[worker.current].resume = reinterpret_cast<void**>(&wait) - 1;
 }
 
-/// Where the thread `next` goes on, which may be the running one.
+/// Where the thread `next`, which may be the running one, continues.
 [[gnu::always_inline]] inline void* go_on(Worker& worker, Wait& wait, unsigned next) {
   void* const here = note_resume(worker, wait);
   return next == worker.current ? here : worker.turn_to(next);

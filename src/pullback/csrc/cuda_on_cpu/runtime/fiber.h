@@ -9,25 +9,25 @@ namespace cuda_on_cpu {
 struct Fiber {
   char* low;  // above the guard
   size_t bytes;
-  void* resume;  // where it goes on when it is switched to; not kept while it runs a CUDA thread
+  void* resume;  // where it continues when switched to; not valid while it runs a CUDA thread
   Fiber* next_idle;
   unsigned colour;
 };
 
 /// Maps a stack that begins with `entry`, which never returns; nullptr if there is no memory.
 Fiber* new_fiber(size_t bytes, unsigned colour, void (*entry)());
-/// Makes it begin anew, whatever was on it.
+/// Resets it to its beginning, whatever was on it.
 void renew(Fiber& fiber, void (*entry)());
 void unmap(Fiber* fiber);
-/// Whether an address is in the guard: the stack has overflown.
+/// Whether an address is in the guard, that is, the stack has overflowed.
 bool in_guard(const Fiber& fiber, const void* address);
 
-/// Leaves the running stack, noting in `save` where it goes on, and goes on at `resume`.
+/// Leaves the running stack, notes in `save` where it will continue, and continues at `resume`.
 #if defined(__x86_64__) && !defined(CUDA_ON_CPU_UCONTEXT)
 /// The compiler saves what it needs (all registers are clobbered); the control words of the
-/// floating-point units are left alone. Inline, and it goes on by a jump: the processor predicts
-/// returns by the calls before them, and a call here that has no return would put it out of step.
-/// It pushes: only for functions that call others, which have no red zone.
+/// floating-point units are left alone. Inline, and it continues by a jump: the processor predicts
+/// returns from earlier calls, and a call without a return would put its predictions out of step.
+/// It pushes, so only functions that call others may use it: they have no red zone.
 [[gnu::always_inline]] inline void switch_stacks(void** save, void* resume) {
   asm volatile(
       "pushq %%rbp\n\t"

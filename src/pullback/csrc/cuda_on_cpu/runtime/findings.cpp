@@ -23,7 +23,7 @@ const char* file_wanted() {
   return path && *path ? path : nullptr;
 }
 
-/// One write, its end a null byte: processes that share the file do not mix their texts.
+/// A single write that ends in a null byte: processes that share the file do not mix their texts.
 void append(const std::string& text) {
   const char* path = file_wanted();
   if (!path) return;
@@ -40,8 +40,8 @@ bool is_finding(const char* text) {
   return std::strncmp(text, "cuda-", 5) == 0 && code && (!end || code < end);
 }
 
-/// Ends a program that does not catch our error by the error's text alone. The C++ library would
-/// put "terminate called after throwing an instance of" before it, and dump core.
+/// Ends a program that does not catch our error, with just the error's text. The C++ library would
+/// print "terminate called after throwing an instance of" before it, and dump core.
 void terminate() {
   try {
     if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);
@@ -57,7 +57,7 @@ void terminate() {
   before();
 }
 
-/// Notes the count when the process ends; none is noted by one that has launched nothing.
+/// Records the count when the process ends, if it has launched anything.
 struct Life {
   Life() { before = std::set_terminate(terminate); }
   ~Life() {

@@ -1,4 +1,4 @@
-/// What launches found, for whoever started the process: a count, and a file of texts.
+/// The findings of launches, for whoever started the process: a count, and a file of texts.
 #pragma once
 
 #include <stdint.h>
@@ -11,7 +11,7 @@ namespace cuda_on_cpu::findings {
 void launched();
 /// Appends the text of an error to the file that CUDA_ON_CPU_FINDINGS names, if it names one.
 void record(const char* text);
-/// Does so with an error that is not thrown; where there is no file, on standard error.
+/// The same for an error that is not thrown; without a file it goes to standard error.
 void show(const char* text);
 /// Launches so far in this process.
 uint64_t so_far();

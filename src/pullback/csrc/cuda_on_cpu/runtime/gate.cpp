@@ -12,10 +12,10 @@ namespace {
 
 using std::chrono::microseconds;
 
-// A lock is passed on soon or not so soon: what sleeps tries again after a part of the time for which
-// it has waited.
+// A lock may be released soon or late: a sleeper tries again after a fraction of the time for which it
+// has waited.
 constexpr uint64_t part_of_wait = 4, longest_sleep = 20000, until_failure = 1000000;
-// Rounds in which all try in vain: before another block begins, and before there is a deadlock.
+// Rounds in which all try in vain: before another block begins, and before it counts as a deadlock.
 constexpr unsigned rounds_to_begin = 2, rounds_to_fail = 8;
 // Each stack of a thread is two mappings of the 65,530 that Linux allows a process.
 constexpr uint64_t most_stacks = 24 << 10, most_workers_at_all = 256;
@@ -58,7 +58,7 @@ void Gate::goes_on(Worker& worker) {
   wake_one(nullptr);
 }
 
-/// Lets the lowest block go on that has not tried since the last change, if there is a place.
+/// Wakes the lowest block that has not tried since the last change, if there is a place.
 void Gate::wake_one(const Worker* but) {
   if (running_ >= places_) return;
   Worker* lowest = nullptr;
@@ -78,12 +78,12 @@ bool Gate::all_have_tried() const {
   });
 }
 
-/// What is to happen now that one more sleeps.
+/// Decides what to do now that one more sleeps.
 Gate::Verdict Gate::judge(uint64_t now) {
   if (one_begins_ || !all_have_tried()) return Verdict::go_on;
   if (!rounds_) stuck_since_ = now;
   ++rounds_;
-  // A plain write, which nobody tells of, may have let one go on: all try again.
+  // A plain write, which nobody reports, may have released one: all try again.
   changes_.fetch_add(1, std::memory_order_relaxed);
   if (rounds_ < rounds_to_begin) return Verdict::go_on;
   const uint64_t threads = workers_.front()->threads, many = workers_.size() + 1;
@@ -105,7 +105,7 @@ void Gate::give_way(Worker& worker, uint64_t seen) {
   waiting.sleeps = true;
   if (waiting.has_place) --running_;
   waiting.has_place = false;
-  // Others may begin what this worker has taken and cannot.
+  // Others may begin the blocks that this worker has taken and cannot begin.
   job_.blocks.give_back(worker.taken);
   worker.taken = {};
   switch (judge(now)) {
@@ -125,8 +125,8 @@ void Gate::give_way(Worker& worker, uint64_t seen) {
   worker.stop_if_cancelled();
 }
 
-/// Sleeps until it is woken, or until it is time to try again and there is a place; at last without
-/// one, since who has it may wait in a way that nobody sees.
+/// Sleeps until it is woken, or until it is time to try again and there is a place; in the end without
+/// a place, since the block that has it may wait in a way that nobody sees.
 void Gate::sleep(Worker& worker, std::unique_lock<std::mutex>& lock, uint64_t now) {
   Waiting& waiting = worker.waiting;
   const uint64_t waited = (now - waiting.since) / ticks_per_microsecond();

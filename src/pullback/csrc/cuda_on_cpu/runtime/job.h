@@ -14,7 +14,7 @@ namespace cuda_on_cpu {
 
 struct Worker;
 
-/// Why a launch is broken off from outside.
+/// Why a launch is cancelled from outside.
 enum class Cancel : int { no, failed, timeout, interrupted };
 
 struct Job {
@@ -33,11 +33,11 @@ struct Job {
   Worker* workers = nullptr;              // those that run blocks of it; by Worker::next_of_job
   Job* next_job = nullptr;                // in the list of the watchdog
   uint64_t cancelled_at = 0;              // the watchdog's
-  uintptr_t code_low = 0, code_high = 0;  // where threads may be broken off
+  uintptr_t code_low = 0, code_high = 0;  // where threads may be interrupted
 
   explicit Job(const Launch& launch);
 
-  /// Notes a failure, unless there is one, and lets all workers stop.
+  /// Records the first failure, and makes all workers stop.
   void fail(std::string text);
   bool is_cancelled() const { return cancel.load(std::memory_order_relaxed) != Cancel::no; }
 };

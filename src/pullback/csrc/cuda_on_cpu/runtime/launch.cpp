@@ -1,4 +1,4 @@
-/// A launch: its limits, its job, the worker that this OS thread is for it.
+/// A launch: its limits, its job, and this OS thread's worker.
 #include "../launch.h"
 
 #include "../core.h"
@@ -21,7 +21,7 @@
 namespace cuda_on_cpu {
 namespace {
 
-// What cudaGetLastError() says of a launch that a GPU refuses.
+// What cudaGetLastError() returns for a launch that a GPU refuses.
 constexpr int invalid_value = 1, invalid_configuration = 9;
 
 void checks_begin([[maybe_unused]] const Launch& launch) {
@@ -61,8 +61,8 @@ bool can_launch(const dim3& grid, const dim3& block, size_t shared) {
   return false;
 }
 
-/// The order of blocks: the race detector goes by no order, and follows one block at a time, to the
-/// end. So there the lower ones come first, for which others may wait.
+/// The order of blocks. The race detector does not depend on the order, and runs one block at a time,
+/// to the end. So under it lower blocks run first, since others may wait for them.
 [[maybe_unused]] constexpr Order order_of_blocks([[maybe_unused]] Order order) {
 #ifdef CUDA_ON_CPU_RACE
   return Order::forward;
@@ -80,7 +80,7 @@ Job::Job(const Launch& launch)
   one_by_one = order != Order::forward;
   fast = uint64_t{launch.grid.x} * launch.block.x < 0x7fffffffu - 1024;
 #ifdef CUDA_ON_CPU_RACE
-  one_by_one = true, fast = false;  // each thread is told to the detector, and none shares a loop
+  one_by_one = true, fast = false;  // the detector has to know each thread, so none shares a loop
 #endif
 }
 
@@ -119,9 +119,9 @@ void launch(const Launch& what) {
 namespace {
 
 std::mutex spare_mutex;
-Worker* spare;  // of OS threads that have ended; by next_of_job
+Worker* spare;  // workers of OS threads that have ended; linked by next_of_job
 
-/// Gives the worker of an OS thread that ends to another.
+/// Passes the worker of an OS thread that ends to another.
 struct Owner {
   Worker* worker = nullptr;
   ~Owner() {
@@ -223,7 +223,7 @@ Fiber& Worker::take_fiber() {
   return *fiber;
 }
 
-/// After a block was given up: whatever is on the stacks goes on no more.
+/// After a block was abandoned: nothing on the stacks will continue.
 void Worker::renew_fibers() {
   idle = nullptr;
   for (unsigned i = fiber_count; i-- > 0;) {

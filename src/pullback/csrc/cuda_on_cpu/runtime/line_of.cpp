@@ -16,7 +16,7 @@
 namespace cuda_on_cpu {
 namespace {
 
-/// An address in the file of a program or library.
+/// An address within the file of a program or library.
 struct InFile {
   uintptr_t pc;
   std::string file;
@@ -49,7 +49,7 @@ InFile in_file(const void* pc) {
   return found;
 }
 
-/// What a sanitizer preloads is not for the child.
+/// Without what a sanitizer preloads, which the child must not inherit.
 std::vector<char*> environment_of_child() {
   std::vector<char*> kept;
   for (char** entry = environ; *entry; ++entry) {
@@ -69,7 +69,7 @@ std::string read_all(int from) {
   }
 }
 
-/// What a command prints; "" if it cannot be started.
+/// The output of a command; "" if it cannot be started.
 std::string output_of(std::vector<std::string> command) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC)) return {};
@@ -132,7 +132,7 @@ std::vector<std::string> ask(const std::string& file, const std::vector<uintptr_
     std::snprintf(hexadecimal, sizeof hexadecimal, "0x%zx", size_t{address});
     command.emplace_back(hexadecimal);
   }
-  // Per address a line with the address itself, then its frames, the innermost first.
+  // For each address, a line with the address itself, then its frames, the innermost first.
   std::vector<std::string> lines;
   std::istringstream answer(output_of(std::move(command)));
   for (std::string line; std::getline(answer, line);) {

@@ -10,7 +10,7 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 constexpr double pi = 3.14159265358979323846, sqrt_pi = 1.77245385090551602730;
 
-/// exp(-x^2), or exp(x^2): with the rounding error of the square, that grows in the exponential.
+/// exp(-x^2), or exp(x^2), corrected for the rounding error of the square, which exp amplifies.
 double exp_of_square(double x, double sign) {
   const double square = x * x, lost = std::fma(x, x, -square);
   return std::exp(sign * square) * (1.0 + sign * lost);
@@ -24,7 +24,7 @@ double erfcx_series(double x) {
   return sum / (x * sqrt_pi);
 }
 
-/// The inverse of erfc for 0 < y <= 0.5: from a start with two digits by steps of third order.
+/// The inverse of erfc for 0 < y <= 0.5: third-order steps from a start with two digits.
 double erfcinv_tail(double y) {
   const double t = std::sqrt(-2.0 * std::log(0.5 * y));
   // The rational start is that of Abramowitz and Stegun, 26.2.23.
@@ -57,7 +57,7 @@ double bessel(double x, int order) {
 }  // namespace
 
 double sinpi(double x) {
-  double r = std::remainder(x, 2.0);  // exact, as is all before the sine
+  double r = std::remainder(x, 2.0);  // exact, as is everything before the sine
   if (std::fabs(r) > 0.5) r = std::copysign(1.0, r) - r;
   return r == 0.0 ? std::copysign(0.0, x) : std::sin(pi * r);
 }
@@ -86,7 +86,7 @@ double erfinv(double y) {
   if (std::fabs(y) == 1.0) return std::copysign(infinity, y);
   if (std::fabs(y) >= 0.5) return std::copysign(erfcinv_tail(1.0 - std::fabs(y)), y);
   double x = 0.5 * sqrt_pi * y;
-  if (std::fabs(y) < 1e-9) return x;  // the next term is beyond a double, and a step would lose
+  if (std::fabs(y) < 1e-9) return x;  // the next term is beyond a double, and a step loses digits
   for (int step = 0; step < 3; ++step) {
     const double u = 0.5 * sqrt_pi * (std::erf(x) - y) * exp_of_square(x, 1.0);
     x -= u / (1.0 + x * u);
@@ -95,7 +95,7 @@ double erfinv(double y) {
 }
 
 double normcdf(double x) {
-  // -x / sqrt(2) in two parts: in the tail, the second moves the result by hundreds of roundings.
+  // -x / sqrt(2) in two parts: in the tail, the second changes the result by hundreds of ulps.
   constexpr double high = -0.70710678118654752440, low = 4.833646656726457e-17;
   const double t = x * high, rest = std::fma(x, high, -t) + x * low;
   if (std::fabs(x) > 40.0) return x < 0.0 ? 0.0 : 1.0;

@@ -21,18 +21,18 @@ namespace cuda_on_cpu::memory {
 namespace {
 
 constexpr const char* rule = "cuda-memory [PB223]";
-// Past these many the block is given up: what would have to be put back no longer is.
+// Beyond this many we abandon the block, since we no longer keep what would have to be restored.
 constexpr size_t most_kept = 1 << 16;
 constexpr int most_lines = 4;
 
-/// What was at a place that a fault wrote to.
+/// The previous contents of a place that a fault wrote to.
 struct Kept {
   uintptr_t address;
   size_t bytes;
   unsigned char old[16];
 };
 
-/// All of the launches under way: one, unless the host has several threads.
+/// The faults of all running launches: one, unless the host has several threads.
 struct Faults {
   std::mutex one_at_a_time;
   int launches = 0;
@@ -42,15 +42,15 @@ struct Faults {
   std::vector<Kept> kept;
 } faults;
 
-/// memcpy that AddressSanitizer does not look at.
+/// memcpy that AddressSanitizer does not check.
 void copy(void* to, const void* from, size_t bytes) {
   for (size_t i = 0; i < bytes; ++i) {
     static_cast<volatile char*>(to)[i] = static_cast<const volatile char*>(from)[i];
   }
 }
 
-/// Notes what a write out of bounds is about to destroy: the books of AddressSanitizer itself lie
-/// before each allocation, and a later free() would trip over them.
+/// Saves the bytes that a write out of bounds is about to destroy: AddressSanitizer's own data is
+/// before each allocation, and a later free() would fail on it.
 void keep(const Fault& fault) {
   if (!fault.write || fault.bytes > sizeof Kept{}.old) return;
   Kept kept{fault.address, fault.bytes, {}};
@@ -78,7 +78,7 @@ std::string row(const char* key, const std::string& value) {
   return "\n    " + name + std::string(8 - name.size(), ' ') + value;
 }
 
-/// The message, and the rows "at" and "memory"; `help` becomes what is to be done.
+/// The message, and the rows "at" and "memory"; sets `help`.
 std::string text_of(const Fault& fault, const std::string& who, const char*& help) {
   std::string what = fault.what;
   const Around found = fault.address ? around(fault.address) : Around{};
@@ -116,7 +116,7 @@ std::string others() {
   return text;
 }
 
-/// The host's are reported at once, each place once; nothing there waits for an exception.
+/// Faults of the host are reported at once, each place once: nothing there could throw.
 void report_host(const Fault& fault) {
   static std::map<const void*, size_t> seen;
   if (seen[fault.code]++ > 0 || (fault.place.empty() && line_of(fault.code).empty())) return;
@@ -150,11 +150,11 @@ void launch_ends() {
   if (!text.empty()) stop(rule, "%s", text.c_str());
 }
 
-// What came after a fault came of it.
+// A failure after a fault is taken to follow from it.
 void launch_fails() { launch_ends(); }
 
 void note(const Fault& fault) {
-  // A fault that two checks see, of indices and of addresses, is one fault.
+  // If the checks of indices and of addresses both see a fault, it counts once.
   struct Last {
     uint3 thread, block;
     uintptr_t code;

@@ -1,7 +1,7 @@
-// What the author's units call for each access, in place of AddressSanitizer's own entry points.
+// The author's units call these for each access, in place of AddressSanitizer's own entry points.
 //
-// A map of the sanitizer's tells for every 8 bytes whether they may be accessed: 0, all; 1 to 7,
-// the first so many; negative, none.
+// The sanitizer's shadow memory says for every 8 bytes whether they may be accessed: 0, all; 1 to 7,
+// that many from the start; negative, none.
 
 #ifdef CUDA_ON_CPU_MEMORY
 #include "memory.h"
@@ -17,8 +17,8 @@ extern "C" void __asan_get_shadow_mapping(size_t* scale, size_t* offset);
 namespace cuda_on_cpu::memory {
 namespace {
 
-// Below are null pointers, above are addresses that no process has: both end by a signal, at the
-// address itself, and have no entry in the map that could be read.
+// Below are null pointers, above are addresses that no process has: both raise a signal at the access
+// itself, and have no shadow memory that could be read.
 constexpr uintptr_t lowest = 0x10000, past_highest = uintptr_t{1} << 47;
 
 size_t map() {
@@ -88,7 +88,7 @@ CUDA_ON_CPU_ENTRY void __wrap___asan_storeN_noabort(uintptr_t at, size_t bytes) 
   access<true>(at, bytes, __builtin_return_address(0));
 }
 
-// The sanitizer's own versions would report a fault of a kernel once more, in their words.
+// The sanitizer's own versions would report a fault of a kernel again, in their own words.
 CUDA_ON_CPU_ENTRY void* __wrap_memset(void* to, int value, size_t bytes) {
   if (!cuda_on_cpu::in_kernel()) return ::memset(to, value, bytes);
   access<true>(uintptr_t(to), bytes, __builtin_return_address(0));

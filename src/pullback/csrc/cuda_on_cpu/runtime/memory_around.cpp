@@ -1,5 +1,5 @@
-// What is at and around an address: by AddressSanitizer's books of the heap and of variables, by
-// the marks it leaves on stacks, and by the shared memory of the running block.
+// Describes the memory at and around an address: from AddressSanitizer's data about the heap and
+// variables, its marks on stacks, and the shared memory of the running block.
 
 #ifdef CUDA_ON_CPU_MEMORY
 #include "memory.h"
@@ -18,11 +18,11 @@ extern "C" void __asan_get_shadow_mapping(size_t* scale, size_t* offset);
 namespace cuda_on_cpu::memory {
 namespace {
 
-// AddressSanitizer begins the memory of a function that has arrays with this number, and with a
-// text: "2 32 16 3 v:4 64 8 1 w" is 2 variables; v, of 16 bytes at offset 32, ...
+// AddressSanitizer begins the frame of a function that has arrays with this number and a text:
+// "2 32 16 3 v:4 64 8 1 w" is 2 variables; v, of 16 bytes at offset 32, ...
 constexpr uint64_t frame_begins = 0x41B58AB3;
 constexpr int most_of_a_frame = 1 << 16;
-// Farther from an allocation than this, an access has nothing to do with it.
+// An access farther from an allocation than this has nothing to do with it.
 constexpr uintptr_t nearby = 1 << 16;
 
 std::string bytes_of(size_t bytes) {
@@ -44,13 +44,13 @@ Around beside(uintptr_t address, uintptr_t low, size_t bytes, const std::string&
 
 bool contains(const char* text, const char* part) { return text && std::strstr(text, part); }
 
-/// By whom a stack of calls allocated or freed: "cudaMalloc at add.cu:50", "PyTorch".
+/// The function in a call stack that allocated or freed: "cudaMalloc at add.cu:50", "PyTorch".
 std::string by(void* const* calls, int count, std::string function) {
   Dl_info here, found;
   if (!::dladdr(reinterpret_cast<void*>(&around), &here)) return function;
   for (int i = 0; i < count; ++i) {
     if (!::dladdr(calls[i], &found)) continue;
-    // All that this library allocates for authors is by functions with these names.
+    // This library allocates for authors only in functions with these names.
     if (found.dli_fbase == here.dli_fbase)
       function = function == "free" ? "cudaFree" : "cudaMalloc";
     if (contains(found.dli_fname, "libc10")) return "PyTorch";
@@ -75,7 +75,7 @@ Around in_heap(uintptr_t address, uintptr_t low, size_t bytes) {
   return found;
 }
 
-/// The variable of a function nearest to an offset in its memory, from the sanitizer's text.
+/// The variable nearest to an offset in a function's frame, from the sanitizer's text.
 Around in_frame(uintptr_t address, uintptr_t frame, const char* text) {
   char* rest = nullptr;
   const long count = std::strtol(text, &rest, 10);
@@ -99,7 +99,7 @@ Around in_frame(uintptr_t address, uintptr_t frame, const char* text) {
 
 bool is_stack_mark(uint8_t mark) { return mark >= 0xf1 && mark <= 0xf8; }
 
-/// Goes down from an address to the head of the function's memory, over what the map says of it.
+/// Walks down from an address to the head of the function's frame, by the shadow memory.
 bool on_stack(uintptr_t address, Around& found) {
   size_t scale = 0, offset = 0;
   __asan_get_shadow_mapping(&scale, &offset);
@@ -122,7 +122,7 @@ bool on_stack(uintptr_t address, Around& found) {
 
 Around around(uintptr_t address) {
   if (const Variable* shared = shared_variable_near(address)) {
-    // What is not a variable has a description for a name.
+    // Memory that is not a variable has a description for a name.
     const bool described = contains(shared->name, " ");
     const std::string name = described ? shared->name : "shared memory" + quoted(shared->name);
     return beside(address, shared->low, shared->bytes, name);

@@ -1,6 +1,6 @@
-// What AddressSanitizer's own library finds: mostly on the host, in memcpy, free and their kin.
+// The findings of AddressSanitizer's own library: mostly on the host, in memcpy, free and the like.
 //
-// It writes pages of text; they go nowhere, and one finding in the author's lines goes to standard
+// It writes pages of text. We drop these and write one finding in the author's lines to standard
 // error.
 
 #ifdef CUDA_ON_CPU_MEMORY
@@ -20,7 +20,7 @@ namespace {
 
 constexpr int most_calls = 64;
 
-/// The first caller outside the sanitizer's library and the one that this is in.
+/// The first caller outside the sanitizer's library and this one.
 const void* caller_in(void* const* calls, int count) {
   Dl_info here, found;
   if (!::dladdr(reinterpret_cast<void*>(&launch_fails), &here)) return nullptr;

@@ -1,7 +1,7 @@
-// The memory that the threads of a block share: its variables, and what of it was written.
+// The shared memory of a block: its variables, and which bytes of it were written.
 //
-// AddressSanitizer itself knows nothing of written and unwritten. Only a read of bytes none of
-// which was written is a fault: a copy of a structure takes its padding along.
+// AddressSanitizer itself does not track what was written. A read is a fault only if none of its bytes
+// was written: a copy of a structure also reads its padding.
 
 #ifdef CUDA_ON_CPU_MEMORY
 #include "memory.h"
@@ -21,7 +21,7 @@ struct Arena {
   std::vector<Variable> variables;
 };
 
-// What the accesses of a kernel look at is apart: a pointer costs them no call.
+// Separate, since every access of a kernel reads it: a pointer costs them no call.
 __thread Arena* arena __attribute__((tls_model("initial-exec")));
 
 bool is_shared(uintptr_t address) { return arena && address - arena->low < arena->bytes; }
@@ -35,7 +35,7 @@ void block_begins(char* shared, size_t bytes) {
     own = {low, bytes, std::vector<uint8_t>(bytes, 0), {}};
     __asan_poison_memory_region(shared, bytes);
   }
-  // Of an arena that is large only the variables of the last block have changed.
+  // The arena is large, but only the variables of the last block have changed.
   for (const Variable& last : own.variables) {
     __asan_poison_memory_region(reinterpret_cast<void*>(last.low), last.bytes);
     const auto first = own.written.begin() + ptrdiff_t(last.low - low);

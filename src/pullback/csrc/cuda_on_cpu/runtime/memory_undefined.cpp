@@ -1,8 +1,8 @@
-// What the author's units call where an index is past the end of an array of known size, or an
-// address is not a multiple of what its type needs: UndefinedBehaviorSanitizer's entry points.
+// UndefinedBehaviorSanitizer's entry points. The author's units call them where an index is past the
+// end of an array of known size, or an address is not aligned as its type needs.
 //
 // Source:
-//   compiler-rt/lib/ubsan/ubsan_handlers.h and ubsan_value.h, for the layout of what they are given.
+//   compiler-rt/lib/ubsan/ubsan_handlers.h and ubsan_value.h, for the layout of their arguments.
 
 #ifdef CUDA_ON_CPU_MEMORY
 #include <cstdio>
@@ -61,7 +61,7 @@ CUDA_ON_CPU_ENTRY void __ubsan_handle_out_of_bounds(const OutOfBounds* data, uin
                              .place = text_of(data->place)});
 }
 
-// Null pointers come here as well: the signal that follows tells of them.
+// Null pointers come here as well: the signal that follows reports them.
 CUDA_ON_CPU_ENTRY void __ubsan_handle_type_mismatch_v1(const TypeMismatch* data,
                                                        uintptr_t address) {
   const size_t alignment = size_t{1} << data->log_alignment;

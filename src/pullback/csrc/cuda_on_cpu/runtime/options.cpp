@@ -12,7 +12,7 @@
 namespace cuda_on_cpu {
 namespace {
 
-// Below it the C library's printf, and the report of an error, might not fit.
+// With less, the C library's printf, and the report of an error, might not fit.
 constexpr uint64_t least_stack = 32 << 10;
 // Each worker may map 1024 stacks and as many guard pages; Linux allows a process 65,530 mappings.
 constexpr int most_workers = 24;
@@ -51,7 +51,7 @@ Order order_here() {
 
 int workers() {
 #ifdef CUDA_ON_CPU_RACE
-  return 1;  // the detector follows one thread at a time
+  return 1;  // the detector follows one OS thread at a time
 #else
   static const int processors = int(::sysconf(_SC_NPROCESSORS_ONLN));
   const int wanted = options().workers > 0 ? options().workers : processors;

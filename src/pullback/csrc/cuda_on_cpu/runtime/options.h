@@ -1,4 +1,4 @@
-/// What a user may choose: the order of threads, how many workers, limits.
+/// The user's options: the order of threads, how many workers, limits.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ Order order_here();
 /// How many workers a launch may use.
 int workers();
 
-/// Whether this is a library of one of the checks: it spends time to find more.
+/// Whether this library is for one of the checks: then it spends time to find more.
 #if defined(CUDA_ON_CPU_RACE) || defined(CUDA_ON_CPU_MEMORY)
 constexpr bool checking = true;
 #else

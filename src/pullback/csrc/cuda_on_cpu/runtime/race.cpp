@@ -13,7 +13,7 @@ namespace {
 
 uintptr_t number(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
 
-/// Where the launch was called: the OS thread, and how deep in its stack.
+/// Where the launch was called: the OS thread, and the depth of its stack.
 struct Launcher {
   pthread_t thread;
   uintptr_t frame;

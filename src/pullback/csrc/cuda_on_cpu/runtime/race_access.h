@@ -1,4 +1,4 @@
-/// One access to memory, as the race detector remembers it: 16 bytes, as there are many.
+/// One access to memory, as the race detector stores it: only 16 bytes, since there are many.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ enum Kind : unsigned {
   is_write = 1,
   is_atomic = 2,
   is_volatile = 4,
-  /// Of a write: it left the value as it was. Such a write only matters to writes of other values.
+  /// A write that left the value as it was. It can only race with writes of other values.
   is_silent = 8,
 };
 

@@ -11,7 +11,7 @@ Acquired join(const Acquired& a, const Acquired& b) {
   if (a == b || !b) return a;
   if (!a) return b;
   auto all = std::make_shared<std::vector<Prefix>>();
-  bool more = false;  // than a has
+  bool more = false;  // than `a` has
   auto i = a->begin(), j = b->begin();
   while (i != a->end() || j != b->end()) {
     if (j == b->end() || (i != a->end() && i->address < j->address)) {
@@ -28,7 +28,7 @@ Acquired join(const Acquired& a, const Acquired& b) {
   return more ? all : a;
 }
 
-/// Adds to what threads of a block have fenced; `into` has the clocks of at least those threads.
+/// Merges what threads of a block have fenced; `into` has the clocks of at least those threads.
 void merge(Fenced& into, const Fenced& from) {
   into.barrier = std::max(into.barrier, from.barrier);
   for (size_t i = 0; i < from.clocks.size(); ++i) {
@@ -99,7 +99,7 @@ void Clocks::barrier() {
     thread.fenced = nullptr;
     thread.acquired = nullptr;
   }
-  // A fence after the last barrier covers all that was fenced before it.
+  // A fence after the last barrier covers everything that was fenced before it.
   if (fenced) fenced_ = fenced;
 }
 

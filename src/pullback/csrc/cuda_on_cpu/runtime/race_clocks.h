@@ -1,8 +1,8 @@
-/// What happens before what: clocks of the threads of a block, and what fences and atomics pass on.
+/// The happens-before relation: clocks of a block's threads, and what fences and atomics pass on.
 ///
-/// Each thread has a clock that goes on at every barrier, collective and fence, so an access is
+/// Each thread has a clock that advances at every barrier, collective and fence, so an access is
 /// dated by its thread and that thread's clock. A thread knows the others of its block up to the
-/// last barrier, the lanes of its warp by a vector of clocks, and the rest by what it has acquired.
+/// last barrier, the lanes of its warp by a vector clock, and the rest by what it has acquired.
 #pragma once
 
 #include <memory>
@@ -13,20 +13,20 @@
 
 namespace cuda_on_cpu::race {
 
-/// That the first `length` releases at one address are known. Sorted by address.
+/// States that the first `length` releases at one address are known. Sorted by address.
 struct Prefix {
   uintptr_t address;
   size_t length;
 };
-/// Never changed once made, so that threads may share it; null where nothing was acquired.
+/// Immutable, so that threads may share it; null where nothing was acquired.
 using Acquired = std::shared_ptr<const std::vector<Prefix>>;
 
 /// What a thread knew at its last fence, or what several threads that met had fenced.
 struct Fenced {
-  uint32_t block, barrier;       // of this block what was before the barrier,
-  uint32_t first;                // of its threads from the first on
-  std::vector<uint32_t> clocks;  // what was up to their clocks,
-  Acquired acquired;             // and what they had acquired.
+  uint32_t block, barrier;       // everything in this block before the barrier,
+  uint32_t first;                // for its threads from the first on
+  std::vector<uint32_t> clocks;  // everything up to their clocks,
+  Acquired acquired;             // and what they had acquired
 
   bool covers(const Access& access) const {
     if (access.clock < barrier) return true;
@@ -43,7 +43,7 @@ class Releases {
   size_t count() const { return all_.size(); }
   /// Whether one of the first `length` releases covers the access.
   bool cover(const Access& access, size_t length) const;
-  /// What a thread acquires that reads here now, other than these releases themselves.
+  /// What a thread that reads here now acquires, beside these releases themselves.
   const Acquired& acquired() const { return acquired_; }
 
  private:
@@ -85,11 +85,11 @@ class Clocks {
   struct Thread {
     uint32_t clock = 1;
     uint32_t fence = 0;       // the clock at the last fence
-    uint32_t known[32] = {};  // of the lanes of its warp, what happened before
+    uint32_t known[32] = {};  // for each lane of its warp, up to which clock it happened before
     bool ended = false;
     Publishable fenced;                 // since the last barrier; null: what the block has fenced
     Acquired acquired;                  // the same
-    const Fenced* published = nullptr;  // what it released last, and where
+    const Fenced* published = nullptr;  // its last release, and where
     uintptr_t published_at = 0;
   };
 

@@ -8,10 +8,10 @@
 namespace cuda_on_cpu::race {
 namespace {
 
-/// Nobody's memory.
+/// Addresses below this belong to nobody.
 constexpr uintptr_t null_page = 65536;
 
-/// Calls f(page, index of the cell, mask of the bytes in it) for what is not private.
+/// Calls f(page, index of the cell, mask of the bytes in it) for memory that is not private.
 template <class F>
 inline void each_cell(Shadow& shadow, uintptr_t address, size_t bytes, F f) {
   const uintptr_t end = address + bytes;
@@ -111,7 +111,7 @@ Access Detector::access(unsigned kind, unsigned bytes, const void* pc) const {
 }
 
 void Detector::read(uintptr_t address, size_t bytes, unsigned kind, const void* pc) {
-  // The first read after a write may be of the same assignment, which is done after both calls.
+  // The first read after a write may belong to the same assignment, which runs after both calls.
   const bool overlaps =
       address < pending_.address + pending_.bytes && pending_.address < address + bytes;
   if (pending_.bytes && (overlaps || pending_.reads++)) settle_pending();
@@ -215,8 +215,8 @@ bool Detector::races(const Access& then, const Access& now, bool shared) const {
   return !clocks_.before(then, thread_);
 }
 
-/// Whether the thread may count on the value, though another one writes it too: it, or one before
-/// it, has written that same value.
+/// Whether the thread may rely on the value although another one writes it too: it, or a thread
+/// ordered before it, has written that same value.
 bool Detector::agreed(const Cell& cell, const Access& now) const {
   unsigned missing = now.bytes;
   for (const Access& then : cell.accesses) {
@@ -246,14 +246,14 @@ void Detector::add_write(Cell& cell, const Access& now, uintptr_t address, bool 
     if ((now.kind & is_atomic) && then.kind == is_read && then.by_same_thread(now)) {
       findings_.add_hint(then.pc);
     }
-    // Whoever races with `then` from now on races with `now` as well; but if it is atomic and
-    // `then` is not, then not.
+    // Whatever races with `then` from now on races with `now` as well, so `now` can replace it; except
+    // if `now` is atomic and `then` is not.
     if (is_strong(then) || !is_strong(now)) then.bytes &= ~now.bytes;
   }
   remember(cell, now);
 }
 
-/// Keeps an access: in the place of one that happened before it, or in an empty one.
+/// Stores an access, in place of one that happened before it or in an empty place.
 void Detector::remember(Cell& cell, const Access& now) {
   Access* place = nullptr;
   for (Access& then : cell.accesses) {

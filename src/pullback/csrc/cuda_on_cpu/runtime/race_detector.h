@@ -1,4 +1,4 @@
-/// The race detector itself: holds each access against those before it. The rules are in race.h.
+/// The race detector itself: compares each access with those before it. The rules are in race.h.
 #pragma once
 
 #include <cstddef>
@@ -22,14 +22,14 @@ class Detector {
   void collective(unsigned warp, uint32_t lanes);
   void fence();
 
-  /// By the running thread, which is about to read. `kind` is of Kind's bits.
+  /// The running thread is about to read. `kind` has Kind's bits.
   void read(uintptr_t address, size_t bytes, unsigned kind, const void* pc);
-  /// By the running thread, which is about to write.
+  /// The running thread is about to write.
   void write(uintptr_t address, size_t bytes, unsigned kind, const void* pc);
-  /// By the running thread, which has written; `same`: what was there before.
+  /// The running thread has written; `same`: the value that was there before.
   void wrote(uintptr_t address, size_t bytes, const void* pc, bool same);
   void atomic(uintptr_t address, size_t bytes, const void* pc);
-  /// An atomic that the author's code has as such, and not by a function of CUDA's.
+  /// An atomic in the author's code that does not go through a function of CUDA's.
   void own_atomic(uintptr_t address, size_t bytes, unsigned kind, int order, const void* pc);
 
   const void* looking() const { return looking_; }
@@ -37,7 +37,7 @@ class Detector {
   Findings& findings() { return findings_; }
 
  private:
-  /// A write that is not done yet, so that it is not known whether it changes the value.
+  /// A write that has not happened yet, so it is not known whether it changes the value.
   struct Pending {
     uintptr_t address;
     size_t bytes = 0;  // 0: there is none
@@ -67,13 +67,13 @@ class Detector {
   unsigned thread_ = 0;            // the running one
   uintptr_t atomic_ = 0;           // the last one's address, until another thread runs
   unsigned victim_ = 0;            // the next access to be forgotten where there is no room
-  bool too_large_ = false;         // more blocks than can be told apart: the rest is not watched
+  bool too_large_ = false;         // more blocks than can be numbered: the rest is not watched
 };
 
 /// The only one: one launch runs at a time.
 Detector& detector();
 
-/// It, while a CUDA thread runs on this OS thread; else null.
+/// The detector, while a CUDA thread runs on this OS thread; otherwise null.
 extern __thread Detector* running __attribute__((tls_model("initial-exec")));
 
 }  // namespace cuda_on_cpu::race

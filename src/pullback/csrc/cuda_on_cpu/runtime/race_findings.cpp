@@ -7,7 +7,7 @@
 namespace cuda_on_cpu::race {
 namespace {
 
-// A kernel with more is reported all the same.
+// A kernel with more races is still reported.
 constexpr size_t most_races = 1000;
 
 const Name* find(const std::vector<Name>& names, uintptr_t address) {
@@ -17,12 +17,12 @@ const Name* find(const std::vector<Name>& names, uintptr_t address) {
   return nullptr;
 }
 
-/// Adds a name, in the place of one for the same address.
+/// Adds a name, or replaces the one for the same address.
 void set(std::vector<Name>& names, uintptr_t low, size_t bytes, const char* name) {
   for (Name& each : names) {
     if (each.low != low) continue;
     each.bytes = bytes;
-    // Every thread of a block names the same variables: mostly nothing is to be done.
+    // Every thread of a block names the same variables: mostly there is nothing to do.
     if (each.name != name) each.name = name;
     return;
   }
@@ -92,7 +92,7 @@ void Findings::add_unwritten(const Access& read, uintptr_t address, size_t bytes
 }
 
 void Findings::add_barrier(const char* file, int line) {
-  // The newest first: threads mostly come one after the other to the same line.
+  // The newest first: threads mostly arrive one after the other at the same line.
   for (auto known = barriers_.rbegin(); known != barriers_.rend(); ++known) {
     if (known->file == file && known->line == line) return;
   }
@@ -121,7 +121,7 @@ std::string Findings::name_of(uintptr_t address, size_t bytes, bool shared) cons
 
 bool Findings::counts(const Race& race) const {
   const auto both = race.then.kind & race.now.kind, either = race.then.kind | race.now.kind;
-  // A volatile flag that is one variable, and no array, is fair within a warp too.
+  // A volatile flag that is a single variable, not an array, is legitimate within a warp too.
   if (both & is_volatile) return race.several_elements;
   if (!(either & is_atomic)) return true;
   return !reads_at_hint(race.then, hints_) && !reads_at_hint(race.now, hints_);

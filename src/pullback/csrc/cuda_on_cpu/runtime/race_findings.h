@@ -14,10 +14,10 @@
 
 namespace cuda_on_cpu::race {
 
-/// Whom two accesses that race belong to: ever further apart.
+/// The smallest group that contains both threads of a race, in increasing order.
 enum class Within { warp, block, grid };
 
-/// A race between two places in the code, with the first example of it, that farthest apart.
+/// A race between two places in the code, with one example: the first of those farthest apart.
 struct Race {
   Access then, now;
   uintptr_t address;
@@ -49,7 +49,7 @@ struct Barrier {
   int line;
 };
 
-/// What a finding of one kind says: rows as "    key: value".
+/// The text of a finding of one kind: rows as "    key: value".
 struct Report {
   const char* rule = nullptr;  // null: nothing was found
   std::string text;
@@ -62,12 +62,12 @@ class Findings {
 
   void add(const Access& then, const Access& now, uintptr_t cell, bool shared);
   void add_unwritten(const Access& read, uintptr_t address, size_t bytes);
-  /// That plain reads here look ahead of an atomic on the same address, see race.h.
+  /// Notes that plain reads here precede an atomic on the same address, see race.h.
   void add_hint(uint64_t pc) { hints_.insert(pc); }
-  /// That there are fences or atomics, by which blocks may be ordered.
+  /// Notes that there are fences or atomics, which may order blocks.
   void add_announcement() { announcements_ = true; }
 
-  /// That there is a barrier at this line, so that a report does not advise one there.
+  /// Notes a barrier at this line, so that a report does not advise one there.
   void add_barrier(const char* file, int line);
 
   void name_shared(uintptr_t low, size_t bytes, const char* name);
@@ -75,7 +75,7 @@ class Findings {
 
   bool announces() const { return announcements_; }
   const std::vector<Barrier>& barriers() const { return barriers_; }
-  /// `forgot`: the detector's memory did not suffice.
+  /// `forgot`: the detector ran out of memory for accesses.
   Report report(bool forgot) const;
 
  private:

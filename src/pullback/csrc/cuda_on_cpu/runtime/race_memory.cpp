@@ -1,7 +1,7 @@
 /// The C and C++ libraries' functions on memory, in the author's code.
 ///
-/// The compiler leaves calls of memcpy() and kin as they are. So authors' units are linked with
-/// -Wl,--wrap=memcpy and so on, which makes `__wrap_memcpy` of `memcpy`.
+/// The compiler does not instrument calls of memcpy() and the like. So authors' units are linked with
+/// -Wl,--wrap=memcpy and so on, which redirects `memcpy` to `__wrap_memcpy`.
 #ifdef CUDA_ON_CPU_RACE
 
 #include <cstdlib>
@@ -69,7 +69,7 @@ void* __wrap_calloc(size_t count, size_t bytes) {
 void* __wrap__Znwm(size_t bytes) { return fresh(operator new(bytes), bytes); }
 void* __wrap__Znam(size_t bytes) { return fresh(operator new[](bytes), bytes); }
 
-// A static variable of a function is made by the first thread, and published by its guard.
+// The first thread constructs a function's static variable; its guard publishes it.
 void __cxa_guard_release(void* guard);
 void __wrap___cxa_guard_release(void* guard) {
   if (running) {

@@ -56,7 +56,7 @@ unsigned rank(const Race& race) {
 
 std::string cure_with_atomic(const Pair& pair) {
   const Access& plain = pair.race.then.kind & is_atomic ? pair.race.now : pair.race.then;
-  // Of atomics only the last is remembered, so how far apart the two are is not known.
+  // Only the last atomic is remembered, so it is not known how far apart the two are.
   const std::string or_order = pair.race.within == Within::grid
                                    ? ", or do it in a launch of its own"
                                    : ", or put __syncthreads() between the two";

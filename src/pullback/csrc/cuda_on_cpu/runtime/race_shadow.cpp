@@ -13,7 +13,7 @@ void Shadow::launch_begins() {
   private_in_launch_.clear();
   forgot_ = false;
   if (pages_.size() > most_pages_kept) {
-    // One large launch is not to cost half a gigabyte for good.
+    // One large launch should not hold half a gigabyte for ever.
     std::fill(recent_, recent_ + recent, Recent());
     oldest_.clear();
     pages_.clear();

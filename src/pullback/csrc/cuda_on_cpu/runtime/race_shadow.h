@@ -1,4 +1,4 @@
-/// The memory of the race detector: for every eight bytes of the author's, their last accesses.
+/// The shadow memory of the race detector: the last accesses to every eight bytes of the author's.
 #pragma once
 
 #include <deque>
@@ -10,8 +10,8 @@
 
 namespace cuda_on_cpu::race {
 
-/// The accesses to eight bytes: writes until the next ordered one, and as many reads as there is
-/// room for.
+/// The accesses to eight bytes: writes until a later one is ordered after them, and as many reads as
+/// there is room for.
 struct Cell {
   Access accesses[8];
 };
@@ -24,14 +24,14 @@ struct Span {
   bool has(uintptr_t address) const { return address - low < high - low; }
 };
 
-/// The cells of 1 KiB of memory. Shared memory has pages of its own, for it is forgotten per block.
+/// The cells of 1 KiB of memory. Shared memory has pages of its own, since each block forgets it.
 struct Page {
   enum Privacy : uint8_t { none, some, all };
 
   uint64_t key;
-  uint64_t age;  // in which launch, or block, it was used last
+  uint64_t age;  // the launch, or block, in which it was last used
   Privacy privacy;
-  uint8_t written[page_bytes / 8];  // a bit a byte, of shared memory
+  uint8_t written[page_bytes / 8];  // one bit a byte, for shared memory
   Cell cells[page_bytes / 8];
 };
 
@@ -39,7 +39,7 @@ class Shadow {
  public:
   void launch_begins();
   void block_begins(Span shared);
-  /// Private memory: for good, and for this launch.
+  /// Adds private memory: for ever, and for this launch.
   void add_private(Span memory);
   void add_private_in_launch(Span memory);
 
@@ -54,7 +54,7 @@ class Shadow {
     if (page->privacy == Page::none) return page;
     return page->privacy == Page::all || is_private(address) ? nullptr : page;
   }
-  /// Forgets who used some memory.
+  /// Forgets the accesses to some memory.
   void forget(uintptr_t address, size_t bytes);
   /// Whether accesses of this launch had to be forgotten.
   bool forgot() const { return forgot_; }
@@ -66,7 +66,7 @@ class Shadow {
   bool is_private(uintptr_t address) const;
   void add_private(std::vector<Span>& to, Span memory);
 
-  // Half a gigabyte, of 32 MiB of the author's memory.
+  // Half a gigabyte, for 32 MiB of the author's memory.
   static constexpr size_t most_pages = (32 << 20) / page_bytes, most_pages_kept = 4096;
   static constexpr size_t recent = 1024;
 

@@ -1,4 +1,4 @@
-/// The functions that code compiled with -fsanitize=thread calls, under the names it knows.
+/// The functions that code compiled with -fsanitize=thread calls, under the names that it expects.
 ///
 /// Source: gcc/sanitizer.def of GCC 12 to 14; clang's are nearly the same.
 #ifdef CUDA_ON_CPU_RACE
@@ -66,7 +66,7 @@ void __tsan_atomic_signal_fence(int) {}
 
 }  // extern "C"
 
-// Whatever order was asked for, the strongest will do.
+// Whatever memory order was asked for, the strongest is right.
 #define UPDATE(bits, name, expression)                                                   \
   extern "C" U##bits __tsan_atomic##bits##_##name(volatile U##bits* p, U##bits v, int order) { \
     if (running) running->own_atomic(number(p), bits / 8, is_write, order, CALLER);      \

@@ -21,7 +21,7 @@
 namespace cuda_on_cpu {
 namespace {
 
-/// "    key: value" as a row; anything else goes on with the value before it.
+/// Takes "    key: value" as a row; any other line continues the value before it.
 void take_line(std::vector<Row>& rows, const std::string& line) {
   const size_t colon = line.find(": ");
   const bool is_row =
@@ -44,7 +44,7 @@ std::string of(const Place& place) {
   return std::string(place.file) + ":" + std::to_string(place.line);
 }
 
-/// The running thread; all of a row, where a loop over them keeps no count.
+/// The running thread; or the whole row, where the loop over its threads keeps no count.
 std::string thread_here(const Worker& worker) {
   if (!worker.looping) return triple(worker.index[worker.current]);
   if (threadIdx.x != no_index) return triple(threadIdx);
@@ -123,7 +123,7 @@ std::string render(const std::string& text, const std::string& rule, const Row* 
   std::erase_if(all, [&](const Row& row) { return row.value.empty() || has(row.key); });
   const auto help =
       std::stable_partition(own.begin(), own.end(), [](const Row& r) { return r.key != "help"; });
-  // Evidence of the message itself first, then where; the cure last.
+  // First the message's own evidence, then the place, and the cure last.
   all.insert(all.begin(), own.begin(), help);
   all.insert(all.end(), help, own.end());
   size_t width = 0;
@@ -229,7 +229,7 @@ void cuda_on_cpu_ptx(const char* instruction, const char* file, int line) {
        instruction, file, line);
 }
 
-// What stands still.
+// Deadlocks.
 
 namespace {
 

@@ -1,4 +1,4 @@
-/// Tells AddressSanitizer, in its mode, that the stack changes; elsewhere nothing.
+/// Tells AddressSanitizer, in its mode, that the stack changes; in other modes does nothing.
 #pragma once
 
 #include "worker.h"
@@ -15,7 +15,7 @@ namespace cuda_on_cpu::sanitizer {
 
 #ifdef CUDA_ON_CPU_MEMORY
 
-/// Lives around a switch: told before it, and after it when this stack runs again.
+/// Lives around a switch: reports it before, and again when this stack continues.
 class Switch {
  public:
   /// To a CUDA thread's stack.
@@ -36,7 +36,7 @@ class Switch {
   void* fake_ = nullptr;
 };
 
-/// On a new stack: notes where the OS thread's own is, from which it was switched to.
+/// On a new stack: notes the bounds of the OS thread's own, from which we switched to it.
 inline void begin_fiber(Worker& worker, bool from_main) {
   if (!__sanitizer_finish_switch_fiber) return;
   const void* low;
@@ -45,7 +45,7 @@ inline void begin_fiber(Worker& worker, bool from_main) {
   if (from_main) worker.main_low = low, worker.main_bytes = bytes;
 }
 
-/// What frames on a stack that is given up have poisoned.
+/// Unpoisons the frames of a stack that is abandoned.
 inline void forget(const Fiber& fiber) {
   if (__asan_unpoison_memory_region) __asan_unpoison_memory_region(fiber.low, fiber.bytes);
 }

@@ -1,4 +1,4 @@
-/// The part of scheduling that every wait goes through, inline: who goes next, and the switch.
+/// The part of scheduling that every wait goes through, inline: choosing the next thread, and the switch.
 #pragma once
 
 #ifdef CUDA_ON_CPU_RACE
@@ -34,7 +34,7 @@ inline bool same_place(const Place& a, const Place& b) {
   return a.line == b.line && (a.file == b.file || __builtin_strcmp(a.file, b.file) == 0);
 }
 
-/// A launch that is broken off ends here, and needs no signal: a barrier in an endless loop.
+/// A cancelled launch ends here without a signal, for example at a barrier in an endless loop.
 [[gnu::always_inline]] inline void Worker::stop_if_cancelled() {
   if (!job->is_cancelled()) [[likely]]
     return;
@@ -44,7 +44,7 @@ inline bool same_place(const Place& a, const Place& b) {
   raise_trouble(*this, static_cast<Trouble&&>(trouble));
 }
 
-/// The one after a thread that can go on, around the block, in the order of the launch.
+/// The next thread after `after` that can run, around the block, in the order of the launch.
 inline int Worker::next_ready(unsigned after) {
   const unsigned w = after / 32, lane = after % 32;
   if (order == Order::forward) [[likely]] {
@@ -67,7 +67,7 @@ inline int Worker::next_ready(unsigned after) {
   return int(to * 32 + 31) - __builtin_clz(ready[to]);
 }
 
-/// From now on `next`, which has started, runs. Returns where it goes on.
+/// From now on `next`, which has started, runs. Returns where it continues.
 [[gnu::always_inline]] inline void* Worker::turn_to_started(unsigned next) {
   current = next;
   threadIdx = index[next];
@@ -77,7 +77,7 @@ inline int Worker::next_ready(unsigned after) {
   return thread[next].resume;
 }
 
-/// The same of any thread; one that has not started goes on at its beginning.
+/// The same for any thread; one that has not started begins.
 [[gnu::always_inline]] inline void* Worker::turn_to(unsigned next) {
   if (!thread[next].resume) [[unlikely]] {
     Fiber& fiber = take_fiber();
@@ -89,7 +89,7 @@ inline int Worker::next_ready(unsigned after) {
   return turn_to_started(next);
 }
 
-/// Switches to another thread; returns when this one goes on.
+/// Switches to another thread; returns when this one continues.
 [[gnu::always_inline]] inline void Worker::switch_to(unsigned next) {
   const unsigned self = current;
   if (next == self) return;
@@ -98,7 +98,7 @@ inline int Worker::next_ready(unsigned after) {
   switch_stacks(&thread[self].resume, resume);
 }
 
-/// The running thread waits: the one to go on with.
+/// The running thread waits: returns the one to continue with.
 [[gnu::always_inline]] inline unsigned Worker::next_while_waiting() {
   const unsigned self = current, w = self / 32, lane = self % 32;
   const unsigned left = ready[w] & ~(1u << lane);
@@ -106,8 +106,8 @@ inline int Worker::next_ready(unsigned after) {
   if (!left) ready_warps &= ~(1u << w);
   if (converging[w]) [[unlikely]]
     check_convergence(w);
-  // Most often it is the next thread. As a branch, which the processor foresees: it need not wait
-  // for the bits to know whose stack comes next.
+  // Most often it is the next thread. A branch, which the processor predicts: so it need not wait for
+  // the bits to know which stack comes next.
   if (order == Order::forward && (left >> lane & 2)) [[likely]]
     return self + 1;
   const int next = next_ready(self);
@@ -116,7 +116,7 @@ inline int Worker::next_ready(unsigned after) {
   return unsigned(next);
 }
 
-/// After a meeting its lanes come first.
+/// After a meeting its lanes run first.
 inline unsigned Worker::first_in_warp(unsigned w, unsigned lanes) {
   if (order == Order::forward) [[likely]]
     return w * 32 + unsigned(__builtin_ctz(lanes));

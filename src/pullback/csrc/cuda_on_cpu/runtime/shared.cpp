@@ -1,4 +1,4 @@
-/// Shared memory: the arena of a worker, laid out anew for each block.
+/// Shared memory: the arena of a worker, laid out again for each block.
 #include "../shared.h"
 #include "worker.h"
 
@@ -24,7 +24,7 @@ constexpr size_t arena_bytes = 1 << 20, gap = checking ? 64 : 0, least_alignment
 
 std::atomic<int> slots_made;
 
-/// What keeps pointers at namespace scope up to date; never freed: libraries stay loaded.
+/// Keeps a pointer at namespace scope up to date; never freed, since libraries stay loaded.
 struct DynamicPointer {
   void (*set)(void*);
   DynamicPointer* next;
@@ -70,7 +70,7 @@ void* Worker::lay_out(size_t bytes, size_t alignment, const char* name) {
 #ifdef CUDA_ON_CPU_MEMORY
   if (bytes) memory::shared_variable(memory, bytes, name);
 #endif
-  // What is not written shows: as NaN, as an index that is out of bounds.
+  // So unwritten memory shows: as NaN, or as an index that is out of bounds.
   if (checking || order != Order::forward) std::memset(memory, 0xff, bytes);
   return memory;
 }

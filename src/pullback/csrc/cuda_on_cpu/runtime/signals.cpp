@@ -13,15 +13,15 @@
 
 namespace cuda_on_cpu::signals {
 
-const int break_off = SIGURG;  // ignored where no handler is: one that comes late does no harm
+const int break_off = SIGURG;  // ignored without a handler, so a late one does no harm
 
 namespace {
 
 constexpr int handled[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, break_off};
 constexpr size_t signal_stack_bytes = 64 << 10;
 
-/// Who handled a signal whenever we put ourselves in front, the last one found last. One is not
-/// enough: another runtime of this kind passes on to us, and we then to whoever was there before it.
+/// The handlers that we found whenever we installed ours, the latest last. One is not enough: another
+/// runtime of this kind passes a signal on to us, and we must then call the handler before it.
 class Others {
  public:
   void found(const struct sigaction& other) {
@@ -33,8 +33,8 @@ class Others {
     *end = other;
     count_ = static_cast<unsigned>(end + 1 - kept_);
   }
-  /// Whom to ask when a signal has come back to us so often: each time one found earlier, and the
-  /// first one again, which is another runtime that has further ones. Null: enough.
+  /// The handler to call when a signal has come back to us so often: each time one found earlier, and
+  /// then the first again, which may be a runtime that knows further ones. Null: no more.
   const struct sigaction* after(unsigned returns) const {
     if (count_ == 0 || returns > 2 * std::size(kept_)) return nullptr;
     return &kept_[count_ - 1 - std::min(returns, count_ - 1)];
@@ -50,7 +50,7 @@ std::mutex mutex;
 std::atomic<uint64_t> looked;
 __thread bool has_stack;
 __thread void* own_stack;
-__thread unsigned passed_on;  // how often the signal at hand was
+__thread unsigned passed_on;  // how often the current signal was passed on
 
 const void* code_of(const ucontext_t& context) {
 #if defined(__x86_64__)
@@ -70,7 +70,7 @@ bool was_write(const ucontext_t& context) {
 #endif
 }
 
-/// Notes where in the author's code that is, or what of it called the library that it is in.
+/// Notes the place in the author's code, or the author's call of the library that `code` is in.
 void note_code(const Job& job, const char* code, const void* (&noted)[4]) {
 #ifdef CUDA_ON_CPU_RACE
   if (const void* access = race::access_in_progress()) {
@@ -86,25 +86,25 @@ void note_code(const Job& job, const char* code, const void* (&noted)[4]) {
   find_author_code(job, noted + of_kernel, 4 - of_kernel);
 }
 
-/// The kernel of the system resets the floating-point control words for a handler.
+/// The operating system resets the floating-point control words for a handler: restores them.
 void restore_control_words([[maybe_unused]] const ucontext_t& context) {
 #if defined(__x86_64__)
   if (context.uc_mcontext.fpregs) __builtin_ia32_ldmxcsr(context.uc_mcontext.fpregs->mxcsr);
 #endif
 }
 
-/// Whether code is a library's that may hold a lock or be half done: then a launch is not broken
-/// off there, but a little later.
+/// Whether a launch may be interrupted at this code. Not in a library, which may hold a lock or be half
+/// done: then it is interrupted a little later.
 bool is_interruptible(const Worker& worker, const void* code) {
   const Job& job = *worker.job;
   const auto at = reinterpret_cast<uintptr_t>(code);
   return at >= job.code_low && at < job.code_high;
 }
 
-/// Whether it came by kill() and its kin, not from an instruction.
+/// Whether it was sent by kill() or the like, not raised by an instruction.
 bool is_sent(const siginfo_t& info) { return info.si_code <= 0; }
 
-/// Does what there would have been without us.
+/// Does what would have happened without us.
 void pass_on(int number, siginfo_t* info, void* context) {
   const struct sigaction* const other = others[number].after(passed_on);
   const bool ignored = other && other->sa_handler == SIG_IGN;
@@ -114,7 +114,7 @@ void pass_on(int number, siginfo_t* info, void* context) {
     const bool sent = is_sent(*info);
     if (sent && ignored) return;
     ::signal(number, SIG_DFL);  // an instruction that faulted does so again on return
-    if (sent) ::raise(number);  // what was sent comes once
+    if (sent) ::raise(number);  // a signal that was sent comes only once
     return;
   }
   ++passed_on;
@@ -148,8 +148,8 @@ void handle(int number, siginfo_t* info, void* raw) {
       trouble.kind = Trouble::stack;
   }
   restore_control_words(context);
-  // Straight to the worker's own stack: the signal is not blocked (SA_NODEFER), and the system sees
-  // by the stack pointer that this stack is free again.
+  // Straight to the worker's own stack: the signal is not blocked (SA_NODEFER), and the system sees from
+  // the stack pointer that this stack is free again.
   worker->give_up();
 }
 
@@ -162,7 +162,7 @@ void be_ready() {
   if (!last) {
     void* frames[1];
     ::backtrace(frames, 1);  // loads a library the first time, which a handler may not
-    // Handlers in a library that is unloaded would be jumps into nothing.
+    // If this library were unloaded, the handlers would point to unmapped code.
     Dl_info info;
     if (::dladdr(reinterpret_cast<void*>(&be_ready), &info)) {
       ::dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);

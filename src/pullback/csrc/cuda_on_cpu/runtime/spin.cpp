@@ -1,4 +1,4 @@
-/// Threads that wait without saying so: by atomics that change nothing, fences, sleeps.
+/// Threads that wait implicitly: by atomics that change nothing, fences, sleeps.
 #include "../core.h"
 #include "schedule.h"
 
@@ -9,13 +9,13 @@
 namespace cuda_on_cpu {
 namespace {
 
-// What idle_atomics is set to by a thread that spins; the next atomic that changes something sets
-// it to 0, so a spin that finds it below this has seen progress.
+// A thread that spins sets idle_atomics to this; the next atomic that changes something sets it to
+// 0, so a spin that finds it below this has seen progress.
 constexpr unsigned spinning_on = 1 << 16;
 
 }  // namespace
 
-/// The running thread can go on, but others first.
+/// The running thread can continue, but lets others run first.
 ///
 /// Once all threads of the block have had their turns and still spin, only other blocks can help.
 void Worker::yield_to_others() {
@@ -50,7 +50,7 @@ void fence() {
 #ifdef CUDA_ON_CPU_RACE
   if (running) race::fence();
 #endif
-  // A loop that reads a volatile flag has one; so has much code that does not spin.
+  // A loop that reads a volatile flag has fences; so does much code that does not spin.
   if (++idle_atomics > 1000) spin();
 }
 

@@ -14,11 +14,11 @@
 namespace cuda_on_cpu::watchdog {
 namespace {
 
-// In microseconds. Once a launch is to end it is tried often: a thread may be in a library much of
-// its time, where it must not be broken off.
+// In microseconds. Once a launch has to end, tries often: a thread may spend much of its time in a
+// library, where it must not be interrupted.
 constexpr uint64_t period = 20000, period_of_tries = 1000, until_ctrl_c = 50000,
                    until_forced = 700000;
-constexpr int idle_rounds = 250;  // then its OS thread ends
+constexpr int idle_rounds = 250;  // then the watchdog's OS thread ends
 
 struct Watch {
   std::mutex mutex;
@@ -50,7 +50,7 @@ void on_ctrl_c(int number, siginfo_t* info, void* context) {
   }
 }
 
-/// Where nobody handles Ctrl-C it ends the program, which is right.
+/// If nobody handles Ctrl-C, it ends the program, which is right.
 void take_ctrl_c(Watch& w) {
   struct sigaction current;
   ::sigaction(SIGINT, nullptr, &current);
@@ -72,7 +72,7 @@ void give_back_ctrl_c(Watch& w) {
   w.has_ctrl_c = false;
 }
 
-/// Notes where the code of the kernel's library is: only there may a thread be broken off.
+/// Finds the code of the kernel's library: only there may a thread be interrupted.
 void find_code(Job& job) {
   struct Search {
     uintptr_t kernel, low = 0, high = 0;
@@ -93,7 +93,7 @@ void find_code(Job& job) {
   job.code_low = search.low, job.code_high = search.high;
 }
 
-/// Returns whether the job is to end.
+/// Returns whether the job has to end.
 bool look_at(Watch& w, Job& job) {
   const uint64_t age = (ticks() - job.began) / ticks_per_microsecond();
   if (age > until_ctrl_c && !w.has_ctrl_c) take_ctrl_c(w);
@@ -108,7 +108,7 @@ bool look_at(Watch& w, Job& job) {
     job.cancelled_at = ticks();
     find_code(job);
   } else if ((ticks() - job.cancelled_at) / ticks_per_microsecond() > until_forced) {
-    job.code_low = 0, job.code_high = ~uintptr_t{0};  // wherever it is
+    job.code_low = 0, job.code_high = ~uintptr_t{0};  // anywhere
   }
   for (Worker* worker = job.workers; worker; worker = worker->next_of_job) {
     ::pthread_kill(worker->os_thread, signals::break_off);

@@ -1,4 +1,4 @@
-/// Looks after launches from outside: the limit of time, Ctrl-C, workers that do not come back.
+/// Watches launches from outside: the time limit, Ctrl-C, workers that do not return.
 #pragma once
 
 #include "job.h"

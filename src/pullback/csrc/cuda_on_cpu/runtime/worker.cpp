@@ -31,7 +31,7 @@ void set_thread(unsigned x, unsigned y, unsigned z) { threadIdx = {x, y, z}; }
 
 // How a block begins.
 
-/// Claims the next block, and makes all ready for its first thread.
+/// Claims the next block, and prepares everything for its first thread.
 bool Worker::open_block() {
   job->gate.block_ends(*this);
   if (taken.is_empty()) {
@@ -69,9 +69,9 @@ void Worker::begin_block_of_fibers() {
   threadIdx = index[current];
 }
 
-/// From here on the threads of the block are scheduled: this one, and those after it.
+/// From here on, this thread of the block and those after it are scheduled.
 ///
-/// Those before it ran in the loop to their ends.
+/// Those before it ran to their ends in the loop.
 void Worker::become_fibers() {
   const unsigned rank = rank_here(*this);
   const dim3 shape = job->launch.block;
@@ -102,7 +102,7 @@ void Worker::become_fibers() {
   loop_is_over = Word(1);
 }
 
-// Who goes next: schedule.h.
+// Which thread runs next: schedule.h.
 
 int Worker::pick_random() {
   unsigned count = 0;
@@ -154,7 +154,7 @@ void Worker::live_on_fiber(Fiber& fiber) {
   }
 }
 
-/// Takes the thread that has ended out of the block. Then `current` is the next thread to start on
+/// Removes the thread that has ended from the block. Then `current` is the next thread to start on
 /// this fiber, or the block is done.
 void Worker::thread_ends(Fiber& fiber) {
 #ifdef CUDA_ON_CPU_RACE
@@ -185,7 +185,7 @@ void Worker::thread_ends(Fiber& fiber) {
   fiber.next_idle = idle, idle = &fiber;
   sanitizer::Switch note(*this, current);
   switch_stacks(&fiber.resume, thread[current].resume);
-  // Someone has taken this fiber for `current`.
+  // This fiber was taken for `current`.
 }
 
 }  // namespace cuda_on_cpu

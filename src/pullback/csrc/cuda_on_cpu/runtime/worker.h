@@ -1,7 +1,7 @@
 /// A worker: an OS thread that runs blocks, one at a time, and schedules the threads of the block.
 ///
-/// Which threads can go on is a set of bits, 32 for each warp: in the next one, in the order asked
-/// for, a thread that has to wait switches to directly, without a queue or a scheduler between.
+/// The threads that can run are a set of bits, 32 for each warp. A thread that has to wait switches
+/// directly to the next of them, in the requested order, without a queue or a scheduler between.
 #pragma once
 
 #include "../launch.h"
@@ -16,9 +16,9 @@ namespace cuda_on_cpu {
 constexpr unsigned most_threads = 1024, most_warps = 32;
 constexpr size_t most_shared = 227 << 10, most_static_shared = 48 << 10;
 
-/// What a thread waits for, on its own stack; laid out by the code in entry.cpp.
+/// A thread's wait, on its own stack; laid out by the code in entry.h.
 struct Wait {
-  const uint64_t* result;  // what it gets when it goes on
+  const uint64_t* result;  // what it gets when it continues
   int line;
   unsigned mask;  // of a warp's meeting; 0: converged lanes, or a barrier
   const char* file;
@@ -29,7 +29,7 @@ struct Wait {
 
 struct Thread {
   void* resume;      // nullptr: not started
-  const Wait* wait;  // of no meaning while it can go on
+  const Wait* wait;  // meaningless while it can run
 };
 
 /// Lanes of a warp that have met so far.
@@ -42,7 +42,7 @@ struct Group {
   Meeting meeting() const { return Meeting(meeting_and_mask >> 32); }
 };
 
-/// What a warp needs while some of its lanes meet.
+/// The state of a warp while some of its lanes meet.
 struct Warp {
   unsigned groups;  // bits: those of `group` in use
   Group group[32];
@@ -50,13 +50,13 @@ struct Warp {
   unsigned argument[32];
 };
 
-/// What happened to a thread, from where it is noted to where it can be told.
+/// What happened to a thread, from where it is noticed to where it can be reported.
 struct Trouble {
   enum Kind { none, told, memory_fault, division, trap, stack, cancelled } kind = none;
-  const void* code[4] = {};       // where, and what called that; the first that has a line counts
+  const void* code[4] = {};       // the place and its callers; the first that has a line counts
   const void* address = nullptr;  // what was accessed
   bool write = false;
-  bool of_block = false;  // no one thread's
+  bool of_block = false;  // not of a single thread
   const char* rule = nullptr;
   std::string text;   // of `told`
   std::string place;  // if known better than by `code`
@@ -77,9 +77,9 @@ struct Worker {
   bool looping;      // threads run in the loop: none has waited yet
   bool sweeping;     // from barrier to barrier, in order: see barrier.cpp; `ready` is not kept
   Order order;
-  unsigned yes;                     // predicates that hold, at the barrier that gathers
+  unsigned yes;                     // predicates that hold so far at the current barrier
   uint64_t tally;                   // of the last barrier
-  Thread thread[most_threads + 4];  // more, to look ahead
+  Thread thread[most_threads + 4];  // 4 more, for prefetching
   uint3 index[most_threads];        // of each rank
   dim3 index_shape{0, 0, 0};
   Warp warp[most_warps];
@@ -91,7 +91,7 @@ struct Worker {
   pthread_t os_thread;
   uint64_t block = 0;
   Range taken;                // blocks that this one is to run
-  bool takes_lowest = false;  // it was begun because all others wait
+  bool takes_lowest = false;  // it was started because all others wait
   uint64_t serial = 0;        // counts blocks: shared memory of another serial is stale
   uint64_t fruitless = 0, seen_changes = 0;  // see spin.cpp
   Waiting waiting;
@@ -100,7 +100,7 @@ struct Worker {
   // Stacks.
   void* main = nullptr;      // the OS thread's own
   Fiber* started = nullptr;  // the one last taken
-  bool from_main = false;    // it is switched to from there
+  bool from_main = false;    // whether the switch to it comes from there
   Fiber* idle = nullptr;
   Fiber* fibers[most_threads + 1];
   unsigned fiber_count = 0;
@@ -188,11 +188,11 @@ unsigned rank_here(const Worker& worker);
 [[noreturn]] void raise_trouble(Worker& worker, Trouble trouble);
 /// In check modes: all threads of the block wait in one and the same __syncthreads.
 void check_one_place(Worker& worker);
-/// Notes the first return addresses of this stack that are in the library of the kernel.
+/// Collects the first return addresses of this stack that are in the library of the kernel.
 void find_author_code(const Job& job, const void** code, int count);
 /// Text of the worker's trouble, with rows for kernel, block and thread.
 std::string describe(Worker& worker);
-/// Text of an exception that left a kernel; to be called in a catch block.
+/// Text of an exception that left a kernel; call it in a catch block.
 Trouble of_exception();
 
 }  // namespace cuda_on_cpu

@@ -25,14 +25,14 @@ struct Pool {
   std::mutex mutex;
   std::condition_variable wake, done;
   Job* job = nullptr;
-  int wanted = 0;   // OS threads that are to run it at once
+  int wanted = 0;   // OS threads that should run it at once
   int active = 0;   // those that do
-  int threads = 0;  // that there are
+  int threads = 0;  // those that exist
 };
 
 alignas(Pool) unsigned char pool_memory[sizeof(Pool)];
 
-/// Never destroyed: its threads outlive main(). Made anew in a forked child, which has none.
+/// Never destroyed: its threads outlive main(). Made again in a forked child, which has none.
 Pool& pool() {
   static Pool* const made = [] {
     ::pthread_atfork(nullptr, nullptr, [] { new (pool_memory) Pool; });
@@ -41,7 +41,7 @@ Pool& pool() {
   return *made;
 }
 
-/// Signals of the process are for the threads of the program.
+/// Blocks the process's signals in this OS thread: they are for the program's own threads.
 void leave_signals_to_others() {
   sigset_t ours;
   sigfillset(&ours);
@@ -61,7 +61,7 @@ void help_for_ever() {
     lock.unlock();
     Worker::mine().run(job);
     lock.lock();
-    // It found no block left: no other need look.
+    // It found no block left, so no other need look.
     --p.active, p.wanted = p.active;
     if (p.active == 0) p.done.notify_all();
   }
@@ -126,7 +126,7 @@ void help_if_long(Job& job) {
 }
 
 bool begin_another([[maybe_unused]] Job& job, [[maybe_unused]] std::vector<std::thread>& begun) {
-#ifndef CUDA_ON_CPU_RACE  // it follows one thread at a time
+#ifndef CUDA_ON_CPU_RACE  // the detector follows one OS thread at a time
   try {
     begun.emplace_back([&job] {
       leave_signals_to_others();

@@ -8,12 +8,12 @@
 
 namespace cuda_on_cpu {
 
-/// Has other OS threads take blocks of the job, unless they are busy with another launch.
+/// Makes other OS threads take blocks of the job, unless they are busy with another launch.
 void help(Job& job);
 /// The same, once the job has run for so long that waking them pays.
 void help_if_long(Job& job);
-/// Begins an OS thread, over the number asked for, since blocks that run wait for ones that do not;
-/// false if there can be none.
+/// Starts an OS thread beyond the requested number, since the running blocks wait for ones that have
+/// not begun; false if there can be none.
 bool begin_another(Job& job, std::vector<std::thread>& begun);
 /// Waits until no other OS thread runs blocks of the job.
 void wait_for_helpers(Job& job);

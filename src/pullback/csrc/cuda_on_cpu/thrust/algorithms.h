@@ -111,7 +111,7 @@ void scatter_if(In first, In last, Map map, Stencil stencil, Out out) {
   }
 }
 
-// Those kept, and the end of them. The flags of a stencil decide, or a predicate of them.
+// Keeps some items, and returns their end. The flags of a stencil decide, or a predicate of these.
 template <class In, class Out, class P>
 Out copy_if(In first, In last, Out out, P predicate) {
   for (; first != last; ++first) {

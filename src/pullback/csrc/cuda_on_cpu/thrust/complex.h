@@ -1,4 +1,4 @@
-/// thrust::complex: std::complex under a type of its own, as PyTorch's c10::complex expects.
+/// thrust::complex: std::complex as a type of its own, as PyTorch's c10::complex expects.
 #pragma once
 
 #include <complex>

@@ -87,7 +87,7 @@ using std::tuple;
 using std::tuple_element;
 using std::tuple_size;
 
-// Placeholders, as far as `_1 < 5` and sums go: thrust's expression language in small.
+// Placeholders for expressions such as `_1 < 5` and sums: a small part of thrust's language.
 namespace placeholders {
 template <int n>
 struct Argument {

@@ -25,7 +25,7 @@ struct iterator_difference {
   using type = typename std::iterator_traits<It>::difference_type;
 };
 
-/// Of whole numbers: two that began elsewhere are as far apart as their numbers.
+/// Counts integers: the distance of two iterators is that of their numbers, wherever they began.
 template <class T, class = void, class = void, class = void>
 class counting_iterator : public ::cuda_on_cpu::Computed<counting_iterator<T>, T> {
   using Base = ::cuda_on_cpu::Computed<counting_iterator<T>, T>;
@@ -108,7 +108,7 @@ class transform_iterator
   ResultOf<F, Base> operator*() const { return (*f_)(*this->base_); }
 
  private:
-  /// Assigned, as iterators are, even if it holds a lambda, which is not.
+  /// Assignable, as iterators are, even if it holds a lambda, which is not.
   struct Function {
     F f;
     Function(F f) : f(f) {}
@@ -200,7 +200,7 @@ auto make_zip_iterator(It first, Its... rest) {
   return make_zip_iterator(std::make_tuple(first, rest...));
 }
 
-/// What is written there is dropped.
+/// Discards what is written.
 class discard_iterator {
   struct Sink {
     template <class T>

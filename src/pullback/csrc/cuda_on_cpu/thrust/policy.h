@@ -42,7 +42,7 @@ using IfPolicy = std::enable_if_t<std::is_base_of_v<execution_policy_base, std::
 
 }  // namespace thrust
 
-/// The form of an algorithm that is given a policy first.
+/// The form of an algorithm that takes a policy first.
 #define CUDA_ON_CPU_POLICY(name)                                             \
   template <class P, class... A, ::thrust::IfPolicy<P> = 0>                  \
   auto name(P&&, A&&... arguments) {                                         \

@@ -1,4 +1,4 @@
-/// thrust's random numbers: the C++ library's engines, of which minstd_rand gives the same numbers.
+/// thrust's random numbers: the C++ library's engines; only minstd_rand gives the same numbers.
 #pragma once
 
 #include <random>

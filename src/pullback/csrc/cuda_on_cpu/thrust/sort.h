@@ -1,4 +1,4 @@
-/// Sorts. All are stable, and go by way of copies: also iterators over tuples can be sorted so.
+/// Sorts. All are stable, and sort copies, so that iterators over tuples can be sorted too.
 #pragma once
 
 #include "algorithms.h"

@@ -9,7 +9,7 @@
 #include "device.h"
 #include "stream.h"
 
-/// PyTorch's allocator for GPUs: memory of the CPU, where the memory check sees it.
+/// PyTorch's allocator for GPUs: CPU memory, where the memory check sees it.
 
 namespace c10::cuda::CUDACachingAllocator {
 
@@ -40,7 +40,7 @@ class CUDAAllocator final : public c10::Allocator {
   std::string name() { return "cuda_on_cpu"; }
 
  private:
-  // A member has the name of the function whose address is wanted.
+  // A member hides the name of the function whose address we need.
   static void free_memory(void* memory) { CUDACachingAllocator::raw_delete(memory); }
 };
 

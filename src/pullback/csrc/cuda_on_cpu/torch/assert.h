@@ -2,7 +2,7 @@
 
 #include <torch/headeronly/macros/Macros.h>
 
-/// CUDA_KERNEL_ASSERT and kin: they stop the kernel with PB227, where PyTorch's would end the
+/// CUDA_KERNEL_ASSERT and the like: they stop the kernel with PB227, where PyTorch's would end the
 /// process.
 
 #undef CUDA_KERNEL_ASSERT
@@ -22,7 +22,7 @@
     }                                                                          \
   } while (0)
 
-// The same where the author's kernels keep a list of what failed: the first ends the launch.
+// The same for kernels that keep a list of failed assertions: the first one ends the launch.
 #define CUDA_KERNEL_ASSERT2(cond) CUDA_KERNEL_ASSERT(cond)
 #define TORCH_DSA_KERNEL_ARGS \
   [[maybe_unused]] void *const assertions_data, [[maybe_unused]] uint32_t assertion_caller_id

@@ -30,7 +30,7 @@ T add(T* address, T value) {
 template <class T>
 using if_lacking = std::enable_if_t<lacking<T>, T>;
 
-/// `max` and `min` that pass a NaN on, as PyTorch's do.
+/// `max` and `min` that propagate NaN, as PyTorch's do.
 template <class T>
 T larger(T a, T b) {
   return at::_isnan(a) || a > b ? a : b;

@@ -7,7 +7,7 @@
 
 #include <string>
 
-/// What PyTorch's macros make of a cudaError_t: the same exception as on a GPU.
+/// PyTorch's macros that check a cudaError_t: they throw the same exception as on a GPU.
 
 namespace c10 {
 class CUDAError : public c10::Error {

@@ -5,7 +5,7 @@
 
 #include "stream.h"
 
-/// PyTorch's events: what was recorded has happened; the times between two are real.
+/// PyTorch's events: recorded work has already run; the times between two are real.
 
 namespace c10::cuda {
 

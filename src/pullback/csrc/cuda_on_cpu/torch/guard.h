@@ -11,7 +11,7 @@
 #include "device.h"
 #include "stream.h"
 
-/// PyTorch's guards. They take what they take on a GPU, and there is nothing to switch.
+/// PyTorch's guards. They take the same arguments as on a GPU, but there is nothing to switch.
 
 namespace c10::cuda {
 

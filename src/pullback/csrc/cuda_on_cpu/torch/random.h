@@ -6,18 +6,18 @@
 
 #include <mutex>
 
-/// PyTorch's generator for GPUs, which is the CPU's here: `torch.manual_seed`, generators that are
-/// handed over and saved states act as they do on a GPU. The numbers are others.
+/// PyTorch's generator for GPUs, which is the CPU's here: `torch.manual_seed`, generators passed as
+/// arguments and saved states work as on a GPU. The numbers are different.
 
 namespace at {
 
-/// The CPU's generator under the name that authors ask for. Nothing may be added to it: a generator
-/// that Python hands over is a CPUGeneratorImpl and is cast to this.
+/// The CPU's generator under the name that authors use. Do not add members: a generator from Python is
+/// a CPUGeneratorImpl and is cast to this.
 struct CUDAGeneratorImpl : CPUGeneratorImpl {
   using CPUGeneratorImpl::CPUGeneratorImpl;
 
-  /// Returns where a kernel's Philox begins: a seed of its own, drawn from this generator, so that
-  /// two launches differ and a reseeded program repeats itself.
+  /// Returns the start of a kernel's Philox: a seed of its own, drawn from this generator, so that two
+  /// launches differ and a reseeded program repeats itself.
   PhiloxCudaState philox_cuda_state(uint64_t /*increment*/) {
     return PhiloxCudaState(random64(), uint64_t{0});
   }

@@ -1,4 +1,4 @@
-/// What cub's device-wide functions share. They run as plain loops on the host, at once.
+/// The common parts of cub's device-wide functions. They run as plain loops on the host, at once.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 #include "../iterators.h"
 
-/// Every function is called twice: first without storage, to hear how much it needs.
+/// Every function is called twice: first without storage, to ask how much it needs.
 #define CUDA_ON_CPU_ASKS(storage, bytes) \
   if (!(storage)) return (bytes) = 1, cudaSuccess
 
@@ -16,8 +16,8 @@ namespace cuda_on_cpu {
 template <class Iterator>
 using ValueOf = std::decay_t<decltype(std::declval<Iterator>()[0])>;
 
-/// Over the items from `first` to `last`, none of them missing. In halves: so that the rounding
-/// errors of a sum grow with the logarithm of its length, as on a GPU.
+/// Reduces the items from `first` to `last`, at least one, by halves: so the rounding errors of a sum
+/// grow with the logarithm of its length, as on a GPU.
 template <class T, class Iterator, class Op>
 T reduce_range(Iterator from, size_t first, size_t last, Op& op) {
   if (last - first <= 32) {

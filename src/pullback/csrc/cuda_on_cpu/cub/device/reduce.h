@@ -39,7 +39,7 @@ struct DeviceReduce {
     using T = ::cuda_on_cpu::ValueOf<In>;
     return Reduce(storage, bytes, in, out, count, CUB_NS_QUALIFIER::Max(), least<T>());
   }
-  /// To a pair of position and value.
+  /// The result is a pair of position and value.
   template <class In, class Out, class N>
   static cudaError_t ArgMin(void* storage, size_t& bytes, In in, Out out, N count,
                             cudaStream_t = nullptr, bool = false) {

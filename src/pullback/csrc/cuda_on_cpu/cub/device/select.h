@@ -18,7 +18,7 @@ struct DeviceSelect {
     return keep(storage, bytes, in, out, selected, count,
                 [=](size_t i) mutable -> bool { return op(in[i]); });
   }
-  /// Of each run of equal items the first.
+  /// Keeps the first of each run of equal items.
   template <class In, class Out, class Selected, class N>
   static cudaError_t Unique(void* storage, size_t& bytes, In in, Out out, Selected selected,
                             N count, cudaStream_t = nullptr, bool = false) {
@@ -65,7 +65,7 @@ struct DeviceSelect {
   }
 };
 
-/// Those selected first; behind them the others, from the end in reverse order.
+/// Puts the selected items first, and the others at the end, in reverse order.
 struct DevicePartition {
   template <class In, class Flags, class Out, class Selected, class N>
   static cudaError_t Flagged(void* storage, size_t& bytes, In in, Flags flags, Out out,

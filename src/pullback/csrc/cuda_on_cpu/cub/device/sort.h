@@ -6,7 +6,7 @@
 
 namespace cuda_on_cpu {
 
-/// The keys from `first` to `last`, and with them the values if there are any.
+/// Sorts the keys from `first` to `last`, and the values with them if there are any.
 template <class Key, class Value, class Less>
 void sort_range(const Key* keys, Key* keys_out, const Value* values, Value* values_out,
                 size_t first, size_t last, Less less) {

@@ -1,4 +1,4 @@
-/// Marks for NVIDIA's profilers: taken, and dropped.
+/// Marks for NVIDIA's profilers: accepted and ignored.
 #pragma once
 
 typedef unsigned long long nvtxRangeId_t;

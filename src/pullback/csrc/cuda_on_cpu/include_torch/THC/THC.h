@@ -5,7 +5,7 @@
 #include "../../torch/context.h"
 #include "../../torch/event.h"
 
-// What PyTorch had before ATen, and extensions of that time still include.
+// The headers that PyTorch had before ATen, which old extensions still include.
 
 struct THCState;
 

@@ -9,5 +9,5 @@
 #include "../../../torch/atomic.h"
 #include "../../../torch/context.h"
 
-// What extensions use of it. Its own kernels (CUDA_tensor_apply2 and kin) are not here: PyTorch's
-// headers are read as they are, and their launches are no C++.
+// The part that extensions use. Its own kernels (CUDA_tensor_apply2 and the like) are not here:
+// PyTorch's headers are not translated, and their launches are not C++.

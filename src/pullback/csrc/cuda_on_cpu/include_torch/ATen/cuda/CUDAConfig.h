@@ -1,6 +1,6 @@
 #pragma once
 
-// PyTorch makes it when it is built for CUDA: which of NVIDIA's libraries there are.
+// PyTorch generates this when it is built for CUDA: which of NVIDIA's libraries there are.
 #define AT_CUDNN_ENABLED() 0
 #define AT_CUSPARSELT_ENABLED() 0
 #define AT_HIPSPARSELT_ENABLED() 0

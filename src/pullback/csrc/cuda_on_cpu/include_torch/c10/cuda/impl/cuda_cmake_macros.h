@@ -1,3 +1,3 @@
 #pragma once
 
-// PyTorch makes it when it is built for CUDA; it has nothing that is wanted here.
+// PyTorch generates this when it is built for CUDA; nothing in it is needed here.
