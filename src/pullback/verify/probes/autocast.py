@@ -12,12 +12,12 @@ from pullback.verify.target import shortened
 
 
 class Autocast(Probe):
-    """Backward works outside of autocast, where forward ran under it.
+    """Backward works outside autocast, where forward ran under it.
 
     ## Why
     Under `torch.autocast` forward's matrix products are in bfloat16 or float16, and so is the
-    gradient that arrives; what was saved is still float32. Backward runs outside of autocast, where
-    nothing casts for it: a product of the two raises.
+    gradient that arrives; the saved tensors are still float32. Backward runs outside autocast,
+    where nothing is cast for it: a product of the two raises.
 
     ## Fails
     ```python
@@ -53,8 +53,8 @@ class Autocast(Probe):
     ```
 
     ## Cannot see
-    What a GPU's autocast casts and the CPU's does not. Of a Function that is called with float64
-    it is advice: autocast is for float32, and perhaps nobody will ever use it there.
+    Casts that a GPU's autocast makes and the CPU's does not. For a Function that is called with
+    float64 it is advice: autocast is for float32, and perhaps nobody will ever use it there.
     """
 
     code = "PB575"

@@ -39,7 +39,7 @@ class BackwardRaises(Probe):
     """Backward returns one gradient for each argument of forward, and does not raise.
 
     ## Why
-    What the engine says counts gradients and positions: it does not name the arguments.
+    The engine's message counts gradients and positions: it does not name the arguments.
 
     ## Fails
     ```python
@@ -68,7 +68,7 @@ class BackwardRaises(Probe):
     ```
 
     ## Cannot see
-    What raises only for other values, sizes or strides: other probes try those.
+    Errors only for other values, sizes or strides: other probes try those.
     """
 
     code = "PB506"

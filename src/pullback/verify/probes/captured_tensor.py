@@ -1,4 +1,4 @@
-"""A trainable tensor that forward takes from outside."""
+"""A trainable tensor that forward takes from outside its arguments."""
 
 from collections.abc import Iterator
 
@@ -10,11 +10,11 @@ from pullback.verify.tracing.captured import Read, captured
 
 
 class CapturedTensor(Probe):
-    """What forward reads and is to be trained is an argument.
+    """Every tensor that forward reads and that should be trained is an argument.
 
     ## Why
-    Autograd knows of the arguments of `apply` alone. A weight from a closure, from `self` or from
-    the module around never gets a gradient, and nothing says so.
+    Autograd knows only the arguments of `apply`. A weight from a closure, from `self` or from
+    the surrounding module never gets a gradient, and nothing says so.
 
     ## Fails
     ```python
@@ -52,7 +52,7 @@ class CapturedTensor(Probe):
     ```
 
     ## Cannot see
-    A tensor that only an extension in C++ reads and that no closure, global or object holds.
+    A tensor that only a C++ extension reads and that no closure, global or object holds.
     """
 
     code = "PB509"

@@ -15,9 +15,9 @@ class Compiled(Probe):
     """`torch.compile` changes the speed, not the numbers.
 
     ## Why
-    A compiler traces a function once, with fake tensors, and runs what it has noted. What depends
-    on Python state, on a tensor's memory or on whether it is being compiled is noted as it was
-    then; and a path for the compiler alone is a path that eager tests never take.
+    A compiler traces a function once, with fake tensors, and runs the trace. Whatever depends on
+    Python state, on a tensor's memory or on whether it is being compiled is recorded as it was
+    then; and a path only for the compiler is a path that eager tests never take.
 
     ## Fails
     ```python
@@ -48,7 +48,7 @@ class Compiled(Probe):
     ```
 
     ## Cannot see
-    What the code generator (Inductor) does: the graph is run as it was traced. A function that
+    Errors of the code generator (Inductor): the graph is run as it was traced. A function that
     draws random numbers. That a program cannot be compiled is advice, not a fault.
     """
 

@@ -1,4 +1,4 @@
-"""A gradient that is right for the real example, and lacks a conj() for complex numbers."""
+"""A gradient that is right for the real example, but lacks a conj() for complex numbers."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -20,8 +20,8 @@ class ComplexTwin(Probe):
     """Backward is right for complex numbers too, if forward takes them.
 
     ## Why
-    Of real numbers a conjugate is the number itself, so an example of real numbers does not show
-    that one is missing; and what is made of operations takes complex numbers without being asked.
+    The conjugate of a real number is the number itself, so a real example does not show that one is
+    missing; and a function made of PyTorch's operations takes complex numbers without being asked.
 
     ## Fails
     ```python
@@ -50,7 +50,7 @@ class ComplexTwin(Probe):
     ```
 
     ## Cannot see
-    Whether complex numbers will ever come: so it is advice. Other causes than a conj().
+    Whether complex numbers will ever be used: so it is advice. Causes other than a conj().
     """
 
     code = "PB562"

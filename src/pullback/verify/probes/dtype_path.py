@@ -13,9 +13,9 @@ class DtypePath(Probe):
     """The gradients of all dtypes are the same but for rounding.
 
     ## Why
-    Kernels have a branch or a template for each dtype, and float64 is the one that tests look at.
+    Kernels have a branch or a template for each dtype, and float64 is the one that tests use.
     The gradient in float32, bfloat16 and float16 is compared with the float64 one at the same
-    numbers; what rounding of inputs and saved tensors changes is measured and allowed many times.
+    numbers; many times the measured effect of rounding inputs and saved tensors is allowed.
 
     ## Fails
     ```python
@@ -44,7 +44,8 @@ class DtypePath(Probe):
     ```
 
     ## Cannot see
-    Less than half of the digits of the dtype; a dtype in which forward itself is another function.
+    A loss of less than half of the dtype's digits; a dtype in which forward itself is another
+    function.
     """
 
     code = "PB555"
@@ -57,12 +58,12 @@ class DtypePath(Probe):
     def examine(self, call: Call) -> Iterator[Finding]:
         """Compare each dtype that forward takes with float64."""
         double = right_in_float64(call)
-        # What is made of operators is looked at as it is used; each Function in every dtype.
+        # A composite is checked as it is used; each Function in every dtype.
         own = {leaf.value.dtype for leaf in call.leaves}
         some = call.target.kind in ("module", "callable")
         for dtype in [dtype for dtype in LOWER if not some or dtype in own]:
             lost = [loss for loss in losses(double, dtype) or [] if is_lost(loss)]
-            # Once more, for another gradient: by chance a few numbers may be off.
+            # Again, with another gradient: a few numbers may be off by chance.
             again = losses(double, dtype, seed=1) or [] if lost else []
             sure = {loss.leaf for loss in again if is_lost(loss)}
             for loss in lost:

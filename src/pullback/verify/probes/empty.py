@@ -16,10 +16,10 @@ from pullback.verify.target import shortened
 
 
 class Empty(Probe):
-    """A batch of no elements is a batch: backward works, and gives zeros.
+    """An empty batch is a batch: backward works, and gives zeros.
 
     ## Why
-    Masks, the last shard of a data set and empty images send tensors of no elements.
+    Masks, the last shard of a data set and empty images give tensors without elements.
     A kernel launched over an empty grid, `view(0, -1)` or a division by the size fails for them.
 
     ## Fails
@@ -50,7 +50,7 @@ class Empty(Probe):
     ```
 
     ## Cannot see
-    A forward that raises for no elements, unless it treats each row alone: a maximum of nothing
+    A forward that raises without elements, unless it treats each row alone: a maximum of nothing
     is not defined.
     """
 
@@ -65,7 +65,7 @@ class Empty(Probe):
         """Call it with axes of size 0: the first axes, then others of equal size."""
         if has_numbers(call):
             raise NotApplicable("an integer among the arguments may be a number of elements")
-        # A tensor of one element is there to be broadcast: it has none for every row.
+        # A tensor of one element is there to be broadcast, not to have one for each row.
         groups = [axes for axes in axes_of(call) if axes.size > 1]
         for axes in sorted(groups, key=lambda own: not is_leading(own)):
             for empty in resized(call, axes, 0):
@@ -82,7 +82,7 @@ class Empty(Probe):
         except Exception as error:
             if is_meant(error) or place_of_error(error) is None or not is_rowwise(call, axes):
                 return None
-            # PyTorch's operators refuse some shapes of nothing, as view(0, -1): loud, and no harm.
+            # PyTorch's operators refuse some empty shapes, as view(0, -1) does: loud and harmless.
             level = "advice" if isinstance(error, RuntimeError) else "fault"
             where = "in forward, though each row is computed alone"
             return self.told(call, shapes, where, error, level=level)
@@ -91,11 +91,11 @@ class Empty(Probe):
         try:
             found = answer(empty)
         except Exception as error:
-            # What the engine refuses, and no line of the author's, may be meant for other shapes.
+            # If the engine refuses, and not the author's code, other shapes may have been meant.
             certain = place_of_error(error) is not None or is_rowwise(call, axes)
             if not certain or is_meant(error):
                 return None
-            # An empty batch happens; an axis of no channels hardly does.
+            # An empty batch happens; an axis without channels hardly does.
             level = "fault" if is_leading(axes) else "advice"
             where = "in backward, though forward takes it"
             return self.told(call, shapes, where, error, level=level)
@@ -135,9 +135,9 @@ def is_leading(axes: Axes) -> bool:
 
 
 def is_rowwise(call: Call, axes: Axes) -> bool:
-    """Tell whether a row of the outputs comes of its own row alone, so that none come of none.
+    """Tell whether each row of the outputs depends on its own row alone: then no rows give no rows.
 
-    A row in the middle is moved: of the outputs, which have as many rows, no other one changes.
+    A row in the middle is changed: the outputs have as many rows, and no other one may change.
     """
     if call.random or axes.size < 2 or not is_leading(axes):
         return False

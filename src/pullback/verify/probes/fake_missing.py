@@ -11,7 +11,7 @@ from pullback.verify.target import shortened
 
 
 class FakeMissing(Probe):
-    """A registered operator has a fake kernel, which works for all sizes that the real one takes.
+    """A registered operator has a fake kernel that works for all sizes that the real one takes.
 
     ## Why
     `torch.compile`, `torch.export` and fake tensors ask for the shapes and dtypes of the outputs
@@ -56,7 +56,7 @@ class FakeMissing(Probe):
         missing = "fake" not in call.target.parts and call.target.kind == "library"
         for one in compared(call):
             if one.error is not None:
-                # A kernel that was found has an author's line in its error.
+                # If a kernel was found, its error has a line of the author's.
                 place = place_of_error(one.error)
                 none = missing and place is None
                 what = "there is no fake kernel" if none else "the fake kernel raises"

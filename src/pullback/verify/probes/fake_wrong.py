@@ -1,4 +1,4 @@
-"""The fake kernel says something else than the real one does."""
+"""The fake kernel and the real one disagree."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,9 +16,9 @@ class FakeWrong(Probe):
     """The fake kernel gives the shape, dtype, strides and device that the real kernel gives.
 
     ## Why
-    `torch.compile` lays out memory by what the fake kernel says. Where the real kernel returns
-    something else, the compiled program raises or reads wrong memory; with a size written down in
-    it, for every input but the example.
+    `torch.compile` lays out memory as the fake kernel says. Where the real kernel returns
+    something else, the compiled program raises or reads wrong memory; if the fake kernel has a
+    hard-coded size, for every input but the example.
 
     ## Fails
     ```python

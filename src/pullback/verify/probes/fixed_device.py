@@ -15,7 +15,7 @@ from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Place, Text, last_name, place_of_error
 from pullback.verify.target import shortened
 
-# What makes a tensor on the default device where no device is given.
+# Functions that make a tensor on the default device if no device is given.
 MAKERS = (
     *("zeros", "ones", "empty", "full", "arange", "linspace", "eye", "tensor", "rand", "randn"),
     *("randint", "randperm", "scalar_tensor", "logspace", "Tensor", "FloatTensor", "empty_strided"),
@@ -28,7 +28,7 @@ class FixedDevice(Probe):
     """New tensors are made where the inputs are: `device=x.device`, `torch.zeros_like(x)`.
 
     ## Why
-    On the machine where it was written there is one device. On another one, or on a second GPU, a
+    The machine where it was written has one device. On another machine, or on a second GPU, a
     buffer that is made on "cpu", on "cuda:0", or on the default device meets tensors elsewhere.
 
     ## Fails
@@ -55,8 +55,8 @@ class FixedDevice(Probe):
     ```
 
     ## Cannot see
-    A kernel for one device only, such as one that goes through NumPy: it has no other to be run on.
-    A tensor that is made without a device is advice: it is on the default one, which a user of
+    A kernel for one device only, such as one that goes through NumPy: it has no other to run on.
+    A tensor that is made without a device is advice: it is on the default device, which a user of
     another device can set.
     """
 
@@ -67,7 +67,7 @@ class FixedDevice(Probe):
     help = "make it where the input is: device=grad.device, torch.zeros_like(x), x.new_empty(...)"
 
     def examine(self, call: Call) -> Iterator[Finding]:
-        """Run forward and backward on fake tensors of a GPU that need not be there."""
+        """Run forward and backward on fake tensors of a GPU that need not exist."""
         if call.target.kind not in ("function", "library") or "backward" not in call.target.parts:
             raise NotApplicable("no backward of an author's is known")
         if any(leaf.value.layout != torch.strided for leaf in call.leaves) or not call.leaves:
@@ -102,7 +102,7 @@ class FixedDevice(Probe):
 
 
 def looked(call: Call, device: torch.device) -> Iterator[tuple[Place | None, str | None]]:
-    """Yield once what was seen on a device: the line and the words, None if all is well."""
+    """Yield once what was seen on a device: the line and the words, None if nothing is wrong."""
     try:
         arguments, gave = elsewhere(call, device)
     except Exception as error:

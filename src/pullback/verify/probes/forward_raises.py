@@ -13,7 +13,7 @@ from pullback.verify.source import Place, Text, place_of_error
 from pullback.verify.trace import trace
 from pullback.verify.tracing.memory import is_same_memory, shares
 
-# In the words of PyTorch, up to the part that the author's names are better for.
+# PyTorch's messages, up to the part where the author's names are better.
 NOT_SAVED = re.compile(
     r"save_for_backward can only save variables, but argument (\d+) is of type (\w+)"
 )
@@ -25,7 +25,7 @@ class ForwardRaises(Probe):
     """Forward takes the inputs that it is checked with.
 
     ## Why
-    Nothing can be checked of a call that raises. What PyTorch says of a mistake with `ctx` names
+    A call that raises cannot be checked. PyTorch's message for a mistake with `ctx` names
     neither the argument nor the line.
 
     ## Fails

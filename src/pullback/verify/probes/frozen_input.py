@@ -17,7 +17,7 @@ class FrozenInput(Probe):
     """An input's gradient is the same whether or not others need one.
 
     ## Why
-    Frozen weights and first layers are everyday: `ctx.needs_input_grad` is then partly False. What
+    Frozen weights and first layers are common: `ctx.needs_input_grad` is then partly False. What
     is saved or returned for the rest must not depend on it.
 
     ## Fails

@@ -16,8 +16,8 @@ class FuncGrad(Probe):
     """`torch.func.vjp` gives the gradients that autograd gives.
 
     ## Why
-    Under `torch.func` tensors are wrapped: each transform has a level. What is kept in `forward`
-    past ctx, or read by address, belongs to another level than what backward computes with.
+    Under `torch.func` tensors are wrapped: each transform has a level. A tensor that `forward`
+    keeps outside ctx, or reads by address, belongs to another level than those of backward.
 
     ## Fails
     ```python

@@ -22,7 +22,7 @@ class GeneratorAdvanced(Probe):
     """Backward leaves the global random state as it is.
 
     ## Why
-    Whatever is drawn next is another number than without this backward: two runs that differ in
+    The next random numbers are different from those without this backward: two runs that differ in
     what they differentiate no longer see the same data, masks or noise.
 
     ## Fails
@@ -87,7 +87,7 @@ class GeneratorAdvanced(Probe):
         yield from self.reseeded(call, states)
 
     def reseeded(self, call: Call, states: States) -> Iterator[Finding]:
-        """Say that forward seeds a generator: its state afterwards is the same from any before."""
+        """Say that forward seeds a generator: its state afterwards does not depend on that before."""
         with torch.no_grad():
             after = [self.state_after(call, seed, states) for seed in (1, 2)]
         if any(one == other for one, other in zip(*after, strict=True)):

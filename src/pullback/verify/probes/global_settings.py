@@ -1,4 +1,4 @@
-"""Settings of the whole process that a call leaves changed."""
+"""Process-wide settings that a call leaves changed."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Setting:
     values: tuple[Any, Any]
 
 
-# Two values each: what an earlier call has changed would be no change any more.
+# Two values each: a setting that an earlier call has changed would not change again.
 SETTINGS: dict[str, Setting] = {
     "default dtype": Setting(
         torch.get_default_dtype, torch.set_default_dtype, (torch.float32, torch.float64)
@@ -64,7 +64,8 @@ class GlobalSettings(Probe):
     """A call leaves the settings of the process as they were.
 
     ## Why
-    What comes after it computes in another precision, or without a graph, and nobody looks here.
+    Later code computes in another precision, or without a graph, and nobody looks for the cause
+    here.
 
     ## Fails
     ```python

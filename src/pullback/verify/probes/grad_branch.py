@@ -12,7 +12,7 @@ from pullback.verify.probe import Probe
 from pullback.verify.source import place_of_error
 from pullback.verify.target import shortened
 
-# What asks a tensor for a Python value, as PyTorch refuses it for a batch.
+# PyTorch's errors where a batched tensor is asked for a Python value.
 BRANCHES = ("aten::is_nonzero", "aten::item", "aten::_local_scalar_dense", "aten::equal")
 
 

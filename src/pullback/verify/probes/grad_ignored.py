@@ -9,7 +9,7 @@ from pullback.verify.probe import Probe
 
 
 class GradIgnored(Probe):
-    """Backward multiplies by the gradient that arrives, also if that is 1 in the tests.
+    """Backward multiplies by the gradient that arrives, even if that is 1 in tests.
 
     ## Why
     `loss.backward()` sends 1, so a loss whose backward forgets it looks right. A loss weight,
@@ -42,7 +42,8 @@ class GradIgnored(Probe):
     ```
 
     ## Cannot see
-    A gradient of which one part is used, such as its first element: numbers tell that.
+    A gradient of which only a part is used, such as its first element: the numeric probes find
+    that.
     """
 
     code = "PB530"
@@ -52,7 +53,7 @@ class GradIgnored(Probe):
     intentions = frozenset({"nonlinear_grad"})
 
     def examine(self, call: Call) -> Iterator[Finding]:
-        """Send another gradient: what comes back has to be another one as well."""
+        """Send another gradient: the result has to change as well."""
         base = steady(call)
         others = [answer(call, scaled(base.grads, factor)) for factor in (-2.0, 0.25)]
         names: list[str] = []

@@ -19,8 +19,8 @@ class GradOverwritten(Probe):
     """Backward leaves the gradients that arrive as they are.
 
     ## Why
-    The engine hands the same tensor to every consumer: after `y = a + b` both branches get one.
-    What one backward writes into it is the gradient of the other.
+    The engine passes the same tensor to every consumer: after `y = a + b` both branches get it.
+    What one backward writes into it becomes the gradient of the other.
 
     ## Fails
     ```python
@@ -58,7 +58,7 @@ class GradOverwritten(Probe):
         """Compare each gradient that arrives before backward with the same one after it.
 
         In the call's own precision and in others: `grad.float()` is a copy of a float64 gradient,
-        but the very tensor of a float32 one.
+        but for a float32 gradient it is the same tensor.
         """
         require_own(call)
         for own in (call, call.to(torch.float32), call.to(torch.float64)):

@@ -71,7 +71,7 @@ class GradStridesIgnored(Probe):
 
 
 def reason(failed: list[Trial]) -> str:
-    """Say what goes wrong."""
+    """Return what goes wrong."""
     expanded = any("stride 0" in trial.layout.name for trial in failed)
     past = "; y.sum().backward() sends a stride-0 gradient, and the kernel reads past its end"
     reads = "reads memory as if it were contiguous"

@@ -18,8 +18,8 @@ class GradientAliases(Probe):
     """A gradient is memory of its own.
 
     ## Why
-    The engine makes what backward returns the input's `.grad`, without a copy where it can. The
-    next backward adds to it, and an optimiser clips it, in place: into what was saved.
+    The engine stores what backward returns as the input's `.grad`, without a copy where it can. The
+    next backward adds to it, and an optimiser clips it, in place: this changes what was saved.
 
     ## Fails
     ```python
@@ -61,7 +61,7 @@ class GradientAliases(Probe):
     help = "return memory of its own: .clone()"
 
     def examine(self, call: Call) -> Iterator[Finding]:
-        """Run backward into `.grad`, write to that as an optimiser does, and look at the rest."""
+        """Run backward into `.grad`, write to that as an optimiser does, and compare the rest."""
         require_own(call)
         for ones in (False, True):
             found = next(self.aliased(call, ones=ones), None)
@@ -71,7 +71,7 @@ class GradientAliases(Probe):
 
     def aliased(self, call: Call, *, ones: bool) -> Iterator[Finding]:
         """Yield a finding for what changes when the gradients are written to."""
-        # Not watched: a gradient that someone else holds is copied by the engine.
+        # Not watched: the engine copies a gradient that someone else holds.
         run = call.forward()
         grads = run.random_grads()
         if ones:  # what `loss.backward()` sends

@@ -1,4 +1,4 @@
-"""Backward computes in fewer digits than its inputs have."""
+"""Backward computes with fewer digits than its inputs have."""
 
 from collections.abc import Iterator
 
@@ -20,8 +20,8 @@ class GradientDigits(Probe):
     """Backward of float64 inputs computes in float64, if forward does.
 
     ## Why
-    A kernel's backward that works in float32 returns seven digits; the engine casts the result to
-    float64 without a word. Where forward has the digits, its derivative is expected to have them.
+    A backward that works in float32 returns seven digits; the engine silently casts the result to
+    float64. Where forward has all digits, its derivative is expected to have them too.
 
     ## Fails
     ```python
@@ -101,7 +101,7 @@ def lower_dtype(call: Call, mismatch: Mismatch) -> torch.dtype | None:
                 gradient,
             )
         )
-        # What is no more than rounding of float32 has no other likely cause.
+        # An error no larger than the rounding of float32 has no other likely cause.
         if dtype in dtypes or exact or (dtype == torch.float32 and mismatch.relative < 8 * eps):
             return dtype
     return None

@@ -15,7 +15,7 @@ class GradientMissing(Probe):
     """An input that the outputs depend on gets a gradient.
 
     ## Why
-    None is a gradient of zero to the engine: what is trained through that input stands still.
+    To the engine None is a gradient of zero: nothing that is trained through this input changes.
 
     ## Fails
     ```python
@@ -44,7 +44,7 @@ class GradientMissing(Probe):
     ```
 
     ## Cannot see
-    A gradient of zeros: that is a matter of numbers. An input that is not to be trained is given
+    A gradient of zeros: the numeric probes find that. If an input is not to be trained, give it
     without `requires_grad`, and the others with it.
     """
 
@@ -54,7 +54,7 @@ class GradientMissing(Probe):
     explains = SPOILT
 
     def examine(self, call: Call) -> Iterator[Finding]:
-        """Differentiate forward by the inputs for which nothing arrives."""
+        """Differentiate forward by the inputs that get no gradient."""
         if call.target.kind in ("module", "callable"):
             raise NotApplicable("a function of tensors may detach its arguments")
         found = trace(call)

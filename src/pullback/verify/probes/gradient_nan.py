@@ -46,8 +46,8 @@ class GradientNaN(Probe):
     ```
 
     ## Cannot see
-    A NaN where the slope grows without bound, as that of the square root at 0 does: it is right
-    there to be infinite.
+    A NaN where the slope grows without bound, as that of the square root does at 0: an infinite
+    gradient is right there.
     """
 
     code = "PB560"
@@ -71,7 +71,7 @@ class GradientNaN(Probe):
 
 
 def division(call: Call) -> Place | None:
-    """Return the line of backward that divides; else where backward begins."""
+    """Return the line of backward that divides; otherwise where backward begins."""
     backward = call.target.parts.get("backward")
     if backward is None:
         return None

@@ -23,8 +23,8 @@ class GradientShape(Probe):
     """A gradient has the shape of its input.
 
     ## Why
-    Autograd sums a gradient that is too large down to the input's shape, from the left and without
-    a word. On square shapes that is another axis than the one that was broadcast.
+    Autograd silently sums a gradient that is too large down to the input's shape, from the left. On
+    square shapes that is not the axis that was broadcast.
 
     ## Fails
     ```python
@@ -53,8 +53,8 @@ class GradientShape(Probe):
     ```
 
     ## Cannot see
-    A gradient of the right shape with the wrong numbers. That the engine sums a gradient is no
-    fault where it sums the right axes.
+    A gradient of the right shape with wrong numbers. If the engine sums the right axes of a
+    gradient, that is not a fault.
     """
 
     code = "PB503"
@@ -78,7 +78,7 @@ class GradientShape(Probe):
                     yield from self.judged(call, found, node, index, gradient)
 
     def exchanged(self, call: Call, node: NodeTrace) -> Finding | None:
-        """Say that two gradients stand in each other's places."""
+        """Say that two gradients are exchanged."""
         gave = node.gave[-1]
         pairs = [
             (i, gradient, own)
@@ -176,7 +176,7 @@ def listed(axes: list[int]) -> str:
 
 
 def derivative(call: Call, found: Trace, node: NodeTrace, own: Tensor) -> Directional | None:
-    """Return what differences say of an input, where it is one of the call's."""
+    """Return the numeric derivative for an input, if it is one of the call's."""
     run = found.run
     if run is None or call.target.kind in ("module", "callable") or not node.copies:
         return None

@@ -49,8 +49,8 @@ class HiddenInContainer(Probe):
     ```
 
     ## Cannot see
-    What is in a list on purpose. Tensors that require no gradient though another input does may
-    be constants: that is advice. If no input requires one, all are taken for inputs.
+    Tensors that are in a list on purpose. Tensors that require no gradient although another input
+    does may be constants: that is advice. If no input requires one, all count as inputs.
     """
 
     code = "PB510"

@@ -19,8 +19,8 @@ class InputChanged(Probe):
     """Forward leaves its inputs as they are, or says that it changes them.
 
     ## Why
-    Others may need the values that an input had: the backward of whatever made it, or a second
-    consumer. Autograd raises in their place, or does not notice at all where a kernel wrote.
+    Others may need the values that an input had: the backward of the operation that made it, or a
+    second consumer. Autograd raises there, or does not notice at all if a kernel wrote.
 
     ## Fails
     ```python
@@ -101,7 +101,7 @@ class InputChanged(Probe):
 
 
 def uneven(call: Call) -> Iterator[Call]:
-    """Yield the call at sizes that are odd, small and large: one may take another path."""
+    """Yield the call at odd, small and large sizes: forward may take another path for one."""
     for axes in axes_of(call):
         for size in (axes.size + 1, 2, 67):
             if size == axes.size or not is_small(call, axes, size):

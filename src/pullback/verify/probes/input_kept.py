@@ -1,4 +1,4 @@
-"""An input or output that backward reads past autograd's check of its version."""
+"""An input or output that backward reads without autograd's check of its version."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -64,7 +64,7 @@ class InputKept(Probe):
     ```
 
     ## Cannot see
-    A change that leaves the gradient as it is. Integers and masks that are kept so are advice.
+    A change that leaves the gradient as it is. Integers and masks kept in this way are advice.
     """
 
     code = "PB519"
@@ -151,7 +151,7 @@ class InputKept(Probe):
 
 
 def is_cycle(nodes: Sequence[NodeTrace], output: Tensor) -> bool:
-    """Tell whether ctx holds an output itself: that is a reference cycle, and told of as one."""
+    """Tell whether ctx holds an output itself: that is a reference cycle, and reported as one."""
     return any(
         own is output
         for node in nodes

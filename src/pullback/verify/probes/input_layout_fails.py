@@ -15,7 +15,7 @@ class InputLayoutFails(Probe):
 
     ## Why
     A transposed matrix or a slice of a batch is an ordinary input. A forward may refuse it with an
-    error; a backward that fails later leaves its user with a training step that is half done.
+    error; a backward that fails later leaves its user with a half-done training step.
 
     ## Fails
     ```python

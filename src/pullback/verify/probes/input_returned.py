@@ -15,13 +15,13 @@ from pullback.verify.tracing.memory import count_changed, shares
 
 
 class InputReturned(Probe):
-    """An output is no input and no view of one, unless it is declared to be changed in place.
+    """An output is not an input or a view of one, unless it is declared to be changed in place.
 
     ## Why
-    PyTorch makes a view of an input that forward returns. A view that a Function made, and what it
-    is a view of, are not allowed to be changed in place. It matters where something does:
-    `y = f(x); y += 1`, or an activation with `inplace=True` behind it, raises far away from here.
-    Else it is an idiom that many use.
+    PyTorch turns an input that forward returns into a view. A view that a Function made, and its
+    base, may not be changed in place. That matters only if something does so: `y = f(x); y += 1`,
+    or an activation with `inplace=True` after it, raises far away from here. Otherwise it is a
+    common idiom.
 
     ## Fails
     ```python
@@ -67,7 +67,7 @@ class InputReturned(Probe):
                 if what is None or any(shares(output, own) for own in dirty):
                     continue
                 if is_changed(call, found, output):
-                    continue  # that is the fault then
+                    continue  # then that is the fault
                 error = error_in_place(call, index)
                 if error is None:
                     continue

@@ -17,7 +17,7 @@ class InputStridesIgnored(Probe):
 
     ## Why
     A kernel that walks through memory from the first element on is right for contiguous inputs
-    only. For `x.t()` or `x[:, ::2]` it computes something from other elements, without a word.
+    only. For `x.t()` or `x[:, ::2]` it silently computes with other elements.
 
     ## Fails
     ```python
@@ -86,5 +86,5 @@ def raw_place(call: Call) -> Place | None:
 
 
 def reads_strides(call: Call) -> bool:
-    """Tell whether PyTorch's own as_strided is what is called."""
+    """Tell whether the target is PyTorch's own as_strided."""
     return "as_strided" in names_in_forward(call)

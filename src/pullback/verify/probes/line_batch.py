@@ -9,11 +9,12 @@ from pullback.verify.probe import NotApplicable, Probe
 
 
 class LineBatch(Probe):
-    """Along `...` each element is computed for itself: a batch is a loop.
+    """Along `...` each element is computed independently: a batch is a loop.
 
     ## Why
-    vmap, `pb.graph` and batched calls rely on the promise of `...` and hand the operator larger
-    batches, or parts of them. One that sums or normalises over the batch is then silently wrong.
+    vmap, `pb.graph` and batched calls rely on the promise of `...` and pass the operator larger
+    batches, or parts of them. An operator that sums or normalises over the batch is then silently
+    wrong.
 
     ## Fails
     ```python
@@ -35,7 +36,7 @@ class LineBatch(Probe):
     ```
 
     ## Cannot see
-    Elements that are mixed for large batches only.
+    Elements that are mixed only in large batches.
     """
 
     code = "PB574"

@@ -17,8 +17,8 @@ class LineDtypes(Probe):
     """A kernel computes the same in every dtype that it declares, up to that dtype's rounding.
 
     ## Why
-    `dtypes=[...]` says what a template may be instantiated for. An instance that is never tried may
-    not compile, overflow, or lose digits in a cast.
+    `dtypes=[...]` says for which dtypes a template is instantiated. An instance that is never tried
+    may not compile, may overflow, or may lose digits in a cast.
 
     ## Fails
     ```python
@@ -74,7 +74,7 @@ class LineDtypes(Probe):
         for dtype in dtypes:
             if torch.float64 not in dtypes or dtype is torch.float64:
                 continue
-            # Rounded first, so that both get the same numbers.
+            # Inputs are rounded first, so that both get the same numbers.
             single = call.to(dtype)
             wanted = single.to(torch.float64)
             try:

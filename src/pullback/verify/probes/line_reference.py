@@ -15,7 +15,7 @@ class LineReference(Probe):
     """An operator gives what its `reference=` gives: outputs and gradients.
 
     ## Why
-    The reference is what exporters use and what a reader takes the operator for.
+    Exporters use the reference, and readers believe that it is what the operator computes.
 
     ## Fails
     ```python
@@ -39,7 +39,7 @@ class LineReference(Probe):
     ```
 
     ## Cannot see
-    Inputs where the two differ that were not given.
+    Differences at inputs that were not given.
     """
 
     code = "PB595"

@@ -14,8 +14,8 @@ class LostChannelsLast(Probe):
     """Outputs and gradients of a channels_last image are channels_last as well.
 
     ## Why
-    Convolutions are fastest in that layout. An operator that returns another one silently costs a
-    copy in each step, here or in the next layer.
+    Convolutions are fastest in that layout. An operator that returns another layout silently costs
+    a copy in each step, here or in the next layer.
 
     ## Fails
     ```python

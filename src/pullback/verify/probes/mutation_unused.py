@@ -1,4 +1,4 @@
-"""An argument that is declared to be changed, and is not."""
+"""An argument that is declared to be changed, but is not."""
 
 from collections.abc import Iterator
 
@@ -50,7 +50,7 @@ class MutationUnused(Probe):
     ```
 
     ## Cannot see
-    A write that leaves every value as it was, or that only other inputs cause.
+    A write that leaves every value as it was, or that happens only for other inputs.
     """
 
     code = "PB655"

@@ -20,8 +20,8 @@ class NeverWritten(Probe):
     """Every element of an output and of a gradient is written.
 
     ## Why
-    `torch.empty` hands out memory as it is. Fresh from the system it is zero and all tests pass;
-    later on it holds what was freed before.
+    `torch.empty` returns memory as it is. Fresh from the system it is zero and all tests pass;
+    later it holds whatever was freed before.
 
     ## Fails
     ```python
@@ -51,8 +51,8 @@ class NeverWritten(Probe):
     ```
 
     ## Cannot see
-    Memory that a kernel takes from elsewhere (`malloc`). Integers, and what C++ allocates, where no
-    C++ compiler is.
+    Memory that a kernel takes from elsewhere (`malloc`). Without a C++ compiler: integers, and
+    memory that C++ allocates.
     """
 
     code = "PB507"
@@ -94,6 +94,6 @@ def elements(spoilt: Tensor) -> str:
 
 
 def place_of_fresh(call: Call, part: Part) -> Place | None:
-    """Return the line that takes fresh memory."""
+    """Return the line that allocates uninitialised memory."""
     own = call.target.parts.get(part)
     return None if own is None else Text(own).calls(*FRESH)

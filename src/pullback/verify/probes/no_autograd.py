@@ -18,9 +18,9 @@ class NoAutograd(Probe):
     """A differentiable operator registers its derivative under the Autograd key.
 
     ## Why
-    Without one, PyTorch records what the kernel does inside, an autograd.Function perhaps. That is
+    Without one, PyTorch records what the kernel does inside, perhaps an autograd.Function. That is
     below autograd: it happens to work in eager mode, with a warning that it may be silently wrong,
-    and is lost where the operator is traced, compiled or run in C++.
+    and is lost when the operator is traced, compiled or run in C++.
 
     ## Fails
     ```python
@@ -60,7 +60,7 @@ class NoAutograd(Probe):
     ```
 
     ## Cannot see
-    Whether a derivative is wanted, where no input requires a gradient.
+    Whether a derivative is wanted, if no input requires a gradient.
     """
 
     code = "PB579"

@@ -12,8 +12,8 @@ class NoSetupContext(Probe):
     """A Function whose forward has no ctx, and a `setup_context`, works under `torch.func`.
 
     ## Why
-    `torch.func.grad`, `vmap`, `jacrev` and what is built of them refuse a Function whose forward
-    takes ctx. To split forward in two costs nothing.
+    `torch.func.grad`, `vmap`, `jacrev` and everything built on them refuse a Function whose forward
+    takes ctx. Splitting forward in two costs nothing.
 
     ## Fails
     ```python

@@ -14,8 +14,8 @@ class NoneNotExpected(Probe):
     """Backward works where only some of the outputs are used.
 
     ## Why
-    With `ctx.set_materialize_grads(False)`, what arrives for an output that nobody uses is None,
-    not zeros.
+    With `ctx.set_materialize_grads(False)`, the gradient of an output that nobody uses arrives as
+    None, not as zeros.
 
     ## Fails
     ```python

@@ -27,9 +27,9 @@ class Nonlinear(Probe):
     """Backward is linear in the gradient that arrives: a derivative is.
 
     ## Why
-    What clips, rounds or normalizes gradients inside of one operator changes the direction of the
-    whole step, and differently for each scale of the loss. Gradients of size 1, as tests send
-    them, often do not show it.
+    An operator that clips, rounds or normalizes gradients changes the direction of the whole step,
+    and differently for each scale of the loss. Gradients of size 1, as in tests, often do not show
+    it.
 
     ## Fails
     ```python
@@ -55,7 +55,7 @@ class Nonlinear(Probe):
     ```
 
     ## Cannot see
-    A limit above a billion times the gradients of ordinary size.
+    A limit above a billion times ordinary gradients.
     """
 
     code = "PB531"
@@ -68,7 +68,7 @@ class Nonlinear(Probe):
     def examine(self, call: Call) -> Iterator[Finding]:
         """Compare vjp(a·g) with a·vjp(g), then vjp(g + h) with vjp(g) + vjp(h)."""
         finding = self.found(call)
-        # What is linear in float64 loses its digits in a lower precision: that is no nonlinearity.
+        # A backward that is linear in float64 loses digits in a lower precision: still linear.
         if finding is not None and (call.double is None or self.found(call.double)):
             yield finding
 
@@ -80,11 +80,11 @@ class Nonlinear(Probe):
         return self.offset(call, base) or self.scales(call, base) or self.sums(call, base)
 
     def offset(self, call: Call, base: Answer) -> Finding | None:
-        """Send zeros, of which zeros have to come."""
+        """Send zeros, which have to give zeros."""
         zero = answer(call, scaled(base.grads, 0.0))
         for index, gradient in enumerate(zero.gradients):
             size, ordinary = largest(gradient), largest(base.gradients[index])
-            # An iteration that solves for the gradient leaves a little where there is nothing.
+            # An iterative solver for the gradient leaves a small rest where the result should be 0.
             if gradient is None or base.floors[index] >= size:
                 continue
             if rounding(gradient.dtype) ** 0.25 * ordinary < size < inf:
@@ -106,7 +106,7 @@ class Nonlinear(Probe):
                 if not is_fair(gradient, right):
                     continue
                 where = differing(gradient, right, floor=abs(factor) * base.floors[index])
-                # An iteration that ends at some absolute error is nearly linear.
+                # An iterative solver that stops at some absolute error is nearly linear.
                 if where is None or (abs(factor) < 1 and not is_lost(gradient, right)):
                     continue
                 ratio = largest(gradient) / (largest(base.gradients[index]) or 1.0)
@@ -124,7 +124,7 @@ class Nonlinear(Probe):
         """Send a sum of two gradients."""
         sent = [grad for grad in base.grads if grad is not None]
         if max(rounding(grad.dtype) for grad in sent) > 1e-4:
-            return None  # a sum of numbers of half precision is another one after rounding
+            return None  # in half precision, rounding changes the sum
         second = answer(call, other_grads(base))
         both = answer(
             call,
@@ -149,7 +149,7 @@ class Nonlinear(Probe):
 
 
 def other_grads(base: Answer) -> list[Tensor | None]:
-    """Return other Gaussian gradients: those that there are, in another order."""
+    """Return other Gaussian gradients: the given ones, in another order."""
     return [
         None if grad is None else grad.flatten().roll(1).view(grad.shape) - 0.5 * grad
         for grad in base.grads
@@ -157,7 +157,7 @@ def other_grads(base: Answer) -> list[Tensor | None]:
 
 
 def of_half_range(base: Answer) -> bool:
-    """Tell whether one of the tensors holds numbers up to 65504 only."""
+    """Tell whether one of the tensors has a dtype with numbers up to 65504 only."""
     every = [*base.outputs, *(g for g in base.gradients if g is not None)]
     return any(t.is_floating_point() and t.dtype.itemsize == 2 for t in every)
 

@@ -1,4 +1,4 @@
-"""Backward is right for the example's options, and wrong for others."""
+"""Backward is right for the example's options, but wrong for others."""
 
 import time
 from collections.abc import Iterator
@@ -57,8 +57,8 @@ class WrongOption(Probe):
     ```
 
     ## Cannot see
-    Words that are looked up elsewhere than in the Function or its signature; two options that go
-    wrong together only.
+    Values that are listed neither in the Function nor in its signature; two options that go wrong
+    only together.
     """
 
     code = "PB558"
@@ -87,7 +87,7 @@ class WrongOption(Probe):
                     wrong = wrong_of(with_option(call, option.name, value))
                 if wrong is not None:
                     found[value] = wrong
-                # A number that no code asks for may make an approximation a bad one: not two do.
+                # One arbitrary number may make an approximation bad; that two do is unlikely.
                 if wrong is not None and (value in option.told_apart or len(found) > 1):
                     yield self.told(call, option, *next(iter(found.items())))
                     break

@@ -14,8 +14,8 @@ class OutputAliases(Probe):
     """The outputs of a registered operator have memory of their own, or its schema says otherwise.
 
     ## Why
-    The compiler believes the schema. If an output is an input, or a view of one, a write into the
-    one changes the other in the program as written and not in the compiled one.
+    The compiler relies on the schema. If an output is an input, or a view of one, a write to one
+    changes the other in eager mode, but not in the compiled program.
 
     ## Fails
     ```python
@@ -38,7 +38,7 @@ class OutputAliases(Probe):
     ```
 
     ## Cannot see
-    An output that shares memory for other values or sizes only.
+    An output that shares memory only for other values or sizes.
     """
 
     code = "PB591"

@@ -15,8 +15,8 @@ class OutputCut(Probe):
     """An output that depends smoothly on an input passes its gradient on.
 
     ## Why
-    `mark_non_differentiable` cuts the gradient of an output without a word. It is for indices,
-    masks and counts.
+    `mark_non_differentiable` silently cuts the gradient of an output. It is for indices, masks and
+    counts.
 
     ## Fails
     ```python
@@ -52,7 +52,7 @@ class OutputCut(Probe):
     ```
 
     ## Cannot see
-    Why: a statistic that is only to be logged can be cut on purpose. It is declared with
+    The intention: a statistic that is only logged can be cut on purpose. Declare that with
     `pb.check(..., cut_output=True)`.
     """
 

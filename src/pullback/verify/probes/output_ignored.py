@@ -14,11 +14,11 @@ from pullback.verify.probe import NotApplicable, Probe
 
 
 class OutputIgnored(Probe):
-    """Backward uses the gradient of each output, also where it arrives for that output alone.
+    """Backward uses the gradient of each output, even if it arrives for that output alone.
 
     ## Why
-    A second output often came later, a log-sum-exp or a mask beside the result; its gradient is
-    easily forgotten. Tests that add all outputs up, or look at the first, do not show it.
+    A second output is often added later, such as a log-sum-exp beside the result; its gradient is
+    easily forgotten. Tests that add all outputs up, or use only the first, do not show it.
 
     ## Fails
     ```python
@@ -47,7 +47,7 @@ class OutputIgnored(Probe):
     ```
 
     ## Cannot see
-    An output that no differentiable input has an effect on.
+    An output on which no differentiable input has an effect.
     """
 
     code = "PB535"
@@ -69,7 +69,7 @@ class OutputIgnored(Probe):
             yield found
 
     def ignored(self, call: Call, base: Answer, alone: dict[int, Answer]) -> Finding | None:
-        """Look for an output that gives an input nothing though it depends on it."""
+        """Look for an output that gives an input no gradient although it depends on that input."""
         silent = [
             (leaf, i)
             for i, own in alone.items()
@@ -95,7 +95,7 @@ class OutputIgnored(Probe):
         )
 
     def parts(self, call: Call, base: Answer, alone: dict[int, Answer]) -> Finding | None:
-        """Compare the sum of what the outputs give alone with what they give together."""
+        """Compare the sum of the outputs' separate gradients with the gradient of all together."""
         for leaf in call.wanted:
             every = [own.gradients[leaf] for own in alone.values()]
             given = [gradient for gradient in every if gradient is not None]

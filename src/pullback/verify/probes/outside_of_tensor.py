@@ -16,8 +16,8 @@ class OutsideOfTensor(Probe):
     """Forward and backward touch no memory but that of their tensors.
 
     ## Why
-    One element too far lies in somebody else's memory: most often nothing is seen, and now and then
-    another tensor changes, or the process dies somewhere else.
+    One element too far is somebody else's memory: most often nothing shows, and now and then
+    another tensor changes, or the process crashes somewhere else.
 
     ## Fails
     ```python
@@ -52,8 +52,8 @@ class OutsideOfTensor(Probe):
     ```
 
     ## Cannot see
-    Memory that is no tensor's of PyTorch: NumPy's, `malloc`'s, a GPU's. What is more than 4 KiB
-    away from the tensor. Anything where no C++ compiler is: the guard is compiled at first use.
+    Memory outside PyTorch's tensors on the CPU: NumPy's, `malloc`'s, a GPU's. Accesses more than
+    4 KiB away from the tensor. Anything without a C++ compiler: the guard is compiled at first use.
     """
 
     code = "PB500"
@@ -64,7 +64,7 @@ class OutsideOfTensor(Probe):
     help = "compare each index with the number of elements before it is used: if (i < n)"
 
     def examine(self, call: Call) -> Iterator[Finding]:
-        """Look at the zones beside tensors, and for what comes from them."""
+        """Look at the zones beside tensors, and for results that depend on them."""
         require_own(call)
         for own in calls_of(call):
             memory = memory_of(own)

@@ -20,8 +20,8 @@ class RandomBackward(Probe):
     """The gradient does not depend on the random state at backward.
 
     ## Why
-    A mask that is drawn again is another mask than the one forward used. With a seed set before
-    both, as tests do, it is the same one.
+    A mask that is drawn again is not the one that forward used. With a seed set before both, as in
+    tests, it is the same.
 
     ## Fails
     ```python
@@ -54,8 +54,8 @@ class RandomBackward(Probe):
     ```
 
     ## Cannot see
-    Generators that are neither PyTorch's nor NumPy's or Python's global ones. Where a gradient is
-    random by intention (stochastic rounding): `pb.check(..., random_gradient=True)`.
+    Generators other than the global ones of PyTorch, NumPy and Python. If a gradient is random on
+    purpose (stochastic rounding), declare it: `pb.check(..., random_gradient=True)`.
     """
 
     code = "PB513"

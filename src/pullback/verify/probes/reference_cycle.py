@@ -1,4 +1,4 @@
-"""A call that is freed by Python's garbage collector alone."""
+"""A call that only Python's garbage collector frees."""
 
 import gc
 import weakref
@@ -17,11 +17,11 @@ from pullback.verify.tracing.memory import tensors_held
 
 
 class ReferenceCycle(Probe):
-    """A call is freed when the last one who holds its outputs lets go.
+    """A call is freed when the last reference to its outputs is dropped.
 
     ## Why
     An output knows the node that made it. If the node's `ctx` holds the output, neither is freed
-    before Python's garbage collector runs, which knows nothing of a GPU that is full.
+    before Python's garbage collector runs, which does not know when a GPU is full.
 
     ## Fails
     ```python
@@ -55,7 +55,7 @@ class ReferenceCycle(Probe):
     ```
 
     ## Cannot see
-    Memory that is kept for good: in a global list, or by an extension.
+    Memory that is kept for ever: in a global list, or by an extension.
     """
 
     code = "PB515"
@@ -94,7 +94,7 @@ class ReferenceCycle(Probe):
 
 
 def nodes_of(outputs: tuple[Tensor, ...]) -> list[Any]:
-    """Return the nodes of the author's that made the outputs: others cannot be watched."""
+    """Return the author's nodes that made the outputs: others cannot be watched."""
     found = [output.grad_fn for output in outputs]
     return [node for node in found if node is not None and hasattr(node, "_forward_cls")]
 
@@ -110,7 +110,7 @@ def held_output(node: NodeTrace) -> str | None:
 
 @contextmanager
 def collected_by_hand() -> Generator[None]:
-    """Switch the garbage collector off for a while, and let it look at what is made then alone."""
+    """Switch the garbage collector off within the block, and let it see only what is made there."""
     on = gc.isenabled()
     gc.freeze()
     gc.disable()

@@ -1,4 +1,4 @@
-"""Backward is right for the example's values, and wrong for others."""
+"""Backward is right for the example's values, but wrong for others."""
 
 import ast
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ class WrongRegion(Probe):
     ```
 
     ## Cannot see
-    A region that none of the values tried is in.
+    A region that contains none of the values tried.
     """
 
     code = "PB561"
@@ -71,7 +71,7 @@ class WrongRegion(Probe):
 
 
 def branch(call: Call, found: Region) -> Place | None:
-    """Return the line that names a number near the edge of the region; else backward."""
+    """Return the line that names a number near the edge of the region; otherwise backward."""
     if found.wrong is not None and found.wrong.place is not None:
         return found.wrong.place
     for part in ("backward", "forward"):

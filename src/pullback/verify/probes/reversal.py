@@ -13,8 +13,8 @@ class Reversal(Probe):
     """A reversed gradient is a negative constant times the true one.
 
     ## Why
-    Adversarial training reverses a gradient on purpose, `reversal=True`. What is declared is held
-    to it: the same negative factor in every direction.
+    Adversarial training reverses a gradient on purpose, `reversal=True`. Then the gradient has to
+    be what was declared: it has the same negative factor in every direction.
 
     ## Fails
     ```python

@@ -13,7 +13,7 @@ from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Text
 from pullback.verify.tracing.accumulated import AddingInFloat32
 
-# The rows that a sum is made to have; a running sum in bfloat16 stops growing at 256.
+# The rows over which to sum; a running sum of ones in bfloat16 stops growing at 256.
 ROWS = 4096
 LARGEST = 1 << 17
 
@@ -22,9 +22,10 @@ class RunningSum(Probe):
     """A gradient that sums over many rows keeps the digits of its dtype.
 
     ## Why
-    A weight's gradient adds up one term a row. Added one by one in bfloat16, terms below 1/256 of
-    the sum vanish: at thousands of rows most of it is lost. Random signs hide it, so gradients and
-    inputs are made positive and rows are repeated, if forward takes more of them.
+    A weight's gradient adds up one term a row. If they are added one by one in bfloat16, terms
+    below 1/256 of the sum vanish: with thousands of rows most of the sum is lost. Random signs hide
+    it, so the probe makes gradients and inputs positive and repeats rows, if forward takes more of
+    them.
 
     ## Fails
     ```python
@@ -57,8 +58,8 @@ class RunningSum(Probe):
     ```
 
     ## Cannot see
-    A loss of less than half of the digits; sums over sizes that forward does not let grow. What
-    PyTorch's own operators for indices lose is advice.
+    A loss of less than half of the digits; sums over sizes that forward does not let grow. A loss
+    in PyTorch's own indexing operators is advice.
     """
 
     code = "PB556"

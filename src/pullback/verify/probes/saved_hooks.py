@@ -16,11 +16,11 @@ from pullback.verify.trace import trace
 
 
 class SavedHooks(Probe):
-    """What is saved may be packed away and come back as another tensor of the same values.
+    """A saved tensor may be packed and come back as another tensor with the same values.
 
     ## Why
-    `save_on_cpu`, offloading and checkpointing exchange saved tensors for copies. A backward that
-    looks for the very tensor, its memory or its strides works without them only.
+    `save_on_cpu`, offloading and checkpointing replace saved tensors by copies. A backward that
+    needs the same tensor object, memory or strides works only without them.
 
     ## Fails
     ```python

@@ -18,7 +18,7 @@ class SavedOverwritten(Probe):
     """Backward leaves the tensors it saved as it found them.
 
     ## Why
-    A kernel's writes do not move a tensor's version counter, so autograd cannot notice.
+    A kernel's writes do not increment a tensor's version counter, so autograd cannot notice.
     The first backward is right; a second one through the same graph is silently wrong.
 
     ## Fails
@@ -48,8 +48,8 @@ class SavedOverwritten(Probe):
     ```
 
     ## Cannot see
-    A write that leaves every value as it was. A buffer of forward's that backward overwrites is no
-    fault where a second backward gives the same.
+    A write that leaves every value as it was. If backward overwrites a buffer of forward's, and a
+    second backward still gives the same, that is not a fault.
     """
 
     code = "PB504"
@@ -58,7 +58,7 @@ class SavedOverwritten(Probe):
     explains = SPOILT
 
     def examine(self, call: Call) -> Iterator[Finding]:
-        """Compare all that forward was given, kept and returned before backward and after it."""
+        """Compare what forward was given, kept and returned, before backward and after it."""
         require_own(call)
         nodes: list[NodeTrace] = []
         with watched(nodes):

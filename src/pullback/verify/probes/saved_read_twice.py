@@ -56,7 +56,7 @@ class SavedReadTwice(Probe):
     help = "read it once: x, w = ctx.saved_tensors"
 
     def examine(self, call: Call) -> Iterator[Finding]:
-        """Count the reads, and look whether a checkpoint raises."""
+        """Count the reads, and test whether a checkpoint raises."""
         require_own(call)
         for node in own_nodes(call, trace(call)):
             if len(node.unpacks) < 2:

@@ -1,4 +1,4 @@
-"""A second save_for_backward takes the place of the first."""
+"""A second save_for_backward replaces the first."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -15,7 +15,7 @@ class SavedTwice(Probe):
     """Forward calls save_for_backward once, with all that is to be saved.
 
     ## Why
-    A second call does not add to the first: it takes its place.
+    A second call does not add to the first: it replaces it.
 
     ## Fails
     ```python
@@ -75,7 +75,7 @@ class SavedTwice(Probe):
 
 
 def missing(node: NodeTrace, told: list[Told]) -> list[str]:
-    """Return what earlier calls save and the last one does not."""
+    """Return the tensors that earlier calls save and the last one does not."""
     if len(told) < 2:
         return []
     last = tensors_in(told[-1].arguments)

@@ -1,4 +1,4 @@
-"""A tensor that is saved, and not used in backward."""
+"""A tensor that is saved, but not used in backward."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ class SavedUnused(Probe):
     """Backward uses every tensor that is saved for it.
 
     ## Why
-    What is saved stays in memory until backward has run: in training that is most of the memory.
+    A saved tensor stays in memory until backward has run: in training that is most of the memory.
 
     ## Fails
     ```python
@@ -56,7 +56,7 @@ class SavedUnused(Probe):
     help = "save only what backward uses; of a shape, ctx.shape = x.shape is enough"
 
     def examine(self, call: Call) -> Iterator[Finding]:
-        """Exchange each saved tensor for NaN and for other values, and compare the gradients."""
+        """Replace each saved tensor by NaN and by other values, and compare the gradients."""
         nodes = [node for node in own_nodes(call, trace(call)) if node.saved]
         if len(nodes) != 1 or call.target.kind in ("module", "callable"):
             raise NotApplicable("nothing is saved, or it is not clear by whom")
@@ -76,7 +76,7 @@ class SavedUnused(Probe):
     def redundant(
         self, call: Call, node: NodeTrace, ordinary: list[Tensor | None]
     ) -> Iterator[Finding]:
-        """Say that an input and an output are saved of which one is enough.
+        """Say that an input and an output are saved although one of them is enough.
 
         Each can be full of NaN, or of zeros, and backward takes what it needs from the other one.
         """

@@ -14,7 +14,7 @@ from pullback.verify.tracing.memory import tensors_held
 
 
 class SecondBackward(Probe):
-    """Backward can be run again through a graph that is retained.
+    """Backward can be run again through a retained graph.
 
     ## Why
     `retain_graph=True`, a gradient for each of several losses and a Jacobian row by row run the
@@ -49,7 +49,7 @@ class SecondBackward(Probe):
     ```
 
     ## Cannot see
-    What only a third backward would show.
+    Faults that only a third backward would show.
     """
 
     code = "PB518"
@@ -98,7 +98,7 @@ class SecondBackward(Probe):
 def contents(node: NodeTrace) -> dict[str, tuple[Any, int, Any]]:
     """Return what forward has put on ctx: each value, its length, and what identifies it."""
     own: dict[str, Any] = dict(node.ctx.__dict__) if node.ctx is not None else {}
-    own.pop("apply", None)  # the trace's
+    own.pop("apply", None)  # the trace's own
     return {name: (value, sized(value), marks(value)) for name, value in own.items()}
 
 

@@ -14,8 +14,8 @@ class DetachedSaved(Probe):
     """Inputs and outputs are saved as they are, not as `x.detach()` or `x.data`.
 
     ## Why
-    A detached tensor has the values but not the history: second derivatives lose this path without
-    a word, and a later change in place is not noticed either.
+    A detached tensor has the values but not the history: second derivatives silently lose this
+    path, and a later change in place is not noticed either.
 
     ## Fails
     ```python

@@ -15,8 +15,8 @@ class InnerGraphKept(Probe):
 
     ## Why
     A graph that forward makes on detached inputs and keeps on ctx does not lead to the inputs. The
-    gradient is right, but it is a constant to whoever differentiates it again, and the graph keeps
-    all its memory until ctx is freed.
+    gradient is right, but it counts as a constant when it is differentiated again, and the graph
+    keeps all its memory until ctx is freed.
 
     ## Fails
     ```python

@@ -11,7 +11,7 @@ from pullback.verify.tracing.kept import constants
 
 
 class IntermediateSaved(Probe):
-    """What backward reads is an input, an output, or computed in backward.
+    """Backward reads only inputs, outputs, and what it computes itself.
 
     ## Why
     Forward runs without autograd: a tensor that it computes and keeps has no history. The gradient
@@ -67,7 +67,7 @@ class IntermediateSaved(Probe):
     )
 
     def examine(self, call: Call) -> Iterator[Finding]:
-        """Where second derivatives are wrong, exchange what is kept for what has a gradient."""
+        """Where second derivatives are wrong, replace what is kept by tensors that have a gradient."""
         found = second(call)
         if not found.lost:
             return

@@ -16,9 +16,9 @@ class LeavesAutograd(Probe):
     """A backward that autograd cannot follow says so: `@once_differentiable`.
 
     ## Why
-    What goes through NumPy, `.item()`, `.data`, `detach()`, `no_grad()` or a kernel of one's own
-    comes back without a history. With `create_graph=True`, a penalty on the gradient for instance,
-    the derivative is then zero or a part of itself, and nothing warns of it.
+    A tensor that goes through NumPy, `.item()`, `.data`, `detach()`, `no_grad()` or the author's
+    own kernel comes back without a history. With `create_graph=True`, for a gradient penalty for
+    instance, the derivative is then zero or incomplete, and nothing warns of it.
 
     ## Fails
     ```python
@@ -48,7 +48,7 @@ class LeavesAutograd(Probe):
     ```
 
     ## Cannot see
-    A backward whose result depends on nothing: its derivative is zero indeed.
+    A backward whose result is constant: its derivative really is zero.
     """
 
     code = "PB568"

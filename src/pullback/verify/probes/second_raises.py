@@ -14,9 +14,9 @@ class SecondRaises(Probe):
     """A backward that cannot be differentiated says so.
 
     ## Why
-    With `create_graph=True` backward runs with gradients recorded: `numpy()` then raises, or a
-    write into a tensor does. PyTorch's advice, to detach, would make second derivatives silently
-    wrong. `@once_differentiable` raises in words that say what is not offered, and only if needed.
+    With `create_graph=True` autograd records backward: `numpy()` then raises, or a write into a
+    tensor does. PyTorch's advice, to detach, would make second derivatives silently wrong.
+    `@once_differentiable` raises a clear message, and only if a second derivative is needed.
 
     ## Fails
     ```python

@@ -19,8 +19,8 @@ class SharedBetweenCalls(Probe):
     """Two calls do not share what one of them needs in backward.
 
     ## Why
-    A network calls an operator many times before the first backward. What is kept on the class, in
-    a global or in a buffer that is used again belongs to the last call by then.
+    A network calls an operator many times before the first backward. By then, whatever is kept on
+    the class, in a global or in a reused buffer belongs to the last call.
 
     ## Fails
     ```python
@@ -92,7 +92,7 @@ class SharedBetweenCalls(Probe):
         second: "Alone",
         names: Sequence[str],
     ) -> Iterator[Finding]:
-        """Look for a gradient of the first call that is returned for other values as well."""
+        """Look for a gradient of the first call that is also returned for other values."""
         same = all(
             a is None or b is None or torch.equal(a, b)
             for a, b in zip(first.gradients, second.gradients, strict=True)
@@ -123,12 +123,12 @@ def alone(call: Call) -> Alone:
 
 
 def elsewhere(call: Call) -> Call:
-    """Return the call for other values, which are as likely to be taken as its own."""
+    """Return the call for other values, which forward is as likely to take as its own."""
     return call.with_values([other_values(leaf.value, i) for i, leaf in enumerate(call.leaves)])
 
 
 def other_values(value: Tensor, index: int) -> Tensor:
-    """Return a tensor's values in another order, and a bit smaller: of the same range and signs."""
+    """Return a tensor's values in another order, and a bit smaller: same range, same signs."""
     if not can_require_grad(value) or value.layout != torch.strided:
         return value
     generator = drawing(index)

@@ -1,4 +1,4 @@
-"""Backward is right for the example's size, and wrong for another."""
+"""Backward is right for the example's size, but wrong for another."""
 
 import time
 from collections.abc import Iterator
@@ -33,8 +33,8 @@ class Size(Probe):
     """Backward is right for every size that forward takes.
 
     ## Why
-    Kernels work in blocks. What is past the last full block, or one size below it, takes a branch
-    that a small example never enters.
+    Kernels work in blocks. The elements past the last full block, or a size one below it, take a
+    branch that a small example never enters.
 
     ## Fails
     ```python
@@ -66,8 +66,8 @@ class Size(Probe):
     ```
 
     ## Cannot see
-    Sizes that the inputs cannot be brought to by changing axes of one size together; blocks of
-    more than a thousand elements.
+    Sizes that cannot be reached by changing all axes of equal size together; blocks of more than a
+    thousand elements.
     """
 
     code = "PB559"
@@ -166,7 +166,7 @@ def at_given_size(wrong: Wrong, axes: Axes) -> Wrong | None:
 
 
 def is_overwritten(call: Call, wrong: Wrong) -> bool:
-    """Tell whether an input is written to places by an index that repeats: which of them counts?"""
+    """Tell whether an input is written to places by a repeating index: which value would count?"""
     if wrong.mismatch is None:
         return False
     value = wrong.call.leaves[wrong.mismatch.leaf].value

@@ -22,8 +22,8 @@ class TangentOfBackward(Probe):
     """Forward mode through backward, the usual way to a Hessian, gives the derivative of backward.
 
     ## Why
-    `torch.func.hessian` pushes tangents through the gradient. What backward reads has to carry its
-    tangent: a tensor that forward saved detached, or computed in a kernel, carries none.
+    `torch.func.hessian` pushes tangents through the gradient. A tensor that backward reads has to
+    carry its tangent: one that forward saved detached, or computed in a kernel, carries none.
 
     ## Fails
     ```python
@@ -130,7 +130,7 @@ def through_backward(
 
 
 def by_func(call: Call, way: list[Tensor | None]) -> tuple[Tensor | None, ...]:
-    """Return the same by torch.func, whose levels an operator of pullback follows."""
+    """Return the same from torch.func, whose levels an operator of pullback follows."""
     values = [leaf.value.detach() for leaf in call.leaves]
     wanted = call.wanted
     gradients = gradients_of(call)

@@ -12,11 +12,11 @@ from pullback.verify.trace import trace
 
 
 class TangentRaises(Probe):
-    """A `jvp` that is there works: with all tangents, and with the tangent of one input alone.
+    """If there is a `jvp`, it works: with all tangents, and with the tangent of one input alone.
 
     ## Why
-    What forward saves with `save_for_backward` is not there in `jvp`: that takes a call of
-    `save_for_forward` too. And an input that is a constant has no tangent: None may arrive.
+    Tensors that forward saves with `save_for_backward` are not available in `jvp`: that needs a
+    call of `save_for_forward` too. And an input that is a constant has no tangent: None may arrive.
 
     ## Fails
     ```python
@@ -51,7 +51,7 @@ class TangentRaises(Probe):
     ```
 
     ## Cannot see
-    A `jvp` that is not there: forward mode then says so itself.
+    A missing `jvp`: forward mode says so itself.
     """
 
     code = "PB570"

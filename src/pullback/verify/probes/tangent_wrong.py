@@ -19,7 +19,7 @@ from pullback.verify.source import Text
 
 
 class TangentWrong(Probe):
-    """`jvp` is the derivative of forward, and the transposed of backward.
+    """`jvp` is the derivative of forward, and the transpose of backward.
 
     ## Why
     Nothing calls `jvp` in training, so a wrong one waits until somebody takes a Hessian, a Jacobian
@@ -61,7 +61,7 @@ class TangentWrong(Probe):
     ```
 
     ## Cannot see
-    Which of two is wrong, where forward is not smooth and `jvp` and backward disagree.
+    Which of the two is wrong, where forward is not smooth and `jvp` and backward disagree.
     """
 
     code = "PB571"
@@ -85,7 +85,7 @@ class TangentWrong(Probe):
         try:
             apart = apart_from_differences(found)
         except NotApplicable:
-            # Nothing says which of the two is right; a forward without kinks is not needed for it.
+            # This does not say which of the two is right, but works for a forward with kinks too.
             if abs(forward - backward) > allowed:
                 yield self.breach(
                     f"{call.target.name}: jvp and backward disagree: {disagree}",

@@ -1,4 +1,4 @@
-"""vmap gives something else than a loop."""
+"""vmap and a loop give different results."""
 
 from collections.abc import Iterator
 
@@ -23,11 +23,11 @@ from pullback.verify.target import shortened
 
 
 class Vmap(Probe):
-    """`vmap` of a target is a loop of it, whichever inputs are batched and in which dimension.
+    """`vmap` of a target equals a loop over it, whichever inputs are batched and in which dimension.
 
     ## Why
-    A `vmap` staticmethod is told in `in_dims` where each input has its batch, None for an input
-    that has none. One that takes the first dimension for granted is right in the usual case only.
+    `in_dims` tells a `vmap` staticmethod where each input has its batch, None for an input
+    without one. A rule that assumes the first dimension is right only in the usual case.
 
     ## Fails
     ```python

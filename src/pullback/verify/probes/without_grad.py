@@ -1,4 +1,4 @@
-"""Forward gives something else where no gradient is recorded."""
+"""Forward gives another result where no gradient is recorded."""
 
 from collections.abc import Iterator
 
@@ -17,8 +17,8 @@ class WithoutGrad(Probe):
     """Under `no_grad` and `inference_mode` forward works, and gives the same outputs.
 
     ## Why
-    Evaluation runs without gradients. A forward that reads what autograd only makes in training,
-    or that takes another path there, is then trained as one function and used as another.
+    Evaluation runs without gradients. A forward that reads something that autograd makes only in
+    training, or that takes another path there, is trained as one function and used as another.
 
     ## Fails
     ```python
@@ -46,15 +46,15 @@ class WithoutGrad(Probe):
     ```
 
     ## Cannot see
-    What differs on purpose between training and evaluation, if `training` tells it.
+    Differences between training and evaluation that are meant, if `training` selects them.
     """
 
     code = "PB529"
     name = "without-grad"
     help = "compute the outputs in the same way whether or not a gradient is wanted"
-    # Backwards run before it: what they spoil makes another forward.
+    # Backwards run first: if they spoil something, forward differs for that reason.
     about = frozenset({"repeat"})
-    # Differences are taken without a gradient: what is another function there, they contradict.
+    # Finite differences run without a gradient: if that is another function, they contradict.
     explains = frozenset({"numbers", "values", "tangent"})
 
     def examine(self, call: Call) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ class WorkNotNeeded(Probe):
     """Backward computes the gradients that are needed, and no others.
 
     ## Why
-    Frozen weights and first layers need the gradient of one input alone; the engine throws the
+    Frozen weights and first layers need the gradient of only one input; the engine throws the
     others away, after they were computed.
 
     ## Fails
@@ -93,6 +93,6 @@ def wasted(node: NodeTrace) -> Iterator[tuple[int, str]]:
     for index, (gave, own) in enumerate(zip(node.gave[-1], node.arguments, strict=False)):
         if not isinstance(gave, Tensor) or not isinstance(own, Tensor) or own.requires_grad:
             continue
-        # The gradient that arrived, handed on as it is, was no work.
+        # Passing on the gradient that arrived was no work.
         if gave.numel() and not any(shares(gave, other) for other in free):
             yield index, names[index]

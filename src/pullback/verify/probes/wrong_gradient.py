@@ -1,4 +1,4 @@
-"""Backward returns something else than the derivative of forward."""
+"""Backward does not return the derivative of forward."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ class WrongGradient(Probe):
     """Backward is the transposed derivative of forward, applied to the gradient that arrives.
 
     ## Why
-    A wrong gradient trains all the same, only worse. It is compared with differences of forward
-    along random directions, in float64 where the target takes it; what is allowed follows from the
-    noise of forward, so a very small derivative is checked as well as a large one. Then causes are
-    tried on a small sample: sign, factor, order, wrong operand, missing sum and others.
+    A network still trains with a wrong gradient, only worse. The gradient is compared with finite
+    differences of forward along random directions, in float64 where the target takes it; the
+    tolerance follows from the noise of forward, so a very small derivative is checked as well as a
+    large one. Then causes are tried on a small sample: sign, factor, order, wrong operand, missing
+    sum and others.
 
     ## Fails
     ```python
@@ -57,8 +58,8 @@ class WrongGradient(Probe):
     ```
 
     ## Cannot see
-    What differs at other values, sizes, options or dtypes only, which other probes look at; and
-    elements at which forward has a kink or a jump. What is meant to differ is declared:
+    Errors only at other values, sizes, options or dtypes, which other probes look at; and elements
+    at which forward has a kink or a jump. Declare a gradient that differs on purpose:
     `straight_through=True`, `reversal=True`, `surrogate=True`; `tangent_space=True` for elements of
     a Lie group, whose gradient is that of a tangent vector, with zeros behind it.
     """
@@ -132,7 +133,7 @@ def grouped(call: Call, mismatches: Sequence[Mismatch]) -> list[Explained]:
         if like:
             like[0].mismatches.append(mismatch)
         elif same and cause is None:
-            # Another output of an input that is known to be wrong.
+            # Another output for an input that is known to be wrong.
             same[0].mismatches.append(mismatch)
         else:
             found.append(Explained(cause, small[0] if small else None, [mismatch]))

@@ -13,9 +13,9 @@ class ZerosForNone(Probe):
     """An input gets None where no output that is used depends on it.
 
     ## Why
-    For an output that is not used backward is given zeros, and makes a gradient of zeros of them.
-    To an optimiser that is a gradient: with a momentum or a weight decay it moves a parameter that
-    has no part in the loss; one whose gradient is None stays where it is.
+    For an output that is not used, backward is given zeros, and computes a gradient of zeros from
+    them. To an optimiser that is a gradient: with momentum or weight decay it moves a parameter
+    that has no part in the loss; a parameter whose gradient is None stays as it is.
 
     ## Fails
     ```python
