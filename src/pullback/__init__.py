@@ -1,7 +1,7 @@
 """pullback: write your own differentiable PyTorch operators; one line, one operator.
 
-The public names are loaded when first used, so that `import pullback` costs nothing to programs
-that only may need it, and `pullback --help` does not wait for PyTorch.
+The public names are loaded on first use, so that `import pullback` costs nothing to programs that
+may not need it, and `pullback --help` does not wait for PyTorch.
 """
 
 import importlib

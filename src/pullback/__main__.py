@@ -1,4 +1,4 @@
-"""`python -m pullback`: the command line, where its script is not on the PATH."""
+"""`python -m pullback`: the command line, for when its script is not on the PATH."""
 
 from pullback.cli import main
 

@@ -17,11 +17,11 @@ class Finding:
 
     Attributes:
         code: of its `Rule`, "PB504"; never reused.
-        name: what is wrong in two or three words.
-        message: what is wrong in one sentence that stands alone.
-        evidence: what was seen: pairs of a short key and text or numbers.
+        name: what is wrong, in two or three words.
+        message: what is wrong, in one sentence that stands alone.
+        evidence: what was seen, as pairs of a short key and text or numbers.
         help: the cure.
-        level: "fault", shown by a call that goes wrong; "advice", waste or a missing feature.
+        level: "fault", a call goes wrong; "advice", waste or a missing feature.
         where: the line of the author's code, "ops.py:14 in backward: return grad * x".
     """
 
@@ -41,7 +41,7 @@ class Finding:
             *([("help", self.help)] if self.help else []),
         ]
         width = max((len(key) for key, _ in rows), default=0) + 1
-        # A value of several lines (a compiler's message) stands under its key.
+        # A value of several lines (a compiler's message) is indented under its key.
         indent = "\n" + " " * (width + 5)
         lines = [
             f"    {key + ':':<{width}} {value.replace(chr(10), indent)}" for key, value in rows
@@ -54,9 +54,9 @@ ROW = re.compile(r" {4}(?P<key>\S[^:]*): *(?P<value>.*)")
 
 
 def parse(text: str) -> Finding | None:
-    """Return the finding that a text shows, as C++ writes it: `str(parse(text)) == text`.
+    """Return the finding in a text, as C++ writes it: `str(parse(text)) == text`.
 
-    None stands for a text that shows none. A place comes back as evidence.
+    Returns None if there is none. A place comes back as evidence.
     """
     first, *lines = text.rstrip().split("\n")
     head = HEAD.fullmatch(first)
@@ -69,7 +69,7 @@ def parse(text: str) -> Finding | None:
             texts.append(row["value"])
             margin = " " * row.start("value")
         else:
-            # Of the value above, or of the message: under the place where it began.
+            # Continues the value above, or the message: it is indented to where that began.
             texts[-1] += f"\n{line.removeprefix(margin)}"
     rows = tuple(zip(keys, texts[1:], strict=True))
     return Finding(
@@ -81,12 +81,12 @@ def parse(text: str) -> Finding | None:
     )
 
 
-# How a word begins that is spoken with a vowel: "an ndarray", and not "an uint8" or "an UnionType".
+# The start of a word that is spoken with a vowel: "an ndarray", but not "an uint8", "an UnionType".
 VOWEL = re.compile(r"(?i)(?!uint|uni|use)[aeiou]|nd")
 
 
 class PullbackError(RuntimeError):
-    """A user's mistake, or a machine that lacks something. `finding` holds it as data.
+    """A user's mistake, or something that the machine lacks. `finding` holds it as data.
 
     It is a `RuntimeError` because that is what PyTorch raises for the same mistakes.
     """

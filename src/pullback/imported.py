@@ -1,7 +1,7 @@
-"""Something to do when a module has been imported, by whoever needs it; at once if it has been.
+"""Actions for when a module has been imported, by anybody; immediately if it already has been.
 
-What serves `torch.distributed.tensor` or `torch.utils.flop_counter` costs nothing where these are
-not used. `CUDA_ON_CPU` acts so from the start of Python, so nothing else is imported here.
+So support for `torch.distributed.tensor` or `torch.utils.flop_counter` costs nothing if these are
+not used. `CUDA_ON_CPU` uses this from the start of Python, so nothing else is imported here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import cast
 
 Action = Callable[[], None]
 
-# By module, and by a name under which a later action replaces an earlier one.
+# By module, and by a name: a later action with the same name replaces an earlier one.
 _waiting: dict[str, dict[str, Action]] = {}
 
 
@@ -42,7 +42,7 @@ def is_loading(module: ModuleType) -> bool:
 
 
 class Finder(MetaPathFinder):
-    """Finds nothing itself: it follows what others find by the actions that wait for it."""
+    """Finds nothing itself, but adds the waiting actions to what other finders find."""
 
     def __init__(self) -> None:
         self._looking: set[str] = set()
@@ -50,7 +50,7 @@ class Finder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Let the others find a module that something waits for."""
+        """Let the others find a module for which actions wait."""
         if fullname not in _waiting or fullname in self._looking:
             return None
         self._looking.add(fullname)
@@ -66,7 +66,7 @@ class Finder(MetaPathFinder):
 
 
 class Following:
-    """A loader after which the actions are taken."""
+    """A loader that takes the actions after loading."""
 
     def __init__(self, loader: Loader, name: str) -> None:
         self._loader = loader
@@ -81,7 +81,7 @@ class Following:
 
     def exec_module(self, module: ModuleType) -> None:
         """Load it, then act."""
-        # Tools that read a module's loader are to see the one that read the file.
+        # Tools that read a module's loader should see the one that read the file.
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         module.__loader__ = self._loader

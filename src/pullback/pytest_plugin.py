@@ -1,7 +1,7 @@
 """In pytest: CUDA on the CPU, and the fixture `check` for derivatives.
 
 The options `--cuda-on-cpu`, `--cuda-race`, `--cuda-memory` and `--cuda-order` belong to the first.
-Without one of them, and without the fixture, nothing but this file is imported, nothing is done.
+Without one of them, and without the fixture, only this file is imported and nothing is done.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--cuda-on-cpu",
         action="store_true",
-        help="CUDA code is built for the CPU, and what asks for a GPU has the CPU",
+        help="CUDA code is built for the CPU, and code that asks for a GPU gets the CPU",
     )
     group.addoption(
         "--cuda-race",
@@ -43,7 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--cuda-memory",
         action="store_true",
-        help="as --cuda-on-cpu, and accesses out of bounds fail the test; starts pytest anew with"
+        help="as --cuda-on-cpu, and accesses out of bounds fail the test; starts pytest again with"
         " AddressSanitizer",
     )
     group.addoption(
@@ -92,7 +92,7 @@ def mode_of(options: Any) -> Mode | None:  # noqa: ANN401  (argparse's)
 
 
 def with_sanitizer(chosen: Mode) -> None:
-    """Start pytest anew where its check needs AddressSanitizer, which is there from the start."""
+    """Start pytest again if its check needs AddressSanitizer, which cannot be loaded later."""
     from pullback.diagnostic import PullbackError  # noqa: PLC0415
     from pullback.kernels.cuda_on_cpu import sanitizer  # noqa: PLC0415
 
@@ -141,7 +141,7 @@ class Session:
         return self.findings.stat().st_size if self.findings.exists() else 0
 
     def of_the_host_since(self, size: int) -> list[str]:
-        """Return what was found outside of kernels, where nothing is raised."""
+        """Return what was found outside kernels, where nothing is raised."""
         if self.size() == size:
             return []
         new = self.findings.read_bytes()[size:].decode(errors="replace").split("\0")
@@ -183,7 +183,7 @@ def pytest_runtest_protocol(item: Any) -> Generator[None, Any, Any]:  # noqa: AN
 
 
 def set_order(order: str) -> None:
-    """Run what is launched from now on in an order of threads; runtimes loaded later as well."""
+    """Set the order of threads for launches from now on, also of runtimes loaded later."""
     from pullback.kernels.cuda_on_cpu import mode, runtimes  # noqa: PLC0415
     from pullback.kernels.cuda_on_cpu.environment import OPTIONS  # noqa: PLC0415
 
@@ -193,7 +193,7 @@ def set_order(order: str) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Fail a test during which the host did what a kernel would have been stopped for."""
+    """Fail a test during which the host did something that stops a kernel."""
     session = item.config.stash.get(running, None)
     size = session.size() if session else 0
     result = yield
@@ -242,7 +242,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Lend the fixture its short name, unless the package pytest-check has it."""
+    """Give the fixture its short name, unless the package pytest-check has that name."""
     if not config.pluginmanager.hasplugin("check"):
         config.pluginmanager.register(Short(), "pullback-check")
 
@@ -282,7 +282,7 @@ def pullback_check(request: pytest.FixtureRequest) -> Callable[..., Any]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, Any, Any]:
-    """Show the reports that `assert pb.check(...)` found wanting below the failure."""
+    """Show the reports that failed `assert pb.check(...)` below the failure."""
     made = yield
     checker = sys.modules.get("pullback.verify.report")
     if checker is not None:

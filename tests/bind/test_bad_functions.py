@@ -404,7 +404,7 @@ def test_a_context_that_is_gone() -> None:
     del owners
     gc.collect()
     call_error(
-        torch.ops.pbbad._gone_backward, *arguments, [], *rest, code="PB377", match="given free"
+        torch.ops.pbbad._gone_backward, *arguments, [], *rest, code="PB377", match="was freed"
     )
     assert hidden(a).tolist() == [2, 2]
 

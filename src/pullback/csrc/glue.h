@@ -205,7 +205,8 @@ struct Anything;
 /// Calls the kernel where the author names no dtypes.
 ///
 /// A template over any dtype is used only for float32 and float64. Whether its body compiles for a
-/// half or a complex number cannot be asked, only tried, and an error there would end the compilation.
+/// half or a complex number cannot be asked, only tried, and an error there would end the
+/// compilation.
 template <class Body>
 int dispatch(const Call& call, char* message, uint64_t capacity) {
   if constexpr (Body::template pullback_takes<Anything, int64_t>()) {

@@ -37,7 +37,8 @@ constexpr int64_t zone_bytes = 4096;
 struct State {
   std::mutex mutex;
   c10::Allocator* ordinary = nullptr;
-  // Read without the lock: a child of `fork` may inherit it locked by a thread that it does not have.
+  // Read without the lock: a child of `fork` may inherit it locked by a thread that it does not
+  // have.
   std::atomic<bool> guards = false;
   std::atomic<int64_t> alive = 0;
   Blocks blocks;                     // since the last `pullback_guard`
@@ -68,8 +69,8 @@ void look(const uint8_t* begin, const Block& block, std::vector<Trespass>& found
   look_at(begin + block.bytes, begin, block, found);
 }
 
-/// Frees memory of either kind: unguarded memory may be freed while tensors are guarded, and the other
-/// way round.
+/// Frees memory of either kind: unguarded memory may be freed while tensors are guarded, and the
+/// other way round.
 void release(void* memory) {
   auto* begin = static_cast<uint8_t*>(memory);
   State& now = state();

@@ -1,9 +1,9 @@
 """CUDA on a machine without a GPU: extensions are built for the CPU, and PyTorch plays along.
 
-`with pb.cuda.on_cpu():` does so for a while, the environment variable `CUDA_ON_CPU` for a whole
-process and those that it starts, and `python -m pullback.cuda SCRIPT` for one script.
+`with pb.cuda.on_cpu():` does so within the block, the environment variable `CUDA_ON_CPU` for a
+whole process and its children, and `python -m pullback.cuda SCRIPT` for one script.
 
-Nothing here is loaded before it is asked for: the switch is looked at whenever Python starts.
+Nothing here is loaded before it is asked for, since every start of Python reads the switch.
 """
 
 from __future__ import annotations

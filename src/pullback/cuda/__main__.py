@@ -1,4 +1,4 @@
-"""`python -m pullback.cuda [-m MODULE | SCRIPT] ARGS`: a program that wants a GPU, on the CPU."""
+"""`python -m pullback.cuda [-m MODULE | SCRIPT] ARGS`: runs a program for a GPU on the CPU."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STARTUP = Path(__file__).parent / "startup"
 
 
 def main(arguments: list[str]) -> int:
-    """Run what the arguments name as Python itself does."""
+    """Run the script or module that the arguments name, as Python itself does."""
     if not arguments or arguments[0] in ("-h", "--help"):
         sys.stderr.write(USAGE)
         return 0 if arguments else 2
@@ -49,7 +49,7 @@ def _begin_anew_if_need_be() -> None:
 
 
 def environment() -> dict[str, str]:
-    """Return the variables by which a process and those that it starts run CUDA on the CPU."""
+    """Return the variables with which a process and its children run CUDA on the CPU."""
     # The folder above `pullback` too: it may not be installed.
     folders = [str(STARTUP), str(Path(__file__).parent.parent.parent)]
     known = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]

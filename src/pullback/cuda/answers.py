@@ -1,6 +1,6 @@
-"""What `torch.cuda` answers where there is no GPU but one is asked for.
+"""The answers of `torch.cuda` where there is no GPU but one is asked for.
 
-The device that there seems to be is the one that the headers describe: compute capability 8.0.
+The pretended device is the one that the headers describe: compute capability 8.0.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SEEN = torch.device("cuda", 0)
 
 
 class Stream:
-    """A stream: what is launched has run when the launch returns."""
+    """A stream: a kernel has run when its launch returns."""
 
     cuda_stream = 0
     device = SEEN
@@ -58,7 +58,7 @@ class Stream:
 
 
 class Event:
-    """An event: the time between two is real."""
+    """An event: the time between two events is real."""
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         del args, kwargs
@@ -108,7 +108,7 @@ def always(value: object) -> Callable[..., Any]:
 
 
 def current_accelerator(check_available: bool = False) -> torch.device:
-    """Return the device that there seems to be."""
+    """Return the pretended device."""
     del check_available
     return torch.device("cuda")
 

@@ -1,8 +1,8 @@
-"""Tensors for "cuda" are tensors of the CPU: what PyTorch's functions are given and say of devices.
+"""Tensors for "cuda" are CPU tensors: translates the devices in calls of PyTorch's functions.
 
-A mode of PyTorch sees each call of a function or a method, so nothing has to be known about which
-of them take a device. What it does not see: types that are called (`torch.Generator`), functions
-that PyTorch does not let be overridden (`torch.load`), C++.
+A mode of PyTorch sees each call of a function or a method, so we need not know which of them take a
+device. It does not see calls of types (`torch.Generator`), functions that PyTorch does not let us
+override (`torch.load`), and C++.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def real(device: object) -> object:
 
 
 class Devices(TorchFunctionMode):
-    """Gives the CPU to who asks for a GPU, and says of what is there that it is on one."""
+    """Gives the CPU to callers that ask for a GPU, and says that tensors are on one."""
 
     def __torch_function__(
         self,
@@ -50,7 +50,7 @@ class Devices(TorchFunctionMode):
         args = tuple(real(each) for each in args)
         if kwargs:
             kwargs = {name: real(value) for name, value in kwargs.items()}
-            # A number is that of a GPU.
+            # A number means a GPU.
             if isinstance(kwargs.get("device"), int):
                 kwargs["device"] = CPU
         return func(*args, **(kwargs or {}))
@@ -112,7 +112,7 @@ def _no(*args: object, **kwargs: object) -> bool:
 _T = cast("Any", Tensor)
 # The functions under which PyTorch announces an attribute are those of its descriptor.
 _ANSWERS: dict[object, Callable[..., object]] = {
-    # A device by itself stays what it is: authors compare it with a tensor's.
+    # A device itself stays as it is: authors compare it with a tensor's.
     torch.device: torch.device,
     _T.device.__get__: _device,
     _T.is_cuda.__get__: _is_cuda,

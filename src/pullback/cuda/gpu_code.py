@@ -1,7 +1,7 @@
 """Libraries that were compiled for GPUs: refused where a GPU is only pretended.
 
-A kernel that nvcc compiled cannot be launched without a GPU, and few programs look at what a launch
-says: memory that nobody wrote would be taken for its result.
+A kernel that nvcc compiled cannot be launched without a GPU, and few programs check the result of a
+launch: they would take unwritten memory for the kernel's result.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ CompiledForGpu = Rule("PB239", "compiled-for-gpu")
 
 # The sections in which CUDA's and ROCm's compilers put code for GPUs.
 CODE = frozenset({".nv_fatbin", ".hip_fatbin"})
-# Whatever PyTorch's own packages compute has a kernel for the CPU, which is the one called.
+# PyTorch's own packages have CPU kernels for everything, and these are the ones called.
 SITE = Path(torch.__file__).parent.parent
 OF_PYTORCH = [SITE / name for name in ("torch", "torchvision", "torchaudio", "nvidia")]
-ELF = b"\x7fELF\x02\x01"  # of 64 bits, little-endian: all that CUDA has
+ELF = b"\x7fELF\x02\x01"  # 64 bits, little-endian: CUDA supports no other
 HEADER, SECTION, ENTRY = struct.Struct("<40xQ10xHHH"), struct.Struct("<II16xQQI20x"), "<qQ"
 NEEDED, RPATH, RUNPATH = 1, 15, 29
 
@@ -48,7 +48,7 @@ def patch(patches: Patches) -> None:
         load(self, name, *args, **kwargs)
 
     patches.set(ctypes.CDLL, "__init__", load_for_cpu)
-    # It turns whatever ctypes raises into an error that names the file alone.
+    # It turns whatever ctypes raises into an error that names only the file.
     operators: Any = type(torch.ops)
     load_library: Callable[[Any, Any], None] = operators.load_library
 
@@ -66,7 +66,7 @@ def patch(patches: Patches) -> None:
         return create(self, spec)
 
     patches.set(ExtensionFileLoader, "create_module", create_for_cpu)
-    # Not yet there while PyTorch, whose import sets this up, is imported by that very module.
+    # Does not exist yet if this module itself imports PyTorch, whose import sets this up.
     there_is = getattr(gpu, "there_is", None)
     if there_is and not there_is():
         announce_loaded()
@@ -76,7 +76,7 @@ def refuse(library: object) -> None:
     """Stop if a library, or one of the author's that it is linked to, has code for GPUs.
 
     Args:
-        library: as the loader takes it: a path, the name of a library of the system, or None.
+        library: as the loader takes it: a path, the name of a system library, or None.
 
     Raises:
         PullbackError: PB239, it has.
@@ -84,7 +84,7 @@ def refuse(library: object) -> None:
     if not isinstance(library, str | bytes | os.PathLike):
         return
     path = Path(os.fsdecode(library))
-    if path.name == str(path):  # of the system, wherever that is
+    if path.name == str(path):  # a system library, wherever that is
         return
     for each in with_needed(path):
         if not is_for_gpus(each):
@@ -104,7 +104,7 @@ def announce_loaded() -> None:
     for path in map(Path, runtimes.mapped()):
         if ".so" in path.name and is_for_gpus(path):
             text = f"{path.name} was compiled for a GPU: here its kernels would not run, silently"
-            # Here: PyTorch's import, which sets this up, may be that module's own.
+            # Imported here, since that module itself may be importing PyTorch, which sets this up.
             from pullback.bind.on_cpu import CudaOnCpuNotice  # noqa: PLC0415
 
             notice(text, CudaOnCpuNotice)
@@ -118,7 +118,7 @@ def is_for_gpus(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class Library:
-    """What decides about a shared library: has it code for GPUs, and what is it linked to?"""
+    """A shared library: whether it has code for GPUs, and what it is linked to."""
 
     for_gpus: bool = False
     needed: tuple[str, ...] = ()
@@ -126,7 +126,7 @@ class Library:
 
 
 def with_needed(path: Path) -> Iterator[Path]:
-    """Yield a library and those that it is linked to where it says itself in which folder."""
+    """Yield a library, and those that it is linked to if it says itself in which folder."""
     seen: set[Path] = set()
     waiting = [path]
     while waiting:
@@ -140,7 +140,7 @@ def with_needed(path: Path) -> Iterator[Path]:
 
 
 def read(path: Path) -> Library:
-    """Return what a library says of itself; nothing if it is none."""
+    """Return what a library says about itself; nothing if the file is not a library."""
     try:
         with path.open("rb") as file:
             return _read(file, path)

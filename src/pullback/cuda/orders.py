@@ -1,4 +1,4 @@
-"""Whether a program says the same in whatever order the threads of a block run."""
+"""Whether a program prints the same in every order of a block's threads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pullback.diagnostic import Finding, Rule
 
 OrderMatters = Rule("PB232", "cuda-order")
 
-# What a program is run in for "all".
+# The orders in which a program is run for "all".
 EACH = ("forward", "reverse", "random:1")
 
 NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf)")
@@ -22,10 +22,10 @@ TOLERANCE = 1024 * 2.0**-23
 def difference(outputs: dict[str, str]) -> Finding | None:
     """Compare what a program wrote in each order of threads.
 
-    Lines of `printf` in a kernel come in the order of threads: only which lines there are counts.
+    Lines of `printf` in a kernel come in the order of threads: their order does not count.
 
     Args:
-        outputs: order -> text; the first is what others are compared with.
+        outputs: order -> text; the others are compared with the first.
     """
     (first, text), *others = outputs.items()
     lines = text.splitlines()
@@ -69,6 +69,6 @@ def _close(a: str, b: str) -> bool:
         return True
     if not any(mark in a + b for mark in ".eE"):
         return False
-    # The last digit that is printed may be rounded either way.
+    # The last printed digit may be rounded either way.
     digits = max(len(a.partition(".")[2]), len(b.partition(".")[2]))
     return math.isclose(float(a), float(b), rel_tol=TOLERANCE, abs_tol=10.0**-digits)

@@ -1,4 +1,4 @@
-"""Attributes of other modules, replaced for a while."""
+"""Temporary replacements of other modules' attributes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ MISSING = object()
 
 
 class Patches:
-    """What was replaced, so that it can be put back in the other order."""
+    """The replaced attributes, so that they can be restored in reverse order."""
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], object]] = []
 
     def set(self, owner: Any, name: str, value: Any) -> None:  # noqa: ANN401  (anything)
-        """Replace an attribute; what it was is its `__wrapped__`, if a function replaces it."""
+        """Replace an attribute; if a function replaces it, its `__wrapped__` is the old one."""
         was = vars(owner).get(name, MISSING)
         if callable(value) and not isinstance(value, type) and was is not MISSING:
             cast("Any", value).__wrapped__ = was
@@ -27,7 +27,7 @@ class Patches:
             self._undo.append(partial(setattr, owner, name, was))
 
     def at_end(self, action: Callable[[], object]) -> None:
-        """Do something when all is put back."""
+        """Do something when everything is restored."""
         self._undo.append(action)
 
     def undo(self) -> None:

@@ -1,4 +1,4 @@
-"""PyTorch as it is where there is a GPU: `torch.cuda` answers, and everything is on the CPU."""
+"""PyTorch as if there were a GPU: `torch.cuda` answers, and everything is on the CPU."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ACCELERATOR = {
 
 @contextmanager
 def pretending() -> Generator[None]:
-    """Let PyTorch say for a while that there is a GPU; a second one inside changes nothing."""
+    """Let PyTorch say within the block that there is a GPU; a nested block changes nothing."""
     global _depth  # noqa: PLW0603  (of the process, as what it patches is)
     patches = Patches()
     _depth += 1
@@ -87,7 +87,7 @@ def _patch(patches: Patches) -> None:
 
 
 def _patch_what_takes_a_device(patches: Patches) -> None:
-    """Patch what a mode of PyTorch does not see."""
+    """Patch the functions that a mode of PyTorch does not see."""
     import torch.utils._device as utils  # noqa: PLC0415  (private, so as late as can be)
 
     context: Any = utils.DeviceContext
@@ -135,7 +135,7 @@ def _asking(function: Callable[..., object]) -> Callable[..., object]:
 
 def _setting(function: Callable[..., object]) -> Callable[..., object]:
     def call(*args: object) -> object:
-        # The older form has the value alone and is for GPUs.
+        # The older form takes only the value and is for GPUs.
         return function(*([real(args[0]), *args[1:]] if len(args) > 1 else ["cpu", *args]))
 
     return call
@@ -156,7 +156,7 @@ def _generator() -> type:
 
 
 def _everywhere(patches: Patches, module: Any, name: str, value: object) -> None:  # noqa: ANN401
-    """Replace a name where it is defined too: PyTorch's own files use that one."""
+    """Replace a name also where it is defined, since PyTorch's own files use that one."""
     if not hasattr(module, name):
         return
     home = inspect.getmodule(getattr(module, name))

@@ -43,7 +43,7 @@ class Start:
         mode: how kernels run; in order "all", the program runs in each.
         arguments: of the program.
         flags: for the compiler of a `.cu` file.
-        under: words of a debugger, which is started instead and given the command.
+        under: the command of a debugger, which is started instead and gets the program's command.
     """
 
     file: Path
@@ -70,8 +70,8 @@ def run(
         flags: for the compiler of a `.cu` file, such as "-DN=4".
         options: `order` of the threads of a block, "forward", "reverse", "random", "random:SEED",
             or "all", which runs the program in each of the first three and compares what it
-            writes; `workers`, threads of the CPU that run blocks; `timeout`, seconds until a launch
-            is stopped, 60 in the checks unless given, 0 for never.
+            writes; `workers`, CPU threads that run blocks; `timeout`, seconds until a launch is
+            stopped, in the checks 60 by default, 0 for never.
 
     Raises:
         PullbackError: PB237, there is no such file; PB238, nothing in it can be run; PB2xx, it
@@ -107,7 +107,7 @@ def start(what: Start, *, announce: Announce | None = None, capture: bool = Fals
     """Run a program or a script, see `run`.
 
     Args:
-        what: is run.
+        what: to run.
         announce: shows that the compiler runs.
         capture: whether its output is kept in the report and not shown.
 
@@ -140,7 +140,7 @@ def _command(what: Start, announce: Announce | None) -> list[str]:
     if not file.is_file():
         raise _missing(file)
     if file.suffix == ".py":
-        # What its operators are linked to, compiled before the script waits for it.
+        # Its operators are linked to this; compile it before the script waits for it.
         library.runtime(what.mode.check, announce)
         return [sys.executable, "-m", "pullback.cuda", str(file)]
     if file.suffix != ".cu":

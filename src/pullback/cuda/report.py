@@ -1,4 +1,4 @@
-"""What a program on the CPU was found to do: the findings of its launches, and how it ended."""
+"""The report on a program that ran on the CPU: its launches' findings, and how it ended."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Report:
     Attributes:
         file: what ran.
         mode: how kernels ran.
-        findings: of its kernels, in the order in which they came.
+        findings: of its kernels, in the order in which they occurred.
         launches: how many there were.
-        returncode: of the process, as `subprocess` gives it.
+        returncode: of the process, as in `subprocess`.
         output: what it wrote, unless that went to the terminal.
     """
 
@@ -79,5 +79,5 @@ def read(path: Path) -> tuple[tuple[Finding, ...], int]:
 
 
 def _once(findings: Iterable[Finding]) -> list[Finding]:
-    """Leave out what was found again, as by a loop that goes on after an error."""
+    """Leave out repeated findings, as from a loop that continues after an error."""
     return list(dict.fromkeys(findings))

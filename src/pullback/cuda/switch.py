@@ -1,6 +1,6 @@
-"""The switch `CUDA_ON_CPU`: what a process does that was started with it.
+"""The switch `CUDA_ON_CPU`, for processes that are started with it.
 
-Python runs this at its start where the variable is set. So it costs nothing until PyTorch is
+Python runs this at its start if the variable is set. So it costs nothing until PyTorch is
 imported, imports little but the standard library, and raises nothing.
 """
 
@@ -14,7 +14,7 @@ from pullback.kernels.cuda_on_cpu.environment import wanted
 
 
 def install() -> None:
-    """Let PyTorch pretend from when it is imported; without the switch: do nothing."""
+    """Let PyTorch pretend as soon as it is imported; without the switch do nothing."""
     if wanted():
         _follow()
 

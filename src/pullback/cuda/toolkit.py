@@ -1,7 +1,7 @@
-"""`torch.utils.cpp_extension`, so that it builds for the CPU what is for a GPU.
+"""Makes `torch.utils.cpp_extension` build GPU code for the CPU.
 
-Two of its functions are replaced, and authors' code meets them however it was imported: the one
-in which `load` and `load_inline` end, and the one by which setuptools builds an extension.
+We replace two of its functions, which all callers reach however they imported it: the one that
+`load` and `load_inline` call last, and the one with which setuptools builds an extension.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pullback.kernels.cuda_on_cpu import headers, library
 if TYPE_CHECKING:
     from setuptools import Extension
 
-# Its include/ and bin/nvcc are what setup.py files look for.
+# A setup.py looks for include/ and bin/nvcc in it.
 HOME = library.CSRC
 OF_GPUS = frozenset({"cudart", "c10_cuda", "torch_cuda", "cuda", "nvrtc"})
 # PyTorch's own are linked in any case.
@@ -32,7 +32,7 @@ LINKED = OF_GPUS | {"c10", "torch", "torch_cpu", "torch_python"}
 
 @contextmanager
 def building() -> Generator[None]:
-    """Let PyTorch's tools build for the CPU for a while."""
+    """Let PyTorch's tools build for the CPU within the block."""
     patches = Patches()
     try:
         patch(patches)
@@ -42,7 +42,7 @@ def building() -> Generator[None]:
 
 
 def patch(patches: Patches) -> None:
-    """Replace what builds for a GPU."""
+    """Replace the functions that build for a GPU."""
     from torch.utils import cpp_extension  # noqa: PLC0415  (most programs do without)
 
     module: Any = cpp_extension
@@ -54,7 +54,7 @@ def patch(patches: Patches) -> None:
 
 
 def _jit(genuine: Callable[..., object]) -> Callable[..., object]:
-    """Return what `load` and `load_inline` call with files that are written."""
+    """Return the function that `load` and `load_inline` call with the written files."""
     signature = inspect.signature(genuine)
 
     def compile_and_load(*args: object, **kwargs: object) -> object:
@@ -82,7 +82,7 @@ def _jit(genuine: Callable[..., object]) -> Callable[..., object]:
 
 
 def _build(kind: Any) -> Callable[..., None]:  # noqa: ANN401  (setuptools' commands are untyped)
-    """Return what a setup.py's `build_ext` calls for each extension."""
+    """Return the function that a setup.py's `build_ext` calls for each extension."""
     genuine: Callable[[Any, Extension], None] = kind.build_extension
 
     def build_extension(self: Any, ext: Extension) -> None:  # noqa: ANN401
@@ -102,11 +102,11 @@ def _build(kind: Any) -> Callable[..., None]:  # noqa: ANN401  (setuptools' comm
 
 
 def build_of(command: Any, ext: Extension, files: tuple[Path, ...]) -> Build:  # noqa: ANN401
-    """Return what setuptools' description of an extension says, for either compiler.
+    """Return the build that setuptools' description of an extension asks for, for either compiler.
 
     Args:
-        command: `build_ext`, which has what was said for all extensions: by `setup(include_dirs=)`,
-            on the command line, in setup.cfg.
+        command: `build_ext`, which has the options for all extensions: from `setup(include_dirs=)`,
+            the command line and setup.cfg.
         ext: the extension.
         files: its sources.
     """
@@ -115,7 +115,7 @@ def build_of(command: Any, ext: Extension, files: tuple[Path, ...]) -> Build:  #
     pairs = cast("Iterable[tuple[str, str | None]]", [*(command.define or ()), *ext.define_macros])
     macros = [f"-D{key}" if value is None else f"-D{key}={value}" for key, value in pairs]
     undefined = [f"-U{name}" for name in (*(command.undef or ()), *ext.undef_macros)]
-    # As setuptools orders them: the extension's own folders are looked into first.
+    # In setuptools' order: the extension's own folders are searched first.
     includes = [f"-I{path}" for path in _own_folders([*ext.include_dirs, *command.include_dirs])]
     folders = _own_folders([*ext.library_dirs, *command.library_dirs])
     libraries = [name for name in (*ext.libraries, *command.libraries) if name not in LINKED]
@@ -135,13 +135,13 @@ def build_of(command: Any, ext: Extension, files: tuple[Path, ...]) -> Build:  #
 
 
 def _beside_home(folders: Iterable[str]) -> list[str]:
-    """Return where plain C++ that looks into CUDA's folder of headers finds the other names."""
+    """Return where plain C++ that uses CUDA's folder of headers finds the other headers."""
     in_home = any(Path(folder).resolve() == library.INCLUDE.resolve() for folder in folders)
     return [str(headers.folder())] if in_home else []
 
 
 def _own_folders(folders: Iterable[str]) -> list[Path]:
-    """Return an author's folders, not PyTorch's, CUDA's and Python's, which have their place."""
+    """Return an author's folders, without PyTorch's, CUDA's and Python's, which are added later."""
     absolute = [Path(folder).absolute() for folder in folders]
     python = (sysconfig.get_path("include"), Path(sys.exec_prefix, "include"))
     others = (runtime.ROOT, HOME, *python)
@@ -149,7 +149,7 @@ def _own_folders(folders: Iterable[str]) -> list[Path]:
 
 
 def _once(flags: Sequence[str]) -> tuple[str, ...]:
-    """Leave out what is said for the second compiler too; of two-word options nothing."""
+    """Leave out flags repeated for the second compiler, but nothing from two-word options."""
     found: list[str] = []
     words = iter(str(flag).strip() for flag in flags)
     for word in words:

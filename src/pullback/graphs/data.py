@@ -1,4 +1,4 @@
-"""A graph as plain data: no tensor is held, so it outlives the tensors it tells of."""
+"""A graph as plain data: it holds no tensor, so it outlives the tensors it describes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Saved:
         dtype: such as "float32"; None where the state is not "kept".
         shape: None where the state is not "kept".
         bytes: of its elements, 0 where the state is not "kept".
-        same_as: the leaf or input whose memory it is, so that saving it costs nothing.
+        same_as: the leaf or input whose memory it shares, so that saving it costs nothing.
         state: "freed" by a backward, or "packed" by a saved-tensor hook, which is not called.
     """
 
@@ -96,8 +96,8 @@ class Graph:
         outputs: where `backward()` starts.
         nodes: in the order in which a walk from the outputs meets them.
         leaves: where it ends.
-        held: bytes of memory that the graph alone keeps alive; what leaves and inputs share with
-            it, and what two nodes share, is not counted again.
+        held: bytes of memory that only the graph keeps alive; memory shared with leaves and inputs
+            is not counted, and memory shared by two nodes is counted once.
     """
 
     of: str

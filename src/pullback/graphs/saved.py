@@ -1,4 +1,4 @@
-"""What a node keeps for its backward."""
+"""The tensors that a node keeps for its backward."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RAW = "_raw_saved_"
 
 
 class Memory:
-    """Which memory is known by a name, and how much of the rest was met."""
+    """Which memory is known by a name, and how much other memory was found."""
 
     def __init__(self) -> None:
         self.names: dict[int, str] = {}
@@ -72,7 +72,7 @@ def saved_by_pullback(node: GradFn, memory: Memory) -> Iterator[Saved]:
     """Yield what the runtime's node keeps, by the line's names."""
     try:
         tensors = runtime.load().saved(node)
-    except RuntimeError:  # as PyTorch's own nodes: backward has released them
+    except RuntimeError:  # as PyTorch's own nodes raise once backward has released the tensors
         yield Saved(name="its tensors", state="freed")
         return
     for name, tensor in tensors or []:
@@ -97,7 +97,7 @@ def saved_by_function(node: GradFn, memory: Memory) -> Iterator[Saved]:
 
 
 def unpacked(node: Any, name: str, attribute: str, memory: Memory) -> Iterator[Saved]:  # noqa: ANN401
-    """Yield one attribute's tensors; a saved-tensor hook is not called, for it may read a disk."""
+    """Yield one attribute's tensors; saved-tensor hooks are not called: they may read a disk."""
     shown = attribute if attribute == "saved_tensors" else name
     try:
         raw = getattr(node, f"{RAW}{name}")
@@ -117,6 +117,6 @@ def unpacked(node: Any, name: str, attribute: str, memory: Memory) -> Iterator[S
 def is_packed(raw: object) -> bool:
     """Tell whether a hook keeps the tensor in place of autograd.
 
-    `unpack_hook` alone is asked: reading `data` where there is no hook crashes PyTorch 2.13.
+    Reads only `unpack_hook`: reading `data` without a hook crashes PyTorch 2.13.
     """
     return getattr(raw, "unpack_hook", None) is not None

@@ -89,7 +89,7 @@ class Drawing:
         return self.graph.nodes[edge.index].edges
 
     def below(self, edge: Edge, rest: str) -> list[tuple[Edge, str, str]]:
-        """Return a node's edges with their prefixes; a chain stays in its column."""
+        """Return a node's edges with their prefixes; a chain stays in one column."""
         edges = self.children(edge)
         if len(edges) == 1 and self.is_new(edges[0]):
             return [(edges[0], rest, rest)]
@@ -100,7 +100,7 @@ class Drawing:
         ]
 
     def own_lines(self, edge: Edge, lead: str, rest: str) -> list[str]:
-        """Return the lines of a node, of a leaf, or of a reference to what is drawn elsewhere."""
+        """Return the lines of a node, of a leaf, or of a reference to one drawn elsewhere."""
         if edge.to == "leaf":
             return [f"{lead}{leaf_title(self.graph.leaves[edge.index])}"]
         if edge in self.drawn:
@@ -118,7 +118,7 @@ class Drawing:
         return self.numbers.setdefault(edge, len(self.numbers) + 1)
 
     def reference(self, edge: Edge) -> str:
-        """Return what stands where a node is not drawn."""
+        """Return the text in place of a node that is drawn elsewhere."""
         return f"[{self.number(edge)}] {self.graph.nodes[edge.index].operator}, drawn " + (
             "above" if edge in self.drawn else "below"
         )

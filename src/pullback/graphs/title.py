@@ -1,4 +1,4 @@
-"""What to call a node: autograd's names -> the operator's."""
+"""The title of a node: autograd's names -> the operator's."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def operator_of(node: GradFn) -> str:
 
 
 def operator_of_function(node: BackwardCFunction, name: str) -> str:
-    """Return the operator that a Function's node is of, the Function itself if it is of none."""
+    """Return the operator of a Function's node, or the Function itself if there is none."""
     if operator := getattr(node, "pullback_operator", None):
         return operator
     if found := GENERATED.fullmatch(name):

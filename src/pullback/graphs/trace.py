@@ -1,4 +1,4 @@
-"""Walk autograd's graph and note what it is, as data."""
+"""Walk autograd's graph and record it as data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NoGraph = Rule("PB601", "no-graph")
 NotTraceable = Rule("PB602", "not-traceable")
 
 FRAME = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)\n(?P<text>.*)')
-# Frames in which a user's line is not to be looked for.
+# We do not look for a user's line in frames below this folder.
 TORCH = str(Path(torch.__file__).parent)
 OURS = tuple(str(Path(__file__).parents[1] / stage) for stage in ("bind", "graphs"))
 
@@ -72,8 +72,8 @@ def graph(target: Tensor | Callable[..., Any], *inputs: Any, **keywords: Any) ->
 def record(
     target: Callable[..., Any], inputs: tuple[Any, ...], keywords: Mapping[str, Any]
 ) -> object:
-    """Call the target so that each node notes the stack it was made in."""
-    # Anomaly mode is what makes autograd note it; its warning is about its cost in training.
+    """Call the target so that each node records the stack in which it was made."""
+    # Anomaly mode makes autograd record it; its warning is about the cost in training.
     with torch.enable_grad(), torch.autograd.set_detect_anomaly(mode=True, check_nan=False):
         return target(*inputs, **keywords)
 
@@ -100,7 +100,7 @@ def dtype_of(tensor: Tensor) -> str:
 
 @dataclass(frozen=True)
 class Names:
-    """What the tensors are called that are known from outside, by identity."""
+    """The names of the tensors that are known from outside, by identity."""
 
     of: dict[int, tuple[str, LeafKind]] = field(default_factory=dict[int, tuple[str, LeafKind]])
     tensors: list[Tensor] = field(default_factory=list[Tensor])
@@ -154,7 +154,7 @@ def arguments_of(
 
 
 def around(target: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
-    """Yield what a function uses of its closure and of its module."""
+    """Yield the values that a function uses from its closure and its module."""
     if inspect.isfunction(target):
         variables = inspect.getclosurevars(target)
         yield from variables.nonlocals.items()
@@ -184,7 +184,7 @@ class Walker:
 
     def __init__(self, names: Names) -> None:
         self.names = names
-        # Autograd's wrappers live as long as they are held; identity would lie without that.
+        # Keeps autograd's Python wrappers alive: otherwise identities would be reused.
         self.found: list[GradFn] = []
         self.leaves: list[Leaf] = []
         self.edges: dict[GradFn, Edge] = {}
@@ -193,7 +193,7 @@ class Walker:
             self.memory.know(tensor, names.of[id(tensor)][0])
 
     def edge_to(self, node: GradFn) -> Edge:
-        """Return the edge to a node, which is noted if it is new."""
+        """Return the edge to a node, which is added if it is new."""
         if node in self.edges:
             return self.edges[node]
         variable: Tensor | None = getattr(node, "variable", None)
@@ -214,7 +214,7 @@ class Walker:
 
     def node(self, node: GradFn) -> Node:
         """Return a node as data."""
-        # The leaves first: what is saved is then known to be theirs.
+        # The leaves first, so that saved tensors are recognised as theirs.
         following = [other for other, _ in node.next_functions if other is not None]
         edges = tuple(self.edge_to(other) for other in following)
         return Node(
@@ -228,12 +228,12 @@ class Walker:
 
 
 def place_of(node: GradFn) -> Place | None:
-    """Return the innermost line of the user's that made a node, None where none was recorded."""
+    """Return the user's innermost line that made a node, None if none was recorded."""
     stack = cast("dict[str, list[str]]", node.metadata).get("traceback_", [])
     frames = [found for row in stack if (found := FRAME.match(row))]
     ours = [i for i, frame in enumerate(frames) if is_record(frame)]
     inside, outside = (frames[ours[-1] + 1 :], frames[: ours[-1]]) if ours else (frames, [])
-    # In PyTorch's own lines only if the user has none inside: Sequential(Linear(...)).
+    # PyTorch's own lines only if the user has none inside: Sequential(Linear(...)).
     groups = [
         [frame for frame in inside if not frame["file"].startswith((TORCH, *OURS))],
         [frame for frame in inside if not frame["file"].startswith(OURS)],

@@ -1,4 +1,4 @@
-"""One call of a function -> its line: what is tied, what is free, how the outputs' sizes follow.
+"""One call of a function -> its line: tied and free dimensions, and the outputs' sizes.
 
-`line` puts the line together; `against` holds a line that is given against an example.
+`line` puts the line together; `against` compares a given line with an example.
 """

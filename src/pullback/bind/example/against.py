@@ -1,4 +1,4 @@
-"""A line that an author gave, against a call of forward."""
+"""A line that an author gave, compared with calls of forward."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def arguments_of(line: Line, example: Sequence[object]) -> list[object]:
 
 
 def require_types(line: Line, values: Sequence[object]) -> None:
-    """Stop at a value that is not of its parameter's type."""
+    """Stop if a value does not have its parameter's type."""
     for parameter, value in zip(line.parameters, values, strict=True):
         if value is None and parameter.optional:
             continue
@@ -128,7 +128,7 @@ class Against:
             and isinstance(trial.arguments[-1], Tensor)
         )
         self.specs = [self.spec_at(index) for index, _ in trial.places]
-        # The example is checked against the line before forward is asked.
+        # The example is checked against the line before forward is called.
         check.solve(line, self.by_name(trial.examples, {}))
         self.names = [self.parameter_at(i).name for i in range(len(trial.arguments))]
         self.result = first_call(line.qualname, trial, self.names)
@@ -159,7 +159,7 @@ class Against:
         return found
 
     def require_outputs(self) -> None:
-        """Stop at a wrong number of outputs, and at what is changed in place or not."""
+        """Stop if the number of outputs, or what is changed in place, differs from the line."""
         line, result = self.line, self.result
         if len(result.outputs) != len(line.outputs):
             count = len(result.outputs)
@@ -177,7 +177,7 @@ class Against:
         self.require_shapes(self.trial.examples, {}, result, "for the example")
 
     def in_place(self, output: TensorSpec, changed: str | None) -> PullbackError:
-        """Return the error for an output that is changed in place, or said to be."""
+        """Return the error for an output that is changed in place, or declared to be."""
         spec = next((t for t in self.line.tensors if t.name == changed), None)
         if spec:
             return InPlace.error(
@@ -196,7 +196,7 @@ class Against:
     def require_shapes(
         self, tensors: Sequence[Tensor], others: Mapping[int, object], result: Result, when: str
     ) -> None:
-        """Stop at an output of another shape or dtype than the line says."""
+        """Stop if an output's shape or dtype differs from the line."""
         line = self.line
         arguments = self.by_name(tensors, others)
         sizes, dtype, _ = check.solve(line, arguments)
@@ -235,7 +235,7 @@ class Against:
                 )
 
     def require_sizes_elsewhere(self) -> None:
-        """Stop at a wrong shape at other sizes and int scalars; what forward refuses says none."""
+        """Stop at a wrong shape for other sizes and int scalars, if forward takes these."""
         for shapes, others, when in self.elsewhere():
             tensors = self.trial.filled(shapes)
             result = self.trial.attempt(tensors, others)
@@ -256,7 +256,7 @@ class Against:
                 yield self.trial.base, {index: value + 1}, at
 
     def sizes_of(self, name: str) -> list[int]:
-        """Return the sizes that a name has in the example: one, or none."""
+        """Return the sizes of a name in the example: one, or none."""
         return [
             self.trial.base[t][d]
             for t, spec in enumerate(self.specs)

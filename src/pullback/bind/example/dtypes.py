@@ -1,4 +1,4 @@
-"""The dtypes that stand in a line: those that do not follow the one that all tensors share."""
+"""The dtypes that a line names: those that do not follow the shared one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Dtypes:
     """The dtypes of a line.
 
     Attributes:
-        inputs: those of tensors that have one in the line, by the number of the parameter.
+        inputs: those of tensors that name one in the line, by the number of the parameter.
         outputs: one an output, None where it follows the inputs'.
     """
 
@@ -36,7 +36,7 @@ class Dtypes:
 def dtypes_of(
     trial: Trial, given: Sequence[Given], owners: Sequence[int], result: Result
 ) -> Dtypes:
-    """Return the dtypes of a line, found by a call in another one than the example's.
+    """Return the dtypes of a line, found by a call in a dtype other than the example's.
 
     Args:
         trial: forward, with the example.
@@ -46,7 +46,7 @@ def dtypes_of(
     """
     shared = shared_by(trial)
     examples = dict(zip(owners, (e.dtype for e in trial.examples), strict=True))
-    # Also of an empty placeholder, which is no example of anything else.
+    # Also for an empty placeholder, which tells nothing else.
     values = ((i, one.value) for i, one in enumerate(given))
     own = {i: value.dtype for i, value in values if isinstance(value, Tensor)} | examples
     inputs = {i: name_of(dtype) for i, dtype in own.items() if dtype != shared}
@@ -72,7 +72,7 @@ def shared_by(trial: Trial) -> torch.dtype | None:
 
 
 def in_another(trial: Trial, shared: torch.dtype) -> tuple[torch.dtype, list[torch.dtype]] | None:
-    """Return another dtype and the outputs' where it takes the place of the shared one."""
+    """Return another dtype, and the outputs' dtypes when it replaces the shared one."""
     other = OTHER_DTYPE.get(shared, torch.float32)
     result = trial.attempt([e.to(other) if e.dtype == shared else e for e in trial.examples])
     return (other, [output.dtype for output in result.tensors]) if result else None

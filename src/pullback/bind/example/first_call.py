@@ -1,4 +1,4 @@
-"""The example's own call: whether forward is one that an operator can be made of."""
+"""The example's own call: whether an operator can be made from forward."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def first_call(qualname: str, trial: Trial, names: Sequence[str]) -> Result:
 
     Raises:
         PullbackError: PB364, it raises; PB365, the second call returns something else; PB366, an
-            output is no tensor; PB369, an argument is changed and not marked.
+            output is not a tensor; PB369, an argument is changed but not marked.
     """
     try:
         result = trial.call()
@@ -47,7 +47,7 @@ def first_call(qualname: str, trial: Trial, names: Sequence[str]) -> Result:
 
 
 def require_tensors(qualname: str, result: Result) -> None:
-    """Stop at an output that is no tensor, or none that a line can describe."""
+    """Stop if an output is not a tensor, or not one that a line can describe."""
     if not result.outputs:
         raise WrongOutput.error(
             f"{qualname}: forward returns nothing", help="return a tensor, or a tuple of tensors"
@@ -68,7 +68,7 @@ def require_tensors(qualname: str, result: Result) -> None:
 
 
 def require_marked(qualname: str, trial: Trial, result: Result, names: Sequence[str]) -> None:
-    """Stop at an argument that is changed in place without a word."""
+    """Stop if an argument is changed in place but not marked."""
     for (index, position), example in zip(trial.places, trial.examples, strict=True):
         if position is None and index in result.changed:
             continue
@@ -84,7 +84,7 @@ def require_marked(qualname: str, trial: Trial, result: Result, names: Sequence[
 
 
 def require_same(qualname: str, trial: Trial, result: Result) -> None:
-    """Stop if forward does not return once more what it returned."""
+    """Stop if forward does not return the same again."""
     again = trial.attempt()
     if again is not None and agree(result, again):
         return

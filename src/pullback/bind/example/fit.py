@@ -1,4 +1,4 @@
-"""Sizes that were seen -> the arithmetic that gives them."""
+"""Observed sizes -> the arithmetic that gives them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pullback.define.shape import evaluate
 Row = tuple[Mapping[str, int], int]
 Integers = NDArray[np.int64]
 Values = Mapping[str, Integers]
-Term = tuple[int, tuple[str, ...]]  # a coefficient, and the names it is multiplied by
+Term = tuple[int, tuple[str, ...]]  # a coefficient, and the names in the product
 SPARE = 3  # rows beyond those that determine the coefficients
 DIVISORS = range(2, 9)
 COEFFICIENTS = (1, -1, 2, -2, 3, -3)
@@ -26,12 +26,12 @@ def fit(names: Sequence[str], rows: Iterable[Row]) -> Expression | None:
     """Return the arithmetic on `names` that gives the size of every row, the simplest first.
 
     Args:
-        names: the dimensions and int scalars that may stand in it.
-        rows: their values, and the size that was seen.
+        names: the dimensions and int scalars that it may contain.
+        rows: their values, and the observed size.
 
     Returns:
-        None if no sum, product, division by a number or by one of `names` gives all of them, or
-        if the rows are too few to tell.
+        None if no sum, product, or division by a number or by one of `names` gives all of them, or
+        if there are too few rows to tell.
     """
     known = {(*(row[name] for name in names), size): (row, size) for row, size in rows}
     sizes = np.array([size for _, size in known.values()], dtype=np.int64)
@@ -39,7 +39,7 @@ def fit(names: Sequence[str], rows: Iterable[Row]) -> Expression | None:
     if (sizes == sizes[0]).all():
         return Number(value=int(sizes[0]))
     families: tuple[Callable[[Values, Integers], Iterator[Expression]], ...] = (
-        # A cubic would go through the few values of a quotient: polynomials come after it.
+        # A cubic would fit the few values of a quotient, so polynomials come after it.
         *(same, linear, bounded, divided_by_number, polynomial, divided_by_name),
     )
     for family in families:
@@ -58,7 +58,7 @@ def gives(expression: Expression, rows: Iterable[Row]) -> bool:
 
 
 def same(values: Values, sizes: Integers) -> Iterator[Expression]:
-    """Yield `n`, for which fewer rows are enough than for arithmetic."""
+    """Yield `n`, which needs fewer rows than arithmetic."""
     if len(sizes) >= SPARE:
         yield from (Name(name=name) for name in values)
 
@@ -70,7 +70,7 @@ def linear(values: Values, sizes: Integers) -> Iterator[Expression]:
 
 
 def bounded(values: Values, sizes: Integers) -> Iterator[Expression]:
-    """Yield `min(n, m)`, `max(n, 2)` and such with a constant added, where both sides were seen."""
+    """Yield `min(n, m)`, `max(n, 2)` and the like plus a constant, if both sides occurred."""
     constants = (int(sizes.min()), int(sizes.max()))
     for index, (name, first) in enumerate(values.items()):
         others = [(Name(name=n), v) for n, v in list(values.items())[index + 1 :]]
@@ -139,7 +139,7 @@ def sums(
     monomials: Sequence[tuple[str, ...]],
     divisors: Sequence[int] = (1,),
 ) -> Iterator[Expression]:
-    """Yield the sum of products, with whole coefficients, that gives the sizes, if there is one."""
+    """Yield the sum of products with integer coefficients that gives the sizes, if any does."""
     if len(sizes) < len(monomials) + SPARE:
         return
     ones = np.ones_like(sizes)
@@ -157,7 +157,7 @@ def sums(
 
 
 def total(terms: Iterable[Term]) -> Expression:
-    """Return a sum: what is added, what is taken away, the constant."""
+    """Return a sum: the added terms, the subtracted ones, the constant."""
     used = [term for term in terms if term[0]]
     # The highest products first, then names in the order they have in the line.
     ordered = sorted(used, key=lambda term: (not term[1], term[0] < 0, -len(term[1])))
@@ -182,7 +182,7 @@ def product(weight: int, names: tuple[str, ...]) -> Expression:
 
 
 def plus(expression: Expression, constant: int) -> Expression:
-    """Return `expression + constant`, taken together with a constant that it ends with."""
+    """Return `expression + constant`, combined with a constant at its end."""
     if isinstance(expression, Arithmetic) and expression.operator in ("+", "-"):
         if isinstance(expression.right, Number):
             sign = 1 if expression.operator == "+" else -1

@@ -19,13 +19,13 @@ from torch import Tensor
 from pullback.bind.example.sizes import Axis, Move
 from pullback.bind.example.trial import Result, Trial, close, graded, scaled, varied
 
-MOST_DIMENSIONS = 5  # that `...` is tried with, its tensor's own among them
-MOST_SPLITS = 64  # ways to set a batch apart that are tried
+MOST_DIMENSIONS = 5  # with which `...` is tried, including the tensor's own
+MOST_SPLITS = 64  # ways to separate a batch that are tried
 
 
 @dataclass(frozen=True)
 class Split:
-    """A tensor's own dimensions, the first `before` of them before `...`, or all if it has none."""
+    """A tensor's own dimensions: the first `before` are before `...`, or all if there is none."""
 
     before: int
     after: int
@@ -45,7 +45,7 @@ class Split:
 
 
 class Batches:
-    """Whether forward takes a batch, and acts on each element of it as if it were alone."""
+    """Whether forward takes a batch, and acts on each of its elements independently."""
 
     def __init__(self, trial: Trial, splits: Sequence[Split], others: Mapping[int, object]) -> None:
         self.trial = trial
@@ -61,8 +61,8 @@ class Batches:
         """Return for each output whether it has the batch too; None if forward mixes elements.
 
         Args:
-            at: where the batch stands in each output; by default first, in those that have it.
-            leniently: what forward refuses says nothing.
+            at: where the batch is in each output; by default first, in those that have it.
+            leniently: whether to ignore what forward refuses.
         """
         for vary in (graded, varied, scaled, lambda tensor, number: tensor):  # pyright: ignore
             self.vary, self.singles = vary, {}
@@ -84,9 +84,9 @@ class Batches:
         return [True in kinds for kinds in possible or ()]
 
     def allows(self) -> bool:
-        """Return whether nothing is wrong with a batch, at other values of the scalars.
+        """Return whether a batch is right for other values of the scalars too.
 
-        Those that forward refuses say nothing, unless it refuses them for one element alone.
+        Values that forward refuses are ignored, unless it refuses them only for a single element.
         """
         if self.single((0,) * len(self.splits)):
             return self.independent() is not None
@@ -141,7 +141,7 @@ class Batches:
         *,
         leniently: bool,
     ) -> list[set[bool]]:
-        """Return for each output whether it can be a stack of single ones, or the same in all."""
+        """Return for each output whether it can be a stack of single ones, or the same for all."""
         batch = np.broadcast_shapes(*plan.values())
         possible = [{True, False} for _ in whole.outputs]
         for where in np.ndindex(*batch):
@@ -158,7 +158,7 @@ class Batches:
                 zip(whole.tensors, single.tensors, strict=True)
             ):
                 place = 0 if at is None else at[index]
-                # An empty output tells nothing, so nothing is promised for it.
+                # An empty output shows nothing, so nothing is promised for it.
                 if not close(part(output, place, where), alone) or not (
                     at or self.others or output.numel()
                 ):

@@ -1,4 +1,4 @@
-"""A call of forward -> its line; and a line against a call."""
+"""A call of forward -> its line; and a line compared with a call."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def line_of(
         left_out = len(example) < len(parameters) and error.finding.code == NotFound.code
         if not left_out or any(p.kind is p.VAR_POSITIONAL for p in parameters):
             raise
-        # What is left to its default need not be a parameter of the operator, as `dim` of a sum.
+        # An argument with its default need not be a parameter of the operator, as `dim` of a sum.
         with suppress(PullbackError):
             return found(qualname, run, parameters[: len(example)], example, names or ())
         raise
@@ -74,12 +74,12 @@ def found(
     result = first_call(qualname, trial, places)
     changed = aliases(qualname, result, places)
     given = [with_default(with_type(one, trial), trial, result) for one in given]
-    # A size of 1 is one like any other, unless it is there to broadcast.
+    # A size of 1 is like any other, unless it is there to broadcast.
     for ones in (True, False):
         again = Trial(run, trial.arguments, placeholders=True)
         line = Reading(qualname, again, given, result, changed, names).line(ones=ones)
         if fits(line, Trial(run, trial.arguments)):
-            # Once more, after all the other calls: a counter or a cache shows by now.
+            # Again, after all the other calls: by now a counter or a cache shows.
             require_same(qualname, Trial(run, trial.arguments), result)
             return line
     raise NotFound.error(
@@ -92,7 +92,7 @@ def fits(line: Line, trial: Trial) -> bool:
     try:
         Against(line, trial).require_outputs()
     except PullbackError as error:
-        # Whatever is wrong with forward itself is said elsewhere.
+        # Other faults of forward itself are reported elsewhere.
         return error.finding.code == State.code
     return True
 
@@ -103,7 +103,7 @@ def count_of(given: Given) -> int:
 
 
 def with_type(given: Given, trial: Trial) -> Given:
-    """Return a parameter that is None with the type of what forward takes instead."""
+    """Return a parameter that is None with the type of a value that forward takes instead."""
     if given.type != "unknown":
         return given
     others: tuple[tuple[Kind, object], ...] = (("float", 1.0), ("int", 1), ("bool", True))
@@ -112,13 +112,13 @@ def with_type(given: Given, trial: Trial) -> Given:
 
 
 def with_default(given: Given, trial: Trial, result: Result) -> Given:
-    """Return the parameter optional only if forward takes None, and returns the like of it."""
+    """Return the parameter optional only if forward takes None, and returns similar outputs."""
     if not given.optional or given.value is None:
         return given
     without = trial.attempt(others={given.first: None})
     fits = without is not None and described(without) == described(result)
     if given.type == "int":
-        # A scalar that may be None cannot stand in arithmetic: one that has to may not be None.
+        # A scalar that may be None cannot be in arithmetic: one that has to be may not be None.
         near = [trial.attempt(others={given.first: value}) for value in others_than(given)]
         fits = fits and all(r is None or r.shapes == result.shapes for r in near)
     return replace(given, optional=fits and given.type != "tensors")
@@ -131,7 +131,7 @@ def described(result: Result) -> object:
 
 @dataclass
 class Reading:
-    """What is known of forward, from which its line is put together."""
+    """What is known about forward, from which its line is put together."""
 
     qualname: str
     trial: Trial
@@ -141,7 +141,7 @@ class Reading:
     names: Sequence[str]
 
     def line(self, *, ones: bool) -> Line:
-        """Find out everything, and return the line; `ones`: a size of 1 may be another."""
+        """Find out everything, and return the line; `ones`: a size of 1 may change."""
         moves = self.moves(ones=ones)
         owners = self.owners()
         sizing = Sizing.of(self.qualname, self.trial, self.given, self.result)
@@ -182,7 +182,7 @@ class Reading:
         ):
             for dim, size in enumerate(base):
                 if size != shape.shape[dim] and (tensor, dim) not in moving:
-                    # A size that was changed has to be free: this one is the example's after all.
+                    # A size that was changed has to be free; if it is not, restore the example's.
                     self.trial.base = tuple(tuple(e.shape) for e in self.trial.examples)
                     return find_moves(self.trial)
         return moves
@@ -196,9 +196,9 @@ class Reading:
         return max(i for i, one in enumerate(self.given) if one.first <= argument)
 
     def splits(self, moves: Sequence[Move], owners: Sequence[int], sizing: Sizing) -> list[Split]:
-        """Return what of each tensor is `...`.
+        """Return which dimensions of each tensor are `...`.
 
-        Nothing is if forward draws random numbers, or takes a tensor of which nothing is known.
+        None are if forward draws random numbers, or takes a tensor of which nothing is known.
         """
         none = [Split(0, len(shape), batched=False) for shape in self.trial.base]
         if any(one.is_open for one in self.given):
@@ -217,7 +217,7 @@ class Reading:
         return Batches(self.trial, splits, {}).independent() or none
 
     def output_names(self) -> list[str]:
-        """Return a name for each output, those of the arguments that are changed included."""
+        """Return a name for each output, including arguments that are changed in place."""
         count = len(self.result.outputs)
         inputs = [one.name for one in self.given]
         found: list[str] = []
@@ -262,7 +262,7 @@ def scalar(given: Given) -> Scalar:
 def without_unusable_defaults(
     parameters: Sequence[TensorSpec | Scalar],
 ) -> tuple[TensorSpec | Scalar, ...]:
-    """Return the parameters without a default that stands before one that is required."""
+    """Return the parameters without defaults that come before a required parameter."""
     found: list[TensorSpec | Scalar] = []
     required = False
     for one in reversed(parameters):

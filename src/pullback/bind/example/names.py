@@ -10,7 +10,7 @@ from pullback.bind.example.sizes import Axis, Move
 from pullback.bind.example.trial import Shapes
 from pullback.define.line import Expression, Name, Number
 
-# What a weight's dimensions are called, and those of a batch of signals and of images.
+# The usual names of a weight's dimensions, and of a batch of signals and of images.
 WEIGHT = "oiklr"
 BY_RANK: Mapping[int, str] = {3: "ncl", 4: "nchw"}
 LETTERS = "nmkpqdlrstuvabcefghijowyz"
@@ -18,7 +18,7 @@ LETTERS = "nmkpqdlrstuvabcefghijowyz"
 
 @dataclass(frozen=True)
 class Labels:
-    """What the dimensions and outputs are called.
+    """The names of the dimensions and outputs.
 
     Attributes:
         dims: of each tensor, without its batch.
@@ -38,14 +38,14 @@ class Labels:
         return own.pop() if len(own) == 1 else None
 
     def visible(self) -> list[str]:
-        """Return the names that stand in the line."""
+        """Return the names that the line contains."""
         shown = (name for (t, _), name in self.axes.items() if self.of(self.owners[t]) is not None)
         return list(dict.fromkeys(shown))
 
 
 @dataclass(frozen=True)
 class Naming:
-    """Finds the names: those that are tied have one, and those that are fixed are numbers."""
+    """Finds the names: tied dimensions have one name, and fixed ones are numbers."""
 
     owners: Sequence[str]
     splits: Sequence[Split]
@@ -53,7 +53,7 @@ class Naming:
     moves: Sequence[Move]
 
     def labels(self, taken: Sequence[str], outputs: Sequence[str]) -> Labels:
-        """Return names for all dimensions, other than the inputs' and outputs'."""
+        """Return names for all dimensions that differ from the inputs' and outputs' names."""
         groups = self.groups()
         called = self.called(groups, {*taken, *outputs})
         dims: list[tuple[Expression, ...]] = [
@@ -90,12 +90,12 @@ class Naming:
         return "weight" in self.owners[tensor] and len(self.base[tensor]) > 1
 
     def core(self, tensor: int) -> range:
-        """Return a tensor's dimensions that are no batch dimensions."""
+        """Return a tensor's dimensions that are not batch dimensions."""
         rank = len(self.base[tensor])
         return range(rank - self.splits[tensor].after, rank)
 
     def groups(self) -> dict[Axis, int]:
-        """Return the dimensions that have one name: they change together and are of one size."""
+        """Return the dimensions that share a name: they change together and have one size."""
         numbers: dict[tuple[int, int, int], int] = {}
         found: dict[Axis, int] = {}
         for index, move in enumerate(self.moves):
@@ -105,7 +105,7 @@ class Naming:
         return found
 
     def candidates(self, tensor: int, dim: int) -> Iterator[str]:
-        """Yield names for a dimension, the best first: those it has by custom."""
+        """Yield names for a dimension, the best first: those that are customary."""
         name, rank = self.owners[tensor], len(self.base[tensor])
         if self.is_weight(tensor):
             yield from WEIGHT[dim : dim + 1]

@@ -1,4 +1,4 @@
-"""The sizes of forward's outputs, seen at many sizes of its inputs -> arithmetic."""
+"""The sizes of forward's outputs, observed at many sizes of its inputs -> arithmetic."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pullback.define.shape import shown
 from pullback.diagnostic import PullbackError, Rule
 
 NotFound = Rule("PB367", "example-sizes")
-ROWS = 24  # sizes to see for each name that may stand in an output's dimension
+ROWS = 24  # sizes to observe for each name that may be in an output's dimension
 MOST_ROWS = 160
 SHOWN = 6  # of them in an error
 ASK = "write the line yourself, in place of the example"
@@ -37,7 +37,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Sizing:
-    """What the outputs' sizes may depend on beside the inputs'.
+    """What the outputs' sizes may depend on, beside the inputs' sizes.
 
     Attributes:
         alternatives: other values of each scalar that forward takes, by its argument.
@@ -52,7 +52,7 @@ class Sizing:
 
     @classmethod
     def of(cls, qualname: str, trial: Trial, given: Sequence[Given], result: Result) -> Sizing:
-        """Return it, or stop if the sizes depend on something that no line can say."""
+        """Return it, or stop if the sizes depend on something that no line can express."""
         alternatives = {
             one.first: tuple(
                 value for value in others_than(one) if trial.at(trial.base, {one.first: value})
@@ -70,7 +70,7 @@ class Sizing:
         return sizing
 
     def others(self) -> list[dict[int, object]]:
-        """Return the scalars' other values, one at a time, also of those that are None."""
+        """Return the scalars' other values, one at a time, also for those that are None."""
         absent = {
             one.first: tuple(others_than(one))
             for one in self.given
@@ -79,7 +79,7 @@ class Sizing:
         return [{i: v} for i, values in {**self.alternatives, **absent}.items() for v in values]
 
     def ints(self) -> dict[int, str]:
-        """Return the int scalars that an output's arithmetic may name."""
+        """Return the int scalars that an output's arithmetic may use."""
         return {one.first: one.name for one in self.given if can_be_named(one)}
 
     def require_values_do_not_matter(self) -> None:
@@ -109,7 +109,7 @@ class Sizing:
         )
 
     def require_scalar_does_not_matter(self, one: Given) -> None:
-        """Stop if the shapes depend on a scalar that cannot stand in arithmetic."""
+        """Stop if the shapes depend on a scalar that cannot be in arithmetic."""
         for value in self.alternatives[one.first]:
             self.require_same_shapes(
                 self.trial.at(self.trial.base, {one.first: value}),
@@ -120,7 +120,7 @@ class Sizing:
             )
 
     def require_same_shapes(self, found: Result | None, what: str, help: str) -> None:
-        """Stop if the outputs have other shapes than in the example's call."""
+        """Stop if the outputs' shapes differ from those of the example's call."""
         usual = self.trial.at(self.trial.base)
         if found is None or usual is None or found.shapes == usual.shapes:
             return
@@ -133,7 +133,7 @@ class Sizing:
 
 
 def can_be_named(one: Given) -> bool:
-    """Return whether a scalar can stand in an output's arithmetic."""
+    """Return whether a scalar can be in an output's arithmetic."""
     return one.type == "int" and not one.optional
 
 
@@ -188,7 +188,7 @@ def sizes_of_outputs(
 def seen(
     sizing: Sizing, splits: Sequence[Split], moves: Sequence[Move], labels: Labels
 ) -> Iterator[Row]:
-    """Yield shapes at many sizes: each alone, then all at random, without the batch."""
+    """Yield shapes at many sizes, without the batch: each size alone, then all at random."""
     trial = without_batch(sizing.trial, splits)
     extra = [
         len(shape) - len(core) for shape, core in zip(sizing.trial.base, trial.base, strict=True)
@@ -230,14 +230,14 @@ def points(
         steps = tuple(draw.choice((0, *move.counts, 2 * move.counts[-1])) for move in moves)
         chosen: dict[int, object] = {}
         for index in ints:
-            # A 1 is drawn often: with a stride of 1, what is divided by it is seen as it is.
+            # Draw 1 often: with a stride of 1, the dividend itself is observed.
             values = (sizing.trial.arguments[index], *sizing.alternatives[index])
             chosen[index] = 1 if 1 in values and draw.random() < 0.4 else draw.choice(values)
         yield steps, chosen
 
 
 def without_batch(trial: Trial, splits: Sequence[Split]) -> Trial:
-    """Return forward with one element of the batch for its example."""
+    """Return forward with one element of the batch as its example."""
     arguments = list(trial.arguments)
     for number, ((index, position), split) in enumerate(zip(trial.places, splits, strict=True)):
         element = split.element(trial, number, 0)
@@ -253,7 +253,7 @@ def without_batch(trial: Trial, splits: Sequence[Split]) -> Trial:
 
 
 def inside(move: Move, extra: Sequence[int]) -> Move:
-    """Return a move of the dimensions that are left without the batch."""
+    """Return a move of the dimensions that remain without the batch."""
     steps: dict[Axis, int] = {
         (tensor, dim - extra[tensor]): step
         for (tensor, dim), step in move.steps.items()
@@ -265,7 +265,7 @@ def inside(move: Move, extra: Sequence[int]) -> Move:
 def not_found(
     qualname: str, which: str, rows: Sequence[Row], names: Sequence[str], index: int | None = None
 ) -> PullbackError:
-    """Return the error that shows what was seen of the output `index`, or of all."""
+    """Return the error that shows the observed sizes of the output `index`, or of all."""
     table: dict[str, None] = {}
     for row in rows:
         sizes = ", ".join(f"{name} = {row.values[name]}" for name in names)

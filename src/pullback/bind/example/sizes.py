@@ -10,19 +10,19 @@ from typing import Literal
 
 from pullback.bind.example.trial import FILLS, Fill, Shapes, Trial, agree, frozen, varied
 
-Axis = tuple[int, int]  # which tensor, which of its dimensions
+Axis = tuple[int, int]  # a tensor, and one of its dimensions
 Kind = Literal["one", "two", "three", "multiple", "less", "mixed"]
 KINDS: tuple[Kind, ...] = ("one", "two", "three", "multiple", "less")
-MOST_TOGETHER = 6  # open dimensions of which every set is tried
+MOST_TOGETHER = 6  # up to so many open dimensions, every set is tried
 MOST_MIXED = 200  # sets of dimensions of different sizes that are tried
-LARGE = 8  # above it, an example's size is made smaller
+LARGE = 8  # an example's size above this is made smaller
 COUNTS = (1, 2, 3, 4, 5, 6)  # of steps
 SMALLEST = 2  # a size of 1 could be there to broadcast
 
 
 @dataclass(frozen=True)
 class Move:
-    """Dimensions that change together, and by how much in one step."""
+    """Dimensions that change together, and by how much in a step."""
 
     kind: Kind
     steps: Mapping[Axis, int]
@@ -37,7 +37,7 @@ class Move:
 
 
 def settle(trial: Trial, *, ones: bool) -> None:
-    """Bring an example's large sizes down, and those of 1 (`ones`) up, where forward takes that."""
+    """Make an example's large sizes smaller, and those of 1 (`ones`) larger, if forward allows."""
     base = [list(shape) for shape in trial.base]
     others = {size for shape in base for size in shape if size > 3}
     for shape in base:
@@ -48,13 +48,13 @@ def settle(trial: Trial, *, ones: bool) -> None:
                     if trial.accepts(frozen(base), closely=True):
                         break
     trial.base = frozen(base)
-    # A whole number may be an index, which a smaller size would make invalid.
+    # An integer may be an index, which a smaller size would make invalid.
     if all(e.is_floating_point() or e.is_complex() for e in trial.examples):
         shrink(trial)
 
 
 def shrink(trial: Trial) -> None:
-    """Make an example's large sizes small, equal ones equally, all at once or one by one."""
+    """Make an example's large sizes small, equal ones alike, all at once or one by one."""
     present = {size for shape in trial.base for size in shape}
     small = (size for size in itertools.count(4) if size not in present)
     fewer = {size: next(small) for size in sorted(present) if size > LARGE}
@@ -68,10 +68,10 @@ def shrink(trial: Trial) -> None:
 
 @dataclass
 class Search:
-    """Finds the moves; what no move was found for is fixed.
+    """Finds the moves; a dimension without one is fixed.
 
-    A dimension is idle if forward takes more of it and does nothing with that: so does a kernel
-    with the longer of two vectors. It is tied to others if one of those cannot change without it.
+    A dimension is idle if forward takes more of it but does not use that, as a kernel does with the
+    longer of two vectors. It is tied to others if one of those cannot change without it.
     """
 
     trial: Trial
@@ -85,7 +85,7 @@ class Search:
             size = 1
             while size <= min(len(self.open), MOST_TOGETHER):
                 found = self.first(kind, size)
-                # What was found may make room for a smaller set: a kernel fits a larger image.
+                # What was found may allow a smaller set: a kernel fits a larger image.
                 size = 1 if found else size + 1
                 if size > min(len(self.open), MOST_TOGETHER) and self.release(kind):
                     size = 1
@@ -96,7 +96,7 @@ class Search:
             pass
 
     def first(self, kind: Kind, size: int, *, equal: bool = True) -> bool:
-        """Find a first set of dimensions that may change together."""
+        """Find the first set of dimensions that may change together."""
         for axes in self.sets(size, equal=equal):
             if self.idle.issuperset(axes):
                 continue
@@ -110,7 +110,7 @@ class Search:
         return False
 
     def mixed(self) -> bool:
-        """Find a first set whose sizes are sums and multiples, as those of stacked gates are.
+        """Find the first set whose sizes are sums and multiples, as those of stacked gates are.
 
         Dimensions that change already may be among them.
         """
@@ -149,7 +149,7 @@ class Search:
         self.idle.difference_update(move.steps)
 
     def matters(self, move: Move) -> bool:
-        """Return whether forward does something with what one step adds."""
+        """Return whether forward uses what one step adds."""
         shapes = move.of(self.trial.base, 1)
         before, after = self.trial.at(self.trial.base), self.trial.at(shapes)
         if before is None or after is None or before.shapes != after.shapes:
@@ -175,14 +175,14 @@ class Search:
         """Return by how much dimensions change in one step."""
         sizes = [self.size(axis) for axis in axes]
         if kind == "multiple":
-            # Dimensions in a ratio, as the channels of groups, keep it.
+            # Dimensions in a ratio, as the channels of groups, keep that ratio.
             shared = math.gcd(*sizes) if len(set(sizes)) > 1 else 1
             return {axis: self.size(axis) // shared for axis in axes}
         step = {"one": 1, "two": 2, "three": 3, "less": -1}[kind]
         return dict.fromkeys(axes, step)
 
     def counts(self, move: Move) -> tuple[int, ...]:
-        """Return which numbers of steps forward takes; none if it is but one."""
+        """Return which numbers of steps forward takes; none if it takes only one."""
         for shapes in self.contexts():
             found: list[int] = []
             for count in COUNTS:
@@ -218,7 +218,7 @@ def find_moves(trial: Trial) -> list[Move]:
             continue
         search = Search(trial, list(axes))
         search.run()
-        # Few that are fixed, and then many sizes that are taken.
+        # Prefers few fixed dimensions, then many sizes that forward takes.
         missing = sum(len(COUNTS) - len(move.counts) for move in search.moves)
         score = (len(search.open), missing)
         if best is None or score < best[0]:

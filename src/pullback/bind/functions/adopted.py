@@ -49,7 +49,7 @@ class Adopted:
 
     @property
     def backward_of(self) -> str:
-        """What to call its backward in messages."""
+        """The name of its backward in messages."""
         return f"backward of {self.function.__name__} ({self.line.qualname})"
 
     @cached_property
@@ -59,7 +59,7 @@ class Adopted:
 
     @cached_property
     def batches(self) -> bool:
-        """Whether its author says how it is batched, so that PyTorch's own way is to be gone."""
+        """Whether its author says how it is batched, so that PyTorch's own way should be used."""
         given = overrides(self.function, "vmap") or self.function.generate_vmap_rule
         return self.split and given and not self.lists
 
@@ -86,7 +86,7 @@ class Adopted:
         return flat, tuple(lengths)
 
     def as_forward(self, flat: Sequence[Any], lengths: Sequence[int]) -> tuple[Any, ...]:
-        """Return flat arguments as forward takes them: lists as lists, `*tensors` as they are."""
+        """Return forward's arguments from flat ones: lists as lists, `*tensors` one by one."""
         if self.spread or not self.lists:
             return tuple(flat)
         items, counts = iter(flat), iter(lengths)
@@ -99,7 +99,7 @@ class Adopted:
         """Run forward on its arguments and return its outputs."""
         if self.split:
             returned = called(self.function, ctx, given)
-        else:  # as in `called`, without the question: this is the way of every call
+        else:  # as in `called`, without its test: every call runs this
             returned = self.function.forward(ctx, *given)
         if isinstance(returned, Tensor) and len(self.line.outputs) == 1:
             return (returned,)
@@ -108,7 +108,7 @@ class Adopted:
         return outputs
 
     def require_outputs(self, outputs: Sequence[object]) -> None:
-        """Stop at outputs that are not the line's in number, or no tensors."""
+        """Stop if the outputs are not as many as in the line, or one is not a tensor."""
         line = self.line
         place = f"{line.qualname}: forward of {self.function.__name__} returned"
         if len(outputs) != len(line.outputs):
@@ -202,7 +202,7 @@ def called(function: type[Any], ctx: Any, given: Sequence[object]) -> Any:  # no
 
 
 def require_function(qualname: str, function: object) -> type[Any]:
-    """Return a Function, or stop at something that is none or has no forward."""
+    """Return a Function, or stop if it is not one or has no forward."""
     cure = "give the class itself: function=LinearF"
     if not (isinstance(function, type) and issubclass(function, Base)):
         what = an(type(function).__name__) if not isinstance(function, type) else "another class"

@@ -1,7 +1,7 @@
 """Backward on batched gradients: `is_grads_batched`, or `vmap` over `torch.autograd.grad`.
 
-They reach the Function's own node, below which there is no operator with a batching rule. Whether
-PyTorch's own rule serves, which runs forward and backward on a batch, is asked here too.
+They reach the Function's own node, and no operator with a batching rule is below that. This file
+also tests whether PyTorch's own rule works, which runs forward and backward on a batch.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def is_batched(grads: Sequence[Tensor | None]) -> bool:
 def run_batched(
     backward: Backward, grads: Sequence[Tensor | None], known: Memo[object, bool]
 ) -> list[Any]:
-    """Run backward: at once, or where that is not the same, as with NumPy, for each element.
+    """Run backward on the batch; or for each element, if that differs, as with NumPy.
 
     Args:
         backward: of gradients.
@@ -64,14 +64,14 @@ def run_batched(
         return each(backward, grads)
     if kind in known:
         return whole
-    # Its author's code may have caught what PyTorch raises for a batch, and gone on without.
+    # The author's code may have caught what PyTorch raises for a batch, and gone on without.
     rows = each(backward, grads)
     known[kind] = is_same(whole, rows)
     return rows
 
 
 def is_same(whole: Sequence[Any], rows: Sequence[Any]) -> bool:
-    """Return whether what came at once is what came for each element."""
+    """Return whether the batch gave the same as the elements one by one."""
     if [w is None for w in whole] != [r is None for r in rows]:
         return False
     pairs = [(w, r) for w, r in zip(whole, rows, strict=True) if w is not None]
@@ -82,14 +82,14 @@ def is_same(whole: Sequence[Any], rows: Sequence[Any]) -> bool:
 
 
 def unbatched(tensor: Tensor) -> Tensor:
-    """Return what is batched as one plain tensor."""
+    """Return a batched tensor as one plain tensor."""
     if is_legacy(tensor):
         tensor = _VF._remove_batch_dim(tensor, legacy_level(), 0, 0)  # pyright: ignore[reportArgumentType]
     return unwrapped(tensor)
 
 
 def legacy_level() -> int:
-    """Return how many of the older way's batches one is in."""
+    """Return the number of nested batches of the older API."""
     level = torch._C._vmapmode_increment_nesting() - 1
     torch._C._vmapmode_decrement_nesting()
     return level
@@ -113,13 +113,13 @@ def runs_on_batch(adopted: Adopted, arguments: Sequence[Any]) -> bool:
         pairs = [torch.stack([stand_in(arguments[place])] * 2) for place in places]
         try:
             func.vmap(pulled, randomness="different")(*pairs)
-        except Exception:  # a batch has no boolean masks, no `item()`: whatever its code asks for
+        except Exception:  # a batch has no boolean masks and no `item()`: any error is possible
             return False
     return True
 
 
 def each_of(grads: Sequence[Tensor | None]) -> Callable[..., list[Any]] | None:
-    """Return how backward is run for each element, None if nothing is batched."""
+    """Return the function that runs backward for each element, None if nothing is batched."""
     if any(grad is not None and is_legacy(grad) for grad in grads):
         return each_legacy
     if transforms_active():

@@ -1,8 +1,8 @@
 """The `ctx` of a Function that runs inside an operator, and what is left of it after forward.
 
-An operator returns tensors and nothing else, so what forward put on `ctx` is taken apart: tensors
-travel as tensors, each known by its place, and the rest is kept under a number. A tensor holds
-that number, and with its memory the rest is given free.
+An operator returns only tensors, so what forward put on `ctx` is taken apart: tensors travel as
+tensors, each known by its place, and the rest is kept under a number. A tensor holds that number,
+and the rest is freed with that tensor's memory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from torch import _VF, Tensor
 class Context:
     """Stands in for the `ctx` of a `torch.autograd.Function`; its fields have PyTorch's names.
 
-    Only `plain` is ours: in a backward that is differentiated, the same as PyTorch itself gives it.
+    Only `plain` is ours: in a backward that is differentiated, the `ctx` that PyTorch would give
+    it.
     """
 
     needs_input_grad: Any
@@ -61,13 +62,13 @@ class Context:
         self.non_differentiable = tensors
 
     def set_materialize_grads(self, value: bool) -> None:
-        """Say whether a gradient that nothing arrives for is zeros, or None."""
+        """Say whether a gradient that does not arrive is zeros, or None."""
         self.materialize_grads = value
 
 
 @dataclass(frozen=True)
 class View:
-    """How a tensor looks at the memory of an argument: `x.t()`, `x.reshape(-1)`, `x.detach()`."""
+    """How a tensor is a view of an argument's memory: `x.t()`, `x.reshape(-1)`, `x.detach()`."""
 
     size: tuple[int, ...]
     stride: tuple[int, ...]
@@ -90,7 +91,7 @@ class View:
 
 
 def view_of(tensor: Tensor, argument: object) -> View | None:
-    """Return how a tensor looks at an argument's memory, None if it does not."""
+    """Return how a tensor is a view of an argument's memory, None if it is not one."""
     if not isinstance(argument, Tensor) or address(tensor) != address(argument):
         return None
     offset = int(tensor.storage_offset() - argument.storage_offset())
@@ -121,7 +122,7 @@ class State:
     Attributes:
         saved: of `save_for_backward`.
         forward: of `save_for_forward`.
-        attributes: all others, as forward set them.
+        attributes: all other attributes, as forward set them.
         non_differentiable: the outputs that have no gradient.
         materialize_grads: whether an absent gradient is zeros.
         held: intermediates that stay here, because the caller has no place for them.
@@ -135,7 +136,7 @@ class State:
     held: tuple[Tensor, ...] = ()
 
     def uses(self) -> set[tuple[str, int]]:
-        """Return the places that backward or jvp will look at."""
+        """Return the places that backward or jvp will read."""
         found = [p for p in (*self.saved, *self.forward) if p is not None]
         exchange(dict(self.attributes), Place, found.append)
         return {(place.of, place.index) for place in found}
@@ -166,7 +167,7 @@ def take_apart(
                 if value is tensor:
                     return Place(of, index)
         views = [(i, view) for i, a in enumerate(arguments) if (view := view_of(tensor, a))]
-        if len(views) == 1:  # of two arguments in the same memory nobody knows which it is
+        if len(views) == 1:  # if two arguments share memory, it could be of either
             return Place("argument", *views[0])
         kept.append(tensor)
         return Place("kept", len(kept) - 1)
@@ -180,7 +181,7 @@ def take_apart(
         ),
         materialize_grads=ctx.materialize_grads,
     )
-    # What shares memory with an input or output may be overwritten by then: it is copied.
+    # A tensor that shares memory with an input or output may be overwritten by then: copy it.
     kept = [t.detach().clone() if address(t) in memory else t.detach() for t in kept]
     if hold:
         return replace(state, held=tuple(kept)), []
@@ -212,7 +213,7 @@ def put_together(
 
 
 def with_tensors(ctx: Context, by: Callable[[Tensor], Tensor]) -> Context:
-    """Return the `ctx` of a backward with each of its tensors exchanged."""
+    """Return the `ctx` of a backward with each of its tensors replaced."""
     other = Context(ctx.needs_input_grad)
     other.saved_tensors = tuple(None if t is None else by(t) for t in ctx.saved_tensors)
     other.materialize_grads = ctx.materialize_grads
@@ -221,7 +222,7 @@ def with_tensors(ctx: Context, by: Callable[[Tensor], Tensor]) -> Context:
 
 
 def exchange(value: object, kind: type, by: Callable[[Any], object]) -> object:
-    """Return a value with everything of a kind exchanged, in tuples, lists and dicts too."""
+    """Return a value with everything of a kind replaced, in tuples, lists and dicts too."""
     if isinstance(value, kind):
         return by(value)
     if type(value) in (tuple, list):
@@ -236,14 +237,14 @@ def exchange(value: object, kind: type, by: Callable[[Any], object]) -> object:
 
 
 def address(tensor: Tensor) -> int:
-    """Return where a tensor's memory begins, which all views of it share."""
+    """Return where a tensor's memory begins, which is the same for all its views."""
     if tensor.layout is not torch.strided:
-        return -id(tensor)  # a sparse tensor shares no memory that could be compared
+        return -id(tensor)  # a sparse tensor has no memory that could be compared
     return tensor.untyped_storage().data_ptr()
 
 
 class Memory(np.ndarray[Any, Any]):
-    """The memory of a tensor that owns a state: they live as long as each other."""
+    """The memory of a tensor that owns a state: both are freed together."""
 
     state: State
 
@@ -253,7 +254,7 @@ _numbers = itertools.count(1)
 
 
 def stow(state: State) -> tuple[Tensor, Tensor]:
-    """Keep a state; return its number, 0-dim int64, and the tensor it lives as long as.
+    """Keep a state; return its number, 0-dim int64, and the tensor that owns it.
 
     The number may be copied and stacked; the owner may not.
     """

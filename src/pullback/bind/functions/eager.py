@@ -1,9 +1,9 @@
 """A Function called in plain eager mode: PyTorch records its own node, as with `apply`.
 
-Nothing stands between but the checks of the line, and one repair: PyTorch forgets how an
-intermediate that forward saved depends on the inputs, so a second derivative would silently lack
-that part. Here the intermediates are outputs of the node as well (`saved.py`), and what reaches
-them is worked out (`recompute.py`).
+The only additions are the checks of the line, and one repair: PyTorch forgets how an intermediate
+that forward saved depends on the inputs, so a second derivative would silently lack that part. Here
+the intermediates are outputs of the node as well (`saved.py`), and the gradients that reach them
+are propagated (`recompute.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pullback.define.derivative import NoDerivative
 
 
 def recorder(adopted: Adopted) -> Callable[..., tuple[Tensor, ...] | Tensor]:
-    """Return what calls a Function on the line's arguments and records its node."""
+    """Return a function that calls a Function on the line's arguments and records its node."""
     count, lists, pull = len(adopted.line.outputs), adopted.lists, adopted.pull
     cuts, tried = Cuts(adopted.backward_of), Tried(adopted)
     known: Memo[object, bool] = Memo()  # of batches
@@ -63,7 +63,7 @@ def recorder(adopted: Adopted) -> Callable[..., tuple[Tensor, ...] | Tensor]:
 
     entitle(Recorded, adopted)
     prepare_context(Recorded)
-    # The one in C++: in Python it also looks whether functorch is active, which is known here.
+    # The C++ `apply`: Python's also tests whether functorch is active, which we know already.
     apply: Any = super(torch.autograd.Function, Recorded).apply  # pyright: ignore
 
     def call(*arguments: object) -> Any:  # noqa: ANN401
@@ -88,12 +88,12 @@ def entitle(node: Any, adopted: Adopted, more: str = "") -> None:  # noqa: ANN40
 
 
 def differentiable(tried: Tried, cuts: Cuts, ctx: Any, grads: Sequence[Any]) -> list[Any]:  # noqa: ANN401
-    """Run backward in `create_graph` mode; what cannot be differentiated raises when it is."""
+    """Run backward in `create_graph` mode; differentiating a cut-off gradient will raise."""
     pull = tried.adopted.pull
     if not isinstance(ctx, Context):
         return cuts.guarded(lambda given: pull(ctx, *given), grads, ctx.saved_tensors)
-    # What forward saved is connected to the inputs here, also where its author detached it: for
-    # NumPy, or to compute a gradient by it. Then backward gets what PyTorch gives it.
+    # Here saved tensors are connected to the inputs, even if the author detached them: for NumPy,
+    # or to compute a gradient with them. In these cases backward gets what PyTorch gives it.
     plain = ctx.plain
     if plain is None or tried.is_watchable(ctx, plain, grads):
         return cuts.guarded(lambda given: pull(ctx, *given), grads, ctx.saved_tensors)
@@ -102,7 +102,7 @@ def differentiable(tried: Tried, cuts: Cuts, ctx: Any, grads: Sequence[Any]) -> 
 
 
 def prepare_context(node: Any) -> None:  # noqa: ANN401
-    """Let `ctx` of a node say what PyTorch's does not: whether gradients are materialized."""
+    """Let `ctx` of a node tell what PyTorch's does not: whether gradients are materialized."""
 
     def set_materialize_grads(ctx: Any, value: bool) -> None:  # noqa: ANN401
         ctx.materialize_grads = value
@@ -136,10 +136,10 @@ def require_derivative(adopted: Adopted) -> None:
 
 
 def run_forward(adopted: Adopted, ctx: Any, flat: Sequence[Any]) -> tuple[Tensor, ...]:  # noqa: ANN401
-    """Run forward on flat arguments, each tensor in the dtype that it has.
+    """Run forward on flat arguments, each tensor in its own dtype.
 
-    PyTorch's autocast is kept out: what casts is the operator's own policy, so that the outputs
-    have the dtypes that the line says.
+    PyTorch's autocast is switched off: the operator's own policy casts, so that the outputs have
+    the dtypes that the line says.
     """
     given = adopted.as_forward(flat, vars(ctx).pop("_lengths")) if adopted.lists else flat
     if autocast.is_enabled():

@@ -1,6 +1,6 @@
-"""The fake kernels of a Function's operators: what a tracer runs to learn the shapes.
+"""The fake kernels of a Function's operators, which a tracer runs to learn the shapes.
 
-Forward's also finds out what forward will save, by running it on fake tensors of its own.
+That of forward also finds out what forward will save, by running it on its own fake tensors.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CPU = torch.device("cpu")
 
 
 class Traced(threading.local):
-    """What the fake kernel of forward saw last: the inputs and outputs that forward saves."""
+    """What forward's fake kernel saw last: the inputs and outputs that forward saves."""
 
     uses: set[tuple[str, int]] | None = None
 
@@ -40,9 +40,9 @@ class Fakes:
     Attributes:
         adopted: the Function.
         definition: of its operator.
-        known: says what the outputs of a call are.
+        known: describes the outputs of a call.
         evaluate: runs forward; see `Hidden.evaluate`.
-        traced: what forward's saw last.
+        traced: what forward's fake kernel saw last.
     """
 
     adopted: Adopted
@@ -52,7 +52,7 @@ class Fakes:
     traced: Traced = field(default_factory=Traced)
 
     def forward(self, *given: Any) -> Any:  # noqa: ANN401
-        """Return empty outputs; nothing is said of intermediates while tracing."""
+        """Return empty outputs, and no intermediates while tracing."""
         *arguments, needs, _ = given
         made = self.empty(arguments)
         self.traced.uses = self.uses(arguments, needs)
@@ -61,7 +61,7 @@ class Fakes:
 
     def uses(self, arguments: Sequence[Any], needs: Sequence[bool]) -> set[tuple[str, int]] | None:
         """Return which inputs and outputs forward saves; None if fake tensors do not tell."""
-        # Apart from the tracer: what forward asks of its arguments is no guard of the program.
+        # Outside the tracer, so that forward's questions do not become guards of the program.
         with _disable_current_modes(), FakeTensorMode():
             try:
                 apart = [like(value) for value in arguments]
@@ -76,7 +76,7 @@ class Fakes:
         return {(of, i) for of, i, t in known if StorageWeakRef(t.untyped_storage()) in saved}
 
     def empty(self, arguments: Sequence[Any]) -> list[Tensor]:
-        """Return empty outputs; a shape that the line does not say comes from running forward."""
+        """Return empty outputs; if the line does not give a shape, forward is run to find it."""
         outputs = self.known(arguments)
         shapes = list(outputs.shapes)
         if any(output.has_any_shape for output in self.adopted.line.outputs):
@@ -105,7 +105,7 @@ class Fakes:
 
 
 def like(value: Any) -> Any:  # noqa: ANN401
-    """Return a tensor like a traced one, with the sizes that its trace began with."""
+    """Return a tensor like a traced one, with the sizes with which its trace began."""
     if isinstance(value, list | tuple):
         return [like(each) for each in value]
     if not isinstance(value, Tensor):

@@ -1,4 +1,4 @@
-"""The line of an existing Function, worked out from an example call, or held against one."""
+"""The line of an existing Function, worked out from an example call, or compared with one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pullback.define.line import Line
 
 
 def line_from(qualname: str, function: object, example: Sequence[object]) -> Line:
-    """Return the line that an example call of a Function shows, and print it to be pasted.
+    """Return the line worked out from an example call of a Function, and print it to be pasted.
 
     Args:
         qualname: the operator's name.
@@ -27,7 +27,7 @@ def line_from(qualname: str, function: object, example: Sequence[object]) -> Lin
         example: arguments of its `apply`.
 
     Raises:
-        PullbackError: PB361 to PB369, the example does not say enough; PB371, no Function.
+        PullbackError: PB361 to PB369, the example does not say enough; PB371, not a Function.
     """
     made = require_function(qualname, function)
     names = output_names(made.forward)
@@ -37,12 +37,12 @@ def line_from(qualname: str, function: object, example: Sequence[object]) -> Lin
 
 
 def require_fit(line: Line, function: object, example: Sequence[object]) -> None:
-    """Stop at an example that shows something else than the line says."""
+    """Stop if an example contradicts the line."""
     verify(line, run_of(require_function(line.qualname, function)), example)
 
 
 def run_of(function: type[Any]) -> Run:
-    """Return what calls forward, and says which arguments it changed in place and returned."""
+    """Return a function that calls forward and says which arguments it changed and returned."""
 
     def run(*arguments: object) -> tuple[tuple[object, ...], tuple[int, ...]]:
         needs = [isinstance(a, Tensor) and a.is_floating_point() for a in arguments]

@@ -1,6 +1,6 @@
-"""The gradients that arrive in a backward which writes into them: it gets copies.
+"""Copies of the gradients for a backward that writes into them.
 
-PyTorch may hand one gradient to several nodes, and an expanded one is a single number in memory. A
+PyTorch may pass one gradient to several nodes, and an expanded one is a single number in memory. A
 backward that never writes gets them as they are.
 """
 
@@ -28,7 +28,7 @@ def unharmed(backward: Callable[..., Any], of: str) -> Callable[..., Any]:
 
     Args:
         backward: an author's.
-        of: what to call it in messages.
+        of: its name in messages.
     """
     writes: bool | None = None
 
@@ -58,7 +58,7 @@ def unharmed(backward: Callable[..., Any], of: str) -> Callable[..., Any]:
 
 
 def is_plain(grad: Tensor | None) -> bool:
-    """Return whether the values of a gradient can be looked at."""
+    """Return whether the values of a gradient can be read."""
     if grad is None:
         return True
     batched = is_legacy(grad) or unwrapped(grad) is not grad

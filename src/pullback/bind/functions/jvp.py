@@ -32,7 +32,7 @@ def with_tangents(
     Args:
         nested: the Function's autograd kernels.
         state: what forward left on `ctx`.
-        passed: what forward returned, for inputs without tangents.
+        passed: what forward returned for inputs without tangents.
         tangents: of the flat arguments.
         pull: the tensors of the call.
     """
@@ -79,7 +79,7 @@ def by_pulling(
     nested.tried.require_linear(kind_of(state, pull), run, outputs)
     differentiable = torch.is_grad_enabled()
     with torch.enable_grad():
-        # Ones and not zeros, though J is linear in them: a gradient that is cut off shows itself.
+        # Ones and not zeros, though J is linear in them: zeros would hide a cut-off gradient.
         seeds = [None if output is None else asks(torch.ones_like(output)) for output in outputs]
         pulled = nested.differentiably(state, passed, replace(pull, grads=seeds), NoForwardMode)
         wanted = [tangent for tangent in tangents if tangent is not None]

@@ -1,4 +1,4 @@
-"""What forward does to memory: outputs that share an input's, inputs that are changed in place."""
+"""Forward's effects on memory: outputs that share an input's, inputs changed in place."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check_memory(
     Args:
         adopted: the Function.
         dirty: what forward marked as changed in place.
-        flat: its arguments, with PyTorch's autograd below them.
+        flat: its arguments, below PyTorch's autograd.
         outputs: what it returned.
     """
     line = adopted.line
@@ -71,7 +71,7 @@ def copied(adopted: Adopted, name: str, output: Tensor) -> Tensor:
 def require_declared(
     adopted: Adopted, dirty: Sequence[Tensor], outputs: tuple[Tensor, ...]
 ) -> None:
-    """Stop unless the inputs that forward marks dirty are those that the line says."""
+    """Stop unless forward marks exactly the inputs dirty that the line says."""
     line = adopted.line
     pairs = zip(line.outputs, outputs, strict=True)
     returned = tuple(o.name for o, value in pairs if any(value is tensor for tensor in dirty))
@@ -93,7 +93,7 @@ def require_declared(
 
 
 def require_unchanged(adopted: Adopted, before: list[int], flat: Sequence[Any]) -> None:
-    """Stop if forward changed an input in place without a word."""
+    """Stop if forward changed an input in place without declaring it."""
     if kernel.versions(flat) != before and not adopted.line.changed:
         raise NotDeclared.error(
             f"{adopted.line.qualname}: forward of {adopted.function.__name__} changed an input in "

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Recording:
-    """What a node needs to know of the call that it records, beside tensors."""
+    """What a node needs to know about the call that it records, beside tensors."""
 
     arguments: Sequence[Any]  # of the line, until forward has run
     needs: Sequence[bool]
@@ -30,7 +30,7 @@ class Recording:
     lengths: tuple[int, ...]
     kept: int = 0
     scalars: Sequence[Any] = ()
-    # Of the inputs and outputs that are not saved: what stands in their places.
+    # Descriptions of the inputs and outputs that are not saved.
     absent: Sequence[tuple[Any, torch.dtype, torch.device] | None] = ()
 
 
@@ -69,7 +69,7 @@ def forward_node(nested: Nested) -> Any:  # noqa: ANN401
         def backward(ctx: Any, *grads: Any) -> Any:  # noqa: ANN401
             require_derivative(adopted)
             recording: Recording = ctx.recording
-            # Once: a checkpoint unpacks no tensor twice.
+            # Read once: a checkpoint unpacks no tensor twice.
             pairs: Any = zip_longest(ctx.saved_tensors, recording.absent)
             saved = [t if absent is None else stand_in(*absent) for t, absent in pairs]
             inputs = saved[: len(recording.scalars)]
@@ -100,7 +100,7 @@ def forward_node(nested: Nested) -> Any:  # noqa: ANN401
 def used(
     tensors: Sequence[Tensor | None], inputs: int, uses: set[tuple[str, int]]
 ) -> list[Tensor | None]:
-    """Return those of a call's inputs and outputs that its backward uses, None for the others."""
+    """Return a call's inputs and outputs, with None for those that its backward does not use."""
     return [
         t if (("argument", i) if i < inputs else ("output", i - inputs)) in uses else None
         for i, t in enumerate(tensors)
@@ -157,7 +157,7 @@ def second_derivative(
     state = nested.one_state(passed, "a second derivative")
     differentiable = torch.is_grad_enabled()
     with torch.enable_grad():
-        # Fresh views: an output's derivative stops here, as PyTorch goes on from it.
+        # Fresh views: the derivative stops at an output, and PyTorch continues from there.
         flat = [fresh(t) for t in saved[: len(pull.flat())]]
         pulled = nested.differentiably(state, passed, pull.exchanged(flat))
         pairs = [(p, s) for p, s in zip(pulled, second, strict=True) if s is not None]

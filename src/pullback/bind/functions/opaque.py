@@ -2,8 +2,8 @@
 
 `demo::_linear_forward` runs forward and returns, beside the outputs, the intermediates that it
 saved and the number under which the rest of `ctx` is kept. `demo::_linear_backward` takes all of
-that and runs backward. Both are opaque, so NumPy or ctypes inside them is no matter. Each has a
-batching rule here; their fake kernels are in `fakes.py`, their derivatives in `transforms.py`.
+that and runs backward. Both are opaque, so they may use NumPy or ctypes. Each has a batching rule
+here; their fake kernels are in `fakes.py`, their derivatives in `transforms.py`.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class Hidden:
 
     @cached_property
     def fakes(self) -> Fakes:
-        """What runs in their place while a program is traced."""
+        """The fake kernels that run in their place while a program is traced."""
         return Fakes(self.adopted, self.definition, self.known, self.evaluate)
 
     @property
     def namespace(self) -> str:
-        """Where they are registered."""
+        """The namespace in which they are registered."""
         return self.adopted.line.namespace
 
     @property
@@ -62,7 +62,7 @@ class Hidden:
 
     @cached_property
     def operators(self) -> tuple[Any, Any]:
-        """Them, as PyTorch's Python objects."""
+        """The operators, as PyTorch's Python objects."""
         packets = getattr(torch.ops, self.namespace)
         return tuple(getattr(packets, name).default for name in self.names)  # pyright: ignore
 
@@ -88,7 +88,7 @@ class Hidden:
         Args:
             arguments: of the line.
             needs: for each flat argument, whether its gradient is needed.
-            clone: whether what is changed in place is a copy of the input.
+            clone: whether forward gets a copy of an input that it changes in place.
         """
         adopted = self.adopted
         given = [
@@ -108,14 +108,14 @@ class Hidden:
         return ctx, flat, outputs
 
     def checked(self, arguments: Sequence[Any], outputs: tuple[Tensor, ...]) -> list[Tensor]:
-        """Return the outputs as the line says them, each with memory of its own."""
+        """Return the outputs as the line describes them, each with memory of its own."""
         expected = self.known(arguments)
         inputs = [t for t in self.adopted.flat(arguments)[0] if isinstance(t, Tensor)]
         checked: Any = kernel.checked(expected, outputs, inputs)
         return list(checked) if isinstance(checked, tuple) else [checked]
 
     def plain(self, *arguments: Any) -> Any:  # noqa: ANN401
-        """Run forward without anything kept: the operator's kernel where no gradient is needed."""
+        """Run forward and keep nothing: the operator's kernel where no gradient is needed."""
         line = self.adopted.line
         arguments = kernel.completed(self.definition, arguments, None)
         self.known(arguments)
@@ -153,7 +153,7 @@ class Hidden:
         return fresh
 
     def as_saved(self, pull: Pull) -> Pull:
-        """Return the same with inputs that require a gradient, as those that PyTorch saves do."""
+        """Return the same with inputs that require a gradient, as PyTorch's saved inputs do."""
         pairs = zip(pull.inputs, pull.needs, strict=True)
         return replace(pull, inputs=[asking(detached(t)) if need else t for t, need in pairs])
 
@@ -181,7 +181,7 @@ class Hidden:
         ]
 
     def as_engine(self, gradient: object, value: Tensor) -> Tensor:
-        """Return a gradient as PyTorch's engine makes it fit: zeros for None, summed, converted."""
+        """Return a gradient made to fit as by PyTorch's engine: zeros for None, summed, cast."""
         if gradient is None:
             return torch.zeros_like(value)
         if not isinstance(gradient, Tensor) or gradient.device != value.device:
@@ -193,7 +193,7 @@ class Hidden:
                 f"returned a gradient {what} for an input on {value.device}"
             )
         if gradient.layout != torch.strided:
-            gradient = gradient.to_dense()  # as an operator returns it
+            gradient = gradient.to_dense()  # an operator returns dense tensors
         if gradient.shape != value.shape:
             if not expandable(value.shape, gradient.shape):
                 raise WrongGradients.error(
@@ -242,7 +242,7 @@ def asking(value: Any) -> Any:  # noqa: ANN401
 
 
 def detached(value: Any) -> Any:  # noqa: ANN401
-    """Return an argument without its autograd, a list's tensors each."""
+    """Return an argument detached; for a list, each of its tensors."""
     if isinstance(value, Tensor):
         return value.detach()
     if isinstance(value, list | tuple) and value and isinstance(value[0], Tensor):

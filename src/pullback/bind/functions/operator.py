@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pullback.bind.kinds.kind import Kind
 
 PLAIN = (Tensor, torch.nn.Parameter)
-# What PyTorch asks itself before it looks at a single argument.
+# PyTorch itself calls this before it looks at a single argument.
 transforms_active = torch._C._are_functorch_transforms_active
 dispatch_modes = torch._C._len_torch_dispatch_stack
 function_modes = torch._C._len_torch_function_stack
@@ -34,14 +34,14 @@ is_compiling = torch.compiler.is_compiling
 
 
 class FunctionOperator(Operator):
-    """An operator that an existing `torch.autograd.Function` was made into."""
+    """An operator made from an existing `torch.autograd.Function`."""
 
     calls: Calls
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        """Call it: in plain eager mode the Function's own node, else through the dispatcher.
+        """Call it: in plain eager mode by the Function's own node, otherwise by the dispatcher.
 
-        What forward takes as `*tensors` is given as a list or one by one.
+        Forward's `*tensors` may be given as a list or one by one.
         """
         calls = self.calls
         if calls.spread and len(args) >= calls.count and isinstance(args[calls.count - 1], Tensor):
@@ -57,7 +57,7 @@ class FunctionOperator(Operator):
         given = args if len(args) >= calls.count else (*args, *calls.defaults[len(args) :])
         key = key_of(given)
         last_key, last = calls.last
-        # Two keys are compared in a fraction of the time that hashing one takes.
+        # Comparing two keys takes a fraction of the time of hashing one.
         expected = last if key == last_key else calls.known.get(key)
         if expected is None:  # a call of a new kind is checked on its way through the dispatcher
             return super().__call__(*args)
@@ -71,9 +71,9 @@ def is_eager() -> bool:
 
 
 def is_transform(adopted: Adopted) -> bool:
-    """Return whether a Function's own rules serve: `torch.func` alone is active.
+    """Return whether a Function's own rules can be used: only `torch.func` is active.
 
-    PyTorch's own way has no forward mode without a jvp; and a tracer would look into it.
+    PyTorch's own `apply` has no forward mode without a jvp; and a tracer would trace into it.
     """
     if is_compiling() or not transforms_active() or dispatch_modes():
         return False
@@ -81,7 +81,7 @@ def is_transform(adopted: Adopted) -> bool:
 
 
 def key_of(arguments: Sequence[Any]) -> object:
-    """Return all of a call's arguments that its checks and the outputs' shapes depend on.
+    """Return everything in a call's arguments on which its checks and outputs' shapes depend.
 
     It is None if one of them is not plain, so that PyTorch has to see the call.
     """
@@ -114,17 +114,17 @@ class Calls:
         # Forward's `*tensors` may be given one by one too, as to `apply`.
         self.spread = adopted.spread
         self.defaults = [p.default if isinstance(p, Scalar) else None for p in line.parameters]
-        # Without a tensor of the shared dtype, the outputs' depend on PyTorch's default.
+        # Without a tensor of the shared dtype, the outputs' dtypes depend on PyTorch's default.
         self.remember = any(tensor.dtype is None for tensor in line.tensors)
         self.memo: Memo[object, kernel.Outputs] = Memo()
-        # Those whose first call was looked at closely, and was right.
+        # Kinds whose first call was checked closely, and was right.
         self.known: Memo[object, kernel.Outputs] = Memo()
         self.last: tuple[object, kernel.Outputs | None] = (None, None)
         self.vectorized: Memo[object, bool] = Memo()
         self.single = len(line.outputs) == 1
 
     def outputs(self, arguments: Sequence[object]) -> kernel.Outputs:
-        """Check a call's arguments and return what its outputs are."""
+        """Check a call's arguments and return a description of its outputs."""
         key = key_of(arguments) if self.remember else None
         if key in self.memo:
             return self.memo[key]
@@ -145,9 +145,9 @@ class Calls:
         return returned
 
     def is_vectorized(self, arguments: Sequence[Any]) -> bool:
-        """Return whether a Function with rules of its own runs inside of `torch.vmap`.
+        """Return whether a Function with rules of its own runs inside `torch.vmap`.
 
-        PyTorch's own rule, `generate_vmap_rule`, runs what was written for one element on a batch.
+        PyTorch's own rule, `generate_vmap_rule`, runs code for one element on a batch.
         """
         if overrides(self.adopted.function, "vmap"):
             return True
@@ -171,7 +171,7 @@ class Calls:
         values: tuple[Tensor, ...] = (returned,) if self.single else returned
         for index, (shape, dtype) in enumerate(zip(expected.shapes, expected.dtypes, strict=True)):
             if values[index].shape != shape or values[index].dtype != dtype:
-                # Raises, with the words for it, unless the line says nothing of the shape.
+                # Raises the right error, unless the line says nothing about the shape.
                 kernel.checked_one(expected, index, values[index])
         return returned
 
@@ -182,7 +182,7 @@ def install(
     library: torch.library.Library,
     overload_of: Callable[[str], torch._ops.OpOverload],
 ) -> Operator:
-    """Register all that an adopted Function consists of; return its operator."""
+    """Register all parts of an adopted Function; return its operator."""
     definition = kind.definition
     line = definition.line
     calls = Calls(definition, adopted)
@@ -212,7 +212,7 @@ def install(
         torch.library.register_fake(line.qualname, hidden.fakes.fake, lib=library)
         kind.register_batching(library, overload)
     else:
-        # More specific than the key that it has its own derivative under.
+        # More specific keys than the one of its own derivative.
         for key in ("AutogradCPU", "AutogradCUDA"):
             library.impl(line.name, autograd, key, with_keyset=True)
         takeover.register(kind, library, overload)

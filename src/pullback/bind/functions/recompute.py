@@ -1,8 +1,8 @@
-"""The derivative of what forward saved as an intermediate: forward is run again, and watched.
+"""The derivative of an intermediate that forward saved: runs forward again under autograd.
 
 PyTorch's own Function forgets how an intermediate depends on the inputs, and a second derivative
-lacks that part without a word. Running forward again with autograd on shows it, if forward is
-written in PyTorch and gives the same intermediate again; otherwise it is an error.
+silently lacks that part. Running forward again with autograd on recovers it, if forward is written
+in PyTorch and gives the same intermediate again; otherwise it is an error.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SHIFT = 1e-3  # of the inputs, to see whether an intermediate depends on them at
 
 
 def intermediate_derivative(adopted: Adopted, why: str) -> PullbackError:
-    """Return the error for a second derivative through what forward saved."""
+    """Return the error for a second derivative through an intermediate."""
     return IntermediateDerivative.error(
         f"{adopted.line.qualname}: the second derivative goes through an intermediate that forward "
         f"of {adopted.function.__name__} saved, whose own derivative is not known: {why}",
@@ -40,7 +40,7 @@ class Again:
     Attributes:
         adopted: the Function.
         state: what forward left on `ctx`.
-        scalars: the flat arguments that are no tensors, in their places.
+        scalars: the flat arguments that are not tensors, in their places.
         lengths: of the lists among the arguments.
     """
 
@@ -55,7 +55,7 @@ class Again:
         kept: Sequence[Tensor],
         grads: Sequence[Tensor | None],
     ) -> list[Tensor | None]:
-        """Return what gradients of intermediates add to those of the flat arguments."""
+        """Return what the gradients of intermediates add to those of the flat arguments."""
         differentiable = torch.is_grad_enabled()
         with torch.enable_grad():
             flat = self.filled([fresh(t) for t in inputs])
@@ -71,7 +71,7 @@ class Again:
         return [next(each) if is_smooth(t) and t.requires_grad else None for t in flat]
 
     def with_tangents(self, duals: Sequence[Any], kept: Sequence[Tensor]) -> list[Tensor]:
-        """Return the intermediates with the tangents that those of the arguments give them."""
+        """Return the intermediates with the tangents that follow from the arguments' tangents."""
         flat = self.filled(duals)
         again = self.intermediates(flat)
         found: list[Tensor] = []
@@ -93,7 +93,7 @@ class Again:
         return flat
 
     def intermediates(self, flat: Sequence[Any]) -> list[Tensor]:
-        """Run forward and return its intermediates, in the places that the state says."""
+        """Run forward and return its intermediates, from the places that the state names."""
         adopted = self.adopted
         ctx = Context(adopted.as_forward([True] * len(flat), self.lengths))
         try:
@@ -105,7 +105,7 @@ class Again:
         return [found[index] for index in sorted(found)]
 
     def pairs(self, ctx: Context) -> Iterator[tuple[Place, Tensor]]:
-        """Yield each place of the state with the tensor that stands there this time."""
+        """Yield each place of the state with the tensor that is there this time."""
         for place, tensor in zip(self.state.saved, ctx.to_save, strict=True):
             if place is not None and tensor is not None:
                 yield place, tensor
@@ -126,8 +126,8 @@ class Again:
     ) -> bool:
         """Return whether an intermediate depends on the inputs, as PyTorch sees it.
 
-        Stop if it is another one than was kept, or depends on them and PyTorch does not see how. A
-        constant may differ: the mask of a dropout.
+        Stop if it differs from the one that was kept, or depends on them in a way that PyTorch does
+        not see. A constant may differ, such as the mask of a dropout.
         """
         if connected:
             if differ(kept[index], again[index]):
@@ -148,7 +148,7 @@ MISSING = object()
 
 
 def scalars_of(flat: Sequence[Any], *, saved: Sequence[bool]) -> list[Any]:
-    """Return the flat arguments that are no tensors; `MISSING` for a tensor that is not saved."""
+    """Return the flat arguments, with None for saved tensors and `MISSING` for the others."""
     return [
         value if not isinstance(value, Tensor) else None if has else MISSING
         for value, has in zip(flat, saved, strict=True)

@@ -1,4 +1,4 @@
-"""What a Function's forward leaves for its backward, as their operators hand it on."""
+"""What a Function's forward leaves for its backward, in the form that their operators pass on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ContextGone = Rule("PB377", "context-gone")
 
 @dataclass(frozen=True, kw_only=True)
 class Pass:
-    """What forward leaves for backward, as the hidden operators hand it on."""
+    """What forward leaves for backward, in the form that the hidden operators pass on."""
 
     outputs: list[Tensor]
     kept: list[Tensor]
@@ -30,13 +30,13 @@ class Pass:
 
     @staticmethod
     def returned(by_forward: Sequence[Any]) -> Pass:
-        """Return what the forward operator returned."""
+        """Return it from the forward operator's results."""
         *outputs, kept, number, owners = by_forward
         return Pass(outputs=outputs, kept=kept, number=number, owners=owners)
 
     @staticmethod
     def of(flat: Sequence[Any], outputs: int, kept: int) -> Pass:
-        """Return what `flat` was made of."""
+        """Return it from its flat tensors."""
         end = outputs + kept
         return Pass(
             outputs=list(flat[:outputs]),
@@ -55,7 +55,7 @@ class Pass:
 
 @dataclass(frozen=True, kw_only=True)
 class Pull:
-    """What backward is given: gradients, and the tensors of the forward call.
+    """The arguments of backward: gradients, and the tensors of the forward call.
 
     `needs` says for each flat argument whether its gradient is needed, `lengths` how long the lists
     among the arguments are. What is `absent`, of the inputs and then the outputs, was not kept: a
@@ -129,7 +129,7 @@ def state_of(number: int) -> State:
     state = find(number)
     if state is None:
         raise ContextGone.error(
-            "backward runs after the ctx of its forward was given free",
+            "backward runs after the ctx of its forward was freed",
             help="a saved-tensor hook copied 'owners' of a traced Function; leave int64 tensors "
             "in such a hook as they are",
         )

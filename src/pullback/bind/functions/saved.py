@@ -1,4 +1,4 @@
-"""A `ctx` with tensors that PyTorch does not know as its own: they are saved by their places."""
+"""A `ctx` with tensors that PyTorch does not know: they are saved by their places."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pullback.bind.levels import is_smooth
 
 
 def has_to_part(ctx: Any, flat: Sequence[object], outputs: Sequence[Tensor]) -> bool:  # noqa: ANN401
-    """Return whether `ctx` keeps tensors that PyTorch does not know as its own.
+    """Return whether `ctx` keeps tensors that PyTorch does not know.
 
-    These are intermediates, whose derivative would be left out of a second one; and tensors on
-    attributes, of which a later change in place would go unnoticed.
+    These are intermediates, whose part a second derivative would lack; and tensors on attributes,
+    where a later change in place would go unnoticed.
     """
     for tensor in ctx.to_save or ():
         if tensor is not None and is_intermediate(tensor, flat, outputs):
@@ -30,7 +30,7 @@ def has_to_part(ctx: Any, flat: Sequence[object], outputs: Sequence[Tensor]) -> 
 
 
 def is_intermediate(tensor: Tensor, flat: Sequence[object], outputs: Sequence[Tensor]) -> bool:
-    """Return whether a tensor is floating, no input and no output."""
+    """Return whether a floating tensor is neither input nor output."""
     for value in flat:
         if value is tensor:
             return False
@@ -61,7 +61,7 @@ class Parted:
         first, last = len(self.again.scalars), len(self.again.scalars) + len(self.templates)
         inputs, outputs, kept = saved[:first], saved[first:last], saved[last:]
         state, needs = self.again.state, ctx.needs_input_grad
-        with torch.no_grad():  # PyTorch does not watch what is no input and no output
+        with torch.no_grad():  # PyTorch does not watch tensors that are neither input nor output
             apart = [tensor.detach() for tensor in kept]
             joined = put_together(state, inputs, outputs, apart, needs)
         if torch.is_grad_enabled():
@@ -74,7 +74,7 @@ class Parted:
         return joined, self.materialized(own), more
 
     def materialized(self, grads: Sequence[Tensor | None]) -> list[Tensor | None]:
-        """Return the gradients, with zeros for those that did not arrive if forward wants it."""
+        """Return the gradients, with zeros for missing ones if forward wants that."""
         return [
             torch.zeros(shape, dtype=dtype, device=device)
             if grad is None and self.again.state.materialize_grads

@@ -1,7 +1,7 @@
 """A Function inside `torch.func`, forward mode and tracers: the autograd of its operators.
 
-The node of the forward operator calls the backward operator; the node of that one, where a second
-derivative is asked for, runs the author's backward again and lets PyTorch differentiate it.
+The node of the forward operator calls the backward operator. For a second derivative, the node of
+the backward operator runs the author's backward again and lets PyTorch differentiate it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ WhileTraced = Rule("PB379", "while-traced")
 
 
 class Nested:
-    """The autograd kernels of an adopted Function where plain eager mode does not do."""
+    """The autograd kernels of an adopted Function where plain eager mode is not enough."""
 
     def __init__(self, hidden: Hidden) -> None:
         self.hidden = hidden
@@ -52,7 +52,7 @@ class Nested:
         self.backward_node = backward_node(self)
 
     def call(self, *arguments: Any) -> Any:  # noqa: ANN401
-        """Run the operator itself; what is changed in place gets its result copied in."""
+        """Run the operator itself; results are copied into inputs that are changed in place."""
         line = self.adopted.line
         flat, _ = self.adopted.flat(arguments)
         passed = self.passed(arguments, [False] * len(flat), is_hold(), only_outputs=True)
@@ -77,7 +77,7 @@ class Nested:
         pushed = any(t is not None for t in tangents)
         arguments = [primal(a) for a in arguments] if pushed else arguments
         flat = self.adopted.flat(arguments)[0] if pushed else duals
-        # Forward mode may ask for what backward uses.
+        # Forward mode may need what backward uses.
         needs = [need or t is not None for need, t in zip(needs, tangents, strict=True)]
         recording = Recording(arguments, needs, hold, lengths)
         if is_tracked(flat):
@@ -99,7 +99,7 @@ class Nested:
         return replace(outputs, kept=again.with_tangents(tensors, passed.kept))
 
     def pull_of(self, flat: Sequence[Any], passed: Pass, lengths: tuple[int, ...]) -> Pull:
-        """Return what backward of a call is given, but for the gradients."""
+        """Return the arguments of a call's backward, except the gradients."""
         inputs = [value if isinstance(value, Tensor) else None for value in flat]
         return Pull(
             grads=[None] * self.count,
@@ -112,7 +112,7 @@ class Nested:
         )
 
     def inputs(self, flat: Sequence[Any], passed: Pass) -> list[Tensor | None]:
-        """Return the inputs to save; for one that is changed, the output that it becomes."""
+        """Return the inputs to save; for one that is changed in place, the output."""
         line = self.adopted.line
         if not line.changed:
             return [value if isinstance(value, Tensor) else None for value in flat]
@@ -122,7 +122,7 @@ class Nested:
         return [new.get(n, v) if isinstance(v, Tensor) else None for n, v in pairs]
 
     def opaquely(self, passed: Pass, pull: Pull) -> list[Tensor]:
-        """Run backward as it is, of which nothing is recorded."""
+        """Run backward as it is, and record nothing."""
         flat = [None if tensor is None else tensor.detach() for tensor in pull.flat()]
         arguments = pull.exchanged(flat).arguments(passed.number, passed.owners)
         return self.hidden.operators[1](*arguments)
@@ -130,7 +130,7 @@ class Nested:
     def differentiably(
         self, state: State, passed: Pass, pull: Pull, rule: Rule = CutDerivative
     ) -> list[Tensor]:
-        """Run backward so that PyTorch can differentiate it; `rule` is of what asks for it."""
+        """Run backward so that PyTorch can differentiate it; errors are of `rule`."""
         if any(is_smooth(tensor) for tensor in state.held):
             raise intermediate_derivative(self.adopted, "it was out of sight of the call")
         watched = functools.partial(self.watched, state, pull, rule)
@@ -144,7 +144,7 @@ class Nested:
             pulled = self.hidden.pull(state, pull)
         except PullbackError:
             raise
-        except Exception as error:  # whatever its author's code raises at tensors like these
+        except Exception as error:  # whatever the author's code raises for such tensors
             raise rule.error(
                 f"{self.adopted.line.qualname}: backward of {self.adopted.function.__name__} "
                 f"cannot be differentiated: {error}",
@@ -154,7 +154,7 @@ class Nested:
         return pulled
 
     def one_state(self, passed: Pass, what: str) -> State:
-        """Return the state of a call, which has to be the same in every element of a batch."""
+        """Return the state of a call, which has to be the same for every element of a batch."""
         states = passed.states()
         if states is None:
             raise while_traced(self.adopted, what)

@@ -1,7 +1,7 @@
-"""What backward of a Function does, tried out once for each kind of call: is it what is watched?
+"""Tests a Function's backward once for each kind of call: is it the same when PyTorch watches it?
 
-A derivative of backward is that of a run which PyTorch watches. An author's code may catch what
-autograd raises inside a transform, and go on without. Whether it is linear is asked here too.
+The derivative of backward comes from a run that PyTorch watches. But an author's code may catch
+what autograd raises inside a transform, and go on without. Linearity is tested here too.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from pullback.diagnostic import Rule
 
 
 class Tried:
-    """What was found out of one Function's backward, by the kind of its call."""
+    """What is known about one Function's backward, by the kind of call."""
 
     def __init__(self, adopted: Adopted) -> None:
         self.adopted = adopted
         self.known: Memo[object, bool] = Memo()
 
     def require_linear(self, kind: object, run: Run, outputs: Sequence[Tensor | None]) -> None:
-        """Stop at a backward that is not linear in the gradients of these outputs.
+        """Stop if backward is not linear in the gradients of these outputs.
 
         Args:
             kind: of the call.
@@ -42,7 +42,7 @@ class Tried:
         if ("linear", kind) in self.known:
             return
         name = self.adopted.function.__name__
-        with _disable_current_modes():  # a tracer would take it for a part of the program
+        with _disable_current_modes():  # a tracer would record it as part of the program
             size = linear.require_linear(self.adopted.backward_of, name, run, outputs)
         if size:  # zeros tell nothing
             self.known["linear", kind] = True
@@ -50,13 +50,13 @@ class Tried:
     def require_same(
         self, kind: object, watched: Callable[[], Tensors], plain: Callable[[], Tensors], rule: Rule
     ) -> None:
-        """Stop at a backward that gives something else while PyTorch watches it.
+        """Stop if backward gives something else while PyTorch watches it.
 
         Args:
             kind: of the call.
             watched: runs it so that it can be differentiated.
             plain: runs it as it is.
-            rule: of what asks for it.
+            rule: of the error.
         """
         if (rule.code, kind) in self.known:
             return
@@ -77,8 +77,8 @@ class Tried:
 
         Args:
             ctx: with such tensors.
-            plain: as PyTorch itself gives it.
-            grads: that arrive.
+            plain: the `ctx` that PyTorch itself would give.
+            grads: the gradients that arrive.
         """
         tensors = [*ctx.saved_tensors, *grads]
         watched = (tensor is not None and tensor.requires_grad for tensor in tensors)
@@ -92,13 +92,13 @@ class Tried:
         return self.known[kind]
 
     def alone(self, ctx: Context, grads: Sequence[Tensor | None]) -> list[Any]:
-        """Run backward on tensors like these, so that nothing arrives at what they depend on."""
+        """Run backward on copies, so that no gradient reaches what the tensors depend on."""
         own = [None if grad is None else apart(grad) for grad in grads]
         return as_list(self.adopted.pull(with_tensors(ctx, apart), *own))
 
 
 def apart(tensor: Tensor) -> Tensor:
-    """Return a tensor of the same values, a leaf or not, that requires a gradient or not."""
+    """Return a tensor of the same values; it is a leaf, and requires a gradient, if that one is."""
     if not tensor.requires_grad:
         return tensor.detach()
     own = asks(tensor)
@@ -106,7 +106,7 @@ def apart(tensor: Tensor) -> Tensor:
 
 
 def agree(found: Sequence[Any], right: Sequence[Any]) -> bool:
-    """Return whether a backward gave what it should, None for what it has no gradient for."""
+    """Return whether a backward gave the right gradients, None where it has none."""
     pairs = [p for p in zip(found, right, strict=False) if p != (None, None)]
     if any(not isinstance(t, Tensor) for pair in pairs for t in pair):
         return False
@@ -117,7 +117,7 @@ def agree(found: Sequence[Any], right: Sequence[Any]) -> bool:
 
 
 def kind_of(state: State, pull: Pull) -> object:
-    """Return all that backward may branch on without a look at a tensor's values."""
+    """Return everything that backward may branch on without reading a tensor's values."""
     return (*map(described, pull.flat()), *pull.needs, *scalars_in(state.attributes))
 
 

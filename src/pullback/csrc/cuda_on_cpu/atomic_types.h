@@ -1,5 +1,5 @@
-/// cuda::atomic and cuda::atomic_ref: the C++ library's, in any scope. The scheduler does not notice
-/// a thread that spins on one; it does with atomicAdd and the like.
+/// cuda::atomic and cuda::atomic_ref: the C++ library's, in any scope. The scheduler does not
+/// notice a thread that spins on one; it does with atomicAdd and the like.
 #pragma once
 
 #include <atomic>

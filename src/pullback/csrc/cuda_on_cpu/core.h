@@ -35,8 +35,8 @@ struct Place {
   int line;
 };
 
-/// A type of its own for the variables of the loop over a block's threads: so the compiler knows that
-/// no array of the kernel, of whatever element type, aliases them, and vectorises.
+/// A type of its own for the variables of the loop over a block's threads: so the compiler knows
+/// that no array of the kernel, of whatever element type, aliases them, and vectorises.
 enum class Word : unsigned {};
 
 /// Set once a thread of the running block has had to wait: the loop over threads then ends.
@@ -95,7 +95,8 @@ void atomic_begins(const void* address, unsigned size);
 inline void atomic_begins(const void*, unsigned) {}
 #endif
 
-/// Called by every atomic after it acted: if atomics change nothing, again and again, the thread spins.
+/// Called by every atomic after it acted: if atomics change nothing, again and again, the thread
+/// spins.
 inline void atomic_ended(bool changed) {
   if (changed) {
     idle_atomics = 0;

@@ -3,7 +3,8 @@
 
 #include "core.h"
 
-/// At the head of a kernel's body. Constants, so that the compiler sees through the index arithmetic.
+/// At the head of a kernel's body. Constants, so that the compiler sees through the index
+/// arithmetic.
 #define CUDA_ON_CPU_KERNEL                                                      \
   [[maybe_unused]] const uint3 threadIdx = ::cuda_on_cpu::indices(::threadIdx); \
   [[maybe_unused]] const uint3 blockIdx = ::cuda_on_cpu::indices(::blockIdx);   \
@@ -101,8 +102,8 @@ void run(const void* bound, const Span& span, bool fast) {
 }
 
 /// A kernel with its name and the line that launches it:
-/// `cuda_on_cpu_kernel(f, "f").cuda_on_cpu_configure(g, b)(args)`. The translator writes names that no
-/// author's macro, and no macro's parameter, has.
+/// `cuda_on_cpu_kernel(f, "f").cuda_on_cpu_configure(g, b)(args)`. The translator writes names that
+/// no author's macro, and no macro's parameter, has.
 template <class F>
 class Kernel {
  public:

@@ -1,7 +1,7 @@
 /// Runs a kernel of pullback's in every order of its threads and compares the outputs.
 ///
-/// Included by glue.h where CUDA_ON_CPU_EVERY_ORDER is defined. A result that depends on the order is
-/// a fault; one that does not may still hide a race, which the race detector sees in any order.
+/// Included by glue.h where CUDA_ON_CPU_EVERY_ORDER is defined. A result that depends on the order
+/// is a fault; one that does not may still hide a race, which the race detector sees in any order.
 #pragma once
 
 #include <stdio.h>
@@ -63,8 +63,8 @@ inline double epsilon(const Written& written) {
                               : 0x1p-10;
 }
 
-/// The first element in which two results differ by more than another order of additions can explain,
-/// or -1. `a` and `b` are copies of the output's memory after each.
+/// The first element in which two results differ by more than another order of additions can
+/// explain, or -1. `a` and `b` are copies of the output's memory after each.
 inline int64_t first_difference(const Written& written, const char* a, const char* b) {
   const size_t step = written.bits / 8;
   const bool floating = written.code == 2 || written.code == 4;

@@ -1,8 +1,9 @@
-/// nvcuda::wmma: products of small matrices that a warp holds together, as tensor cores compute them.
+/// nvcuda::wmma: products of small matrices that a warp holds together, as tensor cores compute
+/// them.
 ///
-/// Each lane holds a few elements of a matrix, in a layout that code should not rely on. (For 16x16 it
-/// is that of GPUs since Ampere, because some code does.) The last lane to arrive computes a product,
-/// once: in float for half, bfloat16 and tf32, as a GPU sums.
+/// Each lane holds a few elements of a matrix, in a layout that code should not rely on. (For 16x16
+/// it is that of GPUs since Ampere, because some code does.) The last lane to arrive computes a
+/// product, once: in float for half, bfloat16 and tf32, as a GPU sums.
 #pragma once
 
 #include <type_traits>
@@ -97,8 +98,8 @@ struct alignas(8) Fragment {
 
 inline int lane() { return int(thread_rank() & 31); }
 
-/// Visits the elements that this lane holds, with their places in memory. Inline, like its callers, so
-/// that the checks know the author's line.
+/// Visits the elements that this lane holds, with their places in memory. Inline, like its callers,
+/// so that the checks know the author's line.
 template <class F, class Do>
 [[gnu::always_inline]] inline void each(F& fragment, unsigned stride, bool by_rows, Do what) {
   for (int i = 0; i < F::num_elements; ++i) {

@@ -123,8 +123,8 @@ PULLBACK_INLINE V tanh_softplus(V x) {
   return n / (n + two);
 }
 
-/// sin(πx)/(πx). We take the sine of the part of x beyond an integer: the rounding error of πx grows
-/// with x, until no digit of its sine is left.
+/// sin(πx)/(πx). We take the sine of the part of x beyond an integer: the rounding error of πx
+/// grows with x, until no digit of its sine is left.
 template <class V>
 PULLBACK_INLINE V sinc(V x) {
   const V pi = constant<V>(3.14159265358979323846), whole = round(x);

@@ -98,8 +98,8 @@ namespace pullback::formula {
 // f: float, d: double; 4 and 1: the ulps promised. mvec: libmvec; the others: SLEEF's grades.
 // After each row, ns per element / largest error in ulps: measured with AVX-512 (AMD Zen 4,
 // one core), float on 12 million values of all sizes, double on 7 million.
-// At 4 ulps we take the fastest that is right everywhere; at 1 SLEEF's, which PyTorch uses too, except
-// for asinh and acosh: SLEEF's are infinite from the square root of the largest number on.
+// At 4 ulps we take the fastest that is right everywhere; at 1 SLEEF's, which PyTorch uses too,
+// except for asinh and acosh: SLEEF's are infinite from the square root of the largest number on.
 // a: SLEEF's, and so PyTorch's, overflow too early: from 88.7 (double 709.8), lgamma from 4.03e36
 // (2.5e305) on. The errors are those before that; lgamma's below 0 are in ulps of at least 1.
 //

@@ -1,8 +1,8 @@
 /// The loop around a formula: the body is compiled once, for whole contiguous vectors.
 ///
-/// Operands that are not contiguous, and the remainder that fills no vector, go block by block through
-/// a small buffer. Gathering lane by lane would need a second body, and would also stall the processor:
-/// it cannot forward sixteen pending stores to one vector load.
+/// Operands that are not contiguous, and the remainder that fills no vector, go block by block
+/// through a small buffer. Gathering lane by lane would need a second body, and would also stall
+/// the processor: it cannot forward sixteen pending stores to one vector load.
 #pragma once
 
 #include "stream.h"
@@ -154,7 +154,8 @@ struct Stored<Outputs<O...>, Inputs<I...>> {
     }
     const bool streamed = first >= 0;
     while (n > 0) {
-      // Whole vectors, as many as there are or as fit the buffers; last, the elements that fill none.
+      // Whole vectors, as many as there are or as fit the buffers; last, the elements that fill
+      // none.
       const int64_t most = dense || n < block ? n : block, some = first > 0 ? first : n;
       const int64_t count = some < lanes ? some : most & -int64_t(lanes);
       sweep(body, count, streamed && count >= lanes, output.start(count)..., input.start(count)...);

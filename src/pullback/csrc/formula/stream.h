@@ -1,7 +1,8 @@
 /// Stores that bypass the caches, for results that would not fit into them anyway.
 ///
 /// A plain store first reads the line that it overwrites: a third of the memory traffic of x*y + 1.
-/// Where computing takes longer than moving, nothing is gained, and the next reader of the result loses.
+/// Where computing takes longer than moving, nothing is gained, and the next reader of the result
+/// loses.
 #pragma once
 
 #include "storage.h"
@@ -38,8 +39,8 @@ PULLBACK_INLINE void stream(char* to, Real value) {
 /// Until then, such stores are not ordered with others.
 PULLBACK_INLINE void finish_stream() { __builtin_ia32_sfence(); }
 
-/// The bytes of the last-level cache that this core uses, or 0. Not from sysconf, which on AMD gives
-/// the sum over a package, ten times as much.
+/// The bytes of the last-level cache that this core uses, or 0. Not from sysconf, which on AMD
+/// gives the sum over a package, ten times as much.
 [[gnu::cold, gnu::noinline]] inline int64_t last_cache() {
   const auto ask = [](uint32_t leaf, uint32_t part, uint32_t (&answer)[4]) {
     __asm__ volatile("cpuid"
@@ -69,7 +70,8 @@ PULLBACK_INLINE void finish_stream() { __builtin_ia32_sfence(); }
 
 /// Whether a call moves so much that its results would not stay in the cache.
 [[gnu::cold, gnu::noinline]] inline bool overflows_cache(int64_t bytes) {
-  // Computed once. No guard variable, which would be one more symbol of the C++ library to search for.
+  // Computed once. No guard variable, which would be one more symbol of the C++ library to search
+  // for.
   static int64_t known = -1;
   int64_t cache = __atomic_load_n(&known, __ATOMIC_RELAXED);
   if (cache < 0) __atomic_store_n(&known, cache = last_cache(), __ATOMIC_RELAXED);

@@ -1,7 +1,7 @@
 /// Integers and division: here everything is defined that C++ leaves undefined.
 ///
-/// Sums and products wrap around, as PyTorch's do. Dividing by zero gives 0, and on the CPU sets a flag:
-/// the runtime raises after the loop, as PyTorch does.
+/// Sums and products wrap around, as PyTorch's do. Dividing by zero gives 0, and on the CPU sets a
+/// flag: the runtime raises after the loop, as PyTorch does.
 #pragma once
 
 #include "functions.h"

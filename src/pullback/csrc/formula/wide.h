@@ -1,7 +1,7 @@
 /// Doubles where the formula computes in float: for functions that lose too many digits in float.
 ///
-/// `Doubles` is one register of them: all lanes, or half of the lanes where Compute is float. Then it
-/// is a third V, beside Real and double, with the few functions that special.h needs.
+/// `Doubles` is one register of them: all lanes, or half of the lanes where Compute is float. Then
+/// it is a third V, beside Real and double, with the few functions that special.h needs.
 #pragma once
 
 #include "whole.h"

@@ -12,8 +12,8 @@ class BuiltSupply final : public Supply {
   BuiltSupply(std::vector<BuiltLoop> loops, bool derived)
       : loops_(std::move(loops)), derived_(derived) {}
 
-  /// Returns the loop for the call; or one that computes more outputs than the call asks for, and reads
-  /// zeros for inputs that are None.
+  /// Returns the loop for the call; or one that computes more outputs than the call asks for, and
+  /// reads zeros for inputs that are None.
   const CompiledLoop& loop(const Signature& signature, const Formula& formula,
                            const Loops::Key& key) override {
     const BuiltLoop* best = nullptr;

@@ -1,6 +1,7 @@
 /// The kernel for tensors without memory: shapes from the line, with sizes that may be symbolic.
 ///
-/// It makes torch.compile, torch.export and FakeTensor work in a process that has only loaded the library.
+/// It makes torch.compile, torch.export and FakeTensor work in a process that has only loaded the
+/// library.
 #include "strides.h"
 
 #include "library.h"

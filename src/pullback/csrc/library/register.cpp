@@ -1,7 +1,8 @@
 /// Registering the operators of a library when it is loaded.
 ///
-/// An exception from `TORCH_LIBRARY` while a library is loaded ends the process, since nobody can catch
-/// it. So everything is checked before anything is registered, and a fault becomes an exception in Python.
+/// An exception from `TORCH_LIBRARY` while a library is loaded ends the process, since nobody can
+/// catch it. So everything is checked before anything is registered, and a fault becomes an
+/// exception in Python.
 #include "instructions.h"
 #include "library.h"
 
@@ -101,9 +102,9 @@ int raise_pending(void*) {
   return -1;
 }
 
-/// Raises in Python as soon as Python continues, which is in the very statement that loads the library.
-/// Without Python, or if Python's queue of pending calls is full, throws: that ends the process with the
-/// text.
+/// Raises in Python as soon as Python continues, which is in the very statement that loads the
+/// library. Without Python, or if Python's queue of pending calls is full, throws: that ends the
+/// process with the text.
 void refuse(const std::string& text) {
   const auto is_running = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "Py_IsInitialized"));
   const auto add =
@@ -114,8 +115,8 @@ void refuse(const std::string& text) {
 
 /// Shows the library's C functions to libraries that are loaded later.
 ///
-/// `torch.ops.load_library` loads it with local symbols, and a program that AOTInductor compiled has to
-/// find them.
+/// `torch.ops.load_library` loads it with local symbols, and a program that AOTInductor compiled
+/// has to find them.
 void show_functions() {
   Dl_info self{};
   if (dladdr(reinterpret_cast<const void*>(&register_operators), &self) && self.dli_fname) {

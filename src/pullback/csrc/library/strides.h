@@ -15,8 +15,9 @@ Symbols contiguous_strides(c10::SymIntArrayRef shape);
 /// The memory layouts of one call's outputs.
 ///
 /// An author's kernel writes contiguous outputs. A formula's outputs follow its inputs, as those of
-/// PyTorch's elementwise functions do; TensorIterator decides for both. It takes no symbolic sizes, so
-/// its rule is repeated here, in the form of torch._prims_common.compute_elementwise_output_strides.
+/// PyTorch's elementwise functions do; TensorIterator decides for both. It takes no symbolic sizes,
+/// so its rule is repeated here, in the form of
+/// torch._prims_common.compute_elementwise_output_strides.
 class Layouts {
  public:
   Layouts(const Definition& definition, const SizesOf<c10::SymInt>& sizes,

@@ -173,7 +173,8 @@ class FormulaCall {
       if (inputs_.empty()) {
         outputs_[k] = allocate(space_, dtype(k), sizes_.device);
       } else if (dtype(k) != sizes_.dtype) {
-        // The iterator allocates outputs of one dtype only; it resizes this one, with the others' strides.
+        // The iterator allocates outputs of one dtype only; it resizes this one, with the others'
+        // strides.
         outputs_[k] = allocate({0}, dtype(k), sizes_.device);
       }
       config.add_output(outputs_[k]);
@@ -201,7 +202,8 @@ class FormulaCall {
 
   /// Expands one input to the space if it is larger than what the inputs broadcast to.
   ///
-  /// `declare_static_shape` would not do: then no input may broadcast, and no output may be resized.
+  /// `declare_static_shape` would not do: then no input may broadcast, and no output may be
+  /// resized.
   void cover() {
     for (size_t d = 1; d <= space_.size(); ++d) {
       const auto covers = [&](const at::Tensor* input) {

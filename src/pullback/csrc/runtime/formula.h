@@ -23,8 +23,8 @@ struct CompiledLoop {
 
 /// The loops of one formula, each compiled when it is first needed.
 ///
-/// A list that only grows: a call that finds its loop takes no lock. Few formulas have more than two
-/// loops.
+/// A list that only grows: a call that finds its loop takes no lock. Few formulas have more than
+/// two loops.
 class Loops {
  public:
   struct Key {
@@ -64,8 +64,8 @@ struct Formula;
 
 /// Supplies the derivatives of a formula, and its loops if it has any, when they are first needed.
 ///
-/// In Python they are made then (python/lazy.cpp). A library without Python was built with all that it
-/// will have (csrc/library/built.cpp).
+/// In Python they are made then (python/lazy.cpp). A library without Python was built with all that
+/// it will have (csrc/library/built.cpp).
 class Supply {
  public:
   virtual ~Supply() = default;
@@ -89,15 +89,15 @@ struct Formula {
   struct Finish {
     std::vector<int64_t> sums;  // core dimensions of the space, by position
     bool sums_batch = false;    // and those of `...`
-    // For the core dimensions that are left: how many come before `...`, and the place of each of the
-    // output's; no places if the output has them in the order of the space.
+    // For the core dimensions that are left: how many come before `...`, and the place of each of
+    // the output's; no places if the output has them in the order of the space.
     size_t before = 0;
     std::vector<int64_t> places = {};
   };
 
   TensorSpec space;
-  /// One an input: for each core dimension of the space, the input's dimension or -1; none if the input
-  /// already lines up with the space from the right.
+  /// One an input: for each core dimension of the space, the input's dimension or -1; none if the
+  /// input already lines up with the space from the right.
   std::vector<std::optional<std::vector<int64_t>>> alignments;
   std::vector<Finish> finishes;  // one an output
   bool cpu = false, cuda = false;
@@ -114,8 +114,8 @@ struct Formula {
   void find_places(const Signature& signature);
 };
 
-/// Calls `set(to, from)` for each dimension of the space that an input has: its place in the space, and
-/// in the input.
+/// Calls `set(to, from)` for each dimension of the space that an input has: its place in the space,
+/// and in the input.
 template <class Set>
 void each_aligned(const TensorSpec& spec, const TensorSpec& space,
                   const std::vector<int64_t>& alignment, size_t rank, size_t batch, Set set) {

@@ -5,7 +5,8 @@ namespace pullback {
 
 /// Lets other threads run Python, if there is Python and this thread holds its lock.
 ///
-/// Python's functions are looked up by name each time, which costs little beside the work around it.
+/// Python's functions are looked up by name each time, which costs little beside the work around
+/// it.
 class WithoutInterpreter {
  public:
   WithoutInterpreter();

@@ -22,7 +22,8 @@ static_assert(offsetof(Tensor, shape) == offsetof(DLTensor, shape));
 static_assert(offsetof(Tensor, strides) == offsetof(DLTensor, strides));
 static_assert(offsetof(Tensor, byte_offset) == offsetof(DLTensor, byte_offset));
 
-/// A dtype in DLPack's form; one that no kernel can name is opaque, so that none mistakes it for another.
+/// A dtype in DLPack's form; one that no kernel can name is opaque, so that none mistakes it for
+/// another.
 DataType data_type(at::ScalarType dtype) {
   const auto bits = static_cast<uint8_t>(8 * c10::elementSize(dtype));
   switch (dtype) {
@@ -135,7 +136,8 @@ class NativeFunctor final : public c10::OperatorKernel {
         tensors.push_back({});
       }
     }
-    // Nothing to write, and a launch without blocks would be an error. But a wrong dtype is still one.
+    // Nothing to write, and a launch without blocks would be an error. But a wrong dtype is still
+    // one.
     call(signature, kernel, sizes, arguments, empty ? nullptr : tensors.data());
     return outputs;
   }

@@ -51,7 +51,8 @@ void define(Definition given) {
   }
   const auto autograd = [&] { return autograd_kernel(entry); };
   set(entry.autograd, !taken, name, c10::DispatchKey::Autograd, autograd);
-  // A more specific key than that of the operator's own kernel: comes before it without replacing it.
+  // A more specific key than that of the operator's own kernel: comes before it without replacing
+  // it.
   set(entry.autograd_cpu, taken, name, c10::DispatchKey::AutogradCPU, autograd);
   set(entry.autograd_cuda, taken, name, c10::DispatchKey::AutogradCUDA, autograd);
   const auto& formula = definition->formula;

@@ -65,8 +65,8 @@ struct Definition {
   std::optional<Formula> formula;  // computes it on the devices that have no kernel
   /// Of a formula, also one in index notation; null: nothing is made later.
   std::shared_ptr<Supply> supply;
-  /// Whether it was registered by somebody else and is taken over; a derivative of its own stays, and
-  /// gets a forward mode.
+  /// Whether it was registered by somebody else and is taken over; a derivative of its own stays,
+  /// and gets a forward mode.
   enum class Taken { no, yes, with_own_derivative } taken = Taken::no;
 };
 

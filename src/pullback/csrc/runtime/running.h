@@ -8,7 +8,8 @@
 
 namespace pullback {
 
-/// The kernel that one thread is in. Reused but never freed, since a handler may read it at any time.
+/// The kernel that one thread is in. Reused but never freed, since a handler may read it at any
+/// time.
 struct Running {
   std::atomic<const char*> kernel{nullptr};  // the operator's name
   std::atomic<bool> taken{true};

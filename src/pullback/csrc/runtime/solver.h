@@ -40,8 +40,8 @@ c10::ArrayRef<Int> sizes_of(const at::Tensor& tensor) {
 }
 
 /// Checks the inputs of one call and finds the sizes of the line's names. `Int` is int64_t, or SymInt in
-/// a trace: then a comparison is a guard. So we test equality first: for a size that depends on data,
-/// nothing else can be known.
+/// a trace: then a comparison is a guard. So we test equality first: for a size that depends on
+/// data, nothing else can be known.
 template <class Int>
 class Solver {
  public:

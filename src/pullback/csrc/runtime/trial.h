@@ -10,7 +10,7 @@ namespace pullback {
 /// A backward of one call, to be run with other tensors in place of the call's.
 struct Trial {
   const Signature& signature;
-  std::string kind;            // the definition, and all but the tensors that backward may branch on
+  std::string kind;            // the definition, and all but tensors that backward may branch on
   Tensors tensors;             // the inputs, then the outputs
   std::vector<bool> arriving;  // for each output, whether a gradient of it arrives
   /// Takes inputs, outputs and gradients, in this order; returns the gradients that the call needs.

@@ -58,7 +58,7 @@ class CapturedTensor(Probe):
     code = "PB509"
     name = "captured-tensor"
     needs = "forward"
-    # It stays where it is when the inputs go elsewhere.
+    # It stays on its device when the inputs move to another one.
     explains = frozenset({"traced", "transform", "second"})
 
     def examine(self, call: Call) -> Iterator[Finding]:

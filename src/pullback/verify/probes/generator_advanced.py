@@ -87,7 +87,7 @@ class GeneratorAdvanced(Probe):
         yield from self.reseeded(call, states)
 
     def reseeded(self, call: Call, states: States) -> Iterator[Finding]:
-        """Say that forward seeds a generator: its state afterwards does not depend on that before."""
+        """Say that forward seeds a generator: the old state has no effect on the one afterwards."""
         with torch.no_grad():
             after = [self.state_after(call, seed, states) for seed in (1, 2)]
         if any(one == other for one, other in zip(*after, strict=True)):

@@ -67,7 +67,7 @@ class IntermediateSaved(Probe):
     )
 
     def examine(self, call: Call) -> Iterator[Finding]:
-        """Where second derivatives are wrong, replace what is kept by tensors that have a gradient."""
+        """Where second derivatives are wrong, replace kept tensors by ones that have a gradient."""
         found = second(call)
         if not found.lost:
             return

@@ -25,7 +25,7 @@ from pullback.verify.invariance.variants import Wrong, require_sound, wrong_of
 from pullback.verify.numbers.located import wrong_elements
 from pullback.verify.probe import Probe
 
-# A target that takes longer at large sizes is checked at the smaller ones.
+# A target that is slow at large sizes is checked only at the smaller ones.
 SECONDS = 1.5
 
 
@@ -133,7 +133,7 @@ def at_size(call: Call, axes: Axes, size: int) -> AtSize | None:
     """Judge a call at another size."""
     for other in resized(call, axes, size):
         wrong = wrong_of(other)
-        # What the engine refuses, and no line of the author's, says that the shapes do not fit.
+        # If the engine refuses, and not the author's code, the shapes do not fit.
         if wrong is not None and (wrong.error is None or wrong.place is not None):
             defined = follows(call, other, axes) and not is_overwritten(call, wrong)
             return blamed(call, axes, wrong) if defined else None

@@ -23,7 +23,7 @@ from pullback.verify.target import shortened
 
 
 class Vmap(Probe):
-    """`vmap` of a target equals a loop over it, whichever inputs are batched and in which dimension.
+    """`vmap` of a target equals a loop, whichever inputs are batched and in which dimension.
 
     ## Why
     `in_dims` tells a `vmap` staticmethod where each input has its batch, None for an input

@@ -1,5 +1,6 @@
-/// cuBLAS: handles, products of real matrices, a few functions of vectors. The other functions declared
-/// here raise PB228, and any that is not declared does not compile: guard it with #ifndef CUDA_ON_CPU.
+/// cuBLAS: handles, products of real matrices, a few functions of vectors. The other functions
+/// declared here raise PB228, and any that is not declared does not compile: guard it with #ifndef
+/// CUDA_ON_CPU.
 #pragma once
 
 #include "../blas.h"
@@ -205,8 +206,8 @@ CUDA_ON_CPU_VECTORS(double, D)
 #undef CUDA_ON_CPU_REAL
 #undef CUDA_ON_CPU_VECTORS
 
-/// Products of types known only at run time. Alpha and beta have the type to compute in, which before
-/// CUDA 11 was named by a matrix's type.
+/// Products of types known only at run time. Alpha and beta have the type to compute in, which
+/// before CUDA 11 was named by a matrix's type.
 template <class Compute>
 inline cublasStatus_t cublasGemmStridedBatchedEx(
     cublasHandle_t, cublasOperation_t of_a, cublasOperation_t of_b, int m, int n, int k,

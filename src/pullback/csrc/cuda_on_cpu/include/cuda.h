@@ -1,5 +1,5 @@
-/// Only the types, results and attributes' names of the driver's API: enough for checks around calls
-/// of the runtime's API. Nothing can be loaded here as a module or compiled from PTX.
+/// Only the types, results and attributes' names of the driver's API: enough for checks around
+/// calls of the runtime's API. Nothing can be loaded here as a module or compiled from PTX.
 #pragma once
 
 #include "cuda_runtime.h"

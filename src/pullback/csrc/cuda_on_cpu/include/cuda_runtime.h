@@ -1,5 +1,5 @@
-/// Every translated file includes this first: CUDA's language, and its runtime API. Kept light, since
-/// each edit of a kernel compiles it again.
+/// Every translated file includes this first: CUDA's language, and its runtime API. Kept light,
+/// since each edit of a kernel compiles it again.
 #pragma once
 
 #include <cfloat>

@@ -13,7 +13,8 @@ int& last_error() {
 
 namespace {
 
-/// CUDA's own texts, which programs and people search for; other errors are described by their names.
+/// CUDA's own texts, which programs and people search for; other errors are described by their
+/// names.
 const char* known_text(cudaError_t error) {
   switch (error) {
     case cudaSuccess: return "no error";

@@ -21,8 +21,8 @@ struct Allocation {
   unsigned flags;
 };
 
-/// The memory that cudaMalloc and the like have allocated, so that a foreign pointer is noticed, not
-/// freed.
+/// The memory that cudaMalloc and the like have allocated, so that a foreign pointer is noticed,
+/// not freed.
 class Allocations {
  public:
   void add(void* pointer, Allocation allocation) {

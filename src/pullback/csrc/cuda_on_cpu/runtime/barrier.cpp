@@ -1,7 +1,7 @@
 /// Barriers of a block.
 ///
-/// Most blocks of fibers go from barrier to barrier, each thread after the other: they sweep. Then no
-/// bookkeeping is needed: the threads before the running one wait, and the next one is next.
+/// Most blocks of fibers go from barrier to barrier, each thread after the other: they sweep. Then
+/// no bookkeeping is needed: the threads before the running one wait, and the next one is next.
 #include "../sync.h"
 #include "entry.h"
 

@@ -61,8 +61,8 @@ void match_any(Warp& warp, unsigned lanes_of_group) {
   }
 }
 
-/// Runs a joint operation of the lanes: each lane's value begins with the function to call, and stays
-/// valid while all of them wait.
+/// Runs a joint operation of the lanes: each lane's value begins with the function to call, and
+/// stays valid while all of them wait.
 void run_joint(const Warp& warp, const Group& group) {
   if (group.arrived != ~0u) {
     stop("cuda-misuse [PB230]",
@@ -219,8 +219,8 @@ namespace {
 
 }  // namespace
 
-/// The case of a lane that is neither the first to arrive nor the last, if the next can run. The rest
-/// is out of line, so that this needs few registers.
+/// The case of a lane that is neither the first to arrive nor the last, if the next can run. The
+/// rest is out of line, so that this needs few registers.
 extern "C" [[gnu::visibility("hidden"), gnu::used]] void* cuda_on_cpu_at_meeting(
     uint64_t meeting_and_mask, const char* name, uint64_t value, uint64_t argument, Wait* wait) {
   Worker* const worker = running;

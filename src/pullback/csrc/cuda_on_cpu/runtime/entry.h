@@ -1,10 +1,10 @@
 /// The entry points by which a kernel waits: the prologue and epilogue of barrier() and meet().
 ///
-/// They are in assembly where possible. As in switch_stacks(), the continuing thread is entered by a
-/// jump, and so is the kernel, not by a return. The processor predicts that a `ret` goes where the last
-/// call came from. That is the barrier at which this thread arrives, but the continuing thread arrived
-/// at the one before: each of these returns would be mispredicted, which costs more than the rest of
-/// the switch.
+/// They are in assembly where possible. As in switch_stacks(), the continuing thread is entered by
+/// a jump, and so is the kernel, not by a return. The processor predicts that a `ret` goes where
+/// the last call came from. That is the barrier at which this thread arrives, but the continuing
+/// thread arrived at the one before: each of these returns would be mispredicted, which costs more
+/// than the rest of the switch.
 #pragma once
 
 #include "schedule.h"
@@ -23,8 +23,8 @@ inline Worker& worker_for(const char* name) {
 #define CUDA_ON_CPU_PUSH(what) "pushq " what "\n.cfi_adjust_cfa_offset 8\n"
 #define CUDA_ON_CPU_KEEP(what) CUDA_ON_CPU_PUSH(what) ".cfi_rel_offset " what ", 0\n"
 
-/// Saves the callee-saved registers, lays out a Wait below them, and below that the resume point of a
-/// switch; calls `function`, which returns where to continue.
+/// Saves the callee-saved registers, lays out a Wait below them, and below that the resume point of
+/// a switch; calls `function`, which returns where to continue.
 #define CUDA_ON_CPU_ENTRY(name, file, line, wait, function)                                      \
   asm(CUDA_ON_CPU_KEEP("%rbp") CUDA_ON_CPU_KEEP("%rbx") CUDA_ON_CPU_KEEP("%r12")                 \
           CUDA_ON_CPU_KEEP("%r13") CUDA_ON_CPU_KEEP("%r14") CUDA_ON_CPU_KEEP("%r15")             \

@@ -12,8 +12,8 @@ namespace {
 
 using std::chrono::microseconds;
 
-// A lock may be released soon or late: a sleeper tries again after a fraction of the time for which it
-// has waited.
+// A lock may be released soon or late: a sleeper tries again after a fraction of the time for which
+// it has waited.
 constexpr uint64_t part_of_wait = 4, longest_sleep = 20000, until_failure = 1000000;
 // Rounds in which all try in vain: before another block begins, and before it counts as a deadlock.
 constexpr unsigned rounds_to_begin = 2, rounds_to_fail = 8;
@@ -125,8 +125,8 @@ void Gate::give_way(Worker& worker, uint64_t seen) {
   worker.stop_if_cancelled();
 }
 
-/// Sleeps until it is woken, or until it is time to try again and there is a place; in the end without
-/// a place, since the block that has it may wait in a way that nobody sees.
+/// Sleeps until it is woken, or until it is time to try again and there is a place; in the end
+/// without a place, since the block that has it may wait in a way that nobody sees.
 void Gate::sleep(Worker& worker, std::unique_lock<std::mutex>& lock, uint64_t now) {
   Waiting& waiting = worker.waiting;
   const uint64_t waited = (now - waiting.since) / ticks_per_microsecond();

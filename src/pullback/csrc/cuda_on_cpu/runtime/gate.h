@@ -1,9 +1,10 @@
 /// Which of a launch's blocks run, where some wait for others.
 ///
-/// A block whose threads all spin yields: its worker sleeps, and the next block in order continues that
-/// may have got what it waits for. So no more blocks run than there should be workers, and another one
-/// begins only if all that have begun wait. A GPU treats a grid that is larger than it can hold in the
-/// same way: blocks begin in order, and a program may rely on a lower one having begun.
+/// A block whose threads all spin yields: its worker sleeps, and the next block in order continues
+/// that may have got what it waits for. So no more blocks run than there should be workers, and
+/// another one begins only if all that have begun wait. A GPU treats a grid that is larger than it
+/// can hold in the same way: blocks begin in order, and a program may rely on a lower one having
+/// begun.
 ///
 /// It is not known what a block waits for, so each sleeper tries again from time to time.
 #pragma once

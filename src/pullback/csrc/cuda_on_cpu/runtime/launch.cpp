@@ -61,8 +61,8 @@ bool can_launch(const dim3& grid, const dim3& block, size_t shared) {
   return false;
 }
 
-/// The order of blocks. The race detector does not depend on the order, and runs one block at a time,
-/// to the end. So under it lower blocks run first, since others may wait for them.
+/// The order of blocks. The race detector does not depend on the order, and runs one block at a
+/// time, to the end. So under it lower blocks run first, since others may wait for them.
 [[maybe_unused]] constexpr Order order_of_blocks([[maybe_unused]] Order order) {
 #ifdef CUDA_ON_CPU_RACE
   return Order::forward;

@@ -1,10 +1,10 @@
 /// Accesses out of bounds, for the check "memory".
 ///
-/// AddressSanitizer's own library keeps the shadow memory: the process's heap, stacks and variables.
-/// The author's units call it for each access; their calls are linked to entry points here (`--wrap`),
-/// which look at the shadow memory, collect the faults of a launch, and know which shared memory of a
-/// block was written. So there is one report at the end of a launch, in the author's lines. Units
-/// that were compiled without those options never call these.
+/// AddressSanitizer's own library keeps the shadow memory: the process's heap, stacks and
+/// variables. The author's units call it for each access; their calls are linked to entry points
+/// here (`--wrap`), which look at the shadow memory, collect the faults of a launch, and know which
+/// shared memory of a block was written. So there is one report at the end of a launch, in the
+/// author's lines. Units that were compiled without those options never call these.
 #pragma once
 
 #ifdef CUDA_ON_CPU_MEMORY
@@ -23,7 +23,8 @@ void launch_ends();
 /// Ends a launch that will raise something else; stops too if it had a fault before.
 void launch_fails();
 
-/// From now on this OS thread runs a block with that shared memory, none of which may be accessed yet.
+/// From now on this OS thread runs a block with that shared memory, none of which may be accessed
+/// yet.
 void block_begins(char* shared, size_t bytes);
 /// Lays out a variable in the shared memory of this OS thread's block.
 void shared_variable(const void* address, size_t bytes, const char* name);

@@ -1,7 +1,7 @@
 // The author's units call these for each access, in place of AddressSanitizer's own entry points.
 //
-// The sanitizer's shadow memory says for every 8 bytes whether they may be accessed: 0, all; 1 to 7,
-// that many from the start; negative, none.
+// The sanitizer's shadow memory says for every 8 bytes whether they may be accessed: 0, all; 1 to
+// 7, that many from the start; negative, none.
 
 #ifdef CUDA_ON_CPU_MEMORY
 #include "memory.h"
@@ -17,8 +17,8 @@ extern "C" void __asan_get_shadow_mapping(size_t* scale, size_t* offset);
 namespace cuda_on_cpu::memory {
 namespace {
 
-// Below are null pointers, above are addresses that no process has: both raise a signal at the access
-// itself, and have no shadow memory that could be read.
+// Below are null pointers, above are addresses that no process has: both raise a signal at the
+// access itself, and have no shadow memory that could be read.
 constexpr uintptr_t lowest = 0x10000, past_highest = uintptr_t{1} << 47;
 
 size_t map() {

@@ -1,7 +1,7 @@
 // The shared memory of a block: its variables, and which bytes of it were written.
 //
-// AddressSanitizer itself does not track what was written. A read is a fault only if none of its bytes
-// was written: a copy of a structure also reads its padding.
+// AddressSanitizer itself does not track what was written. A read is a fault only if none of its
+// bytes was written: a copy of a structure also reads its padding.
 
 #ifdef CUDA_ON_CPU_MEMORY
 #include "memory.h"

@@ -1,5 +1,5 @@
-// UndefinedBehaviorSanitizer's entry points. The author's units call them where an index is past the
-// end of an array of known size, or an address is not aligned as its type needs.
+// UndefinedBehaviorSanitizer's entry points. The author's units call them where an index is past
+// the end of an array of known size, or an address is not aligned as its type needs.
 //
 // Source:
 //   compiler-rt/lib/ubsan/ubsan_handlers.h and ubsan_value.h, for the layout of their arguments.

@@ -2,7 +2,8 @@
 ///
 /// Authors' units are compiled with -fsanitize=thread, but not linked to the sanitizer's library:
 /// race_tsan.cpp defines the functions that such code calls before each access to memory. So only
-/// the author's code is watched, in an ordinary process, and by CUDA's rules of order. (The linker's
+/// the author's code is watched, in an ordinary process, and by CUDA's rules of order. (The
+/// linker's
 /// --wrap sends memcpy() and the like to race_memory.cpp; --param=tsan-distinguish-volatile=1 marks
 /// volatile accesses.)
 ///
@@ -14,7 +15,8 @@
 ///   then an atomic on the same address (or a volatile read of it) by the second thread. A thread
 ///   passes on what it has fenced, and what it has acquired, at barriers and collectives.
 ///
-/// These do not count as races, although strictly they may be, because correct programs rely on them:
+/// These do not count as races, although strictly they may be, because correct programs rely on
+/// them:
 /// - a write that leaves the value as it was, against reads and writes of that same value:
 ///   `found = true` by many threads;
 /// - volatile accesses against each other or against atomics, except the idiom from before
@@ -39,8 +41,8 @@
 
 namespace cuda_on_cpu::race {
 
-/// Forgets everything: every earlier access happens before. Call it on the launching OS thread, in the
-/// function that calls the kernel: deeper frames of the stack are private to CUDA threads.
+/// Forgets everything: every earlier access happens before. Call it on the launching OS thread, in
+/// the function that calls the kernel: deeper frames of the stack are private to CUDA threads.
 void launch_begins(const char* kernel, const char* file, int line, uint3 grid, uint3 block);
 /// Throws by stop() if the launch had a race or read shared memory that was not written.
 void launch_ends();
@@ -51,7 +53,8 @@ void launch_fails();
 void block_begins(uint64_t block, const char* shared, size_t bytes);
 /// From now on accesses of this OS thread are by this CUDA thread of the current block.
 void thread_runs(unsigned thread);
-/// Accesses belong to no thread until the next thread_runs(). For a scheduler in code that is watched.
+/// Accesses belong to no thread until the next thread_runs(). For a scheduler in code that is
+/// watched.
 void no_thread_runs();
 /// The same, and this thread has exited.
 void thread_ends(unsigned thread);
@@ -71,8 +74,8 @@ void private_memory(const char* low, const char* high);
 /// Memory that has just been allocated: earlier uses do not count.
 void fresh_memory(const void* low, size_t bytes);
 
-/// The author's code that is about to write, while the detector reads the old value, which faults if
-/// the address is bad. Otherwise null.
+/// The author's code that is about to write, while the detector reads the old value, which faults
+/// if the address is bad. Otherwise null.
 const void* access_in_progress();
 
 /// For reports: the running thread has come to a barrier at this line of the author's.

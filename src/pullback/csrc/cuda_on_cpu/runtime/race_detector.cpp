@@ -246,8 +246,8 @@ void Detector::add_write(Cell& cell, const Access& now, uintptr_t address, bool 
     if ((now.kind & is_atomic) && then.kind == is_read && then.by_same_thread(now)) {
       findings_.add_hint(then.pc);
     }
-    // Whatever races with `then` from now on races with `now` as well, so `now` can replace it; except
-    // if `now` is atomic and `then` is not.
+    // Whatever races with `then` from now on races with `now` as well, so `now` can replace it;
+    // except if `now` is atomic and `then` is not.
     if (is_strong(then) || !is_strong(now)) then.bytes &= ~now.bytes;
   }
   remember(cell, now);

@@ -1,6 +1,7 @@
 /// The C and C++ libraries' functions on memory, in the author's code.
 ///
-/// The compiler does not instrument calls of memcpy() and the like. So authors' units are linked with
+/// The compiler does not instrument calls of memcpy() and the like. So authors' units are linked
+/// with
 /// -Wl,--wrap=memcpy and so on, which redirects `memcpy` to `__wrap_memcpy`.
 #ifdef CUDA_ON_CPU_RACE
 

@@ -10,8 +10,8 @@
 
 namespace cuda_on_cpu::race {
 
-/// The accesses to eight bytes: writes until a later one is ordered after them, and as many reads as
-/// there is room for.
+/// The accesses to eight bytes: writes until a later one is ordered after them, and as many reads
+/// as there is room for.
 struct Cell {
   Access accesses[8];
 };

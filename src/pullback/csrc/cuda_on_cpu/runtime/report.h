@@ -16,8 +16,8 @@ struct Row {
   std::string key, value;
 };
 
-/// Formats "NAME [CODE]: message", then rows under each other. Lines of `text` after the first of the
-/// form "    key: value" are rows too: those of `rows` come before them, and replace none.
+/// Formats "NAME [CODE]: message", then rows under each other. Lines of `text` after the first of
+/// the form "    key: value" are rows too: those of `rows` come before them, and replace none.
 std::string render(const std::string& text, const std::string& rule, const Row* rows, size_t count);
 
 }  // namespace cuda_on_cpu

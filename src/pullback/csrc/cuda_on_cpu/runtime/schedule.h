@@ -1,4 +1,5 @@
-/// The part of scheduling that every wait goes through, inline: choosing the next thread, and the switch.
+/// The part of scheduling that every wait goes through, inline: choosing the next thread, and the
+/// switch.
 #pragma once
 
 #ifdef CUDA_ON_CPU_RACE
@@ -106,8 +107,8 @@ inline int Worker::next_ready(unsigned after) {
   if (!left) ready_warps &= ~(1u << w);
   if (converging[w]) [[unlikely]]
     check_convergence(w);
-  // Most often it is the next thread. A branch, which the processor predicts: so it need not wait for
-  // the bits to know which stack comes next.
+  // Most often it is the next thread. A branch, which the processor predicts: so it need not wait
+  // for the bits to know which stack comes next.
   if (order == Order::forward && (left >> lane & 2)) [[likely]]
     return self + 1;
   const int next = next_ready(self);

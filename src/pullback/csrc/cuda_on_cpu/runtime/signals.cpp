@@ -20,8 +20,9 @@ namespace {
 constexpr int handled[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, break_off};
 constexpr size_t signal_stack_bytes = 64 << 10;
 
-/// The handlers that we found whenever we installed ours, the latest last. One is not enough: another
-/// runtime of this kind passes a signal on to us, and we must then call the handler before it.
+/// The handlers that we found whenever we installed ours, the latest last. One is not enough:
+/// another runtime of this kind passes a signal on to us, and we must then call the handler before
+/// it.
 class Others {
  public:
   void found(const struct sigaction& other) {
@@ -33,8 +34,8 @@ class Others {
     *end = other;
     count_ = static_cast<unsigned>(end + 1 - kept_);
   }
-  /// The handler to call when a signal has come back to us so often: each time one found earlier, and
-  /// then the first again, which may be a runtime that knows further ones. Null: no more.
+  /// The handler to call when a signal has come back to us so often: each time one found earlier,
+  /// and then the first again, which may be a runtime that knows further ones. Null: no more.
   const struct sigaction* after(unsigned returns) const {
     if (count_ == 0 || returns > 2 * std::size(kept_)) return nullptr;
     return &kept_[count_ - 1 - std::min(returns, count_ - 1)];
@@ -93,8 +94,8 @@ void restore_control_words([[maybe_unused]] const ucontext_t& context) {
 #endif
 }
 
-/// Whether a launch may be interrupted at this code. Not in a library, which may hold a lock or be half
-/// done: then it is interrupted a little later.
+/// Whether a launch may be interrupted at this code. Not in a library, which may hold a lock or be
+/// half done: then it is interrupted a little later.
 bool is_interruptible(const Worker& worker, const void* code) {
   const Job& job = *worker.job;
   const auto at = reinterpret_cast<uintptr_t>(code);
@@ -148,8 +149,8 @@ void handle(int number, siginfo_t* info, void* raw) {
       trouble.kind = Trouble::stack;
   }
   restore_control_words(context);
-  // Straight to the worker's own stack: the signal is not blocked (SA_NODEFER), and the system sees from
-  // the stack pointer that this stack is free again.
+  // Straight to the worker's own stack: the signal is not blocked (SA_NODEFER), and the system sees
+  // from the stack pointer that this stack is free again.
   worker->give_up();
 }
 

@@ -12,8 +12,8 @@ namespace cuda_on_cpu {
 void help(Job& job);
 /// The same, once the job has run for so long that waking them pays.
 void help_if_long(Job& job);
-/// Starts an OS thread beyond the requested number, since the running blocks wait for ones that have
-/// not begun; false if there can be none.
+/// Starts an OS thread beyond the requested number, since the running blocks wait for ones that
+/// have not begun; false if there can be none.
 bool begin_another(Job& job, std::vector<std::thread>& begun);
 /// Waits until no other OS thread runs blocks of the job.
 void wait_for_helpers(Job& job);

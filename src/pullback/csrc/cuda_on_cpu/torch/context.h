@@ -12,8 +12,8 @@
 #include "guard.h"
 #include "stream.h"
 
-/// ATen/cuda/CUDAContext.h: the properties of the pretended device. The handles of NVIDIA's libraries
-/// have types, for functions that pass them on and are never called here.
+/// ATen/cuda/CUDAContext.h: the properties of the pretended device. The handles of NVIDIA's
+/// libraries have types, for functions that pass them on and are never called here.
 
 namespace at::cuda {
 

@@ -11,13 +11,13 @@
 
 namespace at {
 
-/// The CPU's generator under the name that authors use. Do not add members: a generator from Python is
-/// a CPUGeneratorImpl and is cast to this.
+/// The CPU's generator under the name that authors use. Do not add members: a generator from Python
+/// is a CPUGeneratorImpl and is cast to this.
 struct CUDAGeneratorImpl : CPUGeneratorImpl {
   using CPUGeneratorImpl::CPUGeneratorImpl;
 
-  /// Returns the start of a kernel's Philox: a seed of its own, drawn from this generator, so that two
-  /// launches differ and a reseeded program repeats itself.
+  /// Returns the start of a kernel's Philox: a seed of its own, drawn from this generator, so that
+  /// two launches differ and a reseeded program repeats itself.
   PhiloxCudaState philox_cuda_state(uint64_t /*increment*/) {
     return PhiloxCudaState(random64(), uint64_t{0});
   }

@@ -9,8 +9,8 @@
 
 #include "check.h"
 
-/// PyTorch's streams. There is one: a kernel has run when its launch returns. Its device is the CPU,
-/// like every tensor's, since authors compare the two.
+/// PyTorch's streams. There is one: a kernel has run when its launch returns. Its device is the
+/// CPU, like every tensor's, since authors compare the two.
 
 namespace c10::cuda {
 

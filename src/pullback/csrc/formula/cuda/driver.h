@@ -52,7 +52,8 @@ struct Driver {
   }
   /// Gives this thread the context of the GPU where `data` is, if it has none.
   ///
-  /// CUDA's runtime does so in each of its calls. A thread may come here before its first such call.
+  /// CUDA's runtime does so in each of its calls. A thread may come here before its first such
+  /// call.
   void require_context(const void* data) const {
     void* context = nullptr;
     require(get_context(&context));

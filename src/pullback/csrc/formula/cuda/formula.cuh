@@ -1,4 +1,5 @@
-/// Everything that a generated formula includes for a GPU, before its `Body`; `kernels.cuh` follows it.
+/// Everything that a generated formula includes for a GPU, before its `Body`; `kernels.cuh` follows
+/// it.
 #pragma once
 
 #include "loop.cuh"

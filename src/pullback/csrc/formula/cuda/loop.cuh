@@ -1,4 +1,5 @@
-/// The work of one thread, as a function of its number, so that a test on the host can play the grid.
+/// The work of one thread, as a function of its number, so that a test on the host can play the
+/// grid.
 ///
 /// Numbers and offsets fit in 32 bits: PyTorch splits larger calls before it launches.
 #pragma once

@@ -1,9 +1,9 @@
 /// The values of a formula on a GPU: one element, where csrc/formula has a vector of them.
 ///
-/// The names are the same, so one generated body serves both. Real functions exist for float and for
-/// double, whichever the elements are: expressions of scalars alone are computed in double, on the
-/// host. Read by nvcc; by NVRTC, which has no other headers; and by g++, which compiles the tests and
-/// the host's half of an NVRTC build.
+/// The names are the same, so one generated body serves both. Real functions exist for float and
+/// for double, whichever the elements are: expressions of scalars alone are computed in double, on
+/// the host. Read by nvcc; by NVRTC, which has no other headers; and by g++, which compiles the
+/// tests and the host's half of an NVRTC build.
 #pragma once
 
 #if !defined(PULLBACK_COMPUTE)

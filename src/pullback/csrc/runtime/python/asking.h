@@ -43,7 +43,8 @@ struct Release {
 using Object = std::unique_ptr<PyObject, Release>;
 
 /// The text of the exception that is set. For a PullbackError this is its own text, which
-/// `operator.refined` turns back into one; anything else is a mistake of ours and also gets its type.
+/// `operator.refined` turns back into one; anything else is a mistake of ours and also gets its
+/// type.
 inline std::string take_error() {
   const Object error(take_exception());
   // An interrupt ends the program and not just one call: let Python see it again.

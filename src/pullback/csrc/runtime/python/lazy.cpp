@@ -1,7 +1,7 @@
 /// Asks Python for a formula's compiled loop, or derivative, when it is first needed.
 ///
-/// The runtime holds no lock meanwhile: Python may compile, register further operators and run other
-/// threads, which call operators in turn.
+/// The runtime holds no lock meanwhile: Python may compile, register further operators and run
+/// other threads, which call operators in turn.
 #include "lazy.h"
 
 #include "asking.h"

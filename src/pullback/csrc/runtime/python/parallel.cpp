@@ -65,8 +65,8 @@ struct Arguments {
   }
 };
 
-/// Divides tasks among threads as PyTorch's own loops do, whichever thread library it was built with:
-/// `at::parallel_for` is a template that would have to be compiled for the same one.
+/// Divides tasks among threads as PyTorch's own loops do, whichever thread library it was built
+/// with: `at::parallel_for` is a template that would have to be compiled for the same one.
 int shared(IndexKernel kernel, const IndexCall& call, int64_t count, int64_t grain) {
   if (count <= grain || at::get_num_threads() == 1 || at::in_parallel_region()) {
     return kernel(&call, 0, count);

@@ -44,8 +44,8 @@ class Note {
   size_t size_ = 0;
 };
 
-/// Returns the kernel that this thread is in; or, if it is in none, one that another thread is in: a
-/// kernel may have threads of its own.
+/// Returns the kernel that this thread is in; or, if it is in none, one that another thread is in:
+/// a kernel may have threads of its own.
 Running* running(bool own_alone) {
   Running* other = nullptr;
   for (Running* one = every_running.load(); one; one = one->next) {
@@ -60,7 +60,8 @@ void pass_on(int number, siginfo_t* info, void* context) {
   const struct sigaction& other = before[number];
   if (other.sa_flags & SA_SIGINFO) return other.sa_sigaction(number, info, context);
   if (other.sa_handler != SIG_DFL && other.sa_handler != SIG_IGN) return other.sa_handler(number);
-  // As if we had not been here: a faulting instruction faults again, a signal that was sent is sent again.
+  // As if we had not been here: a faulting instruction faults again, a signal that was sent is sent
+  // again.
   ::sigaction(number, &other, nullptr);
   if (info->si_code <= 0) ::raise(number);
 }
@@ -86,8 +87,8 @@ int64_t now() {
   return time.tv_sec * int64_t{1'000'000'000} + time.tv_nsec;
 }
 
-/// Python sees an interrupt when the kernel has returned. If it does not return, the second press ends
-/// the process: there is no way out of the middle of a kernel.
+/// Python sees an interrupt when the kernel has returned. If it does not return, the second press
+/// ends the process: there is no way out of the middle of a kernel.
 void on_interrupt(int number, siginfo_t* info, void* context) {
   const int error = errno;
   Running* const one = running(true);

@@ -16,8 +16,8 @@ namespace cuda_on_cpu {
 template <class Iterator>
 using ValueOf = std::decay_t<decltype(std::declval<Iterator>()[0])>;
 
-/// Reduces the items from `first` to `last`, at least one, by halves: so the rounding errors of a sum
-/// grow with the logarithm of its length, as on a GPU.
+/// Reduces the items from `first` to `last`, at least one, by halves: so the rounding errors of a
+/// sum grow with the logarithm of its length, as on a GPU.
 template <class T, class Iterator, class Op>
 T reduce_range(Iterator from, size_t first, size_t last, Op& op) {
   if (last - first <= 32) {
