@@ -1,1 +1,1 @@
-"""The checker: does a backward do what autograd, and its user, take for granted?"""
+"""The checker: does a backward keep the promises that autograd and its user rely on?"""

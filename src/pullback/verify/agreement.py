@@ -1,8 +1,8 @@
-"""Whether two tensors that ought to be the same are: the same bits, or the same but for rounding.
+"""Whether two tensors that should be equal are: the same bits, or the same except for rounding.
 
 Two runs that differ in strides, or in the order of a sum, may round differently. At worst that
-costs half of the digits of what is added up; a kernel that reads the wrong element loses them all.
-So what differs by less is never called wrong here, whatever the dtype.
+costs half of the digits of the terms; a kernel that reads the wrong element loses them all.
+So a smaller difference is never called wrong here, whatever the dtype.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pullback.verify.call import same
 
 
 def differing(a: Tensor | None, b: Tensor | None, *, floor: float = 0.0) -> Tensor | None:
-    """Return where two tensors of one shape differ by more than rounding; None where nowhere.
+    """Return where two tensors of one shape differ by more than rounding; None if nowhere.
 
-    What is below `floor` is rounding of what the elements were summed from.
+    A difference below `floor` is rounding of the terms that were summed.
 
     A missing gradient is zero. An element that is not finite in both, in whatever way, is equal:
-    an infinity and a NaN come of the same overflow in another order.
+    an infinity and a NaN come from the same overflow in another order.
     """
     if a is None or b is None:
         other = a if b is None else b
@@ -37,7 +37,7 @@ def differing(a: Tensor | None, b: Tensor | None, *, floor: float = 0.0) -> Tens
     wide = torch.complex128 if a.is_complex() or b.is_complex() else torch.float64
     a, b = a.to(wide).resolve_conj(), b.to(wide).resolve_conj()
     size = torch.maximum(a.abs(), b.abs()).nan_to_num(0.0, 0.0, 0.0)
-    # Beside a large element, what is summed into a small one may be large as well.
+    # If an element is large, the terms of a small one may be large as well.
     allowed = eps**0.25 * size + eps**0.5 * size.max() + floor
     unlike = (a - b).abs() > allowed
     unlike = torch.where(a.isfinite() & b.isfinite(), unlike, a.isfinite() != b.isfinite())

@@ -1,4 +1,4 @@
-"""A target with its inputs, called anew for each question from the same values and random state."""
+"""A target with its inputs, called again for each question from the same values and seed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch.utils import _pytree
 from pullback.verify.randomness import drawing, seeded
 from pullback.verify.target import Target
 
-# What a run does to a leaf before the target sees it: `layouts.py` has other ones.
+# What a run does to a leaf before the target sees it; `layouts.py` has others.
 Prepare = Callable[[Tensor], Tensor]
 
 
@@ -25,7 +25,7 @@ class Leaf:
 
     Attributes:
         name: "x", "xs[0]", or a module's "linear.weight".
-        value: as the user gave it, detached. It is never handed to the target, only copies of it.
+        value: as the user gave it, detached. The target never gets it, only copies.
         wanted: whether its gradient is checked.
         parameter: it is a module's parameter.
     """
@@ -41,9 +41,9 @@ class Run:
     """One forward, and what is needed for its backward.
 
     Attributes:
-        leaves: what gradients are taken of, in the order of `Call.leaves`.
+        leaves: the tensors to differentiate by, in the order of `Call.leaves`.
         given: what the target was given: copies of the leaves, so that it may write in place.
-        returned: as the target returned it.
+        returned: what the target returned.
         outputs: the tensors in it.
     """
 
@@ -55,7 +55,7 @@ class Run:
 
     @property
     def differentiable(self) -> tuple[int, ...]:
-        """The outputs that a gradient can arrive for."""
+        """The outputs for which a gradient can arrive."""
         return tuple(i for i, output in enumerate(self.outputs) if output.requires_grad)
 
     def backward(
@@ -72,7 +72,7 @@ class Run:
             grads: one for each output, in its shape; None where nothing arrives for it.
             retain: keep the graph for another backward.
             create_graph: record the backward.
-            seed: of the random state in which it runs; another than forward's where not given.
+            seed: of the random state in which it runs; by default different from forward's.
         """
         pairs = [
             (output, grad)
@@ -109,7 +109,7 @@ class Run:
 
 
 def at_least_single(dtype: torch.dtype) -> torch.dtype:
-    """Return a dtype that PyTorch can draw normal numbers in."""
+    """Return a dtype in which PyTorch can draw normal numbers."""
     return dtype if dtype.itemsize >= 4 and dtype != torch.complex32 else torch.float32
 
 
@@ -124,7 +124,7 @@ class Call:
         leaves: the tensors in them, and a module's parameters.
         seed: of the random state in which forward runs.
         intentions: what the author declared, such as "straight_through".
-        assumed: no input required a gradient; it is checked as if those did that can.
+        assumed: no input required a gradient; it is checked as if all that can did.
     """
 
     target: Target
@@ -145,10 +145,10 @@ class Call:
         """Call the target on copies of the inputs, recorded by autograd.
 
         Args:
-            prepare: makes what the target is given of a leaf; one for all, or one for each leaf.
+            prepare: makes the target's input from a leaf; one for all, or one for each leaf.
                 It is differentiable, and the target may write into its result.
-            wanted: which leaves require a gradient, where other than those of `leaves`.
-            seed: of the random state, where another than the call's.
+            wanted: which leaves require a gradient, if not those of `leaves`.
+            seed: of the random state, if not the call's.
         """
         wanted = [leaf.wanted for leaf in self.leaves] if wanted is None else wanted
         prepares = prepare if isinstance(prepare, Sequence) else [prepare] * len(self.leaves)
@@ -209,7 +209,7 @@ class Call:
         return replace(self, leaves=leaves)
 
     def with_option(self, name: str, value: object) -> Call:
-        """Return the same call with another value of a parameter that is no tensor."""
+        """Return the same call with another value of a parameter that is not a tensor."""
         signature = self.target.signature
         assert signature is not None
         names = list(signature.parameters)
@@ -230,7 +230,7 @@ class Call:
 
     @cached_property
     def double(self) -> Call | None:
-        """The call in float64, None where the target computes in its own precision all the same."""
+        """The call in float64, None if the target then still computes in its own precision."""
         call = self.to(torch.float64)
         try:
             run = call.forward()
@@ -296,7 +296,7 @@ def call_of(
 ) -> Call:
     """Return a target with its inputs.
 
-    Gradients are checked of the inputs that require one; where none does, of every floating-point
+    Gradients are checked for the inputs that require one; if none does, for every floating-point
     and complex one. A module's parameters are inputs as well.
     """
     arguments, keywords = tuple(arguments), dict(keywords)

@@ -26,7 +26,7 @@ WrongOption = Rule("PB402", "wrong-check-option")
 ProcessDied = Rule("PB403", "process-died")
 NoAnswer = Rule("PB405", "no-answer")
 
-# Seconds for a probe, and for one that makes calls that no user would.
+# Seconds for a probe, and for one that makes calls that no user would make.
 LONGEST, SHORTER = 60.0, 10.0
 SAID: dict[isolation.Why, str] = {
     "killed": "the process dies",
@@ -56,17 +56,17 @@ def check(  # noqa: PLR0913  (each is a thing to choose)
     Args:
         target: an `autograd.Function`, an operator of pullback or of `torch.library`, a module,
             or any callable of tensors.
-        inputs: its arguments, of any shapes and dtypes; gradients are checked of the tensors that
-            require one, and where none does, of every floating-point and complex one. Without
-            inputs they are found: from the operator's line, from annotations, or by trying.
+        inputs: its arguments, of any shapes and dtypes; gradients are checked for the tensors that
+            require one, and if none does, for every floating-point and complex one. Without
+            inputs, some are found: from the operator's line, from annotations, or by trying.
         keywords: its keyword arguments.
-        seed: draws everything that is drawn.
-        probes: codes or names of the only probes to ask.
-        skip: codes or names of probes not to ask.
+        seed: of all random numbers.
+        probes: codes or names of the only probes to run.
+        skip: codes or names of probes not to run.
         isolate: run in a forked process, so that a crash or a hang is a finding.
         timeout: the longest that a probe may take, in seconds.
-        intentions: what is meant that would be a fault elsewhere: `straight_through`, `reversal`,
-            `nonlinear_grad`, `once_differentiable`, ... = True.
+        intentions: deliberate deviations that would otherwise be faults: `straight_through`,
+            `reversal`, `nonlinear_grad`, `once_differentiable`, ... = True.
 
     Returns:
         The report; it is true if there is no fault.
@@ -87,15 +87,15 @@ def check(  # noqa: PLR0913  (each is a thing to choose)
 
 @dataclass(frozen=True, kw_only=True)
 class Examination:
-    """How to check: what `pb.check` and `pullback check` share.
+    """How to check: the common part of `pb.check` and `pullback check`.
 
     Attributes:
-        probes: to ask, in their order.
-        seed: of everything that is drawn.
+        probes: to run, in their order.
+        seed: of all random numbers.
         isolate: work in forked processes.
         seconds: the longest that a probe may take.
-        intentions: what is meant.
-        tell: is told each outcome as it comes.
+        intentions: declared deviations.
+        tell: is called with each outcome as it comes.
     """
 
     probes: Sequence[type[Probe]]
@@ -128,7 +128,7 @@ class Examination:
         return replace(self, probes=probes, tell=lambda _: None).of_call(call)
 
     def notes(self) -> tuple[str, ...]:
-        """Return what a reader has to know of the process in which it was checked."""
+        """Return what a reader has to know about the process in which it was checked."""
         if self.isolate and forks.has_process_group():
             return (
                 "torch.distributed is initialised, and its threads do not survive a fork: checked "
@@ -153,7 +153,7 @@ class Examination:
         return f"pb.check({given}, seed={self.seed}{only}{longer}{meant})"
 
     def of_call(self, call: Call) -> Report:
-        """Ask the probes about a call, and first about each Function inside of it."""
+        """Run the probes on a call, and first on each Function inside it."""
         for name in {name for probe in self.probes for name in probe.imports}:
             with suppress(ImportError):
                 importlib.import_module(name)
@@ -177,7 +177,7 @@ class Examination:
     def messages(
         self, call: Call, units: list[Unit]
     ) -> Generator[Message, None, isolation.Died | None]:
-        """Ask what has not been answered; return how the process died if it did."""
+        """Run the probes that have no outcome yet; return how the process died if it did."""
         if not self.forks:
             return inline(questions(call, self.probes, units))
         work = partial(questions, call, self.probes, units)
@@ -186,13 +186,13 @@ class Examination:
     def patience(self, units: list[Unit]) -> float:
         """Return how long to wait for the next answer."""
         rest = self.rest(units) if units else []
-        # What nobody would call may never end: a solver that such values make diverge.
+        # A call that nobody would make may never end: such values can make a solver diverge.
         return min(self.seconds, SHORTER) if rest and rest[0].unnatural else self.seconds
 
     def collect(
         self, messages: Generator[Message, None, isolation.Died | None], units: list[Unit]
     ) -> isolation.Died | None:
-        """Put each message where it belongs; return how the process died if it did."""
+        """Add each message to its unit; return how the process died if it did."""
         while True:
             try:
                 message = next(messages)
@@ -207,13 +207,13 @@ class Examination:
                 units[-1].begun = True
 
     def rest(self, units: list[Unit]) -> list[type[Probe]]:
-        """Return the probes that the last unit was not asked."""
+        """Return the probes that have not run on the last unit."""
         return list(self.probes[len(units[-1].outcomes) :])
 
     def spoilt(self, units: list[Unit], known: int) -> bool:
-        """Tell whether a process may have died of what an unnatural experiment did to its memory.
+        """Tell whether a process may have died because an unnatural experiment spoilt its memory.
 
-        Then the probe that was asked is asked again, as the first of a new process.
+        Then the probe that was running runs again, as the first in a new process.
         """
         unnatural = {probe.code for probe in self.probes if probe.unnatural}
         asked = [
@@ -224,14 +224,14 @@ class Examination:
     def note_death(
         self, call: Call, units: list[Unit], died: isolation.Died, *, seconds: float
     ) -> None:
-        """Put a death down to the probe that was asked, or to the ordinary call."""
+        """Attribute a death to the probe that was running, or to the ordinary call."""
         unit = units[-1]
         first, *others = self.rest(units)
         known = any(o.reason == died.how for own in units for o in own.outcomes)
         own = outcome_of_death(call, first, died, ordinary=not unit.begun, known=known)
         said = [replace(own, seconds=seconds)]
         if not unit.begun:
-            # No question can be asked.
+            # Then no probe can run.
             reason = f"the ordinary call: {died.how}"
             said += [unasked(probe, reason) for probe in others]
         for outcome in said:
@@ -240,12 +240,12 @@ class Examination:
 
 
 def outcomes_of(units: Sequence[Unit]) -> list[Outcome]:
-    """Return every answer so far."""
+    """Return every outcome so far."""
     return [outcome for unit in units for outcome in unit.outcomes]
 
 
 def inline(messages: Iterator[Message]) -> Generator[Message, None, isolation.Died | None]:
-    """Yield messages; what would end the process ends them alone."""
+    """Yield messages; what would end the process ends only the messages."""
     try:
         yield from messages
     except SystemExit as stop:
@@ -254,7 +254,7 @@ def inline(messages: Iterator[Message]) -> Generator[Message, None, isolation.Di
 
 
 def report_of(unit: Unit, seed: int) -> Report:
-    """Return what is known of a target as a report."""
+    """Return what is known about a target as a report."""
     title = unit.title
     return Report(
         target=title.target,
@@ -300,7 +300,7 @@ def choose(only: Iterable[str] | None, skip: Iterable[str]) -> list[type[Probe]]
             )
     asked = set(everything) if wanted is None else {known[word] for word in wanted}
     asked -= {known[word] for word in skip}
-    # In their order: what is asked first may explain what is asked later.
+    # In their order: an earlier probe may explain what a later one sees.
     return [probe for probe in everything if probe in asked]
 
 
@@ -311,10 +311,10 @@ def outcome_of_death(
 
     Args:
         call: what is checked.
-        probe: that was asked.
+        probe: that was running.
         died: how it ended.
-        ordinary: in an ordinary forward and backward, before any probe was asked.
-        known: it ended so before: one cause, one finding.
+        ordinary: in an ordinary forward and backward, before any probe ran.
+        known: it ended in this way before: one cause, one finding.
     """
     outcome = unasked(probe, died.how)
     if not ordinary and (died.why == "late" or died.how == "SIGKILL"):  # slow, or out of memory

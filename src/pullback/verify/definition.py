@@ -17,7 +17,7 @@ def require_sound(operator: Operator, example: Sequence[object]) -> None:
 
     Args:
         operator: just defined.
-        example: arguments to call it with; they are found where there are none.
+        example: arguments to call it with; if there are none, some are found.
 
     Raises:
         PullbackError: PB407, it has a fault; PB404, no arguments were found that it takes.

@@ -1,6 +1,6 @@
-"""Ask every probe about a call, and first about each Function inside of it.
+"""Run every probe on a call, and first on each Function inside it.
 
-This is what runs in the forked process: it calls the author's code, and yields plain data.
+This runs in the forked process: it calls the author's code, and yields plain data.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pullback.verify.tracing.guard import guarded
 
 @dataclass(frozen=True, kw_only=True)
 class Title:
-    """What is known of a unit before the first probe is asked: the target, or a part of it."""
+    """What is known about a unit, the target or a part of it, before the first probe runs."""
 
     target: str
     notes: tuple[str, ...]
@@ -37,7 +37,7 @@ class Title:
 
 @dataclass
 class Unit:
-    """The answers about the target, or about a part of it, so far."""
+    """The outcomes for the target, or for a part of it, so far."""
 
     title: Title
     outcomes: list[Outcome] = field(default_factory=list[Outcome])
@@ -53,20 +53,20 @@ def questions(
 ) -> Iterator[Message]:
     """Yield a title for each part and for the whole, and each probe's outcome under it.
 
-    Tensors are guarded meanwhile: what a kernel writes beside one spoils no later question.
+    Tensors are guarded meanwhile: a kernel's write beside one spoils no later probe.
 
     Args:
         call: what is checked.
         probes: in their order.
-        units: what was said before a process died: it is not asked again. They are added to as
-            items are yielded where the caller works in the same process.
+        units: the outcomes from before a process died, whose probes do not run again. If the caller
+            works in the same process, it adds to them as items are yielded.
     """
     with guarded():
         yield from answers(call, probes, units)
 
 
 def answers(call: Call, probes: Sequence[type[Probe]], units: Sequence[Unit]) -> Iterator[Message]:
-    """Yield the same of a call whose tensors nobody guards."""
+    """Yield the same for a call whose tensors nobody guards."""
     with quietly():
         ordinary = trace(call)
         if ordinary.forward_error and call.assumed:
@@ -88,9 +88,9 @@ def answers(call: Call, probes: Sequence[type[Probe]], units: Sequence[Unit]) ->
 
 
 def taken(call: Call) -> Call:
-    """Return the call with gradients of those inputs alone that forward takes with one.
+    """Return the call with gradients only for inputs that forward accepts with one.
 
-    They were given without: a target of a loss, a buffer that is written to.
+    The others were given without: the target of a loss, a buffer that is written to.
     """
     wanted = [False] * len(call.leaves)
     for index in call.wanted:
@@ -104,7 +104,7 @@ def taken(call: Call) -> Call:
 
 
 def parts_of(call: Call, ordinary: Trace) -> list[Call]:
-    """Return the calls of autograd.Functions inside of a module or a callable, one of each."""
+    """Return the calls of autograd.Functions inside a module or a callable, one for each."""
     if call.target.kind not in ("module", "callable"):
         return []
     found = {node.function: node for node in ordinary.nodes if is_own(node)}
@@ -121,7 +121,7 @@ def parts_of(call: Call, ordinary: Trace) -> list[Call]:
 
 
 def is_own(node: NodeTrace) -> bool:
-    """Tell whether a Function was called that is not PyTorch's, and that takes part in a graph."""
+    """Tell whether this is a call of a Function that is not PyTorch's and takes part in a graph."""
     return node.ctx is not None and not node.function.__module__.startswith("torch.")
 
 
@@ -144,7 +144,7 @@ def title_of(call: Call, *, whole: bool) -> Title:
 
 
 def notes_on(call: Call) -> tuple[str, ...]:
-    """Return what a reader has to know of how the check was done."""
+    """Return what a reader has to know about how the check was done."""
     given = [leaf for leaf in call.leaves if not leaf.parameter]
     if not call.wanted:
         return ("no input is a floating-point or complex tensor: there is no gradient to check",)
@@ -167,7 +167,7 @@ def examined(
 ) -> Iterator[Outcome | None]:
     """Yield None once the ordinary call is made, then each probe's outcome.
 
-    A fault that an earlier one explains is not looked for.
+    It does not look for a fault that an earlier one explains.
 
     Args:
         call: what is checked.
@@ -198,7 +198,7 @@ def outcome_of(
     broken: Exception | None,
     explained: Mapping[Effect, str],
 ) -> Outcome:
-    """Ask one probe."""
+    """Run one probe."""
     if declared := probe.intentions & call.intentions:
         return unasked(probe, f"declared: {', '.join(sorted(declared))}")
     if causes := [explained[effect] for effect in sorted(probe.about) if effect in explained]:
@@ -216,14 +216,14 @@ def outcome_of(
 
 
 def raised(error: Exception) -> str:
-    """Say what a probe's experiment raised, and on which line of the author's."""
+    """Say what a probe's experiment raised, and on which of the author's lines."""
     place = place_of_error(error)
     text = shortened(str(error).partition("\n")[0])
     return f"{type(error).__name__}: {text}" + (f" ({place.file}:{place.line})" if place else "")
 
 
 def verdict_on(findings: Sequence[Finding]) -> Verdict:
-    """Return what findings amount to."""
+    """Return the verdict that follows from findings."""
     if not findings:
         return "ok"
     return "fault" if any(finding.level == "fault" for finding in findings) else "advice"
@@ -234,7 +234,7 @@ def explanations(outcomes: Iterable[Outcome]) -> dict[Effect, str]:
     probes = {probe.code: probe for probe in every_probe()}
     found: dict[Effect, str] = {}
     for outcome in outcomes:
-        # A process that died in an experiment shows nothing of what the probe is about.
+        # A process that died in an experiment shows nothing about the probe's subject.
         if any(f.code == outcome.code and f.level == "fault" for f in outcome.findings):
             for effect in probes[outcome.code].explains:
                 found.setdefault(effect, outcome.code)

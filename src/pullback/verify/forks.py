@@ -2,8 +2,8 @@
 
 Once autograd has started threads, which with a GPU it does at the first backward, PyTorch refuses
 every backward in a child of `fork`, by a handler that `fork` runs there. `_Fork` (POSIX.1-2024,
-glibc 2.34) runs no handlers; and the child needs no threads, for a backward on the CPU runs in the
-thread that calls it. As the handlers serve other ends too, `fork` comes first.
+glibc 2.34) runs no handlers; and the child needs no threads, since a backward on the CPU runs in
+the thread that calls it. As the handlers have other purposes too, `fork` is tried first.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _refused = threading.Event()  # autograd's threads never end
 
 
 def can_fork() -> bool:
-    """Tell whether a child would work: a GPU's state and a process group do not survive."""
+    """Tell whether a child would work: a GPU's state and a process group do not survive a fork."""
     if not hasattr(os, "fork") or torch.cuda.is_initialized() or has_process_group():
         return False
     return hasattr(_libc, "_Fork") or not _refused.is_set()
 
 
 def has_process_group() -> bool:
-    """Tell whether this process talks to others: a child has none of the threads that do so."""
+    """Tell whether this process is in a process group: a child has none of its threads."""
     return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
@@ -45,12 +45,12 @@ def is_refused() -> bool:
 
 
 def note_refused() -> None:
-    """Fork otherwise from now on: what a child has told."""
+    """Use the other kind of fork from now on, since a child has found it necessary."""
     _refused.set()
 
 
 def _bare_fork() -> int:
-    """Fork without the handlers of C, but with Python's own."""
+    """Fork without C's fork handlers, but with Python's own."""
     ctypes.pythonapi.PyOS_BeforeFork()
     child = int(_libc._Fork())
     if child:

@@ -13,7 +13,7 @@ from pullback.verify.text import summary, verdict_of
 if TYPE_CHECKING:
     from pullback.verify.report import Listing, Report
 
-# The evidence that is drawn: rows of characters, one a cell, from none to all.
+# The evidence that is drawn: rows of characters, one a cell, from nothing to everything.
 MAP = "where it differs"
 RAMPS = ("·░▒▓█", " .:-=+*#%@", "0123456789")
 CELL = 14
@@ -98,7 +98,7 @@ def findings(report: Report) -> Iterator[str]:
 
 
 def picture(text: str) -> str | None:
-    """Return a heat map drawn from its characters; None where the text holds none."""
+    """Return a heat map drawn from its characters; None if the text has none."""
     for ramp in RAMPS:
         rows = [row for line in text.split("\n") if (row := cells(line, ramp))]
         width = max(map(len, rows), default=0)
@@ -109,7 +109,7 @@ def picture(text: str) -> str | None:
 
 
 def cells(line: str, ramp: str) -> str:
-    """Return a line's cells: all its characters but spaces at the ends are of the ramp."""
+    """Return a line's cells: all its characters, except spaces at the ends, are in the ramp."""
     bare = line.strip() if " " not in ramp else line
     bare = bare.replace(" ", "") if " " not in ramp else bare
     return bare if bare and all(letter in ramp for letter in bare) else ""

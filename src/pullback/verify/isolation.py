@@ -1,7 +1,7 @@
-"""Work in a forked process, so that what dies, hangs or spoils something does so there alone.
+"""Work in a forked process, so that crashes, hangs and corrupted state stay there.
 
-The child writes messages into a pipe: items, and at last its end. A child without an end has died,
-whatever its exit status is, and whoever else reaps the children of this process.
+The child writes messages into a pipe: items, and last an end mark. A child without an end mark has
+died, whatever its exit status is, and whoever else reaps the children of this process.
 """
 
 from __future__ import annotations
@@ -35,26 +35,27 @@ Why = Literal["killed", "late", "stopped", "failed"]
 How = Why | Literal["well", "refused"]
 Seconds = float | Callable[[], float]
 
-# What a message is, and its length.
+# The kind of a message, and its length.
 HEADER = struct.Struct("<cQ")
 ITEM, END, STOPPED, FAILED, REFUSED = b"i", b"e", b"s", b"f", b"r"
 ENDS: dict[bytes, Why] = {STOPPED: "stopped", FAILED: "failed"}
 # A line of the traceback that faulthandler writes, innermost first.
 FRAME = re.compile(r'File "(.+)", line (\d+) in (.+)')
-# Between a pipe's two ends being made and one being closed nobody else may fork: that child would
-# hold the writing end open.
+# From making a pipe until closing one of its ends nobody else may fork: that child would hold the
+# writing end open.
 forking = threading.Lock()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Died:
-    """How a process ended that did not say all that it had to.
+    """How a process ended that did not send everything.
 
     Attributes:
         how: "SIGSEGV", "exit code 3", "no answer in 60 s", "SystemExit: 3".
-        why: "killed", it ended itself or something ended it; "late", we did; "stopped", the work
-            raised what is no `Exception`, such as SystemExit; "failed", it raised an `Exception`.
-        said: the last it wrote to standard error, a Python traceback of a crash among it.
+        why: "killed", it ended itself or something ended it; "late", we ended it; "stopped", the
+            work raised something that is not an `Exception`, such as SystemExit; "failed", it
+            raised an `Exception`.
+        said: the last that it wrote to standard error, including Python's traceback of a crash.
     """
 
     how: str
@@ -63,7 +64,7 @@ class Died:
 
     @property
     def place(self) -> Place | None:
-        """The author's line that Python was in."""
+        """The author's line at which Python was."""
         frames = FRAME.findall(self.said)
         # faulthandler writes the innermost first, a traceback last.
         for file, line, function in frames if self.why == "killed" else reversed(frames):
@@ -73,7 +74,7 @@ class Died:
 
     @property
     def words(self) -> str | None:
-        """The last words, where they are not Python's own."""
+        """The last words, if they are not Python's own."""
         return self.said.partition("Fatal Python error")[0].strip()[-600:] or None
 
 
@@ -83,7 +84,7 @@ def stream(
     """Run an iterator in a forked process, and yield its items as they come.
 
     Args:
-        work: its items can be pickled. What it prints is kept away from the terminal.
+        work: its items can be pickled. Its output does not reach the terminal.
         seconds: the longest wait for one item; what is called before each of them.
 
     Returns:
@@ -101,7 +102,7 @@ def stream(
             return None
         said.seek(0)
         words = said.read().decode(errors="replace")
-        # Of a crash, the traceback that faulthandler wrote first, not the list of modules after it.
+        # For a crash, the traceback that faulthandler wrote first, not the modules listed after it.
         crash = words.find("Fatal Python error")
         words = words[-4000:] if crash < 0 else words[max(0, crash - 1000) : crash + 8000]
     assert why != "refused"
@@ -118,7 +119,7 @@ def answered(
         why, how = yield from items(reading, seconds)
     finally:
         os.close(reading)
-        # Also where the caller stops listening, or Ctrl-C comes: nobody waits for the rest.
+        # Also if the caller stops listening, or on Ctrl-C: nobody waits for the rest.
         status = ended(child, kill=why == "late")
     return status, why, how
 
@@ -132,7 +133,7 @@ def forked(work: Callable[[], Iterator[Any]], said: int) -> tuple[int, int]:
         reading, writing = os.pipe()
         try:
             with warnings.catch_warnings():
-                # Python's warning about threads is about locks that the child does not take.
+                # Python warns about threads because of locks; the child does not take any.
                 warnings.simplefilter("ignore", DeprecationWarning)
                 child = forks.fork()
         except BaseException:
@@ -167,8 +168,8 @@ def serve(work: Callable[[], Iterator[Any]], writing: int, said: int) -> NoRetur
 
 
 def settle(writing: int, said: int) -> int:
-    """Turn the child's output to a file and its handlers to the default; return where to write."""
-    # Where the process has no standard streams, the pipe may have one of their numbers.
+    """Redirect the child's output to a file and reset its handlers; return where to write."""
+    # If the process has no standard streams, the pipe may have one of their numbers.
     writing, said = (fcntl.fcntl(file, fcntl.F_DUPFD, 10) for file in (writing, said))
     nothing = os.open(os.devnull, os.O_RDONLY)
     for file, place in ((nothing, 0), (said, 1), (said, 2)):
@@ -228,8 +229,8 @@ def ended(child: int, *, kill: bool, patience: float = 2.0) -> int | None:
 
     Args:
         child: its id.
-        kill: at once; otherwise only if it does not end by itself.
-        patience: seconds until then. A child that closed its end of the pipe may live on.
+        kill: kill it at once, and not only if it does not end by itself.
+        patience: seconds to wait. A child that closed its end of the pipe may live on.
     """
     deadline = time.monotonic() + (0 if kill else patience)
     killed = False
@@ -258,7 +259,7 @@ def named(status: int | None) -> str:
 
 @contextmanager
 def quietly() -> Generator[None]:
-    """Let what the author's code warns of or prints be lost: it runs many times.
+    """Discard the warnings and output of the author's code, which runs many times.
 
     Under `-W error` a warning would be an exception, and so a fault.
     """

@@ -1,4 +1,4 @@
-"""The Functions in a trace that are judged with a target, and what their parts are called."""
+"""The Functions in a trace that are judged with a target, and the names of their parts."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from pullback.verify.target import enclosed
 from pullback.verify.trace import NodeTrace, Trace, trace
 
 EVERYTHING: frozenset[Effect] = frozenset(get_args(Effect))
-# What follows from gradients that are wrong in the ordinary call.
+# The effects of gradients that are wrong in the ordinary call.
 WRONG: frozenset[Effect] = frozenset(
     {"numbers", "values", "second", "tangent", "transform", "autocast", "checkpoint", "traced"}
 )
-# What follows from gradients that are wrong in any use.
+# The effects of gradients that are wrong in every use.
 SPOILT: frozenset[Effect] = EVERYTHING - {"forward", "random", "memory"}
 
 
 def own_nodes(call: Call, found: Trace) -> list[NodeTrace]:
     """Return the nodes that are judged with this target.
 
-    Functions inside of a module or a callable are parts that are checked before it and by
+    Functions inside a module or a callable are parts, which are checked before it and by
     themselves; operators of `torch.library` in it are not.
     """
     nodes = [node for node in found.nodes if node.ctx is not None]
@@ -39,7 +39,7 @@ def own_nodes(call: Call, found: Trace) -> list[NodeTrace]:
 
 
 def require_own(call: Call) -> None:
-    """Stop where no derivative of the author's takes part that is not checked by itself.
+    """Stop unless the author wrote a derivative that is not checked by itself as a part.
 
     Raises:
         NotApplicable: all derivatives are PyTorch's, or those of parts.
@@ -104,7 +104,7 @@ def in_lists(names: list[str], arguments: tuple[Any, ...]) -> list[str]:
 
 
 def extra_arguments(node: NodeTrace) -> int:
-    """Return how many arguments PyTorch adds at the end, which get a None."""
+    """Return how many arguments PyTorch adds at the end, whose gradients are None."""
     if not is_generated(node):
         return 0
     return 2 if hasattr(node.arguments[-1], "input_spec") else 1
@@ -119,7 +119,7 @@ def input_name(node: NodeTrace, tensor: Tensor) -> str | None:
 
 
 def described(node: NodeTrace, what: str) -> str:
-    """Say which tensor a saved one is by the author's names: "input 0" is "its input x"."""
+    """Describe a saved tensor by the author's names: "input 0" is "its input x"."""
     kind, _, rest = what.partition(" ")
     if kind != "input":
         return "an intermediate result" if kind == "intermediate" else f"its {what}"
@@ -129,7 +129,7 @@ def described(node: NodeTrace, what: str) -> str:
 
 
 def in_containers(call: Call) -> dict[int, tuple[str, object]]:
-    """Return the leaves that lie in a list, dict or other container: its name, and itself."""
+    """Return the leaves in a list, dict or other container, with its name and itself."""
     names = names_of(call.target.signature, len(call.arguments))
     found: dict[int, tuple[str, object]] = {}
     index = 0

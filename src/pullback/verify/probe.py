@@ -1,4 +1,4 @@
-"""A probe: one rule of a right derivative, its page, and the experiment that shows a breach."""
+"""A probe: one rule of a right derivative, its page, and the experiment that shows a violation."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pullback.diagnostic import Finding, Level
 from pullback.verify.call import Call
 from pullback.verify.source import Place
 
-# What a fault has an effect on. A probe that looks at an effect is not asked where an earlier
-# finding explains it: one cause, one finding.
+# The effects of a fault. A probe about an effect does not run where an earlier finding explains it:
+# one cause, one finding.
 Effect = Literal[
     "fresh",  # what fresh memory held is seen
     "forward",  # the ordinary forward raises
@@ -44,16 +44,18 @@ class Probe(ABC):
     Attributes:
         code: never reused.
         name: what is wrong, as it reads in a report.
-        level: of its findings, where they do not say otherwise.
+        level: of its findings, unless they say otherwise.
         milder: whether some of its findings are advice, though its level is fault.
-        help: the cure, where a finding does not say otherwise.
+        help: the cure, unless a finding says otherwise.
         needs: what has to work in the ordinary call for the question to make sense.
-        about: the effects it looks at; it is not asked where one of them is explained.
+        about: the effects it looks at; it does not run if one of them is explained.
         explains: the effects that its finding explains.
-        intentions: what an author can declare to say that this is meant: the probe is not asked.
-        unnatural: whether it makes calls that no user would: poisoned memory, other values, options
-            or sizes, which a kernel may rely on not to come. That a process dies of such a call is
-            no fault; of the same values in another layout, or of a second backward, it is.
+        intentions: what an author can declare to say that this is deliberate: the probe does not
+            run.
+        unnatural: whether it makes calls that no user would make: poisoned memory, other values,
+            options or sizes, which a kernel may assume never to occur. If a process dies of such a
+            call, that is not a fault; if it dies of the same values in another layout, or of a
+            second backward, it is.
         imports: modules that it makes PyTorch import and that take long. They are imported before
             the process is forked: once, and not again for every check.
     """
@@ -80,7 +82,7 @@ class Probe(ABC):
 
     @abstractmethod
     def examine(self, call: Call) -> Iterator[Finding]:
-        """Yield what is wrong.
+        """Yield findings.
 
         Raises:
             NotApplicable: the question has no meaning for this call.

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from numpy.random import mtrand
 
-# Users seed with small numbers, 0 above all, and draw their inputs then. A direction that is the
-# input itself hides what it should show: a quadratic form looks right along it.
+# Users seed with small numbers, 0 above all, and then draw their inputs. With the same seed a
+# direction would be the input itself, along which a quadratic form looks right.
 OWN = 0x5EED_0FF5
 
-# NumPy's generator is exchanged in each run: to read and to write its state takes 90 µs. Those that
-# nobody uses, for one is as dear to make.
+# Each run swaps NumPy's generator: reading and writing its state takes 90 µs. These are the unused
+# ones, since making one is as expensive.
 spare: list[np.random.MT19937] = []
 
 
@@ -25,15 +25,15 @@ def drawing(seed: int) -> torch.Generator:
 
 
 def own(seed: int) -> int:
-    """Return a seed that is ours alone."""
+    """Return a seed that only we use."""
     return (seed + OWN) % 2**32
 
 
 @contextmanager
 def seeded(seed: int) -> Generator[None]:
-    """Seed PyTorch's, NumPy's and Python's generators, each as ours; put them back afterwards.
+    """Seed PyTorch's, NumPy's and Python's generators with our seeds; restore them afterwards.
 
-    Around all runs there is `numpy_kept`.
+    `numpy_kept` has to be around all runs.
     """
     seed = own(seed)
     python, numpy = random.getstate(), mtrand.get_bit_generator()
@@ -52,7 +52,7 @@ def seeded(seed: int) -> Generator[None]:
 
 @contextmanager
 def numpy_kept() -> Generator[None]:
-    """Put back what an exchange of generators forgets: the second number of a normal pair."""
+    """Restore what swapping generators loses: the second number of a normal pair."""
     state = np.random.get_state()
     try:
         yield
@@ -62,9 +62,9 @@ def numpy_kept() -> Generator[None]:
 
 @contextmanager
 def torch_seeded(seed: int) -> Generator[None]:
-    """Seed PyTorch's generators; put them back afterwards.
+    """Seed PyTorch's generators; restore them afterwards.
 
-    `torch.manual_seed` notes a stack trace for each kind of device that is not in use yet, which
+    `torch.manual_seed` records a stack trace for each kind of device that is not in use yet, which
     costs milliseconds and is kept: a derivative by differences has a hundred runs.
     """
     if torch.cuda.is_initialized():

@@ -1,4 +1,4 @@
-"""What is asked of a call once: several probes read one answer."""
+"""Answers that are computed once a call and read by several probes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Answer = TypeVar("Answer")
 
 
 def remembered(ask: Callable[[Call], Answer]) -> Callable[[Call], Answer]:
-    """Keep what a function answers, or why it does not, for as long as the call is kept."""
+    """Cache a function's answer, or why it has none, for as long as the call lives."""
     known: WeakKeyDictionary[Call, Answer | NotApplicable] = WeakKeyDictionary()
 
     @functools.wraps(ask)
@@ -26,7 +26,7 @@ def remembered(ask: Callable[[Call], Answer]) -> Callable[[Call], Answer]:
                 known[call] = reason
         found = known[call]
         if isinstance(found, NotApplicable):
-            # A new one: an exception that is raised again grows a traceback.
+            # A new one: the traceback of an exception grows each time it is raised.
             raise NotApplicable(*found.args)
         return found
 

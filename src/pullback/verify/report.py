@@ -19,14 +19,14 @@ UnknownFormat = Rule("PB406", "unknown-format")
 
 Verdict = Literal["ok", "fault", "advice", "not applicable", "explained"]
 
-# The reports that were asked whether they are true, and were not: `assert pb.check(...)` raises an
-# AssertionError that knows nothing of them. The pytest plugin shows and empties it.
+# The reports whose truth value was asked for and was false: `assert pb.check(...)` raises an
+# AssertionError that knows nothing about them. The pytest plugin shows and empties it.
 denied: deque[Report] = deque(maxlen=8)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What one probe said.
+    """The outcome of one probe.
 
     Attributes:
         code: of the probe.
@@ -34,7 +34,7 @@ class Outcome:
         verdict: "explained": an earlier finding has the same cause.
         findings: of the probe.
         reason: why it is not applicable, or the code that explains it.
-        seconds: it took.
+        seconds: that it took.
     """
 
     code: str
@@ -46,7 +46,7 @@ class Outcome:
 
     @property
     def open(self) -> bool:
-        """Whether the question stays open that a reader may count on: a kink, a time limit."""
+        """Whether a question stays open whose answer a reader may expect: a kink, a time limit."""
         said = self.reason or ""
         return self.verdict == "not applicable" and said.startswith(("not judged", "no answer"))
 
@@ -76,13 +76,13 @@ class Report:
 
     Attributes:
         target: what was checked, with its inputs: "Square(x: float64 (2, 3))".
-        outcomes: of every probe that was asked, in order.
-        notes: what the reader has to know about the check itself: found inputs, what was assumed.
-        seed: of everything that was drawn.
+        outcomes: of every probe, in order.
+        notes: what the reader has to know about the check itself: found inputs, assumptions.
+        seed: of all random numbers.
         replay: a command, or a call, that shows the faults again; None without faults.
-        parts: of the Functions that were found inside of a module or a callable.
+        parts: of the Functions that were found inside a module or a callable.
         listings: the author's text.
-        took: how many seconds of wall time the whole check took, where it is known.
+        took: how many seconds of wall time the whole check took, if known.
     """
 
     target: str
@@ -125,7 +125,7 @@ class Report:
 
     @property
     def seconds(self) -> float:
-        """What it took: wall time where that is known, else what all probes took."""
+        """The time it took: wall time if that is known, otherwise the sum of all probes."""
         if self.took is not None:
             return self.took
         return sum(outcome.seconds for outcome in self.everything)
@@ -136,7 +136,7 @@ class Report:
         return self.ok
 
     def raise_for_findings(self) -> None:
-        """Raise the first fault as a PullbackError that tells of them all, if there is one."""
+        """Raise the first fault as a PullbackError that lists them all, if there is one."""
         if not self.ok:
             error = PullbackError(self.faults[0])
             error.args = (str(self),)
@@ -175,7 +175,7 @@ class Report:
         return self.to_html()
 
     def to_html(self) -> str:
-        """Return a page that needs nothing else: no network, no scripts."""
+        """Return a self-contained page: no network, no scripts."""
         return html_of(self)
 
     def save(self, file: str | os.PathLike[str]) -> Path:
@@ -195,7 +195,7 @@ class Report:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file so that there is never half of it."""
+    """Write a file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     number, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

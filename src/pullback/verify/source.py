@@ -1,4 +1,4 @@
-"""The author's text: which line a finding is about."""
+"""The author's text, to find the line that a finding is about."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 import torch
 
-# Where a line that a finding is about is not looked for. What is installed beside PyTorch may be
-# the very thing that is checked.
+# Folders whose lines are not the author's. A package installed beside PyTorch may be the very thing
+# that is checked.
 NOT_AUTHORS = (
     *(f"{Path(f).parent}{os.sep}" for f in (torch.__file__, np.__file__)),  # not of torchvision
     f"{Path(__file__).parents[1]}{os.sep}",
@@ -47,7 +47,7 @@ class Place:
 
     @staticmethod
     def of_frame(frame: FrameType) -> Place:
-        """Return where a frame is."""
+        """Return the place of a frame."""
         return Place.at(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
 
     @staticmethod
@@ -103,7 +103,7 @@ class Text:
         return Place.at(code.co_filename, code.co_firstlineno, code.co_name)
 
     def find(self, wanted: Callable[[ast.AST], bool]) -> Place | None:
-        """Return the line of the first part of the text that is wanted."""
+        """Return the line of the first node that is wanted."""
         found = [n for n in ast.walk(self.tree) if isinstance(n, ast.expr | ast.stmt) and wanted(n)]
         first = min(found, key=lambda n: (n.lineno, n.col_offset), default=None)
         code = getattr(self.function, "__code__", None)

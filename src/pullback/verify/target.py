@@ -32,7 +32,7 @@ class Target:
         kind: "function", an autograd.Function; "operator", pullback's; "library", registered with
             torch.library; "module"; "callable".
         given: the object itself.
-        call: what is called, with the author's arguments.
+        call: the function to call, with the author's arguments.
         parts: the Python functions that its author wrote, as far as they are known.
         operator: pullback's operator, for the kind "operator".
         overload: PyTorch's, for the kinds "operator" and "library".
@@ -121,7 +121,7 @@ def of_function(function: Any) -> Target:  # noqa: ANN401
             parts[part] = own  # type: ignore[index]
 
     def apply(*arguments: Any, **keywords: Any) -> Any:  # noqa: ANN401
-        # Looked up at each call: a trace puts its own in the place of `apply`.
+        # Looked up at each call: a trace replaces `apply` by its own.
         return function.apply(*arguments, **keywords)
 
     return Target(
@@ -134,10 +134,10 @@ def of_function(function: Any) -> Target:  # noqa: ANN401
 
 
 def parts_of(function: Any) -> Mapping[Part, Callable[..., Any]]:  # noqa: ANN401
-    """Return what an author wrote of an autograd.Function: also of one that PyTorch made.
+    """Return the functions that an author wrote for an autograd.Function, even if PyTorch made it.
 
-    `torch.library.register_autograd` makes a Function of two of the author's: they are found in
-    its closures, so also where the operator was registered by `define` and `impl`.
+    `torch.library.register_autograd` makes a Function from two of the author's functions. They are
+    found in its closures, so this also works if `define` and `impl` registered the operator.
     """
     if not function.__module__.startswith("torch."):
         return of_function(function).parts
@@ -182,13 +182,13 @@ def fake_of(name: str) -> Callable[..., Any] | None:
         return None
     if kernel is None:
         return None
-    # PyTorch wraps what is registered in a file.
+    # PyTorch wraps a kernel that is registered in a file.
     own = [f for f in enclosed(kernel.func) if inspect.isfunction(f) and is_authors(f)]
     return own[0] if own and not is_authors(kernel.func) else kernel.func
 
 
 def of_operator(operator: Operator) -> Target:
-    """Return pullback's operator as a target, with the parts of a Function it was made of."""
+    """Return pullback's operator as a target, with the parts of the Function it was made from."""
     definition = operator.definition
     parts: dict[Part, Callable[..., Any]] = {}
     if definition.function is not None:
@@ -210,7 +210,7 @@ def of_library(
     given: torch._ops.OpOverload | torch._ops.OpOverloadPacket,
     custom: CustomOpDef | None,
 ) -> Target:
-    """Return a registered operator as a target; what `torch.library.custom_op` knows is kept."""
+    """Return a registered operator as a target, with what `torch.library.custom_op` knows."""
     overload = given
     if isinstance(overload, torch._ops.OpOverloadPacket):
         overload = getattr(overload, overload.overloads()[0])

@@ -1,4 +1,4 @@
-"""A report as text: short when all is well, replayable when it is not."""
+"""A report as text: short if nothing is wrong, replayable otherwise."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ Row = tuple[str, str, str, str, tuple[str, ...]]
 
 
 def rows_of(outcome: Outcome, told: Collection[Finding] = (), *, verbose: bool) -> Iterator[Row]:
-    """Yield mark, name, code, what is said and more lines of it."""
+    """Yield mark, name, code, the message and its further lines."""
     for finding in outcome.findings:
         if finding not in told:
             yield row_of(finding)
@@ -67,7 +67,7 @@ def rows_of(outcome: Outcome, told: Collection[Finding] = (), *, verbose: bool) 
 
 
 def row_of(finding: Finding) -> Row:
-    """Return a finding's row: its evidence stands below, as `str(finding)` has it."""
+    """Return a finding's row, with its evidence below as in `str(finding)`."""
     first, *more = str(finding).split("\n")
     said = first.removeprefix(f"{finding.name} [{finding.code}]: ")
     below = tuple(f"      {line}" for line in more)

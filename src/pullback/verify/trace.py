@@ -1,7 +1,7 @@
-"""One forward and backward, watched: what each autograd.Function was given, kept and returned.
+"""A trace of one forward and backward: what each autograd.Function was given, kept and returned.
 
-What backward returns is seen before the engine sums, casts or refuses it; what forward tells its
-ctx is noted with the author's line. Functions are watched wherever they are called: by the target
+It sees what backward returns before the engine sums, casts or refuses it, and records forward's
+calls on ctx with the author's line. Functions are watched wherever they are called: by the target
 itself, inside a module, or by PyTorch for an operator that was registered with `torch.library`.
 """
 
@@ -79,9 +79,9 @@ class NodeTrace:
         raw: what forward returned, before PyTorch made outputs of it; None for PyTorch's own.
         ctx: the node; None if nothing required a gradient.
         told: the calls of methods of ctx in forward, in order.
-        attributes: what forward put on ctx.
-        saved: what was saved for backward.
-        unpacks: how often backward asked for `ctx.saved_tensors`.
+        attributes: those that forward set on ctx.
+        saved: the tensors that were saved for backward.
+        unpacks: how often backward read `ctx.saved_tensors`.
         arrived: for each backward, the gradients that it was given.
         copies: of these, from before backward saw them.
         gave: for each backward, what it returned, untouched.
@@ -114,7 +114,7 @@ class NodeTrace:
 
     @property
     def parts(self) -> Mapping[Part, Callable[..., Any]]:
-        """What its author wrote of it; also of an operator of `torch.library`."""
+        """The functions that its author wrote, also for an operator of `torch.library`."""
         return parts_of(self.function)
 
 
@@ -143,7 +143,7 @@ class Trace:
 
 
 def trace(call: Call, *, grads: Sequence[Tensor | None] | None = None) -> Trace:
-    """Run a forward and a backward and note all that can be seen of them.
+    """Run a forward and a backward and record everything about them.
 
     Args:
         call: what is called.
@@ -167,7 +167,7 @@ def trace(call: Call, *, grads: Sequence[Tensor | None] | None = None) -> Trace:
 
 @contextmanager
 def watched(nodes: list[NodeTrace]) -> Generator[None]:
-    """Note each call of an autograd.Function in `nodes`, and what its backward does later on."""
+    """Record each call of an autograd.Function in `nodes`, and what its backward does later."""
     calling: list[NodeTrace] = []
     methods = {name: getattr(FunctionCtx, name) for name in TOLD}
 
@@ -209,7 +209,7 @@ def watched(nodes: list[NodeTrace]) -> Generator[None]:
 
 
 def counting(nodes: list[NodeTrace]) -> Callable[[Any], tuple[Tensor, ...]]:
-    """Return a getter of `ctx.saved_tensors` that notes where backward asks for it."""
+    """Return a getter of `ctx.saved_tensors` that records where backward reads it."""
 
     def saved_tensors(ctx: Any) -> tuple[Tensor, ...]:  # noqa: ANN401
         place = authors_place()
@@ -222,7 +222,7 @@ def counting(nodes: list[NodeTrace]) -> Callable[[Any], tuple[Tensor, ...]]:
 
 
 def attach(node: NodeTrace) -> None:
-    """Find a Function's node in the graph, note what it keeps, and watch its backward."""
+    """Find a Function's node in the graph, record what it keeps, and watch its backward."""
     found = [
         output.grad_fn
         for output in node.outputs
@@ -256,9 +256,9 @@ def attach(node: NodeTrace) -> None:
 
 
 def saved_by(node: NodeTrace) -> tuple[Tensor, ...]:
-    """Return what a node has saved."""
+    """Return the tensors that a node has saved."""
     if getattr(node.function, "clear_saved_tensors_on_access", False):
-        # They can be read once, by backward.
+        # They can be read only once, by backward.
         told = [one for one in node.told if one.method == "save_for_backward"]
         return tensors_in(told[-1].arguments) if told else ()
     try:

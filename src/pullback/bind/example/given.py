@@ -1,4 +1,4 @@
-"""An example's values -> what kind of parameter each of them makes."""
+"""An example's values -> the kind of each parameter."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WrongType = Rule("PB362", "example-type")
 Unclear = Rule("PB363", "example-unclear")
 
 TYPES: tuple[Type, ...] = ("bool", "int", "float", "str")
-# How people call a tensor that may be left out.
+# Usual names of a tensor that may be left out.
 TENSOR_NAME = re.compile(r"weight|bias|mask|input|tensor|grad|state|residual|hidden|ind(ex|ices)")
 Kind = Type | Literal["tensor", "tensors", "unknown"]
 
@@ -34,10 +34,10 @@ class Given:
     """A parameter of forward and its value in the example.
 
     Attributes:
-        name: as it may stand in a line.
+        name: in a form that a line can have.
         value: a tensor, a list of tensors, a scalar, or None.
-        type: of a scalar; "tensor" or "tensors"; "unknown" of a None that nothing says more of.
-        default: forward's, where a line can hold it.
+        type: of a scalar; "tensor" or "tensors"; "unknown" for a None without further hints.
+        default: forward's, if a line can hold it.
         optional: forward's default is None, or the value is.
         first: the place of its first argument; `*tensors` have several.
         spread: whether it is `*tensors`.
@@ -53,7 +53,7 @@ class Given:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is a tensor of which the example shows nothing: None, or a placeholder."""
+        """Whether it is a tensor about which the example shows nothing: None, or a placeholder."""
         return self.type == "tensor" and not (isinstance(self.value, Tensor) and self.value.numel())
 
     @property
@@ -65,11 +65,11 @@ class Given:
 def given_of(
     qualname: str, parameters: Sequence[inspect.Parameter], example: Sequence[object]
 ) -> list[Given]:
-    """Return each of forward's parameters with its value, or stop at one that a line cannot hold.
+    """Return each of forward's parameters with its value, or stop if a line cannot hold one.
 
     Raises:
-        PullbackError: PB361, too many or too few values; PB362, a value that is no tensor and no
-            number; PB363, a value that does not tell what it is an example of.
+        PullbackError: PB361, too many or too few values; PB362, a value that is neither a tensor
+            nor a number; PB363, a value whose type is not clear.
     """
     require_arguments(qualname, example)
     found: list[Given] = []
@@ -92,7 +92,7 @@ def given_of(
 
 
 def require_elements(qualname: str, given: Sequence[Given]) -> None:
-    """Stop if all tensors are empty: one may be a placeholder, of all nothing is learned."""
+    """Stop if all tensors are empty: one may be a placeholder, but all of them show nothing."""
     tensors = [(one.name, one.value) for one in given if isinstance(one.value, Tensor)]
     if tensors and not any(tensor.numel() for _, tensor in tensors):
         name, tensor = tensors[0]
@@ -100,7 +100,7 @@ def require_elements(qualname: str, given: Sequence[Given]) -> None:
 
 
 def require_arguments(qualname: str, example: object) -> None:
-    """Stop at an example that is one value: a tensor would be taken for its rows."""
+    """Stop if an example is a single value: a tensor would be taken for its rows."""
     if not isinstance(example, tuple | list):
         raise WrongArguments.error(
             f"{qualname}: example= is {an(type(example).__name__)}, not a tuple of arguments",
@@ -111,7 +111,7 @@ def require_arguments(qualname: str, example: object) -> None:
 def paired(
     qualname: str, parameters: Sequence[inspect.Parameter], example: Sequence[object]
 ) -> list[tuple[inspect.Parameter, object]]:
-    """Return each parameter with its value; a default stands in for one that is left out."""
+    """Return each parameter with its value, or its default if it is left out."""
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     spread = [p for p in parameters if p.kind is p.VAR_POSITIONAL]
     shown = ", ".join(map(str, parameters))
@@ -143,7 +143,7 @@ def paired(
 
 
 def kind_of(place: str, parameter: inspect.Parameter, value: object) -> Kind:
-    """Return the type of a value, or stop at one that no operator takes."""
+    """Return the type of a value, or stop if no operator takes it."""
     wanted = annotated(parameter)
     if isinstance(value, np.generic):
         value = value.item()
@@ -185,7 +185,7 @@ def refused(place: str, value: object) -> PullbackError:
 
 
 def require_usable(place: str, tensor: Tensor) -> None:
-    """Stop at a tensor that a line cannot describe, or that nothing can be learned from."""
+    """Stop if a line cannot describe a tensor, or nothing can be learned from it."""
     if name_of(tensor.dtype) not in DTYPES:
         raise WrongType.error(f"{place} is {name_of(tensor.dtype)}", have=", ".join(DTYPES))
     if tensor.layout != torch.strided:
@@ -229,7 +229,7 @@ def of_numbers(
 
 
 def annotated(parameter: inspect.Parameter) -> str | None:
-    """Return which type an annotation names; `tensor` for a tensor."""
+    """Return the type that an annotation names; `tensor` for a tensor."""
     annotation = parameter.annotation
     if annotation is parameter.empty:
         return None
@@ -239,7 +239,7 @@ def annotated(parameter: inspect.Parameter) -> str | None:
 
 
 def default_of(kind: str, default: object) -> Default | None:
-    """Return a default as a line holds it; None for one that it cannot hold."""
+    """Return a default in a line's form; None for one that it cannot hold."""
     if isinstance(default, np.generic):
         default = default.item()
     if kind.endswith("[]") and isinstance(default, list | tuple):
@@ -251,14 +251,14 @@ def default_of(kind: str, default: object) -> Default | None:
         return None
     if isinstance(default, float) and not math.isfinite(default):
         return None
-    # Beyond 64 bits, or a character that a line has no escape for.
+    # Beyond 64 bits, or a character for which a line has no escape.
     if isinstance(default, int) and abs(default) >= INT_LIMIT:
         return None
     return cast("Default", default)
 
 
 def usable(name: str, index: int) -> str:
-    """Return a name like a parameter's that a line can have."""
+    """Return a name like a parameter's that can be in a line."""
     if not name.isascii() or not name.isidentifier():
         return f"argument{index}"
     return f"{name}_" if name in RESERVED or keyword.iskeyword(name) else name

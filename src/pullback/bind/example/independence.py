@@ -169,7 +169,7 @@ class Batches:
 
 
 def number_at(where: tuple[int, ...], shape: tuple[int, ...]) -> int:
-    """Return the number of a tensor's element at a place of the whole, broadcast, batch."""
+    """Return the number of a tensor's element at a place of the whole broadcast batch."""
     own = where[len(where) - len(shape) :]
     return (
         int(np.ravel_multi_index([min(i, n - 1) for i, n in zip(own, shape, strict=True)], shape))
@@ -195,7 +195,7 @@ def find_splits(
     owners: Sequence[int],
     others: Sequence[Mapping[int, object]] = (),
 ) -> list[Split]:
-    """Return what of each tensor is `...`: as much as can be.
+    """Return which dimensions of each tensor are `...`: as many as possible.
 
     Args:
         trial: forward and its example.
@@ -221,7 +221,7 @@ def find_splits(
 def with_more_dimensions(
     whole: Sequence[Split], owners: Sequence[int], holds: Callable[[Sequence[Split]], bool]
 ) -> list[Split]:
-    """Return which tensors take dimensions before those of the example: the first, or none."""
+    """Return which tensors take dimensions before the example's: the first that do, or none."""
 
     def extended(chosen: set[int]) -> list[Split]:
         pairs = zip(whole, owners, strict=True)
@@ -263,7 +263,7 @@ def fits(moves: Sequence[Move], extra: Sequence[int], ranks: Sequence[int]) -> b
     """Return whether leading dimensions are tied only to those that meet them in broadcasting."""
     free: set[Axis] = set()
     for move in moves:
-        # Where a dimension stands among the batch dimensions, from their end; None outside.
+        # The place of a dimension among the batch dimensions, from their end; None outside.
         places = {
             dim - extra[tensor] if dim < extra[tensor] else None for tensor, dim in move.steps
         }

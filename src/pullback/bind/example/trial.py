@@ -1,4 +1,4 @@
-"""Forward, run on copies and on tensors like the example's of other sizes."""
+"""Runs forward on copies, and on tensors like the example's but of other sizes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torch import Tensor
 Run = Callable[..., tuple[tuple[object, ...], tuple[int, ...]]]
 Shapes = tuple[tuple[int, ...], ...]
 Fill = Callable[[Tensor, Sequence[int]], Tensor]
-GUARD = 256  # elements behind every tensor, by which reading past its end is noticed
+GUARD = 256  # elements after every tensor, which show a read past its end
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Result:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """The outputs, where it is known that they are tensors."""
+        """The outputs, if it is known that they are tensors."""
         return cast("tuple[Tensor, ...]", self.outputs)
 
     @property
@@ -43,7 +43,7 @@ class Result:
 @contextlib.contextmanager
 def seeded(seed: int) -> Generator[None]:
     """Seed every global generator, and restore them all."""
-    # Not `torch.manual_seed`, which makes a note of each call for devices that are not there.
+    # Not `torch.manual_seed`, which queues each call for devices that do not exist.
     on_devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     of_torch, of_numpy, of_python = torch.get_rng_state(), np.random.get_state(), random.getstate()
     try:
@@ -62,12 +62,12 @@ def seeded(seed: int) -> Generator[None]:
 
 
 class Trial:
-    """Forward, and an example of its arguments, of which the tensors can be exchanged."""
+    """Forward, and an example of its arguments, whose tensors can be replaced."""
 
     def __init__(
         self, run: Run, arguments: Sequence[object], *, placeholders: bool = False
     ) -> None:
-        """Make it; `placeholders`: a tensor without elements is no example of anything."""
+        """Make it; `placeholders`: whether a tensor without elements is only a placeholder."""
         self.run = run
         self.placeholders = placeholders
         self.arguments = tuple(arguments)
@@ -100,7 +100,7 @@ class Trial:
             tensors: in place of the example's.
             others: scalars in place of the example's, by their place among the arguments.
             seed: for all generators.
-            guard: what stands in memory behind each tensor.
+            guard: the fill of the memory after each tensor.
         """
         given = [others.get(index, argument) for index, argument in enumerate(self.arguments)]
         examples = self.examples if tensors is None else tensors
@@ -126,7 +126,7 @@ class Trial:
         seed: int = 0,
         guard: int = 0,
     ) -> Result | None:
-        """Run forward without a word; None if it raises, or returns something else than tensors."""
+        """Run forward silently; None if it raises, or returns anything but tensors."""
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
             try:
@@ -167,7 +167,7 @@ def is_tensors(value: object) -> bool:
 
 
 def guarded(tensor: Tensor, fill: int) -> Tensor:
-    """Return a copy with some memory of ours behind it."""
+    """Return a copy that is followed by some memory of ours."""
     if tensor.layout != torch.strided:
         return tensor.clone()
     memory = tensor.new_full((tensor.numel() + GUARD,), fill)
@@ -176,7 +176,7 @@ def guarded(tensor: Tensor, fill: int) -> Tensor:
 
 
 def tiled(example: Tensor, shape: Sequence[int]) -> Tensor:
-    """Return the example's values again and again: what they have in common stays so."""
+    """Return the example's values repeated: what they have in common is kept."""
     for dim, size in enumerate(shape):
         if size != example.shape[dim]:
             index = torch.arange(size, device=example.device) % example.shape[dim]
@@ -185,12 +185,12 @@ def tiled(example: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def jittered(example: Tensor, shape: Sequence[int]) -> Tensor:
-    """Return such values, none like another: a tiled matrix is singular."""
+    """Return such values, all different: a tiled matrix is singular."""
     return varied(tiled(example, shape), 1)
 
 
 def cornered(example: Tensor, shape: Sequence[int]) -> Tensor:
-    """Return the example in the corner of an identity: a definite matrix stays so."""
+    """Return the example in the corner of an identity: a definite matrix stays definite."""
     if example.dim() < 2 or not example.is_floating_point():
         return tiled(example, shape)
     rows, columns = (min(pair) for pair in zip(example.shape[-2:], shape[-2:], strict=True))
@@ -205,28 +205,28 @@ FILLS = (tiled, jittered, cornered)
 
 
 def varied(tensor: Tensor, number: int) -> Tensor:
-    """Return other values of the same sign and no larger; whole numbers change places."""
+    """Return other values of the same sign and no larger; integers are permuted."""
     if number == 0 or not tensor.numel():
         return tensor
     if not (tensor.is_floating_point() or tensor.is_complex()):
         return tensor.reshape(-1).roll(number).reshape(tensor.shape)
     generator = torch.Generator().manual_seed(number)
     factor = torch.rand(tensor.shape, generator=generator, dtype=torch.float64)
-    # Zeros, which an example may be made of, tell nothing.
+    # Zeros, of which an example may consist, show nothing.
     other = 1 - factor / 4 if tensor.any() else factor
     other = other.to(tensor.device)
     return (tensor * other if tensor.any() else tensor + other).to(tensor.dtype)
 
 
 def graded(tensor: Tensor, number: int) -> Tensor:
-    """Return such values of other sizes: what is rounded by the largest of all shows itself."""
+    """Return such values of other magnitudes: this shows rounding relative to the largest."""
     other = varied(tensor, number)
     smooth = tensor.is_floating_point() or tensor.is_complex()
     return other * 2.0 ** (-5 * (number % 3)) if smooth else other
 
 
 def scaled(tensor: Tensor, number: int) -> Tensor:
-    """Return the tensor made smaller as a whole: a symmetric one stays so."""
+    """Return the tensor scaled down as a whole: a symmetric one stays symmetric."""
     return tensor * (1 - number / 16) if tensor.is_floating_point() else tensor
 
 
@@ -247,7 +247,7 @@ def identical(a: Tensor, b: Tensor) -> bool:
 def close(a: Tensor, b: Tensor) -> bool:
     """Return whether two tensors are equal in half of their digits.
 
-    The same computation in another order agrees in far more, another one in far fewer.
+    The same computation in another order agrees in far more digits, another one in far fewer.
     """
     if a.shape != b.shape or a.dtype != b.dtype:
         return False

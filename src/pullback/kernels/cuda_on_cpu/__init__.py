@@ -1,1 +1,1 @@
-"""CUDA C++ made into C++ that a plain compiler takes and a CPU runs."""
+"""Translates CUDA C++ into C++ that a plain compiler takes and a CPU runs."""

@@ -1,7 +1,7 @@
-"""The variables of the environment by which processes are told of CUDA on the CPU.
+"""The environment variables that set up CUDA on the CPU in a process.
 
 `runtime/options.cpp` and `runtime/findings.cpp` read them as well, for programs without Python.
-Whenever Python starts with the switch this is imported, so it imports the standard library alone.
+Every Python that starts with the switch imports this, so it imports only the standard library.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ OPTIONS = {
     "workers": f"{SWITCH}_WORKERS",
     "timeout": f"{SWITCH}_TIMEOUT",
 }
-# A file to which the runtime appends what it finds: texts, each with a null byte at its end.
+# A file to which the runtime appends its findings: texts, each with a null byte at its end.
 FINDINGS = f"{SWITCH}_FINDINGS"
 
 
 def wanted(environment: Mapping[str, str] = os.environ) -> bool:
-    """Tell whether the switch is on: whatever asks for a GPU is to be given the CPU."""
+    """Tell whether the switch is on, so that whatever asks for a GPU gets the CPU."""
     return environment.get(SWITCH, "").lower() not in OFF

@@ -1,4 +1,4 @@
-"""What a rule has to know of the author's other files."""
+"""What a rule has to know about the author's other files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pullback.kernels.cuda_on_cpu.walk import (
 )
 
 MEMORY = ("__device__", "__constant__", "__managed__")
-# What a macro that stands for `__shared__` or `__global__` may hold besides.
+# Other words that a macro for `__shared__` or `__global__` may contain.
 QUALIFIERS = frozenset(
     {"__shared__", "__global__", "extern", "static", "volatile", "void", "inline", "__host__"}
 )
@@ -23,7 +23,7 @@ QUALIFIERS = frozenset(
 
 @dataclass
 class Facts:
-    """Facts of all files of a build.
+    """Facts about all files of a build.
 
     Attributes:
         shared_words: names of macros that stand for `__shared__` -> whether `extern` too.
@@ -44,7 +44,7 @@ class Facts:
     cuda_uses: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
 
     def learn(self, streams: Iterable[Stream]) -> None:
-        """Take in what all streams of a build say."""
+        """Collect the facts from all streams of a build."""
         known = list(streams)
         for stream in known:
             self._learn_macro(stream)
@@ -136,7 +136,7 @@ class DeviceUse:
 
 
 def device_uses(stream: Stream, facts: Facts) -> list[DeviceUse]:
-    """Return the uses of macros that make a device's enumerator by pasting."""
+    """Return the uses of macros that make a device's enumerator by token pasting."""
     found: list[DeviceUse] = []
     for index in stream.find(*facts.device_macros):
         macro = stream.words[index]

@@ -1,8 +1,8 @@
-"""NVIDIA's names for headers: which of ours is meant by each, and a folder that has them all.
+"""NVIDIA's names for headers: which of our headers each one means, and a folder with all names.
 
-NVIDIA has a header for each part of what is one header here. A compiler looks for files, so these
-names are made files of one line, in the cache beside the runtime. A name that has a header to
-itself is a file in `csrc/cuda_on_cpu/include`.
+Several headers of NVIDIA's are one header here. A compiler looks for files, so each of their names
+becomes a file of one line, in the cache beside the runtime. A name that has a header to itself is a
+file in `csrc/cuda_on_cpu/include`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pullback.kernels.plan import Plan, Unit
 from pullback.kernels.toolchain import Compiler
 
 CSRC = Path(__file__).parents[2] / "csrc" / "cuda_on_cpu"
-# In the cache's entry; `toolchain.NOT_THE_AUTHORS` knows it by this name.
+# In the cache's entry; `toolchain.NOT_THE_AUTHORS` uses this name.
 FOLDER = "cuda_on_cpu"
 
 # A header of ours -> the names that stand for it.
@@ -130,7 +130,7 @@ OURS = {
     """,
     "thrust/sort.h": "thrust/sort.h",
 }
-# A folder -> headers of the C++ library, which are there under the name that device code has.
+# A folder -> headers of the C++ library that it has under device code's names.
 STANDARD = {
     "cuda": "bit numeric type_traits",
     "cuda/std": """
@@ -140,7 +140,7 @@ STANDARD = {
         type_traits utility variant version
     """,
 }
-# What the CPU has not: it is said at once, and how to do without.
+# Headers that the CPU lacks: including one is an error that says so, with the cure.
 LACKING = {
     "cuFFT does": "cufft.h cufftXt.h",
     "NVRTC does": "nvrtc.h",
@@ -168,7 +168,7 @@ def folder() -> Path:
 
 @functools.cache
 def texts() -> dict[str, str]:
-    """Return what the file of each name says."""
+    """Return the text of each name's file."""
     lines: dict[str, list[str]] = defaultdict(lambda: ["#pragma once"])
     for ours, names in OURS.items():
         for name in names.split():
@@ -185,7 +185,7 @@ def texts() -> dict[str, str]:
 
 @functools.cache
 def _plan(compiler: Compiler) -> Plan:
-    """Return what names the entry in the cache: all that is written."""
+    """Return the plan that identifies the cache entry: everything that is written."""
     unit = Unit("headers.json", json.dumps(texts()))
     return Plan(
         name="cuda-on-cpu-headers", compiler=compiler, units=(unit,), sources=(), flags=(), abi=""

@@ -1,4 +1,4 @@
-"""`__global__` functions: their bodies begin with constants for the index variables."""
+"""`__global__` functions: their bodies get constants for the index variables."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def rewrite_kernels(stream: Stream, facts: Facts, out: Rewriting) -> None:
 def _hides_locals(stream: Stream, body: int) -> bool:
     """Tell whether a function or lambda in a body could not use a variable of the body.
 
-    Where one reads `threadIdx`, a local constant of that name would be an error. Without it the
-    kernel only runs slower.
+    If one reads `threadIdx`, a local constant of that name would be an error. Without the constant
+    the kernel only runs slower.
     """
     close = stream.partner[body]
     for index in range(body + 1, close):

@@ -1,4 +1,4 @@
-"""Launches, `k<<<g, b>>>(x)`, and calls of CUDA's runtime that name a kernel."""
+"""Launches, `k<<<g, b>>>(x)`, and calls of CUDA's runtime that take a kernel."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _launch_end(stream: Stream, launch: int) -> int:
     """Return the first `>` of the `>>>` that belongs to a `<<<`; -1 where there is none."""
     spaced = stream.words[launch] != "<<<"
     end = _closing_angles(stream, launch, spaced=spaced)
-    # `k<<<n, 3>> >(x)`: blanks there alone.
+    # `k<<<n, 3>> >(x)`: only there are blanks allowed.
     return end if end >= 0 or spaced else _closing_angles(stream, launch, spaced=True)
 
 
@@ -74,7 +74,7 @@ def _closing_angles(stream: Stream, launch: int, *, spaced: bool) -> int:
 
 
 def _is_launch_end(stream: Stream, index: int, *, spaced: bool) -> bool:
-    """Tell whether here is `>>>` before arguments, or where a macro ends."""
+    """Tell whether this is `>>>` before arguments, or at the end of a macro."""
     if stream.words[index : index + 3] != [">", ">", ">"]:
         return False
     together = spaced or (stream.adjacent(index) and stream.adjacent(index + 1))
@@ -99,7 +99,7 @@ def _rewrite_arguments(stream: Stream, open_: int, out: Rewriting) -> None:
 
 
 def _name(stream: Stream, first: int, behind: int) -> str:
-    """Return a kernel's expression as a string literal; a macro's parameters are filled in."""
+    """Return a kernel's expression as a string literal, with a macro's parameters filled in."""
     parameters = stream.macro.parameters if stream.macro else None
     if not parameters or set(parameters).isdisjoint(stream.words[first:behind]):
         return _literal(line_of(stream, first, behind))
@@ -118,7 +118,7 @@ def _literal(text: str) -> str:
 
 
 def rewrite_kernel_pointers(stream: Stream, out: Rewriting) -> None:
-    """Take casts to `void*` off kernels, so that a typed overload is chosen."""
+    """Remove casts to `void*` from kernels, so that a typed overload is chosen."""
     for index in stream.find(*TAKE_A_KERNEL):
         if stream.word(index + 1) != "(" or stream.partner[index + 1] < 0:
             continue

@@ -1,4 +1,4 @@
-"""What units translated from CUDA are compiled with, and the runtime library that runs them."""
+"""The flags for units translated from CUDA, and the runtime library that runs them."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ HERE = Path(__file__).parent
 CSRC = headers.CSRC
 INCLUDE = CSRC / "include"
 
-# Line tables cost a twentieth of the time to compile, and every message names the author's line.
-# nvcc takes more than g++ does without -fpermissive.
+# Line tables cost a twentieth of the compile time, and let every message name the author's line.
+# nvcc accepts more than g++ does without -fpermissive.
 # DWARF 5 of g++ 12 misleads addr2line.
-# A store through what g++ knows to be null stays: it has to be seen.
+# Keep a store through a pointer that g++ knows to be null: it has to be noticed.
 ALWAYS = ("-g1", "-gdwarf-4", "-w", "-fpermissive", "-fno-delete-null-pointer-checks")
 CHECKED = tuple("-O1" if flag == "-O3" else flag for flag in CXX_FLAGS)
-# They define functions that the headers of others declare in another way.
+# These define functions that other headers declare differently.
 DEFINING_OTHERS = ("race_tsan", "race_memory")
 RUNTIME_FLAGS = (
     *("-std=c++20", "-O2", "-g1", "-fPIC", "-pthread", "-pipe", "-shared"),
-    # What it shares with an author's unit (std::string's functions) is its own copy: that of the
-    # unit is watched, and would report itself.
+    # Functions that it shares with an author's unit (std::string's) are its own copies: the unit's
+    # copies are watched, and would report themselves.
     "-Wl,-Bsymbolic-functions",
 )
-# For compiling only: linking with them would bring the sanitizers' own libraries. The runtime has
-# its own race detector behind ThreadSanitizer's hooks, and AddressSanitizer is there from the start
-# of the process or not at all.
+# For compiling only: linking with them would add the sanitizers' own libraries. The runtime has its
+# own race detector behind ThreadSanitizer's hooks, and AddressSanitizer is loaded at the start of
+# the process or not at all.
 SANITIZE: dict[Check, tuple[str, ...]] = {
     "none": (),
     "race": ("-fsanitize=thread", "-fno-omit-frame-pointer", *sanitizer.COMPILE["race"]),
@@ -45,7 +45,7 @@ SANITIZE: dict[Check, tuple[str, ...]] = {
         *sanitizer.COMPILE["memory"],
     ),
 }
-# For units and the runtime; AddressSanitizer walks the stack by frames to say who allocated.
+# For units and the runtime; AddressSanitizer walks the frames of the stack to say who allocated.
 OF_BOTH: dict[Check, tuple[str, ...]] = {
     "none": (),
     "race": ("-DCUDA_ON_CPU_RACE",),
@@ -61,11 +61,11 @@ def flags(check: Check) -> tuple[str, ...]:
 
 
 def include_flags() -> tuple[str, ...]:
-    """Return where headers are found by NVIDIA's names."""
+    """Return the flags that find headers by NVIDIA's names."""
     return f"-I{INCLUDE}", f"-I{headers.folder()}"
 
 
-# Options of nvcc that have their value in the next word.
+# nvcc's options whose value is the next word.
 WITH_VALUE = ("-gencode", "-arch", "-code", "-ccbin", "-maxrregcount", "-Xptxas", "-Xlinker", "-t")
 FOR_BOTH = (*WITH_FOLDER, "-D", "-U", "-O", "-f", "-W", "-m", "-g", "-l", "-L", "-std=")
 OF_NVCC = ("-lineinfo", "-generate-line-info", "-fmad", "-ftz", "-G", "-dc", "-rdc")
@@ -73,7 +73,7 @@ FOR_HOST = ("-Xcompiler", "--compiler-options")
 
 
 def taken(given: Sequence[str]) -> tuple[str, ...]:
-    """Return those of the flags for nvcc that mean something here, in g++'s words.
+    """Return the flags for nvcc that mean something here, as g++'s flags.
 
     Args:
         given: by the author, such as "-DN=4", "--use_fast_math" or "-Xcompiler -fopenmp".
@@ -98,14 +98,14 @@ def translation(folders: Iterable[Path] = (), *, torch: bool = False) -> Transla
     """Return how the units of a plan are translated.
 
     Args:
-        folders: where the author's headers are, beside the folder of each file.
-        torch: whether PyTorch's names for GPUs are to become those for the CPU.
+        folders: of the author's headers, in addition to the folder of each file.
+        torch: whether PyTorch's names for GPUs become those for the CPU.
     """
     return Translation(folders=tuple(folders), keep=(CSRC.parent,), torch=torch)
 
 
 def link(check: Check) -> tuple[str, ...]:
-    """Return what units translated from CUDA are linked to: the runtime, compiled if need be."""
+    """Return the link flags of units translated from CUDA; compiles the runtime if need be."""
     return (*sanitizer.LINK[check], str(runtime(check)))
 
 
@@ -117,12 +117,12 @@ def runtime(check: Check, announce: Announce | None = None) -> Path:
     return path
 
 
-# Looked for once a process: every definition asks, and it is to look at a hundred files.
+# Found once a process: every definition asks, and the search looks at a hundred files.
 _runtimes: dict[Check, Path] = {}
 
 
 def plan(check: Check) -> Plan:
-    """Return what to compile for the runtime library."""
+    """Return the plan of the runtime library."""
     sources = sorted((CSRC / "runtime").glob("*.cpp"))
     texts: dict[str, str] = {}
     for path in sources:
@@ -132,7 +132,7 @@ def plan(check: Check) -> Plan:
         compiler=toolchain.find("c++"),
         units=tuple(Unit(f"{name}.cpp", text) for name, text in texts.items()),
         sources=tuple(sources),
-        # Never instrumented itself: it looks around a fault, which must not be one.
+        # Never instrumented itself: it reads memory around a fault, which must not count as one.
         flags=(*RUNTIME_FLAGS, *OF_BOTH[check]),
         link=("-ldl",),
         abi="cuda-on-cpu-1",
@@ -140,7 +140,7 @@ def plan(check: Check) -> Plan:
 
 
 def _unit_of(path: Path) -> str:
-    """Group the runtime's files: reading the C++ library's headers is most of compiling one."""
+    """Group the runtime's files: most of the time to compile one goes into reading C++ headers."""
     if path.stem in DEFINING_OTHERS:
         return path.stem
     first = path.stem.partition("_")[0]
@@ -149,6 +149,6 @@ def _unit_of(path: Path) -> str:
 
 @functools.cache
 def abi() -> str:
-    """Return what stands for the translator in the cache: its text."""
+    """Return what identifies the translator in the cache: its text."""
     texts = [path.read_bytes() for path in sorted(HERE.glob("*.py"))]
     return f"cuda-on-cpu-{hashlib.sha256(b''.join(texts)).hexdigest()[:16]}"

@@ -1,4 +1,4 @@
-"""How CUDA kernels run on the CPU: what is checked, in which order threads go, for how long."""
+"""How CUDA kernels run on the CPU: what is checked, the order of threads, the time limit."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Mode:
 
     Attributes:
         check: "race" finds accesses that nothing orders; "memory" those out of bounds, by
-            AddressSanitizer, which the process has to begin with.
+            AddressSanitizer, with which the process has to start.
         order: of the threads of a block: "forward", "reverse", "random", "random:SEED"; or "all",
             which runs an operator in each and compares.
-        workers: threads of the CPU that run blocks; 0 stands for its cores.
-        timeout: seconds until a launch is stopped; 0 stands for none, and None for what the
-            variable says or else the runtime chooses: a minute in the checks.
+        workers: CPU threads that run blocks; 0 means as many as there are cores.
+        timeout: seconds until a launch is stopped; 0 means no limit, and None the variable's value
+            or else the runtime's default: a minute in the checks.
     """
 
     check: Check = "none"
@@ -44,17 +44,17 @@ class Mode:
             raise _unknown("order", self.order, ("all", "forward", "reverse", "random", "random:7"))
 
     def environment(self) -> dict[str, str]:
-        """Return the variables by which another process takes the mode over."""
+        """Return the variables that pass the mode to another process."""
         found = {SWITCH: "cpu" if self.check == "none" else self.check}
         said = {name: getattr(self, key) for key, name in OPTIONS.items()}
         return {**found, **{name: str(value) for name, value in said.items() if value is not None}}
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> Mode:
-    """Return the mode that the variables say.
+    """Return the mode that the variables give.
 
     Raises:
-        PullbackError: PB235, a value that there is not.
+        PullbackError: PB235, an unknown value.
     """
     mode = Mode()
     said = environment.get(SWITCH, "").lower()
@@ -79,18 +79,18 @@ def current() -> Mode:
 
 
 def asked_for() -> bool:
-    """Tell whether someone chose the CPU, rather than being left with it."""
+    """Tell whether someone chose the CPU, rather than having nothing else."""
     return bool(_entered) or wanted()
 
 
 @contextmanager
 def entered(mode: Mode) -> Generator[Mode]:
-    """Make it the current mode for a while."""
+    """Make it the current mode within the block."""
     _entered.append(mode)
     try:
         yield mode
     finally:
-        # Another one that equals it may have been entered before: the last is left.
+        # An equal mode may have been entered before: leave the last one.
         del _entered[max(place for place, own in enumerate(_entered) if own == mode)]
 
 

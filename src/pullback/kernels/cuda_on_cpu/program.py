@@ -16,11 +16,11 @@ from pullback.kernels.plan import Plan, Unit, folders_in
 
 
 def plan_of(file: Path, check: Check, flags: Sequence[str] = ()) -> Plan:
-    """Return what to compile for a program.
+    """Return the plan of a program.
 
     Args:
         file: absolute.
-        check: what is looked for while it runs.
+        check: the check that runs with it.
         flags: the author's, for g++ or nvcc.
 
     Raises:

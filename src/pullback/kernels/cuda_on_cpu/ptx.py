@@ -1,4 +1,4 @@
-"""Inline PTX: what has a certain equal in C++ is written so, the rest raises when it is reached."""
+"""Inline PTX: translated where C++ has an exact equivalent; the rest raises when it is reached."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from pullback.kernels.cuda_on_cpu.ptx_table import TYPES, instruction
 
 @dataclass(frozen=True)
 class Statement:
-    """An `asm` statement: its code, and the expressions that `%0` and so on stand for."""
+    """An `asm` statement: its code, and the expressions for `%0` and so on."""
 
     code: str
     outputs: list[str]
@@ -18,11 +18,11 @@ class Statement:
 
 
 class UnknownInstructionError(Exception):
-    """An instruction that has no equal; its text is the argument."""
+    """An instruction without an equivalent; its text is the argument."""
 
 
 def translated(statement: Statement) -> str:
-    """Return an expression that does what a statement does.
+    """Return an expression equivalent to a statement.
 
     Raises:
         UnknownInstructionError: there is none.
@@ -43,7 +43,7 @@ def _program(lines: list[str], statement: Statement) -> str:
     names = {f"%{n}": each for n, each in enumerate(statement.outputs)}
     parts: list[str] = []
     for number, value in enumerate(statement.inputs, len(statement.outputs)):
-        # Read once, first: an output may be the same variable.
+        # Inputs are read once, first: an output may be the same variable.
         names[f"%{number}"] = f"cuda_on_cpu_i{number}"
         parts.append(f"const auto cuda_on_cpu_i{number} = {value};")
     for line in lines:
@@ -67,7 +67,7 @@ def _declared(line: str, names: dict[str, str]) -> str:
 
 
 def _guarded(line: str, names: dict[str, str]) -> str:
-    """Return an instruction as a statement: `@p` and `@!p` before it are a condition."""
+    """Return an instruction as a statement: `@p` or `@!p` before it is a condition."""
     match = re.fullmatch(r"(?:@(!?)(%?\w+) )?(.*)", line)
     assert match
     written = _written(match[3], names)

@@ -1,11 +1,11 @@
-"""PTX instructions that have a certain equal in CUDA's or plain C++."""
+"""PTX instructions with an exact equivalent in CUDA's or plain C++."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
 
-# What `%0`, `p` or `%laneid` stands for.
+# The C++ expression for `%0`, `p` or `%laneid`.
 Names = Mapping[str, str]
 Write = Callable[[re.Match[str], Names], str]
 
@@ -70,7 +70,7 @@ FUNCTIONS = {
     "fma.rn.f64": "fma",
     "activemask.b32": "__activemask",
 }
-# Applied at once to operands, as `[](...) {...}(a, b)`.
+# Lambdas that are called directly with operands, as in `[](...) {...}(a, b)`.
 BFE = (
     "[](unsigned a, unsigned b, unsigned c) { b &= 255u; c &= 255u; "
     "unsigned w = b < 32u ? a >> b : 0u; return c < 32u ? w & ((1u << c) - 1u) : w; }"
@@ -95,11 +95,11 @@ OPERATORS = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "
 
 
 def instruction(text: str, names: Names) -> str | None:
-    """Return an expression that does what an instruction does; None where none is known.
+    """Return an expression equivalent to an instruction; None if none is known.
 
     Args:
         text: the instruction without its `;`.
-        names: what each operand and register is in C++.
+        names: each operand and register in C++.
     """
     for pattern, write in TABLE:
         if match := pattern.fullmatch(text):
@@ -111,7 +111,7 @@ def instruction(text: str, names: Names) -> str | None:
 
 
 def _operand(text: str, names: Names) -> str:
-    """Return what an operand stands for; a number for itself."""
+    """Return an operand in C++; a number stays as it is."""
     text = text.strip()
     return text if re.fullmatch(r"-?(?:0x[0-9a-fA-F]+|\d+)U?", text) else names[text]
 
@@ -191,7 +191,7 @@ def _select(match: re.Match[str], names: Names) -> str:
 
 def _calculate(match: re.Match[str], names: Names) -> str:
     target, left, right = _list(match[3], names)
-    # Signed numbers wrap in PTX as unsigned ones do.
+    # In PTX signed numbers wrap, as unsigned ones do.
     kind = TYPES[match[2].replace("s", "u")]
     return f"{target} = ({kind}){left} {OPERATORS[match[1]]} ({kind}){right}"
 

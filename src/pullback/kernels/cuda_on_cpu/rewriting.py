@@ -1,4 +1,4 @@
-"""What the rules change in one file, collected by place and applied at the end.
+"""The rules' changes to one file, collected by place and applied at the end.
 
 Tokens are replaced one by one and the gaps between them stay, so every token that is not touched
 keeps its line, in the middle of a macro too.
@@ -15,7 +15,7 @@ from pullback.kernels.cuda_on_cpu.tokens import Source, Stream
 
 @dataclass(frozen=True)
 class Problem:
-    """What cannot be translated, or should be written otherwise, at the author's line."""
+    """Something that cannot be translated, or should be written differently."""
 
     file: Path
     line: int
@@ -34,22 +34,22 @@ class Rewriting:
         self._inserted: dict[int, str] = {}
 
     def replace(self, stream: Stream, index: int, new: str) -> None:
-        """Put a text, without a line end, in a token's place."""
+        """Replace a token by a text without a line end."""
         self.replace_part(stream.starts[index], stream.end(index), new)
 
     def replace_part(self, start: int, end: int, new: str) -> None:
-        """Put a text in the place of one token; its own line ends stay."""
+        """Replace a part of one token by a text; its own line ends stay."""
         lines = self.source.text[start:end].splitlines(keepends=True)
-        # A string literal may end a line by `\` and go on in the next one.
+        # A string literal may end a line by `\` and continue in the next one.
         kept = "".join("\\" * line.rstrip("\r\n").endswith("\\") + _ending(line) for line in lines)
         self._replaced[start] = (end, new + kept)
 
     def erase(self, stream: Stream, indices: Iterable[int]) -> None:
-        """Take tokens out."""
+        """Remove tokens."""
         for index in indices:
             start, end = stream.starts[index], stream.end(index)
             around = self.source.text[start - 1 : start] + self.source.text[end : end + 1]
-            # Two words that stood on either side stay apart.
+            # The words on both sides have to stay apart.
             self.replace(stream, index, " " if around.isidentifier() else "")
 
     def before(self, stream: Stream, index: int, new: str) -> None:
@@ -61,12 +61,12 @@ class Rewriting:
         self._insert(stream.end(index), new)
 
     def problem(self, stream: Stream, index: int, text: str) -> None:
-        """Note what cannot be translated."""
+        """Note something that cannot be translated."""
         line = self.source.line(stream.starts[index])
         self.problems.append(Problem(self.path, line, text))
 
     def note(self, stream: Stream, index: int, text: str) -> None:
-        """Note what is translated, and what its author should change."""
+        """Note something that is translated but that its author should change."""
         line = self.source.line(stream.starts[index])
         self.notes.append(Problem(self.path, line, text))
 

@@ -12,12 +12,12 @@ from pullback.kernels.cuda_on_cpu.mode import Mode
 
 MAPS = Path("/proc/self/maps")
 ORDERS = ("forward", "reverse", "random")
-# What `cuda_on_cpu_options` in core.h takes for "as it is" and for "as if nothing were said".
+# The values that mean "unchanged" and "default" to `cuda_on_cpu_options` in core.h.
 KEPT_STACK, NOT_SAID = 2**64 - 1, math.nan
 
 
 def load(mode: Mode) -> None:
-    """Load the runtime library of a mode, which is compiled if need be, and hand it the options.
+    """Load the runtime library of a mode, compiling it if need be, and set its options.
 
     Raises:
         PullbackError: PB236, the memory check needs a process that was started for it; PB201 to
@@ -28,7 +28,7 @@ def load(mode: Mode) -> None:
 
 
 def configure(mode: Mode) -> None:
-    """Hand the options of a mode to every runtime library that is there; none is loaded for it."""
+    """Set the options of a mode in every loaded runtime library; none is loaded for this."""
     for runtime in loaded():
         _hand(runtime, mode)
 
@@ -43,22 +43,22 @@ def launches() -> int:
 
 
 def loaded() -> list[ctypes.CDLL]:
-    """Return the runtime libraries, those too that came with a library of somebody else's."""
+    """Return the runtime libraries, also those loaded with somebody else's library."""
     own = (path for path in mapped() if Path(path).name.startswith("cuda-on-cpu"))
     return [ctypes.CDLL(path, os.RTLD_NOLOAD) for path in own]
 
 
 def mapped() -> list[str]:
-    """Return the files that are in the memory of this process, libraries among them."""
+    """Return the files that are mapped into this process, among them libraries."""
     if not MAPS.is_file():
         return []
     words = (line.split(maxsplit=5) for line in MAPS.read_text().splitlines())
-    # A cache may be emptied under a process; its libraries are still known by their names.
+    # The cache may be emptied while a process runs; its libraries are still known by their names.
     return sorted({each[5].removesuffix(" (deleted)") for each in words if len(each) == 6})
 
 
 def _hand(runtime: ctypes.CDLL, mode: Mode) -> None:
-    # In "all", each launch says its order itself.
+    # In "all", each launch sets its order itself.
     order, _, seed = ("forward" if mode.order == "all" else mode.order).partition(":")
     runtime.cuda_on_cpu_options(
         ctypes.c_int(ORDERS.index(order)),

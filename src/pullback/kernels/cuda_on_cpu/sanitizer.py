@@ -1,4 +1,4 @@
-"""AddressSanitizer, for the check "memory": how a process comes to have it, and what is told it."""
+"""AddressSanitizer, for the check "memory": how a process gets it, and with which options."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from pullback.kernels.cuda_on_cpu.mode import Check
 SanitizerMissing = Rule("PB236", "sanitizer-not-loaded")
 
 PRELOAD, OPTIONS = "LD_PRELOAD", "ASAN_OPTIONS"
-# AddressSanitizer looks for C++'s way to throw when it starts, and Python has none yet.
+# AddressSanitizer looks for C++'s throw function when it starts, and Python has not loaded one yet.
 LIBRARY, CXX_LIBRARY = "libasan", "libstdc++"
 
-# Every access is a call, not code in place. The calls are linked to the runtime's own entry points,
-# which also know what of the memory that a block shares was written.
+# Every access is a call, not inline code. The calls are linked to the runtime's own entry points,
+# which also know which part of a block's shared memory was written.
 COMPILE: dict[Check, tuple[str, ...]] = {
     "none": (),
-    # Volatile accesses have hooks of their own, and no copy is done in place, past the hooks.
+    # Volatile accesses have hooks of their own, and no copy is inlined past the hooks.
     "race": (
         "--param=tsan-distinguish-volatile=1",
         "--param=tsan-instrument-func-entry-exit=0",
@@ -51,9 +51,9 @@ LINK: dict[Check, tuple[str, ...]] = {
     "memory": tuple(f"-Wl,--wrap={name}" for name in WRAPPED),
 }
 
-# Signals and stacks for them are the runtime's own: it names the kernel. What Python and PyTorch do
-# not free at the end is no fault of a kernel. Wide gaps between allocations catch an index that is
-# far off.
+# The runtime handles signals itself, on its own stacks, since it names the kernel. Memory that
+# Python and PyTorch do not free at the end is not a kernel's fault. Wide gaps between allocations
+# catch an index that is far off.
 TOLD = {
     "allow_user_segv_handler": 1,
     "allocator_may_return_null": 1,
@@ -75,7 +75,7 @@ TOLD = {
 
 
 def options() -> dict[str, str]:
-    """Return the variable that tells AddressSanitizer what to leave to the runtime."""
+    """Return the variable that makes AddressSanitizer leave some things to the runtime."""
     return {OPTIONS: ":".join(f"{name}={value}" for name, value in TOLD.items())}
 
 
@@ -90,7 +90,7 @@ def environment() -> dict[str, str]:
 
 
 def plain(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return variables without the sanitizer: for a compiler, which is slow under it."""
+    """Return variables without the sanitizer, for a compiler, which is slow under it."""
     kept = dict(environment)
     if LIBRARY in kept.pop(PRELOAD, ""):
         others = _others(environment)
@@ -99,7 +99,7 @@ def plain(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _others(environment: Mapping[str, str]) -> list[str]:
-    """Return what is loaded first for other reasons."""
+    """Return the libraries that are preloaded for other reasons."""
     named = environment.get(PRELOAD, "").replace(" ", ":").split(":")
     own = (LIBRARY, CXX_LIBRARY)
     return [each for each in named if each and not Path(each).name.startswith(own)]
@@ -126,7 +126,7 @@ def _library_of(command: tuple[str, ...], name: str) -> Path | None:
     asked = [*command, f"-print-file-name={name}.so"]
     answer = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
     path = Path(answer)
-    # A compiler that has none repeats the name that it was asked for.
+    # A compiler that does not have it repeats the given name.
     return path.resolve() if path.is_absolute() and path.is_file() else None
 
 

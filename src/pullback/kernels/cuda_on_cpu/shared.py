@@ -7,8 +7,8 @@ pointers and structs need no understanding here:
     typedef T cuda_on_cpu_b_x; typedef cuda_on_cpu_b_x cuda_on_cpu_t_x[4]; auto& x = ...;
     typedef cuda_on_cpu_b_x *cuda_on_cpu_t_y; auto& y = ...;
 
-What is not recognised keeps the word, which then is a macro for `static thread_local`: right while
-a block runs on one thread of the system, only without checks.
+A declaration that is not recognised keeps the word, which is then a macro for `static
+thread_local`: right while a block runs on one OS thread, only without checks.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Name:
     quoted: str
 
     def prefixed(self, prefix: str, macro: tuple[str, ...] | None) -> str:
-        """Return another name that is made of this one."""
+        """Return another name derived from this one."""
         pasted = macro and self.text.partition("##")[0] in macro
         return f"{prefix}##{self.text}" if pasted else prefix + self.text
 
@@ -53,11 +53,11 @@ class Declaration:
 
     Attributes:
         start: its first token.
-        behind: the token behind its last.
+        behind: the token after its last.
         commas: between declarators.
         names: one for each declarator.
         dropped: storage classes and alignments.
-        alignment: the alignments, to be written elsewhere.
+        alignment: the alignments, which are written elsewhere.
         dynamic: whether it is `extern`.
     """
 
@@ -79,7 +79,7 @@ def rewrite_shared(stream: Stream, facts: Facts, out: Rewriting) -> None:
             continue
         behind = _behind(stream, index)
         if behind < 0:
-            # A parameter, as old code has it: the pointer is one like any other.
+            # A parameter, as in old code: the pointer is like any other.
             out.erase(stream, [index])
             continue
         declaration = _read(stream, index, behind, words)
@@ -95,7 +95,7 @@ def rewrite_shared(stream: Stream, facts: Facts, out: Rewriting) -> None:
 
 
 def _behind(stream: Stream, index: int) -> int:
-    """Return the place behind a declaration: its `;`, or a macro's end; -1 for a parameter."""
+    """Return the place after a declaration: its `;`, or a macro's end; -1 for a parameter."""
     for at in top_level(stream, index, len(stream)):
         if stream.words[at] == ";":
             return at
@@ -109,7 +109,7 @@ def _behind(stream: Stream, index: int) -> int:
 
 
 def _read(stream: Stream, index: int, behind: int, words: dict[str, bool]) -> Declaration | None:
-    """Return the parts of a declaration; None where its form is not known."""
+    """Return the parts of a declaration; None if its form is not known."""
     start = statement_start(stream, index)
     dropped = [at for at in range(start, behind) if stream.words[at] in (*STORAGE, *words)]
     dynamic = any(stream.words[at] == "extern" or words.get(stream.words[at]) for at in dropped)
@@ -220,7 +220,7 @@ def _write_global(stream: Stream, declaration: Declaration, out: Rewriting) -> N
 def _write_typedefs(
     stream: Stream, declaration: Declaration, out: Rewriting, made: list[str]
 ) -> None:
-    """Write a typedef for each declarator, followed by what is made of it."""
+    """Write a typedef for each declarator, followed by the variable made with it."""
     out.erase(stream, declaration.dropped)
     parameters = stream.macro.parameters if stream.macro else None
     names = declaration.names
@@ -250,7 +250,7 @@ def _declarator_start(stream: Stream, declaration: Declaration) -> int:
 
 
 def _drop_first_dimensions(stream: Stream, declaration: Declaration, out: Rewriting) -> None:
-    """Take `[]` off: dynamic memory is given as a pointer to the first element."""
+    """Remove `[]`: dynamic memory is given as a pointer to the first element."""
     for name in declaration.names:
         if stream.word(name.last + 1) == "[":
             out.erase(stream, range(name.last + 1, stream.partner[name.last + 1] + 1))

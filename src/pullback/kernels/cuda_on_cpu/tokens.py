@@ -1,7 +1,7 @@
 """C++ text -> tokens with their places and brackets; nothing is expanded or understood here.
 
 The code outside directives is one stream and the body of each `#define` another, so a rule that
-looks at a token's neighbours never meets half a directive. Text under `#if 0` is left out.
+looks at a token's neighbours never sees half a directive. Text under `#if 0` is left out.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Stream:
         starts: where they start in the file's text.
         partner: the bracket that each bracket belongs to; -1 where there is none.
         inside: the innermost bracket that is open at each token; -1 outside all.
-        macro: what the stream is the body of; None for code and for a condition.
+        macro: the macro whose body the stream is; None for code and for a condition.
     """
 
     words: list[str]
@@ -90,7 +90,7 @@ class Stream:
         return index + 1 < len(self.words) and self.end(index) == self.starts[index + 1]
 
     def find(self, *words: str) -> list[int]:
-        """Return the indices of words, in order; of launches, however they are spaced, by `<<<`."""
+        """Return the indices of words, in order; `<<<` finds launches, however they are spaced."""
         return sorted(index for word in words for index in self._places.get(word, ()))
 
     @cached_property
@@ -104,14 +104,14 @@ class Stream:
 
 @dataclass(frozen=True)
 class Source:
-    """A file's text, read."""
+    """A file's text, split into tokens."""
 
     text: str
     streams: tuple[Stream, ...]
     includes: tuple[Include, ...]
 
     def line(self, start: int) -> int:
-        """Return the number of the line that a place is in."""
+        """Return the line number of a place."""
         return self.text.count("\n", 0, start) + 1
 
 
@@ -138,7 +138,7 @@ class _Reader:
     branches: dict[int, list[str]] = field(default_factory=dict[int, list[str]])
     directive: list[Token] | None = None
     at_line_start: bool = True
-    dead: int = 0  # how many `#if` deep in text that no compiler looks at
+    dead: int = 0  # the depth of `#if` in text that no compiler sees
 
     def take(self, token: Token) -> None:
         """Take the next token."""
@@ -175,7 +175,7 @@ class _Reader:
         elif self.dead > 1:
             self.dead -= name == "endif"
         else:
-            # What follows dead text is, for brackets, the first branch.
+            # For brackets, the text after dead text is the first branch.
             if not self.dead or name == "endif":
                 self.branches.setdefault(len(self.code), []).append(name)
             self.dead = int(name == "if" and [token[0] for token in tokens[1:]] == ["0"])
@@ -244,7 +244,7 @@ class _Brackets:
                 return
 
     def branch(self, names: Iterable[str]) -> None:
-        """Go on after conditional directives."""
+        """Continue after conditional directives."""
         for name in names:
             if name in OPENING:
                 self.saved.append((list(self.open), None))

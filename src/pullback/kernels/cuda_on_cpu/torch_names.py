@@ -15,11 +15,11 @@ KEYS = {
 }
 ENUMERATIONS = ("DeviceType", "Type", "Backend", "DispatchKey", "at", "torch", "c10")
 NAMESPACES = frozenset({"at", "torch", "c10", "headeronly", "stable", "DeviceType"})
-# No device has this key, so what is registered for it is never called.
+# No device has this key, so a kernel registered for it is never called.
 UNUSED_KEY = "PrivateUse3"
-# Nor has anyone this device, which `k` can be pasted before.
+# Nor does anyone have this device; `k` can be pasted before its name.
 UNUSED_DEVICE = "VE"
-# `torch::cuda::...`, which PyTorch without CUDA answers by an error or by no.
+# `torch::cuda::...`, which in PyTorch without CUDA raises or returns false.
 ABOUT_CUDA = {"is_available": "true", "device_count": "1", "synchronize": "void()"}
 CHECK = re.compile(r"CHECK|ASSERT|assert|REQUIRE")
 DEVICE_NAME = re.compile(r'"cuda(:\d*)?"')
@@ -41,7 +41,7 @@ def rewrite_torch_names(stream: Stream, facts: Facts, out: Rewriting) -> None:
             _rewrite_question(stream, index, out)
     for index in stream.find("pinned_memory"):
         if stream.words[index + 1 : index + 4] == ["(", "true", ")"]:
-            # Memory is pinned by CUDA's driver alone.
+            # Only CUDA's driver can pin memory.
             out.replace(stream, index + 2, "false")
 
 
@@ -50,7 +50,7 @@ def _rewrite_is_cuda(stream: Stream, out: Rewriting) -> None:
         if stream.word(index - 1) not in (".", "->") or stream.word(index + 1) != "(":
             continue
         start = expression_start(stream, index)
-        # TORCH_CHECK(!sizes.is_cuda()): an argument that has to be on the CPU, where all are.
+        # TORCH_CHECK(!sizes.is_cuda()): an argument that has to be on the CPU, as all are.
         opening = start - 2
         if (
             stream.word(start - 1) == "!"
@@ -102,7 +102,7 @@ def _rewrite_registrations(stream: Stream, facts: Facts, out: Rewriting) -> None
         if key in KEYS:
             out.replace(stream, registration.key_at, KEYS[key])
         elif key == "CPU":
-            # Both would be registered for the CPU, and which one wins would be left to the linker.
+            # Both would be registered for the CPU, and the linker would decide which one wins.
             taken = facts.cuda_operators.get(registration.namespace, set())
             own = registration.operators
             if taken and (None in taken or not own or taken.issuperset(own)):
@@ -126,7 +126,7 @@ def _rewrite_device_macros(stream: Stream, facts: Facts, out: Rewriting) -> None
 
 
 def _rewrite_cases(stream: Stream, out: Rewriting) -> None:
-    """Leave `case kCUDA` alone with the CPU's value in a switch that has both."""
+    """Keep only `case kCUDA`, with the CPU's value, in a switch that has both."""
     cases: dict[int, dict[str, int]] = {}
     for index in stream.find("case"):
         end = next(
@@ -142,7 +142,7 @@ def _rewrite_cases(stream: Stream, out: Rewriting) -> None:
 
 
 def _rewrite_types(stream: Stream, out: Rewriting) -> None:
-    """Rewrite `AT_DISPATCH_...(x.type(), ...)`, which PyTorch took until 2.4."""
+    """Rewrite `AT_DISPATCH_...(x.type(), ...)`, which PyTorch accepted until 2.4."""
     for index in stream.find("type"):
         called = stream.words[index + 1 : index + 3] == ["(", ")"]
         if not called or stream.word(index - 1) not in (".", "->"):

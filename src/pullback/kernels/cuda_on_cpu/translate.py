@@ -1,4 +1,4 @@
-"""One file's text -> the text that a plain C++ compiler takes: all rules together."""
+"""One file's text -> text that a plain C++ compiler takes: all rules together."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def rewrite(out: Rewriting, facts: Facts, *, torch: bool) -> None:
     """Apply all rules to a file.
 
     Args:
-        out: takes the changes.
-        facts: of all files of the build.
+        out: collects the changes.
+        facts: about all files of the build.
         torch: whether PyTorch's names for CUDA become those for the CPU.
     """
     for stream in out.source.streams:

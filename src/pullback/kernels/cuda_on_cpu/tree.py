@@ -1,7 +1,7 @@
 """Units and every file of the author's that they include -> translated copies.
 
-A copy says by `#line` which file it stands for, so messages, `__FILE__` and debug information name
-the author's. Copies include one another by names beside them: the folder may move.
+A copy names its original by `#line`, so messages, `__FILE__` and debug information name the
+author's file. Copies include one another by relative names, so the folder may move.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ SHADOW = "shadow"
 CAST = re.compile(
     r"\breinterpret_cast\b|\(\s*(?:[\w:]+\s+)*[\w:<>]+\s*(?:const\s*)?\*+\s*\)\s*[&(\w]"
 )
-# UTF-8's mark may stand only where a file begins, which is where `#line` is put.
+# UTF-8's byte order mark may only be at the start of a file, where we put `#line`.
 MARK = "\ufeff"
 
 
 @dataclass(frozen=True)
 class Translated:
-    """What came of a translation.
+    """The result of a translation.
 
     Attributes:
         read: the author's files that were read.
-        problems: what the compiler would not say.
-        notes: what was translated and should be written otherwise.
+        problems: those that the compiler would not report.
+        notes: code that was translated and should be written differently.
         casts: whether a pointer is cast to another type anywhere in the author's code.
     """
 
@@ -55,10 +55,10 @@ def translate(
 
     Args:
         units: generated; they include the author's files by absolute path.
-        where: the units go into it by their names, the copies into its folder `shadow`.
-        folders: where the compiler looks for headers, in its order, as far as that matters:
-            what is found in none of them is left to the compiler.
-        stop_at: what is found below these folders stays as it is.
+        where: the units are written into it under their names, the copies into its folder `shadow`.
+        folders: where the compiler looks for headers, in its order, as far as that matters: a
+            header in none of them is left to the compiler.
+        stop_at: files below these folders stay as they are.
         torch: whether PyTorch's names for CUDA become those for the CPU.
     """
     tree = _Tree(tuple(folders), tuple(folder.resolve() for folder in stop_at))
@@ -94,7 +94,7 @@ class _File:
         path: the author's, or where a generated one goes.
         source: its content.
         shadow: the name of its copy; None for a generated file.
-        includes: place of an include's name in the text -> the file included.
+        includes: the place of an include's name in the text -> the included file.
     """
 
     path: Path
@@ -104,7 +104,7 @@ class _File:
 
 
 class _Tree:
-    """The files that are reached from the units, each once."""
+    """The files reachable from the units, each once."""
 
     def __init__(self, folders: tuple[Path, ...], stop_at: tuple[Path, ...]) -> None:
         self.folders = folders
@@ -112,7 +112,7 @@ class _Tree:
         self.files: dict[Path, _File] = {}  # by real path
 
     def visit(self, root: _File) -> None:
-        """Find what a file includes, and so on."""
+        """Find the files that a file includes, recursively."""
         waiting = [root]
         while waiting:
             file = waiting.pop()
@@ -127,7 +127,7 @@ class _Tree:
                 file.includes[place] = self.files[real]
 
     def find(self, name: str, beside: Path | None) -> Path | None:
-        """Return the author's file of a name; None where it is not the author's, or not there."""
+        """Return the author's file of a name; None if it is not the author's, or does not exist."""
         for folder in (*([beside] if beside else []), *self.folders):
             path = folder / name
             if path.is_file():
@@ -143,12 +143,12 @@ class _Tree:
 
 
 def _source(text: str) -> Source:
-    """Read a text; nothing of one that holds nothing to rewrite."""
+    """Split a text into tokens; none if it has nothing to rewrite."""
     return read(text) if WORTH_READING.search(text) or "include" in text else Source(text, (), ())
 
 
 def _named(source: Source) -> Iterator[tuple[str, bool, tuple[int, int]]]:
-    """Yield name, form and place of each header that a file includes or asks for."""
+    """Yield name, form and place of each header that a file includes or tests for."""
     for include in source.includes:
         yield include.name, include.quoted, (include.start, include.end)
     for stream in source.streams:

@@ -11,23 +11,24 @@ from pullback.diagnostic import Rule
 from pullback.kernels.cuda_on_cpu import tree
 from pullback.kernels.plan import Translation, Unit
 
-# Device code reads floats as float4 and halves as int, which nvcc defines and C++ does not. Only
-# then: the loop over a block's threads is vectorised by the analysis that this forbids.
+# Device code reads floats as float4 and halves as int, which nvcc defines and C++ does not. Used
+# only for such code: this forbids the alias analysis that vectorises the loop over a block's
+# threads.
 AS_BY_NVCC = ("-fno-strict-aliasing",)
 
 
 class TranslationNotice(UserWarning):
-    """CUDA code was translated that does not compile as it stands, with any compiler."""
+    """CUDA code was translated that no compiler would accept as it is."""
 
 
-# Libraries of which the CPU has one header or none, by what a compiler says of the others.
+# Libraries of which the CPU has at most one header, in a compiler's message about the others.
 LACKING = re.compile(r"(?P<library>cutlass|cute)/\S+: No such file")
 
 CannotTranslate = Rule("PB234", "cuda-translation")
 
 
 def cure(error: str) -> str | None:
-    """Say what to do about an author's file that includes what the CPU has not."""
+    """Return the cure for an author's file that includes something that the CPU lacks."""
     lacking = LACKING.search(error)
     if lacking is None:
         return None
@@ -44,7 +45,7 @@ def write(
         The author's files that were read, and flags that their code needs.
 
     Raises:
-        PullbackError: PB234, something that has no counterpart on the CPU, at the author's line.
+        PullbackError: PB234, at the author's line, something without a counterpart on the CPU.
     """
     made = tree.translate(
         units,

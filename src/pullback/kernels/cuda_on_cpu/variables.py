@@ -7,7 +7,7 @@ from pullback.kernels.cuda_on_cpu.rewriting import Rewriting
 from pullback.kernels.cuda_on_cpu.tokens import Stream
 from pullback.kernels.cuda_on_cpu.walk import ATTRIBUTES, outside_templates, scope, statement_start
 
-# What a declaration with internal or shared linkage, or none, holds already.
+# Words in a declaration that already has internal or shared linkage, or none.
 LINKED = frozenset(
     {"extern", "static", "inline", "constexpr", "constinit", "thread_local"}
     | {"template", "typedef", "using", "friend"}
@@ -26,13 +26,13 @@ def rewrite_variables(stream: Stream, facts: Facts, out: Rewriting) -> None:
         done.add(start)
         if not _is_variable(stream, start, index) or scope(stream, index) != "namespace":
             continue
-        # One that is declared `extern` first may not be `static` later.
+        # A variable that is declared `extern` first may not be `static` later.
         if variable_name(stream, index) not in facts.extern_variables:
             out.before(stream, index, "static ")
 
 
 def _is_variable(stream: Stream, start: int, specifier: int) -> bool:
-    """Tell whether a declaration is of a variable that says nothing of its linkage."""
+    """Tell whether a declaration is of a variable without an explicit linkage."""
     for index in outside_templates(stream, start, len(stream)):
         word = stream.words[index]
         if word in LINKED:

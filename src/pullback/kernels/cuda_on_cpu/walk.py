@@ -1,4 +1,4 @@
-"""Ways through a stream of tokens: past template arguments, to an expression's start, up scopes."""
+"""Navigates a stream of tokens: past template arguments, to an expression's start, up scopes."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from pullback.kernels.cuda_on_cpu.tokens import Stream
 
-# Words that end what stands before an expression.
+# Words that cannot be a name before an expression.
 NO_NAMES = frozenset(
     {"return", "else", "do", "case", "goto", "throw", "new", "delete", "and", "or", "not"}
     | {"co_return", "co_await", "co_yield"}
 )
 CLASS_KEYS = frozenset({"struct", "class", "union"})
-# Words whose parentheses say nothing of what is declared.
+# Words whose parentheses say nothing about what is declared.
 ATTRIBUTES = frozenset(
     {"__align__", "__builtin_align__", "alignas", "__attribute__", "__launch_bounds__"}
     | {"decltype", "__declspec", "__cluster_dims__", "__maxnreg__", "noexcept"}
@@ -62,7 +62,7 @@ def angle_close(stream: Stream, open_: int) -> int:
 
 
 def expression_start(stream: Stream, last: int) -> int:
-    """Return where the postfix expression that ends with a token starts; -1 if it is none.
+    """Return where the postfix expression that ends with a token starts; -1 if there is none.
 
     Such as `ns::k<A, B>`, `(*k)`, `KERNEL(x)`, `this->k`, `table[i].k`, `name##_kernel<T>`.
     """
@@ -97,7 +97,7 @@ def _component_start(stream: Stream, index: int) -> int:
             return lowest
         if index < 0:
             return -1
-        # `if (x) (k)<<<`: brackets go on to the left only where they follow a name.
+        # `if (x) (k)<<<`: brackets continue to the left only where they follow a name.
         if not ends_name(stream, index - 1):
             return lowest
         index -= 1
@@ -105,7 +105,7 @@ def _component_start(stream: Stream, index: int) -> int:
 
 
 def ends_name(stream: Stream, index: int) -> bool:
-    """Tell whether a token can end a name or a call that something is taken from."""
+    """Tell whether a token can end a name or a call that `[`, `.` and the like can follow."""
     word = stream.word(index)
     if word in ("if", "while", "for", "switch"):
         return False
@@ -117,7 +117,7 @@ def ends_name(stream: Stream, index: int) -> bool:
 
 
 def arguments(stream: Stream, open_: int) -> list[tuple[int, int]]:
-    """Return the first index and the one behind the last of each argument in parentheses."""
+    """Return the first index and the one after the last of each argument in parentheses."""
     close = stream.partner[open_]
     found: list[tuple[int, int]] = []
     first = open_ + 1
@@ -129,7 +129,7 @@ def arguments(stream: Stream, open_: int) -> list[tuple[int, int]]:
 
 
 def top_level(stream: Stream, first: int, behind: int) -> Iterator[int]:
-    """Yield the indices of tokens that are in no bracket of their own; the openings are yielded."""
+    """Yield the indices of tokens outside nested brackets, with the opening brackets."""
     index = first
     while index < behind:
         yield index
@@ -139,7 +139,7 @@ def top_level(stream: Stream, first: int, behind: int) -> Iterator[int]:
 
 
 def outside_templates(stream: Stream, first: int, behind: int) -> Iterator[int]:
-    """Yield as `top_level` does, without template arguments, whose `<` is yielded."""
+    """Yield as `top_level` does, but without template arguments except their `<`."""
     skip = first
     for index in top_level(stream, first, behind):
         if index < skip:
@@ -178,12 +178,12 @@ def statement_start(stream: Stream, index: int) -> int:
 
 
 def in_function(stream: Stream, index: int) -> bool:
-    """Tell whether a token is in a function's body; what a macro holds is taken to be."""
+    """Tell whether a token is in a function's body; a macro's body counts as one."""
     return stream.macro is not None or scope(stream, index) == "function"
 
 
 def scope(stream: Stream, index: int) -> str:
-    """Return what a token is in: "function", "class" or "namespace"."""
+    """Return the kind of scope that a token is in: "function", "class" or "namespace"."""
     around: list[int] = []
     while (index := stream.inside[index]) >= 0:
         around.append(index)
@@ -212,7 +212,7 @@ def _kind_of(stream: Stream, bracket: int) -> str:
         if words[place] == ":":
             break
         if words[place] == "(" and words[place - 1] not in ATTRIBUTES:
-            return "function"  # that returns a struct
+            return "function"  # one that returns a struct
     return "class"
 
 

@@ -1,1 +1,1 @@
-"""The same call in other company: modes, transforms, tracers, devices, an operator's promises."""
+"""The same call in other contexts: modes, transforms, tracers, devices, an operator's promises."""

@@ -26,7 +26,7 @@ def traced(function: Any) -> Any:  # noqa: ANN401  (a function like the one that
 
 
 class Trivial(torch.autograd.Function):
-    """What is compiled to warm up."""
+    """The Function that is compiled to warm up."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:  # noqa: ANN401
@@ -41,7 +41,7 @@ class Trivial(torch.autograd.Function):
 
 def warm() -> None:
     """Compile once, forward and backward."""
-    # What a program has put in the place of `Function.apply` may be more than can be traced.
+    # A program may have replaced `Function.apply` by something that cannot be traced.
     with warnings.catch_warnings(), torch.enable_grad(), contextlib.suppress(Exception):
         warnings.simplefilter("ignore")
         traced(Trivial.apply)(torch.ones(2, requires_grad=True)).sum().backward()

@@ -1,4 +1,4 @@
-"""The same call in other company: under a mode, a transform, a hook; its results are the same."""
+"""The same call in another context: under a mode, a transform, a hook; its results are the same."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def ordinary(call: Call) -> Result:
     """Return the results of the ordinary call.
 
     Raises:
-        NotApplicable: they are others each time.
+        NotApplicable: they differ each time.
     """
     if not call.repeatable:
         raise NotApplicable("the outputs are others at each call")
@@ -39,7 +39,7 @@ def ordinary(call: Call) -> Result:
 
 def result(run: Run) -> Result:
     """Return the results of a run."""
-    # Copies: backward may write to what it saved.
+    # Copies, since backward may write to what it saved.
     outputs = tuple(output.detach().clone() for output in run.outputs)
     return Result(outputs=outputs, gradients=run.backward(run.random_grads()))
 

@@ -1,7 +1,7 @@
 """A Function on a device that this machine need not have: forward and backward on fake tensors.
 
-Autograd on a fake CUDA tensor ends a PyTorch that was built without CUDA, so the author's functions
-are called by themselves, with a stand-in for ctx.
+Autograd on a fake CUDA tensor crashes a PyTorch that was built without CUDA, so the author's
+functions are called by themselves, with a stand-in for ctx.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NOWHERE = torch.device("meta")
 
 
 class StandIn:
-    """What a Function's own code can ask of its ctx."""
+    """The parts of ctx that a Function's own code can use."""
 
     def __init__(self, needs_input_grad: Any) -> None:  # noqa: ANN401
         self.needs_input_grad = needs_input_grad

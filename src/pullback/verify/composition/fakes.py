@@ -1,4 +1,4 @@
-"""The fake kernel of a registered operator beside the real one, at several sizes and layouts."""
+"""Compares a registered operator's fake kernel with the real one, at several sizes and layouts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GROUPS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Meta:
-    """What a fake kernel has to know of an output."""
+    """What a fake kernel has to know about an output."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -30,7 +30,7 @@ class Meta:
 
     @staticmethod
     def of(tensor: Tensor) -> Meta:
-        """Return what is known of a tensor."""
+        """Return it for a tensor."""
         return Meta(
             shape=tuple(tensor.shape),
             dtype=tensor.dtype,
@@ -39,12 +39,12 @@ class Meta:
         )
 
     def unlike(self, other: Meta) -> str | None:
-        """Return the first word for what differs: strides only where they address elements."""
+        """Return the first property that differs; strides only where they address elements."""
         for word in ("device", "dtype"):
             if getattr(self, word) != getattr(other, word):
                 return word
         if any(isinstance(n, torch.SymInt) for n in other.shape):
-            # A size that is not known before the values are.
+            # A size that depends on values.
             return None if len(self.shape) == len(other.shape) else "shape"
         if self.shape != other.shape:
             return "shape"
@@ -64,7 +64,7 @@ class Compared:
         when: how its inputs differ from the given ones: "" for none.
         call: with these inputs.
         real: the outputs of the real kernel.
-        fake: of the fake one; None where it raised.
+        fake: of the fake one; None if it raised.
         error: what it raised.
     """
 
@@ -88,7 +88,7 @@ class Compared:
 
 
 class Traced(TorchDispatchMode):
-    """A mode that does nothing: an operator may have a shorter way where there is no mode."""
+    """A mode that does nothing: without a mode, an operator may take a shorter path."""
 
     def __torch_dispatch__(  # noqa: ANN204
         self,

@@ -1,4 +1,4 @@
-"""What the line of pullback's own operator promises, and calls that hold it to that."""
+"""The promises of the line of pullback's own operator, and calls that test them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def batch_axes(call: Call, line: Line) -> list[int | None]:
 
 
 def apart_in_batch(call: Call) -> str | None:
-    """Say where a batch of three gives something else than one call for each, if anywhere.
+    """Say where a batch of three differs from one call for each, if anywhere.
 
     Raises:
         NotApplicable: the line has no `...`, or the operator refuses such a call.
@@ -70,7 +70,7 @@ def apart_in_batch(call: Call) -> str | None:
 def apart_in_parts(
     call: Call, axes: list[int | None], out: list[int | None], count: int
 ) -> str | None:
-    """Say where a part of the given batch gives something else than the whole, if anywhere."""
+    """Say where a part of the given batch differs from the whole, if anywhere."""
     values = [leaf.value for leaf in call.leaves]
     whole = call.values(values)
     for k in range(count):
@@ -96,7 +96,7 @@ def apart_in_parts(
 
 
 def padded(call: Call, line: Line, axes: list[int | None]) -> tuple[Call, int]:
-    """Return the call with as many batch dimensions everywhere, `...` broadcasts; and how many."""
+    """Return the call with equally many batch dimensions everywhere (`...` broadcasts); how many."""
     specs = {spec.name: spec for spec in line.tensors}
     own = [
         None if axis is None else leaf.value.ndim - len(specs[leaf.name.partition("[")[0]].dims) + 1
@@ -160,12 +160,12 @@ def result(run: Run, grads: object) -> Result:
 
 
 def rows(tensor: Tensor | None, axis: int | None, k: int) -> Tensor | None:
-    """Return one of the batch."""
+    """Return one element of the batch."""
     return None if tensor is None or axis is None else tensor.select(axis, k)
 
 
 def varied(call: Call, index: int, axes: list[int | None], k: int) -> Tensor:
-    """Return a leaf's value for one of the batch: near the given one, where it has a batch."""
+    """Return a leaf's value for one element of the batch: near the given one, if it has a batch."""
     value = call.leaves[index].value
     if axes[index] is None or not value.is_floating_point():
         return value

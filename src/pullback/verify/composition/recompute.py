@@ -1,6 +1,7 @@
-"""A call under a checkpoint: what forward saves is thrown away and made again for backward.
+"""A call under a checkpoint: what forward saves is dropped and recomputed for backward.
 
-As `torch.utils.checkpoint(use_reentrant=False)` does it, whose first call imports the compiler.
+This does what `torch.utils.checkpoint(use_reentrant=False)` does, whose first call imports the
+compiler.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ class OtherTensorsError(RuntimeError):
 
 
 def recomputed(call: Call) -> Run:
-    """Return a run whose saved tensors are made again at backward's first need.
+    """Return a run whose saved tensors are recomputed when backward first needs them.
 
-    That need may come in forward, which has a backward of its own inside.
+    That may be in forward, which may contain a backward of its own.
 
     Raises:
-        OtherTensorsError: in backward, where they are others than at first.
+        OtherTensorsError: in backward, if they differ from the first ones.
     """
     shapes: list[tuple[object, ...]] = []
     again: list[Tensor] = []
@@ -58,12 +59,12 @@ def recomputed(call: Call) -> Run:
 
 
 def of(tensor: Tensor) -> tuple[object, ...]:
-    """Return what has to be the same of a tensor that is saved again."""
+    """Return the properties that have to be equal when a tensor is saved again."""
     return tuple(tensor.shape), tensor.dtype, tensor.device
 
 
 def compare(first: list[tuple[object, ...]], again: list[Tensor]) -> None:
-    """Stop where the tensors that were saved again are others."""
+    """Stop if the tensors that were saved again differ."""
     if len(again) < len(first):
         raise OtherTensorsError(
             f"forward saved {len(first)} tensors, and {len(again)} when run again"

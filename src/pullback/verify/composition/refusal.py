@@ -1,4 +1,4 @@
-"""What an exception says: that something is not offered, or that something is wrong."""
+"""Tells exceptions that say that something is not supported from those that show a fault."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from pullback.diagnostic import PullbackError
 
-# In the words of PyTorch. Whoever reads one of these knows what is not offered, and gets no number.
+# PyTorch's messages. Whoever reads one of these knows what is not supported, and gets no number.
 REFUSALS = re.compile(
     r"once_differentiable"
     r"|not (yet )?(been )?implemented|is not supported|not currently supported|unsupported"
@@ -22,7 +22,7 @@ REFUSALS = re.compile(
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Tell whether an exception says clearly that something is not offered."""
+    """Tell whether an exception says clearly that something is not supported."""
     if isinstance(error, NotImplementedError | PullbackError):
         return True
     return bool(REFUSALS.search(str(error)))

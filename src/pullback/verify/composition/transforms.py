@@ -1,4 +1,4 @@
-"""torch.func around a call: vmap beside a loop, and torch.func's gradients beside the ordinary."""
+"""torch.func around a call: vmap compared with a loop, torch.func's gradients with ordinary ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pullback.verify.call import Call, tensors_in
 from pullback.verify.probe import NotApplicable
 
 InDims = tuple[int | None, ...]
-# Where this many inputs can be batched or not, every combination is asked.
+# Up to this many inputs, every combination of batched and unbatched ones is tried.
 ALL_COMBINATIONS = 3
 
 
@@ -81,7 +81,7 @@ def any_of(dims: InDims) -> bool:
 
 
 def batch_size(call: Call) -> int:
-    """Return a size of a batch: that of an axis, so that a wrong axis fits and gives numbers."""
+    """Return a batch size equal to that of an axis, so that a wrong axis fits and gives numbers."""
     sizes = [n for leaf in call.leaves for n in leaf.value.shape if 2 <= n <= 8]
     return min(sizes, default=3)
 
@@ -93,7 +93,7 @@ def batched(call: Call, dims: InDims) -> tuple[list[Tensor], list[list[Tensor]]]
     singles: list[list[Tensor]] = [[] for _ in range(size)]
     for leaf, dim in zip(call.leaves, dims, strict=True):
         value = leaf.value.detach()
-        # Near the given values: others may be outside of where forward is defined.
+        # Near the given values: others may be outside forward's domain.
         own = [value * (1 - k / 16) if value.is_floating_point() else value for k in range(size)]
         own = [v.to(value.dtype) for v in own]
         given.append(value.clone() if dim is None else torch.stack(own, dim))

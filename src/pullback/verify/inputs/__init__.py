@@ -1,1 +1,1 @@
-"""Inputs that a target takes, where its user gave none."""
+"""Inputs that a target takes, if its user gave none."""

@@ -1,8 +1,8 @@
-"""Inputs that a target takes, where its user gave none.
+"""Inputs that a target takes, if its user gave none.
 
-What can be given is enumerated from likely to unlikely, and tried in a forked process: the first
-is taken that forward accepts and whose backward returns a gradient of the right shape for each
-tensor; where none is so good, the best.
+Candidates are enumerated from likely to unlikely, and tried in a forked process. It takes the first
+that forward accepts and whose backward returns a gradient of the right shape for each tensor; if
+there is none, the best.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ NUMBERS: dict[Role, tuple[Any, ...]] = {
 
 @dataclass(frozen=True)
 class Drawn:
-    """A tensor to draw: a list of two where `many`."""
+    """A tensor to draw; a list of two if `many`."""
 
     shape: Shape
     dtype: torch.dtype
@@ -121,7 +121,7 @@ def found_inputs(target: Target, *, seed: int, isolate: bool) -> Found:
 
 
 def unknown(count: int) -> list[Slot]:
-    """Return so many tensors, where nothing is known of the parameters."""
+    """Return so many tensors, if nothing is known about the parameters."""
     return [Slot(name=f"input {index}", roles=("tensor",)) for index in range(count)]
 
 
@@ -143,7 +143,7 @@ def text_of(drawn: Drawn) -> str:
 
 
 class Search:
-    """Tries one after the other; goes on behind one that ends the process."""
+    """Tries one after the other; continues after one that ends the process."""
 
     def __init__(self, target: Target, slots: Sequence[Slot], seed: int) -> None:
         self.target, self.slots, self.seed = target, slots, seed
@@ -154,7 +154,7 @@ class Search:
         self.ungraded: tuple[str, ...] = ()
 
     def run(self, *, isolate: bool) -> None:
-        """Try until one is perfect, nothing is left, or the time is over."""
+        """Try until one is perfect, none is left, or the time is up."""
         began, accepted, crashes = time.monotonic(), None, 0
         while crashes < CRASHES:
             work = partial(self.trials, self.tried)
@@ -246,7 +246,7 @@ def built(slots: Sequence[Slot], spec: Spec, seed: int) -> tuple[tuple[Any, ...]
 
 
 def draw(drawn: Drawn, generator: torch.Generator) -> Any:  # noqa: ANN401
-    """Draw a tensor: Gaussian, or between 0.1 and 0.9; whole numbers are indices below 3."""
+    """Draw a tensor: Gaussian, or between 0.1 and 0.9; integers are indices below 3."""
     if drawn.many:
         one = Drawn(drawn.shape, drawn.dtype, drawn.positive)
         return [draw(one, generator), draw(one, generator)]
@@ -291,13 +291,13 @@ def specs(target: Target, slots: Sequence[Slot]) -> Iterator[Spec]:
 
 @dataclass(frozen=True)
 class Place:
-    """A tensor of which neither shape nor dtype is chosen yet."""
+    """A tensor whose shape and dtype are not chosen yet."""
 
     role: Role
 
 
 def choices_of(slot: Slot, strings: Sequence[str]) -> Iterator[Any]:
-    """Yield what a parameter may be given."""
+    """Yield candidates for a parameter."""
     yield from slot.fixed
     for role in slot.roles:
         if role in ("tensor", "tensors", "index", "mask", "scalar"):
@@ -309,7 +309,7 @@ def choices_of(slot: Slot, strings: Sequence[str]) -> Iterator[Any]:
 def by_likelihood(choices: Sequence[Sequence[Any]]) -> Iterator[tuple[Any, ...]]:
     """Yield a choice for each parameter: first those that depart least from the likeliest."""
     ranks = [range(len(own)) for own in choices]
-    # Beyond that nobody waits for an end; what departs in the last parameters comes first.
+    # More would take too long; those that differ in the last parameters come first.
     some = list(itertools.islice(itertools.product(*ranks), 20_000))
     for picked in sorted(some, key=lambda picked: (sum(picked), picked)):
         yield tuple(own[i] for own, i in zip(choices, picked, strict=True))

@@ -54,9 +54,9 @@ THREE: tuple[tuple[Shape, Shape, Shape], ...] = (
     ((4, 4), (4, 4), (4, 4)),
     ((4, 4), (4, 4), (4,)),
 )
-# Where no common combination fits: every one of these.
+# If no common combination fits, each of these is tried.
 BASIC: tuple[Shape, ...] = (MATRIX, (4,), (3,), (4, 5), (5, 4), (5,), (2, 3, 4), (), (1,), (4, 4))
-# Different sizes tell axes apart; a batch is the first two.
+# Different sizes distinguish axes; a batch is the first two.
 SIZES = (4, 5, 6, 7, 8, 9)
 
 

@@ -1,4 +1,4 @@
-"""What a target's parameters may be given: from a line, a schema, annotations, defaults, names."""
+"""Candidate values for a target's parameters: from a line, schema, annotations, defaults, names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Role = Literal[
 ]
 
 ANYTHING: tuple[Role, ...] = ("tensor", "float", "int", "index", "mask", "bool")
-# What a name without annotation and default most often stands for.
+# The usual meaning of a name without annotation and default.
 HINTS: tuple[tuple[str, tuple[Role, ...]], ...] = (
     (r"i|j|idx|ind|index|indexes|indices|ids?|positions?", ("index",)),
     (r"labels?|targets?", ("tensor", "index")),
@@ -63,8 +63,8 @@ class Slot:
 
     Attributes:
         name: of the parameter.
-        roles: what to give, the likeliest first.
-        fixed: values to give where no role is tried first: a default, the values of a Literal.
+        roles: what to pass, the likeliest first.
+        fixed: values that are tried before any role: a default, the values of a Literal.
         keyword: it can be given by its name alone.
         dims: of a tensor in a line.
         dtype: of a tensor in a line.
@@ -79,7 +79,7 @@ class Slot:
 
 
 def slots_of(target: Target) -> list[Slot] | None:
-    """Return a target's parameters; None where nothing is known of them: it is written in C."""
+    """Return a target's parameters; None if nothing is known about them: it is written in C."""
     if target.operator is not None:
         return [of_line(parameter) for parameter in target.operator.line.parameters]
     if target.overload is not None:
@@ -126,7 +126,7 @@ def of_schema(argument: Any) -> Slot:  # noqa: ANN401  (torch._C.Argument)
 
 
 def annotations_of(target: Target) -> dict[str, Any]:
-    """Return the annotations of what is called, resolved as far as they can be."""
+    """Return the annotations of the called function, resolved as far as possible."""
     function = target.parts.get("forward", target.call)
     if target.kind == "module":
         function = target.given.forward
@@ -140,7 +140,7 @@ def of_signature(signature: inspect.Signature, hints: dict[str, Any]) -> Iterato
     """Yield the parameters of a Python function."""
     for parameter in signature.parameters.values():
         if parameter.kind is parameter.VAR_POSITIONAL:
-            # As many as the shapes that are tried have: two.
+            # Two, as in the shapes that are tried.
             for index in range(2):
                 yield Slot(name=f"{parameter.name}[{index}]", roles=("tensor",))
         elif parameter.kind is not parameter.VAR_KEYWORD:
@@ -162,7 +162,7 @@ def of_parameter(parameter: inspect.Parameter, hint: object) -> Slot:
 
 
 def guesses(name: str) -> tuple[Role, ...]:
-    """Return what a parameter may be of which only the name is known, the likeliest first."""
+    """Return what a parameter may be if only its name is known, the likeliest first."""
     for text, likely in HINTS:
         if re.fullmatch(text, name.strip("_")):
             return (*likely, *(role for role in ANYTHING if role not in likely))
@@ -170,7 +170,7 @@ def guesses(name: str) -> tuple[Role, ...]:
 
 
 def with_none(roles: tuple[Role, ...]) -> tuple[Role, ...]:
-    """Return the roles, and None at last."""
+    """Return the roles, and None last."""
     return (*roles, "none")
 
 

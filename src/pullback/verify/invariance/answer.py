@@ -1,7 +1,7 @@
-"""What a call answers: its outputs and gradients, each time from a forward of its own.
+"""The answer of a call: its outputs and gradients, each time from a new forward.
 
 A second backward through one graph, state that forward leaves behind and memory that is written to
-are other probes' questions; so nothing is shared between two answers.
+are the subjects of other probes; so two answers share nothing.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ Grads = Sequence[Tensor | None]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Answer:
-    """The outputs of a forward, the gradients that were sent back, and what came of them.
+    """The outputs of a forward, the gradients that were sent back, and the resulting gradients.
 
     Attributes:
         outputs: detached.
         grads: one for each output; None where nothing was sent.
         gradients: of the leaves; None where none was asked for, or none arrived.
-        leaves: what the gradients are of.
+        leaves: the tensors to which the gradients belong.
     """
 
     outputs: tuple[Tensor, ...]
@@ -42,7 +42,7 @@ class Answer:
 
     @cached_property
     def floors(self) -> tuple[float, ...]:
-        """Below which a gradient may be rounding alone, one for each leaf."""
+        """The size below which a gradient may be only rounding, for each leaf."""
         return tuple(floor_of(leaf, self.outputs, self.grads) for leaf in self.leaves)
 
 
@@ -58,8 +58,8 @@ def answer(
 
     Args:
         call: what is called.
-        grads: what is sent back; Gaussian gradients of both signs where not given.
-        prepare: makes what the target is given of a leaf, as in `Call.forward`.
+        grads: what is sent back; by default Gaussian gradients of both signs.
+        prepare: makes the target's input from a leaf, as in `Call.forward`.
         wanted: which leaves require a gradient.
         seed: of the random state of the backward.
     """
@@ -75,15 +75,15 @@ def answer(
     )
 
 
-# What is added up to a gradient may be that many times larger than outputs over inputs.
+# The terms of a gradient may be this many times larger than outputs over inputs.
 GROWTH = 32.0
 
 
 def floor_of(leaf: Tensor, outputs: Sequence[Tensor], grads: Grads) -> float:
-    """Return below which size the gradient of a leaf may be rounding alone.
+    """Return the size below which the gradient of a leaf may be only rounding.
 
-    A gradient has the unit of grad × output / input; where its terms cancel, that much rounding
-    of them is left.
+    A gradient has the unit of grad × output / input; if its terms cancel, that much of their
+    rounding is left.
     """
     size = largest(leaf)
     if size == 0.0 or not can_require_grad(leaf):
@@ -108,8 +108,8 @@ def steady(call: Call) -> Answer:
     """Return the ordinary answer.
 
     Raises:
-        NotApplicable: there is no gradient; or another call answers otherwise, so nothing can be
-            learned from a difference.
+        NotApplicable: there is no gradient; or a second call gives another answer, so nothing can
+            be learned from a difference.
     """
     first = answer(call)
     if not any(grad is not None for grad in first.grads):
@@ -123,7 +123,7 @@ def steady(call: Call) -> Answer:
 
 
 def alike(a: Answer, b: Answer) -> bool:
-    """Tell whether two answers are the same but for rounding."""
+    """Tell whether two answers are the same except for rounding."""
     shapes = [[t.shape for t in own.outputs] for own in (a, b)]
     return (
         shapes[0] == shapes[1]
@@ -146,7 +146,7 @@ def scaled(grads: Grads, factor: float) -> Grads:
 
 
 def grad_name(call: Call, output: int) -> str:
-    """Return what the author calls the gradient of an output: a parameter of backward."""
+    """Return the author's name for the gradient of an output: a parameter of backward."""
     backward = call.target.parts.get("backward")
     code = getattr(Text(backward).function, "__code__", None) if backward else None
     if code is None:
@@ -156,7 +156,7 @@ def grad_name(call: Call, output: int) -> str:
 
 
 def backward_place(call: Call, *calls: str) -> Place | None:
-    """Return the line of backward that calls one of these; else where backward begins."""
+    """Return the line of backward that calls one of these; otherwise where backward begins."""
     backward = call.target.parts.get("backward")
     if backward is None:
         return None

@@ -24,9 +24,8 @@ class Layout:
         name: completes "if `grad` is ...".
         origin: what makes such a tensor in ordinary code.
         make: gives values this layout. It is differentiable.
-        values: what `make` makes of the values, in ordinary memory: an expanded tensor has the
-            same ones over and over.
-        cure: where it is another one than for strides.
+        values: the result of `make` in ordinary memory: an expanded tensor repeats the same ones.
+        cure: if it is not the one for strides.
     """
 
     name: str
@@ -42,7 +41,7 @@ def plain(value: Tensor) -> Tensor:
 
 
 def transposed(value: Tensor) -> Tensor:
-    """Lay out the last axis first."""
+    """Put the last axis first in memory."""
     order = list(reversed(range(value.ndim)))
     return value.permute(order).clone(memory_format=torch.contiguous_format).permute(order)
 
@@ -58,19 +57,19 @@ def sliced(value: Tensor) -> Tensor:
 
 
 def offset(value: Tensor) -> Tensor:
-    """Begin in the middle of a storage."""
+    """Start in the middle of a storage."""
     before = foreign(value).reshape(-1)[:1]
     return torch.cat([before, value.reshape(-1), before])[1:-1].view(value.shape)
 
 
 def expanded(value: Tensor) -> Tensor:
-    """Repeat the first element with strides of zero; there are foreign ones behind it."""
+    """Repeat the first element with strides of zero; foreign ones follow it."""
     flat = torch.cat([value.reshape(-1)[:1], foreign(value).reshape(-1)])
     return flat[:1].view((1,) * value.ndim).expand(value.shape)
 
 
 def expanded_rows(value: Tensor) -> Tensor:
-    """Repeat the first row with a stride of zero; there are foreign rows behind it."""
+    """Repeat the first row with a stride of zero; foreign rows follow it."""
     rows = torch.cat([value[:1], foreign(value)])
     return rows[:1].expand(value.shape)
 
@@ -85,7 +84,7 @@ def foreign(value: Tensor) -> Tensor:
     """Return values that are not the tensor's, of its shape and dtype."""
     own = value.detach()
     if not (own.is_floating_point() or own.is_complex()):
-        # A foreign index would be read and may lead a kernel anywhere: another one of its own.
+        # A kernel may use a foreign index and read anywhere, so take another of the tensor's own.
         return own.flip(list(range(own.ndim))) if own.ndim else own.clone()
     size = float(own.abs().max()) if own.numel() else 1.0
     largest = torch.finfo(own.dtype).max
@@ -141,7 +140,7 @@ def expansions_of(value: Tensor, *, several: bool) -> Iterator[Layout]:
 
 
 def as_read_in_order(laid_out: Tensor) -> Tensor | None:
-    """Return what a kernel reads that ignores the strides; None where that is past the storage."""
+    """Return what a kernel that ignores the strides reads; None if that is past the storage."""
     bytes_needed = (laid_out.storage_offset() + laid_out.numel()) * laid_out.element_size()
     if laid_out.untyped_storage().nbytes() < bytes_needed:
         return None

@@ -1,4 +1,4 @@
-"""Whether two answers differ by no more than the rounding of the inputs makes of them."""
+"""Whether two answers differ by no more than rounding the inputs explains."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pullback.verify.agreement import rounding
 from pullback.verify.call import Call, Prepare, can_require_grad
 from pullback.verify.invariance.answer import Answer, answer, largest
 
-# How many times the rounding of its inputs a difference has to be.
+# How many times larger than the effect of rounding its inputs a difference has to be.
 BEYOND = 64.0
 
 
@@ -48,7 +48,7 @@ def shake(prepare: Prepare) -> Prepare:
 
 
 def apart(a: Tensor | None, b: Tensor | None) -> float:
-    """Return the largest difference of two tensors; infinite where it cannot be said."""
+    """Return the largest difference of two tensors; infinite if it is unknown."""
     if a is None or b is None:
         return 0.0 if a is b else math.inf
     if a.shape != b.shape:

@@ -1,4 +1,4 @@
-"""Other values for the arguments that are no tensors: those that the author's code asks for."""
+"""Other values for the arguments that are not tensors: those that the author's code tests for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pullback.verify.call import Call, call_of
 from pullback.verify.source import Text
 
 MOST = 12
-# Words that go together: code that asks for one of them often says "else" for the others.
+# Words that go together: code that tests for one of them often has an `else` for the others.
 FAMILIES = (
     ("mean", "sum", "none", "batchmean"),
     ("max", "min", "mean", "sum", "prod", "add", "mul"),
@@ -32,7 +32,7 @@ FAMILIES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """A parameter that is no tensor.
+    """A parameter that is not a tensor.
 
     Attributes:
         name: of the parameter, or of a module's attribute.
@@ -97,7 +97,7 @@ def with_option(call: Call, name: str, value: object) -> Call:
 
 
 def filled_to(call: Call, signature: inspect.Signature, name: str) -> Call:
-    """Return the call with the defaults written out, where `apply` takes no keywords."""
+    """Return the call with the defaults written out, if `apply` takes no keywords."""
     names = list(signature.parameters)
     index = names.index(name)
     plain = all(
@@ -112,7 +112,7 @@ def filled_to(call: Call, signature: inspect.Signature, name: str) -> Call:
 
 
 def candidates(value: object, words: tuple[object, ...]) -> list[object]:
-    """Return other values for one: the words of the source first, of the same kind."""
+    """Return other values of the same kind for one: those in the source first."""
     found: list[object] = []
     if isinstance(value, bool):
         found = [not value]
@@ -122,7 +122,7 @@ def candidates(value: object, words: tuple[object, ...]) -> list[object]:
         known = [word for family in FAMILIES if value in family for word in family]
         found = [*(word for word in words if isinstance(word, str)), *known]
     elif isinstance(value, int):
-        # Far from the given one a number may be too small for an approximation, or out of range.
+        # A number far from the given one may be out of range or too small for an approximation.
         near = [value + 1, value - 1, 2 * value]
         found = [*(w for w in words if isinstance(w, int)), *near]
     elif isinstance(value, float):
@@ -136,7 +136,7 @@ def candidates(value: object, words: tuple[object, ...]) -> list[object]:
 
 
 def is_told_apart(value: object, words: tuple[object, ...]) -> bool:
-    """Tell whether code that takes a value has to distinguish it: a word, a flag, one it names."""
+    """Tell whether code has to distinguish a value: a word, a flag, or one that it names."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return not number or any(value == word for word in words if not isinstance(word, bool))
 
@@ -176,7 +176,7 @@ def written(annotation: str) -> Iterator[object]:
 
 
 def compared_with(call: Call) -> dict[str, list[object]]:
-    """Return for each name what the author's code compares it with, looks up or tests it for."""
+    """Return for each name the values that the author's code compares or looks it up with."""
     found: dict[str, list[object]] = {}
     parts = [*call.target.parts.values()]
     if call.target.kind == "module":
@@ -199,7 +199,7 @@ def compared_with(call: Call) -> dict[str, list[object]]:
 
 
 def comparisons(node: ast.AST, tables: Mapping[str, ast.Dict]) -> Iterator[tuple[str, object]]:
-    """Yield the names and values that a piece of code brings together."""
+    """Yield the names and values that a piece of code compares."""
     if isinstance(node, ast.Compare):
         sides = [node.left, *node.comparators]
         names = [name_of(side) for side in sides]

@@ -1,4 +1,4 @@
-"""Where among the values of an input a gradient is wrong that is right for the example's values."""
+"""At which values of an input a gradient is wrong that is right for the example's values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pullback.verify.numbers.iterated import iterates
 from pullback.verify.numbers.located import Elements, is_confirmed
 from pullback.verify.remembered import remembered
 
-# A target that takes longer is asked about fewer values.
+# A target that takes longer is tried at fewer values.
 SECONDS = 1.5
 STEPS = 12
 
@@ -37,9 +37,9 @@ class Region:
         nan: the gradient is not finite, though differences are.
         text: what is wrong, to follow the name of the target.
         evidence: one value or a few.
-        near: a number that the author's code may name.
+        near: a number that the author's code may contain.
         wrong: the call, if it is one; None for a sweep.
-        certain: else it may be a convention: at one value, or where other rows suffer as well.
+        certain: otherwise it may be a convention: at one value, or if other rows suffer as well.
     """
 
     leaf: int
@@ -90,7 +90,7 @@ def looked_for(call: Call) -> list[Region]:
 
 
 def is_certain(wrong: Wrong) -> bool:
-    """Tell whether another way to look at it finds it wrong as well; a NaN is one in any way."""
+    """Tell whether another method finds it wrong as well; a NaN is certain anyway."""
     mismatch = wrong.mismatch
     if mismatch is None or math.isnan(mismatch.analytic):
         return True
@@ -103,7 +103,7 @@ def is_nan(wrong: Wrong) -> bool:
 
 
 def is_inside(call: Call, leaf: int) -> bool:
-    """Tell whether forward takes values on both sides: else they are at the edge of its domain."""
+    """Tell whether forward takes values on both sides: these are not at the edge of its domain."""
     values = [own.value for own in call.leaves]
     start = values[leaf]
     step = 1e-3 * (float(start.abs().max()) or 1.0)
@@ -125,7 +125,7 @@ def of_sweep(call: Call, leaf: int, own: Sweep) -> list[Region]:
         part = Sweep(
             x=own.x, analytic=own.analytic, numeric=own.numeric, wrong=wrong, judged=own.judged
         )
-        # The value in the middle of those that are wrong: not at an edge.
+        # The middle one of the wrong values: not at an edge.
         index = int(wrong.nonzero().flatten()[int(wrong.sum()) // 2])
         x, analytic, numeric = (float(t[index]) for t in (own.x, own.analytic, own.numeric))
         right = region(part, limits_of(call))
@@ -146,7 +146,7 @@ def of_sweep(call: Call, leaf: int, own: Sweep) -> list[Region]:
 
 
 def of_variant(call: Call, variant: Variant, wrong: Wrong) -> Region | None:
-    """Describe what other values of a whole input found."""
+    """Describe what was found with other values for a whole input."""
     mismatch = wrong.mismatch
     leaf = variant.leaf if mismatch is None else mismatch.leaf
     name = call.leaves[variant.leaf].name
@@ -197,7 +197,7 @@ def which(wrong: Wrong, leaf: int) -> str:
 
 
 def edge(call: Call, variant: Variant) -> float:
-    """Return how far on the way from the given values to others it goes wrong, by halving."""
+    """Return, by bisection, how far from the given values to the others it goes wrong."""
     start = call.leaves[variant.leaf].value
     right, wrong, end = 0.0, 1.0, time.process_time() + SECONDS
     for _ in range(STEPS):

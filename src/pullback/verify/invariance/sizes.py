@@ -1,4 +1,4 @@
-"""A call at other sizes: the axes that have one size together, values like the example's."""
+"""A call at other sizes: axes of equal size change together, with values like the example's."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from pullback.verify.call import Call, Leaf, can_require_grad
 from pullback.verify.numbers.gradient import structure_of
 from pullback.verify.randomness import drawing
 
-# Around the block sizes that kernels have: powers of two from a warp's on, and no multiple of one.
+# Around kernels' block sizes: powers of two from a warp's on, and sizes that are no multiple of
+# one.
 SIZES = (1, 7, 33, 64, 100, 300, 1024, 1030)
-# More elements than that in a leaf make a check slow, and show no other block.
+# More elements in a leaf would make a check slow, and show no other block.
 MOST = 1 << 17
 
 
@@ -38,8 +39,8 @@ class Axes:
 def axes_of(call: Call) -> Iterator[Axes]:
     """Yield groups of axes: all that have one size.
 
-    Those that are equal belong together: a size for one of them that forward takes only because
-    it broadcasts is none that its author meant. A group that forward refuses is no question.
+    Equal axes belong together: if forward takes another size for one of them only because it
+    broadcasts, the author did not mean that. A group that forward refuses is skipped.
     """
     values = [leaf.value for leaf in call.leaves]
     sizes = dict.fromkeys(size for value in values for size in value.shape if size)
@@ -55,7 +56,7 @@ def is_small(call: Call, axes: Axes, size: int) -> bool:
 
 
 def edges_of(call: Call) -> Iterator[Axes]:
-    """Yield the first axes of equal size alone, then the last ones: equal by chance, it may be."""
+    """Yield the first axes of equal size alone, then the last ones: they may be equal by chance."""
     values = [leaf.value for leaf in call.leaves]
     groups: list[Axes] = []
     for edge in (0, -1):
@@ -66,7 +67,7 @@ def edges_of(call: Call) -> Iterator[Axes]:
 
 
 def resized(call: Call, axes: Axes, size: int) -> Iterator[Call]:
-    """Yield the call at another size; a number among the arguments that names it goes with it."""
+    """Yield the call at another size; a number among the arguments that states it changes too."""
     values = [
         filled(leaf, axes.shape(i, leaf.value, size), axes.size, size)
         for i, leaf in enumerate(call.leaves)
@@ -88,7 +89,7 @@ def resized(call: Call, axes: Axes, size: int) -> Iterator[Call]:
 def follows(call: Call, other: Call, axes: Axes) -> bool:
     """Tell whether no axis of the outputs keeps a size that the inputs' axes no longer have.
 
-    Else forward took the other size only because it broadcasts.
+    Otherwise forward took the other size only because it broadcasts.
     """
     own, now = (one.values([leaf.value for leaf in one.leaves]) for one in (call, other))
     if len(own) != len(now):
@@ -107,7 +108,7 @@ def repeats(call: Call, other: Call) -> Iterator[Leaf]:
 
 
 def repeated(value: Tensor) -> list[bool]:
-    """Tell for each axis whether a number stands twice along it."""
+    """Tell for each axis whether a number occurs twice along it."""
     found: list[bool] = []
     for axis in range(value.ndim):
         ordered = value.sort(axis).values
@@ -123,7 +124,7 @@ def has_numbers(call: Call) -> bool:
 
 
 def is_number(argument: object) -> bool:
-    """Tell whether an argument is an integer that is no truth value."""
+    """Tell whether an argument is an integer but not a bool."""
     return isinstance(argument, int) and not isinstance(argument, bool)
 
 
@@ -146,16 +147,16 @@ def filled(leaf: Leaf, shape: Sequence[int], before: int, size: int) -> Tensor:
 
 
 def is_permutation(value: Tensor, size: int) -> bool:
-    """Tell whether a tensor names each place of an axis once."""
+    """Tell whether a tensor contains each index of an axis once."""
     if value.ndim != 1 or value.is_floating_point() or value.is_complex():
         return False
     return size > 1 and value.sort().values.tolist() == list(range(size))
 
 
 def redrawn(call: Call, axes: Axes) -> Call:
-    """Return the call at its own size, with values drawn as they are for another size.
+    """Return the call at its own size, with values drawn as for another size.
 
-    What is wrong here is wrong for the values: a matrix that is no longer symmetric, a filter that
+    If this is wrong, the values are the cause: a matrix that is no longer symmetric, a filter that
     is no longer a palindrome.
     """
     values = [
@@ -208,7 +209,7 @@ def values_of(call: Call) -> list[Tensor]:
 
 
 def drawn(value: Tensor, shape: Sequence[int], before: int, size: int) -> Tensor:
-    """Return values of a shape that lie between those of a tensor."""
+    """Return values of a shape between those of a tensor."""
     count = int(torch.Size(shape).numel())
     flat = value.reshape(-1)
     if not count or not flat.numel():
@@ -222,13 +223,13 @@ def drawn(value: Tensor, shape: Sequence[int], before: int, size: int) -> Tensor
     else:
         own = flat[one]
     if not can_require_grad(value) and own.dtype is not torch.bool and size < before:
-        # An index of what is smaller now.
+        # An index into an axis that is smaller now.
         own = torch.where((own >= size) & (own <= before), own % size, own) if size else own
     return own.reshape(tuple(shape)).contiguous()
 
 
 def is_distinct(flat: Tensor) -> bool:
-    """Tell whether no two elements are equal: they are measured, not chosen from a few."""
+    """Tell whether no two elements are equal: then they are measured, not chosen from a few."""
     return flat.unique().numel() == flat.numel()
 
 
@@ -247,5 +248,5 @@ def sizes_for(call: Call, axes: Axes) -> list[int]:
         given = [leaf.value.numel() for leaf in call.leaves]
         if size > least and size != axes.size and max(counts) <= max(MOST, *given):
             found.append(size)
-    # In the place of a thousand, where that is too much.
+    # 300 replaces a thousand where that is too large.
     return [size for size in found if size != 300 or 1030 not in found]

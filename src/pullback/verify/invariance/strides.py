@@ -26,7 +26,7 @@ from pullback.verify.tracing.operations import require_undrawn
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One layout that does not give what ordinary memory gives.
+    """One layout whose results differ from those of ordinary memory.
 
     Attributes:
         layout: of which tensor.
@@ -34,7 +34,7 @@ class Trial:
         error: what was raised.
         of: "the gradient of `x`" or "output 0", which is wrong.
         wrong: the elements that are wrong.
-        in_order: whether it gives what a reader gets that ignores the strides.
+        in_order: whether it gives what a reader that ignores the strides gets.
     """
 
     layout: Layout
@@ -47,7 +47,7 @@ class Trial:
 
 @remembered
 def grad_trials(call: Call) -> list[Trial]:
-    """Send gradients of other strides; return what fails, or comes out otherwise.
+    """Send gradients of other strides; return those that fail or give other results.
 
     Raises:
         NotApplicable: nothing can be learned from a difference.
@@ -57,7 +57,7 @@ def grad_trials(call: Call) -> list[Trial]:
 
 
 def all_grad_trials(call: Call) -> Iterator[Trial]:
-    """Yield the layouts of gradients that fail, and the output they are for."""
+    """Yield the layouts of gradients that fail, and their output."""
     base = steady(call)
     chosen = [i for i, grad in enumerate(base.grads) if grad is not None]
     names: dict[str, None] = {}
@@ -105,7 +105,7 @@ def grad_trial(call: Call, base: Answer, name: str, outputs: list[int]) -> Trial
 
 
 def reads_in_order(call: Call, grads: list[Tensor | None], found: Answer) -> bool:
-    """Tell whether gradients are read as if they lay in memory one element after the other."""
+    """Tell whether gradients are read as if their elements were contiguous."""
     read = [None if grad is None else as_read_in_order(grad) for grad in grads]
     if [grad is None for grad in read] != [grad is None for grad in grads]:
         return False
@@ -121,9 +121,9 @@ def sent(base: Answer, output: int) -> Tensor:
 
 @remembered
 def input_trials(call: Call) -> list[Trial]:
-    """Give inputs of other strides; return what comes out otherwise, or fails in backward only.
+    """Give inputs of other strides; return those with other results, or that fail in backward.
 
-    A forward that raises refuses a layout: it may.
+    A forward may raise, to refuse a layout.
 
     Raises:
         NotApplicable: nothing can be learned from a difference.
@@ -152,7 +152,7 @@ Ask = Callable[[Call, Answer, str, list[int]], Trial | None]
 
 
 def sure(ask: Ask, call: Call, base: Answer, name: str, chosen: list[int]) -> Trial | None:
-    """Make a trial; a difference that is gone in float64 is rounding, and no matter of strides."""
+    """Make a trial; a difference that vanishes in float64 is rounding and not due to strides."""
     found = ask(call, base, name, chosen)
     if found is None or found.error is not None or found.in_order or call.double is None:
         return found
@@ -188,7 +188,7 @@ def input_trial(call: Call, base: Answer, name: str, leaves: list[int]) -> Trial
 def difference(
     call: Call, layout: Layout, tensor: str, found: Answer, right: Answer
 ) -> Trial | None:
-    """Compare what is computed from two layouts of the same values."""
+    """Compare the results for two layouts of the same values."""
     shapes = [[output.shape for output in own.outputs] for own in (found, right)]
     if shapes[0] != shapes[1]:
         return Trial(

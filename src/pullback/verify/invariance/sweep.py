@@ -1,7 +1,6 @@
-"""An elementwise target at many values at once: each element's derivative stands for itself.
+"""An elementwise target at many values at once: each element has its own derivative.
 
-Source of the idea: the Jacobian of an elementwise function is diagonal, so one direction of ones
-shows all of it.
+The Jacobian of an elementwise function is diagonal, so a direction of ones shows all of it.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ class Sweep:
 
     Attributes:
         x: the values, from the least to the largest.
-        analytic: what backward says.
-        numeric: what differences say.
+        analytic: backward's derivative.
+        numeric: the derivative by differences.
         wrong: where they certainly disagree.
-        judged: where differences say something.
+        judged: where differences are meaningful.
     """
 
     x: Tensor
@@ -42,11 +41,11 @@ class Sweep:
 
 
 def sweep(call: Call, leaf: int, points: Tensor) -> Sweep | None:
-    """Follow an input of an elementwise target through values.
+    """Differentiate an elementwise target at many values of an input.
 
     Returns:
         None if forward refuses, if an output element depends on other elements, or if forward stops
-        at a tolerance, which is large beside small values.
+        at a tolerance, which is large relative to small values.
     """
     if iterates(call):
         return None
@@ -86,7 +85,7 @@ def followed(call: Call, leaf: int, value: Tensor) -> Sweep | None:
         return None
     output = here.forward().outputs[0]
     size = value.abs().to(torch.float64)
-    # Steps of the size of a large value would take a staircase for a slope.
+    # With steps as large as a large value, a staircase would look like a slope.
     scale = torch.where(size == 0, torch.ones_like(size), torch.minimum(size, size.sqrt()))
     start = value.to(torch.float64)
 
@@ -109,15 +108,15 @@ def followed(call: Call, leaf: int, value: Tensor) -> Sweep | None:
         if result.isfinite().any()
         else result.new_zeros(())
     )
-    # What forward loses when it adds up numbers of ordinary size.
+    # The digits that forward loses when it adds numbers of ordinary size.
     floor = eps**0.5 * torch.maximum(result.abs(), typical) / step
     allowed = 16 * error + eps**0.25 * torch.maximum(analytic.abs(), numeric.abs()) + floor
     judged = error.isfinite() & result.isfinite() & ~own.kink
     judged &= 16 * error < 0.25 * torch.maximum(analytic.abs(), numeric.abs()) + floor
-    # Beside a pole differences say nothing.
+    # Near a pole differences are meaningless.
     near = result.abs() <= 1e6 * (typical + flat([value]).abs())
     bounded = result.isfinite() & near & (error.isfinite() | own.kink)
-    # Between two steps the slope is 0, whatever it seems to be across many.
+    # Between two steps of a staircase the slope is 0, whatever it seems to be across many.
     tiny = eps**0.6
     still = (curve(tiny) == result) & (curve(-tiny) == result) & (analytic == 0)
     judged &= ~still
@@ -140,7 +139,7 @@ def is_elementwise(call: Call, leaf: int) -> bool:
     first = call.values(values)
     if len(first) != 1 or first[0].shape != value.shape or value.is_complex():
         return False
-    # Chosen at random: every other element would be whole columns.
+    # Chosen at random: every other element could be whole columns.
     generator = drawing(value.numel())
     some = torch.rand(value.shape, generator=generator) < 0.5
     for moved in (some, ~some):
@@ -152,7 +151,7 @@ def is_elementwise(call: Call, leaf: int) -> bool:
 
 
 def points_for(limits: list[float]) -> Tensor:
-    """Return values of all sizes and both signs, closer around the limits that code names."""
+    """Return values of all magnitudes and both signs, denser around the limits in the code."""
     sizes = torch.logspace(-6, 3, 70, dtype=torch.float64)
     steps = torch.linspace(0.05, 10.05, 101, dtype=torch.float64)
     near = [
@@ -166,7 +165,7 @@ def points_for(limits: list[float]) -> Tensor:
 
 
 def region(found: Sweep, limits: Sequence[float] = ()) -> str:
-    """Say for which values backward is right: "|x| < 20"; by a number that the code names."""
+    """Say for which values backward is right: "|x| < 20", if possible with a number in the code."""
     bad, good = found.x[found.wrong], found.x[found.judged & ~found.wrong]
     if not good.numel():
         return "nowhere"

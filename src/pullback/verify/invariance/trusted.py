@@ -19,15 +19,15 @@ from pullback.verify.randomness import drawing
 
 # Over a step of a quarter of its size a function that is followed changes by less than this.
 STEEPEST = 1e4
-# Steps at which differences are taken once more, as powers of the spacing.
+# Steps at which differences are taken again, as powers of the spacing.
 POWERS = (0.3, 0.45, 0.6)
 FAR = 0.25
-# Outputs so many times as large as the inputs have overflowed on the way, or are about to.
+# Outputs this many times as large as the inputs have overflowed on the way, or are about to.
 LARGEST = 1e8
 
 
 def is_trusted(call: Call, found: Mismatch) -> bool:
-    """Tell whether a mismatch is seen at several steps, and not at one of the sizes of a stair."""
+    """Tell whether a mismatch shows at several step sizes, and not only at that of a staircase."""
     call = call.double or call
     run = call.forward()
     if not run.outputs[found.output].requires_grad:
@@ -59,9 +59,9 @@ def is_trusted(call: Call, found: Mismatch) -> bool:
 
 
 def along(call: Call, leaf: int, outputs: Sequence[int]) -> Callable[[float], Tensor]:
-    """Return outputs as a function of the way in a random direction of one input.
+    """Return outputs as a function of the distance in a random direction of one input.
 
-    NaN where forward refuses, at the edge of what it is defined for.
+    NaN where forward refuses, at the edge of its domain.
     """
     values = [own.value for own in call.leaves]
     start = values[leaf]
@@ -83,7 +83,7 @@ def along(call: Call, leaf: int, outputs: Sequence[int]) -> Callable[[float], Te
 def agrees_at_a_step(
     curve: Callable[[float], Tensor], here: Tensor, grad: Tensor, own: Tensor, eps: float
 ) -> bool:
-    """Tell whether differences over one of several small steps are what backward says."""
+    """Tell whether differences over one of several small steps agree with backward."""
     mine = float(own)
     for power in POWERS:
         step = eps**power
@@ -101,7 +101,7 @@ def agrees_at_a_step(
 def is_staircase(
     curve: Callable[[float], Tensor], here: Tensor, far: Sequence[Tensor], eps: float
 ) -> bool:
-    """Tell whether most of what moves over a large step stands still over a tiny one."""
+    """Tell whether most elements that change over a large step do not over a tiny one."""
     tiny = eps ** POWERS[-1]
     moving = torch.stack([own != here for own in far]).any(0)
     still = (curve(tiny) == here) & (curve(-tiny) == here)

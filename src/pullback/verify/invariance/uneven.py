@@ -1,4 +1,4 @@
-"""The call at sizes that are no multiple of a kernel's block: what a tail does to memory."""
+"""The call at sizes that are not a multiple of a kernel's block: what a tail does to memory."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ SECONDS = 0.5
 
 @remembered
 def calls_of(call: Call) -> list[Call]:
-    """Return the call as it is given, and the same at uneven sizes where that is natural.
+    """Return the call as given, and the same at uneven sizes if that is natural.
 
-    It is not where a number states a size, or an index goes with it: an index that is tiled is no
-    permutation, and what is not written then was never promised.
+    It is not natural if a number states a size, or an index depends on it: a tiled index is not a
+    permutation, and elements that are then not written were never promised.
     """
     found = [call]
     if has_numbers(call) or not memory_of(call).clean:
@@ -54,6 +54,6 @@ def calls_of(call: Call) -> list[Call]:
 
 
 def is_taken_from_zeros(call: Call) -> bool:
-    """Tell whether forward takes the call; what it never writes, which may be NaN, is 0."""
+    """Tell whether forward takes the call; memory that it never writes, maybe NaN, is 0."""
     with guarded(0):
         return is_taken(call)

@@ -1,4 +1,4 @@
-"""A call at other values: large, small, zero, equal, and around the limits that the code names."""
+"""A call at other values: large, small, zero, equal, and around the limits in the code."""
 
 from __future__ import annotations
 
@@ -102,13 +102,13 @@ def around(value: Tensor, limit: float) -> Tensor:
     size = max(abs(limit), 1e-3)
     steps = value.new_tensor([-0.2, 0.2, 0.05, -0.05, 0.4, -0.4])
     own = steps[torch.arange(value.numel()) % len(steps)].reshape(value.shape)
-    # No two are equal, so that no order is left open.
+    # No two are equal, so that their order is unique.
     small = 1e-2 * torch.linspace(0.1, 1, value.numel(), dtype=torch.float64).to(value)
     return limit + size * (own + small.reshape(value.shape))
 
 
 def limits_of(call: Call) -> list[float]:
-    """Return the numbers that the author's code compares with, and numbers among the arguments."""
+    """Return the numbers with which the author's code compares, and those among the arguments."""
     found: dict[float, None] = {}
     for part in call.target.parts.values():
         for node in ast.walk(Text(part).tree):

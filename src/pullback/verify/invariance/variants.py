@@ -25,7 +25,7 @@ from pullback.verify.target import shortened
 
 # To judge a variant takes some hundred calls; one that is slower is left out.
 SLOWEST = 0.03
-# Of these, PyTorch's own operators may be what refuses a backward.
+# In these, it may be PyTorch's own operators that refuse a backward.
 OTHERS = ("module", "callable")
 # Elements above which a call is made smaller, and the sizes that its axes then get.
 LARGE, SMALL = 1 << 13, (61, 16)
@@ -85,7 +85,7 @@ def simple(mismatch: Mismatch) -> str | None:
 
 @remembered
 def require_sound(call: Call) -> None:
-    """Refuse the question if the call as it was given is wrong already.
+    """Stop if the call as it was given is wrong already.
 
     Raises:
         NotApplicable: it is, or nothing can be said about it.
@@ -115,8 +115,8 @@ def wrong_of(call: Call, *, floor: float = 0.0) -> Wrong | None:
 
     Args:
         call: the variant.
-        floor: the least derivative that forward can show: less is lost when it adds up numbers of
-            ordinary size, such as 1 + exp(-40).
+        floor: the smallest derivative that forward can show: anything less is lost when it adds
+            numbers of ordinary size, as in 1 + exp(-40).
     """
     if not is_taken(call):
         return None
@@ -135,7 +135,7 @@ def wrong_of(call: Call, *, floor: float = 0.0) -> Wrong | None:
 
 
 def is_meant(error: Exception) -> bool:
-    """Tell whether an exception is one that the author raises, or a clear refusal."""
+    """Tell whether the author raises an exception on purpose, or it is a clear refusal."""
     place = place_of_error(error)
     return is_refusal(error) or (place is not None and is_raised(place))
 
@@ -167,7 +167,7 @@ def is_taken(call: Call) -> bool:
 
 
 def reduced(call: Call) -> Call:
-    """Return a large call at a smaller size, for questions that are not about size."""
+    """Return a large call at a smaller size, for questions that do not depend on size."""
     if has_numbers(call):
         return call
     small = call
@@ -191,7 +191,7 @@ def is_slight(call: Call, mismatch: Mismatch, floor: float) -> bool:
 
 
 def floor_of(call: Call) -> float:
-    """Return the size of the outputs: what a change of the inputs by their own size may change."""
+    """Return the outputs' size: how much changing the inputs by their own size may change."""
     outputs = call.values([leaf.value for leaf in call.leaves])
     sizes = [
         float(o.double().abs().nan_to_num(0, 0, 0).norm()) for o in outputs if o.is_floating_point()
