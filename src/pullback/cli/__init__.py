@@ -33,7 +33,7 @@ class Commands(TyperGroup):
                 raise
             complain(traceback.format_exc())
             complain("This is a fault of pullback. Report it with the text above and the output of")
-            complain("'pullback info', so that it can be mended.")
+            complain("'pullback info', so that it can be fixed.")
             raise typer.Exit(CANNOT_RUN) from None
 
 

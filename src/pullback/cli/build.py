@@ -42,7 +42,7 @@ class Row:
 
 @dataclass
 class Builder:
-    """Compiles in place of `pb.operator`'s own way, so that one failure does not stop the rest."""
+    """Compiles in place of `pb.operator`, so that one failure does not stop the rest."""
 
     architectures: Sequence[str | None]
     rows: list[Row] = field(default_factory=list[Row])
@@ -119,16 +119,16 @@ class Builder:
 def build(  # noqa: PLR0913  (a command's options)
     file: Annotated[
         Path,
-        typer.Argument(help="A Python file or package that defines operators; or what was built."),
+        typer.Argument(help="A Python file or package that defines operators; or a build result."),
     ],
     *,
     as_: Annotated[
-        str, typer.Option("--as", help="jit, wheel, setup or cmake: what is built.")
+        str, typer.Option("--as", help="What to build: jit, wheel, setup or cmake.")
     ] = "jit",
     into: Annotated[
         Path | None, typer.Option(help="The folder to write into, if not dist or NAME-setup.")
     ] = None,
-    name: Annotated[str | None, typer.Option(help="The package, if not called as FILE.")] = None,
+    name: Annotated[str | None, typer.Option(help="The package, if not named as FILE.")] = None,
     version: Annotated[str | None, typer.Option(help="Of the package.")] = None,
     arch: Annotated[str | None, typer.Option(help="GPUs to compile CUDA for: sm_80,sm_90.")] = None,
     for_: Annotated[
@@ -136,14 +136,14 @@ def build(  # noqa: PLR0913  (a command's options)
         typer.Option("--for", help="A Python with another PyTorch, to build the runtime for."),
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Say on which systems what was built will load.")
+        bool, typer.Option("--check", help="Say on which systems the result will load.")
     ] = False,
 ) -> None:
     """Build the operators in a Python FILE: into the cache, a wheel, or a project.
 
-    FILE is imported, not run as a program: what stands under `if __name__ == "__main__"` is left
-    out. CUDA kernels are compiled where there is nvcc, a GPU is not needed. With --as jit, a kernel
-    that fails is shown, and the others are still built.
+    FILE is imported, not run as a program: code under `if __name__ == "__main__"` does not run.
+    CUDA kernels are compiled if there is nvcc; a GPU is not needed. With --as jit, a kernel that
+    fails is shown, and the others are still built.
     """
     from pullback.deploy import build as deploy  # noqa: PLC0415  (so that --help need not wait)
     from pullback.deploy import definitions, staging  # noqa: PLC0415
@@ -169,12 +169,12 @@ def build(  # noqa: PLR0913  (a command's options)
 
 
 def is_built(path: Path) -> bool:
-    """Tell whether a path is something that was built, and not what is to be."""
+    """Tell whether a path is a build result, and not a source to build."""
     return path.suffix in (".whl", ".so") or (path.is_dir() and not (path / "__init__.py").exists())
 
 
 def audited(console: Console, path: Path) -> None:
-    """Print what ties something that was built to some systems."""
+    """Print what ties a build result to some systems."""
     from pullback.deploy import audit  # noqa: PLC0415
 
     report = audit.audit(path)

@@ -28,15 +28,15 @@ Targets = Annotated[
         metavar="FILE[:NAME]...", help="ops.py, ops.py:Square, or package.module:Square."
     ),
 ]
-Seed = Annotated[int, typer.Option(help="Draws everything that is drawn.")]
+Seed = Annotated[int, typer.Option(help="The seed of all random numbers.")]
 Only = Annotated[
-    list[str] | None, typer.Option("--probe", help="Ask this probe only; can be repeated.")
+    list[str] | None, typer.Option("--probe", help="Run only this probe; can be repeated.")
 ]
-Skip = Annotated[list[str] | None, typer.Option(help="Do not ask this probe; can be repeated.")]
+Skip = Annotated[list[str] | None, typer.Option(help="Do not run this probe; can be repeated.")]
 Declare = Annotated[
     list[str] | None,
     typer.Option(
-        "--declare", "--intention", help="What is meant: straight_through; can be repeated."
+        "--declare", "--intention", help="An intention: straight_through; can be repeated."
     ),
 ]
 PATIENCE = 60.0
@@ -85,8 +85,8 @@ def check(  # noqa: PLR0913, PLR0917  (each is an option)
 ) -> None:
     """Check the derivatives of the Functions and operators in FILE, and name what is wrong.
 
-    FILE is imported. Inputs are those of its `example_inputs`, a dictionary by name, or they are
-    found. Exit code 0: well. 1: a fault. 2: something could not be checked.
+    FILE is imported. Inputs come from its `example_inputs`, a dictionary by name, or are found.
+    Exit code 0: no fault. 1: a fault. 2: something could not be checked.
     """
     from pullback.cli.targets import subjects_of  # noqa: PLC0415  (it imports torch)
     from pullback.verify.check import Examination, choose, meant, seconds_of  # noqa: PLC0415
@@ -121,7 +121,7 @@ def check(  # noqa: PLR0913, PLR0917  (each is an option)
 
 
 def watched(console: Console, subject: Subject, examination: Examination) -> Report:
-    """Check one target; a terminal shows which probe was asked last."""
+    """Check one target; a terminal shows the last probe that ran."""
     done = 0
     with console.status(subject.place) if console.is_terminal else nullcontext() as status:
 
@@ -144,7 +144,7 @@ def finish(
     html: Path | None,
     shown: bool,
 ) -> None:
-    """Write what was asked for, and end with the exit code."""
+    """Write the requested output, and end with the exit code."""
     from pullback.verify.html import html_of  # noqa: PLC0415
     from pullback.verify.report import as_dict, write  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""What `pullback check` is to check: the Functions and operators of a file, and their inputs."""
+"""The targets of `pullback check`: the Functions and operators of a file, and their inputs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ INPUTS = "example_inputs"
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """One target: where it is, "ops.py:Square", and its inputs; none where they are to be found."""
+    """One target: where it is, "ops.py:Square", and its inputs, or none if they are to be found."""
 
     place: str
     given: Any
@@ -35,7 +35,7 @@ class Subject:
 
 
 def subjects_of(text: str) -> Iterator[Subject]:
-    """Yield what "FILE", "FILE:NAME", "module" or "module:NAME" stands for.
+    """Yield the targets of "FILE", "FILE:NAME", "module" or "module:NAME".
 
     Raises:
         PullbackError: PB801, PB802, it cannot be imported; PB804, it defines nothing that can be
@@ -65,7 +65,7 @@ def imported(text: str) -> ModuleType:
         if not path.is_file():
             raise FileMissing.error(f"there is no file {path}", looked=path.absolute())
         module = load(path, "pullback_check")
-        # What it imports when it is called is beside it as well.
+        # Modules that it imports when it is called are beside it as well.
         sys.path.insert(0, str(path.resolve().parent))
         return module
     sys.path.insert(0, str(Path.cwd()))
@@ -113,7 +113,7 @@ def is_own(value: object, module: ModuleType) -> bool:
 
 
 def named(module: ModuleType, name: str) -> Any:  # noqa: ANN401
-    """Return what a name stands for; it may have dots."""
+    """Return the object of a name, which may have dots."""
     value: Any = module
     for part in name.split("."):
         if not hasattr(value, part):

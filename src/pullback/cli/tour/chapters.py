@@ -1,4 +1,4 @@
-"""The chapters of the tour, in the order in which they are told."""
+"""The chapters of the tour, in order."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def verify(console: Console, add2: ModuleType, legendre3: ModuleType) -> bool:
     """Compare gradients with finite differences; return whether one is wrong that should not."""
     chapter(console, "2  Is its gradient right?")
     say(console, "The derivative along a random direction, by backward and by differences of")
-    say(console, "values, which know of no derivative. The last one is wrong on purpose.\n")
+    say(console, "values, which use no derivative. The last one is wrong on purpose.\n")
     generator = torch.Generator().manual_seed(1)
     a, b = (torch.randn(1024, generator=generator) for _ in range(2))
     x = torch.randn(1024, dtype=torch.float64, generator=generator)
@@ -140,7 +140,7 @@ def verify(console: Console, add2: ModuleType, legendre3: ModuleType) -> bool:
 
 
 def wrong_backward(grad: Tensor, x: Tensor) -> Tensor:
-    """Return what a slip of a sign makes of the derivative of P₃."""
+    """Return the derivative of P₃ with a wrong sign."""
     return grad * 1.5 * (5 * x**2 + 1)
 
 
@@ -214,7 +214,7 @@ def fit(console: Console, legendre3: ModuleType) -> None:
 
 @contextmanager
 def bar(console: Console) -> Generator[Iterable[int]]:
-    """Lend the steps, with a bar where there is a terminal."""
+    """Yield the steps, with a progress bar on a terminal."""
     if not console.is_terminal:
         yield range(STEPS)
         return
@@ -273,7 +273,7 @@ def show_cuda(console: Console, where: Path) -> None:
 
 
 def show_check(console: Console, where: Path) -> bool:
-    """Show what is wrong with a backward; return whether that is not found."""
+    """Show what is wrong with a backward; return whether the checker fails to find it."""
     chapter(console, "9  What is wrong with a backward")
     say(console, "A loss that is an autograd.Function, in loss.py:\n")
     text = (FILES / "loss.py").read_text(encoding="utf-8")

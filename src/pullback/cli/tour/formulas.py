@@ -21,7 +21,7 @@ Call = Callable[[Tensor], Tensor]
 
 def show(console: Console) -> None:
     """Show a formula's operator, its derivative and its times."""
-    say(console, "What each element of the output is; everything else is generated:\n")
+    say(console, "You write each element of the output; everything else is generated:\n")
     say(console, f'  mish = pb.operator("{LINE}")\n')
     with clock() as took:
         mish = operator(LINE)

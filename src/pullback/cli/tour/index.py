@@ -25,7 +25,7 @@ def show(console: Console) -> None:
     say(console, f'  gauss = pb.operator(\n      "{LINE}"\n      " = {FORMULA}"\n  )\n')
     with clock() as took:
         gauss = operator(f"{LINE} = {FORMULA}")
-    say(console, "Defined, its loops compiled and held against PyTorch's operations, gradients")
+    say(console, "Defined, its loops compiled and compared with PyTorch's operations, gradients")
     say(console, f"too: {took}. print(gauss.derivative()) says\n")
     for row in str(gauss.derivative()).splitlines()[1:]:
         say(console, f"  {row.strip()}")
@@ -38,7 +38,7 @@ def show(console: Console) -> None:
         shown.add_row(name, f"{forward:.1f}", f"{backward:.1f}", kept[name])
     console.print(shown)
     say(console, "\nPyTorch's operations keep n·m·(d + 1)·4 bytes for their backward; a loop makes")
-    say(console, "each pair again. Who computes what, and why, print(gauss.plan(x, y, v)):\n")
+    say(console, "each pair again. How it is computed, and why, print(gauss.plan(x, y, v)):\n")
     for row in str(gauss.plan(*inputs)).splitlines():
         say(console, f"  {row}")
 

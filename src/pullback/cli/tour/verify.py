@@ -1,4 +1,4 @@
-"""Gradients compared with finite differences, which know nothing of any derivative."""
+"""Gradients compared with finite differences, which use no derivative."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Comparison:
 
     @property
     def off(self) -> float:
-        """How far apart the two are."""
+        """How much the two differ."""
         return abs(self.backward - self.differences)
 
     @property

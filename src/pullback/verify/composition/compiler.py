@@ -1,6 +1,6 @@
-"""The compiler, ready: importing this module compiles a trivial Function.
+"""Warms up the compiler: importing this module compiles a trivial Function.
 
-PyTorch imports and sets up more than a second's worth at its first compilation. Probes that compile
+PyTorch's first compilation imports and sets up things for more than a second. Probes that compile
 name this module in `imports`, so that it is done once, before the process is forked.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# By its name, PyTorch would import all the other backends too.
+# If we passed the backend's name, PyTorch would import all the other backends too.
 from torch._dynamo.backends.debugging import aot_eager
 
 __all__ = ["traced"]

@@ -96,7 +96,7 @@ def apart_in_parts(
 
 
 def padded(call: Call, line: Line, axes: list[int | None]) -> tuple[Call, int]:
-    """Return the call with equally many batch dimensions everywhere (`...` broadcasts); how many."""
+    """Return the call with equally many batch dimensions everywhere, and their number."""
     specs = {spec.name: spec for spec in line.tensors}
     own = [
         None if axis is None else leaf.value.ndim - len(specs[leaf.name.partition("[")[0]].dims) + 1

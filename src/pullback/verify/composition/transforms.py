@@ -1,4 +1,4 @@
-"""torch.func around a call: vmap compared with a loop, torch.func's gradients with ordinary ones."""
+"""torch.func around a call: vmap compared with a loop, its gradients with ordinary ones."""
 
 from __future__ import annotations
 

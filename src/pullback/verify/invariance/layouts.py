@@ -1,7 +1,7 @@
-"""The same values in other memory: transposed, a slice, every other element, expanded, offset.
+"""The same values in another memory layout: transposed, sliced, strided, expanded, offset.
 
-Between and behind the elements stand others that do not belong to the tensor, so that a kernel
-which ignores the strides reads wrong numbers and does not crash.
+Between and after the elements are others that do not belong to the tensor, so that a kernel that
+ignores the strides reads wrong numbers and does not crash.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-# What stands in memory that is not the tensor's own, in units of its largest element.
+# The values in memory that is not the tensor's own, in units of its largest element.
 FOREIGN = 37.0
 
 

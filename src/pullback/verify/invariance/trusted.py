@@ -1,7 +1,7 @@
-"""Whether differences can be trusted where the checker, and not the author, has chosen the values.
+"""Whether differences can be trusted where the checker, and not the author, chose the values.
 
 At such values a function may be a staircase with small steps, have a jump, or change by its own
-size over a tiny step, so that neither differences nor a right backward say anything.
+size over a tiny step, so that neither differences nor a right backward mean anything.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pullback.verify.numbers.gradient import Mismatch, backward_of, spacing
 from pullback.verify.numbers.numeric import direction, flat
 from pullback.verify.randomness import drawing
 
-# Over a step of a quarter of its size a function that is followed changes by less than this.
+# Over a step of a quarter of its size, a function that can be judged changes by less than this.
 STEEPEST = 1e4
 # Steps at which differences are taken again, as powers of the spacing.
 POWERS = (0.3, 0.45, 0.6)

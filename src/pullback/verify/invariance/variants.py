@@ -1,7 +1,7 @@
-"""The same target called otherwise: other sizes, options or values, each judged by numbers.
+"""The same target called differently: other sizes, options or values, each judged by numbers.
 
-A variant that forward refuses is no question. One that backward gets wrong is a finding only if
-backward is right for the call as it was given: what is wrong everywhere has another cause.
+A variant that forward refuses is skipped. One that backward gets wrong is a finding only if
+backward is right for the call as it was given: a fault everywhere has another cause.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pullback.verify.remembered import remembered
 from pullback.verify.source import Place, place_of_error
 from pullback.verify.target import shortened
 
-# To judge a variant takes some hundred calls; one that is slower is left out.
+# Judging a variant takes some hundred calls; a slower one is left out.
 SLOWEST = 0.03
 # In these, it may be PyTorch's own operators that refuse a backward.
 OTHERS = ("module", "callable")

@@ -1,1 +1,1 @@
-"""Derivatives beside differences of forward: of every order, in every precision."""
+"""Derivatives compared with differences of forward: of every order, in every precision."""

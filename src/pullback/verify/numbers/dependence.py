@@ -13,7 +13,7 @@ from pullback.verify.call import Call, can_require_grad
 from pullback.verify.numbers.gradient import along, parts_of
 from pullback.verify.numbers.numeric import Slope, direction
 
-# A derivative is trusted that is so many standard errors away from zero.
+# A derivative counts as nonzero if it is this many standard errors away from zero.
 SURE = 32.0
 
 
@@ -48,7 +48,7 @@ def dependences(call: Call, leaf: int, outputs: Sequence[int]) -> list[Dependenc
 
 
 def strongest(leaf: int, output: int, part: Slope) -> Dependence | None:
-    """Return the surest derivative of an output, if one is surely not zero."""
+    """Return the most certain derivative of an output, if one is certainly not zero."""
     sure = part.error.isfinite() & ~part.kink & (part.value.abs() > SURE * part.error)
     if not bool(sure.any()):
         return None
@@ -63,7 +63,7 @@ def strongest(leaf: int, output: int, part: Slope) -> Dependence | None:
 
 
 def double_of(call: Call) -> Call:
-    """Return the call in float64 where it computes in that, also if no gradient can arrive."""
+    """Return the call in float64 if it computes in that, even if no gradient can arrive."""
     with suppress(Exception):
         wide = call.to(torch.float64)
         outputs = wide.values([leaf.value for leaf in wide.leaves])

@@ -1,7 +1,7 @@
-"""One forward and backward along random directions: what differs, and by how much it may.
+"""Compares forward and backward along random directions, with a tolerance for each difference.
 
-Forward is followed along a random direction v of one input; the derivative s of each output element
-comes with its error. Backward is then given a random gradient u that is 0 where nothing can be said
+Forward is differentiated along a random direction v of one input; the derivative s of each output
+element comes with its error. Backward then gets a random gradient u that is 0 where s is unknown
 (kinks, jumps, infinities), and ⟨u, s⟩ is compared with ⟨backward(u), v⟩.
 """
 
@@ -18,7 +18,7 @@ from pullback.verify.call import Call, Run
 from pullback.verify.numbers.numeric import DOUBLE, LARGE, Curve, Slope, direction, flat, slope
 from pullback.verify.randomness import drawing
 
-# A standard error is exceeded tenfold by chance once in some 10⁴ times; a mismatch is confirmed.
+# By chance an error is ten standard errors once in some 10⁴ times; mismatches are confirmed.
 SAFETY = 10.0
 # Spacings above this one are those of half precision.
 COARSE = 2.0**-12
@@ -29,11 +29,11 @@ class Mismatch:
     """Backward and differences disagree.
 
     Attributes:
-        leaf: which input, by its place in `call.leaves`.
-        output: which output.
-        analytic: ⟨backward(u), v⟩; NaN if the gradient has a NaN though forward is smooth.
+        leaf: the input, by its place in `call.leaves`.
+        output: the output.
+        analytic: ⟨backward(u), v⟩; NaN if the gradient has a NaN although forward is smooth.
         numeric: ⟨u, s⟩.
-        allowed: what they may differ by.
+        allowed: by how much they may differ.
         size: of the derivative as a whole: the norm of the terms of ⟨u, s⟩.
         missing: no gradient arrived at the input at all.
     """
@@ -48,7 +48,7 @@ class Mismatch:
 
     @property
     def relative(self) -> float:
-        """By how much they differ, as a part of the derivative's size; a NaN by all of it."""
+        """Their difference relative to the derivative's size; 1 for a NaN."""
         if math.isnan(self.analytic):
             return math.inf
         scale = max(self.size, abs(self.numeric), abs(self.analytic))
@@ -69,8 +69,8 @@ class Comparison:
     """All inputs and outputs of a call.
 
     Attributes:
-        mismatches: what disagrees.
-        unjudged: what differences can say nothing about.
+        mismatches: the pairs that disagree.
+        unjudged: the pairs for which differences are inconclusive.
         agreed: how many pairs of an input and an output agree.
     """
 
@@ -82,7 +82,7 @@ class Comparison:
 def once(call: Call, leaves: Sequence[int], *, seed: int) -> Comparison:
     """Compare for one direction of each leaf.
 
-    Of a large call all leaves are moved at once, and one by one only if that shows a mismatch.
+    In a large call all leaves are moved at once, and one by one only if that shows a mismatch.
     """
     run = call.forward()
     size = sum(own.value.numel() for own in call.leaves) + sum(o.numel() for o in run.outputs)
@@ -99,12 +99,12 @@ def once(call: Call, leaves: Sequence[int], *, seed: int) -> Comparison:
 
 
 def compared_along(call: Call, run: Run, leaves: Sequence[int], *, seed: int) -> Comparison:
-    """Compare for one direction of some leaves together; they are told of as the first of them."""
+    """Compare for one direction of some leaves together; they are reported as the first one."""
     outputs = run.differentiable
     v = {leaf: direction(call.leaves[leaf].value, seed + 31 * leaf) for leaf in leaves}
     own = along(call, run, v)
     eps = spacing(call, run)
-    # Each from a graph of its own: that a second backward through one fails is another fault.
+    # Each from a graph of its own: a second backward that fails is another fault.
     results = [
         judged(call.forward(), output, v, part, seed=seed, eps=eps)
         for output, part in zip(outputs, parts_of(own, run, outputs), strict=True)
@@ -145,7 +145,7 @@ def curve_of(
             values[leaf] = (start.to(v[leaf]) + t * v[leaf]).to(start)
         try:
             found = call.values(values)
-        except Exception:  # outside of where forward is defined
+        except Exception:  # outside forward's domain
             return unknown
         if len(found) <= max(chosen) or [found[i].shape for i in chosen] != shapes:
             return unknown
@@ -165,7 +165,7 @@ def parts_of(own: Slope, run: Run, outputs: Sequence[int]) -> list[Slope]:
 
 
 def is_judged(own: Slope) -> Tensor:
-    """Tell which elements of an output are followed well enough to be compared."""
+    """Tell which elements of an output have a derivative exact enough to compare."""
     known = own.error.isfinite()
     if not known.any():
         return known
@@ -193,7 +193,7 @@ def judged(  # noqa: PLR0911, PLR0913  (what a comparison is made of)
     if math.isnan(found.analytic):
         return found if own.finite.all() and is_bounded(own) else unjudged
     difference = abs(found.analytic - found.numeric)
-    # An output that stands still but for its rounding, and a gradient of rounding.
+    # An output that is constant except for rounding, and a gradient that is only rounding.
     sent = float((flat([run.outputs[output]]) * flat([grad]))[chosen].norm())
     if difference <= found.allowed < 1e-3 * sent:
         return None
@@ -214,7 +214,7 @@ def mismatch(  # noqa: PLR0913, PLR0917  (what a comparison is made of)
     gradients: Sequence[Tensor | None],
     eps: float,
 ) -> Mismatch:
-    """Return both inner products, and what they may differ by."""
+    """Return both inner products, and by how much they may differ."""
     terms = torch.cat([torch.zeros(1).double(), *(products(gradients[i], v[i]) for i in v)])
     u = flat([grad])[chosen]
     value, error = own.value[chosen] * u, own.error[chosen] * u
@@ -250,7 +250,7 @@ def gradient_of(output: Tensor, own: Slope, chosen: Tensor, *, seed: int, eps: f
 
 
 def bias(own: Slope, chosen: Tensor, u: Tensor, eps: float) -> Tensor:
-    """Return by how much a sum of terms that were made positive may be too large."""
+    """Return by how much a sum of terms made positive may be too large."""
     if eps <= COARSE:
         return torch.zeros(())
     error, value = own.error[chosen], own.value[chosen].abs()
@@ -258,7 +258,7 @@ def bias(own: Slope, chosen: Tensor, u: Tensor, eps: float) -> Tensor:
 
 
 def backward_of(run: Run, output: int, grad: Tensor) -> tuple[Tensor | None, ...]:
-    """Send a gradient for one output; if backward wants them all, zeros for the other ones."""
+    """Send a gradient for one output; if backward wants all, zeros for the others."""
     alone = [grad if i == output else None for i in range(len(run.outputs))]
     try:
         return run.backward(alone)
@@ -270,7 +270,7 @@ def backward_of(run: Run, output: int, grad: Tensor) -> tuple[Tensor | None, ...
 
 
 def is_bounded(own: Slope) -> bool:
-    """Tell whether derivatives exist everywhere, be it from either side."""
+    """Tell whether derivatives exist everywhere, if only one-sided ones."""
     return bool((own.error.isfinite() | own.kink).all())
 
 

@@ -1,8 +1,7 @@
-"""Backward against differences of forward: each wanted input, each output, in random directions.
+"""Backward compared with differences of forward: each wanted input and output, random directions.
 
-Random directions miss a wrong Jacobian with probability 0. Nothing is compared with a fixed
-tolerance: what is allowed follows from the noise of forward itself; and what disagrees is looked at
-once more before it is called wrong.
+Random directions miss a wrong Jacobian with probability 0. There is no fixed tolerance: it follows
+from the noise of forward itself; and a mismatch is examined again before it is called wrong.
 """
 
 from __future__ import annotations
@@ -44,15 +43,15 @@ __all__ = [
 
 # Mismatches below this part of the derivative's size may be rounding in backward.
 SMALL = 1e-4
-# Operations that take a triangle: what they leave out gets no gradient.
+# Operations that take a triangle: the elements that they leave out get no gradient.
 TAKEN = frozenset({"tril", "triu"})
 
 
 def compare(call: Call, *, seed: int = 0) -> list[Mismatch]:
     """Return where backward and differences of forward disagree.
 
-    In float64 if the target takes it; else in its own precision. A few dozen forward calls for each
-    wanted input and a backward for each output; no Jacobian.
+    In float64 if the target takes it, otherwise in its own precision. It takes a few dozen forward
+    calls for each wanted input and a backward for each output, but no Jacobian.
 
     Args:
         call: its ordinary forward and backward do not raise.
@@ -63,7 +62,7 @@ def compare(call: Call, *, seed: int = 0) -> list[Mismatch]:
 
 @lru_cache(maxsize=16)
 def compared(call: Call, *, seed: int = 0) -> Comparison:
-    """Compare backward with differences of forward; what disagrees does so for two directions."""
+    """Compare backward with differences of forward; a mismatch has to show for two directions."""
     digits = digits_of(call)
     call = call.double or call
     found = once(call, call.wanted, seed=seed)
@@ -93,10 +92,10 @@ def compared(call: Call, *, seed: int = 0) -> Comparison:
 
 
 def digits_of(call: Call) -> float:
-    """Return what a mismatch has to exceed, as a part of the derivative, to count in float64.
+    """Return what a mismatch, relative to the derivative, has to exceed to count in float64.
 
-    A kernel for bfloat16 that adds up in float32 is right; only inputs of float64 ask for more:
-    for ten digits, as backward may take logarithms or divide where forward does not.
+    A kernel for bfloat16 that adds up in float32 is right; only float64 inputs require more: ten
+    digits, since backward may take logarithms or divide where forward does not.
     """
     own = [torch.finfo(leaf.value.dtype).eps for leaf in call.leaves if leaf.wanted]
     eps = max(own, default=0.0)
@@ -131,7 +130,7 @@ def is_ill_conditioned(call: Call, own: Mismatch, *, seed: int) -> bool:
 
 
 def is_symmetric(value: Tensor) -> bool:
-    """Tell whether a tensor is of symmetric matrices that are neither diagonal nor constant."""
+    """Tell whether a tensor consists of symmetric matrices, neither diagonal nor constant."""
     square = value.dim() >= 2 and value.shape[-1] == value.shape[-2] > 1
     if not square or not torch.allclose(value, value.mH, rtol=1e-6, atol=0):
         return False

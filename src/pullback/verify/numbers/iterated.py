@@ -1,8 +1,9 @@
-"""A forward that iterates to a tolerance: differences follow where its solver stops.
+"""A forward that iterates to a tolerance: differences depend on where its solver stops.
 
-A bisection stops at one of a few numbers, so over tiny steps its result stands still, or moves
-without the part that it solves for. What backward says, by the implicit function theorem, shows
-over steps that are large beside the tolerance, and to the digits of the tolerance only.
+A bisection stops at one of a few numbers, so over tiny steps its result is constant, or changes
+without the part that it solves for. The derivative by the implicit function theorem, which backward
+gives, shows only over steps that are large beside the tolerance, and to the digits of the
+tolerance.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from pullback.verify.numbers.numeric import Curve, direction, dot, flat
 from pullback.verify.remembered import remembered
 from pullback.verify.source import is_authors
 
-# So often a line of a loop is run, or a function called by a library, that solves something.
+# A line of a loop that solves something, or a library's callback, is run at least so often.
 OFTEN = 4
-# Steps as parts of the input's size, and how close backward has to be to two of the differences.
+# Steps relative to the input's size, and how close backward has to be to two of the differences.
 STEPS = (0.1, 0.05, 0.025, 0.0125, 0.00625)
 CLOSE = 0.02
 
@@ -59,7 +60,7 @@ def iterates(call: Call) -> bool:
 
 
 def is_callback(frame: FrameType) -> bool:
-    """Tell whether a library calls a function, which is no generator that goes on."""
+    """Tell whether a library calls a function, and this is not a generator that is resumed."""
     assert frame.f_back is not None
     by_library = "site-packages" in frame.f_back.f_code.co_filename
     return by_library and not frame.f_code.co_flags & inspect.CO_GENERATOR
@@ -67,7 +68,7 @@ def is_callback(frame: FrameType) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def loops_of(file: str) -> list[tuple[int, int]]:
-    """Return the first and last lines of the loops of a file that end when something holds."""
+    """Return the first and last lines of the loops of a file that end on a condition."""
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
     except SyntaxError:
@@ -84,7 +85,7 @@ def loops_of(file: str) -> list[tuple[int, int]]:
 
 
 def is_right_over_steps(call: Call, own: Mismatch, *, seed: int) -> bool:
-    """Tell whether backward is what differences over steps beyond a solver's tolerance are."""
+    """Tell whether backward agrees with differences over steps beyond a solver's tolerance."""
     run = call.forward()
     if own.missing or not iterates(call):
         return False

@@ -1,4 +1,4 @@
-"""Which elements of a slope say something, and whether a derivative agrees with them."""
+"""Which elements of a slope are known, and whether a derivative agrees with them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pullback.verify.call import Call
 from pullback.verify.numbers.numeric import Slope, flat
 from pullback.verify.randomness import drawing
 
-# An element whose slope is not known to three digits says nothing.
+# An element whose slope is not known to three digits does not count.
 KNOWN = 1e-3
-# Standard errors that two numbers may be apart.
+# By how many standard errors two numbers may differ.
 ERRORS = 8.0
 
 
@@ -24,7 +24,7 @@ def eps_of(call: Call) -> float:
 
 
 def weight(found: Slope, seed: int) -> Tensor | None:
-    """Return Gaussian weights where the slope is known, zero elsewhere; None if that is little."""
+    """Return Gaussian weights where the slope is known, zero elsewhere; None if few are known."""
     if not found.value.numel():
         return None
     size = float(found.value.square().mean().sqrt())
@@ -40,7 +40,7 @@ def weight(found: Slope, seed: int) -> Tensor | None:
 def disagreement(
     call: Call, tangent: Tensor | None, found: Slope, weights: Tensor
 ) -> tuple[float, float] | None:
-    """Return the weighted sums of a tangent and of a slope, where they do not agree."""
+    """Return the weighted sums of a tangent and of a slope, if they do not agree."""
     mine = torch.zeros_like(found.value) if tangent is None else flat([tangent])
     used = weights != 0
     a, b = (weights * mine)[used], (weights * found.value)[used]

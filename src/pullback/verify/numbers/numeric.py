@@ -1,11 +1,11 @@
 """Derivatives by differences, with the error that each of them has.
 
-At each of a few scales a curve is evaluated at twelve points around 0; a polynomial of fifth
-degree is fitted to them. What the polynomial does not explain is noise, or a term of higher degree:
-it says by how much the derivative at 0 may be off, with seven degrees of freedom, so that one lucky
-element cannot pass for an exact one. For each element the scale with the least error counts. So a
-kernel that computes in float32, a sum of a million terms, a steep function or a kink widen their
-own tolerance; nothing is absolute and nothing is tuned.
+At each of a few scales a curve is evaluated at twelve points around 0, and a polynomial of fifth
+degree is fitted to them. The residual is noise, or a term of higher degree: it bounds the error of
+the derivative at 0, with seven degrees of freedom, so that one lucky element does not look exact.
+For each element the scale with the least error counts. So a kernel that computes in float32, a sum
+of a million terms, a steep function or a kink widen their own tolerance; nothing is absolute and
+nothing is tuned.
 
 Source: J. J. Moré, S. M. Wild, *Estimating derivatives of noisy simulations*, ACM Transactions on
 Mathematical Software 38 (2012); L. F. Richardson, J. A. Gaunt, *The deferred approach to the limit*
@@ -31,13 +31,13 @@ DOUBLE = 2.0**-52
 # Noise below this part of a value may be arithmetic in float32.
 SINGLE = 2.0**-20
 SCALES = [2.0**-2, 2.0**-5, 2.0**-8, 2.0**-12, 2.0**-18, 2.0**-24]
-# Above this size a few elements that are not known do not matter.
+# Above this size a few unknown elements do not matter.
 LARGE = 50_000
 GOOD, BEST = 1e-8, 1e-11
 # The positive half of twelve Chebyshev points: the steps of a scale, as parts of it.
 STEPS = torch.tensor([math.cos(math.pi * (2 * j - 1) / 24) for j in range(1, 7)]).double()
 ODD = torch.stack([STEPS, STEPS**3, STEPS**5], 1)
-# The even part has the centre as its seventh point.
+# The even part has the centre as a seventh point.
 CENTRED = torch.cat([STEPS, torch.zeros(1).double()])
 EVEN = torch.stack([torch.ones(7).double(), CENTRED**2, CENTRED**4], 1)
 WEIGHTS = torch.linalg.pinv(ODD)[0]
@@ -52,8 +52,8 @@ class Slope:
     """The derivative of a curve at 0, element by element, real and in float64.
 
     Attributes:
-        value: the derivative; 0 where nothing can be said.
-        error: its standard error; infinite where nothing can be said.
+        value: the derivative; 0 where it is unknown.
+        error: its standard error; infinite where the derivative is unknown.
         kink: where the derivatives from both sides exist and differ.
         finite: where the curve is finite at all points.
     """
@@ -66,7 +66,7 @@ class Slope:
 
 @dataclass(frozen=True)
 class Fit:
-    """What one scale says: the derivative, its error, how it bends at 0, and its relative noise."""
+    """The result at one scale: the derivative, its error, the bend at 0, and the relative noise."""
 
     scale: float
     value: Tensor
@@ -87,8 +87,8 @@ def slope(curve: Curve, *, eps: float = DOUBLE) -> Slope:
     centre = curve(0.0)
     fits: list[Fit] = []
     large = centre.numel() > LARGE
-    # Kinks on the way cost a large call all of its scales: there the first one is a small one.
-    # Else it is where rounding and the term of seventh degree are about equal.
+    # Kinks on the way cost a large call all of its scales: there we start with a small one.
+    # Otherwise we start where rounding and the term of seventh degree are about equal.
     for scale in scales(eps, first=eps ** (1 / 3 if large else 1 / 7)):
         fits.append(fit(curve, centre, scale, eps))
         if is_good(fits[-1], GOOD if large else BEST, part=0.9 if large else 1.0):
@@ -106,9 +106,9 @@ def slope(curve: Curve, *, eps: float = DOUBLE) -> Slope:
 def merged(fits: Sequence[Fit]) -> tuple[Tensor, Tensor]:
     """Return the best derivative and its error, element by element; the largest scale is first.
 
-    What computes in few digits is a staircase: at a small scale it stands still, without any noise,
-    and the derivative seems to be exactly 0. Where two scales contradict each other and the larger
-    one fits well, their difference is the error.
+    A function computed in few digits is a staircase: at a small scale it is constant, without any
+    noise, and the derivative seems to be exactly 0. Where two scales contradict each other and the
+    larger one fits well, their difference is the error.
     """
     value, error, small = fits[0].value, fits[0].error, fits[0].digits <= SINGLE
     for here in fits[1:]:
@@ -116,8 +116,9 @@ def merged(fits: Sequence[Fit]) -> tuple[Tensor, Tensor]:
         stairs = (apart > 16 * (here.error + error)) & (error < 0.1 * value.abs())
         finer = (here.error < error) & ~stairs
         value = torch.where(finer, here.value, value)
-        # A derivative of 0 that contradicts a clear one is the stair, if its steps are those of
-        # float32; what rounds to larger steps on purpose has none. There neither is trusted.
+        # A derivative of 0 that contradicts a clear one is a staircase, if its steps are those of
+        # float32; a function that rounds to larger steps on purpose has none. There we trust
+        # neither.
         still = (here.value.abs() <= 16 * here.error) & small
         error = torch.where(stairs & ~still, apart, torch.where(finer, here.error, error))
         small = torch.where(finer, here.digits <= SINGLE, small)
@@ -125,7 +126,7 @@ def merged(fits: Sequence[Fit]) -> tuple[Tensor, Tensor]:
 
 
 def scales(eps: float, *, first: float) -> list[float]:
-    """Return the scales at which rounding leaves something to see, from one on."""
+    """Return the scales at which rounding does not hide everything, starting with one."""
     usable = [h for h in SCALES if h >= 64 * eps] or SCALES[:1]
     return sorted(usable, key=lambda h: abs(math.log2(h / first)))
 
@@ -137,13 +138,13 @@ def fit(curve: Curve, centre: Tensor, scale: float, eps: float) -> Fit:
     finite = right.isfinite().all(0) & left.isfinite().all(0) & centre.isfinite()
     size = torch.maximum(right.abs().amax(0), left.abs().amax(0)).maximum(centre.abs())
     right, left = right - centre, left - centre
-    # Of the size of 1 for the fit: squares of very small values would vanish.
+    # Scaled to the size of 1 for the fit: squares of very small values would vanish.
     unit = torch.maximum(right.abs().amax(0), left.abs().amax(0))
     unit = torch.where((unit > 0) & unit.isfinite(), unit, 1.0)
     odd, even = (right - left) / (2 * unit), (right + left) / (2 * unit)
     even = torch.cat([even, torch.zeros_like(even[:1])])
     rest = (ODD_REST @ odd).square().sum(0) + (EVEN_REST @ even).square().sum(0)
-    # What stands still may be a difference of numbers as large as its neighbours, rounded to 0.
+    # A constant element may be a difference of numbers as large as its neighbours, rounded to 0.
     largest = torch.where(size.isfinite(), size, 0.0).amax() if size.numel() else size
     rounding = torch.where((odd == 0).all(0), largest, size)
     noise = typical((rest / FREEDOM).sqrt() * unit, size) + 2 * eps * rounding
@@ -161,7 +162,7 @@ def fit(curve: Curve, centre: Tensor, scale: float, eps: float) -> Fit:
 
 
 def typical(noise: Tensor, size: Tensor) -> Tensor:
-    """Raise noise that is small by luck to a half of what is usual for values of that size."""
+    """Raise noise that is small by luck to half of the usual noise for values of that size."""
     known = noise.isfinite() & (size > 0)
     if not known.any():
         return noise
@@ -170,7 +171,7 @@ def typical(noise: Tensor, size: Tensor) -> Tensor:
 
 
 def is_good(fit: Fit, enough: float, *, part: float) -> bool:
-    """Tell whether one scale is enough: so many of the elements are known to many digits."""
+    """Tell whether one scale is enough: whether enough elements are known to many digits."""
     error, size = fit.error.square(), fit.value.square().mean()
     return bool((error <= enough**2 * size).double().mean() >= part)
 

@@ -1,8 +1,8 @@
-"""Gradients in a lower precision against those in float64 of the same function at the same numbers.
+"""Gradients in a lower precision compared with those in float64 at the same numbers.
 
-What rounding allows is measured, not assumed: the float64 gradient is taken again with the inputs,
-the gradient that arrives and every saved tensor changed by rounding of the lower dtype, and once
-more with the result rounded. A kernel rounds in between as well, so a multiple of that is allowed,
+The effect of rounding is measured, not assumed: the float64 gradient is taken again with the
+inputs, the gradient that arrives and every saved tensor changed by the lower dtype's rounding, and
+again with the result rounded. A kernel also rounds in between, so a multiple of that is allowed,
 and never less than half of the dtype's digits: sums in another order may cost them.
 """
 
@@ -28,13 +28,13 @@ LOWER = (torch.float32, torch.bfloat16, torch.float16)
 
 @dataclass(frozen=True, kw_only=True)
 class Loss:
-    """What a gradient of lower precision is off by.
+    """The error of a gradient in lower precision.
 
     Attributes:
         leaf: which input.
         dtype: the lower one.
         own: the gradient in it, as float64.
-        right: the one of float64.
+        right: the gradient in float64.
         allowed: by how much each element may be off.
     """
 
@@ -52,24 +52,24 @@ class Loss:
 
     @property
     def relative(self) -> float:
-        """By how much all of it is off, as a part of its size."""
+        """The error of the whole gradient relative to its size."""
         return float((self.own - self.right).norm() / self.right.norm().clamp_min(1e-300))
 
     @property
     def factor(self) -> float | None:
-        """The one number that it is a multiple by, if there is one."""
+        """The factor, if the gradient is a multiple of the right one."""
         c = float(self.own @ self.right / self.right.square().sum().clamp_min(1e-300))
         off = float((self.own - c * self.right).norm() / self.right.norm().clamp_min(1e-300))
         return c if off <= self.allowed / 3 and abs(c - 1) > self.allowed else None
 
 
 def is_lost(loss: Loss) -> bool:
-    """Tell whether many elements are off: a few may be on the other side of a kink or a tie."""
+    """Tell whether many elements are wrong: a few may be on the other side of a kink or a tie."""
     return loss.allowed < 0.5 and bool(loss.wrong.double().mean() > 0.25)
 
 
 def right_in_float64(call: Call) -> Call:
-    """Return the call in float64, as what lower precisions are compared with.
+    """Return the call in float64, with which lower precisions are compared.
 
     Raises:
         NotApplicable: it is wrong itself, or there is none.
@@ -85,13 +85,13 @@ def right_in_float64(call: Call) -> Call:
 def losses(
     call: Call, dtype: torch.dtype, *, seed: int = 0, positive: bool = False
 ) -> list[Loss] | None:
-    """Return what the gradients of a call lose in a dtype; None if they cannot be compared.
+    """Return the errors of a call's gradients in a dtype; None if they cannot be compared.
 
     Args:
         call: it computes in float64.
         dtype: a lower one.
         seed: of the gradient that arrives.
-        positive: all elements of it, and of the inputs, are made positive: nothing cancels.
+        positive: make all its elements, and those of the inputs, positive: nothing cancels.
     """
     values = [in_precision(leaf.value, dtype) for leaf in call.leaves]
     if positive:
@@ -137,7 +137,7 @@ def is_clear(right: Tensor | None, value: Tensor, sent: float, dtype: torch.dtyp
     """Tell whether a gradient is more than rounding, and fits the dtype."""
     if right is None or not flat([right]).isfinite().all() or not right.numel():
         return False
-    # What cancels but for rounding, as in the derivative of x/|x|, is not compared.
+    # A gradient that cancels except for rounding, as that of x/|x|, is not compared.
     effect, info = float(flat([right * value]).norm()), torch.finfo(dtype)
     size = float(flat([right]).abs().max())
     return effect > 64 * info.eps * sent and 64 * info.smallest_normal < size < info.max / 16
@@ -150,7 +150,7 @@ def loss_of(
     right: Tensor | None,
     moved: Sequence[Tensor | None],
 ) -> Loss | None:
-    """Return what one gradient is off by."""
+    """Return the error of one gradient."""
     if own is None or right is None:
         return None
     eps = torch.finfo(dtype).eps
@@ -201,7 +201,7 @@ def rounded(
 
 
 def spread(gradient: Tensor, other: Tensor | None) -> float:
-    """Return by how much two gradients differ, as a part of their size."""
+    """Return the difference of two gradients relative to their size."""
     if other is None or not flat([other]).isfinite().all():
         return math.inf
     a = flat([gradient])
@@ -209,7 +209,7 @@ def spread(gradient: Tensor, other: Tensor | None) -> float:
 
 
 def close(a: Tensor, b: Tensor, dtype: torch.dtype) -> bool:
-    """Tell whether an output is the same function in both dtypes, but for half of the digits."""
+    """Tell whether an output is the same function in both dtypes, to half of the digits."""
     if a.shape != b.shape:
         return False
     one, other = flat([a]), flat([b])

@@ -1,8 +1,8 @@
-"""Second derivatives: what differentiating backward gives, beside how backward really changes.
+"""Second derivatives: the derivative of backward compared with how backward really changes.
 
-Backward is a function of the inputs and of the gradients that arrive. Moved along one direction of
-all of them, its results have a slope, which differences give; `create_graph=True` has to give the
-same. This says nothing about whether backward is right, so a wrong one is not told of twice.
+Backward is a function of the inputs and of the gradients that arrive. Along one direction of all of
+them, differences give the slope of its results; `create_graph=True` has to give the same. This says
+nothing about whether backward is right, so a wrong one is not reported twice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pullback.verify.remembered import remembered
 
 @dataclass(frozen=True, kw_only=True)
 class Lost:
-    """A gradient whose derivative is not what backward says.
+    """A gradient whose derivative is wrong.
 
     Attributes:
         leaf: whose gradient.
@@ -49,9 +49,9 @@ class Second:
 
     Attributes:
         call: in float64 where the target computes in it.
-        way: the direction: one for each leaf, None where it is not wanted, then one for each
-            output's gradient.
-        weights: of the elements of each gradient, zero where differences say nothing.
+        way: the direction: one for each leaf, None if it is not wanted, then one for each output's
+            gradient.
+        weights: of the elements of each gradient, zero where differences are inconclusive.
         lost: where the two disagree.
         judged: the leaves whose gradients could be compared.
         error: what differentiating backward raised.
@@ -82,7 +82,7 @@ def second(call: Call) -> Second:
     way = directions(work, grads)
     try:
         first = run.backward(grads, create_graph=True)
-        # Before the costly part. An error that is not on the way to the inputs is not reached.
+        # Before the costly part. A node that raises but is not on a path to the inputs is not run.
         if refuses(first):
             raise NotApplicable("backward is @once_differentiable, or is not differentiable again")
         differentiated(run, grads, first, {i: ones(g) for i, g in present(first).items()})

@@ -8,7 +8,7 @@ from pullback.verify.numbers.second import Second
 
 
 def wrong_seconds(found: Second) -> dict[str, Any]:
-    """Return what is known of wrong second derivatives: one line for each gradient."""
+    """Return the evidence on wrong second derivatives: one line for each gradient."""
     shown: dict[str, Any] = {}
     for lost in found.lost[:3]:
         name = found.call.leaves[lost.leaf].name

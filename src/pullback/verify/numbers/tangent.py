@@ -1,4 +1,4 @@
-"""Forward mode: the tangents that a target gives, beside differences and beside its backward."""
+"""Forward mode: a target's tangents compared with differences and with its backward."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Tangents = tuple[Tensor | None, ...]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Forward:
-    """One direction, and what forward mode makes of it.
+    """One direction, and its result in forward mode.
 
     Attributes:
         call: in float64 where the target computes in it.
@@ -81,12 +81,12 @@ def tangents(call: Call, way: Tangents) -> Tangents:
 
 @dataclass(frozen=True, kw_only=True)
 class Apart:
-    """An output whose tangent is not what it has to be.
+    """An output whose tangent is wrong.
 
     Attributes:
         output: its number.
         tangent: a weighted sum of it.
-        wanted: the same of what it has to be.
+        wanted: the same sum of the right one.
     """
 
     output: int
@@ -95,7 +95,7 @@ class Apart:
 
 
 def apart_from_differences(found: Forward) -> list[Apart]:
-    """Return the outputs whose tangents are not what differences give.
+    """Return the outputs whose tangents disagree with differences.
 
     Raises:
         NotApplicable: forward is not smooth here.
@@ -114,7 +114,7 @@ def apart_from_differences(found: Forward) -> list[Apart]:
     with_gradient = call.forward().differentiable
     for index, (value, error) in enumerate(parts):
         if found.tangents[index] is None and index not in with_gradient:
-            continue  # it is said to have no derivative
+            continue  # it is declared to have no derivative
         own = type(whole)(
             value=value,
             error=error,
@@ -133,7 +133,7 @@ def apart_from_differences(found: Forward) -> list[Apart]:
 
 
 def by_backward(found: Forward) -> tuple[float, float, float]:
-    """Return <u, J v> and <Jᵀ u, v>, and by how much rounding may set them apart."""
+    """Return <u, J v> and <Jᵀ u, v>, and by how much rounding may make them differ."""
     call = found.call
     run = call.forward()
     grads = run.random_grads()

@@ -1,1 +1,1 @@
-"""What one call leaves in memory: kept, shared, changed, never written."""
+"""The effects of one call on memory: kept, shared, changed, never written."""

@@ -1,7 +1,7 @@
-"""PyTorch's own operators that add one by one, made to add in float32.
+"""Makes PyTorch's own operators that add one by one add in float32.
 
-`index_put_(accumulate=True)` and its kin add in the dtype of their result on the CPU. What is lost
-there is PyTorch's, not the author's.
+`index_put_(accumulate=True)` and the like add in the dtype of their result on the CPU. The digits
+that this loses are PyTorch's fault, not the author's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ADDING = frozenset(
 
 
 class AddingInFloat32(TorchDispatchMode):
-    """A mode in which these operators take float32, and round once."""
+    """A mode in which these operators compute in float32, and round once."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
         """Call an operator; one that adds in float32."""

@@ -1,4 +1,4 @@
-"""Tensors with a gradient that a forward reads though they are not among its arguments."""
+"""Tensors with a gradient that a forward reads although they are not among its arguments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pullback.verify.tracing.memory import tensors_held
 
 @dataclass(frozen=True)
 class Read:
-    """A tensor that was read: by what name, if that is known, and where."""
+    """A tensor that was read: its name, if that is known, and where."""
 
     tensor: Tensor
     name: str | None
@@ -28,7 +28,7 @@ class Read:
 
 
 class Reading(TorchFunctionMode):
-    """Notes the tensors that require a gradient and come from outside of a call."""
+    """Records the tensors that require a gradient and come from outside a call."""
 
     def __init__(self, known: Sequence[Tensor]) -> None:
         super().__init__()
@@ -42,14 +42,14 @@ class Reading(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401
-        """Note what is given to one of PyTorch's functions, then call it."""
+        """Record the arguments of one of PyTorch's functions, then call it."""
         own = dict(kwargs or {})
         for tensor in _pytree.tree_leaves((args, own)):
             if isinstance(tensor, Tensor) and not self.is_known(tensor) and wants_gradient(tensor):
                 self.known.append(tensor)
                 self.reads.append(Read(tensor, None, authors_place()))
         returned = func(*args, **own)
-        # What is made on the way may require a gradient where forward switches recording on.
+        # Results may require a gradient if forward switches recording on.
         self.known += [made for made in _pytree.tree_leaves(returned) if isinstance(made, Tensor)]
         return returned
 
@@ -59,7 +59,7 @@ class Reading(TorchFunctionMode):
 
 
 def wants_gradient(tensor: Tensor) -> bool:
-    """Tell whether a tensor requires a gradient, without a note of the question."""
+    """Tell whether a tensor requires a gradient, without recording this access."""
     with torch._C.DisableTorchFunction():
         return tensor.requires_grad
 
@@ -67,8 +67,8 @@ def wants_gradient(tensor: Tensor) -> bool:
 def captured(call: Call) -> list[Read]:
     """Return the tensors that forward reads, that require a gradient, and that get none.
 
-    Each is shown to matter: forward gives something else where the tensor is changed, and no
-    gradient arrives at it in an ordinary backward, not even by one that backward runs by itself.
+    Each is shown to matter: forward gives something else if the tensor is changed, and no gradient
+    arrives at it in an ordinary backward, not even from one that backward runs itself.
     """
     run = call.forward()
     found = [read for read in candidates(call) if matters(call, run, read.tensor)]
@@ -76,7 +76,7 @@ def captured(call: Call) -> list[Read]:
 
 
 def candidates(call: Call) -> list[Read]:
-    """Return what may be read: what PyTorch is asked about, and what functions hold."""
+    """Return candidates: tensors that PyTorch's functions get, or that the author's hold."""
     names = dict(held_by(call))
     reading = Reading([leaf.value for leaf in call.leaves])
 
@@ -94,7 +94,7 @@ def candidates(call: Call) -> list[Read]:
 
 
 def leaves_and_copies(call: Call, reading: Reading, noted: Callable[[Tensor], Tensor]) -> None:
-    """Run forward; the copies that it is given are known."""
+    """Run forward; the copies that it is given count as known."""
     leaves = [leaf.value.detach().clone().requires_grad_(leaf.wanted) for leaf in call.leaves]
     with torch.enable_grad():
         given = [noted(leaf) for leaf in leaves]
@@ -138,7 +138,7 @@ def reachable(call: Call) -> Iterator[tuple[str, object]]:
 
 
 def matters(call: Call, run: Run, tensor: Tensor) -> bool:
-    """Tell whether forward gives something else where a tensor is changed."""
+    """Tell whether forward gives something else if a tensor is changed."""
     if not can_require_grad(tensor):
         return False
     values = [leaf.value for leaf in call.leaves]

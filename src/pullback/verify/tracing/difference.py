@@ -1,4 +1,4 @@
-"""Two runs compared: which gradients differ by more than rounding, and where."""
+"""Compares two runs: which gradients differ by more than rounding, and where."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Difference:
 
     @property
     def evidence(self) -> str:
-        """Say it in a line."""
+        """Describe it in a line."""
         if not self.total:
             return "other shapes"
         return (
@@ -46,7 +46,7 @@ class Difference:
 def difference(
     first: Sequence[Tensor | None], second: Sequence[Tensor | None]
 ) -> Difference | None:
-    """Return how two lists of tensors differ, the first pair that does; None where they agree."""
+    """Return the first pair in which two lists of tensors differ, and how; None if they agree."""
     for index, (a, b) in enumerate(zip(first, second, strict=True)):
         found = between(index, a, b)
         if found is not None:

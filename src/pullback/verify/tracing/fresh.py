@@ -1,4 +1,4 @@
-"""Fresh memory that is full of one pattern, so that what is never written shows."""
+"""Fills fresh memory with a pattern, so that unwritten elements show."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import torch
 from pullback.verify.tracing.guard import guarded
 
 NUMPY = ("empty", "empty_like")
-# A byte of which every floating-point number is NaN, and one of which none is.
+# A byte that makes every floating-point number NaN, and one that makes none NaN.
 NAN, OTHER = 0xFF, 0x4B
 
 
 @contextmanager
 def filled_with_nan() -> Generator[None]:
-    """Fill all memory that PyTorch and NumPy hand out with NaN; what is beside it, with numbers.
+    """Fill all memory that PyTorch and NumPy hand out with NaN, and the zones with numbers.
 
-    The memory of a GPU, and without a compiler any, PyTorch fills by itself where results have to
-    be reproducible; then integers get their largest value.
+    GPU memory, and without a compiler all memory, is filled by PyTorch itself, as for reproducible
+    results; then integers get their largest value.
     """
     fills: Any = torch.utils.deterministic
     before = (
@@ -41,14 +41,14 @@ def filled_with_nan() -> Generator[None]:
 
 @contextmanager
 def filled_with_numbers() -> Generator[None]:
-    """Fill all memory that PyTorch and NumPy hand out with numbers; what is beside it, with NaN."""
+    """Fill all memory that PyTorch and NumPy hand out with numbers, and the zones with NaN."""
     with left_as_it_is(), guarded(OTHER, NAN), numpy_filled(OTHER):
         yield
 
 
 @contextmanager
 def numpy_filled(byte: int) -> Generator[None]:
-    """Fill what NumPy hands out with a byte."""
+    """Fill memory from NumPy with a byte."""
     kept = {name: getattr(np, name) for name in NUMPY}
     for name, make in kept.items():
         setattr(np, name, filling(make, byte))
@@ -61,7 +61,7 @@ def numpy_filled(byte: int) -> Generator[None]:
 
 @contextmanager
 def left_as_it_is() -> Generator[None]:
-    """Fill no memory, though PyTorch does where a user asked for reproducible results."""
+    """Fill no memory, even if a user asked for reproducible results, where PyTorch does."""
     fills: Any = torch.utils.deterministic
     before = fills.fill_uninitialized_memory
     fills.fill_uninitialized_memory = False
@@ -74,7 +74,7 @@ def left_as_it_is() -> Generator[None]:
 def set_deterministic(on: bool, *, warn_only: bool) -> None:
     """Ask for reproducible results, or no longer.
 
-    Not by PyTorch's own function where it can be helped: that imports its compiler, for seconds.
+    Not by PyTorch's own function if possible: that imports its compiler, which takes seconds.
     """
     inner = getattr(torch._C, "_set_deterministic_algorithms", None)
     if inner is None:
@@ -84,7 +84,7 @@ def set_deterministic(on: bool, *, warn_only: bool) -> None:
 
 
 def filling(make: Callable[..., Any], byte: int) -> Callable[..., Any]:
-    """Return a function of NumPy's that fills what it makes."""
+    """Return a function of NumPy's that also fills its result."""
 
     def made(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         array = make(*args, **kwargs)

@@ -1,7 +1,7 @@
-"""Memory with a guard zone on both sides of each tensor: what is written beside one shows.
+"""Memory with a guard zone on both sides of each tensor, which shows writes beside it.
 
-PyTorch asks one allocator for all tensors of the CPU, whoever makes them: its own operations, our
-runtime for a kernel's outputs, an extension. `csrc/guard.cpp` takes its place for a while.
+PyTorch asks one allocator for all CPU tensors, whoever makes them: its own operations, our runtime
+for a kernel's outputs, an extension. `csrc/guard.cpp` temporarily replaces it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pullback.kernels.plan import Plan, Unit
 from pullback.verify.tracing.memory import storage_of
 
 SOURCE = Path(runtime.__file__).parent.parent / "csrc" / "guard.cpp"
-# Zones that nobody looks at hold what no pointer and no ordinary number is.
+# Zones that nobody looks at hold a value that is neither a pointer nor an ordinary number.
 ZONE = 0x4B
 LEFT = -1
 MOST = 64
@@ -46,10 +46,10 @@ class Trespass(ctypes.Structure):
 
 @dataclass(frozen=True, kw_only=True)
 class Outside:
-    """Elements beside a tensor that were written; one of bytes, where the tensor is not known.
+    """Elements beside a tensor that were written; bytes, if the tensor is not known.
 
     Attributes:
-        name: of the tensor, or how large it was.
+        name: of the tensor, or its size.
         first: the first element, negative before the tensor.
         last: the last one.
         count: the elements that the tensor has.
@@ -63,11 +63,11 @@ class Outside:
 
 @contextmanager
 def guarded(fill: int = LEFT, zone: int = ZONE) -> Generator[None]:
-    """Guard the tensors that are made meanwhile; do nothing where no compiler is.
+    """Guard the tensors that are made within the block; without a compiler do nothing.
 
     Args:
-        fill: the byte that fresh memory is full of; `LEFT` leaves it as it is.
-        zone: the byte that zones are full of.
+        fill: the byte that fills fresh memory; `LEFT` leaves it as it is.
+        zone: the byte that fills zones.
     """
     own = library()
     if own is None:
@@ -90,7 +90,7 @@ _now: tuple[int, int] | None = None
 
 
 def trespasses(named: dict[str, Tensor]) -> list[Outside]:
-    """Return what was written beside tensors since `guarded` began, those with a name first."""
+    """Return the writes beside tensors since `guarded` began, those with a name first."""
     own = library()
     if own is None:
         return []
@@ -114,9 +114,9 @@ def outside(seen: Trespass, known: tuple[str, Tensor] | None) -> Outside:
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
-    """Return the library that guards, compiled within two seconds; None where it cannot be.
+    """Return the guard's library, compiled within two seconds; None if it cannot be.
 
-    Without a compiler, or on a disk that is full, a check asks the rest all the same.
+    Without a compiler, or if the disk is full, a check still runs the other probes.
     """
     try:
         own = compilation.open_library(compilation.compile(plan()))
@@ -130,7 +130,7 @@ def library() -> ctypes.CDLL | None:
 
 
 def plan() -> Plan:
-    """Return what to compile for the running PyTorch."""
+    """Return the plan of the library for the running PyTorch."""
     return Plan(
         name="pullback-guard",
         compiler=toolchain.find("c++"),

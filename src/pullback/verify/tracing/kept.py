@@ -1,7 +1,7 @@
-"""What a Function keeps for its backward that autograd does not know: by name, and what it costs.
+"""The tensors that a Function keeps for its backward unknown to autograd, and whether they matter.
 
-A tensor that is neither input nor output is a constant to a second backward. Whether that matters
-is tried: the tensor is exchanged for one that requires a gradient, and backward is differentiated.
+A tensor that is neither input nor output is a constant to a second backward. To test whether that
+matters, it is replaced by one that requires a gradient, and backward is differentiated.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Kept:
         name: in the author's words: "e", "ctx.h".
         what: "intermediate", "input 0 detached", "output 0 detached".
         place: where it is saved.
-        inner: it is part of a graph of its own.
+        inner: whether it is part of a graph of its own.
     """
 
     name: str
@@ -68,7 +68,7 @@ def slots(nodes: Sequence[NodeTrace]) -> Iterator[tuple[Slot, Tensor]]:
 
 
 def constants(found: Second) -> list[Kept]:
-    """Return what is kept, depends on the inputs, and is a constant to a second backward."""
+    """Return the kept tensors that depend on the inputs but are constants to a second backward."""
     call = found.call
     nodes: list[NodeTrace] = []
     with watched(nodes):
@@ -98,7 +98,7 @@ def constants(found: Second) -> list[Kept]:
 
 
 def known_to_autograd(node: NodeTrace) -> set[str]:
-    """Return what the inputs and outputs of a node are called."""
+    """Return the names of a node's inputs and outputs."""
     return {
         *(f"input {i}" for i in range(len(node.inputs))),
         *(f"output {i}" for i in range(len(node.outputs))),
@@ -108,7 +108,7 @@ def known_to_autograd(node: NodeTrace) -> set[str]:
 def read_smoothly(
     run: Run, nodes: Sequence[NodeTrace], suspects: Sequence[tuple[Slot, Tensor]], found: Second
 ) -> list[tuple[Slot, Tensor]]:
-    """Return the suspects that the gradients depend on."""
+    """Return the suspects on which the gradients depend."""
     own = {slot: tensor.detach().clone().requires_grad_() for slot, tensor in suspects}
     if not own:
         return []
@@ -134,7 +134,7 @@ def read_smoothly(
 
 
 def is_inner(tensor: Tensor, node: NodeTrace) -> bool:
-    """Tell whether a tensor is kept with a graph, not the one outside, that backward goes through.
+    """Tell whether a tensor is kept with an inner graph, which backward goes through.
 
     A view of an input says that it requires a gradient, but has no graph.
     """
@@ -150,7 +150,7 @@ def has_source(text: Text) -> bool:
 
 @contextmanager
 def exchanged(nodes: Sequence[NodeTrace], own: dict[Slot, Tensor]) -> Generator[None]:
-    """Let backward find other tensors in the places of those that are kept."""
+    """Let backward find other tensors in place of those that are kept."""
     kinds: set[type] = set()
     before: list[tuple[Any, str, Any]] = []
     saved: dict[int, tuple[Any, ...]] = {}
@@ -206,7 +206,7 @@ def described(slot: Slot, tensor: Tensor, node: NodeTrace) -> Kept:
 
 
 def saved_name(writers: Sequence[Text], number: int) -> tuple[str, Place | None]:
-    """Return what the author calls the saved tensor of a number, and where it is saved."""
+    """Return the author's name for the saved tensor of a number, and where it is saved."""
     for text in writers:
         calls: list[Any] = [n for n in ast.walk(text.tree) if is_save(n)]
         if len(calls) != 1:

@@ -1,4 +1,4 @@
-"""Which tensors are the same memory, which have changed, and which an object holds."""
+"""Which tensors share memory, which have changed, and which an object holds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 DEPTH = 5
-# More objects than that are not looked at: a closure may hold a whole program.
+# At most so many objects are searched: a closure may hold a whole program.
 MOST = 2000
 
 
@@ -25,7 +25,7 @@ def is_same_memory(a: Tensor, b: Tensor) -> bool:
 
 
 def storage_of(tensor: Tensor) -> int | None:
-    """Return the address of a tensor's memory; None where it has none that can be named."""
+    """Return the address of a tensor's memory; None if it has none."""
     try:
         return tensor.untyped_storage().data_ptr() or None
     except (RuntimeError, NotImplementedError):  # sparse, fake
@@ -33,7 +33,7 @@ def storage_of(tensor: Tensor) -> int | None:
 
 
 def shares(a: Tensor, b: Tensor) -> bool:
-    """Tell whether two tensors lie in the same memory, views of each other among them."""
+    """Tell whether two tensors are in the same memory, for example as views of each other."""
     storage = storage_of(a)
     return storage is not None and storage == storage_of(b)
 
@@ -50,7 +50,7 @@ def count_changed(before: Tensor, after: Tensor) -> int:
 
 
 def tensors_held(value: object, path: str, depth: int = DEPTH) -> Iterator[tuple[str, Tensor]]:
-    """Yield the tensors that an object holds, each with the Python that gets it.
+    """Yield the tensors that an object holds, each with the Python expression for it.
 
     In lists, dicts, attributes, modules, closures and partial functions; a NumPy array is a tensor
     of the same memory.
@@ -75,7 +75,7 @@ def held(value: Any, path: str, depth: int, seen: set[int]) -> Iterator[tuple[st
 
 
 def parts_of(value: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN401
-    """Yield what an object is made of, each with the Python that gets it."""
+    """Yield the parts of an object, each with the Python expression for it."""
     if isinstance(value, dict):
         yield from ((f"[{key!r}]", inner) for key, inner in list(value.items())[:100])
     elif isinstance(value, list | tuple | set | frozenset):
@@ -100,12 +100,12 @@ def parts_of(value: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN401
 
 
 def has_attributes(value: object) -> bool:
-    """Tell whether an object of the author's has attributes to look at."""
+    """Tell whether one of the author's objects has attributes to search."""
     return hasattr(value, "__dict__") and not type(value).__module__.startswith("torch.")
 
 
 def closure_of(function: types.FunctionType) -> Iterator[tuple[str, object]]:
-    """Yield what a function has in its closure and as defaults."""
+    """Yield the values in a function's closure and defaults."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     for name, cell in cells:
         try:

@@ -13,7 +13,7 @@ from pullback.verify.remembered import remembered
 
 
 class Operations(TorchDispatchMode):
-    """Notes the operations that are called meanwhile, those of autograd taken apart."""
+    """Records the operations that are called; composite ones are decomposed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class Operations(TorchDispatchMode):
 
     @property
     def names(self) -> set[str]:
-        """Their names, those in place among the others: "add"."""
+        """Their names, without the `_` of in-place ones: "add"."""
         return {own.overloadpacket.__name__.rstrip("_") for own in self.seen}
 
 
@@ -45,10 +45,10 @@ def names_in_forward(call: Call) -> set[str]:
 
 @remembered
 def require_undrawn(call: Call) -> None:
-    """Refuse a question about strides where `rand_like` and its kind draw along them.
+    """Refuse a question about strides if `rand_like` or the like draws along them.
 
     Raises:
-        NotApplicable: forward or backward draws random numbers, if always the same ones.
+        NotApplicable: forward or backward draws random numbers, even if always the same ones.
     """
     run = call.forward()
     grads = run.random_grads()

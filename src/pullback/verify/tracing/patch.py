@@ -1,4 +1,4 @@
-"""Functions of the author's, replaced for a while."""
+"""Temporary replacements of the author's functions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.autograd import Function
 
 # Calls a Function with these arguments and keywords.
 Apply = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
-# What `Function.apply` does now, the innermost last.
+# What `Function.apply` currently does, the innermost last.
 watching: list[Apply] = []
 
 
@@ -21,7 +21,7 @@ watching: list[Apply] = []
 def pytorchs() -> Any:  # noqa: ANN401
     """Return the function that PyTorch defines as `Function.apply`.
 
-    A program may have put another one in its place, which calls it.
+    A program may have replaced it by another one, which calls it.
     """
     own = getattr(Function.__dict__["apply"], "__func__", None)
     alive = [own, *(f for f in gc.get_objects() if type(f) is types.FunctionType)]
@@ -37,7 +37,7 @@ def is_pytorchs(function: Any) -> bool:  # noqa: ANN401
 
 
 def made() -> Callable[..., Any]:
-    """Return a function in the place of `Function.apply`: it has the same free variable."""
+    """Return a replacement for `Function.apply`, with the same free variable."""
     __class__ = Function
 
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
@@ -56,8 +56,8 @@ def apply_watched(
 ) -> Generator[None]:
     """Call `watch` for each call of a Function; its first argument makes the call.
 
-    Also where an author wrote `square = Square.apply` long before: that holds on to the function,
-    so its code is exchanged, and not the attribute.
+    Also if an author wrote `square = Square.apply` long before: that refers to the function, so its
+    code is replaced, and not the attribute.
     """
     own = pytorchs()
     code = own.__code__
@@ -80,9 +80,9 @@ def apply_watched(
 
 @contextmanager
 def forward_noted(function: Any, note: Callable[[Any], None]) -> Generator[None]:  # noqa: ANN401
-    """Tell `note` what an autograd.Function's forward itself returns.
+    """Call `note` with what an autograd.Function's forward itself returns.
 
-    PyTorch makes a view of an input that forward returns as it is. Its own Functions are left out.
+    PyTorch turns an input that forward returns into a view. Its own Functions are left out.
     """
     if function.__module__.startswith("torch."):
         yield

@@ -1,4 +1,4 @@
-"""Saved tensors exchanged for others, one at a time: does backward need them?"""
+"""Replaces saved tensors by others, one at a time: does backward need them?"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ZEROS = -1
 
 
 def spoilt(tensor: Tensor, way: int) -> Tensor | None:
-    """Return other values for a tensor: NaN, or random ones; of integers another order."""
+    """Return other values for a tensor: NaN, or random ones; for integers another order."""
     if not tensor.numel():
         return None
     if tensor.layout != torch.strided:
@@ -35,7 +35,7 @@ def spoilt(tensor: Tensor, way: int) -> Tensor | None:
 
 
 def backward_with(call: Call, index: int | None, way: int) -> tuple[list[Tensor | None], int]:
-    """Return the gradients where one saved tensor is exchanged, and how many tensors are saved."""
+    """Return the gradients with one saved tensor replaced, and how many tensors are saved."""
     count = 0
 
     def pack(tensor: Tensor) -> tuple[int, Tensor]:
@@ -63,9 +63,9 @@ def is_needed(
     ordinary: list[Tensor | None],
     ways: tuple[int, ...] = (0, 1, 2, ZEROS),
 ) -> bool:
-    """Tell whether a gradient changes where a saved tensor has other values, or backward raises.
+    """Tell whether a gradient changes if a saved tensor has other values, or backward raises.
 
-    What has no other values, such as an empty tensor, counts as needed.
+    A tensor without other values, such as an empty one, counts as needed.
     """
     for way in ways:
         try:

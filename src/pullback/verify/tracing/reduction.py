@@ -1,4 +1,4 @@
-"""Which axes a gradient has to be summed over: those that the engine takes, and the right ones."""
+"""The axes over which to sum a gradient: those that the engine takes, and the right ones."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from pullback.verify.call import Call, Run
 from pullback.verify.numbers.gradient import along, spacing
 from pullback.verify.numbers.numeric import direction, dot
 
-# A difference of forward is trusted to that many standard errors.
+# A difference of forward is trusted to this many standard errors.
 SURE = 16.0
 TRIALS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Directional:
-    """What the gradient of one leaf has to give along a few directions.
+    """The derivatives that the gradient of one leaf has to give along a few directions.
 
     Attributes:
         directions: v.
         values: the derivative of ⟨grads, outputs⟩ along each.
-        allowed: what each may be off by.
+        allowed: by how much each may be off.
     """
 
     directions: list[Tensor]
@@ -55,7 +55,7 @@ def directional(call: Call, run: Run, leaf: int, grads: Sequence[Tensor | None])
     """Differentiate ⟨grads, outputs⟩ along a few directions of a leaf.
 
     Raises:
-        ArithmeticError: nothing can be said: a kink, noise, a value that is not finite.
+        ArithmeticError: it is unknown: a kink, noise, a value that is not finite.
     """
     outputs = run.differentiable
     eps = spacing(call, run)
@@ -84,7 +84,7 @@ def as_real(tensor: Tensor | None) -> Tensor:
 
 
 def engines_axes(given: torch.Size, wanted: torch.Size) -> list[int] | None:
-    """Return the axes that the engine sums a gradient over; None where it raises."""
+    """Return the axes over which the engine sums a gradient; None if it raises."""
     extra = len(given) - len(wanted)
     if extra < 0:
         return None
@@ -98,7 +98,7 @@ def engines_axes(given: torch.Size, wanted: torch.Size) -> list[int] | None:
 
 
 def reductions(gradient: Tensor, wanted: torch.Size) -> Iterator[tuple[list[int], Tensor]]:
-    """Yield each choice of axes that leaves the wanted shape, and the gradient summed over it."""
+    """Yield each choice of axes that leaves the wanted shape, and the gradient summed over them."""
     for count in range(gradient.dim() + 1):
         for axes in itertools.combinations(range(gradient.dim()), count):
             own = gradient.sum(axes, keepdim=True) if axes else gradient
@@ -116,7 +116,7 @@ def permutations(gradient: Tensor, wanted: torch.Size) -> Iterator[tuple[int, ..
 
 
 def right_axes(known: Directional | None, gradient: Tensor, wanted: torch.Size) -> list[int] | None:
-    """Return the axes that give the right gradient when it is summed over them."""
+    """Return the axes over which to sum to get the right gradient."""
     choices = list(reductions(gradient, wanted))
     if known is None:
         return choices[0][0] if len(choices) == 1 else None
@@ -126,7 +126,7 @@ def right_axes(known: Directional | None, gradient: Tensor, wanted: torch.Size) 
 def known_directional(
     call: Call, run: Run, leaf: int, grads: Sequence[Tensor | None]
 ) -> Directional | None:
-    """Differentiate, or return None where that says nothing."""
+    """Differentiate, or return None if that is inconclusive."""
     with suppress(ArithmeticError, RuntimeError, ValueError, TypeError):
         return directional(call, run, leaf, grads)
     return None

@@ -1,4 +1,4 @@
-"""What calls of one target share: attributes of its class, globals, closures, its module."""
+"""The state that calls of one target share: its class's attributes, globals, closures, module."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pullback.verify.tracing.memory import tensors_held
 
 
 def state(call: Call) -> dict[str, tuple[int, int]]:
-    """Return the tensors that calls share: by name, which object and which version it is."""
+    """Return the tensors that calls share: by name, the object and its version."""
     return {name: (id(tensor), tensor._version) for name, tensor in shared(call)}
 
 

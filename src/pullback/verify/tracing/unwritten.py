@@ -1,8 +1,8 @@
-"""A call with two patterns in fresh memory: what is never written, and what lies beside tensors.
+"""A call with two patterns in fresh memory, to find unwritten elements and accesses beside tensors.
 
 First fresh memory is NaN and the zones beside tensors are numbers, then the other way round. So an
-element that is NaN in the first only was never written, one that is NaN in the second only was
-computed from what lies beside a tensor, and zones that have changed were written to.
+element that is NaN only in the first was never written, one that is NaN only in the second was
+computed from memory beside a tensor, and zones that have changed were written to.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Filled = AbstractContextManager[None]
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """What one tensor shows.
+    """The evidence in one tensor.
 
     Attributes:
         part: that makes it.
@@ -53,7 +53,7 @@ class Memory:
 
     Attributes:
         seen: the outputs, and the gradients if the outputs are whole.
-        written: what was written beside tensors, by the part that did.
+        written: the writes beside tensors, by the part that made them.
     """
 
     seen: tuple[Seen, ...]
@@ -61,14 +61,14 @@ class Memory:
 
     @property
     def clean(self) -> bool:
-        """Whether there is nothing to tell."""
+        """Whether there is nothing to report."""
         spoilt = any(bool(own.unwritten.any() | own.outside.any()) for own in self.seen)
         return not spoilt and not self.written
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tried:
-    """One run in filled memory: what was returned, and what was written beside tensors."""
+    """One run in filled memory: what it returned, and what it wrote beside tensors."""
 
     outputs: list[Tensor | None]
     gradients: list[Tensor | None]
@@ -107,7 +107,7 @@ def tried(call: Call, filled: Filled) -> Tried:
 
 
 def backward_of(call: Call, run: Run) -> tuple[Tensor | None, ...]:
-    """Return the gradients; none where backward raises, which other probes tell of."""
+    """Return the gradients; none if backward raises, which other probes report."""
     try:
         return run.backward(run.random_grads())
     except Exception:
@@ -164,10 +164,10 @@ def compared(
 
 
 def as_written(output: Tensor) -> Tensor:
-    """Return a tensor as its bytes are: a copy of truth values has but two of them."""
+    """Return a tensor's raw bytes: a copy of bools would have only two values."""
     return output.view(torch.uint8) if output.dtype == torch.bool else output
 
 
 def is_pattern(tensor: Tensor) -> Tensor:
-    """Tell which whole numbers are what fresh memory was filled with."""
+    """Tell which integers equal the fill of fresh memory."""
     return tensor == int.from_bytes(bytes([OTHER]) * tensor.element_size(), "little")

@@ -27,7 +27,7 @@ def name_cause(call: Call, mismatch: Mismatch) -> Cause | None:
 def cause_of(found: list[Sample]) -> Cause | None:
     """Return the first cause that fits all samples."""
     if not found or found[0].pair.same(found[0].pair.analytic, found[0].pair.numeric):
-        # Of a large call not every element is looked at.
+        # In a large call not every element is looked at.
         return None
     for hypothesis in sorted(Hypothesis.registry, key=lambda own: own.order):
         with suppress(Exception):

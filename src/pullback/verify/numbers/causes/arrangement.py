@@ -52,7 +52,7 @@ def pair_same(a: Tensor, b: Tensor, tolerance: float) -> bool:
 
 
 def arrangements(shape: tuple[int, ...]) -> Iterator[tuple[str, Arrange]]:
-    """Yield orders of the elements of tensors of a shape that have a first axis more."""
+    """Yield orders of the elements of tensors of a shape with an additional first axis."""
     axes = range(len(shape))
     for order in itertools.islice(itertools.permutations(axes), 1, 24):
         if tuple(shape[axis] for axis in order) == shape:
@@ -86,12 +86,12 @@ def arrangements(shape: tuple[int, ...]) -> Iterator[tuple[str, Arrange]]:
 
 
 def permuting(order: tuple[int, ...], count: int) -> Arrange:
-    """Return what permutes the axes but the first; the ones past `count` stay."""
+    """Return a function that permutes the axes except the first and those past `count`."""
     return lambda t: t.permute(0, *(axis + 1 for axis in order), *range(count + 1, t.dim()))
 
 
 def shifted(t: Tensor, axis: int, by: int) -> Tensor:
-    """Return a tensor moved by one along an axis, with zeros behind."""
+    """Return a tensor moved by one along an axis, with zeros after it."""
     moved = t.roll(by, axis).clone()
     moved.select(axis, 0 if by > 0 else -1).zero_()
     return moved
@@ -113,12 +113,12 @@ def row_major(t: Tensor, count: int) -> Tensor:
 
 
 class MissingPlace(Hypothesis):
-    """Forward uses an input in two orders, and backward one of them: `2*g` for `g + g.T`."""
+    """Forward uses an input in two orders, but backward only one: `2*g` for `g + g.T`."""
 
     order = 31
 
     def explain(self, sample: Sample) -> Cause | None:
-        """Add what backward returns, put in another order, to it."""
+        """Add backward's result in another order to it."""
         pair = sample.pair
         if not pair.whole or not pair.known.all() or sample.is_complex:
             return None

@@ -10,7 +10,7 @@ from pullback.verify.numbers.causes.sample import Sample
 
 
 class Conjugate(Hypothesis):
-    """The gradient is right but for a conjugation of what is multiplied, or of itself."""
+    """The gradient is right except for a conjugation of a factor, or of itself."""
 
     order = 22
 
@@ -77,7 +77,7 @@ def lost_part(sample: Sample) -> Cause | None:
 
 
 def signs(tensor: Tensor) -> Tensor:
-    """Return 1 for real numbers and -1 for imaginary ones, as a complex tensor is laid out."""
+    """Return 1 for real parts and -1 for imaginary ones, in the layout of a complex tensor."""
     if not tensor.is_complex():
         return torch.ones(tensor.numel(), dtype=torch.float64)
     return torch.tensor([1.0, -1.0], dtype=torch.float64).repeat(tensor.numel())

@@ -51,7 +51,7 @@ def cause(sample: Sample, what: str, key: str) -> Cause:
 
 
 def factors(pair: Pair, axis: int) -> tuple[Tensor, Tensor] | None:
-    """Return by what each column (axis 0) or row (1) has to be multiplied to be backward's."""
+    """Return the factors that turn each column (axis 0) or row (1) into backward's."""
     square = pair.numeric.square().sum(axis)
     used = square > 0
     if int(used.sum()) < 3:
@@ -71,7 +71,7 @@ class ElementFormula(Hypothesis):
     order = 42
 
     def explain(self, sample: Sample) -> Cause | None:
-        """Recognise what backward multiplies by; fall back to the range of the wrong factors."""
+        """Recognise backward's factor; fall back to the range of the wrong factors."""
         pair = sample.pair
         factor = None if sample.is_complex else factors(pair, 0)
         if factor is None:
@@ -95,7 +95,7 @@ class ElementFormula(Hypothesis):
 
 
 class ElementTerm(Hypothesis):
-    """On the diagonal a term is missing, or one is too many."""
+    """On the diagonal a term is missing, or there is one too many."""
 
     order = 41
 

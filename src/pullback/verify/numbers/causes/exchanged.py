@@ -9,7 +9,7 @@ from pullback.verify.numbers.causes.sample import Sample
 
 
 class Exchanged(Hypothesis):
-    """What is returned for one input is right for another one of its shape."""
+    """The gradient returned for one input is right for another one of its shape."""
 
     order = 15
 

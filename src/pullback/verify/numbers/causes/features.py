@@ -1,4 +1,4 @@
-"""Known functions of the tensors of a call, to recognise a factor or a term by."""
+"""Known functions of a call's tensors, for recognising a factor or a term."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A hypothesis on why a derivative is wrong; the first that fits all samples is named."""
+"""A hypothesis about why a derivative is wrong; the first that fits all samples is named."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Cause:
         name: of the kind of cause, "sign"; the same for several inputs if they share it.
         text: one sentence with the input's name.
         help: the cure.
-        key: what has to be the same for two samples.
+        key: what has to be equal for two samples.
     """
 
     name: str

@@ -44,7 +44,7 @@ class NoGradient(Hypothesis):
 
 
 class StandsStill(Hypothesis):
-    """Forward does not change with the input, and yet there is a gradient."""
+    """Forward does not change with the input, but there is a gradient."""
 
     order = 11
 

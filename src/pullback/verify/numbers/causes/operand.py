@@ -19,7 +19,7 @@ TOO_MANY = (
     "is square",
     "use {w} as it is: the gradient of x @ w.mT is grad @ w",
 )
-# Text for `w`, what it is replaced with.
+# Texts that name `w`, and the function that replaces it.
 Change = tuple[str, str, Callable[[Tensor], Tensor]]
 
 
@@ -67,7 +67,7 @@ def is_transposed(sample: Sample, name: str) -> bool:
 
 
 def changes(value: Tensor) -> Iterator[Change]:
-    """Yield what may have been done to an operand, or forgotten."""
+    """Yield what backward may have done to an operand, or forgotten."""
     if value.dim() >= 2 and value.shape[-1] == value.shape[-2]:
         yield (
             "`{w}` is used without transpose in the gradient of `{x}`; "
@@ -115,7 +115,7 @@ def reversals(dims: int) -> Iterator[Change]:
 
 
 def selections(dims: int) -> Iterator[Change]:
-    """Yield what an index that is wrong makes of an operand."""
+    """Yield what a wrong index makes of an operand."""
     for by in (1, -1):
         for axis in range(dims):
             yield (
@@ -132,7 +132,7 @@ def selections(dims: int) -> Iterator[Change]:
 
 
 def others(sample: Sample, index: int) -> Iterator[Change]:
-    """Yield other tensors of the call in the place of one."""
+    """Yield other tensors of the call in place of one."""
     for other, leaf in enumerate(sample.call.leaves):
         if other != index and leaf.value.shape == sample.call.leaves[index].value.shape:
             yield (

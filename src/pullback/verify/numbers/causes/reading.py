@@ -22,7 +22,7 @@ class OneElement(Hypothesis):
             return None
         row = int(used.nonzero()[0, 0])
         if pair.analytic[row].ne(0).sum() <= pair.numeric[row].ne(0).sum():
-            return None  # a part of the elements, not one for all
+            return None  # some of the elements, not one for all
         index = place(int(pair.rows[row]), sample.returned)
         return Cause(
             name="one element of grad",

@@ -12,7 +12,7 @@ from pullback.verify.numbers.causes.sample import Pair, Sample
 
 
 class Region(Hypothesis):
-    """Wrong elements that can be told by their index or by a threshold of the input."""
+    """Wrong elements that an index or a threshold of the input determines."""
 
     order = 34
 
@@ -66,7 +66,7 @@ def splits(  # noqa: PLR0913, PLR0917  (what is split, and how it is told)
 def thresholds(
     bad: Tensor, indices: Tensor, like: Tensor, sample: Sample, axis: int
 ) -> Iterator[tuple[str, tuple[object, ...]]]:
-    """Yield a threshold of a value that parts the wrong elements from the right ones."""
+    """Yield a threshold of a value that separates the wrong elements from the right ones."""
     named = [(f"`{leaf.name}`", leaf.value) for leaf in sample.call.leaves]
     for name, tensor in [*named, ("the output", sample.returned)]:
         if tensor.is_complex() or tensor.shape != like.shape:

@@ -1,4 +1,4 @@
-"""A small sample of a wrong derivative: the whole Jacobian by differences beside backward's own."""
+"""A small sample of a wrong derivative: the Jacobian by differences, and backward's own."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Pair:
     Attributes:
         numeric: the Jacobian by differences, outputs by inputs.
         analytic: backward's: row j is what it returns for a gradient that is 1 at output element j.
-        known: where differences say something.
-        tolerance: how far two Jacobians that are the same may be apart, as a part of their size.
-        rows: which output elements were looked at.
-        columns: which input elements were.
+        known: where differences are conclusive.
+        tolerance: by how much equal Jacobians may differ, relative to their size.
+        rows: the output elements that were looked at.
+        columns: the input elements that were looked at.
     """
 
     numeric: Tensor
@@ -47,7 +47,7 @@ class Pair:
         return full == (int(self.rows.max()) + 1, int(self.columns.max()) + 1)
 
     def same(self, a: Tensor, b: Tensor) -> bool:
-        """Tell whether two Jacobians are the same where the differences say something."""
+        """Tell whether two Jacobians are the same where the differences are conclusive."""
         a, b = a * self.known, b * self.known
         return float((a - b).norm()) <= self.tolerance * max(float(a.norm()), float(b.norm()))
 
@@ -114,7 +114,7 @@ class Sample:
         return known
 
     def fits(self, call: Call, leaf: int | None = None) -> bool:
-        """Tell whether backward's Jacobian is the one of another call of the same shapes.
+        """Tell whether backward's Jacobian is that of another call of the same shapes.
 
         It is compared along one random direction, which costs no Jacobian.
         """
@@ -164,7 +164,7 @@ def jacobians(call: Call, leaf: int, output: int) -> Pair:
     known = off.isfinite() & ((off <= 1e-2 * usual) | (off <= 16 * off.median())) & a.isfinite()
     noise = float((off * known).nan_to_num().norm() / max(float((j * known).norm()), 1e-300))
     j, a = j * known, a.nan_to_num() * known
-    # What is rounding is 0: hypotheses look at which elements depend on which.
+    # Rounding counts as 0, since hypotheses look at which elements depend on which.
     eps = spacing(call, run)
     j = torch.where(j.abs() <= 10 * off, 0.0, j)
     a = torch.where(a.abs() <= 256 * eps * a.abs().max(), 0.0, a)
@@ -186,7 +186,7 @@ def chosen(count: int, most: int) -> Tensor:
 
 
 def unit_like(value: Tensor, index: int, size: float) -> Tensor:
-    """Return a tensor like `value` that is 0 but at one of its real numbers."""
+    """Return a tensor like `value` that is 0 except at one of its real numbers."""
     wide = torch.zeros(flat([value]).numel(), dtype=torch.float64)
     wide[index] = size
     return shaped(wide, value)
@@ -207,7 +207,7 @@ def part_of(gradient: Tensor | None, value: Tensor) -> Tensor:
 def samples(call: Call, leaf: int, output: int) -> Iterator[Sample]:
     """Yield small samples that are wrong too: of the given values, then of fresh ones.
 
-    Sizes are cut as far as forward takes it; a fault that needs the size is seen in a few elements.
+    Sizes are cut as far as forward allows; if a fault needs the size, a few elements are looked at.
     """
     call = call.double or call
     for index, small in enumerate([*shrunk(call), call]):

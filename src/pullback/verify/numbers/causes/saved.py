@@ -1,4 +1,4 @@
-"""The wrong tensor is saved: with another one in its place backward is right."""
+"""The wrong tensor is saved: with another one in its place, backward is right."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Kept:
         generator = drawing(11)
         u = torch.zeros_like(flat([sample.returned]))
         drawn = torch.randn(len(pair.rows), dtype=torch.float64, generator=generator)
-        # Only rows of which all is known.
+        # Only rows that are completely known.
         u[pair.rows] = drawn * pair.known.all(1)
         self.grad = shaped(u, sample.returned)
         self.right = pair.numeric.T @ u[pair.rows]

@@ -1,4 +1,4 @@
-"""A sum is missing: what backward lacks, or has too much of, has rank one in each row or block."""
+"""A sum is missing: the missing or superfluous term has rank one in each row or block."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pullback.verify.numbers.causes.sample import Pair, Sample
 
 
 class MissingSum(Hypothesis):
-    """Outputs depend on several inputs of which backward uses fewer."""
+    """Outputs depend on several inputs, but backward uses fewer of them."""
 
     order = 33
 
@@ -20,12 +20,12 @@ class MissingSum(Hypothesis):
         pair = sample.pair
         depends, used = pair.numeric != 0, pair.analytic != 0
         lost = depends & ~used
-        # A dependence of less than rounding is none.
+        # A dependence smaller than rounding does not count.
         lost &= pair.numeric.abs() > 1e-3 * pair.numeric.abs().max()
         if lost.sum() < 0.4 * depends.sum() or (used & ~depends).any() or not used.any():
             return None
         if not used.any(1)[depends.any(1)].all() or not used.any(0)[depends.any(0)].all():
-            return None  # whole rows or columns: no term is missing there but the gradient
+            return None  # whole rows or columns: not a term is missing there, but the gradient
         axes = axes_of(lost, pair, sample)
         over = f" over axis {axes[0]}" if len(axes) == 1 else (f" over axes {axes}" if axes else "")
         name = sample.name
@@ -43,7 +43,7 @@ class MissingSum(Hypothesis):
 
 
 class WrongTerm(Hypothesis):
-    """The difference is one outer product in each block, as a sum over a row makes."""
+    """The difference is an outer product in each block, as from a sum over a row."""
 
     order = 45
 
@@ -60,7 +60,7 @@ class WrongTerm(Hypothesis):
 
 
 def axes_of(lost: Tensor, pair: Pair, sample: Sample) -> list[int]:
-    """Return along which axes the inputs lie that are left out, seen from the output's place."""
+    """Return the axes along which inputs are left out, seen from the output's place."""
     inner, outer = sample.value.shape, sample.returned.shape
     if len(inner) != len(outer) or sample.is_complex:
         return []
@@ -98,7 +98,7 @@ def formula(sample: Sample) -> str:
 
 
 def blocks(matrix: Tensor, floor: float) -> list[tuple[Tensor, Tensor]]:
-    """Return the rows and columns of the blocks that a matrix falls into."""
+    """Return the rows and columns of a matrix's blocks."""
     used = matrix.abs() > floor
     left = set(used.any(1).nonzero()[:, 0].tolist())
     found: list[tuple[Tensor, Tensor]] = []
