@@ -1,4 +1,4 @@
-"""Writes what the documentation says of probes: `python tests/repo/probes_page.py`.
+"""Writes what the documentation says about probes: `python tests/repo/probes_page.py`.
 
 docs/probes.md holds their pages, docs/reference.md a table of them, and src/pullback/cli/codes.md
 the table of errors of docs/reference.md, for `pullback explain`.
@@ -18,9 +18,9 @@ MARK = "<!-- written by tests/repo/probes_page.py -->\n"
 HEAD = f"""# Probes
 
 {MARK}
-What `pb.check` asks about a derivative, in this order. Each page's failing example fires its
-probe and no other fault, and its passing example none; the tests run them. In the examples `torch`
-and `import pullback as pb` are there already.
+What `pb.check` tests about a derivative, in this order. Each page's failing example fires its
+probe and no other fault, and its passing example none; the tests run them. The examples assume
+`import torch` and `import pullback as pb`.
 
 """
 
