@@ -192,7 +192,7 @@ def audited(console: Console, path: Path) -> None:
 
 @contextmanager
 def shown_notices(console: Console) -> Generator[None]:
-    """Print what a build says beside its result."""
+    """Print a build's notices."""
     from pullback.deploy.wheel import ShippingNotice  # noqa: PLC0415  (as above)
 
     with warnings.catch_warnings(record=True) as said:

@@ -56,7 +56,7 @@ def require_tensors(qualname: str, result: Result) -> None:
         which = f"output {index} of forward" if len(result.outputs) > 1 else "forward's output"
         if not isinstance(output, Tensor):
             raise WrongOutput.error(
-                f"{qualname}: {which} is {an(type(output).__name__)}, which is no tensor",
+                f"{qualname}: {which} is {an(type(output).__name__)}, which is not a tensor",
                 help="return tensors only; a number as torch.tensor(number)",
             )
         if output.layout != torch.strided or name_of(output.dtype) not in DTYPES:

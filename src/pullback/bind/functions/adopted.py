@@ -120,7 +120,7 @@ class Adopted:
         for spec, value in zip(line.outputs, outputs, strict=True):
             if not isinstance(value, Tensor):
                 raise NoTensor.error(
-                    f"{place} {an(type(value).__name__)} for '{spec.name}', which is no tensor",
+                    f"{place} {an(type(value).__name__)} for '{spec.name}', which is not a tensor",
                     help="return tensors only; an operator of PyTorch has no other outputs here",
                 )
 

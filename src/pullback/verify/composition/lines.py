@@ -20,7 +20,7 @@ def line_of(call: Call) -> Line:
         NotApplicable: the target has none.
     """
     if call.target.operator is None:
-        raise NotApplicable("it is no operator of pullback")
+        raise NotApplicable("it is not an operator of pullback")
     return call.target.operator.line
 
 

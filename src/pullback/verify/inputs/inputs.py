@@ -31,8 +31,8 @@ NoInputs = Rule("PB404", "no-inputs")
 
 # Seconds: for all trials; for better ones once something is accepted; for one trial.
 ALTOGETHER, LONGER, ONE = 10.0, 2.0, 5.0
-# How good an input is: everything works; it does for somebody who reads more into the names than
-# they say; some value is not finite; a gradient has another shape; backward raises; nothing
+# How good an input is: everything works; it works for somebody who reads more into the names than
+# they say; some value is not finite; a gradient has the wrong shape; backward raises; nothing
 # requires a gradient; forward raises.
 PERFECT, UNLIKELY, NOT_FINITE, WRONG, RAISES, CUT, REFUSED = range(7)
 CRASHES = 12
@@ -60,7 +60,7 @@ Spec = tuple[Any, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """Inputs, and what the reader has to know of them.
+    """Inputs, and what the reader has to know about them.
 
     Attributes:
         arguments: the positional ones.

@@ -18,7 +18,7 @@ from pullback.define.line import Tensor as TensorOfLine
 from pullback.verify.source import Text
 from pullback.verify.target import Target
 
-# "index": a tensor of whole numbers; "mask": of booleans; "scalar": a number in a tensor.
+# "index": a tensor of integers; "mask": of booleans; "scalar": a number in a tensor.
 Role = Literal[
     "tensor", "tensors", "index", "mask", "scalar", "float", "int", "bool", "str", "ints", "none"
 ]

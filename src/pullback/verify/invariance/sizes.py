@@ -131,9 +131,9 @@ def is_number(argument: object) -> bool:
 def filled(leaf: Leaf, shape: Sequence[int], before: int, size: int) -> Tensor:
     """Return values of another shape that are like a leaf's.
 
-    Numbers lie between two of the example's, so that bounds hold and no two are equal; where the
-    example has equal ones, and among integers, they are the example's own. Symmetric matrices stay
-    symmetric, triangles triangles, and permutations permutations.
+    Numbers are between two of the example's, so that bounds hold and no two are equal; if the
+    example has equal ones, and for integers, they are the example's own. Symmetric matrices stay
+    symmetric, triangles stay triangles, and permutations stay permutations.
     """
     value = leaf.value
     if tuple(shape) == tuple(value.shape):

@@ -59,7 +59,7 @@ def variants_of(call: Call) -> Iterator[Variant]:
 
 
 def keeps_structure(call: Call, variant: Variant) -> bool:
-    """Tell whether values are symmetric, or a triangle, where the given ones are."""
+    """Tell whether values are symmetric, or a triangle, if the given ones are."""
     restore = structure_of(call.leaves[variant.leaf].value)
     return restore is None or torch.allclose(restore(variant.value), variant.value)
 

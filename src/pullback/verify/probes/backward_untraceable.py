@@ -75,7 +75,7 @@ class BackwardUntraceable(Probe):
     def examine(self, call: Call) -> Iterator[Finding]:
         """Run forward and backward on fake tensors."""
         if call.target.overload is None:
-            raise NotApplicable("it is no registered operator")
+            raise NotApplicable("it is not a registered operator")
         mode: Any = FakeTensorMode()
         leaves = tuple(
             mode.from_tensor(copy_of(leaf.value).requires_grad_(leaf.wanted))

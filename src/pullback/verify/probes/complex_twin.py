@@ -64,7 +64,7 @@ class ComplexTwin(Probe):
         """Give every floating-point input an imaginary part, and look for a missing conjugate."""
         require_own(call)
         if call.target.kind != "function" or any(leaf.value.is_complex() for leaf in call.leaves):
-            raise NotApplicable("it is no autograd.Function, or the example is complex itself")
+            raise NotApplicable("it is not an autograd.Function, or the example is complex itself")
         twin = call.with_values(
             [complexed(leaf.value, call.seed + i) for i, leaf in enumerate(call.leaves)]
         )

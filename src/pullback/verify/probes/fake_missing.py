@@ -52,7 +52,7 @@ class FakeMissing(Probe):
     def examine(self, call: Call) -> Iterator[Finding]:
         """Run the operator on fake tensors."""
         if call.target.overload is None:
-            raise NotApplicable("it is no registered operator")
+            raise NotApplicable("it is not a registered operator")
         missing = "fake" not in call.target.parts and call.target.kind == "library"
         for one in compared(call):
             if one.error is not None:

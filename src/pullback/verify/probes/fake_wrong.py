@@ -67,7 +67,7 @@ class FakeWrong(Probe):
     def examine(self, call: Call) -> Iterator[Finding]:
         """Compare the two kernels at several sizes and strides."""
         if call.target.overload is None:
-            raise NotApplicable("it is no registered operator")
+            raise NotApplicable("it is not a registered operator")
         fake = call.target.parts.get("fake")
         where = None if fake is None else Text(fake).place
         fixed = depends_on_values(call)

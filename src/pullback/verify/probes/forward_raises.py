@@ -87,8 +87,8 @@ class ForwardRaises(Probe):
         """Return what is wrong and the cure, by what PyTorch says of it."""
         if found := NOT_SAVED.search(text):
             return (
-                f"save_for_backward is given a value that is no tensor: argument {found[1]} is of "
-                f"type {found[2]}",
+                f"save_for_backward is given a value that is not a tensor: argument {found[1]} is "
+                f"of type {found[2]}",
                 "keep numbers, strings and shapes as attributes: ctx.factor = factor",
             )
         if DIRTY in text:

@@ -74,7 +74,7 @@ class NoAutograd(Probe):
         """Ask the dispatcher for a kernel of the Autograd key."""
         overload = call.target.overload
         if overload is None or call.target.kind != "library":
-            raise NotApplicable("it is no operator of torch.library")
+            raise NotApplicable("it is not an operator of torch.library")
         if call.assumed or not call.wanted or is_implicit(call):
             raise NotApplicable("no gradient is asked for, or it is made of other operators")
         has = torch._C._dispatch_has_kernel_for_dispatch_key

@@ -63,7 +63,7 @@ class NoSetupContext(Probe):
     def examine(self, call: Call) -> Iterator[Finding]:
         """Look for setup_context."""
         if call.target.kind != "function":
-            raise NotApplicable("it is no autograd.Function")
+            raise NotApplicable("it is not an autograd.Function")
         if "setup" not in call.target.parts:
             yield self.breach(
                 f"{call.target.name}: not usable under torch.func or vmap: forward takes ctx, and "

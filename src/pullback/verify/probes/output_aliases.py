@@ -51,7 +51,7 @@ class OutputAliases(Probe):
         """Compare the memory of the outputs with that of the inputs."""
         overload = call.target.overload
         if overload is None:
-            raise NotApplicable("it is no registered operator")
+            raise NotApplicable("it is not a registered operator")
         if is_implicit(call):
             raise NotApplicable("it is made of other operators")
         if any(own.alias_info is not None for own in overload._schema.returns):

@@ -61,7 +61,7 @@ class WrongGradient(Probe):
     Errors only at other values, sizes, options or dtypes, which other probes look at; and elements
     at which forward has a kink or a jump. Declare a gradient that differs on purpose:
     `straight_through=True`, `reversal=True`, `surrogate=True`; `tangent_space=True` for elements of
-    a Lie group, whose gradient is that of a tangent vector, with zeros behind it.
+    a Lie group, whose gradient is that of a tangent vector, followed by zeros.
     """
 
     code = "PB553"

@@ -19,10 +19,10 @@ namespace {
 struct Fatal {
   int number;
   const char* name;
-} constexpr fatal[] = {{SIGSEGV, "SIGSEGV, an address that is not there"},
-                       {SIGBUS, "SIGBUS, an address that is not there"},
-                       {SIGFPE, "SIGFPE, such as a whole number divided by zero"},
-                       {SIGILL, "SIGILL, an instruction that this processor has not"},
+} constexpr fatal[] = {{SIGSEGV, "SIGSEGV, an invalid address"},
+                       {SIGBUS, "SIGBUS, an invalid address"},
+                       {SIGFPE, "SIGFPE, such as an integer division by zero"},
+                       {SIGILL, "SIGILL, an instruction that this processor lacks"},
                        {SIGABRT, "SIGABRT, from abort() or assert()"}};
 constexpr int64_t patience = 1'000'000'000;  // nanoseconds: nobody means two presses at once
 
