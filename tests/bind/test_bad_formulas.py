@@ -248,7 +248,7 @@ DERIVATIVES: list[tuple[str, str, tuple[str, ...]]] = [
     ("grad * sigmiod(x)", "PB132", ("sigmiod", "did you mean 'sigmoid'?")),
     ("grad / 0", "PB136", ("zero",)),
     ("grad *", "PB131", ()),
-    ("grad > 0", "PB135", ("'x'", "condition")),
+    ("grad > 0", "PB139", ("'x'", "condition", "write float(...)")),
     ("t = grad", "PB137", ()),
 ]
 

@@ -93,6 +93,27 @@ WRITTEN: dict[str, tuple[str, dict[str, Any], tuple[Any, ...]]] = {
         {"python": lambda x: x.mean(), "backward": {"x": "grad/size(n)"}},
         ((7,),),
     ),
+    "a size with arithmetic, element by element": (
+        "(x[h], b[]) -> y[h - 1]",
+        {
+            "python": lambda x, b: b.exp().repeat(len(x) - 1),
+            "backward": {"x": "0*x", "b": "sum[i](grad[i]*y[i])"},
+            "jvp": {"y": "y*tangent_b"},
+        },
+        ((5,), ()),
+    ),
+    "outputs that are called as gradients are": (
+        "(grad[n], a[n], b[n]) -> (grad_a[n], grad_b[n])",
+        {
+            "python": lambda grad, a, b: (grad * b, grad * a),
+            "backward": {
+                "grad": "grad_grad_a*b + grad_grad_b*a",
+                "a": "grad_grad_b*grad",
+                "b": "grad_grad_a*grad",
+            },
+        },
+        ((4,), (4,), (4,)),
+    ),
     "a batch that is summed": (
         "(x[..., n], b[n]) -> y[..., n]",
         {"python": lambda x, b: x * b, "backward": {"x": "grad*b", "b": "sum[...](grad*x)"}},

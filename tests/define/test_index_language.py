@@ -126,9 +126,7 @@ POINTWISE = """
 (x[e]) -> y[e] = x + e
 (x[n]) -> y[n] = t = x; y = t + 1
 (x[n], k: int) -> y[n] = x*k
-(x[n]) -> y[n]
 (x[n, d], w[d]) -> y[n, d] = x*w
-(x[n]) -> y[n] = 1 +
 (x[n]) -> y[n] = max(x, 0)
 """
 INDEXED = """
@@ -136,11 +134,10 @@ INDEXED = """
 (x[n]) -> y[] = sum[n](x)
 (x[n]) -> y[n] = x*size(n)
 (x[n]) -> y[n] = x*n
-(x[n]) -> y[i] = 1.0
+(x[n]) -> y[i] = x[i]
 (x[n]) -> (a[n], b[]) = (x, 2.0)
-(x[n]) -> y[n] = x[
 (x[n]) -> y[n] = y[i] = x[i]
-(x[n]) -> y[n] = pad(x)
+(x[n]) -> y[n] = pad(x[n])
 """
 
 
@@ -148,7 +145,7 @@ INDEXED = """
     ("text", "expected"), [(t, t in INDEXED.split("\n")) for t in rows(POINTWISE + INDEXED)]
 )
 def test_indices_decide_which_language_a_formula_is_in(text: str, expected: bool) -> None:
-    assert notation.is_index_notation(parse(f"demo::f{text}")) is expected
+    assert read(text).pointwise is not expected
 
 
 # --- reads under conditions

@@ -48,8 +48,7 @@ def require_round_trip(made: Formula) -> str:
 def test_derivatives_of_every_order_are_printed_and_read_back(
     name: str, kinds: tuple[str, ...]
 ) -> None:
-    printed = require_round_trip(of(name, *kinds))
-    assert notation.is_index_notation(replace(of(name).line, formula=printed)) or name == "outer"
+    require_round_trip(of(name, *kinds))
 
 
 PRINTED = {

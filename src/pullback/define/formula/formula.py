@@ -230,7 +230,7 @@ def require_dtype(line: Line, output: Tensor, node: Node) -> None:
         return
     kind = {"bool": "a condition", "int": "a whole number", "real": "a real number"}[node.type]
     cure = (
-        f"write {output.name}[...]: bool in the line, or float(...) in the formula"
+        f"write float(...) in the formula, or {output.name}[...]: bool in the line"
         if node.type == "bool"
         else f"write '{output.name}' without ': {output.dtype}'"
         if node.type == "real"

@@ -8,7 +8,6 @@ no index is written in them, where each name stands for an element:
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -129,21 +128,6 @@ def declared(line: Line) -> dict[str, Affine]:
     return found | {
         label: size(label) for label in more if label.rstrip("'") in found or label.isdecimal()
     }
-
-
-def is_index_notation(line: Line) -> bool:
-    """Return whether a formula needs indices; what is read element by element does not.
-
-    It has indices after a name, a reduction, `size(n)` or `pad(...)`, an index as a number, or its
-    outputs have dimensions of their own.
-    """
-    if line.formula is None or "[" in line.formula:
-        return line.formula is not None
-    program: Program | None = None
-    with contextlib.suppress(PullbackError, RecursionError):  # said when the formula is read
-        program = program_of(line, {}, trusted=False)
-        values_of(program, statements_of(program))
-    return program is not None and not program.pointwise
 
 
 def text(formula: Formula) -> str:

@@ -1,4 +1,4 @@
-"""A derivative that an author writes in index notation: `"sum[n](grad[n, d])"`, of any kernel."""
+"""A derivative that an author writes in the language of formulas, `"sum[n](grad*x)"`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pullback.define.formula.derived import UNWRITTEN, as_operator
-from pullback.define.formula.draft import Draft, Names, plain
+from pullback.define.formula.draft import SUFFIXES, Draft, Names, plain
 from pullback.define.formula.formula import Formula, is_usable
 from pullback.define.formula.index import Affine
-from pullback.define.formula.node import Node
 from pullback.define.formula.sizes import affine
 from pullback.define.index import notation
 from pullback.define.line import Arithmetic, Dim, Line, Name, Tensor
@@ -28,35 +27,41 @@ class Words:
         sizes: what those dimensions have to be.
         arriving: the names of the gradients or tangents.
         kind: "backward" or "jvp".
+        results: what is computed for each input or output, by its name.
     """
 
     line: Line
     sizes: Mapping[str, Affine]
     arriving: tuple[str, ...]
     kind: str
+    results: Mapping[str, Tensor]
 
-    def result(self, target: Tensor) -> Tensor:
-        """Return what is computed for an input or output."""
-        prefix = "grad" if self.kind == "backward" else "tangent"
-        own = {value.name: value for value in (*self.line.tensors, *self.line.outputs)}
-        return Tensor(
-            name=f"{prefix}_{target.name}", dims=own[target.name].dims, dtype=target.dtype
-        )
+    def read(self, target: Tensor, text: str, of: str) -> Formula:
+        """Return the formula of one derivative, of all that there is.
 
-    def of(self, target: Tensor, text: str) -> Line:
-        """Return the line of the operator that computes one derivative from all that there is."""
+        Args:
+            target: the input or output that it is the derivative of.
+            text: as it is written.
+            of: whose it is, for messages.
+        """
         values = {value.name: value for value in (*self.line.outputs, *self.line.parameters)}
-        return replace(
+        line = replace(
             self.line,
             parameters=tuple(map(plain, values.values())),
-            outputs=(self.result(target),),
+            outputs=(self.results[target.name],),
             formula=text.strip(),
         )
+        try:
+            return notation.parse(line, sizes=self.sizes)
+        except PullbackError as error:
+            message = error.finding.message.replace(line.qualname, of, 1)
+            raise PullbackError(replace(error.finding, message=message)) from None
 
 
 def words_of(line: Line, kind: str, arriving: Sequence[Tensor]) -> Words:
     """Return what the derivatives of a line may name, `arriving` and all that it has itself."""
     names, sizes = Names(line), dict[str, Affine]()
+    names.taken.update(tensor.name for tensor in arriving)
     known: dict[Dim, Name] = {}
 
     def named(dim: Dim, name: str) -> Dim:
@@ -87,39 +92,36 @@ def words_of(line: Line, kind: str, arriving: Sequence[Tensor]) -> Words:
         sizes=sizes,
         arriving=tuple(tensor.name for tensor in arriving),
         kind=kind,
+        results={
+            of.name: Tensor(
+                name=names.fresh(f"{SUFFIXES[kind]}_{of.name}"), dims=of.dims, dtype=of.dtype
+            )
+            for of in (line.tensors if kind == "backward" else outputs)
+        },
     )
 
 
-def operator(words: Words, texts: Mapping[int, tuple[Tensor, str, str]]) -> Formula:
+def operator(words: Words, formulas: Mapping[int, Formula]) -> Formula:
     """Return the operator that computes some derivatives.
 
     Args:
         words: what they may name.
-        texts: by the place of the input or output: it, the formula, and whose it is, for messages.
+        formulas: by the place of the input or output: all of one space, or all in index notation.
     """
-    nodes = {place: _read(words, *given) for place, given in texts.items()}
+    first = next(iter(formulas.values()))
     drafted = Draft(
         original=Formula(
             line=words.line,
             elements=(),
             sizes=words.sizes,
+            dims=first.dims,
             full=frozenset(words.arriving if words.kind == "backward" else ()),
         ),
         kind=words.kind,
         arriving={},
-        outputs=tuple(words.result(target) for target, _, _ in texts.values()),
-        nodes=nodes,
+        outputs=tuple(formula.line.outputs[0] for formula in formulas.values()),
+        nodes={place: formula.elements[0] for place, formula in formulas.items()},
     )
     made = as_operator(drafted)
     assert made
     return made.formula
-
-
-def _read(words: Words, target: Tensor, text: str, of: str) -> Node:
-    """Return the node of one derivative."""
-    line = words.of(target, text)
-    try:
-        return notation.parse(line, sizes=words.sizes).nodes[0]
-    except PullbackError as error:
-        message = error.finding.message.replace(line.qualname, of, 1)
-        raise PullbackError(replace(error.finding, message=message)) from None
