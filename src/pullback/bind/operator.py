@@ -19,10 +19,9 @@ from pullback.define.shape import declared
 from pullback.diagnostic import PullbackError, Rule, an, did_you_mean, parse
 
 if TYPE_CHECKING:
-    from pullback.bind.formula.shown import FormulaDerivative
+    from pullback.bind.formula.shown import Derivative
     from pullback.bind.index.flops import Cost
     from pullback.bind.index.plan import Plan
-    from pullback.bind.index.shown import IndexedDerivative
     from pullback.bind.kinds.kind import Kind
     from pullback.bind.sharding import Sharding
 
@@ -127,7 +126,7 @@ class Operator:
 
         return sharding.shown(self.kind.tables())
 
-    def derivative(self) -> FormulaDerivative | IndexedDerivative:
+    def derivative(self) -> Derivative:
         """Return the derivative of a formula, to print: text, LaTeX, and what is saved.
 
         Raises:

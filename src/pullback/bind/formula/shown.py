@@ -1,43 +1,71 @@
-"""What `op.derivative()` shows of a pointwise formula, as text and as LaTeX."""
+"""What `op.derivative()` shows of a formula: its line, its gradients, what is saved."""
 
 from __future__ import annotations
 
-from pullback.bind.formula.derivative import Derivative
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
 from pullback.define.formula import build, derived, sympy
+from pullback.define.formula.draft import Derived, real_ones
 from pullback.define.formula.formula import Formula
 from pullback.define.formula.functions import TABLE
 from pullback.define.formula.node import Node, in_order
 from pullback.define.index import notation
 
 
-class FormulaDerivative(Derivative):
-    """The derivative of a pointwise formula, simplified by SymPy."""
+@dataclass(frozen=True)
+class Derivative:
+    """The derivative of a formula; SymPy simplifies what is pointwise.
+
+    Attributes:
+        formula: what it is the derivative of.
+        backward: the gradients as an operator; None if all are zero.
+    """
+
+    formula: Formula
+    backward: Derived | None
 
     @property
     def computed(self) -> str:
-        """The gradients exactly as the kernel computes them."""
+        """The gradients exactly as they are computed, in the language of the line."""
         return "" if self.backward is None else notation.text(self.backward.formula)
+
+    @cached_property
+    def saved(self) -> tuple[str, ...]:
+        """The inputs and outputs that are kept from forward to backward."""
+        if self.backward is None:
+            return ()
+        line = self.formula.line
+        tensors = {value.name for value in (*line.tensors, *line.outputs)}
+        return tuple(name for name in self.backward.saved if name in tensors)
+
+    @property
+    def rows(self) -> Sequence[tuple[str, str]]:
+        """The gradients: a name, and what it is; of index notation also what they share."""
+        if self.formula.pointwise:
+            return [(name, _summed(sympy.text(node), over)) for name, node, over in self._simple]
+        if self.backward is None:
+            return []
+        statements = self.computed.split("; ")
+        if len(statements) == 1:
+            return [(self.backward.formula.line.outputs[0].name, statements[0])]
+        return [(name, text) for row in statements for name, _, text in [row.partition(" = ")]]
 
     @property
     def latex(self) -> str:
-        """The gradients as LaTeX, simplified by SymPy, one `aligned` row each."""
+        """The gradients as LaTeX, one `aligned` row each; "" of index notation."""
+        if not self.formula.pointwise:
+            return ""
         rows = [
             rf"{sympy.latex_name(name)} &= {_summed_latex(sympy.latex(node), over)}"
-            for name, node, over in self._rows
+            for name, node, over in self._simple
         ]
         return "\\begin{aligned}\n" + " \\\\\n".join(rows) + "\n\\end{aligned}"
 
     @property
-    def rows(self) -> list[tuple[str, str]]:
-        """The gradients, simplified by SymPy."""
-        return [
-            (name, f"sum[{', '.join(over)}]({text})" if over else text)
-            for name, node, over in self._rows
-            for text in [sympy.text(node)]
-        ]
-
-    @property
-    def _rows(self) -> list[tuple[str, Node, tuple[str, ...]]]:
+    def _simple(self) -> list[tuple[str, Node, tuple[str, ...]]]:
+        """The gradients of a pointwise formula: a name, an element, and what it is summed over."""
         if self.backward is None:
             return []
         made = self.backward.formula
@@ -56,14 +84,30 @@ class FormulaDerivative(Derivative):
                 others[build.evaluated(computed, names)] = shown
         return derived.replaced(nodes, others)
 
-    def _repr_latex_(self) -> str:
-        """Show formulas in a notebook."""
-        return f"$$\n{self.latex}\n$$"
+    def __str__(self) -> str:
+        """Return the operator's line, its gradients and what is saved."""
+        line, given = self.formula.line, self.backward.gives if self.backward else ()
+        zero = [t.name for place, t in real_ones(line.tensors).items() if place not in given]
+        rows = [*self.rows, *((f"grad_{name}", "0") for name in zero)]
+        width = max((len(name) for name, _ in rows), default=0)
+        shown = [f"    {name:<{width}} = {text}" for name, text in rows]
+        saved = ", ".join(self.saved) or "nothing"
+        return "\n".join([str(line), *shown, f"    saves {saved}"])
+
+    __repr__ = __str__
+
+    def _repr_latex_(self) -> str | None:
+        """Show formulas in a notebook; index notation is shown as text."""
+        return f"$$\n{self.latex}\n$$" if self.latex else None
 
 
-def derivative(formula: Formula) -> FormulaDerivative:
+def derivative(formula: Formula) -> Derivative:
     """Return what there is to show of a formula's derivative."""
-    return FormulaDerivative(formula, derived.backward(formula))
+    return Derivative(formula, derived.backward(formula))
+
+
+def _summed(text: str, over: tuple[str, ...]) -> str:
+    return f"sum[{', '.join(over)}]({text})" if over else text
 
 
 def _summed_latex(text: str, over: tuple[str, ...]) -> str:

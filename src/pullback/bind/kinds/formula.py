@@ -13,7 +13,7 @@ from pullback.bind.batching import BatchedCall
 from pullback.bind.formula import batched, derive, evaluate, fake
 from pullback.bind.formula.lazy import Lazy
 from pullback.bind.formula.operator import LazyFormula
-from pullback.bind.formula.shown import FormulaDerivative, derivative
+from pullback.bind.formula.shown import Derivative, derivative
 from pullback.bind.kinds.kind import Derivatives, Kind
 from pullback.bind.operator import Operator
 from pullback.bind.runtime import Runtime
@@ -83,6 +83,10 @@ class Mathematics(Kind):
         """Return that it has a formula."""
         return ["formula"]
 
+    def derivative(self) -> Derivative:
+        """Return its derivative, to print."""
+        return derivative(self.formula)
+
     def wired(self) -> Derivatives:
         """Return the first derivatives, their operators registered."""
         return Derivatives(
@@ -118,7 +122,3 @@ class Pointwise(Mathematics):
         """Return the ways to split it: along every dimension."""
         del wanted, absent
         return of_formula(self.formula)
-
-    def derivative(self) -> FormulaDerivative:
-        """Return its derivative, to print."""
-        return derivative(self.formula)

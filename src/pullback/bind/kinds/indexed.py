@@ -10,7 +10,6 @@ from pullback.bind.index import execute, flops, verify
 from pullback.bind.index import plan as plans
 from pullback.bind.index.flops import Cost
 from pullback.bind.index.plan import Plan
-from pullback.bind.index.shown import IndexedDerivative, derivative
 from pullback.bind.kinds.formula import Mathematics
 from pullback.bind.operator import Operator, require_call
 from pullback.define.formula import derived
@@ -61,10 +60,6 @@ class Indexed(Mathematics):
             made = backward.formula
             found.append((made.line, sharding.rules(made)))
         return found
-
-    def derivative(self) -> IndexedDerivative:
-        """Return its derivative, to print."""
-        return derivative(self.formula)
 
     def plan(self, operator: Operator, given: tuple[object, ...]) -> Plan:
         """Return how a call and its backward are computed."""

@@ -22,10 +22,9 @@ from pullback.diagnostic import PullbackError
 from pullback.kernels.glue import Device
 
 if TYPE_CHECKING:
-    from pullback.bind.formula.shown import FormulaDerivative
+    from pullback.bind.formula.shown import Derivative
     from pullback.bind.index.flops import Cost
     from pullback.bind.index.plan import Plan
-    from pullback.bind.index.shown import IndexedDerivative
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +159,7 @@ class Kind:
         """Return the ways to split it, and its gradients where those are known, by their lines."""
         return [(self.definition.line, self.placements())]
 
-    def derivative(self) -> FormulaDerivative | IndexedDerivative:
+    def derivative(self) -> Derivative:
         """Return the derivative of a formula, to print.
 
         Raises:
