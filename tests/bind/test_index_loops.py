@@ -18,7 +18,7 @@ from pullback.bind.index.call import Choice, call_of
 from pullback.bind.index.loops import Own, Refusal
 from pullback.define import parse as lines
 from pullback.define.formula import derived as derivatives
-from pullback.define.formula.formula import Formula, labels
+from pullback.define.formula.formula import Formula
 from pullback.define.index import extents, notation
 from pullback.define.operator import Definition
 from tests.forked import in_fork
@@ -92,7 +92,7 @@ def arguments(
     generator = torch.Generator().manual_seed(seed)
     found: dict[str, object] = {}
     for tensor in indexed.line.tensors:
-        shape = [sizes[index.rstrip("'")] for index in labels(tensor)]
+        shape = [sizes[index.rstrip("'")] for index in tensor.labels]
         if tensor.dtype == "int64":
             found[tensor.name] = torch.randint(0, 3, shape, generator=generator)
         else:

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from pullback.define import parse as lines
 from pullback.define.formula import node
-from pullback.define.formula.formula import labels
 from pullback.define.formula.functions import TABLE
 from pullback.define.formula.index import Affine, at, is_size
 from pullback.define.formula.node import Node
@@ -49,10 +48,10 @@ def parse(text: str) -> Indexed:
     formula = notation.parse(line)
     return Indexed(
         name=line.name,
-        dims={tensor.name: labels(tensor) for tensor in line.tensors},
+        dims={tensor.name: tensor.labels for tensor in line.tensors},
         whole={tensor.name for tensor in line.tensors if tensor.dtype},
         output=line.outputs[0].name,
-        indices=labels(line.outputs[0]),
+        indices=line.outputs[0].labels,
         ranges=Ranges(formula.sizes),
         node=formula.nodes[0],
     )

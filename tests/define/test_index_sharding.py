@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pullback.define.formula.formula import Formula, labels
+from pullback.define.formula.formula import Formula
 from pullback.define.index import extents
 from pullback.define.index.sharding import rules
 from pullback.define.sharding import Partial, Placement, Placements, Replicate, Shard, shown
@@ -43,7 +43,7 @@ def drawn(indexed: Formula, seed: int) -> dict[str, Tensor]:
     sizes = known(indexed, WHOLE)
     found: dict[str, Tensor] = {}
     for tensor in indexed.line.tensors:
-        shape = [sizes[label.rstrip("'")] for label in labels(tensor)]
+        shape = [sizes[label.rstrip("'")] for label in tensor.labels]
         if tensor.dtype == "int64":
             found[tensor.name] = torch.randint(WHOLE["v"], shape, generator=generator)
         else:
@@ -60,7 +60,7 @@ def known(indexed: Formula, sizes: dict[str, int]) -> dict[str, int]:
 def evaluated(indexed: Formula, tensors: dict[str, Tensor], sizes: dict[str, int]) -> list[Tensor]:
     dense = Dense(tensors, known(indexed, sizes), indexed.ranges)
     pairs = zip(indexed.line.outputs, indexed.nodes, strict=True)
-    return [dense(node, labels(output)).clone() for output, node in pairs]
+    return [dense(node, output.labels).clone() for output, node in pairs]
 
 
 def parts_of(tensor: Tensor, placement: Placement, ranks: int, seed: int) -> list[Tensor]:
@@ -104,7 +104,7 @@ def simulated(
         sizes = dict(WHOLE)
         for tensor in indexed.line.tensors:
             if isinstance(own := rule.inputs.get(tensor.name), Shard):
-                label = labels(tensor)[own.dim]
+                label = tensor.labels[own.dim]
                 sizes[label] = local[tensor.name].shape[own.dim]
                 sizes[rule.split] = sizes[label]
         if 0 in sizes.values() and any(

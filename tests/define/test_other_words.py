@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from pullback.define import parse as lines
-from pullback.define.formula.formula import labels
 from pullback.define.formula.functions import known
 from pullback.define.formula.other_words import LINES, REASONS, SAME
 from pullback.define.formula.ranges import Ranges
@@ -84,15 +83,15 @@ def test_the_line_that_is_named_instead_computes_the_same(name: str, seed: int) 
     line = lines.parse(f"other::words{text}")
     made = notation.parse(line)
     generator = torch.Generator().manual_seed(seed)
-    sizes = {label: SIZES.get(label, 3) for tensor in line.tensors for label in labels(tensor)}
+    sizes = {label: SIZES.get(label, 3) for tensor in line.tensors for label in tensor.labels}
     tensors: dict[str, Tensor] = {}
     for tensor in line.tensors:
-        shape = [sizes[label] for label in labels(tensor)]
+        shape = [sizes[label] for label in tensor.labels]
         value = torch.rand(shape, generator=generator, dtype=torch.float64) + 0.1
         dtypes = {"int64": torch.int64, "bool": torch.bool}
         tensors[tensor.name] = (2 * value).to(dtypes.get(tensor.dtype or "", torch.float64))
     evaluate = Dense(tensors, sizes, Ranges(made.sizes))
-    found = evaluate(made.nodes[0], labels(line.outputs[0]))
+    found = evaluate(made.nodes[0], line.outputs[0].labels)
     torch.testing.assert_close(found, THEIRS[name](*tensors.values()), check_dtype=False)
 
 

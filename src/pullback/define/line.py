@@ -276,14 +276,13 @@ class Line:
         inputs = {tensor.name for tensor in self.tensors}
         return tuple(output.name for output in self.outputs if output.name in inputs)
 
+    @cached_property
+    def returns_gradients(self) -> bool:
+        """Whether it is a backward of several gradients: all outputs are named `grad_<something>`.
 
-def is_masked(line: Line) -> bool:
-    """Return whether an operator is a backward that is told which gradients are wanted.
-
-    These are the operators with several outputs, all named `grad_<something>`.
-    """
-    outputs = line.outputs
-    return len(outputs) > 1 and all(output.name.startswith("grad_") for output in outputs)
+        A call may then ask for some of them alone, by `output_mask`; the others are None.
+        """
+        return len(self.outputs) > 1 and all(o.name.startswith("grad_") for o in self.outputs)
 
 
 def check_names(line: Line) -> None:

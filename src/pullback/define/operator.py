@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from pullback.define.derivative import Declared
-from pullback.define.line import Line, is_masked
+from pullback.define.line import Line
 from pullback.define.source import Source
 
 if TYPE_CHECKING:
@@ -76,4 +76,4 @@ class Definition:
     def masked(self) -> bool:
         """Whether it is a backward that is told which gradients are wanted, by `output_mask`."""
         # What somebody else registered has no parameter of ours.
-        return self.taken == "no" and is_masked(self.line)
+        return self.taken == "no" and self.line.returns_gradients

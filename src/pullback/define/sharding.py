@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pullback.define.formula.formula import Formula, labels
+from pullback.define.formula.formula import Formula
 from pullback.define.formula.index import BATCH
 from pullback.define.line import Line, Tensor
 
@@ -78,7 +78,7 @@ class Placements:
 def of_formula(formula: Formula) -> list[Placements]:
     """Return the ways to split a pointwise formula: every dimension that has one size."""
     line = formula.line
-    dims = dict.fromkeys(label.rstrip("'") for label in labels(formula.space))
+    dims = dict.fromkeys(label.rstrip("'") for label in formula.space.labels)
     return [_split(line, dim) for dim in dims if not dim.isdecimal()]
 
 
@@ -87,7 +87,7 @@ def of_line(line: Line) -> list[Placements]:
 
     Of a dimension with a name it says nothing: `x[..., n] -> y[..., n]` may be a softmax along n.
     """
-    names = dict.fromkeys(label.rstrip("'") for tensor in line.tensors for label in labels(tensor))
+    names = dict.fromkeys(label.rstrip("'") for tensor in line.tensors for label in tensor.labels)
     return [
         Placements(split=name, reason=reason) if reason else _split(line, name)
         for name in names
@@ -123,7 +123,7 @@ def _split(line: Line, dim: str) -> Placements:
 
 def part(tensor: Tensor, indices: Collection[str]) -> Placement:
     """Return what a process has of a tensor some of whose indices are split."""
-    own = labels(tensor)
+    own = tensor.labels
     places = [place for place, label in enumerate(own) if label.rstrip("'") in indices]
     if len(places) > 1:
         raise Refused(f"{tensor.name} has it twice")

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pullback.bind.native import Finish
 from pullback.define import shape
-from pullback.define.formula.formula import Formula, labels
+from pullback.define.formula.formula import Formula
 from pullback.define.formula.index import BATCH
 from pullback.define.line import Line
 from pullback.define.line import Tensor as TensorSpec
@@ -17,7 +17,7 @@ from pullback.define.shape import Sizes
 
 def core(tensor: TensorSpec) -> list[str]:
     """Return a tensor's dimensions without `...`, as indices."""
-    return [label for label in labels(tensor) if label != BATCH]
+    return [label for label in tensor.labels if label != BATCH]
 
 
 def alignment(tensor: TensorSpec, space: TensorSpec) -> tuple[int, ...] | None:
@@ -25,7 +25,7 @@ def alignment(tensor: TensorSpec, space: TensorSpec) -> tuple[int, ...] | None:
 
     None if the tensor lines up with the space from the right as it is.
     """
-    own, whole = labels(tensor), labels(space)
+    own, whole = tensor.labels, space.labels
     if whole[len(whole) - len(own) :] == own and (BATCH not in whole[len(whole) - len(own) + 1 :]):
         return None
     places = core(tensor)
@@ -65,7 +65,7 @@ def view(tensor: Tensor, spec: TensorSpec, space: TensorSpec, batch: int) -> Ten
     """
     # Dimensions of `...` line up from the right.
     missing = batch - (tensor.dim() - len(core(spec)))
-    own, whole = spread(labels(spec), batch, missing), spread(labels(space), batch)
+    own, whole = spread(spec.labels, batch, missing), spread(space.labels, batch)
     tensor = tensor.permute([own.index(label) for label in whole if label in own])
     for place, label in enumerate(whole):
         if label not in own:
@@ -75,8 +75,8 @@ def view(tensor: Tensor, spec: TensorSpec, space: TensorSpec, batch: int) -> Ten
 
 def finished(result: Tensor, formula: Formula, index: int, batch: int) -> Tensor:
     """Return what is computed over the space as output `index` has it: summed, in its order."""
-    whole = spread(labels(formula.space), batch)
-    own = spread(labels(formula.line.outputs[index]), batch)
+    whole = spread(formula.space.labels, batch)
+    own = spread(formula.line.outputs[index].labels, batch)
     over = [place for place, label in enumerate(whole) if label not in own]
     if over:
         result = result.sum(over, dtype=result.dtype)

@@ -14,7 +14,7 @@ from pullback.bind import check, kernel
 from pullback.bind.formula import arrange
 from pullback.bind.index import dense
 from pullback.bind.index.loops import Own
-from pullback.define.formula.formula import Formula, labels, require_real
+from pullback.define.formula.formula import Formula, require_real
 from pullback.define.formula.index import BATCH
 from pullback.define.index import cost, extents, required
 from pullback.define.line import Tensor as TensorSpec
@@ -168,7 +168,7 @@ def sizes_of(indexed: Formula, outputs: kernel.Outputs) -> dict[str, int]:
 
 def flattened(tensor: Tensor, spec: TensorSpec, batch: Sequence[int]) -> Tensor:
     """Return a tensor with one batch dimension, of the size of all those of the call."""
-    place = labels(spec).index(BATCH)
+    place = spec.labels.index(BATCH)
     before, after = len(spec.before), len(spec.after)
     shape = tensor.shape
     core = (shape[:before], shape[len(shape) - after :])

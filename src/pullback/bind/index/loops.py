@@ -18,7 +18,7 @@ from pullback.bind.formula.loops import FLAGS, link_flags
 from pullback.bind.index.own_call import Call, Prepared, Sizing
 from pullback.bind.memo import Memo
 from pullback.define.formula import absent
-from pullback.define.formula.formula import Formula, labels
+from pullback.define.formula.formula import Formula
 from pullback.define.formula.index import BATCH, size
 from pullback.define.formula.node import in_order, may_divide_by_zero
 from pullback.define.formula.ranges import Ranges
@@ -217,7 +217,7 @@ def generated(
     lines = [indexed.line.outputs[k] for k in outputs]
     shown = "float64" if dtype == torch.float64 else "float32"
     made = [
-        Output(name=f"~out{k}", indices=labels(line), node=node, dtype=stored(line, shown))
+        Output(name=f"~out{k}", indices=line.labels, node=node, dtype=stored(line, shown))
         for k, line, node in zip(outputs, lines, nodes, strict=True)
     ]
     dtypes = {t.name: stored(t, shown) for t in indexed.line.tensors}
@@ -242,7 +242,7 @@ def groups(
     found: dict[tuple[str, ...], list[int]] = {}
     ranges, extents = indexed.ranges, Extents(sizes)
     for k in wanted:
-        indices = labels(indexed.line.outputs[k])
+        indices = indexed.line.outputs[k].labels
         large = (i for i in indices if (extents.number(ranges.size(i)) or 0) > SMALL)
         found.setdefault(tuple(sorted(large)) or indices, []).append(k)
     return [tuple(group) for group in found.values()]
@@ -269,7 +269,7 @@ def chosen(
         general = schedules_of(outputs, setting(indexed, outputs, dtypes, compute, {}), usual)
         if sum(schedule.work(sizes) for schedule in general) < FEW:
             return general, {}
-    names = {i.rstrip("'") for t in indexed.line.tensors for i in labels(t)} - {BATCH}
+    names = {i.rstrip("'") for t in indexed.line.tensors for i in t.labels} - {BATCH}
     # A size that follows from others cannot be chosen where loops are tried on tiny inputs.
     names -= set(indexed.sizes)
     known = {name: n for name, n in sizes.items() if n <= SMALL and name in names}
@@ -297,7 +297,7 @@ def setting(
 ) -> Setting:
     """Return what the kernels of an operator share."""
     line = indexed.line
-    dims = {t.name: tuple(map(size, labels(t))) for t in line.tensors}
+    dims = {t.name: tuple(map(size, t.labels)) for t in line.tensors}
     ranges = Ranges(indexed.sizes)
     dims |= {o.name: tuple(ranges.size(index) for index in o.indices) for o in outputs}
     return Setting(

@@ -14,7 +14,6 @@ from pullback.bind import runtime
 from pullback.bind.index.call import Call, Choice
 from pullback.bind.index.loops import Own
 from pullback.bind.index.own_call import Prepared, scalar
-from pullback.define.formula.formula import labels
 from pullback.define.formula.index import BATCH
 from pullback.define.line import Scalar
 from pullback.kernels.index.operands import Operand
@@ -227,7 +226,7 @@ class _Maker:
         value = self.call.named[operand.name]
         assert isinstance(value, Tensor)
         spec = next(tensor for tensor in self.line.tensors if tensor.name == operand.name)
-        own, shape = labels(spec), tuple(value.shape)
+        own, shape = spec.labels, tuple(value.shape)
         if BATCH in own:
             place, after = own.index(BATCH), len(own) - own.index(BATCH) - 1
             batch = shape[place : len(shape) - after]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from pullback.define import shape
-from pullback.define.formula.formula import SCALAR_TYPES, Formula, labels
+from pullback.define.formula.formula import SCALAR_TYPES, Formula
 from pullback.define.formula.index import BATCH
 from pullback.define.formula.node import READ, in_order
 from pullback.define.index import extents, required
@@ -120,7 +120,7 @@ def within(indexed: Formula, name: str, sizes: Mapping[str, int]) -> int:
     for node in in_order(indexed.nodes):
         if node.op != READ:
             continue
-        for place, label in zip(node.places, labels(specs[node.name]), strict=True):
+        for place, label in zip(node.places, specs[node.name].labels, strict=True):
             inner = in_order(place.nodes)
             if any(part.op == READ and part.name == name for part in inner):
                 size = int(label) if label.isdecimal() else sizes[label.rstrip("'")]

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from pullback.bind.index.value import Axis
-from pullback.define.formula.formula import labels
 from pullback.define.formula.index import BATCH, Affine, size
 from pullback.define.formula.node import Node
 from pullback.define.index.extents import evaluated
@@ -129,4 +128,4 @@ class Space:
 @functools.lru_cache(maxsize=1024)
 def labels_of(line: Line) -> dict[str, tuple[str, ...]]:
     """Return the indices of each tensor of a line, and of each output."""
-    return {tensor.name: labels(tensor) for tensor in (*line.tensors, *line.outputs)}
+    return {tensor.name: tensor.labels for tensor in (*line.tensors, *line.outputs)}

@@ -19,7 +19,7 @@ from pullback.bind.index.loops import Own
 from pullback.bind.index.samples import Case
 from pullback.bind.index.tolerance import difference, in_double, noises, without_zeros
 from pullback.define.formula import derived
-from pullback.define.formula.formula import Formula, labels
+from pullback.define.formula.formula import Formula
 from pullback.define.formula.node import MAX, SUM, in_order
 from pullback.define.index import bounds
 from pullback.define.operator import Definition
@@ -191,7 +191,7 @@ def dtypes_of(indexed: Formula, shared: torch.dtype) -> list[torch.dtype]:
 
 def shape_of(indexed: Formula, output: int, case: Case) -> list[int]:
     """Return the shape of an output in one call."""
-    own = labels(indexed.line.outputs[output])
+    own = indexed.line.outputs[output].labels
     return [int(i) if i.isdecimal() else case.sizes[i.rstrip("'")] for i in own]
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from pullback.define.formula import build, differentiate, draft, reverse
 from pullback.define.formula.draft import Derived, Draft, is_real, name_of
-from pullback.define.formula.formula import Formula, element, labels
+from pullback.define.formula.formula import Formula, element
 from pullback.define.formula.functions import TABLE
 from pullback.define.formula.node import NUMBER, READ, SCALAR, Node, in_order
 from pullback.define.formula.operands import full, operands
@@ -35,10 +35,10 @@ def backward(formula: Formula) -> Derived | None:
                 arriving = [(formula.elements[k], grad) for k, grad in grads.items()]
                 return differentiate.vjp(arriving, [tensor.name for tensor in wrt])
             outputs = [
-                (labels(formula.line.outputs[k]), formula.nodes[k], grad)
+                (formula.line.outputs[k].labels, formula.nodes[k], grad)
                 for k, grad in grads.items()
             ]
-            indices = {tensor.name: labels(tensor) for tensor in wrt}
+            indices = {tensor.name: tensor.labels for tensor in wrt}
             return reverse.gradients(outputs, indices, formula.ranges, results)
 
         return draft.backward(formula, gradients)
@@ -70,7 +70,7 @@ def as_operator(drafted: Draft) -> Derived | None:
         outputs=drafted.outputs,
         formula=UNWRITTEN,
     )
-    own = {name for tensor in (*made.tensors, *made.outputs) for name in labels(tensor)}
+    own = {name for tensor in (*made.tensors, *made.outputs) for name in tensor.labels}
     return Derived(
         formula=Formula(
             line=made,
@@ -117,7 +117,7 @@ def _cheapest_choice(drafted: Draft) -> Draft:
     usable = [
         place
         for place, (output, node, summed) in enumerate(outputs)
-        if is_real(output) and not summed and node.args and not formula.masked
+        if is_real(output) and not summed and node.args and not formula.line.returns_gradients
     ][:MOST_TRIED]
     candidates: list[Draft] = []
     for count in range(len(usable) + 1):

@@ -12,7 +12,7 @@ from pullback.define.formula.language import FormulaOutputs
 from pullback.define.formula.node import READ, SUM, Node, Type, close, in_order, read, scalar
 from pullback.define.formula.ranges import Ranges
 from pullback.define.formula.sizes import arithmetic
-from pullback.define.line import DTYPES, Batch, Dim, Line, Name, Number, Scalar, Tensor, is_masked
+from pullback.define.line import DTYPES, Batch, Dim, Line, Name, Number, Scalar, Tensor
 from pullback.diagnostic import Rule
 
 FormulaDimensions = Rule("PB138", "formula-dimensions")
@@ -28,7 +28,7 @@ class Formula:
 
     Attributes:
         line: what it is the formula of.
-        elements: one for each output: its element at the output's indices, `labels(output)`; of a
+        elements: one for each output: its element at the output's indices, `output.labels`; of a
             pointwise formula anywhere in the space.
         sizes: how far an index runs whose name is no dimension of an input, or is one that has to
             have this size: in `correlate(x[h, w], k[p, q]) -> y[i, j]`, i is |h| - |p| + 1.
@@ -57,11 +57,6 @@ class Formula:
         assert self.dims is not None
         return Tensor(name="space", dims=self.dims)
 
-    @cached_property
-    def masked(self) -> bool:
-        """Whether a call may ask for some of the outputs alone; the others are then None."""
-        return is_masked(self.line)
-
     @property
     def ranges(self) -> Ranges:
         """How far the indices of the outputs run."""
@@ -89,7 +84,7 @@ class Formula:
         """
         parameters, outputs = self.line.parameters, self.line.outputs
         return tuple(
-            (value.name, *(labels(value) if isinstance(value, Tensor) else ()))
+            (value.name, *(value.labels if isinstance(value, Tensor) else ()))
             for value in (*parameters, *outputs)
         )
 
@@ -118,11 +113,6 @@ def _summed(element: Node, indices: Sequence[str]) -> Node:
     return element
 
 
-def labels(tensor: Tensor) -> tuple[str, ...]:
-    """Return a tensor's dimensions as indices; the second `n` of `x[n, n]` is `n'`."""
-    return tensor.labels
-
-
 def of_nodes(line: Line, nodes: list[Node], accuracy: int = 4) -> Formula:
     """Return the formula that says some nodes of a line's outputs."""
     if line.changed:
@@ -134,7 +124,7 @@ def of_nodes(line: Line, nodes: list[Node], accuracy: int = 4) -> Formula:
     for output, node in zip(line.outputs, nodes, strict=True):
         require_dimensions(line, output, node)
     values = [fitting(line, place, node) for place, node in enumerate(nodes)]
-    shapes = {labels(output) for output in line.outputs}
+    shapes = {output.labels for output in line.outputs}
     if len(shapes) > 1:
         shown = ", ".join(str(output) for output in line.outputs)
         raise FormulaDimensions.error(
@@ -182,7 +172,7 @@ def element(tensor: Tensor, of: str) -> Node:
             f"{of}: a formula cannot use '{tensor}'",
             help="its tensors have named dimensions, '...' or both",
         )
-    return read(tensor.name, map(at, labels(tensor)), type_of(tensor, of))
+    return read(tensor.name, map(at, tensor.labels), type_of(tensor, of))
 
 
 def type_of(tensor: Tensor, of: str) -> Type:
@@ -241,8 +231,8 @@ def require_dtype(line: Line, output: Tensor, node: Node) -> None:
 
 def require_dimensions(line: Line, output: Tensor, node: Node) -> None:
     """Stop unless an output has every dimension that its formula depends on."""
-    own = labels(output)
-    known = {label for tensor in line.tensors for label in labels(tensor)}
+    own = output.labels
+    known = {label for tensor in line.tensors for label in tensor.labels}
     for index in own:
         if index not in known:
             raise FormulaDimensions.error(
@@ -251,7 +241,7 @@ def require_dimensions(line: Line, output: Tensor, node: Node) -> None:
     doubled = {index.rstrip("'") for index in own if index.endswith("'")}
     read_names = {leaf.name for leaf in in_order([node]) if leaf.op == READ}
     for tensor in line.tensors:
-        indices = set(labels(tensor))
+        indices = set(tensor.labels)
         if tensor.name not in read_names or indices == set(own):
             continue
         for index in sorted(indices - set(own)):

@@ -44,7 +44,7 @@ def _in_space(drafted: Draft, saved: list[Tensor | Scalar]) -> Operands:
 def _carriers_of_space(drafted: Draft) -> list[Tensor]:
     """Return a tensor that certainly has the shape of the space; else all that have no tangent."""
     original = drafted.original
-    if not original.masked and not original.sums[0]:
+    if not original.line.returns_gradients and not original.sums[0]:
         return [original.line.outputs[0]]
     known = [t for t in original.line.tensors if t.name in original.full and not t.optional]
     return known[:1] or [tensor for tensor in original.line.tensors if not is_real(tensor)]

@@ -15,7 +15,6 @@ from pullback.define.formula.formula import (
     Formula,
     FormulaDimensions,
     fitting,
-    labels,
     names_of,
 )
 from pullback.define.formula.grammar import FormulaSyntax
@@ -94,25 +93,25 @@ def program_of(line: Line, sizes: Mapping[str, Affine], *, trusted: bool) -> Pro
     """Return what is known of a formula before it is read."""
     names = names_of(line.parameters, line.qualname)
     known = {**declared(line), **sizes}
-    of_inputs = {label for tensor in line.tensors for label in labels(tensor)}
-    of_outputs = {labels(output) for output in line.outputs}
+    of_inputs = {label for tensor in line.tensors for label in tensor.labels}
+    of_outputs = {output.labels for output in line.outputs}
     results: dict[str, Index] = {}
     for output in line.outputs:
-        for dim, label in zip(output.dims, labels(output), strict=True):
+        for dim, label in zip(output.dims, output.labels, strict=True):
             if not isinstance(dim, Batch | Name | Number) or label in names:
                 raise FormulaDimensions.error(
                     f"{line.qualname}: the dimension '{dim}' of '{output.name}' is no index",
                     help=f"give it a name, {output.name}[i]: its size follows from the formula",
                 )
-            binder = f"{output.name}[{', '.join(labels(output))}] = ..."
+            binder = f"{output.name}[{', '.join(output.labels)}] = ..."
             results[label] = Index(label, label, known.get(label), binder)
     assert line.formula is not None
     return Program(
         of=line.qualname,
         text=line.formula,
-        outputs={output.name: labels(output) for output in line.outputs},
+        outputs={output.name: output.labels for output in line.outputs},
         names=names,
-        labels={tensor.name: labels(tensor) for tensor in line.tensors},
+        labels={tensor.name: tensor.labels for tensor in line.tensors},
         declared=known,
         results=results,
         trusted=trusted,
@@ -122,9 +121,9 @@ def program_of(line: Line, sizes: Mapping[str, Affine], *, trusted: bool) -> Pro
 
 def declared(line: Line) -> dict[str, Affine]:
     """Return how far the inputs' dimensions run; the second `n` of `x[n, n]` is `n'`."""
-    found = {label: size(label) for tensor in line.tensors for label in labels(tensor)}
+    found = {label: size(label) for tensor in line.tensors for label in tensor.labels}
     # An output may have more of them: y[n, n] of x[n].
-    more = (label for output in line.outputs for label in labels(output))
+    more = (label for output in line.outputs for label in output.labels)
     return found | {
         label: size(label) for label in more if label.rstrip("'") in found or label.isdecimal()
     }

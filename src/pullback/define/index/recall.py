@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pullback.define.formula.draft import is_real
-from pullback.define.formula.formula import Formula, element, labels
+from pullback.define.formula.formula import Formula, element
 from pullback.define.formula.index import BATCH, Affine, at, never_negative
 from pullback.define.formula.node import Node, remade
 from pullback.define.formula.ranges import Ranges
@@ -28,13 +28,13 @@ BYTE = 2
 
 def results_of(indexed: Formula) -> dict[Node, Node]:
     """Return the outputs that a derivative may read, each with the read that stands for it."""
-    if indexed.masked:
+    if indexed.line.returns_gradients:
         return {}  # a call may not have computed them
     pairs = zip(indexed.nodes, indexed.line.outputs, strict=True)
     return {
         node: element(output, indexed.line.qualname)
         for node, output in pairs
-        if is_real(output) and node.args and node.free == frozenset(labels(output))
+        if is_real(output) and node.args and node.free == frozenset(output.labels)
     }
 
 

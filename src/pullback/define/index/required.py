@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from pullback.define.formula import show
-from pullback.define.formula.formula import Formula, labels
+from pullback.define.formula.formula import Formula
 from pullback.define.formula.index import BATCH, Affine, is_size, size
 from pullback.define.formula.node import (
     ARGMAX,
@@ -73,7 +73,7 @@ def require_inside(indexed: Formula, sizes: Mapping[str, int]) -> None:
         return
     key = tuple(sizes.items())
     for output, root in zip(indexed.line.outputs, indexed.nodes, strict=True):
-        own = {label: _extent(indexed, label, sizes) for label in labels(output)}
+        own = {label: _extent(indexed, label, sizes) for label in output.labels}
         passed = _passed.setdefault(root, set())
         if key in passed or 0 in own.values():
             continue
@@ -198,7 +198,7 @@ def _require_read(
     check: Check | None = None,
 ) -> None:
     [tensor] = [tensor for tensor in indexed.line.tensors if tensor.name == read.name]
-    for place, label in zip(read.places, labels(tensor), strict=True):
+    for place, label in zip(read.places, tensor.labels, strict=True):
         if label == BATCH or is_data(place):
             continue
         if any(not evaluated(part.size, sizes) for part in place.nodes if part.op == ARGMAX):

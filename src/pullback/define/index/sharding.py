@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
-from pullback.define.formula.formula import Formula, labels
+from pullback.define.formula.formula import Formula
 from pullback.define.formula.node import READ, Node, in_order
 from pullback.define.index.split import KINDS, Added, Split, depends
 from pullback.define.line import Arithmetic, Tensor, names_in
@@ -35,7 +35,7 @@ def rules(
     """
     line = indexed.line
     tensors = [tensor for tensor in line.tensors if tensor.name not in absent]
-    dims = dict.fromkeys(label.rstrip("'") for tensor in tensors for label in labels(tensor))
+    dims = dict.fromkeys(label.rstrip("'") for tensor in tensors for label in tensor.labels)
     wanted = wanted or [True] * len(line.outputs)
     found = [_split(indexed, dim, tensors, wanted, absent) for dim in dims]
     return found + _partial(indexed, tensors, wanted, absent)
@@ -106,7 +106,7 @@ def _outputs(split: Split, indexed: Formula, wanted: Sequence[bool]) -> tuple[Pl
 
 def _output(split: Split, output: Tensor, node: Node) -> Placement:
     placement = part(output, split.dims)
-    own = split.dims & frozenset(labels(output))
+    own = split.dims & frozenset(output.labels)
     kind = split.kind(node, own)
     if kind not in KINDS:
         return placement

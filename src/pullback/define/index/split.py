@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from pullback.define.formula.formula import Formula, labels
+from pullback.define.formula.formula import Formula
 from pullback.define.formula.index import Affine, size, size_of
 from pullback.define.formula.node import (
     EQUAL,
@@ -64,7 +64,7 @@ class Split:
         self.dim = dims[0] if dims else None
         self.partial = partial
         self.absent = absent
-        self.labels = {tensor.name: labels(tensor) for tensor in indexed.line.tensors}
+        self.labels = {tensor.name: tensor.labels for tensor in indexed.line.tensors}
         self.known: dict[tuple[Node, frozenset[str]], Kind] = {}
 
     def kind(self, root: Node, split: frozenset[str]) -> Kind:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from pullback.define.formula.formula import Formula, labels
+from pullback.define.formula.formula import Formula
 from pullback.define.formula.index import Affine
 from pullback.define.formula.node import Node
 from pullback.define.index import extents
@@ -68,7 +68,7 @@ class Volumes:
 
     def elements(self, tensor: Tensor) -> int:
         """Return how many elements a tensor of the line has."""
-        return self.count(labels(tensor), {})
+        return self.count(tensor.labels, {})
 
     def inside(self, reduction: Node, bound: Bound) -> Bound:
         """Return how far the bound indices run in a reduction's body."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 
 from pullback.define.formula import build, show
-from pullback.define.formula.formula import Formula, bare, labels
+from pullback.define.formula.formula import Formula, bare
 from pullback.define.formula.functions import CONSTANTS
 from pullback.define.formula.index import BATCH, Affine, size
 from pullback.define.formula.node import (
@@ -49,7 +49,7 @@ def rows(indexed: Formula) -> list[str]:
 def joined(indexed: Formula, rows: Sequence[str]) -> str:
     """Return statements as one text; a value alone needs no `y[n] =`."""
     output = indexed.line.outputs[0]
-    own = labels(output)
+    own = output.labels
     head = f"{_with(output.name, own)} = "
     if len(rows) == 1 and rows[0].startswith(head) and all(map(_is_plain, own)):
         return rows[0].removeprefix(head)
@@ -68,10 +68,10 @@ class _Writer(show.Printer):
         line = indexed.line
         values = [value.name for value in (*line.parameters, *line.outputs)]
         tensors = (*line.tensors, *line.outputs)
-        self.dims = list(dict.fromkeys(label for tensor in tensors for label in labels(tensor)))
+        self.dims = list(dict.fromkeys(label for tensor in tensors for label in tensor.labels))
         self.used = {*values, *self.dims, *names_read(roots)}
         self.taken = {*values}
-        self.labels = {tensor.name: labels(tensor) for tensor in line.tensors}
+        self.labels = {tensor.name: tensor.labels for tensor in line.tensors}
         self.alike = Alike(roots)
         self.sizes, unclear = _bound_sizes(roots)
         self.first: dict[Form, Node] = {}
@@ -171,7 +171,7 @@ class _Writer(show.Printer):
             if name:
                 yield self.row(name, node, self.displayed(node))
         for output, root in zip(self.indexed_.line.outputs, self.roots, strict=True):
-            yield self.row(output.name, root, list(labels(output)), is_output=True)
+            yield self.row(output.name, root, list(output.labels), is_output=True)
 
     def row(self, name: str, node: Node, indices: list[str], *, is_output: bool = False) -> str:
         """Return one statement."""

@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from pullback.bind.formula import arrange
 from pullback.define.formula import absent, build
-from pullback.define.formula.formula import Formula, labels
+from pullback.define.formula.formula import Formula
 from pullback.define.formula.index import BATCH, at
 from pullback.define.formula.node import NUMBER, READ, SCALAR, Node, in_order, number
 from pullback.define.line import Tensor
@@ -103,7 +103,7 @@ class _Space:
         if node.op == SCALAR:
             return scalar(self.call, node, self.builder, self.precision)
         tensor = next(tensor for tensor in self.present if tensor.name == node.name)
-        if node.indices != tuple(map(at, labels(tensor))):
+        if node.indices != tuple(map(at, tensor.labels)):
             raise Underivable(f"the formula reads '{tensor.name}' at indices of their own")
         value = self.view(tensor)
         if node.type == "real":
@@ -135,14 +135,14 @@ class _Space:
     def places(self, tensor: Tensor) -> list[str]:
         """Return a tensor's dimensions, `...` as one of them where it can be."""
         between = (self.formula.space, *self.present)
-        if any(BATCH in labels(other)[1:] for other in between):
+        if any(BATCH in other.labels[1:] for other in between):
             return self.spread(tensor)
-        return list(labels(tensor))
+        return list(tensor.labels)
 
     def spread(self, tensor: Tensor) -> list[str]:
         """Return a tensor's dimensions, each of `...` by itself; they line up from the right."""
         missing = self.batch - self.batch_of(tensor) if tensor in self.present else 0
-        return arrange.spread(labels(tensor), self.batch, missing)
+        return arrange.spread(tensor.labels, self.batch, missing)
 
     def numbers(self, values: Sequence[int]) -> ir.Value:
         """Return whole numbers as a constant."""
@@ -162,10 +162,10 @@ class _Space:
         """Return a value in the sizes of the space, though it reads only some of the tensors."""
         read = {leaf.name for leaf in in_order([node]) if leaf.op == READ}
         others = [tensor for tensor in self.present if tensor.name not in read]
-        covered = {label for t in self.present if t.name in read for label in labels(t)}
+        covered = {label for t in self.present if t.name in read for label in t.labels}
         for tensor in others:
-            whole = labels(self.formula.space)
-            own = [label for label in labels(tensor) if label in whole]
+            whole = self.formula.space.labels
+            own = [label for label in tensor.labels if label in whole]
             batch = BATCH in own and self.batch_of(tensor) > 0
             if batch or not {*own} - {BATCH} <= covered:
                 value = self.builder.op("Expand", value, self.shape_of(tensor))
@@ -194,7 +194,7 @@ class _Space:
 
     def ordered(self, value: ir.Value, output: Tensor) -> ir.Value:
         """Return a value with the dimensions that are left in the output's order."""
-        own, whole = labels(output), labels(self.formula.space)
+        own, whole = output.labels, self.formula.space.labels
         if [label for label in whole if label in own] == list(own):
             return value
         spread = self.spread(output)
