@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pullback.define.formula.node import NUMBER, Node, in_order
+from pullback.define.math.node import NUMBER, Node, in_order
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 FINE = (torch.float64, torch.float32)

@@ -30,10 +30,9 @@ from formulas import (
 from torch import Tensor
 
 import pullback as pb
-from pullback.define.formula import differentiate
-from pullback.define.formula.functions import TABLE, named
-from pullback.define.formula.node import Node, in_order, number, read
-from pullback.define.index import statements
+from pullback.define.math import differentiate, statements
+from pullback.define.math.functions import TABLE, named
+from pullback.define.math.node import Node, in_order, number, read
 from tests.telling import telling
 
 pytestmark = pytest.mark.compiler

@@ -15,7 +15,7 @@ from torch import Tensor
 
 import pullback as pb
 from pullback.bind.formula import evaluate
-from pullback.define.index import notation
+from pullback.define.math import notation
 from pullback.define.operator import Definition
 from pullback.define.parse import parse
 from tests.telling import examples

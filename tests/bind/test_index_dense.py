@@ -16,12 +16,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from pullback.bind.index import dense, slices
 from pullback.define import parse as lines
 from pullback.define import shape
-from pullback.define.formula import derived as derivatives
-from pullback.define.formula.formula import Formula
-from pullback.define.formula.index import size
-from pullback.define.formula.node import SUM, Node, in_order
-from pullback.define.index import extents, lower, notation
 from pullback.define.line import Tensor as TensorSpec
+from pullback.define.math import derived as derivatives
+from pullback.define.math import extents, lower, notation
+from pullback.define.math.formula import Formula
+from pullback.define.math.index import size
+from pullback.define.math.node import SUM, Node, in_order
 from pullback.diagnostic import PullbackError
 from tests.define.indexed import FORMULAS, SIZES
 

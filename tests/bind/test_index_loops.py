@@ -17,9 +17,9 @@ from pullback.bind.index import dense, loops, ready, tolerance, verified
 from pullback.bind.index.call import Choice, call_of
 from pullback.bind.index.loops import Own, Refusal
 from pullback.define import parse as lines
-from pullback.define.formula import derived as derivatives
-from pullback.define.formula.formula import Formula
-from pullback.define.index import extents, notation
+from pullback.define.math import derived as derivatives
+from pullback.define.math import extents, notation
+from pullback.define.math.formula import Formula
 from pullback.define.operator import Definition
 from tests.forked import in_fork
 from tests.telling import telling

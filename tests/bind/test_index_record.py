@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from pullback.bind.index import dense, record
-from pullback.define.formula import derived as derivatives
-from pullback.define.formula.formula import Formula
+from pullback.define.math import derived as derivatives
+from pullback.define.math.formula import Formula
 from pullback.diagnostic import PullbackError
 from tests.bind.test_index_dense import each_formula, evaluated, formula, inputs_of, value_of
 

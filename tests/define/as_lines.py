@@ -5,9 +5,8 @@ from __future__ import annotations
 import functools
 
 from pullback.define import parse as lines
-from pullback.define.formula import derived
-from pullback.define.formula.formula import Formula
-from pullback.define.index import notation
+from pullback.define.math import derived, notation
+from pullback.define.math.formula import Formula
 from tests.define.indexed import FORMULAS
 
 NAMES = {text.partition("(")[0]: text for text in FORMULAS}

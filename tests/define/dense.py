@@ -10,12 +10,11 @@ import torch
 from torch import Tensor
 
 from pullback.define import parse as lines
-from pullback.define.formula import node
-from pullback.define.formula.functions import TABLE
-from pullback.define.formula.index import Affine, at, is_size
-from pullback.define.formula.node import Node
-from pullback.define.formula.ranges import Ranges
-from pullback.define.index import extents, notation
+from pullback.define.math import extents, node, notation
+from pullback.define.math.functions import TABLE
+from pullback.define.math.index import Affine, at, is_size
+from pullback.define.math.node import Node
+from pullback.define.math.ranges import Ranges
 
 Axes = tuple[tuple[str, int], ...]
 

@@ -9,12 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from pullback.define.formula import build, differentiate, node, reduce, show
-from pullback.define.formula.index import Affine, at, size
-from pullback.define.formula.node import Node, in_order, is_number, number
-from pullback.define.formula.ranges import Ranges
-from pullback.define.formula.reverse import gradients
-from pullback.define.index import softmax
+from pullback.define.math import build, differentiate, node, reduce, show, softmax
+from pullback.define.math.index import Affine, at, size
+from pullback.define.math.node import Node, in_order, is_number, number
+from pullback.define.math.ranges import Ranges
+from pullback.define.math.reverse import gradients
 from tests.define.dense import Dense, Indexed, parse
 from tests.define.indexed import FORMULAS, SIZES
 

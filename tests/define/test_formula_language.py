@@ -14,11 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pullback import PullbackError
-from pullback.define.formula import derived, differentiate, show
-from pullback.define.formula.formula import Formula
-from pullback.define.formula.functions import ALIASES, TABLE, named
-from pullback.define.formula.node import Node, in_order, number, read, scalar
-from pullback.define.index import notation, statements
+from pullback.define.math import derived, differentiate, notation, show, statements
+from pullback.define.math.formula import Formula
+from pullback.define.math.functions import ALIASES, TABLE, named
+from pullback.define.math.node import Node, in_order, number, read, scalar
 from pullback.define.parse import parse
 from tests.telling import examples
 
@@ -207,7 +206,7 @@ def test_a_name_of_the_printer_is_none_that_a_line_has() -> None:
 
 
 def test_nodes_that_nobody_has_are_gone() -> None:
-    from pullback.define.formula import node as graph  # noqa: PLC0415
+    from pullback.define.math import node as graph  # noqa: PLC0415
 
     gc.collect()
     before = len(graph._made)
@@ -387,7 +386,7 @@ def require_round_trip(made: Node) -> None:
 def test_the_language_does_not_import_pytorch() -> None:
     program = (
         "import sys; from pullback.define.parse import parse; "
-        "from pullback.define.formula import derived; from pullback.define.index import notation; "
+        "from pullback.define.math import derived, notation; "
         "made = notation.parse(parse('a::b(x[...]) -> y[...] = tanh(x)')); "
         "assert derived.backward(made).saved == ('y',); assert 'torch' not in sys.modules"
     )

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 import pytest
 from gathered import for_each
 
-from pullback.define.formula import derived, sympy
-from pullback.define.formula.functions import TABLE, known
-from pullback.define.formula.node import Node
-from pullback.define.index import notation
+from pullback.define.math import derived, notation, sympy
+from pullback.define.math.functions import TABLE, known
+from pullback.define.math.node import Node
 from pullback.define.parse import parse
 
 READ = [

@@ -9,9 +9,9 @@ import torch
 from torch.nn import functional as F  # noqa: N812  (its usual name)
 from torch.utils.flop_counter import FlopCounterMode
 
-from pullback.define.formula.formula import Formula
-from pullback.define.index import extents
-from pullback.define.index.cost import Cost, cost, multiplications
+from pullback.define.math import extents
+from pullback.define.math.cost import Cost, cost, multiplications
+from pullback.define.math.formula import Formula
 from tests.define.as_lines import made, operator
 
 EXP = 10

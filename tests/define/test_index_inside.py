@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pullback import PullbackError
-from pullback.define.index import notation
-from pullback.define.index.extents import evaluated
+from pullback.define.math import notation
+from pullback.define.math.extents import evaluated
 from pullback.define.parse import parse
 from tests.telling import examples
 

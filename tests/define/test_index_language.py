@@ -9,13 +9,12 @@ import sys
 import pytest
 
 from pullback import PullbackError
-from pullback.define.formula import derived, show
-from pullback.define.formula.formula import Formula
-from pullback.define.formula.index import Affine
-from pullback.define.formula.node import in_order, index
-from pullback.define.formula.sizes import arithmetic
-from pullback.define.index import infer, notation
 from pullback.define.line import Number
+from pullback.define.math import derived, infer, notation, show
+from pullback.define.math.formula import Formula
+from pullback.define.math.index import Affine
+from pullback.define.math.node import in_order, index
+from pullback.define.math.sizes import arithmetic
 from pullback.define.parse import parse
 
 
@@ -498,7 +497,7 @@ def test_call_of_small_sizes_reads_nothing_outside(
 def test_index_notation_does_not_import_pytorch() -> None:
     program = (
         "import sys; from pullback.define.parse import parse; "
-        "from pullback.define.index import notation; "
+        "from pullback.define.math import notation; "
         "made = notation.parse(parse('a::b(x[n, m]) -> y[n] = sum[m](x)')); "
         "assert notation.text(made) == 'sum[m](x[n, m])'; assert 'torch' not in sys.modules"
     )

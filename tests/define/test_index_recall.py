@@ -6,8 +6,7 @@ import re
 
 import pytest
 
-from pullback.define.formula import derived
-from pullback.define.index import notation
+from pullback.define.math import derived, notation
 from tests.define.as_lines import made, operator
 
 # By line: what the gradient keeps, and what of the computation is not done again.

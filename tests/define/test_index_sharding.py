@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from pullback.define.formula.formula import Formula
-from pullback.define.index import extents
-from pullback.define.index.sharding import rules
+from pullback.define.math import extents
+from pullback.define.math.formula import Formula
+from pullback.define.math.sharding import rules
 from pullback.define.sharding import Partial, Placement, Placements, Replicate, Shard, shown
 from tests.define.as_lines import NAMES, made, operator
 from tests.define.dense import Dense

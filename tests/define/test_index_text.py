@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pullback import PullbackError
-from pullback.define.formula import derived
-from pullback.define.formula.formula import Formula
-from pullback.define.index import notation
+from pullback.define.math import derived, notation
+from pullback.define.math.formula import Formula
 from pullback.define.parse import parse
 from tests.define.indexed import FORMULAS
 from tests.telling import examples

@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from pullback.define import parse as lines
-from pullback.define.formula.functions import known
-from pullback.define.formula.other_words import LINES, REASONS, SAME
-from pullback.define.formula.ranges import Ranges
-from pullback.define.index import notation
+from pullback.define.math import notation
+from pullback.define.math.functions import known
+from pullback.define.math.other_words import LINES, REASONS, SAME
+from pullback.define.math.ranges import Ranges
 
 EPS = 0.1
 THEIRS: dict[str, Callable[..., Tensor]] = {

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from pullback import PullbackError
-from pullback.define.formula import derived
-from pullback.define.formula.functions import TABLE, Function, named
-from pullback.define.index import notation
 from pullback.define.line import Line
+from pullback.define.math import derived, notation
+from pullback.define.math.functions import TABLE, Function, named
 from pullback.define.parse import parse
 from tests.bind.formula_lines import CASES
 from tests.bind.test_bad_formulas import NO_MATHEMATICS, OF_ONE_TENSOR

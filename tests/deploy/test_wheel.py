@@ -21,7 +21,7 @@ from torch import Tensor
 import pullback as pb
 from pullback.bind.formula import gpu, interpreted, loops
 from pullback.bind.formula.evaluate import FormulaNotice
-from pullback.define.index import notation
+from pullback.define.math import notation
 from pullback.define.parse import parse
 from pullback.define.source import Source
 from pullback.deploy import definitions, libraries, shipped, target

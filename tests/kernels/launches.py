@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from pullback.define import parse
-from pullback.define.formula import derived
-from pullback.define.index import notation
+from pullback.define.math import derived, notation
 from pullback.kernels import compile as compilation
 from pullback.kernels import toolchain
 from pullback.kernels.codegen import Loop

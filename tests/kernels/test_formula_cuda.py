@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from pullback.bind.formula import evaluate, gpu, loops
-from pullback.define.formula.functions import HIDDEN, TABLE
+from pullback.define.math.functions import HIDDEN, TABLE
 from pullback.define.parse import parse
 from pullback.diagnostic import PullbackError
 from pullback.kernels import codegen_cuda, toolchain

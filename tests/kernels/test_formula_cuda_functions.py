@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from pullback.bind.formula import evaluate
-from pullback.define.formula.functions import TABLE
+from pullback.define.math.functions import TABLE
 from pullback.kernels import codegen_cuda
 from tests.kernels.launches import HAVE, on_host
 from tests.telling import examples

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pullback.define.formula.functions import ALIASES, CONSTANTS, HIDDEN, TABLE, Function
+from pullback.define.math.functions import ALIASES, CONSTANTS, HIDDEN, TABLE, Function
 
 PAGE = Path(__file__).parents[2] / "docs" / "functions.md"
 HEAD = """# Functions of formulas
 
 Written by `python tests/repo/functions_page.py` from the table that everything else comes from,
-`define/formula/functions.py`. In derivatives `grad` is the gradient that arrives and `result` the
+`define/math/functions.py`. In derivatives `grad` is the gradient that arrives and `result` the
 value; `where` selects, so nothing from the other branch remains. A function that is made of others
 has their derivatives.
 

@@ -8,8 +8,7 @@ import torch
 from torch.nn import functional
 
 from pullback.bind.formula import evaluate
-from pullback.define.formula import derived
-from pullback.define.index import notation
+from pullback.define.math import derived, notation
 from pullback.define.operator import Definition
 from pullback.define.parse import parse
 

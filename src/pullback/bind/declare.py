@@ -18,7 +18,7 @@ from pullback.define.parse import parse
 from pullback.define.source import Source
 
 if TYPE_CHECKING:
-    from pullback.define.formula.formula import Formula
+    from pullback.define.math.formula import Formula
 
 
 def operator(  # noqa: PLR0913  (an operator's parts, each by its name)
@@ -113,7 +113,7 @@ def formula_of(line: Line, accuracy: Accuracy) -> Formula | None:
     ulps = accuracy_of(line.qualname, accuracy)
     if line.formula is None:
         return None
-    from pullback.define.index import notation  # noqa: PLC0415  (only formulas need it)
+    from pullback.define.math import notation  # noqa: PLC0415  (only formulas need it)
 
     return notation.parse(line, ulps)
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from pullback.bind.kernel import Outputs, as_returned
 from pullback.define import sharding
-from pullback.define.formula.index import BATCH
 from pullback.define.line import Tensor as TensorSpec
+from pullback.define.math.index import BATCH
 from pullback.define.sharding import Placements
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Operators called with DTensors: each process computes its part.
 
 Which parts go together follows from the line (`define/sharding.py`, and of index notation
-`define/index/sharding.py`). The rule is registered for the class DTensor by
+`define/math/sharding.py`). The rule is registered for the class DTensor by
 `torch.library.register_torch_dispatch`, and not with DTensor's own tables (`register_sharding`):
 those remember their decision by the tensors alone, so that a backward asked for one gradient would
 be taken for one asked for both, and an optional tensor for another.

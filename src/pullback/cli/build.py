@@ -22,7 +22,7 @@ from pullback.kernels import compile as compilation
 from pullback.kernels.plan import Plan
 
 if TYPE_CHECKING:
-    from pullback.define.formula.formula import Formula
+    from pullback.define.math.formula import Formula
 
 FINDINGS, CANNOT_RUN = 1, 2
 

@@ -11,7 +11,7 @@ from pullback.define.line import Line
 from pullback.define.source import Source
 
 if TYPE_CHECKING:
-    from pullback.define.formula.formula import Formula
+    from pullback.define.math.formula import Formula
 
 Autocast = Literal["as_is", "lower", "float32", "promote"]
 AUTOCAST: tuple[Autocast, ...] = get_args(Autocast)

@@ -2,7 +2,7 @@
 
 Along `...` an operator acts on each element for itself, and a pointwise formula does along every
 dimension; so each process may compute its part. What a gradient lacks of them it is a sum over. Of
-index notation more is known: `index/sharding.py`.
+index notation more is known: `math/sharding.py`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pullback.define.formula.formula import Formula
-from pullback.define.formula.index import BATCH
 from pullback.define.line import Line, Tensor
+from pullback.define.math.formula import Formula
+from pullback.define.math.index import BATCH
 
 
 class Refused(Exception):  # noqa: N818  (it is an answer: the reason)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from pullback.define.formula import absent, derived
-from pullback.define.formula.formula import Formula
-from pullback.define.formula.functions import TABLE
-from pullback.define.formula.node import NUMBER, READ, SCALAR, Node, in_order, may_divide_by_zero
 from pullback.define.line import Tensor
+from pullback.define.math import absent, derived
+from pullback.define.math.formula import Formula
+from pullback.define.math.functions import TABLE
+from pullback.define.math.node import NUMBER, READ, SCALAR, Node, in_order, may_divide_by_zero
 
 CSRC = Path(__file__).parent.parent / "csrc"
 # The type of a stored element, by its dtype in the line.

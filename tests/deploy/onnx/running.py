@@ -14,9 +14,9 @@ from torch import Tensor
 
 from pullback.bind import kernel
 from pullback.bind.formula import evaluate
-from pullback.define.formula.formula import Formula
-from pullback.define.index import notation
 from pullback.define.line import Scalar
+from pullback.define.math import notation
+from pullback.define.math.formula import Formula
 from pullback.define.operator import Definition
 from pullback.define.parse import parse
 from pullback.deploy.onnx import formulas as bodies

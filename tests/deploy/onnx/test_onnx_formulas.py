@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from running import alone, call_of, formula_of, in_pytorch
 
-from pullback.define.formula import derived, node
-from pullback.define.formula.formula import Formula
-from pullback.define.formula.index import at, size
 from pullback.define.line import Scalar
+from pullback.define.math import derived, node
+from pullback.define.math.formula import Formula
+from pullback.define.math.index import at, size
 from pullback.deploy.onnx import formulas as bodies
 from pullback.deploy.onnx.body import Underivable, text_of
 from tests.bind.formula_lines import CASES

@@ -9,7 +9,7 @@ import torch
 from running import alone, formula_of, in_pytorch
 from torch import Tensor
 
-from pullback.define.formula.functions import HIDDEN, TABLE, Function
+from pullback.define.math.functions import HIDDEN, TABLE, Function
 
 MADE = [
     function

@@ -8,10 +8,10 @@ from torch import Tensor
 
 from pullback.bind.native import Finish
 from pullback.define import shape
-from pullback.define.formula.formula import Formula
-from pullback.define.formula.index import BATCH
 from pullback.define.line import Line
 from pullback.define.line import Tensor as TensorSpec
+from pullback.define.math.formula import Formula
+from pullback.define.math.index import BATCH
 from pullback.define.shape import Sizes
 
 

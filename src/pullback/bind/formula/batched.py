@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from pullback.bind.formula import derive
-from pullback.define.formula.batched import with_dimension
-from pullback.define.formula.formula import Formula
 from pullback.define.line import Line
 from pullback.define.line import Tensor as TensorSpec
+from pullback.define.math.batched import with_dimension
+from pullback.define.math.formula import Formula
 from pullback.define.operator import Definition
 
 if TYPE_CHECKING:

@@ -11,11 +11,10 @@ from pullback.bind.kinds.formula import Pointwise
 from pullback.bind.operator import Operator
 from pullback.bind.register import foreign_operator, register
 from pullback.bind.validate import WrongDeclaration, accuracy_of, validate
-from pullback.define.formula import formula as formulas
-from pullback.define.formula import trace
-from pullback.define.formula.language import FormulaOutputs
-from pullback.define.index import notation
 from pullback.define.line import Line
+from pullback.define.math import formula as formulas
+from pullback.define.math import notation, trace
+from pullback.define.math.language import FormulaOutputs
 from pullback.define.operator import Accuracy, Autocast, Definition
 from pullback.define.parse import parse
 

@@ -14,11 +14,10 @@ from pullback.bind.operator import Operator
 from pullback.bind.program import OperatorCall, Origin, Program, Reference
 from pullback.bind.register import register
 from pullback.bind.registry import operators
-from pullback.define.formula import derived
-from pullback.define.formula.draft import Derived
-from pullback.define.formula.formula import Formula
-from pullback.define.index import notation
 from pullback.define.line import Line
+from pullback.define.math import derived, notation
+from pullback.define.math.draft import Derived
+from pullback.define.math.formula import Formula
 from pullback.define.operator import Definition
 
 KindOf = Literal["backward", "jvp"]

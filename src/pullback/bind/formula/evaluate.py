@@ -12,12 +12,12 @@ from torch import Tensor
 from pullback.bind import check, kernel
 from pullback.bind.formula import arrange
 from pullback.bind.notice import notice
-from pullback.define.formula import absent, show
-from pullback.define.formula.call import DivisionByZero
-from pullback.define.formula.formula import Formula, require_real
-from pullback.define.formula.functions import TABLE
-from pullback.define.formula.node import NUMBER, READ, SCALAR, Node, in_order
 from pullback.define.line import Line
+from pullback.define.math import absent, show
+from pullback.define.math.call import DivisionByZero
+from pullback.define.math.formula import Formula, require_real
+from pullback.define.math.functions import TABLE
+from pullback.define.math.node import NUMBER, READ, SCALAR, Node, in_order
 from pullback.define.operator import Definition
 from pullback.diagnostic import PullbackError
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pullback.bind import kernel
 from pullback.bind.formula import arrange
-from pullback.define.formula.formula import Formula
+from pullback.define.math.formula import Formula
 from pullback.define.operator import Definition
 from pullback.kernels.codegen import Loop
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from pullback.bind import check
 from pullback.bind.formula.evaluate import FormulaNotice, Values
 from pullback.bind.notice import notice
-from pullback.define.formula.call import DivisionByZero
+from pullback.define.math.call import DivisionByZero
 from pullback.diagnostic import PullbackError
 from pullback.kernels.codegen import Loop
 

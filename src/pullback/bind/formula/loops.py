@@ -8,8 +8,8 @@ from typing import Any
 from pullback.bind import gpu as current
 from pullback.bind import native, runtime
 from pullback.bind.formula import gpu
-from pullback.define.formula.formula import Formula, require_real
 from pullback.define.line import Line
+from pullback.define.math.formula import Formula, require_real
 from pullback.diagnostic import PullbackError
 from pullback.kernels import codegen, prebuilt, toolchain
 from pullback.kernels import compile as compilation

@@ -6,7 +6,7 @@ from pullback.bind.formula import arrange, loops
 from pullback.bind.formula.lazy import Lazy
 from pullback.bind.kinds.kind import Kind
 from pullback.bind.native import NativeFormula, Supply
-from pullback.define.formula.formula import Formula
+from pullback.define.math.formula import Formula
 from pullback.kernels.glue import Device
 
 

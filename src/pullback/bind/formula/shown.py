@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from pullback.define.formula import build, derived, sympy
-from pullback.define.formula.draft import Derived, real_ones
-from pullback.define.formula.formula import Formula
-from pullback.define.formula.functions import TABLE
-from pullback.define.formula.node import Node, in_order
-from pullback.define.index import notation
+from pullback.define.math import build, derived, notation, sympy
+from pullback.define.math.draft import Derived, real_ones
+from pullback.define.math.formula import Formula
+from pullback.define.math.functions import TABLE
+from pullback.define.math.node import Node, in_order
 
 
 @dataclass(frozen=True)

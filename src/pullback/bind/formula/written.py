@@ -10,9 +10,9 @@ from pullback.bind.kinds.formula import Pointwise
 from pullback.bind.kinds.indexed import Indexed
 from pullback.bind.program import Origin, Program, Reference
 from pullback.define import derivative
-from pullback.define.formula.formula import Formula
-from pullback.define.index import written
 from pullback.define.line import Dim, Line, Tensor
+from pullback.define.math import written
+from pullback.define.math.formula import Formula
 from pullback.define.operator import Definition
 
 

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from pullback.bind.index import contraction, places, reading
 from pullback.bind.index.value import Value, aligned, is_differentiated
-from pullback.define.index.lower import Bag, Product
+from pullback.define.math.lower import Bag, Product
 
 if TYPE_CHECKING:
     from pullback.bind.index.dense import Dense

@@ -14,10 +14,10 @@ from pullback.bind import check, kernel
 from pullback.bind.formula import arrange
 from pullback.bind.index import dense
 from pullback.bind.index.loops import Own
-from pullback.define.formula.formula import Formula, require_real
-from pullback.define.formula.index import BATCH
-from pullback.define.index import cost, extents, required
 from pullback.define.line import Tensor as TensorSpec
+from pullback.define.math import cost, extents, required
+from pullback.define.math.formula import Formula, require_real
+from pullback.define.math.index import BATCH
 from pullback.define.operator import Definition
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from pullback.bind.index import slices
 from pullback.bind.index.value import Axis, Value, aligned, is_traced, likely, union
-from pullback.define.index.lower import Product, is_contraction
+from pullback.define.math.lower import Product, is_contraction
 from pullback.define.shape import Size
 
 if TYPE_CHECKING:

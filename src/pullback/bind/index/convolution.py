@@ -24,7 +24,7 @@ from torch.nn.functional import pad
 from pullback.bind.index import places, reading
 from pullback.bind.index.contraction import is_finite
 from pullback.bind.index.value import Axis, Value, is_traced, permuted
-from pullback.define.index.lower import Product, Stencil, Window
+from pullback.define.math.lower import Product, Stencil, Window
 
 if TYPE_CHECKING:
     from pullback.bind.index.dense import Dense

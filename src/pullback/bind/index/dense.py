@@ -22,15 +22,14 @@ from pullback.bind.index import places, pointwise, reading, reductions, slices
 from pullback.bind.index.record import Records
 from pullback.bind.index.space import Call, Env, Space
 from pullback.bind.index.value import Value, aligned
-from pullback.define.formula import absent
-from pullback.define.formula.formula import Formula
-from pullback.define.formula.index import Affine
-from pullback.define.formula.node import (
+from pullback.define.math import absent, bounds, softmax
+from pullback.define.math.formula import Formula
+from pullback.define.math.index import Affine
+from pullback.define.math.node import (
     NUMBER,
     Node,
 )
-from pullback.define.index import bounds, softmax
-from pullback.define.index.program import Program, elementwise
+from pullback.define.math.program import Program, elementwise
 from pullback.define.shape import Size
 
 MOST_PROGRAMS = 512
@@ -187,7 +186,7 @@ class Dense:
 
     def size(self, index: str) -> Affine:
         """Return how far an index of an output runs."""
-        from pullback.define.formula.index import size as named  # noqa: PLC0415
+        from pullback.define.math.index import size as named  # noqa: PLC0415
 
         return self.program.sizes.get(index) or named(index)
 

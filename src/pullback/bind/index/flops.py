@@ -11,8 +11,8 @@ from torch import Tensor
 
 from pullback.bind import kernel
 from pullback.define import shape
-from pullback.define.index import cost, extents
-from pullback.define.index.cost import Cost
+from pullback.define.math import cost, extents
+from pullback.define.math.cost import Cost
 from pullback.define.operator import Definition
 from pullback.define.shape import Shape
 from pullback.imported import when_imported

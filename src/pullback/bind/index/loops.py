@@ -17,12 +17,12 @@ from pullback.bind import native
 from pullback.bind.formula.loops import FLAGS, link_flags
 from pullback.bind.index.own_call import Call, Prepared, Sizing
 from pullback.bind.memo import Memo
-from pullback.define.formula import absent
-from pullback.define.formula.formula import Formula
-from pullback.define.formula.index import BATCH, size
-from pullback.define.formula.node import in_order, may_divide_by_zero
-from pullback.define.formula.ranges import Ranges
 from pullback.define.line import Tensor as TensorSpec
+from pullback.define.math import absent
+from pullback.define.math.formula import Formula
+from pullback.define.math.index import BATCH, size
+from pullback.define.math.node import in_order, may_divide_by_zero
+from pullback.define.math.ranges import Ranges
 from pullback.kernels import compile as compilation
 from pullback.kernels import toolchain
 from pullback.kernels.index import schedule as schedules

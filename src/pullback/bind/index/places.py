@@ -10,10 +10,10 @@ from torch import Tensor
 
 from pullback.bind.index import slices
 from pullback.bind.index.value import Value, aligned, is_traced, union
-from pullback.define.formula.index import Affine, is_size
-from pullback.define.formula.node import ARGMAX, Node
-from pullback.define.index import bounds
-from pullback.define.index.bounds import Gather, Maximum
+from pullback.define.math import bounds
+from pullback.define.math.bounds import Gather, Maximum
+from pullback.define.math.index import Affine, is_size
+from pullback.define.math.node import ARGMAX, Node
 from pullback.define.shape import Size
 from pullback.diagnostic import Rule
 

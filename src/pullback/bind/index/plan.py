@@ -12,7 +12,7 @@ from pullback.bind.formula import derive
 from pullback.bind.index import choose, loops
 from pullback.bind.index.call import Call, Choice, call_of
 from pullback.bind.kinds.kind import Kind
-from pullback.define.formula import derived
+from pullback.define.math import derived
 from pullback.define.operator import Definition
 
 

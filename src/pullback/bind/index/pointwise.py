@@ -11,8 +11,8 @@ from torch import Tensor
 from pullback.bind.formula.evaluate import function
 from pullback.bind.index import slices
 from pullback.bind.index.value import Axis, Value, aligned, union
-from pullback.define.formula.functions import TABLE
-from pullback.define.formula.node import Node
+from pullback.define.math.functions import TABLE
+from pullback.define.math.node import Node
 
 if TYPE_CHECKING:
     from pullback.bind.index.dense import Dense

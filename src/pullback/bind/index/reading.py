@@ -14,8 +14,8 @@ from torch.nn.functional import pad
 
 from pullback.bind.index import places, slices
 from pullback.bind.index.value import Axis, Value, aligned, union
-from pullback.define.formula.index import BATCH, Affine, is_size
-from pullback.define.formula.node import Node
+from pullback.define.math.index import BATCH, Affine, is_size
+from pullback.define.math.node import Node
 from pullback.define.shape import Size
 
 if TYPE_CHECKING:

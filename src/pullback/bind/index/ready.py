@@ -14,8 +14,8 @@ from pullback.bind import runtime
 from pullback.bind.index.call import Call, Choice
 from pullback.bind.index.loops import Own
 from pullback.bind.index.own_call import Prepared, scalar
-from pullback.define.formula.index import BATCH
 from pullback.define.line import Scalar
+from pullback.define.math.index import BATCH
 from pullback.kernels.index.operands import Operand
 
 # Which list a tensor of a kernel is in, where it is no input.

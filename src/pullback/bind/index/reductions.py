@@ -9,9 +9,9 @@ import torch
 from pullback.bind.index import bag, contraction, convolution, scatter
 from pullback.bind.index.space import Env
 from pullback.bind.index.value import Axis, Value, is_differentiated
-from pullback.define.formula.index import Affine
-from pullback.define.formula.node import ARGMAX, SUM, Node
-from pullback.define.index import softmax
+from pullback.define.math import softmax
+from pullback.define.math.index import Affine
+from pullback.define.math.node import ARGMAX, SUM, Node
 
 if TYPE_CHECKING:
     from pullback.bind.index.dense import Dense

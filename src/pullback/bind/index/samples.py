@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import torch
 
 from pullback.define import shape
-from pullback.define.formula.formula import SCALAR_TYPES, Formula
-from pullback.define.formula.index import BATCH
-from pullback.define.formula.node import READ, in_order
-from pullback.define.index import extents, required
 from pullback.define.line import Number, Scalar
 from pullback.define.line import Tensor as TensorSpec
+from pullback.define.math import extents, required
+from pullback.define.math.formula import SCALAR_TYPES, Formula
+from pullback.define.math.index import BATCH
+from pullback.define.math.node import READ, in_order
 from pullback.diagnostic import PullbackError
 
 # Sizes of the dimensions in turn, the first ones repeated: around the widths of vectors, and none.

@@ -12,7 +12,7 @@ from torch import Tensor
 from pullback.bind.index import places
 from pullback.bind.index.contraction import total
 from pullback.bind.index.value import Axis, Value, aligned, is_differentiated, is_traced, union
-from pullback.define.index.lower import Scatter
+from pullback.define.math.lower import Scatter
 
 if TYPE_CHECKING:
     from pullback.bind.index.dense import Dense

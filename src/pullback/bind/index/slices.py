@@ -17,9 +17,9 @@ from torch import Tensor
 
 from pullback.bind.index.space import Env
 from pullback.bind.index.value import Axis, Value, aligned, is_traced
-from pullback.define.formula import node as graph
-from pullback.define.formula.index import Affine
-from pullback.define.formula.node import ARGMAX, SUM, Node
+from pullback.define.math import node as graph
+from pullback.define.math.index import Affine
+from pullback.define.math.node import ARGMAX, SUM, Node
 
 if TYPE_CHECKING:
     from pullback.bind.index.dense import Dense

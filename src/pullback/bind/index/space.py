@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from pullback.bind.index.value import Axis
-from pullback.define.formula.index import BATCH, Affine, size
-from pullback.define.formula.node import Node
-from pullback.define.index.extents import evaluated
 from pullback.define.line import Line
+from pullback.define.math.extents import evaluated
+from pullback.define.math.index import BATCH, Affine, size
+from pullback.define.math.node import Node
 from pullback.define.shape import Size, broadcast
 
 # How far each index runs that a node may have, the outermost first.

@@ -17,9 +17,9 @@ from pathlib import Path
 import torch
 
 from pullback.bind.formula.loops import FLAGS
-from pullback.define.formula.formula import Formula
-from pullback.define.formula.index import Affine
-from pullback.define.formula.node import Node, in_order
+from pullback.define.math.formula import Formula
+from pullback.define.math.index import Affine
+from pullback.define.math.node import Node, in_order
 from pullback.kernels import cache as libraries
 from pullback.kernels import toolchain
 from pullback.kernels.plan import kernel_flags
@@ -28,7 +28,7 @@ MARK = "agreed"
 # What decides the loops, and what they are compared with.
 SOURCES = (
     *("bind/index/*.py", "kernels/*.py", "kernels/index/*.py", "define/*.py"),
-    *("define/formula/*.py", "csrc/*.h", "csrc/index/*.h", "csrc/formula/*.h"),
+    *("define/math/*.py", "csrc/*.h", "csrc/index/*.h", "csrc/formula/*.h"),
 )
 
 

@@ -18,10 +18,9 @@ from pullback.bind.index.isolated import apart
 from pullback.bind.index.loops import Own
 from pullback.bind.index.samples import Case
 from pullback.bind.index.tolerance import difference, in_double, noises, without_zeros
-from pullback.define.formula import derived
-from pullback.define.formula.formula import Formula
-from pullback.define.formula.node import MAX, SUM, in_order
-from pullback.define.index import bounds
+from pullback.define.math import bounds, derived
+from pullback.define.math.formula import Formula
+from pullback.define.math.node import MAX, SUM, in_order
 from pullback.define.operator import Definition
 from pullback.diagnostic import PullbackError, Rule
 from pullback.kernels import toolchain

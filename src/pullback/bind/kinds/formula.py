@@ -17,7 +17,7 @@ from pullback.bind.formula.shown import Derivative, derivative
 from pullback.bind.kinds.kind import Derivatives, Kind
 from pullback.bind.operator import Operator
 from pullback.bind.runtime import Runtime
-from pullback.define.formula.formula import Formula
+from pullback.define.math.formula import Formula
 from pullback.define.sharding import Placements, of_formula
 from pullback.diagnostic import PullbackError
 from pullback.kernels import prebuilt, toolchain

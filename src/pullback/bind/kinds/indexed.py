@@ -12,9 +12,8 @@ from pullback.bind.index.flops import Cost
 from pullback.bind.index.plan import Plan
 from pullback.bind.kinds.formula import Mathematics
 from pullback.bind.operator import Operator, require_call
-from pullback.define.formula import derived
-from pullback.define.index import sharding
 from pullback.define.line import Line
+from pullback.define.math import derived, sharding
 from pullback.define.sharding import Placements
 
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from pullback.bind.formula import arrange
-from pullback.define.formula import absent, build
-from pullback.define.formula.formula import Formula
-from pullback.define.formula.index import BATCH, at
-from pullback.define.formula.node import NUMBER, READ, SCALAR, Node, in_order, number
 from pullback.define.line import Tensor
+from pullback.define.math import absent, build
+from pullback.define.math.formula import Formula
+from pullback.define.math.index import BATCH, at
+from pullback.define.math.node import NUMBER, READ, SCALAR, Node, in_order, number
 from pullback.deploy.onnx import functions
 from pullback.deploy.onnx.body import Body, Builder, Underivable
 from pullback.deploy.onnx.call import NAMES, Call, attribute_type, sizes_of

@@ -10,10 +10,9 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from pullback.define.formula import build, node
-from pullback.define.formula.functions import TABLE
-from pullback.define.formula.node import Node
-from pullback.define.index import statements
+from pullback.define.math import build, node, statements
+from pullback.define.math.functions import TABLE
+from pullback.define.math.node import Node
 from pullback.deploy.onnx import special
 
 # One operator, in every precision.

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pullback.define.formula import node as graph
-from pullback.define.formula.index import Affine
-from pullback.define.formula.node import ARGMAX, MAX, SUM, Node
+from pullback.define.math import node as graph
+from pullback.define.math.index import Affine
+from pullback.define.math.node import ARGMAX, MAX, SUM, Node
 from pullback.kernels.codegen import VALUES
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from pullback.define.formula.node import SUM, Node
+from pullback.define.math.node import SUM, Node
 
 if TYPE_CHECKING:
     from pullback.kernels.index.emit import Emitter

@@ -9,8 +9,8 @@ import itertools
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 
-from pullback.define.formula import derived
-from pullback.define.formula.node import (
+from pullback.define.math import derived
+from pullback.define.math.node import (
     EQUAL,
     INDEX,
     INSIDE,
@@ -21,7 +21,7 @@ from pullback.define.formula.node import (
     Node,
     in_order,
 )
-from pullback.define.formula.ranges import Ranges
+from pullback.define.math.ranges import Ranges
 from pullback.kernels.codegen import FIELDS, SCALARS, VALUES, called, literal
 from pullback.kernels.index import sums
 from pullback.kernels.index.divisors import WORK, Divisors

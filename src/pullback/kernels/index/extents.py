@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pullback.define.formula.index import Affine, is_size
-from pullback.define.formula.node import INDEX, Node
-from pullback.define.index.extents import evaluated, term_of
+from pullback.define.math.extents import evaluated, term_of
+from pullback.define.math.index import Affine, is_size
+from pullback.define.math.node import INDEX, Node
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from pullback.define.formula.node import Node
+from pullback.define.math.node import Node
 from pullback.kernels.index.emit import Emitter
 from pullback.kernels.index.nest import CHUNKS, Kernel, Nest, Output, Setting
 from pullback.kernels.index.operands import Operand

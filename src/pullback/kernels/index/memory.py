@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from pullback.define.formula.index import Affine
-from pullback.define.formula.node import ARGMAX, Node, is_number
+from pullback.define.math.index import Affine
+from pullback.define.math.node import ARGMAX, Node, is_number
 from pullback.kernels.index.operands import Operand
 from pullback.kernels.index.scope import Refused
 

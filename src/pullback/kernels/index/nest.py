@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pullback.define.formula.index import Affine
-from pullback.define.formula.node import Node
+from pullback.define.math.index import Affine
+from pullback.define.math.node import Node
 from pullback.kernels.index.operands import Operand
 from pullback.kernels.index.scope import Trip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pullback.define.formula.node import ARGMAX, MAX, Node
+from pullback.define.math.node import ARGMAX, MAX, Node
 from pullback.kernels.index.accumulate import (
     Accumulator,
     accumulate,

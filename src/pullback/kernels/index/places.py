@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from pullback.define.formula.index import Affine, is_size
-from pullback.define.formula.node import Node
+from pullback.define.math.index import Affine, is_size
+from pullback.define.math.node import Node
 from pullback.kernels.index.extents import times
 from pullback.kernels.index.scope import Refused, Scope
 

@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pullback.define.formula import build
-from pullback.define.formula import node as graph
-from pullback.define.formula.index import Affine, at
-from pullback.define.formula.node import READ, REDUCTIONS, SUM, Node, in_order
-from pullback.define.formula.ranges import Ranges
+from pullback.define.math import build
+from pullback.define.math import node as graph
+from pullback.define.math.index import Affine, at
+from pullback.define.math.node import READ, REDUCTIONS, SUM, Node, in_order
+from pullback.define.math.ranges import Ranges
 from pullback.kernels.index import sums, worth
 from pullback.kernels.index.extents import Extents
 from pullback.kernels.index.kernel import kernel

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pullback.define.formula.index import Affine
-from pullback.define.formula.node import Node
+from pullback.define.math.index import Affine
+from pullback.define.math.node import Node
 
 # Which copy of a value: for each index that is written out, its value; for the lane, the vector.
 Copy = tuple[tuple[str, int], ...]

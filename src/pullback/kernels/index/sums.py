@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pullback.define.formula import node as graph
-from pullback.define.formula.index import Affine
-from pullback.define.formula.node import ARGMAX, MAX, REDUCTIONS, SUM, Node
+from pullback.define.math import node as graph
+from pullback.define.math.index import Affine
+from pullback.define.math.node import ARGMAX, MAX, REDUCTIONS, SUM, Node
 from pullback.kernels.index import passes
 from pullback.kernels.index.accumulate import (
     IDENTITY,

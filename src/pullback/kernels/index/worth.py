@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 
-from pullback.define.formula import derived
-from pullback.define.formula import node as graph
-from pullback.define.formula.index import Affine
-from pullback.define.formula.node import PLACED, READ, REDUCTIONS, SUM, Node, in_order
-from pullback.define.formula.ranges import Ranges
+from pullback.define.math import derived
+from pullback.define.math import node as graph
+from pullback.define.math.index import Affine
+from pullback.define.math.node import PLACED, READ, REDUCTIONS, SUM, Node, in_order
+from pullback.define.math.ranges import Ranges
 from pullback.kernels.index.extents import Extents
 from pullback.kernels.index.nest import Output
 from pullback.kernels.index.scope import Refused

@@ -1,1 +1,0 @@
-"""The mathematics after `=`: one expression graph, its functions, its derivatives, its text."""

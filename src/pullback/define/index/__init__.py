@@ -1,1 +1,0 @@
-"""Formulas in index notation: the language, its ranges, derivatives, costs and sharding."""

@@ -1,0 +1,1 @@
+"""The mathematics after `=`: one graph, its functions, its text, its derivatives, its costs."""

@@ -1,0 +1,133 @@
+"""Where data decides what is read: the reads to be checked in each call, and what selects them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from pullback.define.line import Line
+from pullback.define.math import show
+from pullback.define.math.index import Affine
+from pullback.define.math.node import ARGMAX, MAX, READ, REDUCTIONS, Node, in_order
+from pullback.define.math.term import conjuncts, negated
+from pullback.diagnostic import PullbackError, Rule
+
+EmptyMaximum = Rule("PB148", "empty-maximum")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gather:
+    """One place of a read that data decides.
+
+    Attributes:
+        read: of the tensor.
+        dimension: which of the tensor's indices.
+        place: what stands there.
+        conditions: those of all selections around it: where one does not hold, nothing is read.
+        bound: the indices of the reductions around it, with their sizes, the outermost first.
+    """
+
+    read: Node
+    dimension: int
+    place: Affine
+    conditions: tuple[Node, ...]
+    bound: tuple[tuple[str, Affine], ...]
+
+
+@dataclass(frozen=True)
+class Context:
+    """What is around a node."""
+
+    conditions: tuple[Node, ...] = ()
+    bound: tuple[tuple[str, Affine], ...] = ()
+
+    def under(self, *conditions: Node) -> Context:
+        """Return the same within a selection."""
+        return Context(tuple(dict.fromkeys((*self.conditions, *conditions))), self.bound)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Maximum:
+    """A maximum, or the place of one, in an expression.
+
+    Attributes:
+        node: it.
+        conditions: those of all selections around it: where one does not hold, nobody needs it.
+        bound: the indices of the reductions around it, with their sizes, the outermost first.
+    """
+
+    node: Node
+    conditions: tuple[Node, ...]
+    bound: tuple[tuple[str, Affine], ...]
+
+
+def gathers(root: Node) -> tuple[Gather, ...]:
+    """Return the reads of an expression whose place depends on data."""
+    found = _around(root, lambda n: n.op == READ and any(place.nodes for place in n.places))
+    return tuple(dict.fromkeys(own for node, context in found for own in _own(node, context)))
+
+
+def maxima(root: Node) -> tuple[Maximum, ...]:
+    """Return the maxima of an expression."""
+    return tuple(
+        Maximum(node=node, conditions=context.conditions, bound=context.bound)
+        for node, context in _around(root, lambda n: n.op in (MAX, ARGMAX))
+    )
+
+
+def _around(root: Node, wanted: Callable[[Node], bool]) -> list[tuple[Node, Context]]:
+    """Return some nodes with all that is around them, once for each way to them."""
+    leading: set[Node] = set()
+    for part in in_order([root]):
+        if wanted(part) or any(arg in leading for arg in part.args):
+            leading.add(part)
+    found: list[tuple[Node, Context]] = []
+    seen: set[tuple[Node, Context]] = set()
+    left = [(root, Context())]
+    while left:
+        node, context = left.pop()
+        if node not in leading or (node, context) in seen:
+            continue
+        seen.add((node, context))
+        if wanted(node):
+            found.append((node, context))
+        left += reversed(list(_operands(node, context)))
+    return found
+
+
+def _own(node: Node, context: Context) -> Iterator[Gather]:
+    for dimension, place in enumerate(node.places):
+        if place.nodes:
+            yield Gather(
+                read=node,
+                dimension=dimension,
+                place=place,
+                conditions=context.conditions,
+                bound=context.bound,
+            )
+
+
+def _operands(node: Node, context: Context) -> Iterator[tuple[Node, Context]]:
+    if node.op in REDUCTIONS:
+        yield (
+            node.args[0],
+            Context(context.conditions, (*context.bound, (node.bound, node.size))),
+        )
+    elif node.op == "where":
+        condition, x, y = node.args
+        yield condition, context
+        yield x, context.under(*conjuncts(condition))
+        yield y, context.under(negated(condition))
+    else:
+        for arg in node.args:
+            yield arg, context
+
+
+def empty(line: Line, maximum: Node) -> PullbackError:
+    """Return the error of a maximum over nothing."""
+    # Indices that are bound around it have lost their names: '#2'.
+    shown = show.text(maximum).replace("#", "i")
+    return EmptyMaximum.error(
+        f"{line.qualname}: {shown} is the maximum over an index that has no values",
+        help="a maximum needs a dimension of size 1 or more",
+    )

@@ -1,0 +1,190 @@
+"""What an operator costs: its operations, the bytes it must move, and those of a naive way.
+
+Counted are operations on real numbers, where each value is computed once; two expressions that
+differ in the names of their indices are one.
+
+- Addition, subtraction and multiplication are one; a sum or maximum of k values is k, so that a
+  product of matrices is 2·n·o·i, as PyTorch counts it.
+- Another function is what the table says (`Function.work`): a division or root 4, exp 10. A whole
+  power is the multiplications that make it.
+- A change of sign, a comparison, a selection, and all that is done with whole numbers are nothing.
+
+A guarded sum counts as if nothing were left out; but where the guard says which element of an
+output is meant, as in the gradient of a gather, each value is added to one element.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from pullback.define.math.absent import without
+from pullback.define.math.formula import Formula
+from pullback.define.math.functions import TABLE
+from pullback.define.math.lower import is_contraction, product_of, scatter_of, stencil_of
+from pullback.define.math.node import (
+    READ,
+    REDUCTIONS,
+    SUM,
+    Node,
+)
+from pullback.define.math.volumes import Bound, Part, Volumes
+
+FREE = ("neg", "where", "real", "whole")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What one call costs.
+
+    Attributes:
+        flops: operations on real numbers, as above.
+        read: bytes of the elements that are read, each once.
+        written: bytes of the outputs.
+        dense: bytes that are moved if every expression is computed as a tensor of its own. Products
+            of matrices and scatters are one operation, and affine reads are views.
+    """
+
+    flops: int
+    read: int
+    written: int
+    dense: int
+
+    def __str__(self) -> str:
+        """Return it in a line."""
+        return (
+            f"{short(self.flops)}FLOP, {short(self.read)}B read, {short(self.written)}B written;"
+            f" {short(self.dense)}B moved if every expression is a tensor"
+        )
+
+
+def cost(
+    indexed: Formula,
+    sizes: Mapping[str, int],
+    wanted: Sequence[bool] | None = None,
+    itemsize: int = 4,
+    *,
+    absent: Collection[str] = (),
+) -> Cost:
+    """Return what a call costs.
+
+    Args:
+        indexed: the operator.
+        sizes: of every name of the line; of `...` the product of the batch dimensions.
+        wanted: whether each output is; all, if nothing is said.
+        itemsize: of real numbers, in bytes.
+        absent: the optional tensors that are None.
+    """
+    volumes = Volumes(indexed, sizes, itemsize)
+    nodes = without(indexed.nodes, set(absent)) if absent else indexed.nodes
+    pairs = zip(indexed.line.outputs, nodes, strict=True)
+    needed = wanted or [True] * len(indexed.nodes)
+    outputs = [pair for pair, is_wanted in zip(pairs, needed, strict=True) if is_wanted]
+    nodes = [node for _, node in outputs]
+    parts = list(volumes.parts(nodes, lambda part: _operands(volumes, part)))
+    return Cost(
+        flops=sum(_flops(volumes, *part) for part in parts),
+        read=_read(volumes, parts),
+        written=sum(volumes.stored(output, volumes.elements(output)) for output, _ in outputs),
+        dense=sum(
+            _moved(volumes, part) for part in volumes.parts(nodes, lambda p: _inputs(volumes, p))
+        ),
+    )
+
+
+def _operands(volumes: Volumes, part: Part) -> list[Part]:
+    """Return the operands of an expression."""
+    node, bound = part
+    if node.op in REDUCTIONS:
+        bound = volumes.inside(node, bound)
+    return [(arg, bound) for arg in node.args]
+
+
+def _flops(volumes: Volumes, node: Node, bound: Bound) -> int:
+    """Return the operations that compute an expression from its operands."""
+    if node.op in REDUCTIONS:
+        return _reduced(volumes, node, bound)
+    if node.op == "powi":
+        return volumes.of(node, bound) * multiplications(int(str(node.data)))
+    if node.op not in TABLE or node.op in FREE or node.type != "real":
+        return 0
+    return volumes.of(node, bound) * TABLE[node.op].work
+
+
+def _reduced(volumes: Volumes, node: Node, bound: Bound) -> int:
+    """Return how many values a reduction takes together."""
+    body = node.args[0]
+    if body.type != "real" or node.op == body.op:
+        return 0  # several indices at once are counted for the inner one
+    if node.op == SUM:
+        scatter = scatter_of(product_of(node), volumes.extents(node, bound))
+        decided = {index for index, _ in scatter.places} if scatter else set[str]()
+        return volumes.count(node.free - decided, bound) * volumes.extent(node.size)
+    return volumes.of(node, bound) * volumes.extent(node.size)
+
+
+def multiplications(exponent: int) -> int:
+    """Return how many multiplications make a whole power, and a division if it is negative."""
+    most = abs(exponent)
+    steps = max(most.bit_length() - 1, 0) + max(most.bit_count() - 1, 0)
+    return steps + (TABLE["div"].work if exponent < 0 else 0)
+
+
+def _read(volumes: Volumes, parts: Sequence[Part]) -> int:
+    """Return the bytes that reads can touch: of no tensor more than all of it."""
+    counts: Counter[str] = Counter()
+    for node, bound in parts:
+        if node.op == READ:
+            counts[node.name] += volumes.of(node, bound)
+    tensors = {name: volumes.tensor(name) for name in counts}
+    return sum(
+        volumes.stored(tensors[name], min(count, volumes.elements(tensors[name])))
+        for name, count in counts.items()
+    )
+
+
+def _inputs(volumes: Volumes, part: Part) -> list[Part]:
+    """Return the expressions that are tensors before this one is."""
+    node, bound = part
+    if node.op != SUM:
+        return _operands(volumes, part)
+    product = product_of(node)
+    scatter = scatter_of(product, volumes.extents(node, bound))
+    if scatter:
+        around = volumes.around(scatter.bound, bound)
+        places = [(node, around) for _, place in scatter.places for node in place.nodes]
+        return [(scatter.value, around), *places]
+    around = volumes.around(product.bound, bound)
+    if stencil := stencil_of(product):
+        return [(stencil.other, around)]
+    if is_contraction(product):
+        return [(p, around) for p in (*product.over, *product.under, *product.conditions)]
+    return _operands(volumes, part)
+
+
+def _moved(volumes: Volumes, part: Part) -> int:
+    """Return the bytes of an expression as a tensor, and of the tensors it is computed from."""
+    node, bound = part
+    if not node.free and node.op not in REDUCTIONS:
+        return 0
+    if node.op == READ and not node.args:
+        return 0
+    inputs = sum(volumes.bytes(*used) for used in _inputs(volumes, part) if used[0].free)
+    own = volumes.bytes(node, bound)
+    if node.op == READ:
+        return inputs + 2 * own
+    if node.op == SUM and (stencil := stencil_of(product_of(node))):
+        tensor = volumes.tensor(stencil.read.name)
+        return inputs + own + volumes.stored(tensor, volumes.elements(tensor))
+    return inputs + own
+
+
+def short(count: float) -> str:
+    """Return a number in three digits and a letter: `134 M`, `1.5 k`, `12 `."""
+    letters = iter(("", "k", "M", "G", "T"))
+    letter = next(letters)
+    while count >= 999.5 and letter != "T":
+        count /= 1000
+        letter = next(letters)
+    return f"{count:.3g} {letter}"

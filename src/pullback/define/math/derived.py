@@ -1,0 +1,178 @@
+"""The operators that derivatives are: their lines, their formulas, and what is saved for them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from pullback.define.line import Line, Tensor
+from pullback.define.math import build, differentiate, draft, recall, reverse
+from pullback.define.math.draft import Derived, Draft, is_real, name_of
+from pullback.define.math.formula import Formula, element
+from pullback.define.math.functions import TABLE
+from pullback.define.math.node import NUMBER, READ, SCALAR, Node, in_order
+from pullback.define.math.operands import full, operands
+
+# Stands for the text of a formula until its line is there to write it with.
+UNWRITTEN = "..."
+# More outputs than this are not tried in every combination: 2**n derivatives would be compared.
+MOST_TRIED = 4
+# A tensor that lacks a dimension of the space is small beside one that has them all.
+SMALL = 0.01
+
+# A derivative that reads some results of the original: nodes, and the reads that stand for them.
+Drafted = Callable[[Mapping[Node, Node]], Draft]
+
+
+def backward(formula: Formula) -> Derived | None:
+    """Return the operator of the gradients; None if every gradient is zero."""
+
+    def drafted(results: Mapping[Node, Node]) -> Draft:
+        def gradients(grads: Mapping[int, Node], wrt: Sequence[Tensor]) -> list[Node | None]:
+            if formula.pointwise:
+                arriving = [(formula.elements[k], grad) for k, grad in grads.items()]
+                return differentiate.vjp(arriving, [tensor.name for tensor in wrt])
+            outputs = [
+                (formula.line.outputs[k].labels, formula.nodes[k], grad)
+                for k, grad in grads.items()
+            ]
+            indices = {tensor.name: tensor.labels for tensor in wrt}
+            return reverse.gradients(outputs, indices, formula.ranges, results)
+
+        return draft.backward(formula, gradients)
+
+    return _cheapest(formula, drafted)
+
+
+def jvp(formula: Formula) -> Derived | None:
+    """Return the operator of the tangents; None if every tangent is zero."""
+
+    def drafted(results: Mapping[Node, Node]) -> Draft:
+        return draft.jvp(
+            formula,
+            lambda outputs, given: differentiate.jvp(outputs, given, formula.ranges, results),
+        )
+
+    return _cheapest(formula, drafted)
+
+
+def as_operator(drafted: Draft) -> Derived | None:
+    """Return a draft as an operator of what it reads, and of what tells the sizes."""
+    if not drafted.nodes:
+        return None
+    original = drafted.original
+    made = Line(
+        namespace=original.line.namespace,
+        name=name_of(original.line, drafted.kind),
+        parameters=operands(drafted),
+        outputs=drafted.outputs,
+        formula=UNWRITTEN,
+    )
+    own = {name for tensor in (*made.tensors, *made.outputs) for name in tensor.labels}
+    return Derived(
+        formula=Formula(
+            line=made,
+            elements=tuple(drafted.nodes.values()),
+            sizes={index: size for index, size in original.sizes.items() if index in own},
+            dims=original.dims,
+            accuracy=original.accuracy,
+            full=full(drafted, made.tensors),
+        ),
+        arrives=tuple(drafted.arriving),
+        gives=tuple(drafted.nodes),
+    )
+
+
+def _cheapest(formula: Formula, drafted: Drafted) -> Derived | None:
+    """Return the derivative that reads outputs of the original back, as far as it is cheaper so."""
+    if formula.pointwise:
+        return as_operator(_cheapest_choice(drafted({})))
+    results = recall.results_of(formula)
+    told = drafted(results)
+    nodes = recall.recalled(tuple(told.nodes.values()), results, formula.ranges)
+    reading = as_operator(replace(told, nodes=dict(zip(told.nodes, nodes, strict=True))))
+    if reading is None or not {read.name for read in results.values()} & {*reading.saved}:
+        return reading
+    computing = as_operator(drafted({}))
+    if computing is None:
+        # Without the outputs it is seen to be zero: x/x has y/x - y/x, and 1/x - x/x/x.
+        return None
+    sizes = recall.usual_sizes(formula)
+    return min(computing, reading, key=lambda made: recall.usual_cost(made.formula, sizes))
+
+
+# --- of a pointwise formula: every choice of outputs is tried
+
+
+def _cheapest_choice(drafted: Draft) -> Draft:
+    """Return the derivative that reads those outputs of the original that make it cheapest.
+
+    An output is a node of the graph like others: wherever the derivative has that node, it can be
+    read back instead of computed again from the inputs.
+    """
+    formula = drafted.original
+    outputs = zip(formula.line.outputs, formula.elements, formula.sums, strict=True)
+    usable = [
+        place
+        for place, (output, node, summed) in enumerate(outputs)
+        if is_real(output) and not summed and node.args and not formula.line.returns_gradients
+    ][:MOST_TRIED]
+    candidates: list[Draft] = []
+    for count in range(len(usable) + 1):
+        for chosen in itertools.combinations(usable, count):
+            nodes = replaced(list(drafted.nodes.values()), leaves(formula, chosen))
+            candidates.append(replace(drafted, nodes=dict(zip(drafted.nodes, nodes, strict=True))))
+    return min(candidates, key=_cost)
+
+
+def leaves(formula: Formula, chosen: Iterable[int]) -> dict[Node, Node]:
+    """Return the nodes of some outputs, and the reads that stand for them.
+
+    With an output is known what the table says can be told from it.
+    """
+    line = formula.line
+    found: dict[Node, Node] = {}
+    for place in chosen:
+        node, output = formula.elements[place], element(line.outputs[place], line.qualname)
+        found[node] = output
+        function = TABLE.get(node.op)
+        if function is not None and function.told:
+            of_parameters, of_result = function.told
+            names = dict(zip(function.parameters, node.args, strict=True))
+            told = build.evaluated(of_result, {"result": output})
+            found[build.evaluated(of_parameters, names)] = told
+    return found
+
+
+def replaced(nodes: Sequence[Node], others: Mapping[Node, Node]) -> tuple[Node, ...]:
+    """Return expressions with some nodes replaced."""
+    made: dict[Node, Node] = dict(others)
+    # What is replaced is not looked into.
+    for node in in_order(nodes, lambda node: () if node in others else node.args):
+        if node not in made:
+            args = tuple(made[arg] for arg in node.args)
+            made[node] = node if args == node.args else build.rebuilt(node, args)
+    return tuple(made[node] for node in nodes)
+
+
+def _cost(drafted: Draft) -> tuple[float, int]:
+    """Return how much a derivative keeps alive, then how much it computes.
+
+    Forward mode keeps nothing: inputs and outputs are at hand.
+    """
+    original = drafted.original
+    whole = set(original.space.labels)
+    names = {value.name for value in (*original.line.tensors, *original.line.outputs)}
+    saved = [operand for operand in operands(drafted) if operand.name in names]
+    tensors = [operand for operand in saved if isinstance(operand, Tensor)]
+    kept = sum(1.0 if set(tensor.labels) >= whole else SMALL for tensor in tensors)
+    computed = sum(work(node) for node in in_order(drafted.nodes.values()))
+    return (kept if drafted.kind == "backward" else 0.0, computed)
+
+
+def work(node: Node) -> int:
+    """Return about how many multiplications a node costs."""
+    if node.op in (NUMBER, READ, SCALAR):
+        return 0
+    return TABLE[node.op].work

@@ -1,0 +1,56 @@
+"""The sizes of one call: of every name of a line, and of the indices that only a formula names."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from pullback.define.math.formula import Formula
+from pullback.define.math.index import BATCH, Affine, is_size
+from pullback.define.math.node import INDEX, NUMBER, Node
+from pullback.define.shape import Size, SizeMismatch, Sizes
+
+
+def of_call(indexed: Formula, sizes: Sizes) -> dict[str, Size]:
+    """Return every size: of the line's names, of new indices, and of `...` taken together.
+
+    Raises:
+        PullbackError: PB112, a dimension has another size than the formula's indices run over: the
+            `grad[i]` of a derivative that is called by itself.
+    """
+    known: dict[str, Size] = {**sizes.dims, BATCH: math.prod(sizes.batch)}
+    for index, size in indexed.sizes.items():
+        value = evaluated(size, known)
+        if value is None:
+            continue
+        if known.setdefault(index, value) != value:
+            raise SizeMismatch.error(
+                f"{indexed.line.qualname}: dimension '{index}' is {known[index]}, "
+                f"and its formula needs {value}"
+            )
+    return known
+
+
+def evaluated(size: Affine, known: Mapping[str, Size]) -> Size | None:
+    """Return a size as a number; None if something in it is not known, or is an index."""
+    total: Size = size.constant
+    for term, factor in size.terms:
+        value = term_of(term, known)
+        if value is None:
+            return None
+        total = total + value * factor
+    return total
+
+
+def term_of(term: str | Node, known: Mapping[str, Size]) -> Size | None:
+    """Return one part of a size as a number: of a dimension, or `(h - p)//2`, rounded down."""
+    if isinstance(term, str):
+        return known.get(term.strip("|")) if is_size(term) else None
+    if term.op == NUMBER:
+        return int(term.number)
+    if term.op == INDEX:
+        return evaluated(term.places[0], known)
+    if term.op != "floor_divide":
+        return None
+    dividend, divisor = (term_of(arg, known) for arg in term.args)
+    return None if dividend is None or divisor is None else dividend // divisor

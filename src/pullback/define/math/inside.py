@@ -1,0 +1,134 @@
+"""Whether a read stays inside of its tensor, whatever the sizes are."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from pullback.define.math import node, show
+from pullback.define.math.index import Affine, never_negative
+from pullback.define.math.node import Node, place_of
+from pullback.define.math.ranges import Ranges
+from pullback.define.math.subscripts import Access, Program, Scope
+from pullback.diagnostic import PullbackError, Rule
+
+OutOfBounds = Rule("PB141", "out-of-bounds-read")
+OPPOSITE = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
+
+
+def facts(condition: Node, holds: bool, ranges: Ranges) -> list[Affine]:  # noqa: PLR0911
+    """Return sums of indices that are not negative where a condition holds, or where it does not.
+
+    Not all of them: what `or` says is left out.
+    """
+    match condition.op:
+        case "logical_and" | "logical_or" if holds == (condition.op == "logical_and"):
+            return [fact for part in condition.args for fact in facts(part, holds, ranges)]
+        case "logical_not":
+            return facts(condition.args[0], not holds, ranges)
+        case "inside" if holds:
+            place = condition.places[0]
+            return [place, condition.size - place - 1]
+        case "equal":
+            return _compared("eq" if holds else "ne", condition.places[0], ranges)
+        case "lt" | "le" | "gt" | "ge" | "eq" | "ne" as name:
+            x, y = condition.args
+            if x.type != "int" or y.type != "int":
+                return []
+            name = name if holds else OPPOSITE[name]
+            return _compared(name, place_of(x) - place_of(y), ranges)
+        case _:
+            return []
+
+
+def _compared(name: str, difference: Affine, ranges: Ranges) -> list[Affine]:
+    """Return what follows from `difference < 0` and its like."""
+    match name:
+        case "lt":
+            return [-difference - 1]
+        case "le":
+            return [-difference]
+        case "gt":
+            return [difference - 1]
+        case "ge":
+            return [difference]
+        case "eq":
+            return [difference, -difference]
+        case _:
+            # Other than its least value, it is one more at least.
+            either = (difference, -difference)
+            return [side - 1 for side in either if is_positive(side, (), ranges)]
+
+
+def is_positive(place: Affine, facts: Sequence[Affine], ranges: Ranges) -> bool:
+    """Return whether a sum of indices is certainly 0 or more where some others are."""
+    pairs = (x + y for x, y in itertools.combinations(facts, 2))
+    for known in (Affine(0), *facts, *pairs):
+        bounds = ranges.bounds(place - known)
+        if bounds is not None and never_negative(bounds[0]):
+            return True
+    return False
+
+
+def require(program: Program, scope: Scope, access: Access, facts: Sequence[Affine]) -> None:
+    """Stop at a read that may be outside of its tensor.
+
+    Raises:
+        PullbackError: PB141.
+    """
+    if not is_inside(program, access, facts):
+        below = not is_positive(access.place, facts, program.ranges)
+        raise _outside(program, scope, access, below=below)
+
+
+def is_inside(program: Program, access: Access, facts: Sequence[Affine]) -> bool:
+    """Return whether a read is certainly inside of its tensor."""
+    if access.weak and program.trusted:
+        return True
+    ends = (access.place, access.extent - 1 - access.place)
+    return all(is_positive(end, facts, program.ranges) for end in ends)
+
+
+def _outside(program: Program, scope: Scope, access: Access, *, below: bool) -> PullbackError:
+    """Return the error of a read: where it leaves, and what to do."""
+    shown, name = access.shown, access.name
+    index = access.place.index
+    bounds = program.ranges.bounds(access.place)
+    ends = text(access.extent)
+    written = shown if shown.endswith("]") and " of " not in shown else f"{name}[...]"
+    padded = f"pad({written}) is 0 there"
+    if index is not None and program.labels.get(name):
+        found = next((each for each in scope.values() if each.key == index), None)
+        runs = text(program.ranges.size(index))
+        own = found.name if found else index
+        return OutOfBounds.error(
+            f"{program.of}: {shown} may be outside of '{name}': '{own}' runs over {runs}, "
+            f"and this dimension of '{name}' is {ends}",
+            help=f"give both dimensions one name if they are equal; {padded}",
+        )
+    if not access.place.terms and not access.extent.terms:
+        return OutOfBounds.error(
+            f"{program.of}: {shown} is outside of '{name}': this dimension is {ends}",
+            help=f"indices count from 0; {padded}",
+        )
+    if not access.place.terms and not below:
+        return OutOfBounds.error(
+            f"{program.of}: {shown} may be outside of '{name}': this dimension is {ends}, "
+            "which may be less",
+            help=f"give the dimension its size in the line, such as {access.place.constant + 1}; "
+            f"or {padded}",
+        )
+    least, most = bounds or (access.place, access.place)
+    reaches = f"begins at {text(least)}" if below else f"goes to {text(most)}"
+    limits = f"'{name}' begins at 0" if below else f"'{name}' ends at {text(access.extent - 1)}"
+    where = "; where(...) does not exclude it" if access.weak else ""
+    own = "an output index with a name of its own runs only where it is inside"
+    return OutOfBounds.error(
+        f"{program.of}: {shown} may be outside of '{name}': it {reaches}, and {limits}{where}",
+        help=f"{padded}; {'indices count from 0' if below else own}",
+    )
+
+
+def text(place: Affine) -> str:
+    """Return a size as it is written."""
+    return show.text(node.index(place))

@@ -1,0 +1,291 @@
+"""What a formula in index notation is made of that PyTorch has an operation for.
+
+Pure recognisers on nodes: chains of sums over a product (a contraction, or a convolution where a
+factor is read at `i + p`), and sums over a delta whose place is data (a scatter). Nothing is
+rewritten that would lose accuracy: a product is taken as it is written and never distributed, so a
+squared distance stays one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pullback.define.math import build, reduce, softmax
+from pullback.define.math import node as graph
+from pullback.define.math.index import Affine, at, is_size
+from pullback.define.math.node import (
+    EQUAL,
+    INSIDE,
+    READ,
+    SUM,
+    Node,
+)
+from pullback.define.math.ranges import Ranges
+from pullback.define.math.term import Term, selected, term_of
+
+# A guard 0 <= v - idx[n] + c < size becomes this many deltas at most.
+MOST_DELTAS = 64
+
+# PyTorch convolves over this many dimensions.
+MOST_WINDOWS = 3
+
+Sizes = Mapping[str, Affine]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Product:
+    """`factor * sum[bound](where(conditions, over / under, 0))`.
+
+    Attributes:
+        bound: the indices that are summed over, with their sizes, the outermost first.
+    """
+
+    bound: tuple[tuple[str, Affine], ...]
+    conditions: tuple[Node, ...] = ()
+    factor: float = 1.0
+    over: tuple[Node, ...] = ()
+    under: tuple[Node, ...] = ()
+
+    @property
+    def free(self) -> frozenset[str]:
+        """All indices in it, the bound ones among them."""
+        parts = (*self.conditions, *self.over, *self.under)
+        return frozenset[str]().union(*(part.free for part in parts))
+
+
+def product_of(node: Node) -> Product:
+    """Return a chain of sums as one sum over a product."""
+    bound: list[tuple[str, Affine]] = []
+    conditions: list[Node] = []
+    factor = 1.0
+    while True:
+        bound.append((node.bound, node.size))
+        term = term_of(node.args[0])
+        conditions += term.conditions
+        factor *= term.factor
+        if term.under or [part.op for part in term.over] != [SUM]:
+            break
+        node = term.over[0]
+    over, under = softmax.together(term.over, term.under)
+    return Product(
+        bound=tuple(bound),
+        conditions=tuple(dict.fromkeys(conditions)),
+        factor=factor,
+        over=_grouped(over),
+        under=under,
+    )
+
+
+def _grouped(factors: tuple[Node, ...]) -> tuple[Node, ...]:
+    """Return factors those of which that have the same indices are one: it may be known already."""
+    groups: dict[frozenset[str], Node] = {}
+    for factor in factors:
+        before = groups.get(factor.free)
+        groups[factor.free] = factor if before is None else build.apply("mul", before, factor)
+    return tuple(groups.values())
+
+
+def is_contraction(product: Product) -> bool:
+    """Return whether the sum may be taken factor by factor, by products of matrices.
+
+    Not of whole numbers, of which PyTorch has no fast product. Conditions are put on one factor,
+    and where that has all indices nothing is won.
+    """
+    if len(product.over) < 2 or any(part.type != "real" for part in product.over):
+        return False
+    return not (product.conditions and any(part.free >= product.free for part in product.over))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scatter:
+    """`y[v, ..] = sum[bound](where(v == place, value, 0))`: values are added where data says.
+
+    Attributes:
+        places: for each of the output's indices that the data decides, where values go.
+        bound: what is summed over.
+        value: what is added; it has none of those indices.
+    """
+
+    places: tuple[tuple[str, Affine], ...]
+    bound: tuple[tuple[str, Affine], ...]
+    value: Node
+
+
+def scatter_of(product: Product, sizes: Sizes) -> Scatter | None:
+    """Return a product as a scatter; None if no condition makes it one.
+
+    Args:
+        product: a sum.
+        sizes: how far its free indices run.
+    """
+    bound = dict(product.bound)
+    ranges = Ranges({**sizes, **bound})
+    places: dict[str, Affine] = {}
+    left = list(product.conditions)
+    body = Term(over=product.over, under=product.under).value
+    for condition in product.conditions:
+        found = _decided(condition, [v for v in sizes if v not in places], bound)
+        if found is None:
+            continue
+        index, place, step = found
+        if step is not None:
+            bound[step[0]] = ranges.sizes[step[0]] = step[1]
+        others = {index: place}
+        left = [reduce.substituted(c, others, ranges) for c in left if c is not condition]
+        body = reduce.substituted(body, others, ranges)
+        places = {v: p.replaced({index: place}) for v, p in places.items()}
+        places[index] = place
+    if not places:
+        return None
+    value = selected(left, body)
+    if value.free & places.keys() or any(p.free & places.keys() for p in places.values()):
+        return None
+    return Scatter(places=tuple(places.items()), bound=tuple(bound.items()), value=value)
+
+
+def _decided(
+    condition: Node, candidates: list[str], bound: Mapping[str, Affine]
+) -> tuple[str, Affine, tuple[str, Affine] | None] | None:
+    """Return an output's index, its place by data, and a new index that is in that place."""
+    if condition.op not in (EQUAL, INSIDE) or not condition.places[0].nodes:
+        return None
+    place = condition.places[0]
+    step: tuple[str, Affine] | None = None
+    if condition.op == INSIDE:
+        if condition.size.terms or condition.size.constant > MOST_DELTAS:
+            return None
+        step = (f"+{len(bound)}", condition.size)
+        place = place - at(step[0])
+    for index in candidates:
+        solution = reduce.solved(graph.equal(place), index)
+        if solution is not None:
+            return index, solution, step
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bag:
+    """`sum(weight * x[place, ..])` with a place that is data: rows that data picks are added up.
+
+    Attributes:
+        read: of the rows.
+        place: which rows; it has the indices that are summed over, and of the read no other has.
+        weight: what they are multiplied by, which has no other index than the place.
+    """
+
+    read: Node
+    place: Affine
+    weight: Node | None
+
+
+def bag_of(product: Product) -> Bag | None:
+    """Return a sum over a product as one over rows; None if it is none."""
+    if product.conditions or product.under or not 1 <= len(product.over) <= 2:
+        return None
+    bound = {name for name, _ in product.bound}
+    for read, weight in (
+        (product.over[0], product.over[1:]),
+        (product.over[-1], product.over[:-1]),
+    ):
+        if read.op != READ or read.type != "real":
+            continue
+        by_data = [place for place in read.places if place.nodes]
+        rest = frozenset[str]().union(*(p.free for p in read.places if not p.nodes))
+        if len(by_data) == 1 and bound <= by_data[0].free and not rest & by_data[0].free:
+            place = by_data[0]
+            if all(part.type == "real" and part.free <= place.free for part in weight):
+                return Bag(read=read, place=place, weight=weight[0] if weight else None)
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """One place `stride*free + step*bound + constant` of the factor that is read.
+
+    Attributes:
+        dimension: which of the read's indices it is.
+        free: the index that the sum still has, and what it is multiplied by: above 0.
+        bound: the index that is summed over, and what it is multiplied by.
+        guarded: whether a place outside of the tensor counts as 0.
+    """
+
+    dimension: int
+    free: str
+    stride: int
+    bound: str
+    step: int
+    guarded: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stencil:
+    """`sum(x[.., i + p, ..] * other[.., p])`.
+
+    Attributes:
+        read: the factor with the windows.
+        other: the other factor; it has the windows' bound indices and not their free ones.
+    """
+
+    read: Node
+    other: Node
+    windows: tuple[Window, ...]
+
+
+def stencil_of(product: Product) -> Stencil | None:
+    """Return a sum over a product as a convolution; None if it is none."""
+    if len(product.over) != 2 or product.under:
+        return None
+    first, second = product.over
+    for read, other in ((first, second), (second, first)):
+        found = _with(read, other, product)
+        if found is not None:
+            return found
+    return None
+
+
+def _with(read: Node, other: Node, product: Product) -> Stencil | None:
+    """Return a stencil of which a given factor has the windows."""
+    if read.op != READ or read.type != "real" or other.type != "real":
+        return None
+    windows: list[Window] = []
+    plain: set[str] = set()
+    bound = {name for name, _ in product.bound}
+    for dimension, place in enumerate(read.places):
+        guards = [c for c in product.conditions if c.op == INSIDE and c.places[0] == place]
+        if place.index is not None and not guards and place.index not in plain:
+            plain.add(place.index)
+            continue
+        window = _window(dimension, place, bound, guarded=bool(guards))
+        if window is None:
+            return None
+        windows.append(window)
+    of_windows = [index for w in windows for index in (w.free, w.bound)]
+    places = {read.places[w.dimension] for w in windows}
+    guards = [c for c in product.conditions if c.op == INSIDE and c.places[0] in places]
+    if (
+        not 0 < len(windows) <= MOST_WINDOWS
+        or len(guards) < len(product.conditions)
+        or len({*of_windows, *plain}) < len(of_windows) + len(plain)
+        or not {w.bound for w in windows} <= other.free
+        or {w.free for w in windows} & other.free
+    ):
+        return None
+    return Stencil(read=read, other=other, windows=tuple(windows))
+
+
+def _window(dimension: int, place: Affine, bound: set[str], *, guarded: bool) -> Window | None:
+    """Return a place of an index that stays and one that is summed over."""
+    terms = [(t, f) for t, f in place.terms if not isinstance(t, str) or not is_size(t)]
+    summed = [(t, f) for t, f in terms if isinstance(t, str) and t in bound]
+    free = [(t, f) for t, f in terms if isinstance(t, str) and t not in bound]
+    if len(terms) != 2 or len(summed) != 1 or len(free) != 1 or free[0][1] < 0:
+        return None
+    return Window(
+        dimension=dimension,
+        free=free[0][0],
+        stride=free[0][1],
+        bound=summed[0][0],
+        step=summed[0][1],
+        guarded=guarded,
+    )

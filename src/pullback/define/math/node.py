@@ -1,0 +1,317 @@
+"""The expression graph: nodes that are made once, so that what is equal is the same object.
+
+A shared subexpression is therefore computed once, and whether two derivatives share one is a
+comparison of pointers. Source: A. Ershov, "On programming of arithmetic operations" (1958).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Literal
+from weakref import WeakValueDictionary
+
+from pullback.define.math.index import Affine, at
+
+Type = Literal["bool", "int", "real"]
+# What data a node carries beside its operands: a number, a name and its indices, a bound index.
+Data = int | float | bool | str | tuple[object, ...] | None
+
+NUMBER, READ, SCALAR = "number", "read", "scalar"
+# What index notation adds: an affine index as a number; the conditions 0 <= e < size and e == 0;
+# and reductions over a bound index.
+INDEX, INSIDE, EQUAL = "index", "inside", "equal"
+SUM, MAX, ARGMAX = "sum", "max", "argmax"
+PLACED = (READ, INDEX, INSIDE, EQUAL)
+REDUCTIONS = (SUM, MAX, ARGMAX)
+
+
+class Node:
+    """One expression.
+
+    Attributes:
+        op: "number", "read" (of a tensor), "scalar" (a parameter), the name of a function of the
+            table, or one of those above.
+        args: the operands; of a read, the int nodes in its indices.
+        data: what is no operand: the number; `(name, *indices)` of a read; the scalar's name; the
+            affine index of "index", "inside" and "equal"; `(bound index, size)` of a reduction.
+        type: of its value.
+        free: the indices it depends on; its "shape".
+        height: how many reductions are nested in it.
+        serial: the order in which nodes were made.
+    """
+
+    __slots__ = ("__weakref__", "args", "data", "free", "height", "op", "serial", "type")
+
+    op: str
+    args: tuple[Node, ...]
+    data: Data
+    type: Type
+    free: frozenset[str]
+    height: int
+    serial: int
+
+    @property
+    def name(self) -> str:
+        """The name of the tensor or scalar that it reads."""
+        if self.op == SCALAR:
+            assert isinstance(self.data, str)
+            return self.data
+        assert self.op == READ
+        assert isinstance(self.data, tuple)
+        return str(self.data[0])
+
+    @property
+    def indices(self) -> tuple[Affine, ...]:
+        """Where a read reads."""
+        assert self.op == READ
+        return self.places
+
+    @property
+    def places(self) -> tuple[Affine, ...]:
+        """The affine indices that it has: all of a read, one of an index and of a condition."""
+        assert self.op in PLACED
+        assert isinstance(self.data, tuple)
+        found = [index for index in self.data if isinstance(index, Affine)]
+        return tuple(found[:1] if self.op == INSIDE else found)
+
+    @property
+    def bound(self) -> str:
+        """The index that a reduction runs over."""
+        assert self.op in REDUCTIONS
+        assert isinstance(self.data, tuple)
+        return str(self.data[0])
+
+    @property
+    def size(self) -> Affine:
+        """How far the bound index of a reduction runs, or the index of "inside" may."""
+        assert self.op in (*REDUCTIONS, INSIDE)
+        assert isinstance(self.data, tuple)
+        assert isinstance(self.data[1], Affine)
+        return self.data[1]
+
+    @property
+    def number(self) -> float:
+        """The value of a number."""
+        assert self.op == NUMBER
+        assert isinstance(self.data, int | float)
+        return self.data
+
+    def __repr__(self) -> str:
+        """Return its operation and what that is of; `show.text` writes the language."""
+        data = self.data if isinstance(self.data, tuple) else (self.data,)
+        parts = (*data, *self.args) if self.op not in PLACED else data
+        return f"{self.op}({', '.join(str(part) for part in parts if part is not None)})"
+
+
+_made: WeakValueDictionary[tuple[object, ...], Node] = WeakValueDictionary()
+_lock = threading.Lock()
+_serial = 0
+
+
+def make(op: str, args: tuple[Node, ...], data: Data, type: Type, free: frozenset[str]) -> Node:
+    """Return the one node of this content; `free` adds to what the operands depend on.
+
+    A reduction has a canonical index (`close`), so that sums that differ in its name are one node.
+    """
+    # By repr: 1, 1.0 and True are three numbers, and so are 0.0 and -0.0.
+    key = (op, args, repr(data) if isinstance(data, int | float) else data, type)
+    global _serial  # noqa: PLW0603  (numbers the nodes of this process)
+    with _lock:
+        node = _made.get(key)
+        if node is None:
+            node = Node()
+            node.op, node.args, node.data, node.type = op, args, data, type
+            node.free = free.union(*(arg.free for arg in args))
+            node.height = max((arg.height for arg in args), default=0)
+            if op in REDUCTIONS:
+                node.free -= {node.bound}
+                node.height += 1
+            node.serial = _serial = _serial + 1
+            _made[key] = node
+    return node
+
+
+def number(value: float) -> Node:
+    """Return a number: True and False are conditions, an int is whole, a float is real."""
+    type: Type = "bool" if isinstance(value, bool) else "int" if isinstance(value, int) else "real"
+    return make(NUMBER, (), value, type, frozenset())
+
+
+def read(name: str, indices: Iterable[Affine], type: Type = "real") -> Node:
+    """Return the element of a tensor at some indices."""
+    places = tuple(indices)
+    return _placed(READ, (name, *places), places, type)
+
+
+def scalar(name: str, type: Type) -> Node:
+    """Return a scalar parameter."""
+    return make(SCALAR, (), name, type, frozenset())
+
+
+def index(place: Affine) -> Node:
+    """Return an affine index, a size among them, as a whole number.
+
+    What has neither indices nor sizes of its own is a sum of products, as it is written.
+    """
+    if not place.terms:
+        return number(place.constant)
+    if not is_value(place):
+        return _placed(INDEX, (place,), (place,), "int")
+    total: Node | None = None
+    for term, factor in place.terms:
+        assert isinstance(term, Node)
+        part = term if factor == 1 else _whole("mul", number(factor), term)
+        total = part if total is None else _whole("add", total, part)
+    assert total is not None
+    if place.constant == 0:
+        return total
+    return _whole("add" if place.constant > 0 else "sub", total, number(abs(place.constant)))
+
+
+def _whole(op: str, x: Node, y: Node) -> Node:
+    return make(op, (x, y), None, "int", frozenset())
+
+
+def place_of(node: Node) -> Affine:  # noqa: PLR0911  (one for each kind of node)
+    """Return a whole number as an index: the inverse of `index`."""
+    assert node.type == "int"
+    match node.op:
+        case "number":
+            return Affine(int(node.number))
+        case "index":
+            return node.places[0]
+        case "add":
+            return place_of(node.args[0]) + place_of(node.args[1])
+        case "sub":
+            return place_of(node.args[0]) - place_of(node.args[1])
+        case "neg":
+            return -place_of(node.args[0])
+        case "mul" if any(arg.op == NUMBER for arg in node.args):
+            x, y = node.args if node.args[0].op == NUMBER else node.args[::-1]
+            return place_of(y) * int(x.number)
+        case _:
+            return Affine(0, ((node, 1),))
+
+
+def inside(place: Affine, size: Affine) -> Node:
+    """Return the condition 0 <= place < size; of data and a number, two comparisons of numbers."""
+    if is_value(place) and is_value(size):
+        value, zero = index(place), number(0)
+        over, under = _compared("le", zero, value), _compared("lt", value, index(size))
+        return make("logical_and", (over, under), None, "bool", frozenset())
+    return _placed(INSIDE, (place, size), (place,), "bool")
+
+
+def equal(place: Affine) -> Node:
+    """Return the condition that an index is 0; of data alone, a comparison of numbers.
+
+    It is the same of the index's negative.
+    """
+    if not place.terms:
+        return number(place.constant == 0)
+    if is_value(place):
+        more = Affine(max(place.constant, 0), tuple(t for t in place.terms if t[1] > 0))
+        return _compared("eq", index(more), index(more - place))
+    if place.terms[0][1] < 0:
+        place = -place
+    return _placed(EQUAL, (place,), (place,), "bool")
+
+
+def is_value(place: Affine) -> bool:
+    """Return whether neither an index nor a size stands in a place: data and numbers alone do."""
+    return len(place.nodes) == len(place.terms)
+
+
+def _compared(op: str, x: Node, y: Node) -> Node:
+    return make(op, (x, y), None, "bool", frozenset())
+
+
+def _placed(op: str, data: tuple[object, ...], places: Iterable[Affine], type: Type) -> Node:
+    args = tuple(node for place in places for node in place.nodes)
+    return make(op, args, data, type, frozenset[str]().union(*(place.free for place in places)))
+
+
+def remade(node: Node, args: tuple[Node, ...], change: Callable[[Affine], Affine]) -> Node:
+    """Return a node with other operands or other indices, and nothing simplified."""
+    match node.op:
+        case "read":
+            return read(node.name, map(change, node.places), node.type)
+        case "index":
+            return index(change(node.places[0]))
+        case "inside":
+            return inside(change(node.places[0]), node.size)
+        case "equal":
+            return equal(change(node.places[0]))
+        case _:
+            return make(node.op, args, node.data, node.type, frozenset())
+
+
+def renamed(node: Node, old: str, new: str) -> Node:
+    """Return a node in which a free index has a name that is not in it yet."""
+    made: dict[Node, Node] = {}
+    others: dict[str | Node, Affine] = {old: at(new)}
+    for part in in_order([node], lambda part: tuple(a for a in part.args if old in a.free)):
+        if old in part.free:
+            args = tuple(made.get(arg, arg) for arg in part.args)
+            made[part] = remade(part, args, lambda place: place.replaced(others))
+            if part.type == "int":
+                others[part] = place_of(made[part])
+    return made.get(node, node)
+
+
+def close(op: str, index: str, size: Affine, body: Node) -> Node:
+    """Return a reduction of `body` over an index.
+
+    Its bound index is named by how many reductions are nested in it, so it is none of theirs; and
+    no expression has such an index free, so putting one in place of another captures nothing.
+    """
+    assert not any(name.startswith("#") for name in body.free), "opened first"
+    bound = f"#{body.height + 1}"
+    type = "int" if op == ARGMAX else body.type
+    return make(op, (renamed(body, index, bound),), (bound, size), type, frozenset())
+
+
+def is_number(node: Node, value: float | None = None) -> bool:
+    """Return whether a node is a number, or that number; -0.0 is not 0."""
+    if node.op != NUMBER:
+        return False
+    return value is None or (
+        node.number == value and not (value == 0 and str(node.data).startswith("-"))
+    )
+
+
+def may_divide_by_zero(node: Node) -> bool:
+    """Return whether a node divides whole numbers, by what is not certainly another than 0."""
+    if node.op not in ("floor_divide", "remainder", "fmod") or node.type != "int":
+        return False
+    return node.args[1].op != NUMBER or node.args[1].number == 0
+
+
+def operands(node: Node) -> tuple[Node, ...]:
+    """Return a node's operands."""
+    return node.args
+
+
+def in_order(
+    roots: Iterable[Node], operands: Callable[[Node], tuple[Node, ...]] = operands
+) -> Iterator[Node]:
+    """Yield every node once, operands first."""
+    seen: set[Node] = set()
+    stack = [(root, False) for root in reversed(list(roots))]
+    while stack:
+        node, ready = stack.pop()
+        if node in seen:
+            continue
+        if ready:
+            seen.add(node)
+            yield node
+        else:
+            stack.append((node, True))
+            stack += [(arg, False) for arg in reversed(operands(node)) if arg not in seen]
+
+
+def names_read(roots: Iterable[Node]) -> list[str]:
+    """Return the tensors and scalars that some expressions read, in order of appearance."""
+    leaves = (node.name for node in in_order(roots) if node.op in (READ, SCALAR))
+    return list(dict.fromkeys(leaves))

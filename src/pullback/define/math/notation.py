@@ -1,0 +1,161 @@
+"""A line -> its formula and back: what it says, and its text.
+
+Its statements are read twice, before the ranges of indices are inferred and after that; but once if
+no index is written in them, where each name stands for an element:
+
+`sqdist(x[n, d], y[m, d]) -> z[n, m] = sum[d]((x[n, d] - y[m, d])**2)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from pullback.define.line import Batch, Line, Name, Number
+from pullback.define.math import infer, write
+from pullback.define.math.formula import (
+    Formula,
+    FormulaDimensions,
+    fitting,
+    names_of,
+)
+from pullback.define.math.grammar import FormulaSyntax
+from pullback.define.math.index import Affine, size
+from pullback.define.math.language import FormulaOutputs
+from pullback.define.math.statements import statements_of, values_of
+from pullback.define.math.subscripts import Index, Program
+from pullback.diagnostic import PullbackError
+
+
+def parse(
+    line: Line,
+    accuracy: int = 4,
+    *,
+    sizes: Mapping[str, Affine] | None = None,
+    trusted: bool = False,
+) -> Formula:
+    """Return the formula of a line: pointwise, or in index notation.
+
+    Args:
+        line: with the text of its formula.
+        accuracy: the largest error of one function, in units of the last place.
+        sizes: of a derivative: what dimensions of its inputs have to be.
+        trusted: of one that was derived: reads under `where` are not asked whether they stay
+            inside.
+
+    Raises:
+        PullbackError: PB131 to PB139; PB140, an ambiguous range; PB141, a read that may be outside
+            of its tensor; PB142, an index without a range; PB143, a wrong number of indices;
+            PB144, what is no affine index; PB145, an unknown index; PB146, one that is taken.
+    """
+    try:
+        return read(line, accuracy, sizes or {}, trusted=trusted)[1]
+    except RecursionError:
+        raise FormulaSyntax.error(
+            f"{line.qualname}: the formula is nested too deep",
+            help="give parts of it a name: t = ...; y = ...",
+        ) from None
+
+
+def read(
+    line: Line, accuracy: int, sizes: Mapping[str, Affine], *, trusted: bool
+) -> tuple[Program, Formula]:
+    """Return the formula of a line, and what was found out about its indices."""
+    if line.changed:
+        raise FormulaOutputs.error(
+            f"{line.qualname}: '{line.changed[0]}' is an input and an output, and a formula "
+            "changes nothing in place",
+            help="give the output a name of its own",
+        )
+    program = program_of(line, sizes, trusted=trusted)
+    statements = statements_of(program)
+    values = values_of(program, statements)
+    if not program.pointwise:
+        if program.meant:
+            raise program.meant[0]
+        infer.infer(program)
+        program.known = True
+        values = values_of(program, statements)
+    nodes = [fitting(line, place, node) for place, node in enumerate(values)]
+    known, own = declared(line), {i.key: i.extent for i in program.results.values()}
+    news = {label: extent for label, extent in own.items() if extent and label not in known}
+    made = Formula(
+        line=line,
+        elements=tuple(nodes),
+        sizes={**news, **sizes},
+        dims=line.outputs[0].dims if program.pointwise else None,
+        accuracy=accuracy,
+    )
+    return program, made
+
+
+def program_of(line: Line, sizes: Mapping[str, Affine], *, trusted: bool) -> Program:
+    """Return what is known of a formula before it is read."""
+    names = names_of(line.parameters, line.qualname)
+    known = {**declared(line), **sizes}
+    of_inputs = {label for tensor in line.tensors for label in tensor.labels}
+    of_outputs = {output.labels for output in line.outputs}
+    results: dict[str, Index] = {}
+    for output in line.outputs:
+        for dim, label in zip(output.dims, output.labels, strict=True):
+            if not isinstance(dim, Batch | Name | Number) or label in names:
+                raise FormulaDimensions.error(
+                    f"{line.qualname}: the dimension '{dim}' of '{output.name}' is no index",
+                    help=f"give it a name, {output.name}[i]: its size follows from the formula",
+                )
+            binder = f"{output.name}[{', '.join(output.labels)}] = ..."
+            results[label] = Index(label, label, known.get(label), binder)
+    assert line.formula is not None
+    return Program(
+        of=line.qualname,
+        text=line.formula,
+        outputs={output.name: output.labels for output in line.outputs},
+        names=names,
+        labels={tensor.name: tensor.labels for tensor in line.tensors},
+        declared=known,
+        results=results,
+        trusted=trusted,
+        pointwise=not sizes and len(of_outputs) == 1 and of_inputs.issuperset(*of_outputs),
+    )
+
+
+def declared(line: Line) -> dict[str, Affine]:
+    """Return how far the inputs' dimensions run; the second `n` of `x[n, n]` is `n'`."""
+    found = {label: size(label) for tensor in line.tensors for label in tensor.labels}
+    # An output may have more of them: y[n, n] of x[n].
+    more = (label for output in line.outputs for label in output.labels)
+    return found | {
+        label: size(label) for label in more if label.rstrip("'") in found or label.isdecimal()
+    }
+
+
+def text(formula: Formula) -> str:
+    """Return the formula as it is written after `=`: with names for what is used more than once.
+
+    It is read to the very same nodes, if what dimensions of inputs have to be is given as `sizes`.
+    A pointwise gradient is written as it is computed: `sum[...](3*grad)`, where a reader puts the
+    number in front of the sum.
+    """
+    if formula.pointwise:
+        return write.elements(formula)
+    rows = write.rows(formula)
+    given = {name: size for name, size in formula.sizes.items() if name in formula.line.dimensions}
+    return _shorter(formula, rows, given) or "; ".join(rows)
+
+
+def _shorter(indexed: Formula, rows: list[str], given: Mapping[str, Affine]) -> str | None:
+    """Return the text without the limits that follow from the reads; None if that is another."""
+    line = replace(indexed.line, formula="; ".join(rows))
+    try:
+        program, _ = read(line, indexed.accuracy, given, trusted=True)
+        spare = [i for i in program.indices if i.limit and infer.alone(i, program) == i.extent]
+        for index in sorted(spare, key=lambda index: index.limit or (0, 0, 0), reverse=True):
+            assert index.limit is not None
+            number, start, end = index.limit
+            rows[number] = rows[number][:start] + index.name + rows[number][end:]
+        found = write.joined(indexed, rows)
+        line = replace(line, formula=found)
+        again = parse(line, indexed.accuracy, sizes=given, trusted=True)
+    except (PullbackError, RecursionError):
+        return None
+    return found if again.nodes == indexed.nodes and again.sizes == indexed.sizes else None

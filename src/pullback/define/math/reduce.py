@@ -1,0 +1,196 @@
+"""Sums and maxima over indices, made simpler where that is certain, and substitution of indices.
+
+A sum over a delta is its one term: `sum[i](where(i == h - p, f(i), 0))` is f(h - p) where h - p is
+in i's range. This is what makes the gradient of a convolution a gather and not a scatter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from pullback.define.math import build, node
+from pullback.define.math.index import Affine, at
+from pullback.define.math.node import (
+    ARGMAX,
+    EQUAL,
+    INSIDE,
+    MAX,
+    PLACED,
+    REDUCTIONS,
+    SUM,
+    Node,
+    close,
+    in_order,
+    is_number,
+    operands,
+    place_of,
+    remade,
+)
+from pullback.define.math.ranges import Ranges
+from pullback.define.math.term import Term, added, addends, guarded, is_whole, selected, term_of
+
+
+def padded(name: str, places: Iterable[Affine], sizes: Iterable[Affine], ranges: Ranges) -> Node:
+    """Return a read of real numbers that is 0 outside of the tensor."""
+    places = tuple(places)
+    guards = [ranges.inside(place, size) for place, size in zip(places, sizes, strict=True)]
+    return selected(guards, node.read(name, places))
+
+
+def sums_over(indices: Iterable[str], body: Node, ranges: Ranges) -> Node:
+    """Return a sum over several indices, the first one outermost.
+
+    Deltas are solved before anything is summed, for the first index that they can be solved for:
+    `where(2*j + p == h, ...)` says what p is and not what j is.
+    """
+    left = list(indices)
+    while left:
+        conditions = guarded(body)[0]
+        deltas = (i for i in left if any(solved(c, i) is not None for c in conditions))
+        index = next(deltas, left[-1])
+        left.remove(index)
+        body = sum_over(index, body, ranges)
+    return body
+
+
+def sum_over(index: str, body: Node, ranges: Ranges) -> Node:
+    """Return the sum of `body` over an index."""
+    if body.type == "bool":
+        body = build.whole(body)
+    if is_number(body, 0):
+        return body
+    term = term_of(body)
+    if index not in term.free:
+        many = build.apply("mul", node.index(ranges.size(index)), term.value)
+        return selected(term.conditions, many)
+    return (
+        _at_delta(index, term, ranges)
+        or _split(index, term, ranges)
+        or _factored(index, term, body, ranges)
+    )
+
+
+def max_over(index: str, body: Node, ranges: Ranges) -> Node:
+    """Return the greatest value of `body` over an index."""
+    return close(MAX, index, ranges.size(index), body) if index in body.free else body
+
+
+def argmax_over(index: str, body: Node, ranges: Ranges) -> Node:
+    """Return where `body` is greatest: the first such value of the index."""
+    if index not in body.free:
+        return node.number(0)
+    return close(ARGMAX, index, ranges.size(index), body)
+
+
+def argmax_of(largest: Node) -> Node:
+    """Return where a maximum is taken."""
+    return node.make(ARGMAX, largest.args, largest.data, "int", frozenset())
+
+
+def substituted(root: Node, places: Mapping[str, Affine], ranges: Ranges) -> Node:
+    """Return a node with other indices in place of some of its free ones.
+
+    Guards and sums are made anew, so what has become certain is simplified. A bound index is opened
+    under a fresh name, so that it captures none.
+    """
+    wanted = frozenset(places)
+    made: dict[Node, Node] = {}
+    others: dict[str | Node, Affine] = {**places}
+
+    def remaining(part: Node) -> tuple[Node, ...]:
+        return () if part.op in REDUCTIONS or not part.free & wanted else operands(part)
+
+    for part in in_order([root], remaining):
+        if not part.free & wanted:
+            continue
+        if part.op in REDUCTIONS:
+            made[part] = _reopened(part, places, ranges)
+        elif part.op == INSIDE:
+            made[part] = ranges.inside(part.places[0].replaced(others), part.size)
+        elif part.op in PLACED:
+            made[part] = remade(part, (), lambda place: place.replaced(others))
+        else:
+            made[part] = build.rebuilt(part, tuple(made.get(arg, arg) for arg in part.args))
+        if part.type == "int":
+            others[part] = place_of(made[part])
+    return made.get(root, root)
+
+
+def _reopened(reduction: Node, places: Mapping[str, Affine], ranges: Ranges) -> Node:
+    index, body = ranges.opened(reduction)
+    again = {SUM: sum_over, MAX: max_over, ARGMAX: argmax_over}[reduction.op]
+    return again(index, substituted(body, places, ranges), ranges)
+
+
+def _at_delta(index: str, term: Term, ranges: Ranges) -> Node | None:
+    """Return the one term that a delta leaves of a sum."""
+    found: tuple[Node, Affine, Node] | None = None
+    for delta in term.conditions:
+        solution = solved(delta, index)
+        if solution is not None:
+            guard = ranges.inside(solution, ranges.size(index))
+            if is_number(guard) or found is None:
+                found = (delta, solution, guard)
+            if is_number(guard):
+                break
+    if found is None:
+        return None
+    delta, solution, guard = found
+    rest = replace(term, conditions=tuple(c for c in term.conditions if c is not delta))
+    return selected([guard], substituted(rest.node, {index: solution}, ranges))
+
+
+def solved(condition: Node, index: str) -> Affine | None:
+    """Return what an index is where a delta holds; None if it does not say that."""
+    if condition.op != EQUAL:
+        return None
+    place = condition.places[0]
+    factor = place.factor(index)
+    if abs(factor) != 1 or any(index in part.free for part in place.nodes):
+        return None
+    return (place - at(index) * factor) * -factor
+
+
+def _split(index: str, term: Term, ranges: Ranges) -> Node | None:
+    """Return a sum of sums, if a part has a delta or does not depend on the index."""
+    varying = [factor for factor in term.over if index in factor.free]
+    rest = (*term.conditions, *term.under)
+    alone = len(varying) == 1 and not any(index in part.free for part in rest)
+    for factor in varying:
+        groups: dict[Node | bool, list[tuple[int, Node]]] = {}
+        for sign, part in addends(factor):
+            delta = any(solved(c, index) is not None for c in term_of(part).conditions)
+            key = part if delta else alone and index not in part.free
+            groups.setdefault(key, []).append((sign, part))
+        if len(groups) > 1:
+            place = term.over.index(factor)
+            before, after = term.over[:place], term.over[place + 1 :]
+            parts = [
+                replace(term, over=(*before, added(group), *after)).node
+                for group in groups.values()
+            ]
+            return added((1, sum_over(index, part, ranges)) for part in parts)
+    return None
+
+
+def _factored(index: str, term: Term, body: Node, ranges: Ranges) -> Node:
+    """Return a sum with what does not depend on the index in front.
+
+    Where the index decides what is selected, only the number leaves: a factor that is infinite
+    where nothing is selected has no part in the sum.
+    """
+    within = tuple(c for c in term.conditions if index in c.free)
+    stays = [bool(within) or index in factor.free for factor in (*term.over, *term.under)]
+    over = tuple(f for f in term.over if within or index in f.free)
+    under = tuple(f for f in term.under if within or index in f.free)
+    inner = Term(conditions=within, over=over, under=under)
+    # As it was written, if nothing leaves and nothing was lifted out of it.
+    same = all(stays) and not term.conditions and term.factor == 1 and is_whole(body, term)
+    summed = close(SUM, index, ranges.size(index), body if same else inner.node)
+    return Term(
+        conditions=tuple(c for c in term.conditions if c not in within),
+        factor=term.factor,
+        over=(*(f for f in term.over if f not in over), summed),
+        under=tuple(f for f in term.under if f not in under),
+    ).node

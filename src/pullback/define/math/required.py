@@ -1,0 +1,252 @@
+"""What definition takes for granted and a call may break: every size is 1 or more.
+
+`x[0]` of an empty tensor, `i < size(n) + size(m) - 1` where m is 0: such reads are outside then.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+from pullback.define.math import bounds, show
+from pullback.define.math.extents import evaluated
+from pullback.define.math.formula import Formula
+from pullback.define.math.index import BATCH, Affine, is_size, size
+from pullback.define.math.inside import OutOfBounds, facts, is_positive
+from pullback.define.math.node import (
+    ARGMAX,
+    EQUAL,
+    INSIDE,
+    MAX,
+    READ,
+    REDUCTIONS,
+    Node,
+    in_order,
+    place_of,
+)
+from pullback.define.math.ranges import Ranges
+from pullback.define.math.subscripts import is_data
+from pullback.define.math.term import conjuncts
+
+# So many calls of different sizes are remembered.
+MOST = 256
+COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+
+Reductions = tuple[tuple[str, Affine], ...]
+
+
+@dataclass(frozen=True)
+class Check:
+    """A read or a maximum, and where it is evaluated.
+
+    Attributes:
+        node: what is looked at.
+        around: the reductions that it is in.
+        facts: of a branch of `where`: sums of indices that are not negative where it is taken.
+    """
+
+    node: Node
+    around: Reductions
+    facts: tuple[Affine, ...] = ()
+
+
+_checks: WeakKeyDictionary[Node, tuple[Check, ...]] = WeakKeyDictionary()
+_branches: WeakKeyDictionary[Node, tuple[Check, ...]] = WeakKeyDictionary()
+_passed: WeakKeyDictionary[Node, set[tuple[tuple[str, int], ...]]] = WeakKeyDictionary()
+
+
+def require_inside(indexed: Formula, sizes: Mapping[str, int]) -> None:
+    """Stop unless all that nothing guards stays inside of its tensor in a call of these sizes.
+
+    Args:
+        indexed: the formula.
+        sizes: of every dimension, every new index and "...". Those of tracing, which are no
+            numbers yet, are not looked at.
+
+    Raises:
+        PullbackError: PB141, a read that is outside of its tensor; PB148, a maximum over nothing.
+    """
+    if any(type(value) is not int for value in sizes.values()):
+        return
+    key = tuple(sizes.items())
+    for output, root in zip(indexed.line.outputs, indexed.nodes, strict=True):
+        own = {label: _extent(indexed, label, sizes) for label in output.labels}
+        passed = _passed.setdefault(root, set())
+        if key in passed or 0 in own.values():
+            continue
+        if root not in _checks:
+            _checks[root] = tuple(_unguarded(root))
+        for check in _checks[root]:
+            _require(indexed, check, own, sizes)
+        if 0 in sizes.values():
+            _require_branches(indexed, root, own, sizes)
+        if len(passed) < MOST:
+            passed.add(key)
+
+
+def _extent(indexed: Formula, label: str, sizes: Mapping[str, int]) -> int:
+    found = evaluated(indexed.sizes.get(label) or size(label), sizes)
+    return sizes.get(label, 1) if found is None else max(found, 0)
+
+
+def _unguarded(root: Node) -> Iterator[Check]:
+    """Yield the reads and maxima that are evaluated wherever their indices have values."""
+    seen: set[Check] = set()
+    left = [Check(root, ())]
+    while left:
+        check = left.pop()
+        node, around = check.node, check.around
+        if check in seen:
+            continue
+        seen.add(check)
+        if node.op in (READ, MAX, ARGMAX):
+            yield check
+        if node.op in REDUCTIONS:
+            around = (*around, (node.bound, node.size))
+        left += [Check(arg, around) for arg in _evaluated(node)]
+
+
+def _evaluated(node: Node) -> Iterable[Node]:
+    """Return the operands that are evaluated wherever a node is.
+
+    A branch is not, and neither is what stands beside a condition on indices: `inside and x[e] > 0`
+    does not hold where the index is outside, whatever is there.
+    """
+    if node.op == "where":
+        return node.args[:1]
+    if node.op == "logical_and":
+        parts = conjuncts(node)
+        sure = [part for part in parts if all(n.op != READ for n in in_order([part]))]
+        return sure or list(filter(_is_of_indices, parts)) or parts
+    return node.args
+
+
+def _is_of_indices(condition: Node) -> bool:
+    """Return whether a condition is one on indices, some of which are where a value is greatest."""
+    if condition.op in (INSIDE, EQUAL):
+        places = condition.places
+    elif condition.op in COMPARISONS and all(arg.type == "int" for arg in condition.args):
+        places = tuple(map(place_of, condition.args))
+    else:
+        return False
+    return all(node.op == ARGMAX for place in places for node in place.nodes)
+
+
+def _require_branches(
+    indexed: Formula, root: Node, own: Mapping[str, int], sizes: Mapping[str, int]
+) -> None:
+    """Stop at a read under `where` that is inside only if no size is 0: `where(n > 3, x[0], 0)`."""
+    if root not in _branches:
+        _branches[root] = tuple(itertools.islice(_guarded(root, indexed.ranges), MOST))
+    for check in _branches[root]:
+        around = {bound: evaluated(extent, sizes) or 0 for bound, extent in check.around}
+        extents = {**own, **around}
+        taken = all(_ends(fact, extents, sizes)[1] >= 0 for fact in check.facts)
+        if taken and all(extent > 0 for extent in around.values()):
+            _require_read(indexed, check.node, extents, sizes, check)
+
+
+def _guarded(root: Node, ranges: Ranges) -> Iterator[Check]:
+    """Yield the reads that are evaluated where some conditions hold."""
+    seen: set[Check] = set()
+    left = [Check(root, ())]
+    while left and len(seen) < MOST * MOST:
+        check = left.pop()
+        node, around = check.node, check.around
+        if check in seen:
+            continue
+        seen.add(check)
+        if node.op == READ and check.facts:
+            yield check
+        if node.op == "where":
+            condition, *branches = node.args
+            for branch, holds in zip(branches, (True, False), strict=True):
+                known = facts(condition, holds, Ranges({**ranges.sizes, **dict(around)}))
+                known = [fact for fact in known if not is_data(fact)]
+                more = tuple(dict.fromkeys((*check.facts, *known)))
+                # A branch that says nothing of indices is a branch all the same.
+                left.append(Check(branch, around, more or (Affine(0),)))
+            left.append(Check(condition, around, check.facts))
+            continue
+        if node.op in REDUCTIONS:
+            around = (*around, (node.bound, node.size))
+        left += [Check(arg, around, check.facts) for arg in node.args]
+
+
+def _require(
+    indexed: Formula, check: Check, own: Mapping[str, int], sizes: Mapping[str, int]
+) -> None:
+    around = {bound: evaluated(extent, sizes) for bound, extent in check.around}
+    extents = {**own, **{bound: extent or 0 for bound, extent in around.items()}}
+    if any(extents[bound] <= 0 for bound, _ in check.around):
+        return
+    node = check.node
+    if node.op == READ:
+        _require_read(indexed, node, extents, sizes)
+    elif (evaluated(node.size, sizes) or 0) <= 0:
+        raise bounds.empty(indexed.line, node)
+
+
+def _require_read(
+    indexed: Formula,
+    read: Node,
+    extents: Mapping[str, int],
+    sizes: Mapping[str, int],
+    check: Check | None = None,
+) -> None:
+    [tensor] = [tensor for tensor in indexed.line.tensors if tensor.name == read.name]
+    for place, label in zip(read.places, tensor.labels, strict=True):
+        if label == BATCH or is_data(place):
+            continue
+        if any(not evaluated(part.size, sizes) for part in place.nodes if part.op == ARGMAX):
+            continue  # there is no greatest element, which is said of the maximum itself
+        extent = evaluated(size(label), sizes)
+        least, most = _ends(place, extents, sizes)
+        if extent is None or (least >= 0 and most < extent):
+            continue
+        if check is None or _depends(indexed, check, place, size(label), extents, sizes):
+            one = label if label.isdecimal() else f"'{label}' of size {extent}"
+            raise OutOfBounds.error(
+                f"{indexed.line.qualname}: {show.text(read, indexed=True)} is outside of "
+                f"'{read.name}': it reads {least if least < 0 else most} of the dimension {one}",
+                help="write pad(...) around it if zeros are meant there",
+            )
+
+
+def _depends(  # noqa: PLR0913, PLR0917
+    indexed: Formula,
+    check: Check,
+    place: Affine,
+    extent: Affine,
+    extents: Mapping[str, int],
+    sizes: Mapping[str, int],
+) -> bool:
+    """Return whether a read in a branch is inside only because sizes are 1 or more."""
+    ranges = Ranges({**indexed.sizes, **dict(check.around)})
+    for end in (place, extent - 1 - place):
+        if not is_positive(end, check.facts, ranges):
+            return False  # the data says that it is inside
+    pairs = (x + y for x, y in itertools.combinations(check.facts, 2))
+    known = (Affine(0), *check.facts, *pairs)
+    return any(
+        all(_ends(end - fact, extents, sizes)[0] < 0 for fact in known)
+        for end in (place, extent - 1 - place)
+    )
+
+
+def _ends(place: Affine, extents: Mapping[str, int], sizes: Mapping[str, int]) -> tuple[int, int]:
+    """Return the least and the greatest value of an index."""
+    least = most = place.constant
+    for term, factor in place.terms:
+        if isinstance(term, str) and not is_size(term):
+            reach = (extents[term] - 1) * factor
+        elif isinstance(term, Node) and term.op == ARGMAX:
+            reach = ((evaluated(term.size, sizes) or 1) - 1) * factor
+        else:
+            value = (evaluated(Affine(0, ((term, 1),)), sizes) or 0) * factor
+            least, most = least + value, most + value
+            continue
+        least, most = least + min(reach, 0), most + max(reach, 0)
+    return least, most

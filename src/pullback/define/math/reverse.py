@@ -1,0 +1,115 @@
+"""Gradients of formulas in index notation.
+
+The gradient that arrives at a node is an expression of the node's own free indices: an operand that
+lacks one of them gets the sum over it. A read `x[e]` gives `gx[k] = sum(where(e == k, grad, 0))`
+over its indices, where deltas are solved, so that most gradients are gathers. Guards, deltas and
+argmax are constants, so the gradient is a formula of the same language, and so is its gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pullback.define.math import reduce, vanish
+from pullback.define.math.differentiate import Reverse
+from pullback.define.math.index import at
+from pullback.define.math.node import MAX, READ, Node, equal, renamed
+from pullback.define.math.ranges import Ranges
+from pullback.define.math.rewrite import rewritten
+from pullback.define.math.term import Combination, guarded, selected
+
+
+def gradients(
+    outputs: Sequence[tuple[tuple[str, ...], Node, Node]],
+    wrt: Mapping[str, tuple[str, ...]],
+    ranges: Ranges | None = None,
+    results: Mapping[Node, Node] | None = None,
+) -> list[Node | None]:
+    """Return the gradient for each tensor; None if it is zero.
+
+    Args:
+        outputs: their indices, their elements and the gradients that arrive for those.
+        wrt: the tensors, with the indices that their gradients are written with.
+        ranges: of the indices, where they are not the dimensions of their name.
+        results: nodes whose values are at hand, and the reads of these.
+    """
+    ranges = ranges or Ranges()
+    chain = Indexed(list(wrt), ranges, results)
+    places = {
+        name: tuple(ranges.fresh(ranges.size(index)) for index in indices)
+        for name, indices in wrt.items()
+    }
+    totals = {name: Combination() for name in wrt}
+    arriving = [
+        (node, reduce.sums_over(sorted({*indices} - node.free), grad, ranges))
+        for indices, node, grad in outputs
+    ]
+    for node, adjoint in chain.reads(arriving):
+        at_place = zip(places[node.name], node.places, strict=True)
+        deltas = [equal(at(place) - read) for place, read in at_place]
+        placed = selected(deltas, adjoint)
+        totals[node.name].add(reduce.sums_over(ranges.sorted(node.free), placed, ranges))
+    found = [total.total for total in totals.values()]
+    return [
+        None if node is None else _named(node, places[name], indices)
+        for node, (name, indices) in zip(found, wrt.items(), strict=True)
+    ]
+
+
+def _named(node: Node, places: Sequence[str], indices: Sequence[str]) -> Node:
+    for place, index in zip(places, indices, strict=True):
+        node = renamed(node, place, index)
+    return node
+
+
+class Indexed(Reverse):
+    """The chain rule in which a gradient has the indices of the node that it is for."""
+
+    def __init__(
+        self, wrt: Sequence[str], ranges: Ranges, results: Mapping[Node, Node] | None = None
+    ) -> None:
+        super().__init__(wrt, ranges, results)
+        self.ranges = ranges
+        self.computed = {read.name: (read, node) for node, read in (results or {}).items()}
+        self.parts: dict[Node, Combination] = {}
+
+    def give(self, node: Node, grad: Node, source: Node) -> None:
+        """Add a part to a node's gradient, summed over what the node does not depend on.
+
+        Over all of `source`'s indices that it lacks: the part may be the same for all of one.
+        """
+        missing = self.ranges.sorted(source.free - node.free)
+        summed = reduce.sums_over(missing, grad, self.ranges)
+        self.parts.setdefault(node, Combination()).add(summed)
+
+    def arrived(self, node: Node) -> list[Node]:
+        """Return a node's gradient, one part for each set of conditions."""
+        parts = self.parts[node].parts() if node in self.parts else []
+        found = [selected(conditions, value) for conditions, value in parts]
+        # What a maximum only keeps from overflowing does not depend on it, and takes no argmax.
+        return [] if node.op == MAX and self._is_zero(found) else found
+
+    def _is_zero(self, found: Sequence[Node]) -> bool:
+        """Return whether a sum is zero, which may show only where no results are read."""
+        if self.computed:
+            found = rewritten(found, lambda node: node, self.ranges, self._computation)
+        return vanish.is_zero(found, self.ranges)
+
+    def _computation(self, node: Node) -> Node | None:
+        """Return how a result is computed that a node reads."""
+        if node.op != READ or node.name not in self.computed:
+            return None
+        read, result = self.computed[node.name]
+        indices = (place.index or "" for place in read.places)
+        places = dict(zip(indices, node.places, strict=True))
+        return reduce.substituted(result, places, self.ranges)
+
+    def pulled(self, node: Node, place: int, grad: Node) -> Node | None:
+        """Return what a node's gradient gives its operand, selected as the gradient is.
+
+        Conditions go round the product: `where(c, grad * y, 0)` and not `where(c, grad, 0) * y`,
+        which is NaN where c does not hold and y overflows.
+        """
+        conditions, value = guarded(grad)
+        part = super().pulled(node, place, value)
+        return None if part is None else selected(conditions, part)

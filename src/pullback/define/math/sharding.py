@@ -1,0 +1,161 @@
+"""Which dimensions of an operator may be split over processes, and what its outputs then are.
+
+Every process evaluates the same formula on its own part of some dimension. What comes out is a part
+of an output, or a part of a sum or maximum that the processes still have to take together. Where
+neither is certain the split is refused, with the reason: a wrong rule would give wrong numbers
+without a word. What is certain is followed from the reads up, as a `Kind` of each expression.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+from pullback.define.line import Arithmetic, Tensor, names_in
+from pullback.define.math.formula import Formula
+from pullback.define.math.node import READ, Node, in_order
+from pullback.define.math.split import KINDS, Added, Split, depends
+from pullback.define.sharding import Partial, Placement, Placements, Refused, Replicate, part
+
+# Beyond this many tensors, incoming partial sums are tried one by one and not together.
+MOST_TOGETHER = 6
+# So many tensors, such as a bias, may be left to one process because they are added to a sum.
+MOST_ADDED = 2
+
+
+def rules(
+    indexed: Formula, wanted: Sequence[bool] | None = None, absent: frozenset[str] = frozenset()
+) -> list[Placements]:
+    """Return the ways to split an operator, and the ways that are refused.
+
+    Args:
+        indexed: the operator.
+        wanted: whether each output is; all, if nothing is said.
+        absent: the optional tensors that are None.
+    """
+    line = indexed.line
+    tensors = [tensor for tensor in line.tensors if tensor.name not in absent]
+    dims = dict.fromkeys(label.rstrip("'") for tensor in tensors for label in tensor.labels)
+    wanted = wanted or [True] * len(line.outputs)
+    found = [_split(indexed, dim, tensors, wanted, absent) for dim in dims]
+    return found + _partial(indexed, tensors, wanted, absent)
+
+
+def _split(
+    indexed: Formula,
+    dim: str,
+    tensors: Sequence[Tensor],
+    wanted: Sequence[bool],
+    absent: frozenset[str],
+) -> Placements:
+    """Return what splitting one dimension does."""
+    inputs: dict[str, Placement] = {}
+    indices: list[str] = []
+    try:
+        indices = _indices(indexed, dim)
+        inputs = {tensor.name: part(tensor, indices) for tensor in tensors}
+        split = Split(indexed, dims=indices, absent=absent)
+        return Placements(split=dim, inputs=inputs, outputs=_outputs(split, indexed, wanted))
+    except Added as refused:
+        whole = [name for name, placement in inputs.items() if placement == Replicate()]
+        for partial in _subsets(whole, MOST_ADDED):
+            try:
+                split = Split(indexed, dims=indices, partial=frozenset(partial), absent=absent)
+                outputs = _outputs(split, indexed, wanted)
+            except Refused:
+                continue
+            once = {**inputs, **dict.fromkeys(partial, Partial())}
+            return Placements(split=dim, inputs=once, outputs=outputs)
+        return Placements(split=dim, reason=str(refused))
+    except Refused as refused:
+        return Placements(split=dim, reason=str(refused))
+
+
+def _indices(indexed: Formula, dim: str) -> list[str]:
+    """Return a dimension and what always has its size.
+
+    Raises:
+        Refused: its size is fixed, or another's depends on it.
+    """
+    if dim.isdecimal():
+        raise Refused(f"the size {dim} is fixed")
+    ranges = indexed.ranges
+    own = ranges.size(dim)
+    found = [dim]
+    for index, size in indexed.sizes.items():
+        if index == dim:
+            raise Refused("its size depends on others")
+        if size != own and depends(size, dim):
+            raise Refused(f"the size of {index} depends on its size")
+        if size == own:
+            found.append(index)
+    for output in indexed.line.outputs:
+        arithmetic = (part for part in output.dims if isinstance(part, Arithmetic))
+        if any(dim in names_in(part) for part in arithmetic):
+            raise Refused(f"the size of {output.name} depends on its size")
+    return found
+
+
+def _outputs(split: Split, indexed: Formula, wanted: Sequence[bool]) -> tuple[Placement, ...]:
+    """Return what the outputs are; nothing is asked of those that nobody wants."""
+    return tuple(
+        _output(split, output, node) if needed else Replicate()
+        for output, node, needed in zip(indexed.line.outputs, indexed.nodes, wanted, strict=True)
+    )
+
+
+def _output(split: Split, output: Tensor, node: Node) -> Placement:
+    placement = part(output, split.dims)
+    own = split.dims & frozenset(output.labels)
+    kind = split.kind(node, own)
+    if kind not in KINDS:
+        return placement
+    if own:
+        raise Refused(f"{output.name} has it, and is {split.named(kind)} over all of it")
+    return Partial(KINDS[kind])
+
+
+def _subsets(names: Sequence[str], most: int) -> Iterator[tuple[str, ...]]:
+    """Yield the ways to choose some of the names, the smallest first."""
+    for count in range(1, most + 1):
+        yield from itertools.combinations(names, count)
+
+
+def _partial(
+    indexed: Formula,
+    tensors: Sequence[Tensor],
+    wanted: Sequence[bool],
+    absent: frozenset[str],
+) -> list[Placements]:
+    """Return the ways in which inputs may be partial sums: the outputs are linear in them.
+
+    They are linear in `x` and `y` together in x + y, and in each of them alone in x*y; only the
+    smallest sets are returned.
+    """
+    nodes = [node for node, needed in zip(indexed.nodes, wanted, strict=True) if needed]
+    leaves = (leaf for leaf in in_order(nodes) if leaf.op == READ)
+    read = {leaf.name for leaf in leaves if leaf.type == "real"}
+    names = [tensor.name for tensor in tensors if tensor.name in read]
+    most = len(names) if len(names) <= MOST_TOGETHER else 1
+    found: list[Placements] = []
+    taken: list[set[str]] = []
+    for chosen in _subsets(names, most):
+        if any(smaller <= set(chosen) for smaller in taken):
+            continue
+        split = Split(indexed, partial=frozenset(chosen), absent=absent)
+        try:
+            kinds = {split.kind(node, frozenset()) for node in nodes}
+        except Refused:
+            continue
+        if kinds <= {"sum", "zero"}:
+            taken.append(set(chosen))
+            found.append(_arriving(indexed, tensors, chosen))
+    return found
+
+
+def _arriving(indexed: Formula, tensors: Sequence[Tensor], chosen: Sequence[str]) -> Placements:
+    return Placements(
+        split=f"partial {', '.join(chosen)}",
+        inputs={t.name: Partial() if t.name in chosen else Replicate() for t in tensors},
+        outputs=(Partial(),) * len(indexed.nodes),
+    )

@@ -1,0 +1,106 @@
+"""Weights that are divided by their sum: PyTorch has an operation for `exp(a - max(a))/sum(...)`.
+
+`sum[t](w[t]*v[t])/z` with `w[t] = exp(a[t] - max[r](a[r]))` and `z = sum[t](w[t])` is written as
+`sum[t]((w[t]/z)*v[t])` here: the weights are divided where they stand, whatever stands around them.
+They are from 0 to 1 and z from 1 up, so this neither overflows nor rounds more than it did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pullback.define.math import build
+from pullback.define.math.node import MAX, SUM, Node, close, in_order, renamed
+from pullback.define.math.ranges import Ranges
+from pullback.define.math.rewrite import rewritten
+from pullback.define.math.term import added, addends, term_of
+
+
+def is_total(node: Node) -> bool:
+    """Return whether a node is `sum[t](exp(a[t] - max[r](a[r])))`."""
+    if node.op != SUM or node.args[0].op != "exp" or node.args[0].args[0].op != "sub":
+        return False
+    a, most = node.args[0].args[0].args
+    if most.op != MAX or most.size != node.size or node.bound not in a.free - most.free:
+        return False
+    return renamed(a, node.bound, "~") is renamed(most.args[0], most.bound, "~")
+
+
+def scores(node: Node) -> tuple[Node, str] | None:
+    """Return `a` and its index where a node is `exp(a - max(a))/sum(exp(a - max(a)))`."""
+    if node.op != "div" or not is_total(node.args[1]):
+        return None
+    index = _index_of(*node.args)
+    return None if index is None else (node.args[0].args[0].args[0], index)
+
+
+def _index_of(weight: Node, total: Node) -> str | None:
+    """Return the index by which a node is one of the weights of a total; None if it is none."""
+    if weight.op != "exp":
+        return None
+    for index in weight.free - total.free:
+        if renamed(total.args[0], total.bound, index) is weight:
+            return index
+    return None
+
+
+def together(
+    over: Sequence[Node], under: Sequence[Node]
+) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
+    """Return the factors and divisors of a product, weights and their sum as one factor."""
+    factors, divisors = list(over), list(under)
+    for total in filter(is_total, under):
+        weight = next((w for w in factors if _index_of(w, total) is not None), None)
+        if weight is not None:
+            factors[factors.index(weight)] = build.apply("div", weight, total)
+            divisors.remove(total)
+    return tuple(factors), tuple(divisors)
+
+
+def normalized(nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """Return expressions in which weights are divided by their sum before all else."""
+    if not any(map(is_total, in_order(nodes))):
+        return tuple(nodes)
+    ranges = Ranges()
+    return rewritten(nodes, lambda node: _rewritten(node, ranges), ranges)
+
+
+def _rewritten(node: Node, ranges: Ranges) -> Node:
+    if node.op == "div" and is_total(node.args[1]):
+        return divided(node.args[0], node.args[1], ranges) or node
+    if node.op == "mul":
+        for factor, weight in (node.args, node.args[::-1]):
+            rest, total = undivided(factor)
+            weights = None if total is None else divided(weight, total, ranges)
+            if weights is not None:
+                return build.apply("mul", rest, weights)
+    return node
+
+
+def divided(node: Node, total: Node, ranges: Ranges) -> Node | None:
+    """Return a product divided by a total of weights, one of which is a factor; None if none is."""
+    term = term_of(node)
+    if total in term.under:
+        return None  # its weights are divided
+    for place, factor in enumerate(term.over):
+        part = None
+        if _index_of(factor, total) is not None:
+            part = build.apply("div", factor, total)
+        elif factor.op == SUM:
+            index, body = ranges.opened(factor)
+            inner = divided(body, total, ranges)
+            part = inner and close(SUM, index, factor.size, inner)
+        if part is not None:
+            return replace(term, over=(*term.over[:place], part, *term.over[place + 1 :])).node
+    return None
+
+
+def undivided(node: Node) -> tuple[Node, Node | None]:
+    """Return a sum times the total of weights that all its terms are divided by, and this."""
+    parts = addends(node)
+    totals = {part.args[1] if part.op == "div" else None for _, part in parts}
+    total = totals.pop()
+    if totals or total is None or not is_total(total):
+        return node, None
+    return added((sign, part.args[0]) for sign, part in parts), total

@@ -1,0 +1,225 @@
+"""The statements of a formula: parts that have a name, and the outputs."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pullback.define.math import infer
+from pullback.define.math.functions import CONSTANTS
+from pullback.define.math.grammar import FormulaSyntax, parsed
+from pullback.define.math.index import BATCH, Affine
+from pullback.define.math.language import FormulaOutputs
+from pullback.define.math.node import Node
+from pullback.define.math.reader import IndexReader
+from pullback.define.math.subscripts import (
+    Definition,
+    Index,
+    NotAffine,
+    Program,
+    TakenIndex,
+    WrongSubscripts,
+    elements,
+    is_batch,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Statement:
+    """`name[i, j] = value`, or values of all outputs.
+
+    Attributes:
+        text: as it is written.
+        tree: of Python's grammar.
+        name: what gets the value; None if that is not said.
+        subscripts: between brackets; None if there are none.
+        values: what is given.
+    """
+
+    text: str
+    tree: ast.stmt
+    name: str | None
+    subscripts: list[ast.expr] | None
+    values: list[ast.expr]
+
+
+def nodes_of(text: str, names: Mapping[str, Node], outputs: Sequence[str], of: str) -> list[Node]:
+    """Return the nodes of some outputs, of names that are read as they are.
+
+    Args:
+        text: assignments with `;` between them, `t = tanh(x); y = t * t`; the last may be the value
+            alone, or one value for each output.
+        names: what the formula may use.
+        outputs: what it has to say.
+        of: whose formula it is, for messages.
+
+    Raises:
+        PullbackError: PB131 to PB137.
+    """
+    program = Program(of=of, text=text, outputs=dict.fromkeys(outputs, ()), names=dict(names))
+    return values_of(program, statements_of(program))
+
+
+def statements_of(program: Program) -> list[Statement]:
+    """Return the statements of a formula."""
+    rows = [row.strip() for row in program.text.split(";")]
+    return [_statement(row, program.of) for row in rows if row]
+
+
+def _statement(row: str, of: str) -> Statement:
+    tree = parsed(row, of)
+    match tree:
+        case ast.Assign(targets=[ast.Name(id=name)], value=value):
+            return Statement(row, tree, name, None, [value])
+        case ast.Assign(
+            targets=[ast.Subscript(value=ast.Name(id=name), slice=inside)], value=value
+        ):
+            return Statement(row, tree, name, elements(inside), [value])
+        case ast.Expr(value=ast.Tuple(elts=values)):
+            return Statement(row, tree, None, None, values)
+        case ast.Expr(value=value):
+            return Statement(row, tree, None, None, [value])
+        case _:
+            raise FormulaSyntax.error(
+                f"{of}: this is no statement of a formula", at=row, help="write y = ..."
+            )
+
+
+def values_of(program: Program, statements: list[Statement]) -> list[Node]:
+    """Return the value of each output, as far as ranges are known."""
+    program.start()
+    outputs = program.outputs
+    given: dict[str, Node] = {}
+    for number, statement in enumerate(statements):
+        last = number == len(statements) - 1
+        if statement.name is not None:
+            _taken(program, statement, given)
+            if statement.name in outputs:
+                own = outputs[statement.name]
+                given[statement.name] = _output(program, statement, number, own)
+            else:
+                _part(program, statement, number)
+        elif last and len(statement.values) == len(outputs) and not given:
+            for value, (name, own) in zip(statement.values, outputs.items(), strict=True):
+                reader = IndexReader(statement.text, program, number)
+                reader.scope = {label: program.results[label] for label in own}
+                given[name] = reader.value(value)
+        else:
+            raise FormulaOutputs.error(
+                f"{program.of}: this value is given to nothing",
+                at=statement.text,
+                help=f"write {next(iter(outputs))} = ...",
+            )
+    for name in outputs:
+        if name not in given:
+            raise FormulaOutputs.error(
+                f"{program.of}: nothing says what '{name}' is",
+                formula=program.text,
+                help=f"add '; {name} = ...'",
+            )
+    return [given[name] for name in outputs]
+
+
+def _taken(program: Program, statement: Statement, given: Mapping[str, Node]) -> None:
+    """Stop at a name that has a value already."""
+    name = str(statement.name)
+    if name in program.names or name in program.definitions or name in given or name in CONSTANTS:
+        message = f"{program.of}: '{name}' has a value already"
+        raise FormulaOutputs.error(message, at=statement.text)
+    if name in program.declared or name in program.results:
+        message = f"{program.of}: '{name}' is an index"
+        cure = "choose another name"
+        program.meant.append(FormulaOutputs.error(message, at=statement.text, help=cure))
+
+
+def _output(program: Program, statement: Statement, number: int, own: tuple[str, ...]) -> Node:
+    """Return the value of one output, `y = ...` or `y[i, j] = ...`."""
+    reader = IndexReader(statement.text, program, number)
+    reader.scope = {label: program.results[label] for label in own}
+    if statement.subscripts is not None:
+        reader.scope = _renamed(program, reader, statement, own)
+    value = reader.value(statement.values[0])
+    name = str(statement.name)
+    program.definitions[name] = Definition(
+        name, [Index(n, i.key, i.extent, i.at) for n, i in reader.scope.items()], value
+    )
+    return value
+
+
+def _renamed(
+    program: Program, reader: IndexReader, statement: Statement, own: tuple[str, ...]
+) -> dict[str, Index]:
+    """Return the indices of an output by the names that its statement gives them."""
+    assert statement.subscripts is not None
+    program.pointwise = False
+    name = str(statement.name)
+    if len(statement.subscripts) != len(own):
+        raise WrongSubscripts.error(
+            f"{program.of}: '{name}' has {len(own)} indices, as in {name}[{', '.join(own)}]",
+            at=statement.text,
+        )
+    scope: dict[str, Index] = {}
+    for tree, label in zip(statement.subscripts, own, strict=True):
+        word, limit = reader.binding(tree)
+        index = program.results[label]
+        other = program.declared.get(word) if word in program.declared else None
+        foreign = word != label and (other is not None or word in program.results)
+        foreign = foreign and (other is None or other != index.extent)
+        if word in scope or foreign or is_batch(tree) != (label == BATCH):
+            raise TakenIndex.error(
+                f"{program.of}: the index '{label}' of '{name}' cannot be called '{word}' here",
+                at=statement.text,
+                help=f"write {name}[{', '.join(own)}]",
+            )
+        if limit is not None:
+            _limited(program, reader, tree, index, limit)
+        scope[word] = index
+    return scope
+
+
+def _limited(
+    program: Program, reader: IndexReader, tree: ast.expr, index: Index, limit: Affine
+) -> None:
+    """Give an output's index its limit, `y[i < size(n) - 1] = ...`."""
+    if index.extent is not None and index.extent != limit:
+        extent = infer.text(index.extent)
+        reader.fail(
+            NotAffine, f"'{index.name}' runs over {extent} and cannot have another limit", tree
+        )
+    if index.name not in program.declared:
+        index.limit = (reader.number, tree.col_offset, tree.end_col_offset or 0)
+    index.extent = limit
+
+
+def _part(program: Program, statement: Statement, number: int) -> None:
+    """Give a name to a part of the formula: `t = ...`, or `t[i, j] = ...`."""
+    name = str(statement.name)
+    if statement.subscripts is not None:
+        program.pointwise = False
+        reader = IndexReader(statement.text, program, number)
+        binder = f"{name}[{', '.join(map(reader.shown, statement.subscripts))}] = ..."
+        parameters = [reader.bind(tree, binder) for tree in statement.subscripts]
+    else:
+        reader = IndexReader(
+            statement.text, program, number, (statement.tree, bracketed(statement.values[0]))
+        )
+        parameters = None
+    reader.part = {}
+    value = reader.value(statement.values[0])
+    if parameters is None:
+        parameters = [index for index in reader.parameters.values() if index.key in value.free]
+    program.definitions[name] = Definition(name, parameters, value, reader.part)
+
+
+def bracketed(tree: ast.expr) -> set[str]:
+    """Return the names between the brackets of reads."""
+    found: set[str] = set()
+    reductions = {id(part.func) for part in ast.walk(tree) if isinstance(part, ast.Call)}
+    for part in ast.walk(tree):
+        if isinstance(part, ast.Subscript) and id(part) not in reductions:
+            inside = [each for each in ast.walk(part.slice) if isinstance(each, ast.Name)]
+            found |= {each.id for each in inside}
+            if any(is_batch(each) for each in ast.walk(part.slice) if isinstance(each, ast.expr)):
+                found.add(BATCH)
+    return found

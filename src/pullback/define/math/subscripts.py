@@ -1,0 +1,238 @@
+"""The indices of a formula as it is read: what a name between brackets is, and how far it runs."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pullback.define.math import node, reduce
+from pullback.define.math.functions import CONSTANTS
+from pullback.define.math.index import Affine, at, is_fixed, is_size
+from pullback.define.math.node import INDEX, READ, REDUCTIONS, Node
+from pullback.define.math.ranges import Ranges
+from pullback.diagnostic import PullbackError, Rule
+
+WrongSubscripts = Rule("PB143", "wrong-subscripts")
+NotAffine = Rule("PB144", "not-affine")
+UnknownIndex = Rule("PB145", "unknown-index")
+TakenIndex = Rule("PB146", "taken-index")
+UnreadIndex = Rule("PB150", "unread-index")
+
+
+@dataclass(eq=False)
+class Index:
+    """An index of an output or a reduction, or the parameter of a name.
+
+    Attributes:
+        name: as it is written.
+        key: as nodes have it; of an output's, its label.
+        extent: how far it runs; None until that is inferred.
+        at: what binds it, `sum[i, j](...)` or `y[i] = ...`, for messages.
+        limit: where its limit is written: the statement and the columns of `k < 5`.
+    """
+
+    name: str
+    key: str
+    extent: Affine | None
+    at: str
+    limit: tuple[int, int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Access:
+    """One index of a read: `place` has to be in `[0, extent)`.
+
+    Attributes:
+        shown: the read as it is written.
+        name: of the tensor.
+        place: where it reads; `extent`: how far it may.
+        weak: it is under `where` or `pad`, so nothing has to follow from it.
+    """
+
+    shown: str
+    name: str
+    place: Affine
+    extent: Affine
+    weak: bool
+
+
+# Reads by their place, its extent, and what is not negative where they are made.
+Open = dict[tuple[Affine, Affine, tuple[Affine, ...]], Access]
+
+
+@dataclass(eq=False)
+class Definition:
+    """A name with a value: an output or a part of the formula.
+
+    Attributes:
+        name: which.
+        parameters: the indices that its value depends on.
+        node: its value at them.
+        open: the reads of which only its use says whether they are inside, and where they are
+            made: sums of indices that are not negative there.
+        moved: its value at other indices.
+    """
+
+    name: str
+    parameters: list[Index]
+    node: Node
+    open: Open = field(default_factory=Open)
+    moved: dict[tuple[Affine, ...], Node] = field(default_factory=dict[tuple[Affine, ...], Node])
+
+    def at(self, places: tuple[Affine, ...], ranges: Ranges) -> Node:
+        """Return the value at other indices."""
+        if places not in self.moved:
+            keys = (parameter.key for parameter in self.parameters)
+            self.moved[places] = moved(self.node, dict(zip(keys, places, strict=True)), ranges)
+        return self.moved[places]
+
+
+Scope = Mapping[str, Index]
+
+
+@dataclass
+class Program:
+    """What all statements of one formula share.
+
+    The statements are read twice: first with unknown ranges, to see what is read where, then with
+    the ranges that follow from it.
+
+    Attributes:
+        of: whose formula it is, for messages.
+        text: the formula.
+        outputs: what it has to say, each with its indices.
+        names: its tensors, read at their own indices, and its scalars.
+        labels: the indices of each tensor.
+        declared: how far the dimensions of inputs run.
+        results: the indices of the outputs, by label.
+        trusted: do not ask whether reads under `where` stay inside.
+        ranges: of all indices, as far as they are known.
+        definitions: what has a value so far.
+        accesses: what has been read so far.
+        bound: the indices that something binds, by the tree that does.
+        pointwise: nothing that was read so far says an index: names stand for elements.
+        meant: what is wrong if something does: a name that is an index, and another thing too.
+    """
+
+    of: str
+    text: str
+    outputs: dict[str, tuple[str, ...]]
+    names: dict[str, Node]
+    labels: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    declared: dict[str, Affine] = field(default_factory=dict[str, Affine])
+    results: dict[str, Index] = field(default_factory=dict[str, Index])
+    trusted: bool = False
+    ranges: Ranges = field(default_factory=Ranges)
+    definitions: dict[str, Definition] = field(default_factory=dict[str, Definition])
+    accesses: list[Access] = field(default_factory=list[Access])
+    bound: dict[tuple[int, str], Index] = field(default_factory=dict[tuple[int, str], Index])
+    known: bool = False
+    pointwise: bool = True
+    meant: list[PullbackError] = field(default_factory=list[PullbackError])
+
+    @property
+    def indices(self) -> list[Index]:
+        """Every index: the outputs' first."""
+        return [*self.results.values(), *self.bound.values()]
+
+    def index(self, tree: ast.AST, name: str, shown: str, extent: Affine | None) -> Index:
+        """Return the index that a tree binds; the second reading finds that of the first."""
+        key = (id(tree), name)
+        if key not in self.bound:
+            known = extent or self.declared.get(name)
+            self.bound[key] = Index(name, f"@{len(self.bound)}", known, shown)
+        return self.bound[key]
+
+    def parameter(self, tree: ast.AST, name: str, shown: str) -> Index:
+        """Return the index that a part turns out to depend on: a dimension is called so itself."""
+        if name not in self.declared:
+            return self.index(tree, name, shown, None)
+        return self.bound.setdefault(
+            (id(tree), name), Index(name, name, self.declared[name], shown)
+        )
+
+    def start(self) -> None:
+        """Begin a reading, with what is known of the ranges by now."""
+        extents = {index.key: index.extent for index in self.indices}
+        sizes = {key: extent for key, extent in extents.items() if extent is not None}
+        self.ranges = Ranges({**self.declared, **sizes})
+        self.definitions.clear()
+        self.accesses.clear()
+
+    def labels_of(self, name: str) -> tuple[str, ...]:
+        """Return the indices of a tensor or of a name with a value."""
+        if name in self.definitions:
+            return tuple(parameter.name for parameter in self.definitions[name].parameters)
+        return self.labels[name]
+
+    def is_taken(self, name: str) -> str | None:
+        """Return what a name is that therefore cannot be an index."""
+        if name in self.labels:
+            return "a tensor"
+        if name in self.names:
+            return "a scalar"
+        return "a name with a value" if name in self.definitions else None
+
+
+def is_data(place: Affine) -> bool:
+    """Return whether the data decides an index: an int tensor or an int scalar is in it."""
+    return any(not is_fixed(part) and part.op != node.ARGMAX for part in place.nodes)
+
+
+def is_limit(place: Affine, declared: Mapping[str, Affine]) -> bool:
+    """Return whether an index may run up to this: a number, or sizes of the inputs' dimensions."""
+    return all(
+        is_size(term) and term.strip("|") in declared if isinstance(term, str) else is_fixed(term)
+        for term, _ in place.terms
+    )
+
+
+def has_index(value: Node) -> bool:
+    """Return whether a whole number depends on an index otherwise than through what is read."""
+
+    def outside(part: Node) -> tuple[Node, ...]:
+        return () if part.op in (READ, *REDUCTIONS) else part.args
+
+    return any(part.op == INDEX and part.free for part in node.in_order([value], outside))
+
+
+def is_constant_too(name: str) -> bool:
+    """Return whether an index has the name of a number: `e`."""
+    return name in CONSTANTS
+
+
+def is_batch(tree: ast.expr) -> bool:
+    """Return whether a subscript is `...`."""
+    return isinstance(tree, ast.Constant) and tree.value is ...
+
+
+def elements(tree: ast.expr) -> list[ast.expr]:
+    """Return what stands between brackets."""
+    return list(tree.elts) if isinstance(tree, ast.Tuple) else [tree]
+
+
+def plain(indices: list[Affine]) -> list[str] | None:
+    """Return indices that are each alone and all different; None otherwise."""
+    names = [index.index for index in indices]
+    found = [name for name in names if name is not None]
+    return found if len(set(found)) == len(indices) else None
+
+
+def moved(value: Node, places: Mapping[str, Affine], ranges: Ranges) -> Node:
+    """Return a value at other indices; where these are only other names, nothing is made anew."""
+    changed = {key: place for key, place in places.items() if place != at(key)}
+    if plain(list(places.values())) is None:
+        return reduce.substituted(value, changed, ranges)
+    made: dict[Node, Node] = {}
+    others: dict[str | Node, Affine] = {**changed}
+    depends = frozenset(changed)
+    for part in node.in_order(
+        [value], lambda part: tuple(a for a in part.args if a.free & depends)
+    ):
+        if part.free & depends:
+            args = tuple(made.get(arg, arg) for arg in part.args)
+            made[part] = node.remade(part, args, lambda place: place.replaced(others))
+            if part.type == "int":
+                others[part] = node.place_of(made[part])
+    return made.get(value, value)
