@@ -28,8 +28,8 @@ from pullback.deploy import definitions, libraries, shipped, target
 from pullback.deploy.wheel import TORCH, ShippingNotice, platform_of, with_import
 from pullback.diagnostic import PullbackError
 from pullback.kernels import identity, prebuilt, processor, toolchain
-from pullback.kernels.codegen import Loop
 from pullback.kernels.glue import Device
+from pullback.kernels.loops.pointwise import Loop
 
 pytestmark = pytest.mark.compiler
 

@@ -12,7 +12,7 @@ from pullback.define import parse
 from pullback.define.math import derived, notation
 from pullback.kernels import compile as compilation
 from pullback.kernels import toolchain
-from pullback.kernels.codegen import Loop
+from pullback.kernels.loops.pointwise import Loop
 from pullback.kernels.plan import Plan, Unit, kernel_flags
 from pullback.kernels.toolchain import Compiler, survey
 

@@ -14,9 +14,10 @@ from pullback.bind.formula import evaluate, gpu, loops
 from pullback.define.math.functions import HIDDEN, TABLE
 from pullback.define.parse import parse
 from pullback.diagnostic import PullbackError
-from pullback.kernels import codegen_cuda, toolchain
 from pullback.kernels import compile as compilation
-from pullback.kernels.codegen import Loop
+from pullback.kernels import toolchain
+from pullback.kernels.loops import pointwise_cuda
+from pullback.kernels.loops.pointwise import Loop
 from pullback.kernels.toolchain import Compiler
 from tests.kernels.launches import HAVE, Number, answer, launch_of, loop_of
 
@@ -61,7 +62,7 @@ WHOLE = (
 def ptx(loop: Loop, folder: Path) -> str:
     """Return what nvcc makes of a loop."""
     compiler = toolchain.find("cuda")
-    (folder / "loop.cu").write_text(codegen_cuda.nvcc(loop))
+    (folder / "loop.cu").write_text(pointwise_cuda.nvcc(loop))
     flags = [
         f"-arch={ARCHITECTURE}",
         "-std=c++20",
@@ -154,7 +155,7 @@ def test_nvrtc_sees_no_header_but_ours() -> None:
     """What NVRTC reads includes nothing of the system's: it has no such headers."""
     seen, left = (
         set[Path](),
-        [codegen_cuda.FOLDER / "formula.cuh", codegen_cuda.FOLDER / "kernels.cuh"],
+        [pointwise_cuda.FOLDER / "formula.cuh", pointwise_cuda.FOLDER / "kernels.cuh"],
     )
     while left:
         path = left.pop()
@@ -199,7 +200,7 @@ static_assert(alike(cuLaunchKernel, (Driver::LaunchKernel*)nullptr));
 def test_the_driver_is_declared_as_in_cuda_h(tmp_path: Path) -> None:
     """As far as two declarations of C can be compared: parameter by parameter, by size."""
     file = tmp_path / "driver.cpp"
-    file.write_text(CUDA_H.format(folder=codegen_cuda.FOLDER))
+    file.write_text(CUDA_H.format(folder=pointwise_cuda.FOLDER))
     # g++ compiles it; nvcc knows where cuda.h is.
     command = [*toolchain.find("cuda").command, "-std=c++20", "-c", str(file), "-o", "/dev/null"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from pullback.bind.formula import evaluate
 from pullback.define.math.functions import TABLE
-from pullback.kernels import codegen_cuda
+from pullback.kernels.loops import pointwise_cuda
 from tests.kernels.launches import HAVE, on_host
 from tests.telling import examples
 
@@ -64,7 +64,7 @@ def functions(compute: str) -> ctypes.CDLL:
         for name, (kind, result, code) in expressions().items()
     )
     text = f"""#define PULLBACK_COMPUTE {compute}
-#include "{codegen_cuda.FOLDER}/formula.cuh"
+#include "{pointwise_cuda.FOLDER}/formula.cuh"
 #define ROW(name, In, Out, ...) extern "C" __attribute__((visibility("default"))) \\
   void f_##name(const void* x, const void* y, const void* z, void* to, int64_t n) {{ \\
     using namespace pullback::formula; \\

@@ -16,8 +16,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from pullback.kernels import codegen_cuda
-from pullback.kernels.codegen import Loop
+from pullback.kernels.loops import pointwise_cuda
+from pullback.kernels.loops.pointwise import Loop
 from tests.kernels.launches import HAVE, Number, answer, launch_of, loop_of, on_host
 
 pytestmark = [
@@ -81,7 +81,7 @@ class Player:
     @functools.cached_property
     def library(self) -> ctypes.CDLL:
         driver = '#include <stdlib.h>\n#define PULLBACK_DRIVER getenv("PULLBACK_TEST_DRIVER")\n'
-        text = driver + codegen_cuda.cubin(b"cubin") + codegen_cuda.host(self.loop) + STAND_IN
+        text = driver + pointwise_cuda.cubin(b"cubin") + pointwise_cuda.host(self.loop) + STAND_IN
         library = on_host(f"cuda-played-{self.loop.formula.line.name}", text)
         library.last.restype = ctypes.c_char_p
         return library

@@ -11,7 +11,7 @@ import torch
 
 import pullback as pb
 from pullback.bind.index import choose, slices
-from pullback.kernels.index import worth
+from pullback.kernels.loops import worth
 
 PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PAGE = Path(__file__).parents[2] / "docs" / "index-notation.md"

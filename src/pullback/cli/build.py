@@ -73,7 +73,7 @@ class Builder:
     def looped(self, formula: Formula) -> Row:
         """Compile a formula's loop for float32; those for other dtypes are when they are called."""
         from pullback.bind.formula import loops  # noqa: PLC0415
-        from pullback.kernels.codegen import Loop  # noqa: PLC0415
+        from pullback.kernels.loops.pointwise import Loop  # noqa: PLC0415
 
         line = formula.line
         everything = (1 << len(line.outputs)) - 1, (1 << len(line.tensors)) - 1

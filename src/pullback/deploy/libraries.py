@@ -18,10 +18,11 @@ from pullback.bind.formula import gpu, loops
 from pullback.deploy import target as targets
 from pullback.deploy.shipped import FLOATING, PRECISE, Kernel, Shipped
 from pullback.deploy.target import Target
-from pullback.kernels import cache, codegen, codegen_cuda, glue, identity, prebuilt, toolchain
+from pullback.kernels import cache, glue, identity, prebuilt, toolchain
 from pullback.kernels import compile as compilation
-from pullback.kernels.codegen import Loop
 from pullback.kernels.glue import Device
+from pullback.kernels.loops import pointwise, pointwise_cuda
+from pullback.kernels.loops.pointwise import Loop
 from pullback.kernels.plan import Plan, Unit
 from pullback.kernels.prebuilt import Library
 
@@ -163,7 +164,7 @@ def jobs_of_gpu_loops(
     for compute, entries, distinct in groups(shipped, dtypes, "cuda"):
         first = next(iter(distinct.values()))
         plan = gpu.plan_of(first, None, toolchain.find("cuda"))
-        unit = Unit("loops.cu", codegen_cuda.together(distinct))
+        unit = Unit("loops.cu", pointwise_cuda.together(distinct))
         plan = replace(plan, name=f"{plan.name}-{compute}", units=(unit,))
         yield Job(
             plan=targets.on_gpus(plan, architectures),
@@ -178,7 +179,7 @@ def loops_together(
     """Yield a plan of all loops on the CPU that compute in one type, with an entry for each."""
     for compute, entries, distinct in groups(shipped, dtypes, "cpu"):
         plan = loops.plan_of(next(iter(distinct.values())))
-        unit = Unit("loops.cpp", codegen.together(distinct))
+        unit = Unit("loops.cpp", pointwise.together(distinct))
         yield replace(plan, name=f"{plan.name}-{compute}", units=(unit,)), tuple(entries)
 
 
@@ -193,7 +194,7 @@ def groups(
 
 def merged(loops: Iterable[Loop], device: Device) -> tuple[list[Library], dict[str, Loop]]:
     """Return an entry for each loop, and one loop for each text."""
-    named = codegen.named(loops, f"pullback_{device}_loop_")
+    named = pointwise.named(loops, f"pullback_{device}_loop_")
     entries = [
         Library(
             identity=identity.of_loop(loop, device),

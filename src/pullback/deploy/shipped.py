@@ -22,8 +22,8 @@ from pullback.define.line import Line
 from pullback.define.operator import Definition
 from pullback.define.source import Source
 from pullback.kernels import glue, plan
-from pullback.kernels.codegen import Loop
 from pullback.kernels.glue import Device
+from pullback.kernels.loops.pointwise import Loop
 
 # The dtypes that a formula's loops are compiled for ahead of a call.
 FLOATING = ("float32", "float64", "bfloat16", "float16")

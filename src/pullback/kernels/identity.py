@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pullback.define.line import Line
 from pullback.define.source import Source
-from pullback.kernels.codegen import Loop
 from pullback.kernels.glue import CSRC, KERNEL_ABI, Device
+from pullback.kernels.loops.pointwise import Loop
 
 FORMULA_ABI = "formula-2"
 

@@ -20,8 +20,8 @@ from pullback.define.line import Line
 from pullback.define.source import Source
 from pullback.diagnostic import Rule
 from pullback.kernels import cache, identity, processor
-from pullback.kernels.codegen import Loop
 from pullback.kernels.glue import KERNEL_ABI, Device
+from pullback.kernels.loops.pointwise import Loop
 
 PrebuiltDamaged = Rule("PB701", "prebuilt-damaged")
 OtherDefinition = Rule("PB702", "other-definition")

@@ -11,7 +11,7 @@ from pullback.bind import kernel
 from pullback.bind.formula import arrange
 from pullback.define.math.formula import Formula
 from pullback.define.operator import Definition
-from pullback.kernels.codegen import Loop
+from pullback.kernels.loops.pointwise import Loop
 
 
 def fake(definition: Definition) -> Callable[..., object]:

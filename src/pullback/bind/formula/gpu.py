@@ -21,10 +21,11 @@ from pullback.bind import gpu as current
 from pullback.bind.formula.evaluate import FormulaNotice
 from pullback.bind.notice import notice
 from pullback.diagnostic import PullbackError
-from pullback.kernels import cache, codegen_cuda, toolchain
+from pullback.kernels import cache, toolchain
 from pullback.kernels import compile as compilation
-from pullback.kernels.codegen import Loop
 from pullback.kernels.identity import FORMULA_ABI
+from pullback.kernels.loops import pointwise_cuda
+from pullback.kernels.loops.pointwise import Loop
 from pullback.kernels.plan import Plan, Unit, kernel_flags
 from pullback.kernels.toolchain import Compiler
 
@@ -154,7 +155,7 @@ def plan_of(loop: Loop, architecture: str | None, with_: Compiler | Nvrtc) -> Pl
         return Plan(
             name=name,
             compiler=with_,
-            units=(Unit("loop.cu", codegen_cuda.nvcc(loop)),),
+            units=(Unit("loop.cu", pointwise_cuda.nvcc(loop)),),
             sources=(),
             flags=(*kernel_flags(with_, architecture), NOT_CONTRACTED),
             abi=FORMULA_ABI,
@@ -164,7 +165,7 @@ def plan_of(loop: Loop, architecture: str | None, with_: Compiler | Nvrtc) -> Pl
     return Plan(
         name=name,
         compiler=host,
-        units=(Unit("loop.cpp", codegen_cuda.host(loop)),),
+        units=(Unit("loop.cpp", pointwise_cuda.host(loop)),),
         sources=(),
         flags=(*kernel_flags(host), "-ffp-contract=off"),
         link=("-ldl",),
@@ -187,8 +188,8 @@ def compiled(loop: Loop, architecture: str, with_: Compiler | Nvrtc) -> Path:
         def ahead() -> dict[str, Path]:
             # In the cache's folder: a file there is no dependency of the library.
             header = meanwhile.enter_context(cache.workspace(plan)) / "cubin.h"
-            module = with_.compile(plan.name, codegen_cuda.nvrtc(loop), architecture)
-            header.write_text(codegen_cuda.cubin(module), encoding="ascii")
+            module = with_.compile(plan.name, pointwise_cuda.nvrtc(loop), architecture)
+            header.write_text(pointwise_cuda.cubin(module), encoding="ascii")
             return {plan.units[0].file: header}
 
         return compilation.compile(plan, ahead=ahead)

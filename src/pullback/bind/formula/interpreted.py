@@ -18,7 +18,7 @@ from pullback.bind.formula.evaluate import FormulaNotice, Values
 from pullback.bind.notice import notice
 from pullback.define.math.call import DivisionByZero
 from pullback.diagnostic import PullbackError
-from pullback.kernels.codegen import Loop
+from pullback.kernels.loops.pointwise import Loop
 
 # `Loop` of kernel_abi.h: data, strides in bytes, the number of elements, scalars.
 SIGNATURE = ctypes.CFUNCTYPE(

@@ -11,11 +11,12 @@ from pullback.bind.formula import gpu
 from pullback.define.line import Line
 from pullback.define.math.formula import Formula, require_real
 from pullback.diagnostic import PullbackError
-from pullback.kernels import codegen, prebuilt, toolchain
 from pullback.kernels import compile as compilation
-from pullback.kernels.codegen import Loop
+from pullback.kernels import prebuilt, toolchain
 from pullback.kernels.glue import Device
 from pullback.kernels.identity import FORMULA_ABI
+from pullback.kernels.loops import pointwise
+from pullback.kernels.loops.pointwise import Loop
 from pullback.kernels.plan import Plan, Unit, kernel_flags
 
 # Never unloaded: the runtime keeps their addresses.
@@ -58,7 +59,7 @@ def plan_of(loop: Loop) -> Plan:
     return Plan(
         name=f"{line.namespace}-{line.name}-cpu",
         compiler=compiler,
-        units=(Unit("loop.cpp", codegen.cpu(loop)),),
+        units=(Unit("loop.cpp", pointwise.cpu(loop)),),
         sources=(),
         flags=(*kernel_flags(compiler), *FLAGS),
         link=link_flags(),

@@ -25,12 +25,12 @@ from pullback.define.math.node import in_order, may_divide_by_zero
 from pullback.define.math.ranges import Ranges
 from pullback.kernels import compile as compilation
 from pullback.kernels import toolchain
-from pullback.kernels.index import schedule as schedules
-from pullback.kernels.index import text
-from pullback.kernels.index.extents import Extents
-from pullback.kernels.index.nest import Output, Setting
-from pullback.kernels.index.schedule import Schedule, Step
-from pullback.kernels.index.scope import Refused
+from pullback.kernels.loops import schedule as schedules
+from pullback.kernels.loops import text
+from pullback.kernels.loops.extents import Extents
+from pullback.kernels.loops.nest import Output, Setting
+from pullback.kernels.loops.schedule import Schedule, Step
+from pullback.kernels.loops.scope import Refused
 from pullback.kernels.plan import Plan, Unit, kernel_flags
 
 # A kernel is made for sizes up to this, if the call is not small.

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from pullback.bind import runtime
 from pullback.define.line import Scalar
-from pullback.kernels.index import schedule as schedules
-from pullback.kernels.index.extents import Extents
-from pullback.kernels.index.nest import CHUNKS
-from pullback.kernels.index.operands import Operand
-from pullback.kernels.index.schedule import Step
+from pullback.kernels.loops import schedule as schedules
+from pullback.kernels.loops.extents import Extents
+from pullback.kernels.loops.nest import CHUNKS
+from pullback.kernels.loops.operands import Operand
+from pullback.kernels.loops.schedule import Step
 
 if TYPE_CHECKING:
     from pullback.bind.index.loops import Own

@@ -16,7 +16,7 @@ from pullback.bind.index.loops import Own
 from pullback.bind.index.own_call import Prepared, scalar
 from pullback.define.line import Scalar
 from pullback.define.math.index import BATCH
-from pullback.kernels.index.operands import Operand
+from pullback.kernels.loops.operands import Operand
 
 # Which list a tensor of a kernel is in, where it is no input.
 WRITTEN, ADDED = "~written", "~added"

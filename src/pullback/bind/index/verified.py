@@ -27,7 +27,7 @@ from pullback.kernels.plan import kernel_flags
 MARK = "agreed"
 # What decides the loops, and what they are compared with.
 SOURCES = (
-    *("bind/index/*.py", "kernels/*.py", "kernels/index/*.py", "define/*.py"),
+    *("bind/index/*.py", "kernels/*.py", "kernels/loops/*.py", "define/*.py"),
     *("define/math/*.py", "csrc/*.h", "csrc/index/*.h", "csrc/formula/*.h"),
 )
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from pullback.bind.build import FOR_LINKING
 from pullback.deploy.shipped import FLOATING, PRECISE, Kernel, Shipped
 from pullback.deploy.staging import copy, write
-from pullback.kernels import codegen, codegen_cuda
-from pullback.kernels.codegen import Loop
 from pullback.kernels.glue import Device
+from pullback.kernels.loops import pointwise, pointwise_cuda
+from pullback.kernels.loops.pointwise import Loop
 from pullback.kernels.plan import by_folder
 
 # Headers of the machine, which every machine has where its compiler looks, or its author says.
@@ -142,7 +142,7 @@ def chosen(shipped: Shipped) -> list[Loop]:
 def built(shipped: Shipped, devices: Sequence[Device]) -> list[BuiltLoop]:
     """Return the loops of an operator on some devices."""
     stem = f"pullback_{shipped.line.namespace}_{shipped.line.name}"
-    numbered = codegen.named(chosen(shipped), "")
+    numbered = pointwise.named(chosen(shipped), "")
     return [
         BuiltLoop(loop=loop, device=device, symbol=f"{stem}_{device}_{number}")
         for device in devices
@@ -161,9 +161,9 @@ def units(shipped: Shipped, loops: Sequence[BuiltLoop]) -> Iterator[tuple[str, s
         ulp = next(iter(distinct.values())).formula.accuracy
         stem = f"{shipped.line.namespace}_{shipped.line.name}_{compute}"
         if device == "cpu":
-            yield f"{stem}.cpp", apart(f"{compute}_{ulp}") + codegen.together(distinct)
+            yield f"{stem}.cpp", apart(f"{compute}_{ulp}") + pointwise.together(distinct)
         else:
-            yield f"{stem}.cu", apart(compute) + codegen_cuda.together(distinct)
+            yield f"{stem}.cu", apart(compute) + pointwise_cuda.together(distinct)
 
 
 def apart(variant: str) -> str:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from pullback.define.math.index import Affine, is_size
 from pullback.define.math.node import Node
-from pullback.kernels.index.extents import times
-from pullback.kernels.index.scope import Refused, Scope
+from pullback.kernels.loops.extents import times
+from pullback.kernels.loops.scope import Refused, Scope
 
 if TYPE_CHECKING:
-    from pullback.kernels.index.emit import Emitter
+    from pullback.kernels.loops.emit import Emitter
 
 
 class Places:

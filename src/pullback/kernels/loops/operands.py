@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pullback.kernels.codegen import STORED
+from pullback.kernels.loops.pointwise import STORED
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from pullback.define.math.index import Affine
 from pullback.define.math.node import ARGMAX, Node, is_number
-from pullback.kernels.index.operands import Operand
-from pullback.kernels.index.scope import Refused
+from pullback.kernels.loops.operands import Operand
+from pullback.kernels.loops.scope import Refused
 
 if TYPE_CHECKING:
-    from pullback.kernels.index.emit import Emitter
+    from pullback.kernels.loops.emit import Emitter
 
 # What a vector costs that is gathered, and one of which another part lies in a far place.
 GATHERED, FAR = 24, 6

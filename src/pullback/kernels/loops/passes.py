@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pullback.define.math.node import ARGMAX, MAX, Node
-from pullback.kernels.index.accumulate import (
+from pullback.kernels.loops.accumulate import (
     Accumulator,
     accumulate,
     accumulators,
     blocked,
     opened,
 )
-from pullback.kernels.index.scope import Scope
+from pullback.kernels.loops.scope import Scope
 
 if TYPE_CHECKING:
-    from pullback.kernels.index.emit import Emitter
+    from pullback.kernels.loops.emit import Emitter
 
 # As many vectors are added at a time, so that none waits for the one before.
 CHAINS = 8

@@ -1,6 +1,6 @@
 """A formula -> the text of its GPU kernels, for nvcc or NVRTC, and of the latter's host half.
 
-All three are the body of `codegen.body` between two headers of csrc/formula/cuda: the first has
+All three are the body of `pointwise.body` between two headers of csrc/formula/cuda: the first has
 the functions that it calls, the last what is compiled of it.
 """
 
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pullback.kernels import codegen
-from pullback.kernels.codegen import CSRC, Loop
+from pullback.kernels.loops import pointwise
+from pullback.kernels.loops.pointwise import CSRC, Loop
 
 FOLDER = CSRC / "formula" / "cuda"
 
@@ -54,9 +54,9 @@ def together(loops: Mapping[str, Loop]) -> str:
 
 def entry_point(name: str, loop: Loop) -> str:
     """Return the C launcher of a loop, with its body in a namespace of its own."""
-    body = codegen.body(loop, inline="PULLBACK_INLINE", first="using scalars::real;")
+    body = pointwise.body(loop, inline="PULLBACK_INLINE", first="using scalars::real;")
     return f"""namespace pullback::formula::of_{name} {{
-{body}using Operands = {codegen.stored_types(loop)};
+{body}using Operands = {pointwise.stored_types(loop)};
 }}
 extern "C" __attribute__((visibility("default")))
 int {name}(const pullback::Launch* launch, char* message, uint64_t capacity) {{
@@ -69,11 +69,11 @@ int {name}(const pullback::Launch* launch, char* message, uint64_t capacity) {{
 def unit(loop: Loop, last: str) -> str:
     """Return the body of a loop, with `last` of the headers at its end."""
     # Inside of the namespace, where its functions hide those of the same name that CUDA declares.
-    body = codegen.body(loop, inline="PULLBACK_INLINE", first="using scalars::real;")
+    body = pointwise.body(loop, inline="PULLBACK_INLINE", first="using scalars::real;")
     return f"""#define PULLBACK_COMPUTE {loop.compute}
 #include "{FOLDER}/formula.cuh"
 namespace pullback::formula {{
-{body}using Operands = {codegen.stored_types(loop)};
+{body}using Operands = {pointwise.stored_types(loop)};
 }}
 #include "{FOLDER}/{last}"
 """

@@ -14,7 +14,7 @@ from pullback.define.math.formula import Formula
 from pullback.define.math.functions import TABLE
 from pullback.define.math.node import NUMBER, READ, SCALAR, Node, in_order, may_divide_by_zero
 
-CSRC = Path(__file__).parent.parent / "csrc"
+CSRC = Path(__file__).parents[2] / "csrc"
 # The type of a stored element, by its dtype in the line.
 STORED = {
     **{"float64": "double", "float32": "float", "float16": "Half", "bfloat16": "Bfloat16"},

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from pullback.define.math.index import Affine
 from pullback.define.math.node import Node
-from pullback.kernels.index.operands import Operand
-from pullback.kernels.index.scope import Trip
+from pullback.kernels.loops.operands import Operand
+from pullback.kernels.loops.scope import Trip
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from pullback.define.math import node as graph
 from pullback.define.math.index import Affine
 from pullback.define.math.node import ARGMAX, MAX, SUM, Node
-from pullback.kernels.codegen import VALUES
+from pullback.kernels.loops.pointwise import VALUES
 
 if TYPE_CHECKING:
-    from pullback.kernels.index.emit import Emitter
+    from pullback.kernels.loops.emit import Emitter
 
 IDENTITY = {"real": "splat(-__builtin_inf())", "int": "splat(least_whole)"}
 

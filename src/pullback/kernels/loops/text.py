@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pullback.kernels.codegen import CSRC
-from pullback.kernels.index.schedule import Schedule
+from pullback.kernels.loops.pointwise import CSRC
+from pullback.kernels.loops.schedule import Schedule
 
 NAME = "pullback_index_{}"
 LANES = "pullback_index_lanes"

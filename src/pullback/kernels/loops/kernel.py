@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 
 from pullback.define.math.node import Node
-from pullback.kernels.index.emit import Emitter
-from pullback.kernels.index.nest import CHUNKS, Kernel, Nest, Output, Setting
-from pullback.kernels.index.operands import Operand
-from pullback.kernels.index.passes import Pass
-from pullback.kernels.index.scope import Scope
+from pullback.kernels.loops.emit import Emitter
+from pullback.kernels.loops.nest import CHUNKS, Kernel, Nest, Output, Setting
+from pullback.kernels.loops.operands import Operand
+from pullback.kernels.loops.passes import Pass
+from pullback.kernels.loops.scope import Scope
 
 
 def kernel(nest: Nest, setting: Setting) -> Kernel:

@@ -10,9 +10,9 @@ from pullback.define.math import node as graph
 from pullback.define.math.index import Affine
 from pullback.define.math.node import PLACED, READ, REDUCTIONS, SUM, Node, in_order
 from pullback.define.math.ranges import Ranges
-from pullback.kernels.index.extents import Extents
-from pullback.kernels.index.nest import Output
-from pullback.kernels.index.scope import Refused
+from pullback.kernels.loops.extents import Extents
+from pullback.kernels.loops.nest import Output
+from pullback.kernels.loops.scope import Refused
 
 # Above this size of everything in it, a matrix product is left to PyTorch's library.
 SMALL = 16

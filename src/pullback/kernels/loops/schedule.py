@@ -11,12 +11,12 @@ from pullback.define.math import node as graph
 from pullback.define.math.index import Affine, at
 from pullback.define.math.node import READ, REDUCTIONS, SUM, Node, in_order
 from pullback.define.math.ranges import Ranges
-from pullback.kernels.index import sums, worth
-from pullback.kernels.index.extents import Extents
-from pullback.kernels.index.kernel import kernel
-from pullback.kernels.index.nest import CHUNKS, Kernel, Nest, Output, Setting
-from pullback.kernels.index.passes import CHAINS
-from pullback.kernels.index.scope import Refused
+from pullback.kernels.loops import sums, worth
+from pullback.kernels.loops.extents import Extents
+from pullback.kernels.loops.kernel import kernel
+from pullback.kernels.loops.nest import CHUNKS, Kernel, Nest, Output, Setting
+from pullback.kernels.loops.passes import CHAINS
+from pullback.kernels.loops.scope import Refused
 
 # Values that are written out side by side, at most.
 MOST_COPIES = 16

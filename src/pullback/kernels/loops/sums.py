@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from pullback.define.math import node as graph
 from pullback.define.math.index import Affine
 from pullback.define.math.node import ARGMAX, MAX, REDUCTIONS, SUM, Node
-from pullback.kernels.index import passes
-from pullback.kernels.index.accumulate import (
+from pullback.kernels.loops import passes
+from pullback.kernels.loops.accumulate import (
     IDENTITY,
     accumulate,
     accumulators,
@@ -20,10 +20,10 @@ from pullback.kernels.index.accumulate import (
     blocked,
     opened,
 )
-from pullback.kernels.index.scope import Scope
+from pullback.kernels.loops.scope import Scope
 
 if TYPE_CHECKING:
-    from pullback.kernels.index.emit import Emitter
+    from pullback.kernels.loops.emit import Emitter
 
 # A known size up to this is written out.
 MOST_WRITTEN = 16

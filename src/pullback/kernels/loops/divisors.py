@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pullback.define.math.node import SUM, Node
 
 if TYPE_CHECKING:
-    from pullback.kernels.index.emit import Emitter
+    from pullback.kernels.loops.emit import Emitter
 
 # What does not magnify the error of its operands where they are not near an edge.
 SMOOTH = ("add", "sub", "mul", "neg", "div", "where", SUM)

@@ -22,15 +22,15 @@ from pullback.define.math.node import (
     in_order,
 )
 from pullback.define.math.ranges import Ranges
-from pullback.kernels.codegen import FIELDS, SCALARS, VALUES, called, literal
-from pullback.kernels.index import sums
-from pullback.kernels.index.divisors import WORK, Divisors
-from pullback.kernels.index.extents import Extents
-from pullback.kernels.index.memory import Memory
-from pullback.kernels.index.nest import Setting
-from pullback.kernels.index.operands import Operands
-from pullback.kernels.index.places import Places
-from pullback.kernels.index.scope import Copy, Refused, Scope, Trip
+from pullback.kernels.loops import sums
+from pullback.kernels.loops.divisors import WORK, Divisors
+from pullback.kernels.loops.extents import Extents
+from pullback.kernels.loops.memory import Memory
+from pullback.kernels.loops.nest import Setting
+from pullback.kernels.loops.operands import Operands
+from pullback.kernels.loops.places import Places
+from pullback.kernels.loops.pointwise import FIELDS, SCALARS, VALUES, called, literal
+from pullback.kernels.loops.scope import Copy, Refused, Scope, Trip
 
 
 class Emitter:

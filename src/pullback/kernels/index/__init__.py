@@ -1,1 +1,0 @@
-"""Loops for formulas in index notation: from the graph to the text of C++."""
