@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pullback import cuda
     from pullback.bind.declare import operator
     from pullback.bind.extension import source
-    from pullback.bind.formula.declare import formula
+    from pullback.bind.math.declare import formula
     from pullback.bind.operator import Operator
     from pullback.deploy.aoti import compile_and_package
     from pullback.deploy.build import build
@@ -31,7 +31,7 @@ _HOMES = {
     "check": "pullback.verify.check",
     "compile_and_package": "pullback.deploy.aoti",
     "export_onnx": "pullback.deploy.onnx.export",
-    "formula": "pullback.bind.formula.declare",
+    "formula": "pullback.bind.math.declare",
     "graph": "pullback.graphs",
     "onnx_session": "pullback.deploy.onnx.export",
     "operator": "pullback.bind.declare",

@@ -21,7 +21,7 @@ from torch.utils.checkpoint import checkpoint
 
 import pullback as pb
 from pullback.bind import runtime
-from pullback.bind.formula.evaluate import FormulaNotice
+from pullback.bind.dense.elements import FormulaNotice
 from pullback.kernels import toolchain
 from tests.telling import telling
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import pullback as pb
-from pullback.bind.formula import evaluate
+from pullback.bind.dense import elements
 
 pytestmark = pytest.mark.compiler
 numbers = itertools.count()
@@ -21,7 +21,7 @@ numbers = itertools.count()
 )
 def test_outputs_share_no_memory(formula: str) -> None:
     line = f"pbevaluate::f{next(numbers)}(x[...], w[...]) -> {formula}"
-    run = evaluate.kernel_of(pb.operator(line).definition)
+    run = elements.kernel_of(pb.operator(line).definition)
     x, w = torch.ones(2, 3), torch.ones(3)
     # As below the runtime's autograd kernel, where PyTorch does not say what is a view.
     with torch._C._AutoDispatchBelowADInplaceOrView():

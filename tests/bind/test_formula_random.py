@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import pullback as pb
-from pullback.bind.formula import evaluate
+from pullback.bind.dense import elements
 from pullback.define.math import notation
 from pullback.define.operator import Definition
 from pullback.define.parse import parse
@@ -42,10 +42,10 @@ class Random:
         ]
 
     def evaluated(self, *some: Tensor) -> Tensor:
-        """What `bind/formula/evaluate.py` makes of it."""
+        """What `bind/dense/elements.py` makes of it."""
         line = parse(f"demo::random(x[...], y[...], w[...]) -> z[...] = {self.text}")
         definition = Definition(line=line, formula=notation.parse(line))
-        result = evaluate.kernel_of(definition)(*some)
+        result = elements.kernel_of(definition)(*some)
         assert isinstance(result, Tensor)
         return result
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import pullback as pb
-from pullback.bind.formula.shown import Derivative
+from pullback.bind.math.shown import Derivative
 
 pytestmark = pytest.mark.compiler
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to.md"

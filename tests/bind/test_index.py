@@ -15,8 +15,9 @@ from torch.autograd import forward_ad
 
 import pullback as pb
 from pullback import PullbackError
-from pullback.bind.formula.evaluate import FormulaNotice
-from pullback.bind.index import choose, loops, verified, verify
+from pullback.bind.dense.elements import FormulaNotice
+from pullback.bind.loops import nests
+from pullback.bind.math import choose, verified, verify
 from pullback.bind.memo import Memo
 from tests.telling import telling
 
@@ -260,12 +261,12 @@ def test_nothing_of_n_by_m_is_held() -> None:
 
 
 def test_a_loop_that_differs_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = loops.Own.run
+    run = nests.Own.run
 
-    def wrong(self: loops.Own, *given: Any) -> Sequence[Tensor]:
+    def wrong(self: nests.Own, *given: Any) -> Sequence[Tensor]:
         return [value * (1 + 1e-3) for value in run(self, *given)]
 
-    monkeypatch.setattr(loops.Own, "run", wrong)
+    monkeypatch.setattr(nests.Own, "run", wrong)
     monkeypatch.setattr(verify, "_agreed", set())
     monkeypatch.setattr(verified, "is_marked", lambda _: False)
     for _ in range(2):  # and leaves nothing registered
@@ -277,8 +278,8 @@ def test_a_loop_that_differs_is_an_error(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_one_that_differs_in_a_call_is_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
     operator, some = define(GAUSS), [t.detach() for t in points(60, 50, 3, dtype=torch.float32)]
-    run = loops.Own.run
-    monkeypatch.setattr(loops.Own, "run", lambda *given: [value + 1 for value in run(*given)])
+    run = nests.Own.run
+    monkeypatch.setattr(nests.Own, "run", lambda *given: [value + 1 for value in run(*given)])
     monkeypatch.setattr(verify, "_agreed", set())
     monkeypatch.setattr(verified, "is_marked", lambda _: False)
     with pytest.warns(FormulaNotice, match=r"PB147(.|\n)*PyTorch's operations compute it instead"):

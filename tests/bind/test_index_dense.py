@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pullback.bind.index import dense, slices
+from pullback.bind.dense import evaluate, slices
 from pullback.define import parse as lines
 from pullback.define import shape
 from pullback.define.line import Tensor as TensorSpec
@@ -49,7 +49,7 @@ def evaluated(
     device = next(iter(given.values())).device
     wanted = [True] * len(dtypes)
     watched = any(value.requires_grad for value in given.values())
-    found = dense.evaluate(indexed, arguments, sizes, wanted, dtypes, device, reuse=not watched)
+    found = evaluate.evaluate(indexed, arguments, sizes, wanted, dtypes, device, reuse=not watched)
     return [value for value in found if value is not None]
 
 
@@ -202,7 +202,7 @@ def test_slices_change_nothing(
     inputs = inputs_of(indexed, seed)
     grad = torch.randn_like(reference(*inputs.values()))
     expected = gradients_of(indexed, inputs, grad)
-    dense.prepared.cache_clear()  # with what was written down of calls with another bound
+    evaluate.prepared.cache_clear()  # with what was written down of calls with another bound
     monkeypatch.setattr(slices, "MOST_BYTES", bytes_)
     monkeypatch.setattr(slices, "MOST_TIMES", 0)
     assert_near(evaluated(indexed, inputs)[0], reference(*inputs.values()))
@@ -217,7 +217,7 @@ def test_slices_in_which_nothing_is_selected_join_the_others(
     indexed = notation.parse(lines.parse(f"pbslices::late{line}"))
     inputs = {"x": torch.arange(1.0, 34.0), "y": torch.arange(1.0, 20.0)}
     expected = evaluated(indexed, inputs)[0]
-    dense.prepared.cache_clear()
+    evaluate.prepared.cache_clear()
     monkeypatch.setattr(slices, "MOST_BYTES", 800)
     monkeypatch.setattr(slices, "MOST_TIMES", 0)
     assert_near(evaluated(indexed, inputs)[0], expected)

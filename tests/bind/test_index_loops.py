@@ -13,9 +13,11 @@ import torch
 from torch import Tensor
 
 from pullback.bind import runtime
-from pullback.bind.index import dense, loops, ready, tolerance, verified
-from pullback.bind.index.call import Choice, call_of
-from pullback.bind.index.loops import Own, Refusal
+from pullback.bind.dense import evaluate
+from pullback.bind.loops import nests
+from pullback.bind.loops.nests import Own, Refusal
+from pullback.bind.math import ready, tolerance, verified
+from pullback.bind.math.call import Choice, call_of
 from pullback.define import parse as lines
 from pullback.define.math import derived as derivatives
 from pullback.define.math import extents, notation
@@ -112,7 +114,7 @@ def find(
     outputs: tuple[int, ...] | None = None,
 ) -> Own | Refusal:
     chosen = outputs or tuple(range(len(indexed.nodes)))
-    return loops.find(indexed, dtype, chosen, frozenset(given), sizes)
+    return nests.find(indexed, dtype, chosen, frozenset(given), sizes)
 
 
 def computed(
@@ -123,7 +125,7 @@ def computed(
 ) -> dict[int, Tensor]:
     """Return the outputs that have loops, group by group."""
     found: dict[int, Tensor] = {}
-    for group in loops.groups(indexed, range(len(indexed.nodes)), sizes):
+    for group in nests.groups(indexed, range(len(indexed.nodes)), sizes):
         own = find(indexed, given, sizes, dtype, group)
         if isinstance(own, Own):
             values = own.run(given, sizes, [dtype] * len(group))
@@ -139,7 +141,7 @@ def expected(
         for name, value in given.items()
     }
     outputs = indexed.line.outputs
-    found = dense.evaluate(
+    found = evaluate.evaluate(
         indexed,
         doubled,
         sizes,
@@ -318,13 +320,13 @@ def test_what_is_of_no_family_is_refused(text: str, reason: str) -> None:
     indexed = notation.parse(lines.parse(f"demo::refused{text}"))
     sizes = dict.fromkeys("nioveksdt", 64)
     given = frozenset(tensor.name for tensor in indexed.line.tensors)
-    refusal = loops.find(indexed, torch.float32, (0,), given, sizes)
+    refusal = nests.find(indexed, torch.float32, (0,), given, sizes)
     assert isinstance(refusal, Refusal)
     assert re.search(reason, refusal.reason)
 
 
 def test_dtypes_without_loops_are_refused() -> None:
-    refusal = loops.find(formula("softmax"), torch.float16, (0,), frozenset({"x"}), {"n": 3})
+    refusal = nests.find(formula("softmax"), torch.float16, (0,), frozenset({"x"}), {"n": 3})
     assert isinstance(refusal, Refusal)
 
 
@@ -358,7 +360,7 @@ def test_a_size_that_follows_from_others_is_no_choice_of_a_loop() -> None:
     sizes = {"b": 200, "h": 37, "o": 400, "p": 3, "i": 16, "...": 1}
     present = frozenset(tensor.name for tensor in derived.formula.line.tensors)
     for place in range(len(derived.formula.nodes)):
-        own = loops.find(derived.formula, torch.float32, (place,), present, sizes)
+        own = nests.find(derived.formula, torch.float32, (place,), present, sizes)
         if isinstance(own, Own):
             assert "i" not in own.specialised
 
@@ -366,7 +368,7 @@ def test_a_size_that_follows_from_others_is_no_choice_of_a_loop() -> None:
 def test_sizes_that_are_alike_have_the_same_loops() -> None:
     indexed, given = formula("gauss"), frozenset({"x", "y", "v"})
     some, other, more = (
-        loops.find(indexed, torch.float32, (0,), given, {"n": n, "m": 1000, "d": 3})
+        nests.find(indexed, torch.float32, (0,), given, {"n": n, "m": 1000, "d": 3})
         for n in (700, 1000, 1500)
     )
     assert some is other
@@ -435,7 +437,7 @@ def test_what_has_an_edge_is_divided() -> None:
 
 COMPARES = """
 import pullback as pb
-from pullback.bind.index import verify
+from pullback.bind.math import verify
 seen = []
 compare = verify.compare
 verify.compare = lambda own, present: (seen.append(own.indexed.line.name), compare(own, present))

@@ -12,7 +12,7 @@ from index_random import Formula, formulas, inputs
 from torch import Tensor
 
 import pullback as pb
-from pullback.bind.index import choose, verify
+from pullback.bind.math import choose, verify
 from tests.telling import examples
 
 pytestmark = pytest.mark.compiler

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 import pullback as pb
-from pullback.bind.formula import interpreted, loops
-from pullback.bind.formula.evaluate import FormulaNotice
+from pullback.bind.dense.elements import FormulaNotice
+from pullback.bind.loops import compiled, interpreted
 from pullback.diagnostic import PullbackError
 from pullback.kernels import toolchain
 
@@ -37,7 +37,7 @@ def defined(
     execution: str = request.param
     error = toolchain.CompilerMissing.error("no C++ compiler can be used")
     if execution == "a loop in Python":
-        monkeypatch.setattr(loops, "found", lambda loop, _: interpreted.loop(loop, error))
+        monkeypatch.setattr(compiled, "found", lambda loop, _: interpreted.loop(loop, error))
 
     def find(*_: object) -> None:
         raise error

@@ -15,7 +15,7 @@ import pytest
 from building import PACKAGE, SAMPLE, Once, command, pullback
 
 import pullback as pb
-from pullback.bind.formula import loops
+from pullback.bind.loops import compiled
 from pullback.bind.register import RedefinitionNotice
 from pullback.deploy.wheel import TEMPLATES
 from pullback.diagnostic import PullbackError
@@ -157,7 +157,7 @@ def test_its_flags_are_those_of_kernels_that_are_compiled_here() -> None:
         and statement.targets[0].id in ("CXX_FLAGS", "FORMULA_FLAGS", "NVCC_FLAGS", "LEVELS")
     }
     assert {*values["CXX_FLAGS"], "-pipe"} == {*plan.CXX_FLAGS, "-s"} - {"-march=native"}
-    assert values["FORMULA_FLAGS"] == list(loops.FLAGS)
+    assert values["FORMULA_FLAGS"] == list(compiled.FLAGS)
     assert values["NVCC_FLAGS"] == list(plan.CUDA_FLAGS)
     levels = {m: {n: [f"-march={f}"] for n, f in own.items()} for m, own in LEVELS.items()}
     assert values["LEVELS"] == levels

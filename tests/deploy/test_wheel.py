@@ -19,8 +19,8 @@ from building import SAMPLE, Runs, command
 from torch import Tensor
 
 import pullback as pb
-from pullback.bind.formula import gpu, interpreted, loops
-from pullback.bind.formula.evaluate import FormulaNotice
+from pullback.bind.dense.elements import FormulaNotice
+from pullback.bind.loops import compiled, gpu, interpreted
 from pullback.define.math import notation
 from pullback.define.parse import parse
 from pullback.define.source import Source
@@ -101,7 +101,7 @@ def test_every_loop_that_a_call_asks_for_is_shipped(monkeypatch: pytest.MonkeyPa
         asked.add(identity.of_loop(loop, device))
         return interpreted.loop(loop, toolchain.CompilerMissing.error("it is noted alone"))
 
-    monkeypatch.setattr(loops, "found", note)
+    monkeypatch.setattr(compiled, "found", note)
     line = "shippedloops::coupled(x[..., n], s[n]?) -> y[..., n] = exp(-x*x) + s*x"
     operator = pb.operator(line)
     for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
@@ -311,11 +311,11 @@ def test_loops_that_a_package_brought_run_where_nvcc_is_not(
     line = parse("sample::bell(x[..., n], s[n]?) -> y[..., n] = exp(-x*x) + s")
     monkeypatch.setattr(gpu, "is_there", lambda: True)
     monkeypatch.setattr(gpu, "usable", lambda: False)
-    assert loops.devices(line) == ("cpu",)
+    assert compiled.devices(line) == ("cpu",)
     manifest = (kernels / "manifest.json").read_text()
     (kernels / "manifest.json").write_text(manifest.replace("formula-2 cpu", "formula-2 cuda"))
     prebuilt.add(kernels)
-    assert loops.devices(line) == ("cpu", "cuda")
+    assert compiled.devices(line) == ("cpu", "cuda")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from pullback.bind.formula import evaluate, gpu, loops
+from pullback.bind.dense import elements
+from pullback.bind.loops import compiled, gpu
 from pullback.define.math.functions import HIDDEN, TABLE
 from pullback.define.parse import parse
 from pullback.diagnostic import PullbackError
@@ -219,10 +220,10 @@ def test_without_a_gpu_compiler_pytorch_runs_formulas_and_says_so_once(
     monkeypatch.setattr(gpu, "nvrtc", lambda: None)
     gpu.announce.cache_clear()
     line = parse("demo::every(x[...]) -> y[...]")
-    with pytest.warns(evaluate.FormulaNotice, match="(?s)PB201.*pullback.cuda") as seen:
-        assert loops.devices(line) == loops.devices(line) == ("cpu",)
+    with pytest.warns(elements.FormulaNotice, match="(?s)PB201.*pullback.cuda") as seen:
+        assert compiled.devices(line) == compiled.devices(line) == ("cpu",)
     assert len(seen) == 1
     monkeypatch.setattr(gpu, "nvrtc", lambda: gpu.Nvrtc(None))
-    assert loops.devices(line) == ("cpu", "cuda")
+    assert compiled.devices(line) == ("cpu", "cuda")
     monkeypatch.setattr(torch.version, "cuda", None)  # a build for AMD's GPUs
-    assert loops.devices(line) == ("cpu",)
+    assert compiled.devices(line) == ("cpu",)

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pullback.bind.formula import evaluate
+from pullback.bind.dense import elements
 from pullback.define.math.functions import TABLE
 from pullback.kernels.loops import pointwise_cuda
 from tests.kernels.launches import HAVE, on_host
@@ -103,13 +103,13 @@ def call(compute: str, name: str, *operands: Tensor) -> Tensor:
 
 
 def by_torch(name: str) -> Callable[..., Tensor]:
-    if name in evaluate.OPERATORS:
-        return evaluate.OPERATORS[name]
+    if name in elements.OPERATORS:
+        return elements.OPERATORS[name]
     if name == "softplus":
         return lambda x: torch.logaddexp(x, torch.zeros_like(x))
     if name == "tanh_softplus":
         return lambda x: torch.logaddexp(x, torch.zeros_like(x)).tanh()
-    return evaluate.function(TABLE[name].torch)
+    return elements.function(TABLE[name].torch)
 
 
 def specials(dtype: torch.dtype) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import pullback
-from pullback.bind.formula.loops import FLAGS
+from pullback.bind.loops.compiled import FLAGS
 from pullback.kernels.compile import compile, open_library
 from pullback.kernels.plan import Plan, Unit, kernel_flags
 from pullback.kernels.toolchain import find

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from pullback.bind.formula import evaluate
+from pullback.bind.dense import elements
 from pullback.define.math import derived, notation
 from pullback.define.operator import Definition
 from pullback.define.parse import parse
@@ -30,7 +30,7 @@ def test_gradients_at_kinks_are_as_the_page_says_and_as_pytorchs(
     known = {"torch": torch, "functional": functional, "one": torch.tensor(1.0), **arguments}
     value = eval(theirs, known)
     arguments["y"] = value.detach()
-    run = evaluate.kernel_of(Definition(line=made.line, formula=made))
+    run = elements.kernel_of(Definition(line=made.line, formula=made))
     found = run(*(arguments[parameter.name] for parameter in made.line.parameters))
     assert torch.autograd.grad(value, tensors) == gradients
     assert (found if isinstance(found, tuple) else (found,)) == gradients

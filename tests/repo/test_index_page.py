@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import pullback as pb
-from pullback.bind.index import choose, slices
+from pullback.bind.dense import slices
+from pullback.bind.math import choose
 from pullback.kernels.loops import worth
 
 PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -19,10 +19,10 @@ from pullback.define.shape import declared
 from pullback.diagnostic import PullbackError, Rule, an, did_you_mean, parse
 
 if TYPE_CHECKING:
-    from pullback.bind.formula.shown import Derivative
-    from pullback.bind.index.flops import Cost
-    from pullback.bind.index.plan import Plan
     from pullback.bind.kinds.kind import Kind
+    from pullback.bind.math.flops import Cost
+    from pullback.bind.math.plan import Plan
+    from pullback.bind.math.shown import Derivative
     from pullback.bind.sharding import Sharding
 
 WrongCall = Rule("PB341", "wrong-call")

@@ -72,14 +72,14 @@ class Builder:
 
     def looped(self, formula: Formula) -> Row:
         """Compile a formula's loop for float32; those for other dtypes are when they are called."""
-        from pullback.bind.formula import loops  # noqa: PLC0415
+        from pullback.bind.loops import compiled  # noqa: PLC0415
         from pullback.kernels.loops.pointwise import Loop  # noqa: PLC0415
 
         line = formula.line
         everything = (1 << len(line.outputs)) - 1, (1 << len(line.tensors)) - 1
         loop = Loop(formula=formula, dtype="float32", wanted=everything[0], present=everything[1])
         try:
-            return self.compiled(line.qualname, "cpu float32", loops.plan_of(loop))
+            return self.compiled(line.qualname, "cpu float32", compiled.plan_of(loop))
         except PullbackError as error:
             return Row(operator=line.qualname, device="cpu", error=error)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pullback.bind import gpu
-from pullback.bind.formula import loops
+from pullback.bind.loops import compiled
 from pullback.bind.operator import Operator
 from pullback.deploy import definitions, shipped, staging, target
 from pullback.deploy.definitions import Definitions
@@ -126,7 +126,7 @@ def plans_of(each: Shipped, order: Order) -> list[Plan]:
             found.append(glue.plan_of(kernel.line, kernel.source, "cpu"))
         elif target.compiler():
             found += [glue.plan_of(kernel.line, kernel.source, "cuda", name) for name in asked]
-    return [*found, *(loops.plan_of(loop) for loop in each.loops(["float32"])[:1])]
+    return [*found, *(compiled.plan_of(loop) for loop in each.loops(["float32"])[:1])]
 
 
 def wheel(found: Definitions, order: Order) -> Path:

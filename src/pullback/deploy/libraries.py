@@ -14,7 +14,7 @@ from typing import Any
 
 from pullback.bind import environment, runtime
 from pullback.bind.environment import Environment
-from pullback.bind.formula import gpu, loops
+from pullback.bind.loops import compiled, gpu
 from pullback.deploy import target as targets
 from pullback.deploy.shipped import FLOATING, PRECISE, Kernel, Shipped
 from pullback.deploy.target import Target
@@ -178,7 +178,7 @@ def loops_together(
 ) -> Iterator[tuple[Plan, tuple[Library, ...]]]:
     """Yield a plan of all loops on the CPU that compute in one type, with an entry for each."""
     for compute, entries, distinct in groups(shipped, dtypes, "cpu"):
-        plan = loops.plan_of(next(iter(distinct.values())))
+        plan = compiled.plan_of(next(iter(distinct.values())))
         unit = Unit("loops.cpp", pointwise.together(distinct))
         yield replace(plan, name=f"{plan.name}-{compute}", units=(unit,)), tuple(entries)
 

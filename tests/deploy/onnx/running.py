@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from pullback.bind import kernel
-from pullback.bind.formula import evaluate
+from pullback.bind.dense import elements
 from pullback.define.line import Scalar
 from pullback.define.math import notation
 from pullback.define.math.formula import Formula
@@ -39,7 +39,7 @@ def outputs_of(returned: Any) -> Outputs:
 def in_pytorch(formula: Formula, arguments: Sequence[Any]) -> Outputs:
     """Return what a formula gives by PyTorch's operations."""
     definition = Definition(line=formula.line, formula=formula)
-    return outputs_of(evaluate.kernel_of(definition)(*arguments))
+    return outputs_of(elements.kernel_of(definition)(*arguments))
 
 
 def call_of(formula: Formula, arguments: Sequence[Any], opset: int = 18) -> Call:

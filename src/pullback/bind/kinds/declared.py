@@ -77,7 +77,7 @@ def program_of(
     texts = derivative.formulas_in(declared)
     if not texts:
         return wire(definition, declared, lines)
-    from pullback.bind.formula import written  # noqa: PLC0415  (only formulas need it)
+    from pullback.bind.math import written  # noqa: PLC0415  (only formulas need it)
 
     assert isinstance(declared, Mapping)
     rest = wire(definition, {**declared, **dict.fromkeys(texts)}, lines)

@@ -10,11 +10,12 @@ import torch
 
 from pullback.bind import runtime
 from pullback.bind.batching import BatchedCall
-from pullback.bind.formula import batched, derive, evaluate, fake
-from pullback.bind.formula.lazy import Lazy
-from pullback.bind.formula.operator import LazyFormula
-from pullback.bind.formula.shown import Derivative, derivative
+from pullback.bind.dense import elements
 from pullback.bind.kinds.kind import Derivatives, Kind
+from pullback.bind.math import batched, derive, fake
+from pullback.bind.math.lazy import Lazy
+from pullback.bind.math.operator import LazyFormula
+from pullback.bind.math.shown import Derivative, derivative
 from pullback.bind.operator import Operator
 from pullback.bind.runtime import Runtime
 from pullback.define.math.formula import Formula
@@ -47,7 +48,7 @@ class Mathematics(Kind):
             self.require_compiler()
             return runtime.load()
         except PullbackError as error:
-            evaluate.announce(self.definition.line, error)
+            elements.announce(self.definition.line, error)
             return None
 
     def require_compiler(self) -> None:
@@ -110,7 +111,7 @@ class Pointwise(Mathematics):
 
     def in_pytorch(self) -> Callable[..., object]:
         """Return it by PyTorch's operations."""
-        return evaluate.kernel_of(self.definition)
+        return elements.kernel_of(self.definition)
 
     def fake(self) -> Callable[..., object]:
         """Return the fake kernel, whose strides are TensorIterator's."""

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from pullback.bind.index import execute, flops, verify
-from pullback.bind.index import plan as plans
-from pullback.bind.index.flops import Cost
-from pullback.bind.index.plan import Plan
 from pullback.bind.kinds.formula import Mathematics
+from pullback.bind.math import execute, flops, verify
+from pullback.bind.math import plan as plans
+from pullback.bind.math.flops import Cost
+from pullback.bind.math.plan import Plan
 from pullback.bind.operator import Operator, require_call
 from pullback.define.line import Line
 from pullback.define.math import derived, sharding

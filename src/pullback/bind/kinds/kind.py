@@ -22,9 +22,9 @@ from pullback.diagnostic import PullbackError
 from pullback.kernels.glue import Device
 
 if TYPE_CHECKING:
-    from pullback.bind.formula.shown import Derivative
-    from pullback.bind.index.flops import Cost
-    from pullback.bind.index.plan import Plan
+    from pullback.bind.math.flops import Cost
+    from pullback.bind.math.plan import Plan
+    from pullback.bind.math.shown import Derivative
 
 
 @dataclass(frozen=True, kw_only=True)

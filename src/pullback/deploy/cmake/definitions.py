@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pullback.bind import native
-from pullback.bind.formula import arrange
+from pullback.bind.dense import arrange
 from pullback.bind.program import OperatorCall, Origin, Program, Reference
 from pullback.define import shape
 from pullback.define.line import Expression, Line, Tensor

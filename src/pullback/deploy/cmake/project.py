@@ -11,7 +11,7 @@ from pathlib import Path
 import jinja2
 
 from pullback.bind import runtime
-from pullback.bind.formula import gpu, loops
+from pullback.bind.loops import compiled, gpu
 from pullback.define.schema import schema
 from pullback.deploy import shims
 from pullback.deploy.cmake import definitions, functions, sources
@@ -189,7 +189,10 @@ class Project:
         """Yield files and the flags that they are compiled with beyond those of all."""
         for kernel in self.kernels:
             yield [unit(kernel)], ";".join(self.sources.options(kernel))
-        of_loops: dict[Device, Sequence[str]] = {"cpu": loops.FLAGS, "cuda": [gpu.NOT_CONTRACTED]}
+        of_loops: dict[Device, Sequence[str]] = {
+            "cpu": compiled.FLAGS,
+            "cuda": [gpu.NOT_CONTRACTED],
+        }
         for device, flags in of_loops.items():
             own = [path for path in self.units if path.suffix == SUFFIXES[device]]
             yield own, ";".join(flags)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from pullback.bind.formula import arrange
+from pullback.bind.dense import arrange
 from pullback.define.line import Tensor
 from pullback.define.math import absent, build
 from pullback.define.math.formula import Formula

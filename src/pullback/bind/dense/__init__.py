@@ -1,0 +1,1 @@
+"""Formulas by PyTorch's operations, on every device."""

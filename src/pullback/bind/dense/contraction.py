@@ -1,0 +1,166 @@
+"""Sums over products, factor by factor: products of matrices wherever two factors allow one.
+
+The factors are values of their own, each over its own indices, so no tensor has the indices of all.
+A condition is put on the one factor that has its indices, and 0 times infinity is no 0: the other
+factors have to be finite then, which is looked at in each call.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from pullback.bind.dense import slices
+from pullback.bind.dense.value import Axis, Value, aligned, is_traced, likely, union
+from pullback.define.math.lower import Product, is_contraction
+from pullback.define.shape import Size
+
+if TYPE_CHECKING:
+    from pullback.bind.dense.evaluate import Dense
+    from pullback.bind.dense.space import Env
+
+
+def contracted(dense: Dense, product: Product, env: Env) -> Value | None:
+    """Return a sum over a product; None where it is better computed element by element."""
+    if not is_contraction(product):
+        return None
+    inner = {**env, **dict(product.bound)}
+    factors = [dense.of(part, inner) for part in product.over]
+    for part in product.under:
+        factors = divided(dense, factors, dense.of(part, inner), inner)
+    conditions = [dense.of(part, inner) for part in product.conditions]
+    if any(condition.data is False for condition in conditions):
+        return Value(torch.zeros([], dtype=dense.call.compute, device=dense.call.device), ())
+    conditions = [condition for condition in conditions if condition.data is not True]
+    if conditions:
+        masked = selected(dense, factors, conditions, inner)
+        if masked is None:
+            return None
+        factors = masked
+    over = dense.space.axes(dict(product.bound))
+    value = by_pairs(dense, factors, over, inner)
+    if product.factor != 1:
+        value = value._replace(data=value.data * product.factor)
+    return value
+
+
+def divided(dense: Dense, factors: list[Value], divisor: Value, env: Env) -> list[Value]:
+    """Return factors the best of which is divided: the smallest that has the divisor's axes."""
+    having = [f for f in factors if set(divisor.axes) <= set(f.axes)]
+    best = min(having or factors, key=lambda factor: len(factor.axes))
+    axes = union([best, divisor], dense.space.axes(env))
+    quotient = Value(aligned(best, axes) / aligned(divisor, axes), axes)
+    return [quotient if factor is best else factor for factor in factors]
+
+
+def selected(
+    dense: Dense, factors: list[Value], conditions: list[Value], env: Env
+) -> list[Value] | None:
+    """Return factors of which one is 0 where the conditions do not hold.
+
+    None if no factor has all their axes, or another one is not finite.
+    """
+    needed = {axis for condition in conditions for axis in condition.axes}
+    having = [f for f in factors if needed <= set(f.axes)]
+    if not having:
+        return None
+    best = min(having, key=lambda factor: len(factor.axes))
+    if not all(is_finite(factor.data) for factor in factors if factor is not best):
+        return None
+    mask = conditions[0]
+    for condition in conditions[1:]:
+        axes = union([mask, condition], dense.space.axes(env))
+        mask = Value(aligned(mask, axes) & aligned(condition, axes), axes)
+    kept = torch.where(aligned(mask, best.axes), dense.numbers.tensor(best.data), 0.0)
+    return [Value(kept, best.axes) if factor is best else factor for factor in factors]
+
+
+def is_finite(tensor: Tensor | float) -> bool:
+    """Return whether a value has no NaN and no infinity; False where that cannot be seen."""
+    if not isinstance(tensor, Tensor):
+        return math.isfinite(tensor)
+    if is_traced(tensor):
+        return False
+    if tensor.numel() == 0:
+        return True
+    least, most = torch.aminmax(tensor.detach())
+    return bool(least.isfinite() & most.isfinite())
+
+
+def by_pairs(dense: Dense, factors: list[Value], over: Sequence[Axis], env: Env) -> Value:
+    """Return a sum over a product of tensors, two at a time, the cheapest two first."""
+    missing = [axis for axis in over if not any(axis in factor.axes for factor in factors)]
+    left = list(factors)
+    while len(left) > 1:
+        pairs = itertools.combinations(range(len(left)), 2)
+        i, j = min(pairs, key=lambda pair: work(dense, [left[k] for k in pair], env))
+        rest = [factor for k, factor in enumerate(left) if k not in (i, j)]
+        kept = {axis for factor in rest for axis in factor.axes}
+        summed = [a for a in over if a not in kept and (a in left[i].axes or a in left[j].axes)]
+        left = [*rest, of_two(dense, left[i], left[j], summed, env)]
+    return total(dense, left[0], [a for a in over if a in (*left[0].axes, *missing)], env)
+
+
+def work(dense: Dense, pair: Iterable[Value], env: Env) -> int:
+    """Return how many products two factors have."""
+    axes = {axis for value in pair for axis in value.axes}
+    return math.prod(likely(dense.space.length(axis, env)) for axis in axes)
+
+
+def of_two(dense: Dense, x: Value, y: Value, over: Sequence[Axis], env: Env) -> Value:
+    """Return the sum over the product of two tensors."""
+    union_axes = union([x, y], dense.space.axes(env))
+    axes = tuple(axis for axis in union_axes if axis not in over)
+    slices.require_small(dense, axes, env)
+    shared = set(x.axes) & set(y.axes)
+    # A product of rows by rows, element by element, is faster than one matrix product a row.
+    if not shared or not over or (axes and shared.issuperset(axes)):
+        data = aligned(x, union_axes) * aligned(y, union_axes)
+        return Value(data.sum([union_axes.index(axis) for axis in over]) if over else data, axes)
+    alone = [[axis for axis in over if axis in own.axes and axis not in shared] for own in (x, y)]
+    x, y = total(dense, x, alone[0], env), total(dense, y, alone[1], env)
+    if axes and not shared.intersection(axes) and axes[0] in y.axes:
+        x, y = y, x  # so that the result lies as it is asked for
+    return product_of_matrices(dense, x, y, [axis for axis in over if axis in shared], env)
+
+
+def product_of_matrices(dense: Dense, x: Value, y: Value, over: Sequence[Axis], env: Env) -> Value:
+    """Return the sum over the product of two tensors which both have what is summed over."""
+    batch = [axis for axis in x.axes if axis in y.axes and axis not in over]
+    rows, columns = ([a for a in own.axes if a not in (*batch, *over)] for own in (x, y))
+    axes = (*batch, *rows, *columns)
+    b, n, m, k = (
+        math.prod(dense.space.length(axis, env) for axis in part)
+        for part in (batch, rows, columns, over)
+    )
+    first, second = aligned(x, (*batch, *rows, *over)), aligned(y, (*batch, *over, *columns))
+    if batch:
+        data = torch.bmm(shaped(first, [b, n, k]), shaped(second, [b, k, m]))
+    elif columns:
+        data = torch.mm(shaped(first, [n, k]), shaped(second, [k, m]))
+    else:
+        data = torch.mv(shaped(first, [n, k]), shaped(second, [k]))
+    return Value(shaped(data, [dense.space.length(axis, env) for axis in axes]), axes)
+
+
+def shaped(data: Tensor, shape: Sequence[Size]) -> Tensor:
+    """Return a tensor in a shape, which it may have."""
+    return data if list(data.shape) == list(shape) else data.reshape(shape)
+
+
+def total(dense: Dense, value: Value, over: Sequence[Axis], env: Env) -> Value:
+    """Return the sum of a value over some axes; those that it lacks multiply it."""
+    if not over:
+        return value
+    many = math.prod(dense.space.length(axis, env) for axis in over if axis not in value.axes)
+    dims = [value.axes.index(axis) for axis in over if axis in value.axes]
+    data = value.data.sum(dims) if dims else value.data
+    if many != 1:
+        data = data * many
+    axes = tuple(axis for axis in value.axes if axis not in over)
+    return Value(data, axes, data is not value.data)

@@ -1,0 +1,284 @@
+"""A formula in index notation by PyTorch's operations, on every device.
+
+A node's value is a tensor with one dimension for each index that the node depends on, so nothing is
+computed twice that is the same for all of an index, and broadcast as late as can be. Values are
+known by what they compute and not by the names of their indices: the scores of an attention that
+are summed over `t` and maximised over `t1` are computed once. Sums of products are contractions
+(`contraction`), convolutions (`convolution`) or scatters (`scatter`); what a sum or maximum is
+taken of is computed in slices where it would not fit a bound (`slices`).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from pullback.bind.dense import places, pointwise, reading, reductions, slices
+from pullback.bind.dense.elements import Values
+from pullback.bind.dense.record import Records
+from pullback.bind.dense.space import Call, Env, Space
+from pullback.bind.dense.value import Value, aligned
+from pullback.define.math import absent, bounds, softmax
+from pullback.define.math.formula import Formula
+from pullback.define.math.index import Affine
+from pullback.define.math.node import (
+    NUMBER,
+    Node,
+)
+from pullback.define.math.program import Program, elementwise
+from pullback.define.shape import Size
+
+MOST_PROGRAMS = 512
+
+
+def evaluate(  # noqa: PLR0913, PLR0917  (all of a call)
+    indexed: Formula,
+    arguments: Mapping[str, object],
+    sizes: Mapping[str, Size],
+    wanted: Sequence[bool],
+    dtypes: Sequence[torch.dtype],
+    device: torch.device,
+    *,
+    reuse: bool = False,
+) -> list[Tensor | None]:
+    """Return the outputs of a formula, None for those that nobody wants.
+
+    Args:
+        indexed: the formula.
+        arguments: the values of the line's parameters, by name; tensors of the shapes it says.
+        sizes: of every name of the line and of every new index.
+        wanted: which outputs.
+        dtypes: of the outputs.
+        device: of the tensors.
+        reuse: whether memory of what is not needed any more may be written to again, which nobody
+            may do where a derivative is recorded.
+
+    Raises:
+        PullbackError: PB148, a maximum over nothing; PB149, an index that data gives is outside of
+            its tensor.
+    """
+    missing = frozenset(t.name for t in indexed.line.tensors if arguments[t.name] is None)
+    known = prepared(indexed.layout, indexed.nodes, tuple(indexed.sizes.items()), missing)
+
+    def evaluated(given: Mapping[str, object]) -> list[Tensor | None]:
+        floating = [
+            v.dtype for v in given.values() if isinstance(v, Tensor) and v.is_floating_point()
+        ]
+        compute = torch.float64 if torch.float64 in (*floating, *dtypes) else torch.float32
+        call = Call(line=indexed.line, arguments=given, sizes=sizes, compute=compute, device=device)
+        return Dense(known, call, reuse=reuse).outputs(wanted, dtypes)
+
+    if not reuse:
+        return evaluated(arguments)
+    return known.records.outputs(arguments, (*wanted, *dtypes, device), evaluated)
+
+
+class Prepared:
+    """What follows from a formula and which of its tensors are None."""
+
+    def __init__(self, nodes: tuple[Node, ...], sizes: Mapping[str, Affine]) -> None:
+        self.nodes = nodes
+        self.program = Program(sizes, nodes)
+        self.gathers = [bounds.gathers(node) for node in nodes]
+        self.maxima = [bounds.maxima(node) for node in nodes]
+        self.records = Records()
+
+
+@functools.lru_cache(maxsize=MOST_PROGRAMS)
+def prepared(
+    layout: tuple[tuple[str, ...], ...],  # of whose calls the records are
+    nodes: tuple[Node, ...],
+    sizes: tuple[tuple[str, Affine], ...],
+    missing: frozenset[str],
+) -> Prepared:
+    """Return what is worked out once for a formula, and the records of its calls."""
+    present = absent.without(nodes, set(missing)) if missing else nodes
+    return Prepared(softmax.normalized(present), dict(sizes))
+
+
+class Dense:
+    """One call.
+
+    Attributes:
+        program: what is known of the nodes.
+        bound: how many bytes one value may take.
+        reuses: whether memory of what is not needed any more is written to again.
+        space: the sizes of the indices.
+        memo: values by what they compute, with the names of the indices that they were computed
+            with.
+        inside: what data gives of places, and was seen to be inside.
+        numbers: computes functions of the table, element by element.
+    """
+
+    def __init__(self, known: Prepared, call: Call, *, reuse: bool) -> None:
+        self.prepared = known
+        self.program = known.program
+        self.call = call
+        self.space = Space(call)
+        self.numbers = Values(call.arguments, call.compute, call.device)
+        self.memo: dict[tuple[object, ...], tuple[Value, tuple[str, ...]]] = {}
+        self.tensors: dict[str, Tensor] = {}
+        self.inside: set[tuple[object, ...]] = set()
+        self.bound: int | None = None
+        self.may_reuse = reuse
+        self.reuses = False
+
+    def outputs(self, wanted: Sequence[bool], dtypes: Sequence[torch.dtype]) -> list[Tensor | None]:
+        """Return the outputs."""
+        tensors = [v for v in self.call.arguments.values() if isinstance(v, Tensor)]
+        bound = slices.bound_of(tensors, self.written(wanted, dtypes))
+        taken: set[int] = set()
+        found: list[Tensor | None] = [None] * len(wanted)
+        for k in (k for k, asked in enumerate(wanted) if asked):
+            env = self.env_of(k)
+            shape = [self.space.length(axis, env) for axis in self.space.axes(env)]
+            if not math.prod(shape):
+                # Even a maximum over nothing is no mistake where there is nothing to compute.
+                found[k] = torch.empty(shape, dtype=dtypes[k], device=self.call.device)
+                continue
+            self.bound, self.reuses = None, False
+            places.require(self, self.prepared.gathers[k], env)
+            places.require_values(self, self.prepared.maxima[k], env)
+            self.bound, self.reuses = bound, self.may_reuse and bound is not None
+            found[k] = self.finished(self.root(self.prepared.nodes[k], env), env, dtypes[k], taken)
+        return found
+
+    def env_of(self, output: int) -> Env:
+        """Return the indices of an output."""
+        name = self.call.line.outputs[output].name
+        return {index: self.program.size(index) for index in self.space.labels[name]}
+
+    def written(self, wanted: Sequence[bool], dtypes: Sequence[torch.dtype]) -> int:
+        """Return how many bytes the outputs take."""
+        total = 0
+        for k, (dtype, asked) in enumerate(zip(dtypes, wanted, strict=True)):
+            env = self.env_of(k)
+            many = math.prod(self.space.length(axis, env) for axis in self.space.axes(env))
+            total += many * dtype.itemsize * asked
+        return total
+
+    def forget(self, size: Affine) -> None:
+        """Drop what was computed for one slice of an index."""
+        for key in [key for key in self.memo if size in key]:
+            del self.memo[key]
+
+    def finished(self, value: Value, env: Env, dtype: torch.dtype, taken: set[int]) -> Tensor:
+        """Return an output in memory of its own and as large as it is."""
+        axes = self.space.axes(env)
+        shape = [self.space.length(axis, env) for axis in axes]
+        data = value.data
+        if not isinstance(data, Tensor):
+            return torch.full(shape, data, dtype=dtype, device=self.call.device)
+        fresh = value.own and id(data) not in taken
+        taken.add(id(data))
+        result = aligned(value, axes)
+        if result.dtype != dtype:
+            result, fresh = result.to(dtype), True
+        if list(result.shape) != shape:
+            result = result.expand(shape)
+        if fresh:
+            return result.contiguous()
+        return result.clone(memory_format=torch.contiguous_format)
+
+    def size(self, index: str) -> Affine:
+        """Return how far an index of an output runs."""
+        from pullback.define.math.index import size as named  # noqa: PLC0415
+
+        return self.program.sizes.get(index) or named(index)
+
+    def tensor(self, name: str, type: str) -> Tensor:
+        """Return a tensor in the dtype that is computed in."""
+        if name not in self.tensors:
+            value = self.call.arguments[name]
+            assert isinstance(value, Tensor)
+            dtype = {"real": self.call.compute, "int": torch.int64, "bool": torch.bool}[type]
+            self.tensors[name] = value.to(dtype)
+        return self.tensors[name]
+
+    def of(self, root: Node, env: Env) -> Value:
+        """Return a node's value; `env` has all of its free indices, the outermost first."""
+        if self.program.is_deep:
+            self.prepare(root, env)
+        return self.one(root, env)
+
+    def prepare(self, root: Node, env: Env) -> None:
+        """Compute operands first, where Python's stack has no room for one in another."""
+        left = [root]
+        while left:
+            node = left[-1]
+            operands = () if self.is_known(node, env) else elementwise(node)
+            missing = [arg for arg in operands if not self.is_known(arg, env)]
+            if missing:
+                left += missing
+            else:
+                self.one(node, env)
+                left.pop()
+
+    def root(self, node: Node, env: Env) -> Value:
+        """Return an output's value."""
+        try:
+            return self.of(node, env)
+        except slices.TooLarge:
+            self.bound = None
+            return self.of(node, env)
+
+    def key(self, node: Node, env: Env) -> tuple[object, ...]:
+        """Return what a value is known by: what it computes, and how far its indices run."""
+        number, names = self.program.identity(node)
+        return (number, *[env[name] for name in names])
+
+    def is_known(self, node: Node, env: Env) -> bool:
+        """Return whether a node's value has been computed and is still there."""
+        return node.op == NUMBER or self.key(node, env) in self.memo
+
+    def one(self, node: Node, env: Env) -> Value:
+        """Return the value of a node, whose operands are known if there are many."""
+        if node.op == NUMBER:
+            return Value(node.data)
+        names = self.program.identity(node)[1]
+        key = self.key(node, env)
+        known = self.memo.get(key)
+        if known is None:
+            value = self.computed(node, env)
+            self.memo[key] = (value, names)
+            return value
+        value, before = known
+        if before == names:
+            return value
+        now = dict(zip(before, names, strict=True))
+        return value._replace(axes=tuple((now[name], k) for name, k in value.axes))
+
+    def taken(self, node: Node, env: Env) -> tuple[Value, bool]:
+        """Return an operand's value, and whether nobody else needs it: it is forgotten then."""
+        value = self.one(node, env)
+        if not self.reuses or node.op == NUMBER or not self.program.is_for_one(node):
+            return value, False
+        del self.memo[self.key(node, env)]
+        return value, True
+
+    def computed(self, node: Node, env: Env) -> Value:  # noqa: PLR0911  (one a kind)
+        """Return a node's value from those of its operands."""
+        match node.op:
+            case "read":
+                return reading.read(self, node, env)
+            case "index":
+                return places.place(self, node.places[0], env)
+            case "inside":
+                return places.inside(self, node, env)
+            case "equal":
+                place = places.place(self, node.places[0], env)
+                return Value(place.data == 0, place.axes)
+            case "sum":
+                return slices.reduced(self, node, env, reductions.summed)
+            case "max" | "argmax":
+                return slices.reduced(self, node, env, reductions.greatest)
+            case "div" if (weights := reductions.weights(self, node, env)) is not None:
+                return weights
+            case _:
+                taken = [self.taken(arg, env) for arg in node.args]
+                args, free = [value for value, _ in taken], [unused for _, unused in taken]
+                return pointwise.computed(self, node, args, free, env)

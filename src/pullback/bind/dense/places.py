@@ -1,0 +1,188 @@
+"""Indices as numbers: where a tensor is read, and whether that is inside of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from pullback.bind.dense import slices
+from pullback.bind.dense.value import Value, aligned, is_traced, union
+from pullback.define.math import bounds
+from pullback.define.math.bounds import Gather, Maximum
+from pullback.define.math.index import Affine, is_size
+from pullback.define.math.node import ARGMAX, Node
+from pullback.define.shape import Size
+from pullback.diagnostic import Rule
+
+if TYPE_CHECKING:
+    from pullback.bind.dense.evaluate import Dense
+    from pullback.bind.dense.space import Env
+
+IndexOutside = Rule("PB149", "index-outside")
+
+
+def place(dense: Dense, index: Affine, env: Env) -> Value:
+    """Return the values of an affine index."""
+    parts: list[tuple[Value, int]] = []
+    constant: Size = index.constant
+    for term, factor in index.terms:
+        if isinstance(term, Node):
+            value = dense.of(term, env)
+            if isinstance(value.data, Tensor):
+                parts.append((value, factor))
+            else:
+                constant = constant + value.data * factor
+        elif is_size(term):
+            constant = constant + dense.space.sizes[term.strip("|")] * factor
+        else:
+            parts.append((steps(dense, term, env), factor))
+    axes = union((value for value, _ in parts), dense.space.axes(env))
+    if len(parts) > 1:
+        slices.require_small(dense, axes, env)
+    total = constant
+    for value, factor in parts:
+        own = aligned(value, axes)
+        own = own if factor == 1 else own * factor
+        total = own if isinstance(total, int) and total == 0 else total + own
+    return Value(total, axes)
+
+
+def steps(dense: Dense, index: str, env: Env) -> Value:
+    """Return an index's own values: 0, 1, 2, ..."""
+    size = env[index]
+    start = dense.space.start(size)
+    values = torch.arange(start, start + dense.space.extent(size), device=dense.call.device)
+    axes = tuple(dense.space.axes_of(index, size))
+    return Value(values.reshape(dense.space.batch) if len(axes) != 1 else values, axes)
+
+
+def reach(dense: Dense, index: Affine, env: Env) -> tuple[Size, Size] | None:
+    """Return the least and the greatest value of an index; None if data decides or it has none."""
+    least = most = index.constant
+    for term, factor in index.terms:
+        if isinstance(term, Node):
+            if term.op != ARGMAX:
+                return None
+            first, last = 0, dense.space.extent(term.size) - 1
+        elif is_size(term):
+            known = dense.space.sizes[term.strip("|")] * factor
+            least, most = least + known, most + known
+            continue
+        else:
+            first = dense.space.start(env[term])
+            last = first + dense.space.extent(env[term]) - 1
+        if last < first:
+            return None
+        ends = (first * factor, last * factor)
+        least, most = least + ends[factor < 0], most + ends[factor > 0]
+    return least, most
+
+
+def inside(dense: Dense, node: Node, env: Env) -> Value:
+    """Return where an index is from 0 to below a size: a bool where it always is, or never."""
+    index, extent = node.places[0], dense.space.extent(node.size)
+    ends = reach(dense, index, env)
+    if ends is not None:
+        if ends[0] >= 0 and ends[1] < extent:
+            return Value(True)
+        if ends[1] < 0 or ends[0] >= extent:
+            return Value(False)
+    value = place(dense, index, env)
+    if not isinstance(value.data, Tensor):
+        return Value(0 <= value.data < extent)
+    low = ends is None or ends[0] < 0
+    high = ends is None or ends[1] >= extent
+    if low and high:
+        return Value((value.data >= 0) & (value.data < extent), value.axes)
+    return Value(value.data >= 0 if low else value.data < extent, value.axes)
+
+
+def require(dense: Dense, gathers: Iterable[Gather], env: Env) -> None:
+    """Stop at an index that data gives and that is outside of its tensor, where it is selected."""
+    for gather in gathers:
+        inner = {**env, **dict(gather.bound)}
+        dimension = dense.space.dimension(gather.read, gather.dimension)
+        extent = dense.tensor(gather.read.name, gather.read.type).shape[dimension]
+        if is_inside(dense, gather.place, extent, inner):
+            continue
+        value = place(dense, gather.place, inner)
+        if not isinstance(value.data, Tensor):
+            outside = Value(not 0 <= value.data < extent)
+        elif is_traced(value.data):
+            continue
+        elif within(value.data, extent):
+            dense.inside.add(ranged(dense, gather.place, extent, inner))
+            continue
+        else:
+            outside = Value((value.data < 0) | (value.data >= extent), value.axes)
+        found = selected(dense, gather.conditions, value, outside, inner)
+        if found is not None:
+            raise outside_of(dense, gather, found, extent)
+
+
+def require_values(dense: Dense, maxima: Iterable[Maximum], env: Env) -> None:
+    """Stop at a maximum over nothing, where it is selected."""
+    for maximum in maxima:
+        if dense.space.extent(maximum.node.size) == 0:
+            inner = {**env, **dict(maximum.bound)}
+            if any(is_traced(dense.of(part, inner).data) for part in maximum.conditions):
+                continue
+            needed = selected(dense, maximum.conditions, Value(0), Value(True), inner)
+            if needed is not None:
+                raise bounds.empty(dense.call.line, maximum.node)
+
+
+def is_inside(dense: Dense, index: Affine, extent: Size, env: Env) -> bool:
+    """Return whether an index is known to be from 0 to below a size."""
+    ends = reach(dense, index, env)
+    if ends is None:
+        return ranged(dense, index, extent, env) in dense.inside
+    return bool(ends[0] >= 0 and ends[1] < extent)
+
+
+def ranged(dense: Dense, index: Affine, extent: Size, env: Env) -> tuple[object, ...]:
+    """Return an index with how far those in it run."""
+    return (index, extent, *(dense.space.whole(env[name]) for name in sorted(index.free)))
+
+
+def within(values: Tensor, extent: Size) -> bool:
+    """Return whether all indices are inside."""
+    if values.numel() == 0:
+        return True
+    least, most = torch.aminmax(values)
+    return bool((least >= 0) & (most < extent))
+
+
+def selected(
+    dense: Dense, conditions: Iterable[Node], value: Value, outside: Value, env: Env
+) -> int | None:
+    """Return the first index outside that all conditions select; None if there is none."""
+    parts = [outside, *(dense.of(condition, env) for condition in conditions)]
+    if any(part.data is False for part in parts):
+        return None
+    axes = union([*parts, value], dense.space.axes(env))
+    mask = dense.numbers.tensor(True)
+    for part in parts:
+        mask = mask & aligned(part, axes)
+    if any(dense.space.length(axis, env) == 0 for axis in dense.space.axes(env)) or not mask.any():
+        return None
+    if not isinstance(value.data, Tensor):
+        return int(value.data)
+    values, mask = torch.broadcast_tensors(aligned(value, axes), mask)
+    return int(values[mask][0])
+
+
+def outside_of(dense: Dense, gather: Gather, found: int, extent: Size) -> Exception:
+    """Return the error of an index outside."""
+    name = gather.read.name
+    label = dense.space.labels[name][gather.dimension]
+    return IndexOutside.error(
+        f"{dense.call.line.qualname}: '{name}' is read at {found} of its dimension '{label}', "
+        f"which has size {extent}",
+        index=found,
+        size=extent,
+        help="an index runs from 0 to the size less 1; where(...) leaves others out",
+    )

@@ -1,0 +1,112 @@
+"""Sums over a delta whose place is data, `sum[n](where(v == idx[n], a[n], 0))`: `index_add_`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from pullback.bind.dense import places
+from pullback.bind.dense.contraction import total
+from pullback.bind.dense.value import Axis, Value, aligned, is_differentiated, is_traced, union
+from pullback.define.math.lower import Scatter
+
+if TYPE_CHECKING:
+    from pullback.bind.dense.evaluate import Dense
+    from pullback.bind.dense.space import Env
+
+
+def added(dense: Dense, scatter: Scatter, factor: float, env: Env) -> Value:
+    """Return the sum: what is added is computed once, for each value of what is summed over.
+
+    What lies outside of the result is added nowhere.
+    """
+    inner = {**{i: s for i, s in env.items() if i not in dict(scatter.places)}}
+    inner |= dict(scatter.bound)
+    at: dict[str, Value] = {}
+    for index, place in scatter.places:
+        value = places.place(dense, place, inner)
+        at[index] = value._replace(data=dense.numbers.tensor(value.data))
+    across = union(at.values(), dense.space.axes(inner))
+    over = dense.space.axes(dict(scatter.bound))
+    value = dense.of(scatter.value, inner)
+    early = [axis for axis in over if axis not in across]
+    value = total(dense, value, early, inner)
+    # An index that both the places and the result have is one more dimension of the result.
+    batched = [axis for axis in across if axis not in over]
+    targets: list[tuple[Axis, Tensor]] = []
+    certain: set[Axis] = set(batched)
+    for index, place in scatter.places:
+        own, start = aligned(at[index], across), dense.space.start(env[index])
+        targets.append(((index, 0), own - start if start else own))
+        if not start and places.is_inside(dense, place, dense.space.extent(env[index]), inner):
+            certain.add((index, 0))
+    for axis in batched:
+        steps = torch.arange(dense.space.length(axis, inner), device=dense.call.device)
+        targets.append((axis, aligned(Value(steps, (axis,)), across)))
+    rest = [axis for axis in value.axes if axis not in across]
+    lengths = [dense.space.length(axis, inner) for axis in across]
+    flat, valid = linear(dense, targets, certain, env, lengths)
+    source = laid_out(dense, value, [*across, *rest], len(across), inner)
+    if valid is not None:
+        source, flat = kept(source, flat, valid)
+    shape = [dense.space.length(axis, env) for axis, _ in targets]
+    tail = source.shape[1:]
+    result = torch.zeros([math.prod(shape), *tail], dtype=source.dtype, device=dense.call.device)
+    data = (
+        result.index_add(0, flat, source)
+        if is_differentiated(source)
+        else result.index_add_(0, flat, source)
+    )
+    data = data.reshape([*shape, *(dense.space.length(axis, inner) for axis in rest)])
+    if factor != 1:
+        data = data * factor
+    return Value(data, (*(axis for axis, _ in targets), *rest))
+
+
+def linear(
+    dense: Dense,
+    targets: Sequence[tuple[Axis, Tensor]],
+    certain: set[Axis],
+    env: Env,
+    shape: Sequence[int],
+) -> tuple[Tensor, Tensor | None]:
+    """Return where each element goes, counted through the result, and which go inside of it.
+
+    Args:
+        dense: the call.
+        targets: the axes of the result that are decided, with the places along them.
+        certain: those along which all places are known to be inside.
+        env: how far the indices run.
+        shape: of what is added.
+    """
+    flat: Tensor | None = None
+    valid: Tensor | None = None
+    for (index, k), place in targets:
+        extent = dense.space.length((index, k), env)
+        if (index, k) not in certain and (is_traced(place) or not places.within(place, extent)):
+            own = (place >= 0) & (place < extent)
+            valid = own if valid is None else valid & own
+        flat = place if flat is None else flat * extent + place
+    assert flat is not None
+    flat = flat.broadcast_to(shape).reshape(-1)
+    return flat, None if valid is None else valid.broadcast_to(shape).reshape(-1)
+
+
+def laid_out(dense: Dense, value: Value, axes: Sequence[Axis], many: int, env: Env) -> Tensor:
+    """Return values as rows, one for each element that is added."""
+    data = aligned(value, axes)
+    data = dense.numbers.tensor(data) if not isinstance(data, Tensor) else data
+    lengths = [dense.space.length(axis, env) for axis in axes]
+    return data.expand(lengths).reshape(math.prod(lengths[:many]), *lengths[many:])
+
+
+def kept(source: Tensor, flat: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the rows that go inside, and where."""
+    if not is_traced(flat):
+        return source[valid], flat[valid]
+    rows = valid.reshape(-1, *[1] * (source.dim() - 1))
+    return torch.where(rows, source, 0), torch.where(valid, flat, 0)

@@ -1,0 +1,155 @@
+"""Reductions in slices, where what is reduced would take too much memory as a whole.
+
+`sum[m](exp(-sum[d]((x[n, d] - y[m, d])**2))*v[m])` needs a tensor over n, m and d for an output
+over n. Beyond a bound it is computed for some of n at a time; a sum over everything, for some of
+what is summed over.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from pullback.bind.dense.space import Env
+from pullback.bind.dense.value import Axis, Value, aligned, is_traced
+from pullback.define.math import node as graph
+from pullback.define.math.index import Affine
+from pullback.define.math.node import ARGMAX, SUM, Node
+
+if TYPE_CHECKING:
+    from pullback.bind.dense.evaluate import Dense
+
+# One value may take as many bytes, or this many times the inputs and outputs if that is more.
+MOST_BYTES = 64 * 2**20
+MOST_TIMES = 8
+
+Reduce = Callable[["Dense", Node, Env], Value]
+
+
+class TooLarge(Exception):  # noqa: N818  (a reduction around it catches it)
+    """A value would exceed the bound."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.size = size
+
+
+def bound_of(tensors: Sequence[Tensor], written: int) -> int | None:
+    """Return how many bytes one value may take; None while a tracer looks on.
+
+    Args:
+        tensors: the inputs.
+        written: how many bytes the outputs take.
+    """
+    if any(map(is_traced, tensors)):
+        return None
+    taken = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    return max(MOST_BYTES, MOST_TIMES * (taken + written))
+
+
+def require_small(dense: Dense, axes: Sequence[Axis], env: Env) -> None:
+    """Stop at a value that exceeds the bound, so that a reduction around it takes slices."""
+    if dense.bound is None:
+        return
+    many = math.prod(dense.space.length(axis, env) for axis in axes)
+    if many * dense.call.compute.itemsize > dense.bound:
+        raise TooLarge(many * dense.call.compute.itemsize)
+
+
+def reduced(dense: Dense, node: Node, env: Env, reduce: Reduce) -> Value:
+    """Return a reduction, in slices if what is reduced does not fit the bound."""
+    try:
+        return reduce(dense, node, env)
+    except TooLarge as large:
+        bound = dense.bound
+        assert bound is not None
+        many = math.prod(
+            dense.space.length(axis, env) for axis in dense.space.axes(env) if axis[0] in node.free
+        )
+        if many * dense.call.compute.itemsize > bound:
+            raise
+        cut = cut_of(dense, node, env, large.size)
+        if cut is None:
+            return unbounded(dense, node, env, reduce)
+        return by_slices(dense, node, env, reduce, cut)
+
+
+def unbounded(dense: Dense, node: Node, env: Env, reduce: Reduce) -> Value:
+    """Return a reduction of which nothing is left to cut: it takes the memory that it takes."""
+    bound, dense.bound = dense.bound, None
+    try:
+        return reduce(dense, node, env)
+    finally:
+        dense.bound = bound
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How slices are taken: of an index that runs so far, so many of its values at a time."""
+
+    index: str
+    whole: Affine
+    step: int
+
+
+def cut_of(dense: Dense, node: Node, env: Env, needed: int) -> Cut | None:
+    """Return how to cut a reduction: by the output's outermost index, else by what is bound.
+
+    Args:
+        dense: the call.
+        node: the reduction.
+        env: how far its free indices run.
+        needed: how many bytes it needs as a whole.
+    """
+    free = [(index, own) for index, own in env.items() if index in node.free]
+    bound = [] if node.op == ARGMAX else [(node.bound, node.size)]
+    for index, own in (*free, *bound):
+        extent = dense.space.extent(own)
+        if not dense.space.is_batch(own) and extent > 1:
+            assert dense.bound is not None
+            return Cut(index, own, max(1, min(extent // 2, extent * dense.bound // needed)))
+    return None
+
+
+def by_slices(dense: Dense, node: Node, env: Env, reduce: Reduce, cut: Cut) -> Value:
+    """Return a reduction from those of slices of one index."""
+    space = dense.space
+    extent, name = space.extent(cut.whole), f"{cut.index}@{len(space.starts)}"
+    parts: list[Value] = []
+    for start in range(0, extent, cut.step):
+        window = space.slice_of(cut.whole, name, start, min(cut.step, extent - start))
+        if cut.index == node.bound:
+            part = graph.make(node.op, node.args, (cut.index, window), node.type, frozenset())
+            parts.append(reduced(dense, part, env, reduce))
+        else:
+            parts.append(reduced(dense, node, {**env, cut.index: window}, reduce))
+        dense.forget(window)
+        del space.starts[window]
+    if cut.index != node.bound:
+        lengths = [min(cut.step, extent - start) for start in range(0, extent, cut.step)]
+        return joined(dense, parts, (cut.index, 0), lengths)
+    axes = parts[0].axes
+    data = torch.stack([dense.numbers.tensor(part.data) for part in parts])
+    return Value(data.sum(0) if node.op == SUM else data.amax(0), axes)
+
+
+def joined(dense: Dense, parts: list[Value], axis: Axis, lengths: list[int]) -> Value:
+    """Return slices one after another, each so many values of an axis.
+
+    One in which nothing is selected lacks axes that others have: it is the same all along them.
+    """
+    axes = tuple(dict.fromkeys(own for part in parts for own in (*part.axes, axis)))
+    dim = axes.index(axis)
+    tensors = [dense.numbers.tensor(aligned(part, axes)) for part in parts]
+    shapes = [[1] * (len(axes) - tensor.dim()) + list(tensor.shape) for tensor in tensors]
+    whole = [max(sizes) for sizes in zip(*shapes, strict=True)]
+    data = [
+        tensor.expand([*whole[:dim], length, *whole[dim + 1 :]])
+        for tensor, length in zip(tensors, lengths, strict=True)
+    ]
+    return Value(torch.cat(data, dim), axes)

@@ -1,1 +1,0 @@
-"""Operators in index notation: their loops, their PyTorch operations, and which of them runs."""

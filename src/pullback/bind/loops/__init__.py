@@ -1,0 +1,1 @@
+"""Compiled loops of formulas: asked for when they are needed, and called."""

@@ -1,0 +1,89 @@
+"""The compiled loops of a formula, when needed: one a device, dtype and choice of operands."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from pullback.bind import gpu as current
+from pullback.bind import native, runtime
+from pullback.bind.loops import gpu
+from pullback.define.line import Line
+from pullback.define.math.formula import Formula, require_real
+from pullback.diagnostic import PullbackError
+from pullback.kernels import compile as compilation
+from pullback.kernels import prebuilt, toolchain
+from pullback.kernels.glue import Device
+from pullback.kernels.identity import FORMULA_ABI
+from pullback.kernels.loops import pointwise
+from pullback.kernels.loops.pointwise import Loop
+from pullback.kernels.plan import Plan, Unit, kernel_flags
+
+# Never unloaded: the runtime keeps their addresses.
+_loaded: list[object] = []
+
+
+def request(
+    formula: Formula, device: Device, dtype: str, wanted: int, present: int
+) -> tuple[int, int]:
+    """Return the address of a compiled loop, and a bit for each tensor that it reads."""
+    require_real(formula.line, dtype)
+    loop = Loop(formula=formula, dtype=dtype, wanted=wanted, present=present)
+    library, entry = found(loop, device)
+    _loaded.append(library)
+    return native.address_of(entry), loop.used
+
+
+def found(loop: Loop, device: Device) -> tuple[object, Any]:
+    """Return what keeps a loop in memory, and the loop: brought by a package, else compiled."""
+    if brought := prebuilt.loop(loop, device, current.architecture(device)):
+        library = compilation.open_library(brought.path)
+        return library, getattr(library, brought.symbol)
+    if device == "cuda":
+        return gpu.launcher(loop)
+    try:
+        library = compilation.open_library(compilation.compile(plan_of(loop)))
+    except PullbackError as error:
+        if error.finding.code != toolchain.CompilerMissing.code:
+            raise
+        from pullback.bind.loops import interpreted  # noqa: PLC0415  (seldom needed)
+
+        return interpreted.loop(loop, error)
+    return library, library.pullback_loop
+
+
+def plan_of(loop: Loop) -> Plan:
+    """Return what to compile for a loop on the CPU."""
+    line = loop.formula.line
+    compiler = toolchain.find("c++")
+    return Plan(
+        name=f"{line.namespace}-{line.name}-cpu",
+        compiler=compiler,
+        units=(Unit("loop.cpp", pointwise.cpu(loop)),),
+        sources=(),
+        flags=(*kernel_flags(compiler), *FLAGS),
+        link=link_flags(),
+        abi=FORMULA_ABI,
+    )
+
+
+FLAGS = (
+    # PyTorch's kernels do not contract either: x*x - y*y is exactly 0 for equal x and y.
+    "-ffp-contract=off",
+    # Whole numbers wrap around, as PyTorch's do.
+    "-fwrapv",
+    # Vectors wider than a register are never passed between libraries.
+    "-Wno-psabi",
+)
+
+
+@functools.cache
+def link_flags() -> tuple[str, ...]:
+    """Return the libraries of vector mathematics: glibc's, and SLEEF inside of PyTorch's."""
+    return (f"-L{runtime.ROOT / 'lib'}", "-ltorch_cpu", "-lmvec", "-lm")
+
+
+def devices(line: Line) -> tuple[Device, ...]:
+    """Return the devices that a formula has compiled loops for on this machine, or gets them."""
+    brought = prebuilt.has_loops(line, "cuda") and gpu.is_there()
+    return ("cpu", "cuda") if brought or gpu.usable() else ("cpu",)

@@ -1,0 +1,203 @@
+"""The loops of a formula on a GPU: compiled by nvcc, or by NVRTC where there is no CUDA toolkit.
+
+NVRTC gives device code alone. Its half of the work becomes a header of bytes, read by a small
+translation unit for g++ that launches them by the driver; so either way the result is a library
+with one entry point, `pullback_launch`, which the cache keeps like any other.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pullback.bind import gpu as current
+from pullback.bind.dense.elements import FormulaNotice
+from pullback.bind.notice import notice
+from pullback.diagnostic import PullbackError
+from pullback.kernels import cache, toolchain
+from pullback.kernels import compile as compilation
+from pullback.kernels.identity import FORMULA_ABI
+from pullback.kernels.loops import pointwise_cuda
+from pullback.kernels.loops.pointwise import Loop
+from pullback.kernels.plan import Plan, Unit, kernel_flags
+from pullback.kernels.toolchain import Compiler
+
+# Nor do PyTorch's operations contract, one after another: x*x - y*y is exactly 0 for equal x and y.
+NOT_CONTRACTED = "--fmad=false"
+# `Body`'s constructor and what else is for the host alone is compiled as well, and then dropped.
+NVRTC_FLAGS = ("--std=c++20", NOT_CONTRACTED, "--device-as-default-execution-space")
+INSTALL = "or install NVRTC: pip install 'pullback[cuda]'"
+
+
+@dataclass(frozen=True)
+class Nvrtc:
+    """NVIDIA's compiler as a library, by its official Python package."""
+
+    module: Any
+
+    @functools.cached_property
+    def version(self) -> str:
+        """Which NVRTC it is, such as "13.0"."""
+        return ".".join(map(str, self.ask("nvrtcVersion")))
+
+    def ask(self, function: str, *arguments: object) -> Any:  # noqa: ANN401
+        """Call a function that has to succeed; return what it gives beside its result."""
+        result, *given = getattr(self.module, function)(*arguments)
+        if result != self.module.nvrtcResult.NVRTC_SUCCESS:
+            raise RuntimeError(f"{function}: {result.name}")
+        return given[0] if len(given) == 1 else given
+
+    def compile(self, name: str, text: str, architecture: str) -> bytes:
+        """Return the module of a translation unit, for one kind of GPU.
+
+        Raises:
+            PullbackError: PB202, it does not compile.
+        """
+        flags = [flag.encode() for flag in (f"--gpu-architecture={architecture}", *NVRTC_FLAGS)]
+        file = f"{name}.cu".encode()
+        program = self.ask("nvrtcCreateProgram", text.encode(), file, 0, [], [])
+        try:
+            (result,) = self.module.nvrtcCompileProgram(program, len(flags), flags)
+            if result != self.module.nvrtcResult.NVRTC_SUCCESS:
+                raise self.failure(name, self.read(program, "ProgramLog").decode(errors="replace"))
+            return self.read(program, "CUBIN")
+        finally:
+            self.module.nvrtcDestroyProgram(program)
+
+    def read(self, program: object, what: str) -> bytes:
+        """Return a text or bytes that a program has."""
+        content = bytes(self.ask(f"nvrtcGet{what}Size", program))
+        self.ask(f"nvrtcGet{what}", program, content)  # it writes into them
+        return content
+
+    def failure(self, name: str, log: str) -> PullbackError:
+        """Return what NVRTC said was wrong."""
+        first = toolchain.first_error(log.rstrip("\0"))
+        return compilation.CompileFailed.error(
+            f"{name} does not compile with NVRTC {self.version}",
+            at=first.at,
+            error=first.text,
+            help="an architecture it does not know needs a newer NVRTC",
+        )
+
+
+@functools.cache
+def nvrtc() -> Nvrtc | None:
+    """Return NVRTC, None where the package or its library is not installed."""
+    try:
+        found = Nvrtc(importlib.import_module("cuda.bindings.nvrtc"))
+        assert found.version
+    except (ImportError, RuntimeError):
+        return None
+    return found
+
+
+def compiler() -> Compiler | Nvrtc:
+    """Return what compiles for the GPU.
+
+    Raises:
+        PullbackError: PB201, there is neither nvcc nor NVRTC.
+    """
+    try:
+        return toolchain.find("cuda")
+    except PullbackError:
+        found = nvrtc()
+        if found is None:
+            raise
+        return found
+
+
+def is_there() -> bool:
+    """Return whether there is a GPU; a build of PyTorch for AMD's calls them "cuda" too."""
+    return torch.version.cuda is not None and current.there_is()
+
+
+def usable() -> bool:
+    """Return whether formulas on CUDA tensors get kernels here; say once why they do not."""
+    if not is_there():
+        return False
+    try:
+        compiler()
+    except PullbackError as error:
+        announce(str(error))
+        return False
+    return True
+
+
+@functools.cache
+def announce(reason: str) -> None:
+    """Say why formulas go the slow way on the GPU."""
+    notice(
+        f"formulas on CUDA tensors run by PyTorch's operations, derivatives included\n{reason}\n"
+        f"  {INSTALL}",
+        FormulaNotice,
+    )
+
+
+def plan_of(loop: Loop, architecture: str | None, with_: Compiler | Nvrtc) -> Plan:
+    """Return what to compile for a loop.
+
+    Args:
+        loop: the kernel.
+        architecture: the GPU, such as "sm_90"; None leaves it to nvcc.
+        with_: nvcc; or NVRTC, for which this is the host's half.
+    """
+    line = loop.formula.line
+    name = f"{line.namespace}-{line.name}-cuda"
+    if isinstance(with_, Compiler):
+        return Plan(
+            name=name,
+            compiler=with_,
+            units=(Unit("loop.cu", pointwise_cuda.nvcc(loop)),),
+            sources=(),
+            flags=(*kernel_flags(with_, architecture), NOT_CONTRACTED),
+            abi=FORMULA_ABI,
+        )
+    assert architecture
+    host = toolchain.find("c++")
+    return Plan(
+        name=name,
+        compiler=host,
+        units=(Unit("loop.cpp", pointwise_cuda.host(loop)),),
+        sources=(),
+        flags=(*kernel_flags(host), "-ffp-contract=off"),
+        link=("-ldl",),
+        # Its text and the headers it reads say the rest of what is in the device's half.
+        abi=" ".join((f"{FORMULA_ABI} nvrtc", with_.version, architecture, *NVRTC_FLAGS)),
+    )
+
+
+def compiled(loop: Loop, architecture: str, with_: Compiler | Nvrtc) -> Path:
+    """Return the path of a loop's library, compiled if need be.
+
+    Raises:
+        PullbackError: as `kernels.compile`.
+    """
+    plan = plan_of(loop, architecture, with_)
+    if isinstance(with_, Compiler):
+        return compilation.compile(plan)
+    with ExitStack() as meanwhile:
+
+        def ahead() -> dict[str, Path]:
+            # In the cache's folder: a file there is no dependency of the library.
+            header = meanwhile.enter_context(cache.workspace(plan)) / "cubin.h"
+            module = with_.compile(plan.name, pointwise_cuda.nvrtc(loop), architecture)
+            header.write_text(pointwise_cuda.cubin(module), encoding="ascii")
+            return {plan.units[0].file: header}
+
+        return compilation.compile(plan, ahead=ahead)
+
+
+def launcher(loop: Loop) -> tuple[ctypes.CDLL, Any]:
+    """Return the compiled library of a loop for the current GPU, and its entry point."""
+    chosen = current.architecture("cuda")
+    assert chosen
+    library = compilation.open_library(compiled(loop, chosen, compiler()))
+    return library, library.pullback_launch

@@ -1,0 +1,310 @@
+"""Own loops on the CPU for formulas in index notation, where they are of a family that has them."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from pullback.bind import native
+from pullback.bind.loops.compiled import FLAGS, link_flags
+from pullback.bind.loops.own_call import Call, Prepared, Sizing
+from pullback.bind.memo import Memo
+from pullback.define.line import Tensor as TensorSpec
+from pullback.define.math import absent
+from pullback.define.math.formula import Formula
+from pullback.define.math.index import BATCH, size
+from pullback.define.math.node import in_order, may_divide_by_zero
+from pullback.define.math.ranges import Ranges
+from pullback.kernels import compile as compilation
+from pullback.kernels import toolchain
+from pullback.kernels.loops import schedule as schedules
+from pullback.kernels.loops import text
+from pullback.kernels.loops.extents import Extents
+from pullback.kernels.loops.nest import Output, Setting
+from pullback.kernels.loops.schedule import Schedule, Step
+from pullback.kernels.loops.scope import Refused
+from pullback.kernels.plan import Plan, Unit, kernel_flags
+
+# A kernel is made for sizes up to this, if the call is not small.
+SMALL = 16
+# Loops, and sizes of calls, that are remembered.
+# Below this many vector operations nothing is made for the sizes of one call.
+FEW = 20_000
+# Sizes that stand for unknown ones when loops are chosen for small calls.
+USUAL = 300
+Key = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """Why there are no own loops for some outputs."""
+
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Own:
+    """Loops that compute some outputs.
+
+    Attributes:
+        indexed: whose outputs they are.
+        outputs: which ones.
+        compute: the dtype that real numbers are computed in.
+        schedules: the kernels, for all outputs or one schedule for each.
+        specialised: the sizes that they are made for.
+        dtypes: of the tensors as the kernels read them.
+        known: what follows from the sizes of earlier calls.
+    """
+
+    indexed: Formula
+    outputs: tuple[int, ...]
+    compute: torch.dtype
+    schedules: tuple[Schedule, ...]
+    specialised: dict[str, int]
+    dtypes: dict[str, str]
+    known: Memo[Key, tuple[Prepared, ...]] = field(
+        default_factory=Memo[Key, tuple[Prepared, ...]], compare=False
+    )
+
+    @property
+    def family(self) -> str:
+        """Which loops they are: "row reduction", "pairwise sum" or "stencil"."""
+        return self.schedules[0].family
+
+    def work(self, sizes: Mapping[str, int]) -> float:
+        """Return about how many scalar operations they do."""
+        lanes = 16 if self.compute == torch.float32 else 8
+        return sum(schedule.work(sizes) for schedule in self.schedules) * lanes
+
+    def compile(self) -> Path:
+        """Return the library of the kernels, compiled first if need be."""
+        return compilation.compile(self.plan)
+
+    @cached_property
+    def library(self) -> ctypes.CDLL:
+        """The kernels, loaded."""
+        library = compilation.open_library(self.compile())
+        _loaded.append(library)
+        return library
+
+    @cached_property
+    def addresses(self) -> tuple[int, ...]:
+        """Where the kernels are."""
+        names = (text.NAME.format(k) for k in range(len(self.steps)))
+        return tuple(native.address_of(getattr(self.library, name)) for name in names)
+
+    @cached_property
+    def lanes(self) -> int:
+        """How many elements a vector of theirs has."""
+        return ctypes.c_int64.in_dll(self.library, text.LANES).value
+
+    @property
+    def plan(self) -> Plan:
+        """What to compile."""
+        line = self.indexed.line
+        compiler = toolchain.find("c++")
+        compute = "double" if self.compute == torch.float64 else "float"
+        unit = text.unit(self.schedules, compute, self.indexed.accuracy)
+        return Plan(
+            name=f"{line.namespace}-{line.name}-index",
+            compiler=compiler,
+            units=(Unit("loops.cpp", unit),),
+            sources=(),
+            flags=(*kernel_flags(compiler), *FLAGS),
+            link=link_flags(),
+            abi="index-1",
+        )
+
+    def run(
+        self,
+        arguments: Mapping[str, object],
+        sizes: Mapping[str, int],
+        dtypes: Sequence[torch.dtype],
+    ) -> list[Tensor]:
+        """Return the outputs; `...` is one dimension, in tensors and in outputs."""
+        assert all(sizes[name] == value for name, value in self.specialised.items())
+        call = Call(self, arguments)
+        made: list[Tensor] = []
+        for step, prepared, address in zip(
+            self.steps, self.prepared(sizes), self.addresses, strict=True
+        ):
+            if step.totals:
+                call.add_up(step, prepared, address)
+            else:
+                made += call.run(step, prepared, address)
+        return [value.to(dtype) for value, dtype in zip(made, dtypes, strict=True)]
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """All kernels, in order."""
+        return tuple(step for schedule in self.schedules for step in schedule.steps)
+
+    def prepared(self, sizes: Mapping[str, int]) -> tuple[Prepared, ...]:
+        """Return what follows from the sizes of a call, worked out once for each."""
+        key = tuple(sizes.items())
+        return self.known.get_or_make(
+            key, lambda: tuple(Sizing(step, self, sizes).prepared() for step in self.steps)
+        )
+
+
+_loaded: list[object] = []  # never unloaded
+
+
+def compile_together(several: Sequence[Own]) -> None:
+    """Compile loops, each by a compiler of its own; what one raises, calling it raises again."""
+    missing = [own for own in several if "library" not in vars(own)]
+    if len(missing) > 1:
+        with ThreadPoolExecutor() as pool:
+            for own in missing:
+                pool.submit(own.compile)
+
+
+def find(
+    indexed: Formula,
+    dtype: torch.dtype,
+    outputs: tuple[int, ...],
+    present: frozenset[str],
+    sizes: Mapping[str, int],
+) -> Own | Refusal:
+    """Return the loops that compute some outputs together, or why there are none.
+
+    Args:
+        indexed: whose outputs.
+        dtype: what real numbers are computed in.
+        outputs: their places.
+        present: the names of the arguments that are not None.
+        sizes: of one call. Loops may be made for the small ones, `Own.specialised`; the others are
+            rounded, so that calls of about the same sizes have the same loops.
+    """
+    typical = {name: rounded(size) for name, size in sizes.items()}
+    key = (id(indexed), dtype, outputs, present, *typical.items())
+    # With the operator, so that no other one gets its id.
+    return _found.get_or_make(
+        key, lambda: (indexed, generated(indexed, dtype, outputs, present, typical))
+    )[1]
+
+
+def rounded(size: int) -> int:
+    """Return the size that stands for all that are alike: loops do not depend on the others."""
+    return size if size <= SMALL else 1 << (size - 1).bit_length()
+
+
+_found: Memo[tuple[object, ...], tuple[Formula, Own | Refusal]] = Memo()
+
+
+def generated(
+    indexed: Formula,
+    dtype: torch.dtype,
+    outputs: tuple[int, ...],
+    present: frozenset[str],
+    sizes: Mapping[str, int],
+) -> Own | Refusal:
+    """Generate the loops that compute some outputs together; as `find`."""
+    if dtype not in (torch.float32, torch.float64):
+        return Refusal(reason=f"no own loops compute in {str(dtype).removeprefix('torch.')}")
+    missing = {t.name for t in indexed.line.tensors if t.name not in present}
+    nodes = absent.without([indexed.nodes[k] for k in outputs], missing)
+    if any(map(may_divide_by_zero, in_order(nodes))):
+        return Refusal(reason="whole numbers are divided, where PyTorch looks for zero")
+    lines = [indexed.line.outputs[k] for k in outputs]
+    shown = "float64" if dtype == torch.float64 else "float32"
+    made = [
+        Output(name=f"~out{k}", indices=line.labels, node=node, dtype=stored(line, shown))
+        for k, line, node in zip(outputs, lines, nodes, strict=True)
+    ]
+    dtypes = {t.name: stored(t, shown) for t in indexed.line.tensors}
+    try:
+        found, known = chosen(indexed, made, dtypes, shown, sizes)
+    except Refused as refused:
+        return Refusal(reason=f"no family: {refused}")
+    return Own(
+        indexed=indexed,
+        outputs=outputs,
+        compute=dtype,
+        schedules=found,
+        specialised=known,
+        dtypes=dtypes,
+    )
+
+
+def groups(
+    indexed: Formula, wanted: Sequence[int], sizes: Mapping[str, int]
+) -> list[tuple[int, ...]]:
+    """Return outputs that share loops if computed together: all over the same large indices."""
+    found: dict[tuple[str, ...], list[int]] = {}
+    ranges, extents = indexed.ranges, Extents(sizes)
+    for k in wanted:
+        indices = indexed.line.outputs[k].labels
+        large = (i for i in indices if (extents.number(ranges.size(i)) or 0) > SMALL)
+        found.setdefault(tuple(sorted(large)) or indices, []).append(k)
+    return [tuple(group) for group in found.values()]
+
+
+def stored(tensor: TensorSpec, dtype: str) -> str:
+    """Return the dtype in which a kernel reads or writes a tensor."""
+    if tensor.dtype is None or "float" in tensor.dtype:
+        return dtype
+    return "bool" if tensor.dtype == "bool" else "int64"
+
+
+def chosen(
+    indexed: Formula,
+    outputs: Sequence[Output],
+    dtypes: dict[str, str],
+    compute: str,
+    sizes: Mapping[str, int],
+) -> tuple[tuple[Schedule, ...], dict[str, int]]:
+    """Return schedules, and the sizes that they are made for: none, if the call is a small one."""
+    usual = {**dict.fromkeys(sizes, USUAL), **{k: v for k, v in sizes.items() if k.isdecimal()}}
+    # What is refused for large sizes may do for those of this call.
+    with suppress(Refused):
+        general = schedules_of(outputs, setting(indexed, outputs, dtypes, compute, {}), usual)
+        if sum(schedule.work(sizes) for schedule in general) < FEW:
+            return general, {}
+    names = {i.rstrip("'") for t in indexed.line.tensors for i in t.labels} - {BATCH}
+    # A size that follows from others cannot be chosen where loops are tried on tiny inputs.
+    names -= set(indexed.sizes)
+    known = {name: n for name, n in sizes.items() if n <= SMALL and name in names}
+    return schedules_of(outputs, setting(indexed, outputs, dtypes, compute, known), sizes), known
+
+
+def schedules_of(
+    outputs: Sequence[Output], setting: Setting, sizes: Mapping[str, int]
+) -> tuple[Schedule, ...]:
+    """Return one schedule for all outputs, or one for each where that is not possible."""
+    try:
+        return (schedules.schedule(outputs, setting, sizes),)
+    except Refused:
+        if len(outputs) == 1:
+            raise
+        return tuple(schedules.schedule([output], setting, sizes) for output in outputs)
+
+
+def setting(
+    indexed: Formula,
+    outputs: Sequence[Output],
+    dtypes: Mapping[str, str],
+    compute: str,
+    known: Mapping[str, int],
+) -> Setting:
+    """Return what the kernels of an operator share."""
+    line = indexed.line
+    dims = {t.name: tuple(map(size, t.labels)) for t in line.tensors}
+    ranges = Ranges(indexed.sizes)
+    dims |= {o.name: tuple(ranges.size(index) for index in o.indices) for o in outputs}
+    return Setting(
+        known=known,
+        ranges=indexed.sizes,
+        dtypes={**dtypes, **{o.name: o.dtype for o in outputs}},
+        dims=dims,
+        scalars={s.name: place for place, s in enumerate(line.scalars)},
+        compute="double" if compute == "float64" else "float",
+    )

@@ -1,0 +1,1 @@
+"""Formulas as operators of PyTorch: derivatives when they are needed, and who computes a call."""

@@ -1,0 +1,179 @@
+"""One call of an operator in index notation, and how its outputs are computed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from pullback.bind import check, kernel
+from pullback.bind.dense import arrange, evaluate
+from pullback.bind.loops.nests import Own
+from pullback.define.line import Tensor as TensorSpec
+from pullback.define.math import cost, extents, required
+from pullback.define.math.formula import Formula, require_real
+from pullback.define.math.index import BATCH
+from pullback.define.operator import Definition
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """Who computes some outputs of one shape.
+
+    Attributes:
+        outputs: their places.
+        own: the loop; None if there is none.
+        reason: why it was chosen, or why there is none.
+        takes_own: whether the loop is called.
+        seconds: what was measured, of "loop" and "PyTorch".
+    """
+
+    outputs: tuple[int, ...]
+    own: Own | None
+    reason: str
+    takes_own: bool = False
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """One call.
+
+    Attributes:
+        indexed: the operator.
+        named: its arguments.
+        outputs: what the line says of the outputs.
+        sizes: of every index.
+        is_kernel: whether it is computed below autograd, which does not see how.
+    """
+
+    indexed: Formula
+    named: Mapping[str, object]
+    outputs: kernel.Outputs
+    sizes: dict[str, int]
+    is_kernel: bool = True
+
+    @cached_property
+    def present(self) -> frozenset[str]:
+        """The names of the arguments that are not None."""
+        return frozenset(name for name, value in self.named.items() if value is not None)
+
+    @property
+    def compute(self) -> torch.dtype:
+        """The dtype that real numbers are computed in."""
+        return torch.promote_types(torch.float32, self.outputs.dtypes[0])
+
+    @property
+    def places(self) -> list[int]:
+        """Which outputs are wanted."""
+        return [k for k, wanted in enumerate(self.outputs.wanted) if wanted]
+
+    def wanting(self, group: Sequence[int]) -> Call:
+        """Return the same call for some of the outputs."""
+        wanted = [k in group for k in range(len(self.outputs.wanted))]
+        return replace(self, outputs=kernel.only(self.outputs, wanted))
+
+    @cached_property
+    def flat(self) -> dict[str, object]:
+        """The arguments, in tensors that have batch dimensions all of these as one."""
+        found = dict(self.named)
+        for spec in self.indexed.line.tensors:
+            value = found[spec.name]
+            if spec.has_batch and isinstance(value, Tensor):
+                found[spec.name] = flattened(value, spec, self.outputs.sizes.batch)
+        return found
+
+    @cached_property
+    def needed(self) -> cost.Cost:
+        """Return what it costs if each value is computed once."""
+        itemsize = max(dtype.itemsize for dtype in self.outputs.dtypes)
+        absent = self.named.keys() - self.present
+        return cost.cost(self.indexed, self.sizes, self.outputs.wanted, itemsize, absent=absent)
+
+
+def computed(call: Call, choices: Sequence[Choice]) -> list[Tensor | None]:
+    """Return the outputs that are wanted: by own loops where these are chosen."""
+    outputs = call.outputs
+    values: list[Tensor | None] = [None] * len(outputs.wanted)
+    left = list(outputs.wanted)
+    for choice in choices:
+        if choice.own is None or not choice.takes_own:
+            continue
+        dtypes = [outputs.dtypes[k] for k in choice.outputs]
+        results = choice.own.run(call.flat, call.sizes, dtypes)
+        for k, value in zip(choice.outputs, results, strict=True):
+            values[k] = value.reshape(outputs.shapes[k])
+            left[k] = False
+    if any(left):
+        rest = by_pytorch(replace(call, outputs=kernel.only(outputs, left)))
+        values = [b if own is None else own for own, b in zip(values, rest, strict=True)]
+    return values
+
+
+def by_pytorch(call: Call) -> list[Tensor | None]:
+    """Return outputs by PyTorch's operations; of one without elements, nothing is computed."""
+    outputs = call.outputs
+    empty = [any(type(n) is int and n == 0 for n in shape) for shape in outputs.shapes]
+    wanted = [asked and not none for asked, none in zip(outputs.wanted, empty, strict=True)]
+    values = evaluate.evaluate(
+        call.indexed,
+        call.named,
+        call.sizes,
+        wanted,
+        outputs.dtypes,
+        outputs.device,
+        reuse=call.is_kernel,
+    )
+    return [
+        torch.empty(outputs.shapes[k], dtype=outputs.dtypes[k], device=outputs.device)
+        if outputs.wanted[k] and empty[k]
+        else value
+        for k, value in enumerate(values)
+    ]
+
+
+def call_of(definition: Definition, given: Sequence[object]) -> Call:
+    """Return a call, its arguments checked.
+
+    Raises:
+        PullbackError: what a line refuses, and as for `sizes_of`.
+    """
+    assert definition.formula
+    outputs = kernel.outputs_of(definition, given)
+    return Call(
+        indexed=definition.formula,
+        named=arrange.named(definition.line, given),
+        outputs=outputs,
+        sizes=sizes_of(definition.formula, outputs),
+    )
+
+
+def sizes_of(indexed: Formula, outputs: kernel.Outputs) -> dict[str, int]:
+    """Return every size of a call, and stop where it cannot be computed.
+
+    Raises:
+        PullbackError: PB112, PB116, PB139 and those of `required`.
+    """
+    for dtype in outputs.dtypes:
+        require_real(indexed.line, check.name_of(dtype))
+    sizes = extents.of_call(indexed, outputs.sizes)
+    required.require_inside(indexed, sizes)
+    return sizes
+
+
+def flattened(tensor: Tensor, spec: TensorSpec, batch: Sequence[int]) -> Tensor:
+    """Return a tensor with one batch dimension, of the size of all those of the call."""
+    place = spec.labels.index(BATCH)
+    before, after = len(spec.before), len(spec.after)
+    shape = tensor.shape
+    core = (shape[:before], shape[len(shape) - after :])
+    whole = tensor
+    # Dimensions of `...` line up from the right.
+    for _ in range(len(batch) - (tensor.dim() - before - after)):
+        whole = whole.unsqueeze(place)
+    # Not -1: of a tensor without elements it could be any number.
+    return whole.expand(*core[0], *batch, *core[1]).reshape(*core[0], math.prod(batch), *core[1])

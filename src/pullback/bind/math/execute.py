@@ -1,0 +1,95 @@
+"""The kernel of an operator in index notation: what a call needs is decided once for its shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from pullback.bind import autocast, kernel
+from pullback.bind.dense import arrange
+from pullback.bind.math import choose, ready
+from pullback.bind.math.call import Call, Choice, by_pytorch, call_of, computed
+from pullback.bind.memo import Memo, described
+from pullback.define.operator import Definition
+
+Key = tuple[object, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """All that follows from the shapes and dtypes of a call.
+
+    Attributes:
+        outputs: what the line says of the outputs.
+        sizes: of every index.
+        choices: who computes which outputs; PyTorch's operations compute what is left.
+        ready: what runs if these are own loops alone.
+    """
+
+    outputs: kernel.Outputs
+    sizes: dict[str, int]
+    choices: list[Choice]
+    ready: ready.Ready | None
+
+
+class Executor:
+    """The kernel of one operator, on every device."""
+
+    def __init__(self, definition: Definition) -> None:
+        self.definition = definition
+        self.prepared: Memo[Key, Prepared] = Memo()
+
+    def __call__(self, *arguments: object, output_mask: list[bool] | None = None) -> object:
+        """Return the outputs, None for those that nobody wants."""
+        given = kernel.completed(self.definition, arguments, output_mask)
+        known = self.prepared.get(key_of(given))
+        if known and known.ready and (values := known.ready.run(given)):
+            return values[0] if len(values) == 1 else tuple(values)
+        # Autograd and autocast are above this kernel: nothing in it is recorded or cast.
+        with torch.no_grad(), autocast.excluded():
+            known = self.known(given)
+            assert self.definition.formula
+            call = Call(
+                indexed=self.definition.formula,
+                named=arrange.named(self.definition.line, given),
+                outputs=known.outputs,
+                sizes=known.sizes,
+            )
+            values = computed(call, known.choices)
+        return kernel.as_returned(values)
+
+    def known(self, given: tuple[object, ...]) -> Prepared:
+        """Return what follows from the shapes and dtypes of a call, worked out once for each."""
+        return self.prepared.get_or_make(key_of(given), lambda: prepared(self.definition, given))
+
+
+def prepared(definition: Definition, given: tuple[object, ...]) -> Prepared:
+    """Return what follows from the shapes and dtypes of a call."""
+    call = call_of(definition, given)
+    choices = choose.choices(call)
+    return Prepared(
+        outputs=call.outputs, sizes=call.sizes, choices=choices, ready=ready.ready(call, choices)
+    )
+
+
+def key_of(given: tuple[object, ...]) -> Key:
+    """Return all of a call's arguments that what is prepared depends on."""
+    # The value of a scalar decides nothing; its type was checked by PyTorch.
+    return (
+        *(described(v) if isinstance(v, Tensor | list) else v is None for v in given),
+        torch.get_default_dtype(),
+    )
+
+
+def in_pytorch(definition: Definition) -> Callable[..., object]:
+    """Return what runs by PyTorch's operations alone, which autograd and tracers see through."""
+
+    def run(*arguments: object, output_mask: list[bool] | None = None) -> object:
+        given = kernel.completed(definition, arguments, output_mask)
+        values = by_pytorch(replace(call_of(definition, given), is_kernel=False))
+        return kernel.as_returned(values)
+
+    return run

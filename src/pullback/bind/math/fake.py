@@ -1,0 +1,67 @@
+"""The fake kernel of a formula: shapes from the line, strides as TensorIterator gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from pullback.bind import kernel
+from pullback.bind.dense import arrange
+from pullback.define.math.formula import Formula
+from pullback.define.operator import Definition
+from pullback.kernels.loops.pointwise import Loop
+
+
+def fake(definition: Definition) -> Callable[..., object]:
+    """Return the fake kernel."""
+    formula = definition.formula
+    assert formula
+
+    def run(*arguments: object, output_mask: list[bool] | None = None) -> object:
+        given = kernel.completed(definition, arguments, output_mask)
+        outputs = kernel.outputs_of(definition, given)
+        named = arrange.named(definition.line, given)
+        space = arrange.shape_of_space(formula, outputs.sizes)
+        strides = strides_of(formula, named, outputs, space)
+        made: list[Tensor | None] = []
+        for k, wanted in enumerate(outputs.wanted):
+            if not wanted:
+                made.append(None)
+                continue
+            whole = torch.empty_strided(
+                space, strides, dtype=outputs.dtypes[k], device=outputs.device
+            )
+            made.append(arrange.finished(whole, formula, k, len(outputs.sizes.batch)))
+        return kernel.as_returned(made)
+
+    return run
+
+
+def strides_of(
+    formula: Formula,
+    arguments: Mapping[str, object],
+    outputs: kernel.Outputs,
+    space: tuple[int, ...],
+) -> tuple[int, ...]:
+    """Return the strides of what the loop writes: in the order of those that it reads."""
+    given = [arguments[tensor.name] for tensor in formula.line.tensors]
+    loop = Loop(
+        formula=formula,
+        dtype="float32",
+        wanted=sum(1 << k for k, wanted in enumerate(outputs.wanted) if wanted),
+        present=sum(1 << k for k, value in enumerate(given) if value is not None),
+    )
+    batch = len(outputs.sizes.batch)
+    views: list[Tensor] = []
+    for spec in loop.inputs:
+        tensor = arguments[spec.name]
+        assert isinstance(tensor, Tensor)
+        views.append(arrange.view(tensor, spec, formula.space, batch).expand(space))
+    # Imported here: it brings much with it, and eager code needs none of it.
+    from torch._prims_common import compute_elementwise_output_strides  # noqa: PLC0415
+
+    if not views:
+        return torch.empty(space, device="meta").stride()
+    return tuple(compute_elementwise_output_strides(*views))

@@ -1,0 +1,57 @@
+"""The definition of any formula -> what the runtime needs of it."""
+
+from __future__ import annotations
+
+from pullback.bind import native, runtime
+from pullback.bind.kinds.kind import Kind
+from pullback.bind.math import derive
+from pullback.bind.math.derive import KindOf
+from pullback.bind.native import NativeFormula, Supply
+from pullback.bind.program import Program
+
+
+class Lazy:
+    """One formula operator, whose derivatives are made when they are asked for.
+
+    Attributes:
+        kind: what it is.
+        programs: the derivatives known so far, by their kind.
+        native: its loops, where the runtime calls them.
+        supply: what the runtime asks for.
+    """
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
+        self.programs: dict[str, Program] = {}
+        self.native: NativeFormula | None = None
+        self.supply = Supply(complete=self.complete)
+
+    def begin(self) -> None:
+        """Hand the definition to the runtime.
+
+        The gradients of an author's operator are registered at once and not when first needed: a
+        compiled graph that is loaded from PyTorch's cache calls them by name.
+        """
+        self.install()
+        if not self.kind.definition.line.name.startswith("_"):
+            self.complete("backward")
+
+    def complete(self, kind: KindOf) -> None:
+        """Derive a derivative and hand it to the runtime, which calls this when it needs one."""
+        with derive.lock:
+            if kind not in self.programs:
+                self.programs[kind] = derive.derivative(self.kind, kind)
+                self.install()
+
+    def install(self) -> None:
+        """Hand the definition to the runtime, with the derivatives known so far."""
+        runtime.load().define(
+            native.definition_fields(
+                self.kind.definition,
+                self.programs.get("backward"),
+                self.programs.get("jvp"),
+                {},
+                formula=self.native,
+                supply=self.supply,
+            )
+        )

@@ -1,0 +1,112 @@
+"""What `op.plan(...)` shows: who computes which output of a call and of its backward, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from pullback.bind import kernel
+from pullback.bind.kinds.kind import Kind
+from pullback.bind.loops import nests
+from pullback.bind.math import choose, derive
+from pullback.bind.math.call import Call, Choice, call_of
+from pullback.define.math import derived
+from pullback.define.operator import Definition
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One group of outputs that are computed together.
+
+    Attributes:
+        operator: whose outputs they are: the operator itself, or the one of its gradients.
+        outputs: their names.
+        way: "own loop", with its family, or "PyTorch".
+        reason: why.
+        flops: the operations that are needed, if each value is computed once.
+        bytes: what has to be read and written at least.
+    """
+
+    operator: str
+    outputs: tuple[str, ...]
+    way: str
+    reason: str
+    flops: float
+    bytes: float
+
+    def __str__(self) -> str:
+        names = ", ".join(self.outputs)
+        amount = f"{self.flops / 1e6:.3g} Mflop, {self.bytes / 1e6:.3g} MB"
+        return f"{names}: {self.way} ({self.reason}); {amount}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one call is computed, and its backward."""
+
+    steps: tuple[Step, ...]
+
+    def __str__(self) -> str:
+        rows: list[str] = []
+        for operator in dict.fromkeys(step.operator for step in self.steps):
+            rows.append(operator)
+            rows += [f"    {step}" for step in self.steps if step.operator == operator]
+        return "\n".join(rows)
+
+    __repr__ = __str__
+
+
+def plan(kind: Kind, given: tuple[object, ...]) -> Plan:
+    """Return how a call is computed; loops are compiled and compared as the call would have them.
+
+    Args:
+        kind: the operator.
+        given: its arguments.
+    """
+    definition = kind.definition
+    assert definition.formula
+    call = call_of(definition, kernel.completed(definition, given, None))
+    steps = list(steps_of(call))
+    if found := derived.backward(definition.formula):
+        backward = derive.operator_of(found.formula, type(kind)).definition
+        steps += steps_of(call_of(backward, gradient_arguments(definition, backward, call)))
+    return Plan(tuple(steps))
+
+
+def gradient_arguments(
+    definition: Definition, backward: Definition, call: Call
+) -> tuple[object, ...]:
+    """Return arguments of a backward, with ones for what arrives."""
+    lines, outputs = definition.line.outputs, call.outputs
+    arriving = {
+        name: torch.ones(shape, dtype=dtype, device=outputs.device)
+        for k, (line, shape, dtype) in enumerate(
+            zip(lines, outputs.shapes, outputs.dtypes, strict=True)
+        )
+        for name in (line.name, f"grad_{line.name}", *(["grad"] if k == 0 else []))
+    }
+    known = {**arriving, **call.named}
+    given = tuple(known[parameter.name] for parameter in backward.line.parameters)
+    return kernel.completed(backward, given, None)
+
+
+def steps_of(call: Call) -> Iterator[Step]:
+    """Yield the steps of one operator."""
+    line = call.indexed.line
+    with torch.no_grad():
+        found = choose.choices(call) or [
+            Choice(outputs=group, own=None, reason=f"on {call.outputs.device.type}")
+            for group in nests.groups(call.indexed, call.places, call.sizes)
+        ]
+    for choice in found:
+        needed = call.wanting(choice.outputs).needed
+        yield Step(
+            operator=line.qualname,
+            outputs=tuple(line.outputs[k].name for k in choice.outputs),
+            way=f"own loop, {choice.own.family}" if choice.own and choice.takes_own else "PyTorch",
+            reason=choice.reason,
+            flops=needed.flops,
+            bytes=needed.read + needed.written,
+        )

@@ -1,0 +1,134 @@
+"""How far two executions of one formula may be apart: as far as their roundings explain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from pullback.bind.math.samples import Case
+
+# Roundings that a loop may make beyond those that PyTorch's operations make.
+ROUNDINGS = 64
+# How often the noise of PyTorch's operations themselves.
+NOISES = 16
+# By how much results of operations are moved to see what becomes of it, and how often.
+LITTLE, TIMES = 2.0**-30, 4
+# What does not round.
+EXACT = (
+    *("neg", "abs", "where", "maximum", "minimum", "amax", "amin", "max", "min", "clamp", "relu"),
+    *("gather", "index", "index_select", "take", "masked_fill", "constant_pad_nd", "cat", "stack"),
+    *("clone", "copy", "_to_copy", "zeros", "empty", "full", "fill", "zero", "new_zeros", "arange"),
+    *("new_empty", "new_full", "zeros_like", "ones_like", "full_like", "scalar_tensor"),
+)
+
+
+def in_double(case: Case) -> Case:
+    """Return a call with its floating-point tensors in float64."""
+    return changed(case, lambda value: value.double())
+
+
+def without_zeros(case: Case) -> Case:
+    """Return a call with other numbers where its floating-point tensors have zeros."""
+    return changed(case, lambda value: value.masked_fill(value == 0, 0.75))
+
+
+def changed(case: Case, change: Callable[[Tensor], Tensor]) -> Case:
+    """Return a call with other floating-point tensors."""
+    arguments = {
+        name: change(value) if isinstance(value, Tensor) and value.is_floating_point() else value
+        for name, value in case.arguments.items()
+    }
+    return Case(arguments, case.sizes, case.what)
+
+
+def noises(run: Callable[[], Sequence[Tensor]]) -> list[float]:
+    """Return how far results move if each operation's is moved by a little, relative to that.
+
+    What cancels shows it: the result is small and its terms, which roundings are in proportion to,
+    are not. PyTorch's operations may be exact there by luck, as with halves they often are.
+
+    Args:
+        run: PyTorch's operations in float64.
+    """
+    exact = run()
+    found = [0.0] * len(exact)
+    for seed in range(TIMES):
+        with _Moved(seed):
+            moved = run()
+        pairs = zip(found, moved, exact, strict=True)
+        found = [max(most, noise(value, true) / LITTLE) for most, value, true in pairs]
+    return found
+
+
+class _Moved(TorchDispatchMode):
+    """Moves what arithmetic returns, each value by a factor of its own: equal ones stay equal."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.random = Random(seed)
+
+    def __torch_dispatch__(
+        self,
+        func: OpOverload,
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
+        result: object = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        is_exact = func.is_view or name.rstrip("_") in EXACT
+        if is_exact or not isinstance(result, Tensor) or result.dtype != torch.float64:
+            return result
+        wild = torch.sin(result * self.random.uniform(1e4, 1e5)).nan_to_num()
+        factor = 1 + LITTLE * (wild + self.random.uniform(-1, 1))
+        return result.mul_(factor) if name.endswith("_") else result * factor
+
+
+def noise(value: Tensor, exact: Tensor) -> float:
+    """Return the largest distance of two tensors where both are finite."""
+    apart = (value.double() - exact.double()).abs()
+    apart = apart[apart.isfinite()]
+    return apart.max().item() if apart.numel() else 0.0
+
+
+def difference(
+    got: Tensor, want: Tensor, exact: Tensor, noisy: float = 0.0, *, has_sums: bool = False
+) -> str | None:
+    """Return where two tensors differ by more than rounding, in words; None if they do not.
+
+    Args:
+        got: by a loop.
+        want: by PyTorch's operations in the same dtype.
+        exact: by the same in float64.
+        noisy: what `noises` says of it.
+        has_sums: whether something is added up. A product of matrices may then add up a factor
+            first, and `inf*(a + b)` is infinite where `inf*a + inf*b` is NaN.
+    """
+    got = got.reshape(want.shape)
+    if not want.is_floating_point():
+        return None if torch.equal(got, want) else "whole numbers differ"
+    epsilon = torch.finfo(want.dtype).eps
+    finite = want.isfinite() & exact.isfinite()
+    if not finite.any() and not want.numel():
+        return None
+    scale = exact[finite].abs().max().item() if finite.any() else 0.0
+    off = (want.double() - exact)[finite].abs().max().item() if finite.any() else 0.0
+    allowed = ROUNDINGS * epsilon * max(scale, epsilon) + NOISES * max(off, noisy * epsilon)
+    alike = (got == want) | (got.isnan() & want.isnan()) | ~same_kind(want, exact)
+    if has_sums:
+        alike |= ~got.isfinite() & ~want.isfinite() & (got.isnan() | want.isnan())
+    same = torch.where(finite, (got.double() - exact).abs() <= allowed, alike)
+    if same.all():
+        return None
+    place = tuple((~same).nonzero()[0].tolist())
+    return f"{got[place].item()} and {want[place].item()} at {list(place)}"
+
+
+def same_kind(want: Tensor, exact: Tensor) -> Tensor:
+    """Return where float64 says the same: elsewhere a number is just too large for the dtype."""
+    return (want.isnan() & exact.isnan()) | (want.double() == exact)

@@ -1,0 +1,97 @@
+"""What has been compared before, in any process: remembered in the cache of libraries.
+
+A mark is a folder like that of a library, with one empty file: `cache.clean` removes it with the
+others. Its name is a digest of all that the comparison depends on: the formula, what generates
+loops and what evaluates without them, the compiler, PyTorch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+import torch
+
+from pullback.bind.loops.compiled import FLAGS
+from pullback.define.math.formula import Formula
+from pullback.define.math.index import Affine
+from pullback.define.math.node import Node, in_order
+from pullback.kernels import cache as libraries
+from pullback.kernels import toolchain
+from pullback.kernels.plan import kernel_flags
+
+MARK = "agreed"
+# What decides the loops, and what they are compared with.
+SOURCES = (
+    *("bind/math/*.py", "bind/loops/*.py", "bind/dense/*.py", "kernels/*.py", "kernels/loops/*.py"),
+    *("define/*.py", "define/math/*.py", "csrc/*.h", "csrc/index/*.h", "csrc/formula/*.h"),
+)
+
+
+def digest(*parts: object) -> str:
+    """Return the name of a mark for some content.
+
+    Raises:
+        PullbackError: PB201, there is no C++ compiler.
+    """
+    compiler = toolchain.find("c++")
+    made_by = [compiler.identity, kernel_flags(compiler), FLAGS, version()]
+    content = json.dumps([made_by, *parts], default=str)
+    return hashlib.sha256(content.encode()).hexdigest()[:32]
+
+
+def is_marked(name: str) -> bool:
+    """Return whether somebody has seen two executions agree."""
+    return any(libraries.is_ours(entry, MARK) for entry in libraries.entries(name))
+
+
+def mark(name: str) -> None:
+    """Remember that two executions agree; where that cannot be written they are compared again."""
+    entry = libraries.folder() / name
+    with suppress(OSError):
+        entry.mkdir(mode=0o700, exist_ok=True)
+        (entry / MARK).touch(mode=0o600)
+
+
+def content(indexed: Formula) -> list[object]:
+    """Return all of a formula, as data."""
+    numbers: dict[Node, int] = {}
+    rows: list[object] = []
+    for node in in_order(indexed.nodes):
+        rows.append([node.op, node.type, [numbers[arg] for arg in node.args], shown(node, numbers)])
+        numbers[node] = len(numbers)
+    sizes = [[name, affine(size, numbers)] for name, size in indexed.sizes.items()]
+    outputs = [numbers[node] for node in indexed.nodes]
+    return [str(indexed.line), indexed.accuracy, sorted(indexed.full), sizes, outputs, rows]
+
+
+def shown(node: Node, numbers: Mapping[Node, int]) -> object:
+    """Return what a node carries."""
+    if not isinstance(node.data, tuple):
+        return repr(node.data)
+    return [affine(p, numbers) if isinstance(p, Affine) else repr(p) for p in node.data]
+
+
+def affine(place: Affine, numbers: Mapping[Node, int]) -> object:
+    """Return an index; the nodes in it by their numbers, or as they are printed."""
+    terms: Iterable[tuple[str | Node, int]] = place.terms
+    return [
+        place.constant,
+        [[t if isinstance(t, str) else numbers.get(t, repr(t)), factor] for t, factor in terms],
+    ]
+
+
+@cache
+def version() -> str:
+    """Return a digest of the sources that the comparison depends on, and of PyTorch's version."""
+    root = Path(__file__).parents[2]
+    found = hashlib.sha256(torch.__version__.encode())
+    for pattern in SOURCES:
+        for path in sorted(root.glob(pattern)):
+            found.update(f"{path.name} {path.stat().st_size}\n".encode())
+            found.update(path.read_bytes())
+    return found.hexdigest()

@@ -1,0 +1,205 @@
+"""Two executions of every operator held against each other, before the faster one is believed.
+
+A generated loop and PyTorch's operations have nothing in common but the expression graph. On tiny
+sizes, with ties, NaN, infinities and empty dimensions, they have to agree; the tolerance follows
+from how far PyTorch's operations in the same dtype are from themselves in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from pullback.bind import check
+from pullback.bind.dense import evaluate
+from pullback.bind.loops import nests
+from pullback.bind.loops.nests import Own
+from pullback.bind.math import samples, verified
+from pullback.bind.math.isolated import apart
+from pullback.bind.math.samples import Case
+from pullback.bind.math.tolerance import difference, in_double, noises, without_zeros
+from pullback.define.math import bounds, derived
+from pullback.define.math.formula import Formula
+from pullback.define.math.node import MAX, SUM, in_order
+from pullback.define.operator import Definition
+from pullback.diagnostic import PullbackError, Rule
+from pullback.kernels import toolchain
+
+ExecutionsDiffer = Rule("PB147", "executions-differ")
+
+# Which of 0 and -0 is the greater one depends on the order; what is divided by it is inf or -inf.
+CHOOSING_ZEROS = frozenset({MAX, "maximum", "minimum", "fmax", "fmin"})
+
+_agreed: set[str] = set()
+
+
+def at_definition(definition: Definition) -> None:
+    """Compile and compare an operator's loops, and its gradients', for any size in float32.
+
+    What has agreed before is not even generated. Loops for other dtypes, or made for the sizes of a
+    call, are compared when they are compiled.
+
+    Raises:
+        PullbackError: PB147, as for `why_not`.
+    """
+    assert definition.formula
+    if definition.line.name.startswith("_"):
+        return  # a derivative, whose loops are compared when they are first needed
+    gradients = derived.backward(definition.formula)
+    formulas = [definition.formula, *([gradients.formula] if gradients else [])]
+    name = mark_of([verified.content(indexed) for indexed in formulas])
+    if name is not None and verified.is_marked(name):
+        return
+    found = [(own, present) for indexed in formulas for own, present in loops_of(indexed)]
+    nests.compile_together([own for own, _ in found])
+    if all(why_not(own, present) is None for own, present in found) and name is not None:
+        verified.mark(name)
+
+
+def mark_of(*parts: object) -> str | None:
+    """Return what is remembered by, None where nothing compiles loops."""
+    try:
+        return verified.digest(*parts)
+    except PullbackError as error:
+        if error.finding.code != toolchain.CompilerMissing.code:
+            raise
+        return None
+
+
+def loops_of(indexed: Formula) -> Iterator[tuple[Own, frozenset[str]]]:
+    """Yield the loops that an operator has for calls of any size, and which arguments it has."""
+    case = next(samples.cases(indexed, torch.float32, {}, frozenset()), None)
+    if case is None:
+        return
+    present = frozenset(case.arguments)
+    for group in nests.groups(indexed, range(len(indexed.nodes)), case.sizes):
+        own = nests.find(indexed, torch.float32, group, present, case.sizes)
+        if isinstance(own, Own):
+            yield own, present
+
+
+def why_not(own: Own, present: frozenset[str]) -> str | None:
+    """Return why a loop cannot be called; stop if it computes something else than PyTorch.
+
+    Each loop is looked at once, and what was seen is remembered for other processes.
+
+    Args:
+        own: the loop.
+        present: the names of the arguments that are not None.
+
+    Raises:
+        PullbackError: PB147, which is a fault of pullback's.
+    """
+    name = mark_of(
+        verified.content(own.indexed),
+        *(own.outputs, sorted(present), own.specialised, str(own.compute)),
+        [step.kernel.text for step in own.steps],
+    )
+    if name is None:
+        return "there is no C++ compiler"
+    if name not in _agreed and not verified.is_marked(name):
+        if not apart(lambda: compare(own, present)):
+            return "it has no tiny sizes to be compared at"
+        verified.mark(name)
+    _agreed.add(name)
+    return None
+
+
+def compare(own: Own, present: frozenset[str]) -> bool:
+    """Hold a loop against PyTorch's operations on tiny inputs; return whether there are any."""
+    compared = False
+    indexed, outputs = own.indexed, own.outputs
+    absent = frozenset(p.name for p in indexed.line.parameters) - present
+    ops = {node.op for node in in_order([indexed.nodes[k] for k in outputs])}
+    for case in samples.cases(indexed, own.compute, own.specialised, absent):
+        if any(0 in shape_of(indexed, k, case) for k in outputs):
+            continue
+        got, want = both(own, case)
+        if want == bounds.EmptyMaximum.code:
+            continue  # of what nothing selects: a call that needs it has been stopped before
+        compared |= not isinstance(want, str)
+        worst = apart_by(own, case, got, want, has_sums=SUM in ops)
+        if worst and ops & CHOOSING_ZEROS:
+            case = without_zeros(case)  # noqa: PLW2901  (the same call, but for these)
+            worst = apart_by(own, case, *both(own, case), has_sums=SUM in ops)
+        if worst:
+            raise differ(indexed, case, worst)
+    return compared
+
+
+def both(own: Own, case: Case) -> tuple[Sequence[Tensor] | str, Sequence[Tensor] | str]:
+    """Return what a loop and PyTorch make of a call, or the codes of what they raise."""
+    dtypes = [dtypes_of(own.indexed, own.compute)[k] for k in own.outputs]
+    return (
+        attempted(lambda: own.run(case.arguments, case.sizes, dtypes)),
+        attempted(lambda: by_pytorch(own.indexed, case, own.outputs, own.compute)),
+    )
+
+
+def apart_by(
+    own: Own,
+    case: Case,
+    got: Sequence[Tensor] | str,
+    want: Sequence[Tensor] | str,
+    *,
+    has_sums: bool,
+) -> str | None:
+    """Return where two results differ by more than roundings explain, in words."""
+    if isinstance(got, str) or isinstance(want, str):
+        return None if got == want else f"the loop: {got}; PyTorch's operations: {want}"
+    doubled = in_double(case)
+
+    def exactly() -> list[Tensor]:
+        return by_pytorch(own.indexed, doubled, own.outputs, torch.float64)
+
+    values = list(zip(got, want, exactly(), strict=True))
+    if not any(difference(*each, has_sums=has_sums) for each in values):
+        return None
+    for place, each, noise in zip(own.outputs, values, noises(exactly), strict=True):
+        if worst := difference(*each, noise, has_sums=has_sums):
+            return f"'{own.indexed.line.outputs[place].name}': {worst}"
+    return None
+
+
+def attempted(run: Callable[[], Sequence[Tensor]]) -> Sequence[Tensor] | str:
+    """Return what a call returns, or the code of what it raises."""
+    try:
+        return run()
+    except PullbackError as error:
+        return error.finding.code
+
+
+def by_pytorch(
+    indexed: Formula, case: Case, outputs: tuple[int, ...], dtype: torch.dtype
+) -> list[Tensor]:
+    """Return outputs by PyTorch's operations."""
+    wanted = [k in outputs for k in range(len(indexed.line.outputs))]
+    dtypes = dtypes_of(indexed, dtype)
+    device = torch.device("cpu")
+    values = evaluate.evaluate(indexed, case.arguments, case.sizes, wanted, dtypes, device)
+    return [value for value in values if value is not None]
+
+
+def dtypes_of(indexed: Formula, shared: torch.dtype) -> list[torch.dtype]:
+    """Return the dtypes of all outputs."""
+    return [
+        check.dtype_named(output.dtype) if output.dtype else shared
+        for output in indexed.line.outputs
+    ]
+
+
+def shape_of(indexed: Formula, output: int, case: Case) -> list[int]:
+    """Return the shape of an output in one call."""
+    own = indexed.line.outputs[output].labels
+    return [int(i) if i.isdecimal() else case.sizes[i.rstrip("'")] for i in own]
+
+
+def differ(indexed: Formula, case: Case, what: str) -> PullbackError:
+    """Return the error for two executions that differ."""
+    return ExecutionsDiffer.error(
+        f"{indexed.line.qualname}: its generated loop and PyTorch's operations differ: {what}",
+        case=case.what,
+        help="this is a fault of pullback's: please report the line",
+    )
