@@ -14,9 +14,9 @@ from pullback.bind.dense import arrange
 from pullback.bind.notice import notice
 from pullback.define.line import Line
 from pullback.define.math import absent, show
-from pullback.define.math.call import DivisionByZero
 from pullback.define.math.formula import Formula, require_real
 from pullback.define.math.functions import TABLE
+from pullback.define.math.language import DivisionByZero
 from pullback.define.math.node import NUMBER, READ, SCALAR, Node, in_order
 from pullback.define.operator import Definition
 from pullback.diagnostic import PullbackError

@@ -13,8 +13,7 @@ from pullback.bind.batching import BatchedCall
 from pullback.bind.dense import elements
 from pullback.bind.kinds.kind import Derivatives, Kind
 from pullback.bind.math import batched, derive, fake
-from pullback.bind.math.lazy import Lazy
-from pullback.bind.math.operator import LazyFormula
+from pullback.bind.math.lazy import Lazy, LazyFormula
 from pullback.bind.math.shown import Derivative, derivative
 from pullback.bind.operator import Operator
 from pullback.bind.runtime import Runtime

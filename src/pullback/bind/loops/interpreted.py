@@ -16,7 +16,7 @@ from torch import Tensor
 from pullback.bind import check
 from pullback.bind.dense.elements import FormulaNotice, Values
 from pullback.bind.notice import notice
-from pullback.define.math.call import DivisionByZero
+from pullback.define.math.language import DivisionByZero
 from pullback.diagnostic import PullbackError
 from pullback.kernels.loops.pointwise import Loop
 

@@ -26,7 +26,6 @@ from pullback.define.math.ranges import Ranges
 from pullback.kernels import compile as compilation
 from pullback.kernels import toolchain
 from pullback.kernels.loops import schedule as schedules
-from pullback.kernels.loops import text
 from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.nest import Output, Setting
 from pullback.kernels.loops.schedule import Schedule, Step
@@ -98,13 +97,13 @@ class Own:
     @cached_property
     def addresses(self) -> tuple[int, ...]:
         """Where the kernels are."""
-        names = (text.NAME.format(k) for k in range(len(self.steps)))
+        names = (schedules.NAME.format(k) for k in range(len(self.steps)))
         return tuple(native.address_of(getattr(self.library, name)) for name in names)
 
     @cached_property
     def lanes(self) -> int:
         """How many elements a vector of theirs has."""
-        return ctypes.c_int64.in_dll(self.library, text.LANES).value
+        return ctypes.c_int64.in_dll(self.library, schedules.LANES).value
 
     @property
     def plan(self) -> Plan:
@@ -112,7 +111,7 @@ class Own:
         line = self.indexed.line
         compiler = toolchain.find("c++")
         compute = "double" if self.compute == torch.float64 else "float"
-        unit = text.unit(self.schedules, compute, self.indexed.accuracy)
+        unit = schedules.unit(self.schedules, compute, self.indexed.accuracy)
         return Plan(
             name=f"{line.namespace}-{line.name}-index",
             compiler=compiler,

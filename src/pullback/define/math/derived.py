@@ -8,11 +8,10 @@ from dataclasses import replace
 
 from pullback.define.line import Line, Tensor
 from pullback.define.math import build, differentiate, draft, recall, reverse
-from pullback.define.math.draft import Derived, Draft, is_real, name_of
+from pullback.define.math.draft import Derived, Draft, full, is_real, name_of, operands
 from pullback.define.math.formula import Formula, element
 from pullback.define.math.functions import TABLE
 from pullback.define.math.node import NUMBER, READ, SCALAR, Node, in_order
-from pullback.define.math.operands import full, operands
 
 # Stands for the text of a formula until its line is there to write it with.
 UNWRITTEN = "..."

@@ -1,4 +1,4 @@
-"""A derivative as far as it is the same for all formulas: what arrives, and what is returned."""
+"""A derivative as a draft: what arrives, what is returned, and what its operator is given."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from pullback.define import derivative
 from pullback.define.line import Line, Scalar, Tensor
 from pullback.define.math.formula import Formula, element
-from pullback.define.math.node import Node
+from pullback.define.math.index import BATCH
+from pullback.define.math.node import Node, names_read
+from pullback.define.math.sizes import dimensions_of, dimensions_used
 
 SUFFIXES = {"backward": "grad", "jvp": "tangent", "vmap": "vmap"}
 
@@ -153,3 +155,136 @@ class Names:
             name += "_"
         self.taken.add(name)
         return name
+
+
+# --- what the operator of a derivative is given
+
+Operands = tuple[Tensor | Scalar, ...]
+
+
+def operands(drafted: Draft) -> Operands:
+    """Return the parameters of a derivative: what it reads, and what its sizes follow from."""
+    line = drafted.original.line
+    read = set(names_read(drafted.nodes.values()))
+    saved = [plain(value) for value in (*line.parameters, *line.outputs) if value.name in read]
+    return _in_space(drafted, saved) if drafted.original.pointwise else _of_sizes(drafted, saved)
+
+
+def full(drafted: Draft, tensors: Iterable[Tensor]) -> frozenset[str]:
+    """Return the tensors that certainly have the shape of the space, or all batch dimensions."""
+    return frozenset(tensor.name for tensor in tensors if _is_full(drafted, tensor))
+
+
+# --- of a pointwise formula: the shape of the space
+
+
+def _in_space(drafted: Draft, saved: list[Tensor | Scalar]) -> Operands:
+    """Return what arrives and what is saved, and what has the shape of the space."""
+    arriving = list(drafted.arriving.values())
+    if len(arriving) > 1:
+        if drafted.kind == "jvp":
+            saved += [tensor for tensor in _carriers_of_space(drafted) if tensor not in saved]
+        arriving = _optional_in_space(drafted, saved)
+    saved += _carriers_of_sizes(drafted, [*arriving, *saved])
+    return (*arriving, *saved)
+
+
+def _carriers_of_space(drafted: Draft) -> list[Tensor]:
+    """Return a tensor that certainly has the shape of the space; else all that have no tangent."""
+    original = drafted.original
+    if not original.line.returns_gradients and not original.sums[0]:
+        return [original.line.outputs[0]]
+    known = [t for t in original.line.tensors if t.name in original.full and not t.optional]
+    return known[:1] or [tensor for tensor in original.line.tensors if not is_real(tensor)]
+
+
+def _optional_in_space(drafted: Draft, saved: Sequence[Tensor | Scalar]) -> list[Tensor]:
+    """Return what arrives, optional as far as the shape of the space can be told from the rest.
+
+    What does not arrive is then None, and no zeros are made of it.
+    """
+    arriving, space = list(drafted.arriving.values()), {*drafted.original.space.labels}
+    tensors = [value for value in saved if isinstance(value, Tensor) and not value.optional]
+    if any(t.name in _sure(drafted) and {*t.labels} == space for t in tensors):
+        return [replace(tensor, optional=True) for tensor in arriving]
+    wide = [tensor for tensor in arriving if {*tensor.labels} == space]
+    if drafted.kind == "jvp" or not wide:
+        return arriving
+    return [replace(tensor, optional=tensor is not wide[0]) for tensor in arriving]
+
+
+# --- in index notation: the sizes of dimensions
+
+
+def _of_sizes(drafted: Draft, saved: list[Tensor | Scalar]) -> Operands:
+    """Return what arrives and what is saved, and what tells the sizes that these do not."""
+    arriving = list(drafted.arriving.values())
+    if len(arriving) > 1:
+        # What does not arrive is None, and no zeros are made of it, if the sizes are known anyhow.
+        saved += _carriers_of_sizes(drafted, saved)
+        known = _told(drafted, saved) | set(drafted.original.sizes)
+        arriving = [replace(t, optional=set(dimensions_of(t)) <= known) for t in arriving]
+    saved += _carriers_of_sizes(drafted, [*arriving, *saved])
+    return (*arriving, *saved)
+
+
+def _carriers_of_sizes(drafted: Draft, given: Sequence[Tensor | Scalar]) -> list[Tensor]:
+    """Return tensors of the original that tell the sizes that those given do not."""
+    line = drafted.original.line
+    missing = _needed(drafted) - _told(drafted, given)
+    found: list[Tensor] = []
+    candidates = [*(line.outputs if drafted.kind == "jvp" else ()), *line.tensors]
+    while missing:
+        best = max(candidates, key=lambda tensor: len(_told(drafted, [tensor]) & missing))
+        told = _told(drafted, [best]) & missing
+        if not told:
+            break
+        missing -= told
+        found.append(best)
+    return found
+
+
+def _needed(drafted: Draft) -> set[str]:
+    """Return the dimensions whose sizes a derivative computes with, or has to return."""
+    sizes = drafted.original.sizes
+    outputs = {name for output in drafted.outputs for name in dimensions_of(output)}
+    new = [sizes[index] for index in outputs if index in sizes]
+    return (outputs | dimensions_used(drafted.nodes.values(), new)) - set(sizes)
+
+
+def _told(drafted: Draft, tensors: Iterable[Tensor | Scalar]) -> set[str]:
+    """Return the dimensions that some tensors tell; `...` only where certainly all of it."""
+    given = [t for t in tensors if isinstance(t, Tensor) and not t.optional]
+    names = {name for tensor in given for name in dimensions_of(tensor)} - {BATCH}
+    whole = any(_has_whole_batch(drafted, tensor) for tensor in given)
+    return names | ({BATCH} if whole else set())
+
+
+# --- of both
+
+
+def _is_full(drafted: Draft, tensor: Tensor) -> bool:
+    """Return whether a tensor certainly has the shape of the space, or all batch dimensions."""
+    original = drafted.original
+    if original.pointwise:
+        return tensor.name in _sure(drafted) and {*tensor.labels} == {*original.space.labels}
+    return _has_whole_batch(drafted, tensor)
+
+
+def _has_whole_batch(drafted: Draft, tensor: Tensor) -> bool:
+    """Return whether a tensor certainly has all batch dimensions of a call."""
+    if not tensor.has_batch or tensor.optional:
+        return False
+    alone = sum(t.has_batch for t in drafted.original.line.tensors) == 1
+    return alone or tensor.name in _sure(drafted)
+
+
+def _sure(drafted: Draft) -> set[str]:
+    """Return the names of what certainly is as large as the outputs, in the dimensions it has."""
+    line, known = drafted.original.line, drafted.original.full
+    arriving = {
+        tensor.name
+        for place, tensor in drafted.arriving.items()
+        if drafted.kind == "backward" or line.tensors[place].name in known
+    }
+    return {*known, *arriving, *(output.name for output in line.outputs)}

@@ -1,13 +1,119 @@
-"""Users' expressions -> nodes: functions by their names, with arguments that may be wrong."""
+"""Users' calls and expressions -> nodes: functions by their names, arguments that may be wrong.
+
+The calls are of a text, or of a Python function that is traced.
+"""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from pullback.define.math.call import FormulaArguments, Place, called
+from pullback.define.math import build
+from pullback.define.math.build import Misfit
+from pullback.define.math.functions import DIVISORS, TABLE, Function, known, named
 from pullback.define.math.grammar import TreeReader
-from pullback.define.math.node import Node
-from pullback.diagnostic import Rule
+from pullback.define.math.node import Node, is_number, number
+from pullback.define.math.other_words import LINES, instead
+from pullback.diagnostic import PullbackError, Rule, did_you_mean
+
+UnknownFunction = Rule("PB132", "unknown-function")
+FormulaArguments = Rule("PB134", "formula-arguments")
+FormulaType = Rule("PB135", "formula-type")
+DivisionByZero = Rule("PB136", "division-by-zero")
+
+Value = Node | str
+
+
+@dataclass(frozen=True)
+class Place:
+    """Whose formula something is in, and where; for messages."""
+
+    of: str
+    at: str | None = None
+
+    def error(self, rule: Rule, message: str, *, help: str | None = None) -> PullbackError:
+        """Return the error of this place."""
+        return rule.error(f"{self.of}: {message}", at=self.at, help=help)
+
+
+def called(name: str, args: Sequence[Value], keywords: Mapping[str, Value], place: Place) -> Node:
+    """Return what a call makes.
+
+    Args:
+        name: of the function, as PyTorch has it; also one for an operator, such as "add".
+        args: values, or words: `approximate="tanh"`.
+        keywords: the same by name.
+        place: for messages.
+
+    Raises:
+        PullbackError: PB132, PB134 to PB136.
+    """
+    name, keywords = _variant(name, args, dict(keywords), place)
+    function = TABLE[name] if name in VARIANTS.values() else named(name)
+    if function is None:
+        cure = instead(name) or did_you_mean(name, [*known(), *LINES])
+        raise place.error(UnknownFunction, f"there is no function '{name}'", help=cure)
+    values = _arguments(
+        f"{name}({', '.join(function.parameters)})", function, place, args, keywords
+    )
+    divisor = DIVISORS.get(function.name)
+    if divisor is not None and is_number(values[divisor]) and values[divisor].number == 0:
+        cure = "write inf or nan if that is meant"
+        raise place.error(DivisionByZero, "division by zero", help=cure)
+    try:
+        return build.apply(function.name, *values)
+    except Misfit as misfit:
+        raise place.error(FormulaType, str(misfit)) from None
+
+
+# Functions of which an option makes another one.
+VARIANTS = {"gelu": "gelu_tanh", "softplus": "softplus_beta"}
+
+
+def _variant(
+    name: str, args: Sequence[Value], keywords: dict[str, Value], place: Place
+) -> tuple[str, dict[str, Value]]:
+    """Return which function `gelu(x, approximate=...)` or `softplus(x, beta)` is."""
+    if name == "softplus" and (len(args) == 2 or "beta" in keywords):
+        return VARIANTS[name], keywords
+    if name == "gelu" and "approximate" in keywords:
+        kind = keywords.pop("approximate")
+        if kind not in ("tanh", "none"):
+            raise place.error(FormulaArguments, "gelu's approximate is 'tanh' or 'none'")
+        return VARIANTS[name] if kind == "tanh" else name, keywords
+    return name, keywords
+
+
+def _arguments(
+    spelled: str,
+    function: Function,
+    place: Place,
+    args: Sequence[Value],
+    keywords: Mapping[str, Value],
+) -> list[Node]:
+    """Return the arguments in the order of the parameters, with defaults filled in."""
+    parameters = function.parameters
+    if len(args) > len(parameters):
+        raise place.error(FormulaArguments, f"{len(args)} arguments are given to {spelled}")
+    given = dict(zip(parameters, args, strict=False))
+    for word, value in keywords.items():
+        if word not in parameters or word in given:
+            cure = did_you_mean(word, parameters)
+            raise place.error(FormulaArguments, f"{spelled} takes no '{word}' there", help=cure)
+        given[word] = value
+    first = len(parameters) - len(function.defaults)
+    defaults = dict(zip(parameters[first:], map(number, function.defaults), strict=True))
+    values = {**defaults, **given}
+    nodes: list[Node] = []
+    for word in parameters:
+        value = values.get(word)
+        if not isinstance(value, Node):
+            what = "is missing" if value is None else "is a text"
+            raise place.error(FormulaArguments, f"'{word}' of {spelled} {what}")
+        nodes.append(value)
+    return nodes
+
 
 FormulaOutputs = Rule("PB137", "formula-outputs")
 

@@ -8,12 +8,11 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
 from pullback.define.math import build, inside, reduce
-from pullback.define.math.call import FormulaArguments, FormulaType, UnknownFunction
 from pullback.define.math.formula import FormulaDimensions
 from pullback.define.math.functions import CONSTANTS
 from pullback.define.math.grammar import UnknownFormulaName, constant
 from pullback.define.math.index import BATCH, Affine, at
-from pullback.define.math.language import word
+from pullback.define.math.language import FormulaArguments, FormulaType, UnknownFunction, word
 from pullback.define.math.node import Node, equal, index, is_number, is_value, place_of, read
 from pullback.define.math.other_words import instead
 from pullback.define.math.places import REDUCTIONS, PlaceReader

@@ -17,7 +17,7 @@ from pullback.define.math.index import BATCH, Affine, at, never_negative
 from pullback.define.math.node import Node, remade
 from pullback.define.math.program import Program
 from pullback.define.math.ranges import Ranges
-from pullback.define.math.rewrite import rewritten
+from pullback.define.math.reduce import rewritten
 from pullback.define.math.term import term_of
 
 # The sizes by which it is judged what is cheaper; LESS for what makes others smaller, as a filter.

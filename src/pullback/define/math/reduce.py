@@ -1,4 +1,4 @@
-"""Sums and maxima over indices, made simpler where that is certain, and substitution of indices.
+"""Sums and maxima over indices, made simpler where that is certain; expressions made anew.
 
 A sum over a delta is its one term: `sum[i](where(i == h - p, f(i), 0))` is f(h - p) where h - p is
 in i's range. This is what makes the gradient of a convolution a gather and not a scatter.
@@ -6,7 +6,7 @@ in i's range. This is what makes the gradient of a convolution a gather and not 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from pullback.define.math import build, node
@@ -194,3 +194,41 @@ def _factored(index: str, term: Term, body: Node, ranges: Ranges) -> Node:
         over=(*(f for f in term.over if f not in over), summed),
         under=tuple(f for f in term.under if f not in under),
     ).node
+
+
+def rewritten(
+    nodes: Sequence[Node],
+    change: Callable[[Node], Node],
+    ranges: Ranges,
+    known: Callable[[Node], Node | None] = lambda node: None,
+) -> tuple[Node, ...]:
+    """Return expressions in which each function of changed operands is changed itself.
+
+    Args:
+        nodes: the expressions.
+        change: what a function's value is made to, when its operands have been.
+        ranges: of their indices.
+        known: what stands for an expression whose operands need no look.
+    """
+    made: dict[Node, Node] = {}
+
+    def inside(node: Node) -> tuple[Node, ...]:
+        if node not in made and (other := known(node)) is not None:
+            made[node] = other
+        if node in made:
+            return ()
+        if node.op in REDUCTIONS:
+            return (ranges.opened(node, alone=False)[1],)
+        return () if node.op in PLACED else node.args
+
+    for each in in_order(nodes, inside):
+        args = tuple(made[arg] for arg in inside(each))
+        if each in made:
+            continue
+        if each.op in REDUCTIONS:
+            made[each] = close(each.op, ranges.opened(each, alone=False)[0], each.size, args[0])
+        elif args:
+            made[each] = change(remade(each, args, lambda place: place))
+        else:
+            made[each] = each
+    return tuple(made[each] for each in nodes)

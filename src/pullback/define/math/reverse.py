@@ -15,7 +15,7 @@ from pullback.define.math.differentiate import Reverse
 from pullback.define.math.index import at
 from pullback.define.math.node import MAX, READ, Node, equal, renamed
 from pullback.define.math.ranges import Ranges
-from pullback.define.math.rewrite import rewritten
+from pullback.define.math.reduce import rewritten
 from pullback.define.math.term import Combination, guarded, selected
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pullback.define.math import build
 from pullback.define.math.node import MAX, SUM, Node, close, in_order, renamed
 from pullback.define.math.ranges import Ranges
-from pullback.define.math.rewrite import rewritten
+from pullback.define.math.reduce import rewritten
 from pullback.define.math.term import added, addends, term_of
 
 

@@ -7,10 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pullback.define.line import Batch, Line, Scalar, Tensor
-from pullback.define.math.call import FormulaArguments, FormulaType, Place, called
 from pullback.define.math.functions import named
 from pullback.define.math.grammar import FormulaSyntax
-from pullback.define.math.language import FormulaOutputs
+from pullback.define.math.language import (
+    FormulaArguments,
+    FormulaOutputs,
+    FormulaType,
+    Place,
+    called,
+)
 from pullback.define.math.node import Node, number
 from pullback.define.math.other_words import instead
 from pullback.diagnostic import an

@@ -16,6 +16,7 @@ from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.kernel import kernel
 from pullback.kernels.loops.nest import CHUNKS, Kernel, Nest, Output, Setting
 from pullback.kernels.loops.passes import CHAINS
+from pullback.kernels.loops.pointwise import CSRC
 from pullback.kernels.loops.scope import Refused
 
 # Values that are written out side by side, at most.
@@ -28,6 +29,9 @@ MOVED = 4.0
 ALONE = 4.0
 # Less work than this may be done more than once.
 SLIGHT = 20_000.0
+# What a library has: its kernels, by their place, and how many lanes a vector of theirs has.
+NAME = "pullback_index_{}"
+LANES = "pullback_index_lanes"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,3 +299,19 @@ def family(nodes: Sequence[Node], nest: Nest) -> str:
 def shifted(place: Affine) -> bool:
     """Return whether a place is more than one index alone."""
     return place.index is None and bool(place.free) and not place.nodes
+
+
+def unit(schedules: Iterable[Schedule], compute: str, accuracy: int) -> str:
+    """Return the translation unit of some kernels, which are called by `NAME` and their place."""
+    steps = (step for schedule in schedules for step in schedule.steps)
+    functions = "\n".join(
+        step.kernel.text.replace("@name", NAME.format(place)) for place, step in enumerate(steps)
+    )
+    return f"""#define PULLBACK_COMPUTE {compute}
+#define PULLBACK_ULP {accuracy}
+#include "{CSRC}/kernel_abi.h"
+#include "{CSRC}/index/index.h"
+using namespace pullback::index;
+extern "C" __attribute__((visibility("default"))) const int64_t {LANES};
+const int64_t {LANES} = lanes;
+{functions}"""
