@@ -24,7 +24,7 @@ LAUNCHES = "cuda_launches"
 ORDER = "_cuda_order"
 CHECKED = {"none": "run", "race": "checked for races", "memory": "checked for memory errors"}
 
-running = pytest.StashKey["Session"]()
+running = pytest.StashKey["CudaSession"]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -63,7 +63,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
     chosen = mode_of(early_config.known_args_namespace)
     if chosen:
         with_sanitizer(chosen)
-        early_config.stash[running] = Session(chosen)
+        early_config.stash[running] = CudaSession(chosen)
     return (yield)
 
 
@@ -83,7 +83,7 @@ def mode_of(options: Any) -> Mode | None:  # noqa: ANN401  (argparse's)
 
     check = "race" if options.cuda_race else "memory" if options.cuda_memory else None
     try:
-        known = mode.from_environment()
+        known = mode.read_mode()
         return replace(
             known, check=check or known.check, order=orders[0] if orders else known.order
         )
@@ -96,7 +96,7 @@ def with_sanitizer(chosen: Mode) -> None:
     from pullback.diagnostic import PullbackError  # noqa: PLC0415
     from pullback.kernels.cuda_on_cpu import sanitizer  # noqa: PLC0415
 
-    if chosen.check != "memory" or sanitizer.loaded():
+    if chosen.check != "memory" or sanitizer.is_loaded():
         return
     try:
         environment = {**os.environ, **sanitizer.environment()}
@@ -107,7 +107,7 @@ def with_sanitizer(chosen: Mode) -> None:
     os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
 
 
-class Session:
+class CudaSession:
     """A session of tests with CUDA on the CPU."""
 
     def __init__(self, mode: Mode) -> None:
@@ -188,7 +188,7 @@ def set_order(order: str) -> None:
     from pullback.kernels.cuda_on_cpu.environment import OPTIONS  # noqa: PLC0415
 
     os.environ[OPTIONS["order"]] = order
-    runtimes.configure(mode.current())
+    runtimes.configure(mode.current_mode())
 
 
 @pytest.hookimpl(wrapper=True)
@@ -208,7 +208,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if ours:
         from pullback.kernels.cuda_on_cpu import runtimes  # noqa: PLC0415
 
-        ours.launches += runtimes.launches()
+        ours.launches += runtimes.count_launches()
         output = getattr(session.config, "workeroutput", None)
         if output is not None:
             output[LAUNCHES] = ours.launches

@@ -16,6 +16,6 @@ def alone(operator: pb.Operator, mode: Mode) -> Generator[None]:
     """Run one operator in a mode; those of other tests are not compiled anew for it."""
     with (
         mock.patch.object(on_cpu, "operators", {operator.line.qualname: operator}),
-        on_cpu.entered(mode),
+        on_cpu.set_mode_everywhere(mode),
     ):
         yield

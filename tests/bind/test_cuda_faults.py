@@ -166,7 +166,7 @@ def limit(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     with monkeypatch.context() as patched:
         patched.setenv("CUDA_ON_CPU_TIMEOUT", "0.1")
         yield "0.1 s"
-    runtimes.configure(mode.current())
+    runtimes.configure(mode.current_mode())
 
 
 def test_the_checks_have_a_limit_that_no_mode_has_to_name(limit: str) -> None:

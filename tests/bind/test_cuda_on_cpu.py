@@ -141,7 +141,7 @@ def test_a_check_does_without_the_runtime_of_another(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(library, "runtime", runtime)
     monkeypatch.setattr(on_cpu, "operators", {})
-    with on_cpu.entered(Mode(check="race")):
+    with on_cpu.set_mode_everywhere(Mode(check="race")):
         pass
     assert set(asked) == {"race"}
 

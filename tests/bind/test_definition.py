@@ -106,8 +106,8 @@ def test_bfloat16_is_refused_where_the_compiler_lacks_it() -> None:
 
 
 def test_missing_python_headers_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    bare = replace(environment.here(), headers=tmp_path)
-    monkeypatch.setattr(environment, "here", lambda: bare)
+    bare = replace(environment.current_environment(), headers=tmp_path)
+    monkeypatch.setattr(environment, "current_environment", lambda: bare)
     with pytest.raises(pb.PullbackError, match="PB311"):
         runtime.plan()
 

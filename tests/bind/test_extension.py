@@ -157,7 +157,7 @@ def test_an_extension_is_compiled_once_and_registers_its_operators(
     done = in_fork(load, folder=file.parent)
     assert (done.returncode, done.stderr) == (0, "")
     plan = extension.plan_of(build_of([file], str(file.parent), QUICK))
-    assert bool(extension.headers(plan)) == (FULL in file.read_text())
+    assert bool(extension.precompile_headers(plan)) == (FULL in file.read_text())
 
 
 def test_a_change_is_noticed_and_needs_a_new_process(library: tuple[Path, str]) -> None:
@@ -256,7 +256,7 @@ def test_the_precompiled_header_is_what_the_compiler_reads(
     file = counter_in(tmp_path, f"#include <{precompiled}>\n{COUNTER}")
     assert pb.source(file, flags=QUICK).number == 1
     plan = extension.plan_of(build_of([file], str(tmp_path), QUICK))
-    (made,) = extension.headers(plan).values()
+    (made,) = extension.precompile_headers(plan).values()
     text = made.read_text()
     assert text == f"#include <{precompiled}>\n"
     assert cache.folder() in made.parents
@@ -285,7 +285,10 @@ def test_without_a_precompiled_header_it_compiles_all_the_same(
     file = counter_in(tmp_path, f"#include <{precompiled}>\n{COUNTER}")
     assert pb.source(file, flags=QUICK).number == 1
     # It is not tried again with each edit.
-    assert extension.headers(extension.plan_of(build_of([file], str(tmp_path), QUICK))) == {}
+    assert (
+        extension.precompile_headers(extension.plan_of(build_of([file], str(tmp_path), QUICK)))
+        == {}
+    )
     assert notes.read_text() == "x\n"
 
 

@@ -143,9 +143,11 @@ def plan(*flags: str, **linking: Any) -> Any:
 
 
 def test_extensions_share_a_precompiled_header(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precompile, "header", lambda plan, _: cache.folder() / plan.key)
-    one = extension_cuda_headers.made(plan("-I/opt/a", "-DWITH_CUDA", "-O3", "-std=c++17"))
-    other = extension_cuda_headers.made(
+    monkeypatch.setattr(precompile, "precompile_header", lambda plan, _: cache.folder() / plan.key)
+    one = extension_cuda_headers.precompile_headers(
+        plan("-I/opt/a", "-DWITH_CUDA", "-O3", "-std=c++17")
+    )
+    other = extension_cuda_headers.precompile_headers(
         plan("-I", "/opt/b", "-DN=4", "--use_fast_math", "-lineinfo")
     )
     assert one == other
@@ -157,11 +159,11 @@ def test_a_check_has_a_precompiled_header_that_it_watches(
     check: Check, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(precompile, "header", lambda plan, _: asked.append(plan))
+    monkeypatch.setattr(precompile, "precompile_header", lambda plan, _: asked.append(plan))
     monkeypatch.setattr(library, "runtime", lambda *_: Path("runtime.so"))
     monkeypatch.setattr(compilation, "compile", lambda plan, *, announce, ahead: ahead())
     build = Build(name="a", files=(HERE / "kernels.cu",), folder="/")
-    with mode.entered(Mode(check=check)):
+    with mode.set_mode(Mode(check=check)):
         extension_cuda.compile(build)
     (plan,) = asked
     assert set(library.SANITIZE[check]) <= set(plan.flags)
@@ -170,7 +172,7 @@ def test_a_check_has_a_precompiled_header_that_it_watches(
 
 @pytest.mark.thorough
 def test_the_precompiled_header_is_in_the_cache() -> None:
-    (header,) = set(extension_cuda_headers.made(plan()).values())
+    (header,) = set(extension_cuda_headers.precompile_headers(plan()).values())
     assert header.name == "precompiled.h"
     assert cache.folder() in header.parents
 

@@ -31,7 +31,7 @@ from torch import Tensor
 
 import pullback as pb
 from pullback.define.math import differentiate, statements
-from pullback.define.math.functions import TABLE, named
+from pullback.define.math.functions import TABLE, find_function
 from pullback.define.math.node import Node, in_order, number, read
 from tests.telling import telling
 
@@ -464,4 +464,4 @@ def further_than_pytorch(function: Function, dtype: torch.dtype) -> Iterator[str
 
 def test_every_function_of_the_table_is_tested_here() -> None:
     asked = {function.row for function in EVERY} | {text.partition("(")[0] for text in TESTS}
-    assert {name for name in TABLE if named(name) is not None} <= asked | {"real"}
+    assert {name for name in TABLE if find_function(name) is not None} <= asked | {"real"}

@@ -17,7 +17,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from pullback.bind import native, program, runtime
 from pullback.bind.native import Finish, NativeFormula
-from pullback.bind.operator import refined
+from pullback.bind.operator import refine_error
 from pullback.bind.program import Program
 from pullback.define.line import Batch, Line, Name
 from pullback.define.line import Tensor as TensorSpec
@@ -27,7 +27,7 @@ from pullback.define.schema import schema
 from pullback.diagnostic import PullbackError, Rule
 from pullback.kernels import compile as compilation
 from pullback.kernels import toolchain
-from pullback.kernels.plan import Plan, Unit, kernel_flags
+from pullback.kernels.plan import BuildPlan, TranslationUnit, kernel_flags
 
 pytestmark = pytest.mark.compiler
 
@@ -52,10 +52,10 @@ def address_of_loop(body: str) -> int:
             for (int64_t i = 0; i < n; ++i) {{ {body} }}
         }}"""
     compiler = toolchain.find("c++")
-    plan = Plan(
+    plan = BuildPlan(
         name="a-loop",
         compiler=compiler,
-        units=(Unit("loop.cpp", text),),
+        units=(TranslationUnit("loop.cpp", text),),
         sources=(),
         flags=kernel_flags(compiler),
         abi="formula-test",
@@ -382,7 +382,7 @@ def test_what_request_raises_is_raised_by_the_call_and_the_next_call_asks_again(
     run = failing.register()
     with pytest.raises(RuntimeError) as raised:
         run(torch.zeros(3))
-    again = refined(raised.value)
+    again = refine_error(raised.value)
     assert isinstance(again, PullbackError)
     assert again.finding == refused.finding
     with pytest.raises(RuntimeError, match=r"KeyError: 'a bug'"):

@@ -247,7 +247,7 @@ def test_the_slower_way_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
             return {name: float(name != fast) for name in ways}
 
         monkeypatch.setattr(choose, "_measured", Memo())
-        monkeypatch.setattr(choose, "seconds_of", seconds_of)
+        monkeypatch.setattr(choose, "measure_seconds", seconds_of)
         [step, *_] = operator.plan(x.detach()).steps
         assert step.way.startswith("own loop" if fast == "loop" else "PyTorch"), step
 

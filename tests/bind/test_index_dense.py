@@ -42,7 +42,7 @@ def evaluated(
     given = {name: value for name, value in tensors.items() if isinstance(value, Tensor)}
     shapes = {name: tuple(value.shape) for name, value in given.items()}
     solved = shape.solve(indexed.line, {t.name: shapes.get(t.name) for t in indexed.line.tensors})
-    sizes = extents.of_call(indexed, solved)
+    sizes = extents.sizes_of_call(indexed, solved)
     floating = [value.dtype for value in given.values() if value.is_floating_point()]
     dtypes = [dtype or floating[0]] * len(indexed.nodes)
     arguments = {p.name: tensors.get(p.name) for p in indexed.line.parameters}
@@ -202,7 +202,7 @@ def test_slices_change_nothing(
     inputs = inputs_of(indexed, seed)
     grad = torch.randn_like(reference(*inputs.values()))
     expected = gradients_of(indexed, inputs, grad)
-    evaluate.prepared.cache_clear()  # with what was written down of calls with another bound
+    evaluate.prepare.cache_clear()  # with what was written down of calls with another bound
     monkeypatch.setattr(slices, "MOST_BYTES", bytes_)
     monkeypatch.setattr(slices, "MOST_TIMES", 0)
     assert_near(evaluated(indexed, inputs)[0], reference(*inputs.values()))
@@ -217,7 +217,7 @@ def test_slices_in_which_nothing_is_selected_join_the_others(
     indexed = notation.parse(lines.parse(f"pbslices::late{line}"))
     inputs = {"x": torch.arange(1.0, 34.0), "y": torch.arange(1.0, 20.0)}
     expected = evaluated(indexed, inputs)[0]
-    evaluate.prepared.cache_clear()
+    evaluate.prepare.cache_clear()
     monkeypatch.setattr(slices, "MOST_BYTES", 800)
     monkeypatch.setattr(slices, "MOST_TIMES", 0)
     assert_near(evaluated(indexed, inputs)[0], expected)

@@ -15,7 +15,7 @@ from torch import Tensor
 from pullback.bind import runtime
 from pullback.bind.dense import evaluate
 from pullback.bind.loops import nests
-from pullback.bind.loops.nests import Own, Refusal
+from pullback.bind.loops.nests import NoLoops, Own
 from pullback.bind.math import ready, tolerance, verified
 from pullback.bind.math.call import Choice, call_of
 from pullback.define import parse as lines
@@ -82,7 +82,7 @@ def sizes_for(indexed: Formula, dims: Mapping[str, int]) -> dict[str, int]:
     """Return all sizes, those of new indices too."""
     sizes = dict(dims)
     for index, size in indexed.sizes.items():
-        found = extents.evaluated(size, sizes)
+        found = extents.evaluate_size(size, sizes)
         if found is not None and not index.startswith("~"):
             sizes[index] = found
     return sizes
@@ -112,7 +112,7 @@ def find(
     sizes: Mapping[str, int],
     dtype: torch.dtype,
     outputs: tuple[int, ...] | None = None,
-) -> Own | Refusal:
+) -> Own | NoLoops:
     chosen = outputs or tuple(range(len(indexed.nodes)))
     return nests.find(indexed, dtype, chosen, frozenset(given), sizes)
 
@@ -125,7 +125,7 @@ def computed(
 ) -> dict[int, Tensor]:
     """Return the outputs that have loops, group by group."""
     found: dict[int, Tensor] = {}
-    for group in nests.groups(indexed, range(len(indexed.nodes)), sizes):
+    for group in nests.group_outputs(indexed, range(len(indexed.nodes)), sizes):
         own = find(indexed, given, sizes, dtype, group)
         if isinstance(own, Own):
             values = own.run(given, sizes, [dtype] * len(group))
@@ -321,13 +321,13 @@ def test_what_is_of_no_family_is_refused(text: str, reason: str) -> None:
     sizes = dict.fromkeys("nioveksdt", 64)
     given = frozenset(tensor.name for tensor in indexed.line.tensors)
     refusal = nests.find(indexed, torch.float32, (0,), given, sizes)
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, NoLoops)
     assert re.search(reason, refusal.reason)
 
 
 def test_dtypes_without_loops_are_refused() -> None:
     refusal = nests.find(formula("softmax"), torch.float16, (0,), frozenset({"x"}), {"n": 3})
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, NoLoops)
 
 
 @pytest.mark.parametrize(
@@ -387,7 +387,7 @@ def test_what_is_ready_gives_the_same(name: str) -> None:
     call = call_of(definition, tuple(named.values()))
     own = find(indexed, named, call.sizes, torch.float32)
     assert isinstance(own, Own)
-    made = ready.ready(call, [Choice(outputs=(0,), own=own, reason="", takes_own=True)])
+    made = ready.make_ready(call, [Choice(outputs=(0,), own=own, reason="", takes_own=True)])
     assert made
     found = made.run(tuple(named.values()))
     assert found
@@ -448,7 +448,7 @@ print(sorted(seen))
 
 def test_what_has_agreed_is_not_compared_by_another_process(tmp_path: Path) -> None:
     # A cache that knows nothing but the runtime, which takes half a minute to compile.
-    known = runtime.compiled().parent
+    known = runtime.compile_runtime().parent
     shutil.copytree(known, tmp_path / known.name)
 
     def seen(text: str) -> str:
@@ -467,18 +467,18 @@ def test_what_was_compared_is_known_by_all_that_it_depends_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     indexed = formula("softmax")
-    names = {verified.digest(verified.content(indexed))}
-    names.add(verified.digest(verified.content(gradient("softmax"))))
-    names.add(verified.digest(verified.content(replace(indexed, accuracy=1))))
+    names = {verified.digest(verified.serialize_formula(indexed))}
+    names.add(verified.digest(verified.serialize_formula(gradient("softmax"))))
+    names.add(verified.digest(verified.serialize_formula(replace(indexed, accuracy=1))))
     monkeypatch.setattr(verified, "version", lambda: "another")
-    names.add(verified.digest(verified.content(indexed)))
+    names.add(verified.digest(verified.serialize_formula(indexed)))
     assert len(names) == 4
 
 
 def test_infinities_that_cancel_in_another_order_are_no_difference() -> None:
     infinite, nan = torch.tensor([torch.inf, 1.0]), torch.tensor([torch.nan, 1.0])
     for got, want in ((infinite, nan), (nan, infinite)):
-        assert tolerance.difference(got, want, want.double())
-        assert tolerance.difference(got, want, want.double(), has_sums=True) is None
-    assert tolerance.difference(infinite, -infinite, -infinite.double(), has_sums=True)
-    assert tolerance.difference(nan, torch.ones(2), torch.ones(2).double(), has_sums=True)
+        assert tolerance.describe_difference(got, want, want.double())
+        assert tolerance.describe_difference(got, want, want.double(), has_sums=True) is None
+    assert tolerance.describe_difference(infinite, -infinite, -infinite.double(), has_sums=True)
+    assert tolerance.describe_difference(nan, torch.ones(2), torch.ones(2).double(), has_sums=True)

@@ -55,8 +55,8 @@ def assert_agrees(formula: Formula) -> None:
 def test_a_formula_and_two_orders_of_its_gradients_are_pytorchs(formula: Formula) -> None:
     # By PyTorch's operations: a loop takes most of a second to compile.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(choose, "choices", lambda *_: [])
-        patch.setattr(verify, "at_definition", lambda *_: None)
+        patch.setattr(choose, "choose_executors", lambda *_: [])
+        patch.setattr(verify, "verify_at_definition", lambda *_: None)
         assert_agrees(formula)
 
 

@@ -15,8 +15,8 @@ from pullback.diagnostic import PullbackError
 from tests.bind.test_index_dense import each_formula, evaluated, formula, inputs_of, value_of
 
 
-def prepared(indexed: Formula) -> evaluate.Prepared:
-    return evaluate.prepared(
+def prepared(indexed: Formula) -> evaluate.PreparedFormula:
+    return evaluate.prepare(
         indexed.layout, indexed.nodes, tuple(indexed.sizes.items()), frozenset()
     )
 

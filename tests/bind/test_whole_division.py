@@ -37,7 +37,9 @@ def defined(
     execution: str = request.param
     error = toolchain.CompilerMissing.error("no C++ compiler can be used")
     if execution == "a loop in Python":
-        monkeypatch.setattr(compiled, "found", lambda loop, _: interpreted.loop(loop, error))
+        monkeypatch.setattr(
+            compiled, "load_loop", lambda loop, _: interpreted.interpret_loop(loop, error)
+        )
 
     def find(*_: object) -> None:
         raise error

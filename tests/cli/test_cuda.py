@@ -198,4 +198,4 @@ def test_help_names_the_commands() -> None:
     ],
 )
 def test_outputs_are_compared_by_words_and_values(one: str, other: str, *, same: bool) -> None:
-    assert (orders.difference({"forward": one, "reverse": other}) is None) == same
+    assert (orders.compare_outputs({"forward": one, "reverse": other}) is None) == same

@@ -15,7 +15,7 @@ import torch
 
 from pullback.bind.on_cpu import CudaOnCpuNotice
 from pullback.cuda import gpu_code
-from pullback.cuda.pretend import pretending
+from pullback.cuda.pretend import pretend_gpu
 from pullback.diagnostic import PullbackError
 from pullback.kernels import compile as compilation
 
@@ -62,7 +62,7 @@ WAYS: dict[str, Callable[[str], object]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_code_for_gpus_is_refused_where_one_is_pretended(way: str, kernels: Path) -> None:
-    with pretending(), pytest.raises(PullbackError) as raised:
+    with pretend_gpu(), pytest.raises(PullbackError) as raised:
         WAYS[way](str(kernels))
     text = str(raised.value)
     assert "compiled-for-gpu [PB239]: libkernels.so was compiled for a GPU" in text
@@ -70,13 +70,13 @@ def test_code_for_gpus_is_refused_where_one_is_pretended(way: str, kernels: Path
 
 
 def test_so_is_a_library_that_is_linked_to_some(linked: Path) -> None:
-    with pretending(), pytest.raises(PullbackError, match=r"and liblinked.so is linked to it"):
+    with pretend_gpu(), pytest.raises(PullbackError, match=r"and liblinked.so is linked to it"):
         torch.ops.load_library(linked)
 
 
 def test_what_is_for_the_cpu_loads(tmp_path: Path) -> None:
     plain = library(tmp_path, "plain")
-    with pretending():
+    with pretend_gpu():
         assert ctypes.CDLL(str(plain)).plain_f() == 7
         assert ctypes.CDLL("libc.so.6").abs(-3) == 3
         assert ctypes.CDLL(None).abs(-3) == 3
@@ -85,7 +85,7 @@ def test_what_is_for_the_cpu_loads(tmp_path: Path) -> None:
 
 
 def test_an_operators_own_library_for_gpus_loads(kernels: Path) -> None:
-    with pretending():
+    with pretend_gpu():
         opened = compilation.open_library(kernels)
         assert opened.kernels_f() == 7
     _ctypes.dlclose(opened._handle)
@@ -94,7 +94,7 @@ def test_an_operators_own_library_for_gpus_loads(kernels: Path) -> None:
 def test_one_that_was_there_before_is_named(tmp_path: Path) -> None:
     early = library(tmp_path, "early", FOR_GPUS)
     opened = ctypes.CDLL(str(early))
-    with pytest.warns(CudaOnCpuNotice, match="libearly.so was compiled for a GPU"), pretending():
+    with pytest.warns(CudaOnCpuNotice, match="libearly.so was compiled for a GPU"), pretend_gpu():
         pass
     _ctypes.dlclose(opened._handle)
 
@@ -110,5 +110,5 @@ def test_nvcc_leaves_the_mark_that_is_looked_for(tmp_path: Path) -> None:
     words = ["nvcc", "-shared", "-Xcompiler", "-fPIC", "fill.cu", "-o", made]
     subprocess.run(words, cwd=tmp_path, check=True, capture_output=True)
     assert gpu_code.read(made).for_gpus
-    with pretending(), pytest.raises(PullbackError, match="PB239"):
+    with pretend_gpu(), pytest.raises(PullbackError, match="PB239"):
         ctypes.CDLL(str(made))

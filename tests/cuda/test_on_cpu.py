@@ -21,7 +21,7 @@ import pullback as pb
 from pullback.bind import gpu, on_cpu
 from pullback.cuda import __main__ as program
 from pullback.cuda import toolkit
-from pullback.cuda.pretend import pretending
+from pullback.cuda.pretend import pretend_gpu
 from pullback.diagnostic import PullbackError
 from pullback.kernels.cuda_on_cpu import mode
 from pullback.kernels.cuda_on_cpu.mode import Mode
@@ -44,7 +44,7 @@ torch::Tensor shift(torch::Tensor x) {
 
 @pytest.fixture
 def pretence() -> Iterator[None]:
-    with pretending():
+    with pretend_gpu():
         yield
 
 
@@ -95,11 +95,11 @@ def test_a_tensor_for_the_gpu_is_one_of_the_cpu_that_says_otherwise(
 
 def test_pytorch_is_as_it_was_afterwards() -> None:
     before = dict(vars(torch.cuda)), dict(vars(torch)), torch.get_autocast_dtype("cpu")
-    with pretending(), pretending():
+    with pretend_gpu(), pretend_gpu():
         assert torch.cuda.is_available()
         assert torch.cuda.device_count() == 1
         assert torch.version.cuda == "12.4"
-        assert not gpu.there_is()
+        assert not gpu.is_available()
     assert (dict(vars(torch.cuda)), dict(vars(torch)), torch.get_autocast_dtype("cpu")) == before
     assert not torch.ones(1).is_cuda
     assert torch.version.cuda is None
@@ -160,7 +160,7 @@ def switched_on() -> Iterator[Mode]:
 
 @pytest.mark.compiler
 def test_load_builds_for_the_cpu(switched_on: Mode, tmp_path: Path) -> None:
-    assert mode.current() is switched_on
+    assert mode.current_mode() is switched_on
     assert torch.cuda.is_available()
     module: Any = cpp_extension.load(
         "_C",
@@ -204,7 +204,11 @@ def test_a_kernel_without_its_source_sends_nobody_to_a_gpu_that_is_pretended(
     )
     with pytest.raises(PullbackError, match="help: move the tensors to cuda"):
         fill(torch.ones(2))
-    with pretending(), mode.entered(Mode()), pytest.raises(PullbackError, match="PB351") as raised:
+    with (
+        pretend_gpu(),
+        mode.set_mode(Mode()),
+        pytest.raises(PullbackError, match="PB351") as raised,
+    ):
         fill(torch.ones(2, device="cuda"))
     assert "move the tensors" not in str(raised.value)
     assert "needs its source: pip install -e" in str(raised.value)

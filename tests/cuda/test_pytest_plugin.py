@@ -121,7 +121,10 @@ def test_race_fails_the_test_with_the_finding(folder: Path) -> None:
     assert "cuda-race [PB221]" in ended.text
     assert "frame #" not in ended.text
     # A fork counts on from what was launched before it.
-    assert f"cuda on the CPU: {runtimes.launches() + 3} launches checked for races" in ended.lines
+    assert (
+        f"cuda on the CPU: {runtimes.count_launches() + 3} launches checked for races"
+        in ended.lines
+    )
 
 
 def test_memory_starts_pytest_anew_with_the_sanitizer(folder: Path) -> None:

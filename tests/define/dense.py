@@ -74,7 +74,7 @@ class Dense:
 
     def extent(self, size: Affine) -> int:
         """Return a size as a number."""
-        found = extents.evaluated(size, self.sizes)
+        found = extents.evaluate_size(size, self.sizes)
         assert found is not None
         return found
 

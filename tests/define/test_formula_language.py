@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pullback import PullbackError
 from pullback.define.math import derived, differentiate, notation, show, statements
 from pullback.define.math.formula import Formula
-from pullback.define.math.functions import ALIASES, TABLE, named
+from pullback.define.math.functions import ALIASES, TABLE, find_function
 from pullback.define.math.node import Node, in_order, number, read, scalar
 from pullback.define.parse import parse
 from tests.telling import examples
@@ -62,7 +62,7 @@ abs(k); floor(x); isnan(x) or isinf(y); logical_xor(x > 0, y > 0); x**3; x**-3; 
 @pytest.mark.parametrize("text", rows(PRINTED))
 def test_what_is_printed_is_parsed_to_the_very_same_node(text: str) -> None:
     made = node(text)
-    assert node(show.text(made)) is made
+    assert node(show.format_node(made)) is made
 
 
 @pytest.mark.parametrize("text", rows(PRINTED))
@@ -70,14 +70,14 @@ def test_the_derivative_is_printed_so_that_it_is_parsed_back(text: str) -> None:
     names = {**NAMES, "grad": read("grad", ())}
     for gradient in differentiate.vjp([(node(text), names["grad"])], ["x", "y", "w"]):
         if gradient is not None:
-            printed = show.text(gradient)
+            printed = show.format_node(gradient)
             assert statements.nodes_of(printed, names, ("output",), "a test")[0] is gradient
 
 
 def calls() -> list[str]:
     texts: list[str] = []
     for name, function in TABLE.items():
-        if named(name) is not None:
+        if find_function(name) is not None:
             conditions = {"logic": len(function.parameters), "where": 1}.get(function.kind, 0)
             reals = ["x", "y", "w"][: len(function.parameters) - conditions]
             args = ["1", "x"] if name == "polygamma" else ["m", "flag"][:conditions] + reals
@@ -88,7 +88,7 @@ def calls() -> list[str]:
 @pytest.mark.parametrize("text", calls())
 def test_every_function_is_printed_and_parsed_back(text: str) -> None:
     made = node(text)
-    assert node(show.text(made)) is made
+    assert node(show.format_node(made)) is made
 
 
 @pytest.mark.parametrize("alias", [a for a in ALIASES if ALIASES[a] not in ("real", "whole")])
@@ -196,13 +196,16 @@ def test_equal_subexpressions_are_one_object() -> None:
 
 def test_a_shared_subexpression_gets_a_name_when_printed() -> None:
     made = of_line("(x[...]) -> y[...] = (1 + exp(x))/(2 + exp(x))")
-    assert notation.text(made).count("exp") == 1
-    assert of_line(f"(x[...]) -> y[...] = {notation.text(made)}").nodes == made.nodes
+    assert notation.format_formula(made).count("exp") == 1
+    assert of_line(f"(x[...]) -> y[...] = {notation.format_formula(made)}").nodes == made.nodes
 
 
 def test_a_name_of_the_printer_is_none_that_a_line_has() -> None:
     made = of_line("(t1[...], t2[...]) -> t3[...] = tanh(t1)*tanh(t1) + t2")
-    assert of_line(f"(t1[...], t2[...]) -> t3[...] = {notation.text(made)}").nodes == made.nodes
+    assert (
+        of_line(f"(t1[...], t2[...]) -> t3[...] = {notation.format_formula(made)}").nodes
+        == made.nodes
+    )
 
 
 def test_nodes_that_nobody_has_are_gone() -> None:
@@ -238,7 +241,7 @@ def test_a_derivative_is_what_one_writes_by_hand(row: str) -> None:
         return
     assert found is not None
     wanted = statements.nodes_of(expected, names, ("output",), "a test")[0]
-    swapped = {show.text(found), show.text(wanted)}
+    swapped = {show.format_node(found), show.format_node(wanted)}
     assert found is wanted or len(swapped) == 1 or commuted(found, wanted), swapped
 
 
@@ -375,11 +378,11 @@ def test_any_formula_and_its_derivative_are_printed_and_parsed_back(text: str) -
 
 
 def require_round_trip(made: Node) -> None:
-    assert node(show.text(made)) is made
+    assert node(show.format_node(made)) is made
     names = {**NAMES, "grad": read("grad", ())}
     for gradient in differentiate.vjp([(made, names["grad"])], ["x", "y"]):
         if gradient is not None:
-            again = statements.nodes_of(show.text(gradient), names, ("output",), "a test")[0]
+            again = statements.nodes_of(show.format_node(gradient), names, ("output",), "a test")[0]
             assert again is gradient
 
 

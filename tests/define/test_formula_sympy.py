@@ -9,7 +9,7 @@ import pytest
 from gathered import for_each
 
 from pullback.define.math import derived, notation, sympy
-from pullback.define.math.functions import TABLE, known
+from pullback.define.math.functions import TABLE, known_names
 from pullback.define.math.node import Node
 from pullback.define.parse import parse
 
@@ -46,13 +46,17 @@ def gradients(text: str) -> tuple[Node, ...]:
 
 @pytest.mark.parametrize(("text", "gradient"), READ)
 def test_a_derivative_is_shown_simplified_in_the_language(text: str, gradient: str) -> None:
-    assert sympy.text(gradients(text)[0]) == gradient
+    assert sympy.to_text(gradients(text)[0]) == gradient
 
 
 def calls() -> Iterator[str]:
     """Every function that has a derivative, of tensors and of numbers that SymPy has not."""
     for name, function in TABLE.items():
-        if name not in known() or function.kind not in ("real", "number") or name == "polygamma":
+        if (
+            name not in known_names()
+            or function.kind not in ("real", "number")
+            or name == "polygamma"
+        ):
             continue
         for place, other in itertools.product(range(len(function.parameters)), ("z", "inf", "nan")):
             words = [other] * len(function.parameters)
@@ -63,8 +67,8 @@ def calls() -> Iterator[str]:
 @for_each("text", dict.fromkeys(calls()))
 def test_the_gradients_of_every_function_are_shown(text: str) -> None:
     for node in gradients(text):
-        assert sympy.text(node)
-        assert sympy.latex(node)
+        assert sympy.to_text(node)
+        assert sympy.to_latex(node)
 
 
 def test_latex_names_words_upright_and_greek_letters_as_such() -> None:
@@ -75,4 +79,4 @@ def test_latex_names_words_upright_and_greek_letters_as_such() -> None:
 def test_latex_shows_the_formula() -> None:
     line = parse("t::f(x[...], beta: float) -> y[...] = exp(beta * x) / 2")
     node = notation.parse(line).nodes[0]
-    assert sympy.latex(node) == r"\frac{e^{\beta \, x}}{2}"
+    assert sympy.to_latex(node) == r"\frac{e^{\beta \, x}}{2}"

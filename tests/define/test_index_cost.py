@@ -10,7 +10,7 @@ from torch.nn import functional as F  # noqa: N812  (its usual name)
 from torch.utils.flop_counter import FlopCounterMode
 
 from pullback.define.math import extents
-from pullback.define.math.cost import Cost, cost, multiplications
+from pullback.define.math.cost import Cost, cost, count_multiplications
 from pullback.define.math.formula import Formula
 from tests.define.as_lines import made, operator
 
@@ -26,7 +26,7 @@ def costs(name: str, *kinds: str, **sizes: int) -> Cost:
 def of(indexed: Formula, given: dict[str, int], wanted: list[bool] | None = None) -> Cost:
     sizes = dict(given)
     for index, size in indexed.sizes.items():
-        value = extents.evaluated(size, sizes)
+        value = extents.evaluate_size(size, sizes)
         assert value is not None
         sizes[index] = int(value)
     return cost(indexed, sizes, wanted)
@@ -148,7 +148,15 @@ def test_an_empty_dimension_costs_nothing() -> None:
 
 
 def test_whole_powers_are_products() -> None:
-    assert [multiplications(k) for k in (2, 3, 4, 5, 8, -1, -2)] == [1, 2, 2, 3, 3, DIV, DIV + 1]
+    assert [count_multiplications(k) for k in (2, 3, 4, 5, 8, -1, -2)] == [
+        1,
+        2,
+        2,
+        3,
+        3,
+        DIV,
+        DIV + 1,
+    ]
 
 
 def test_shown() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pullback import PullbackError
 from pullback.define.math import notation
-from pullback.define.math.extents import evaluated
+from pullback.define.math.extents import evaluate_size
 from pullback.define.parse import parse
 from tests.telling import examples
 
@@ -97,7 +97,7 @@ def test_range_that_is_inferred_is_the_largest_in_which_all_reads_are_inside(
             raise
         return
     for n, p in itertools.product(range(1, 12), range(1, 4)):
-        extent = evaluated(made.sizes["i"], {"n": n, "p": p})
+        extent = evaluate_size(made.sizes["i"], {"n": n, "p": p})
         assert extent is not None
         for i in range(max(extent, 0) + 1):
             inside = all(a * i + b * (p - 1) + c < n for a, b, c in reads)

@@ -28,7 +28,7 @@ def rows(text: str) -> list[str]:
 
 
 def text_of(size: Affine) -> str:
-    return show.text(index(size))
+    return show.format_node(index(size))
 
 
 # --- what means the same
@@ -499,7 +499,8 @@ def test_index_notation_does_not_import_pytorch() -> None:
         "import sys; from pullback.define.parse import parse; "
         "from pullback.define.math import notation; "
         "made = notation.parse(parse('a::b(x[n, m]) -> y[n] = sum[m](x)')); "
-        "assert notation.text(made) == 'sum[m](x[n, m])'; assert 'torch' not in sys.modules"
+        "assert notation.format_formula(made) == 'sum[m](x[n, m])'; assert 'torch' not in "
+        "sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
 

@@ -38,18 +38,20 @@ def test_an_output_of_a_part_is_not_read_beyond_it(part: str) -> None:
             made(f"f(x[n]) -> (y[i], z[]) = y[i < {limit}] = {some}; z = sum[k]({all_})")
         )
         assert found
-        assert bool(re.search(r"(?<!grad_)y\[n\]", notation.text(found.formula))) == is_read
+        assert (
+            bool(re.search(r"(?<!grad_)y\[n\]", notation.format_formula(found.formula))) == is_read
+        )
 
 
 def test_the_gradient_of_a_quotient_has_it_as_a_factor() -> None:
     found = derived.backward(made("f(x[n, m]) -> y[m, n] = exp(x[n, m])/sum[k](exp(x[n, k]))"))
     assert found
     expected = "grad[m, n]*y[m, n] - sum[m1](grad[m1, n]*y[m1, n])*y[m, n]"
-    assert notation.text(found.formula) == expected
+    assert notation.format_formula(found.formula) == expected
 
 
 def test_the_maximum_still_leaves_where_an_output_is_read() -> None:
     for kinds in (["backward"], ["backward", "backward"]):
-        printed = notation.text(operator("attention", *kinds))
+        printed = notation.format_formula(operator("attention", *kinds))
         assert "argmax" not in printed
         assert "o[" in printed

@@ -14,7 +14,7 @@ from torch import Tensor
 from pullback.define.math import extents
 from pullback.define.math.formula import Formula
 from pullback.define.math.sharding import rules
-from pullback.define.sharding import Partial, Placement, Placements, Replicate, Shard, shown
+from pullback.define.sharding import Partial, Placement, Placements, Replicate, Shard, format_table
 from tests.define.as_lines import NAMES, made, operator
 from tests.define.dense import Dense
 from tests.define.indexed import SIZES
@@ -53,7 +53,7 @@ def drawn(indexed: Formula, seed: int) -> dict[str, Tensor]:
 
 def known(indexed: Formula, sizes: dict[str, int]) -> dict[str, int]:
     """Return the sizes with those that follow from others."""
-    own = {index: extents.evaluated(size, sizes) for index, size in indexed.sizes.items()}
+    own = {index: extents.evaluate_size(size, sizes) for index, size in indexed.sizes.items()}
     return {**sizes, **{index: int(size) for index, size in own.items() if size is not None}}
 
 
@@ -277,7 +277,7 @@ def test_how_many_are_accepted(record_property: Callable[[str, object], None]) -
 def test_table() -> None:
     gauss = operator("gauss")
     assert (
-        shown(rules(gauss), gauss.line)
+        format_table(rules(gauss), gauss.line)
         == """\
 split      x         y         v             ->  u
 n          shard(0)  all       all           ->  shard(0)

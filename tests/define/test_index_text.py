@@ -34,7 +34,7 @@ def of(name: str, *kinds: str) -> Formula:
 
 def require_round_trip(made: Formula) -> str:
     """Print a formula, read it, compare; return what was printed."""
-    printed = notation.text(made)
+    printed = notation.format_formula(made)
     given = {name: size for name, size in made.sizes.items() if name in made.line.dimensions}
     again = notation.parse(replace(made.line, formula=printed), made.accuracy, sizes=given)
     assert again.nodes == made.nodes, printed
@@ -72,7 +72,7 @@ PRINTED = {
 
 @pytest.mark.parametrize(("name", "expected"), PRINTED.items(), ids=list(PRINTED))
 def test_gradient_is_printed_compactly(name: str, expected: str) -> None:
-    assert notation.text(of(name, "backward")) == expected
+    assert notation.format_formula(of(name, "backward")) == expected
 
 
 SHAPES = [

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from pullback.define import parse as lines
 from pullback.define.math import notation
-from pullback.define.math.functions import known
+from pullback.define.math.functions import known_names
 from pullback.define.math.other_words import LINES, REASONS, SAME
 from pullback.define.math.ranges import Ranges
 
@@ -97,5 +97,5 @@ def test_the_line_that_is_named_instead_computes_the_same(name: str, seed: int) 
 
 def test_words_of_other_libraries_are_none_of_ours() -> None:
     assert set(SAME.values()) <= set(LINES)
-    assert {*LINES, *SAME, *REASONS} & set(known()) == {"max", "min"}
+    assert {*LINES, *SAME, *REASONS} & set(known_names()) == {"max", "min"}
     assert len({*LINES, *SAME, *REASONS}) == len(LINES) + len(SAME) + len(REASONS)

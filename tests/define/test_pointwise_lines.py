@@ -14,7 +14,7 @@ from torch import Tensor
 from pullback import PullbackError
 from pullback.define.line import Line
 from pullback.define.math import derived, notation
-from pullback.define.math.functions import TABLE, Function, named
+from pullback.define.math.functions import TABLE, FunctionRow, find_function
 from pullback.define.parse import parse
 from tests.bind.formula_lines import CASES
 from tests.bind.test_bad_formulas import NO_MATHEMATICS, OF_ONE_TENSOR
@@ -136,7 +136,7 @@ INPUTS = [
 REAL = [
     row
     for row in TABLE.values()
-    if named(row.name) and row.kind == "real" and row.name != "polygamma"
+    if find_function(row.name) and row.kind == "real" and row.name != "polygamma"
 ]
 LEAVES = {
     "real": ["x", "b", "c", "s", "0.5", "pi", "e"],
@@ -170,7 +170,7 @@ def lines(draw: st.DrawFn) -> str:
 
         def called() -> str:
             if kind == "real":
-                function: Function = draw(st.sampled_from(REAL))
+                function: FunctionRow = draw(st.sampled_from(REAL))
                 return f"{function.name}({', '.join(inner() for _ in function.parameters)})"
             if kind == "int":
                 return f"int({inner('bool')})"

@@ -115,7 +115,7 @@ def test_versions_of_glibc_are_numbers() -> None:
 
 def test_usual_gpus_without_code_are_named_once_for_libraries_that_are_alike() -> None:
     one, other = ("sm_90", "compute_90"), ("sm_75", "sm_80", "sm_90", "compute_90")
-    found = list(audit.uncovered({"a.so": one, "b.so": one, "c.so": other}))
+    found = list(audit.find_uncovered({"a.so": one, "b.so": one, "c.so": other}))
     assert [finding.code for finding in found] == ["PB720"]
     assert "a.so and 1 more" in found[0].message
     assert dict(found[0].evidence)["missing"] == "sm_75, sm_80, sm_86"

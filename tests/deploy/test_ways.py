@@ -210,14 +210,14 @@ def test_a_python_without_pytorch(tmp_path: Path) -> None:
     python.write_text(f"#!/bin/sh\nexec {sys.executable} -S -c 'import torch_is_not_here'\n")
     python.chmod(0o755)
     with pytest.raises(PullbackError, match="does not tell which PyTorch") as caught:
-        environment.of(str(python))
+        environment.query_environment(str(python))
     assert code_of(caught) == "PB703"
 
 
 def test_an_interpreter_tells_its_versions(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    here = environment.here()
+    here = environment.current_environment()
     # What another interpreter is asked, asked here.
     exec(environment.QUESTION, {})
     answer = capsys.readouterr().out
@@ -226,9 +226,9 @@ def test_an_interpreter_tells_its_versions(
     for python, said in ((same, answer), (other, answer.replace("cpython-3", "cpython-9"))):
         python.write_text(f"#!/bin/sh\necho '{said.strip()}'\n")
         python.chmod(0o755)
-    assert environment.of(str(same)) == here
+    assert environment.query_environment(str(same)) == here
     found = target.target(pythons=[str(same), str(other)]).environments
-    assert found == (here, environment.of(str(other)))
+    assert found == (here, environment.query_environment(str(other)))
 
 
 # --- the target
@@ -264,7 +264,7 @@ def test_a_version_that_is_none_is_setuptools_to_refuse(tmp_path: Path) -> None:
 def test_what_setuptools_says_is_the_error(tmp_path: Path) -> None:
     (tmp_path / "setup.py").write_text("raise ValueError('no such version')")
     with pytest.raises(PullbackError, match="no such version") as caught:
-        wheel.packed(tmp_path, "linux_x86_64")
+        wheel.pack_wheel(tmp_path, "linux_x86_64")
     assert code_of(caught) == "PB712"
 
 
@@ -341,14 +341,14 @@ def test_what_a_killed_build_left_is_removed_by_the_next(tmp_path: Path) -> None
     kept = tmp_path / f".pullback-{os.getpid()}-abcdef"
     for folder in (left, kept):
         folder.mkdir()
-    with staging.beside(tmp_path / "out") as work:
+    with staging.stage_beside(tmp_path / "out") as work:
         assert work.is_dir()
     assert [path.name for path in tmp_path.iterdir()] == [kept.name]
 
 
 def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
     def write_and_stop() -> None:
-        with staging.folder(tmp_path / "out") as work:
+        with staging.stage_folder(tmp_path / "out") as work:
             (work / "half").touch()
             raise KeyboardInterrupt
 

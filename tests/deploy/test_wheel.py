@@ -25,7 +25,7 @@ from pullback.define.math import notation
 from pullback.define.parse import parse
 from pullback.define.source import Source
 from pullback.deploy import definitions, libraries, shipped, target
-from pullback.deploy.wheel import TORCH, ShippingNotice, platform_of, with_import
+from pullback.deploy.wheel import TORCH, ShippingNotice, insert_import, platform_of
 from pullback.diagnostic import PullbackError
 from pullback.kernels import identity, prebuilt, processor, toolchain
 from pullback.kernels.glue import Device
@@ -99,16 +99,18 @@ def test_every_loop_that_a_call_asks_for_is_shipped(monkeypatch: pytest.MonkeyPa
 
     def note(loop: Loop, device: Device) -> tuple[object, Any]:
         asked.add(identity.of_loop(loop, device))
-        return interpreted.loop(loop, toolchain.CompilerMissing.error("it is noted alone"))
+        return interpreted.interpret_loop(
+            loop, toolchain.CompilerMissing.error("it is noted alone")
+        )
 
-    monkeypatch.setattr(compiled, "found", note)
+    monkeypatch.setattr(compiled, "load_loop", note)
     line = "shippedloops::coupled(x[..., n], s[n]?) -> y[..., n] = exp(-x*x) + s*x"
     operator = pb.operator(line)
     for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
         x, s = torch.rand(2, 3, dtype=dtype), torch.rand(3, dtype=dtype)
         for given in ((x, s), (x,)):
             call_in_all_ways(operator, *given)
-    jobs = libraries.jobs(shipped.collect([operator]), target.target())
+    jobs = libraries.list_jobs(shipped.collect([operator]), target.target())
     assert len(asked) >= 40
     assert asked <= {entry.identity for job in jobs for entry in job.entries}
 
@@ -180,11 +182,11 @@ def test_the_processor_chooses_among_the_libraries(installed: Path) -> None:
 
 def test_an_import_comes_after_those_from_the_future() -> None:
     text = '"""Doc."""\nfrom __future__ import annotations\nimport os\n'
-    assert with_import(text, "import a").splitlines()[1:3] == [
+    assert insert_import(text, "import a").splitlines()[1:3] == [
         "from __future__ import annotations",
         "import a",
     ]
-    assert with_import("", "import a") == "import a\n"
+    assert insert_import("", "import a") == "import a\n"
 
 
 # --- what is not as it was built
@@ -209,7 +211,7 @@ LINE = parse("sample::scale(x[...], k: float = 2.0) -> y[...]")
 
 def test_a_library_is_found_by_what_it_computes(kernels: Path) -> None:
     prebuilt.add(kernels)
-    found = prebuilt.kernel(LINE, source(kernels), "cpu", None)
+    found = prebuilt.find_kernel(LINE, source(kernels), "cpu", None)
     assert found
     assert found.symbol == "pullback_sample_scale_cpu"
 
@@ -219,7 +221,7 @@ def test_a_damaged_library_is_not_loaded(kernels: Path) -> None:
     for library in kernels.glob("sample-scale*.so"):
         library.write_bytes(library.read_bytes()[:-1])
     with pytest.raises(PullbackError, match="not the one that was built") as caught:
-        prebuilt.kernel(LINE, source(kernels), "cpu", None)
+        prebuilt.find_kernel(LINE, source(kernels), "cpu", None)
     assert caught.value.finding.code == "PB701"
 
 
@@ -233,7 +235,7 @@ def test_a_manifest_that_cannot_be_read_is_said(kernels: Path, text: str) -> Non
 def test_a_definition_that_was_changed_is_not_what_was_compiled(kernels: Path) -> None:
     prebuilt.add(kernels)
     with pytest.raises(PullbackError, match="not what the package's library") as caught:
-        prebuilt.kernel(LINE, source(kernels, "scale(y, x, 2 * k, numel(x))"), "cpu", None)
+        prebuilt.find_kernel(LINE, source(kernels, "scale(y, x, 2 * k, numel(x))"), "cpu", None)
     evidence = dict(caught.value.finding.evidence)
     assert caught.value.finding.code == "PB702"
     assert "2 * k" in evidence["defined"]
@@ -245,7 +247,7 @@ def test_other_flags_make_another_kernel(kernels: Path) -> None:
     prebuilt.add(kernels)
     own = dataclasses.replace(source(kernels), flags=("-DSIGN=-1",))
     with pytest.raises(PullbackError, match="PB702") as caught:
-        prebuilt.kernel(LINE, own, "cpu", None)
+        prebuilt.find_kernel(LINE, own, "cpu", None)
     assert "-DSIGN=-1" in dict(caught.value.finding.evidence)["defined"]
 
 
@@ -256,16 +258,16 @@ def test_a_source_that_is_there_and_was_edited_is_compiled_instead(
     prebuilt.add(kernels)
     for name in ("scale.cpp", "scale.h"):
         shutil.copyfile(SAMPLE / name, kernels.parent / name)
-    assert prebuilt.kernel(LINE, source(kernels), "cpu", None)
+    assert prebuilt.find_kernel(LINE, source(kernels), "cpu", None)
     (kernels.parent / edited).write_text("// another")
-    assert prebuilt.kernel(LINE, source(kernels), "cpu", None) is None
+    assert prebuilt.find_kernel(LINE, source(kernels), "cpu", None) is None
 
 
 def test_a_loop_with_an_optional_tensor_is_none_without_it(kernels: Path) -> None:
     bell = notation.parse(parse("sample::bell(x[..., n], s[n]?) -> y[..., n] = exp(-x*x) + s"))
     prebuilt.add(kernels)
     both = [
-        prebuilt.loop(Loop(formula=bell, dtype="float64", wanted=1, present=present), "cpu")
+        prebuilt.find_loop(Loop(formula=bell, dtype="float64", wanted=1, present=present), "cpu")
         for present in (0b01, 0b11)
     ]
     assert all(both)
@@ -280,9 +282,9 @@ def test_a_gpu_that_the_package_has_no_code_for_is_named(kernels: Path) -> None:
     manifest["libraries"] = [row]
     (kernels / "manifest.json").write_text(json.dumps(manifest))
     prebuilt.add(kernels)
-    assert prebuilt.kernel(LINE, own, "cuda", "sm_86")
+    assert prebuilt.find_kernel(LINE, own, "cuda", "sm_86")
     with pytest.raises(PullbackError, match="no code of sample::scale for this GPU") as caught:
-        prebuilt.kernel(LINE, own, "cuda", "sm_90")
+        prebuilt.find_kernel(LINE, own, "cuda", "sm_90")
     assert "--arch sm_80,sm_90" in str(caught.value)
     # Built for GPUs alone: nothing is said on a machine without one, until it is called.
     assert prebuilt.is_left_out(LINE, own, "cpu")
@@ -297,7 +299,7 @@ def test_loops_for_gpus_are_built_if_gpus_are_asked_for() -> None:
     found = definitions.of_file(CUBE)
     travelling = shipped.collect(found.operators)
     for asked, there in ((None, False), (["sm_80"], True)):
-        jobs = list(libraries.jobs(travelling, target.target(asked)))
+        jobs = list(libraries.list_jobs(travelling, target.target(asked)))
         on_gpus = [job for job in jobs if job.entries[0].identity.startswith("formula-2 cuda")]
         assert bool(on_gpus) == there
         for job in on_gpus:
@@ -310,7 +312,7 @@ def test_loops_that_a_package_brought_run_where_nvcc_is_not(
 ) -> None:
     line = parse("sample::bell(x[..., n], s[n]?) -> y[..., n] = exp(-x*x) + s")
     monkeypatch.setattr(gpu, "is_there", lambda: True)
-    monkeypatch.setattr(gpu, "usable", lambda: False)
+    monkeypatch.setattr(gpu, "is_usable", lambda: False)
     assert compiled.devices(line) == ("cpu",)
     manifest = (kernels / "manifest.json").read_text()
     (kernels / "manifest.json").write_text(manifest.replace("formula-2 cpu", "formula-2 cuda"))

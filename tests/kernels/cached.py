@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pullback.kernels import cache, cache_folder
-from pullback.kernels.plan import Plan, Unit
+from pullback.kernels.plan import BuildPlan, TranslationUnit
 from pullback.kernels.toolchain import Compiler
 
 GXX = Compiler(language="c++", path=Path("/bin/g++"), version="12.2.0", identity="g++ 12.2.0")
@@ -20,15 +20,20 @@ def root_fixture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(name="plan")
-def plan_fixture(root: Path) -> Plan:
+def plan_fixture(root: Path) -> BuildPlan:
     source = root.parent / "add2.cpp"
     source.write_text("1")
-    return Plan(
-        name="demo", compiler=GXX, units=(Unit("u.cpp", ""),), sources=(source,), flags=(), abi="1"
+    return BuildPlan(
+        name="demo",
+        compiler=GXX,
+        units=(TranslationUnit("u.cpp", ""),),
+        sources=(source,),
+        flags=(),
+        abi="1",
     )
 
 
-def keep(plan: Plan, content: str) -> Path:
+def keep(plan: BuildPlan, content: str) -> Path:
     """Store a library as if it were compiled from the sources as they are."""
     built = plan.sources[0].parent / "library.so"
     built.write_text(content)

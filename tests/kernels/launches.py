@@ -13,7 +13,7 @@ from pullback.define.math import derived, notation
 from pullback.kernels import compile as compilation
 from pullback.kernels import toolchain
 from pullback.kernels.loops.pointwise import Loop
-from pullback.kernels.plan import Plan, Unit, kernel_flags
+from pullback.kernels.plan import BuildPlan, TranslationUnit, kernel_flags
 from pullback.kernels.toolchain import Compiler, survey
 
 HAVE = {seen.language for seen in survey() if isinstance(seen, Compiler)}
@@ -32,10 +32,10 @@ def loop_of(text: str, dtype: str = "float32", *, backward: bool = False) -> Loo
 
 def on_host(name: str, text: str) -> ctypes.CDLL:
     compiler = toolchain.find("c++")
-    plan = Plan(
+    plan = BuildPlan(
         name=name,
         compiler=compiler,
-        units=(Unit("host.cpp", text),),
+        units=(TranslationUnit("host.cpp", text),),
         sources=(),
         flags=(*kernel_flags(compiler), "-O1", "-Wall", "-Wextra", "-Werror"),
         link=("-ldl",),

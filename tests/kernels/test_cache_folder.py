@@ -13,7 +13,7 @@ import pytest
 from cached import keep, plan_fixture, root_fixture  # noqa: F401  # pyright: ignore
 
 from pullback.kernels import cache, cache_folder
-from pullback.kernels.plan import Plan
+from pullback.kernels.plan import BuildPlan
 
 STRANGER = 54_321
 
@@ -50,29 +50,29 @@ def test_an_empty_folder_of_ours_is_closed_to_others(root: Path) -> None:
 
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o1777], ids=oct)
 def test_a_folder_that_others_could_write_to_is_neither_read_nor_closed(
-    root: Path, plan: Plan, mode: int
+    root: Path, plan: BuildPlan, mode: int
 ) -> None:
     keep(plan, "one")
     root.chmod(mode)
-    assert cache.lookup(plan) is None
+    assert cache.look_up(plan) is None
     refused(root, "can be written by other users")
     assert stat.S_IMODE(root.stat().st_mode) == mode
 
 
 def test_a_folder_of_another_user_is_refused(
-    root: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch
+    root: Path, plan: BuildPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep(plan, "one")
     owner = root.stat().st_uid
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
     monkeypatch.setattr(cache_folder, "ROOT", owner + 2)
-    assert cache.lookup(plan) is None
+    assert cache.look_up(plan) is None
     refused(root, f"belongs to user {owner}")
 
 
 @pytest.mark.parametrize("owner", ["root", "the user"])
 def test_a_read_only_folder_is_read_and_what_it_lacks_is_kept_elsewhere(
-    root: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch, owner: str
+    root: Path, plan: BuildPlan, monkeypatch: pytest.MonkeyPatch, owner: str
 ) -> None:
     shared = keep(plan, "one")
     before = sorted(root.rglob("*"))
@@ -83,9 +83,9 @@ def test_a_read_only_folder_is_read_and_what_it_lacks_is_kept_elsewhere(
         monkeypatch.setattr(os, "access", lambda path, *_: path != root)  # pyright: ignore
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert cache.lookup(plan) == shared
+        assert cache.look_up(plan) == shared
     plan.sources[0].write_text("2")
-    assert cache.lookup(plan) is None
+    assert cache.look_up(plan) is None
     with pytest.warns(cache_folder.CacheNotice, match="cannot be written"):
         own = keep(plan, "two")
     assert not own.is_relative_to(root)
@@ -122,7 +122,7 @@ def test_without_a_home_the_folder_that_is_named_is_used(
     refused(None, "no home folder")
 
 
-def parts(plan: Plan, library: Path) -> dict[str, Path]:
+def parts(plan: BuildPlan, library: Path) -> dict[str, Path]:
     """Return what there is to forge of a library."""
     entry = library.parent
     return {"entry": entry, "manifest": entry / cache.MANIFEST, "library": library}
@@ -131,7 +131,7 @@ def parts(plan: Plan, library: Path) -> dict[str, Path]:
 @pytest.mark.parametrize("part", ["entry", "manifest", "library"])
 @pytest.mark.parametrize("whose", ["another user's", "open to others"])
 def test_what_others_may_have_written_is_not_loaded_but_made_anew(
-    plan: Plan, part: str, whose: str
+    plan: BuildPlan, part: str, whose: str
 ) -> None:
     library = keep(plan, "one")
     forged = parts(plan, library)[part]
@@ -139,10 +139,10 @@ def test_what_others_may_have_written_is_not_loaded_but_made_anew(
         give_away(forged)
     else:
         forged.chmod(0o777)
-    assert cache.lookup(plan) is None
+    assert cache.look_up(plan) is None
     with pytest.warns(cache_folder.CacheNotice, match=r"belongs to user|other users.*made anew"):
         made = keep(plan, "one")
-    assert cache.lookup(plan) == made
+    assert cache.look_up(plan) == made
     for path in parts(plan, made).values():
         assert path.stat().st_uid == os.geteuid()
         assert not path.stat().st_mode & 0o022
@@ -159,7 +159,9 @@ IN_THE_WAY: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("what", IN_THE_WAY)
 @pytest.mark.parametrize("part", ["entry", "manifest", "library", "lock", "builds"])
-def test_what_is_in_the_way_is_set_aside_with_a_notice(plan: Plan, part: str, what: str) -> None:
+def test_what_is_in_the_way_is_set_aside_with_a_notice(
+    plan: BuildPlan, part: str, what: str
+) -> None:
     root = cache.folder()
     library = keep(plan, "one")
     places = {**parts(plan, library), "lock": root / f"{plan.key}.lock", "builds": root / "builds"}
@@ -170,18 +172,18 @@ def test_what_is_in_the_way_is_set_aside_with_a_notice(plan: Plan, part: str, wh
     IN_THE_WAY[what](place)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        cache.lookup(plan)
+        cache.look_up(plan)
         with cache.lock(plan), cache.workspace(plan) as where:
             assert where.is_dir()
             assert keep(plan, "one") == library
-    assert cache.lookup(plan) == library
+    assert cache.look_up(plan) == library
     told = [str(one.message) for one in caught]
     assert is_expected or any(str(place) in text and "made anew" in text for text in told), told
     cache.clean()
 
 
 def test_what_only_root_can_write_is_set_aside_by_its_user(
-    plan: Plan, monkeypatch: pytest.MonkeyPatch
+    plan: BuildPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One run with sudo leaves entries that the user's own runs could not write to."""
     entry = keep(plan, "one").parent

@@ -19,7 +19,7 @@ import pytest
 from pullback.diagnostic import Finding, PullbackError
 from pullback.kernels import cache
 from pullback.kernels.compile import compile, open_library
-from pullback.kernels.plan import Plan, Unit, kernel_flags
+from pullback.kernels.plan import BuildPlan, TranslationUnit, kernel_flags
 from pullback.kernels.toolchain import Compiler, find, survey
 
 HAVE = {seen.language for seen in survey() if isinstance(seen, Compiler)}
@@ -65,13 +65,13 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def plan_in(folder: Path, *, name: str = "a.cpp", language: str = "c++") -> Plan:
+def plan_in(folder: Path, *, name: str = "a.cpp", language: str = "c++") -> BuildPlan:
     compiler = find("cuda" if language == "cuda" else "c++")
     source = folder / name
-    return Plan(
+    return BuildPlan(
         name="demo-number-cpu",
         compiler=compiler,
-        units=(Unit(f"unit{source.suffix}", f'#include "{source}"\n'),),
+        units=(TranslationUnit(f"unit{source.suffix}", f'#include "{source}"\n'),),
         sources=(source,),
         flags=kernel_flags(compiler),
         abi="kernel-1",
@@ -82,7 +82,7 @@ def number_of(library: Path) -> int:
     return open_library(library).number()
 
 
-def finding_of(plan: Plan) -> Finding:
+def finding_of(plan: BuildPlan) -> Finding:
     with pytest.raises(PullbackError) as raised:
         compile(plan)
     return raised.value.finding
@@ -170,9 +170,9 @@ class TestWithCxx:
         write(work / "a.cpp", "int two();\n" + NUMBER.format("two()"))
         write(work / "b.cpp", "int two() { return 2; }\n")
         plan = plan_in(work)
-        units = (*plan.units, *(Unit(f"u{n}.cpp", f"int f{n};") for n in range(5)))
+        units = (*plan.units, *(TranslationUnit(f"u{n}.cpp", f"int f{n};") for n in range(5)))
         sources = (*plan.sources, work / "b.cpp")
-        second = Unit("second.cpp", f'#include "{work / "b.cpp"}"\n')
+        second = TranslationUnit("second.cpp", f'#include "{work / "b.cpp"}"\n')
         plan = replace(plan, units=(*units, second), sources=sources)
         assert number_of(compile(plan)) == 2
         write(work / "b.cpp", "int two() { return 22; }\n")
@@ -335,7 +335,9 @@ class TestWithCxx:
         assert isinstance(open_library(compile(plan_in(work))), ctypes.CDLL)
 
     def test_an_error_in_the_generated_text_shows_no_temporary_folder(self, work: Path) -> None:
-        plan = replace(plan_in(work), units=(Unit("entry.cpp", "int f() { return gone; }\n"),))
+        plan = replace(
+            plan_in(work), units=(TranslationUnit("entry.cpp", "int f() { return gone; }\n"),)
+        )
         finding = finding_of(plan)
         evidence = dict(finding.evidence)
         assert evidence["at"] == "entry.cpp:1:18"
@@ -343,7 +345,7 @@ class TestWithCxx:
         assert "build-" not in str(finding) + log.read_text()
 
     def test_the_assemblers_words_show_no_temporary_folder(self, work: Path) -> None:
-        plan = replace(plan_in(work), units=(Unit("entry.cpp", 'asm("frobnicate");\n'),))
+        plan = replace(plan_in(work), units=(TranslationUnit("entry.cpp", 'asm("frobnicate");\n'),))
         # Without -pipe the assembler reads, and names, a file of the temporary folder.
         flags = tuple(flag for flag in plan.flags if flag != "-pipe")
         finding = finding_of(replace(plan, flags=flags))

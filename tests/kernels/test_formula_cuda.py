@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.compiler,
     pytest.mark.skipif("c++" not in HAVE, reason="no C++ compiler here"),
 ]
-NVRTC = gpu.nvrtc()
+NVRTC = gpu.find_nvrtc()
 needs_nvrtc = pytest.mark.skipif(NVRTC is None, reason="no NVRTC here")
 no_nvcc = pytest.mark.skipif("cuda" not in HAVE, reason="no CUDA toolkit here")
 ARCHITECTURE = "sm_90"
@@ -63,7 +63,7 @@ WHOLE = (
 def ptx(loop: Loop, folder: Path) -> str:
     """Return what nvcc makes of a loop."""
     compiler = toolchain.find("cuda")
-    (folder / "loop.cu").write_text(pointwise_cuda.nvcc(loop))
+    (folder / "loop.cu").write_text(pointwise_cuda.generate_nvcc(loop))
     flags = [
         f"-arch={ARCHITECTURE}",
         "-std=c++20",
@@ -116,7 +116,7 @@ def test_a_backward_of_halves_moves_eight_at_once(dtype: str, tmp_path: Path) ->
 )
 def test_nvcc_makes_a_library_that_says_why_it_cannot_launch(text: str, dtype: str) -> None:
     loop = loop_of(text, dtype)
-    compiled = gpu.compiled(loop, ARCHITECTURE, toolchain.find("cuda"))
+    compiled = gpu.compile_loop(loop, ARCHITECTURE, toolchain.find("cuda"))
     if not torch.cuda.is_available():
         assert launched_nowhere(compiled, loop).startswith("2: CUDA: ")
 
@@ -129,8 +129,8 @@ def test_nvcc_makes_a_library_that_says_why_it_cannot_launch(text: str, dtype: s
 def test_nvrtc_makes_a_library_that_says_why_it_cannot_launch(text: str, dtype: str) -> None:
     assert NVRTC
     loop = loop_of(text, dtype)
-    compiled = gpu.compiled(loop, ARCHITECTURE, NVRTC)
-    assert gpu.compiled(loop, ARCHITECTURE, NVRTC) == compiled
+    compiled = gpu.compile_loop(loop, ARCHITECTURE, NVRTC)
+    assert gpu.compile_loop(loop, ARCHITECTURE, NVRTC) == compiled
     if not torch.cuda.is_available():
         assert launched_nowhere(compiled, loop).startswith("2: CUDA: the NVIDIA driver is missing")
 
@@ -217,13 +217,13 @@ def test_without_a_gpu_compiler_pytorch_runs_formulas_and_says_so_once(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(toolchain, "find", missing)
-    monkeypatch.setattr(gpu, "nvrtc", lambda: None)
+    monkeypatch.setattr(gpu, "find_nvrtc", lambda: None)
     gpu.announce.cache_clear()
     line = parse("demo::every(x[...]) -> y[...]")
     with pytest.warns(elements.FormulaNotice, match="(?s)PB201.*pullback.cuda") as seen:
         assert compiled.devices(line) == compiled.devices(line) == ("cpu",)
     assert len(seen) == 1
-    monkeypatch.setattr(gpu, "nvrtc", lambda: gpu.Nvrtc(None))
+    monkeypatch.setattr(gpu, "find_nvrtc", lambda: gpu.Nvrtc(None))
     assert compiled.devices(line) == ("cpu", "cuda")
     monkeypatch.setattr(torch.version, "cuda", None)  # a build for AMD's GPUs
     assert compiled.devices(line) == ("cpu",)

@@ -109,7 +109,7 @@ def by_torch(name: str) -> Callable[..., Tensor]:
         return lambda x: torch.logaddexp(x, torch.zeros_like(x))
     if name == "tanh_softplus":
         return lambda x: torch.logaddexp(x, torch.zeros_like(x)).tanh()
-    return elements.function(TABLE[name].torch)
+    return elements.torch_function(TABLE[name].torch)
 
 
 def specials(dtype: torch.dtype) -> Tensor:

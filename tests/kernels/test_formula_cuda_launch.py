@@ -81,7 +81,12 @@ class Player:
     @functools.cached_property
     def library(self) -> ctypes.CDLL:
         driver = '#include <stdlib.h>\n#define PULLBACK_DRIVER getenv("PULLBACK_TEST_DRIVER")\n'
-        text = driver + pointwise_cuda.cubin(b"cubin") + pointwise_cuda.host(self.loop) + STAND_IN
+        text = (
+            driver
+            + pointwise_cuda.generate_cubin(b"cubin")
+            + pointwise_cuda.generate_host(self.loop)
+            + STAND_IN
+        )
         library = on_host(f"cuda-played-{self.loop.formula.line.name}", text)
         library.last.restype = ctypes.c_char_p
         return library

@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from pullback.kernels.plan import Plan, Unit, kernel_flags
+from pullback.kernels.plan import BuildPlan, TranslationUnit, kernel_flags
 from pullback.kernels.toolchain import Compiler
 
 GXX = Compiler(language="c++", path=Path("/bin/g++"), version="12.2.0", identity="g++ 12.2.0 avx2")
 NVCC = Compiler(language="cuda", path=Path("/bin/nvcc"), version="13.0.88", identity="nvcc 13")
-PLAN = Plan(
+PLAN = BuildPlan(
     name="demo-add2-cpu",
     compiler=GXX,
-    units=(Unit("unit.cpp", '#include "/home/me/add2.cpp"\n'),),
+    units=(TranslationUnit("unit.cpp", '#include "/home/me/add2.cpp"\n'),),
     sources=(Path("/home/me/add2.cpp"),),
     flags=kernel_flags(GXX),
     abi="kernel-1",
@@ -30,8 +30,8 @@ def test_the_key_is_the_same_in_every_process() -> None:
     [
         {"name": "demo-add3-cpu"},
         {"compiler": replace(GXX, identity="g++ 12.2.0 avx512")},
-        {"units": (Unit("unit.cpp", "int x;"),)},
-        {"units": (Unit("other.cpp", PLAN.units[0].text),)},
+        {"units": (TranslationUnit("unit.cpp", "int x;"),)},
+        {"units": (TranslationUnit("other.cpp", PLAN.units[0].text),)},
         {"sources": (Path("/home/me/other.cpp"),)},
         {"flags": (*PLAN.flags, "-DX")},
         {"link": ("-lm",)},
@@ -52,8 +52,8 @@ def test_flags_and_link_are_not_confused() -> None:
     [
         {"name": "demo/add2"},
         {"units": ()},
-        {"units": (Unit("../unit.cpp", ""),)},
-        {"units": (Unit("unit.cpp", ""), Unit("unit.cpp", ""))},
+        {"units": (TranslationUnit("../unit.cpp", ""),)},
+        {"units": (TranslationUnit("unit.cpp", ""), TranslationUnit("unit.cpp", ""))},
         {"sources": (Path("add2.cpp"),)},
     ],
     ids=lambda wrong: next(iter(wrong)),

@@ -29,15 +29,15 @@ def test_a_header_that_changed_is_precompiled_again(
         precompile.plan_of(["big.h"], compiler, ["-I", str(tmp_path), f"-DN={n}"], "test")
         for n in range(precompile.MOST_KEPT + 1)
     ]
-    first = precompile.header(plans[0], announce)
-    assert precompile.header(plans[0], announce) == first
+    first = precompile.precompile_header(plans[0], announce)
+    assert precompile.precompile_header(plans[0], announce) == first
     assert len(said) == 1
     (tmp_path / "big.h").write_text("#pragma once\n#define NUMBER 22\n")
-    assert precompile.header(plans[0], announce) == first
+    assert precompile.precompile_header(plans[0], announce) == first
     assert len(said) == 2
     # The one that was used longest ago makes room.
     for plan in plans[1:]:
-        precompile.header(plan, announce)
+        precompile.precompile_header(plan, announce)
     made = {path.parent.name for path in cache.folder().glob("*/precompiled.h.gch")}
     assert made == {plan.key for plan in plans[1:]}
 
@@ -61,5 +61,5 @@ def test_only_what_stands_before_any_macro_is_precompiled(tmp_path: Path, text: 
     guard = "#ifndef GUARDED_H\n#define GUARDED_H\n{}\n#endif\n"
     (tmp_path / "guarded.h").write_text(guard.format("#include <torch/library.h>"))
     (tmp_path / "settings.h").write_text(guard.format("#define NDEBUG"))
-    found = precompile.leading(tmp_path / "a.cpp", text, KNOWN.__contains__)
+    found = precompile.leading_headers(tmp_path / "a.cpp", text, KNOWN.__contains__)
     assert found == BEGINNINGS[text]

@@ -6,7 +6,14 @@ import pytest
 
 from pullback.diagnostic import PullbackError
 from pullback.kernels import toolchain
-from pullback.kernels.toolchain import Compiler, Language, Refusal, find, first_error, survey
+from pullback.kernels.toolchain import (
+    Compiler,
+    Language,
+    RefusedCompiler,
+    find,
+    first_error,
+    survey,
+)
 
 GCC = "g++ (Debian {0}.2.0-14) {0}.2.0\nCopyright (C) 2022 Free Software Foundation, Inc.\n"
 CLANG = "Debian clang version {0}.0.6\nTarget: x86_64-pc-linux-gnu\n"
@@ -59,7 +66,7 @@ def test_a_compiler_that_cannot_do_is_refused_with_its_reason(
     programs: Path, name: str, answer: str, reason: str
 ) -> None:
     put(programs / name, answer)
-    assert Refusal(name, reason) in survey()
+    assert RefusedCompiler(name, reason) in survey()
     with pytest.raises(PullbackError, match="PB201") as raised:
         find("c++")
     assert reason in dict(raised.value.finding.evidence)["looked_at"]
@@ -80,7 +87,9 @@ def test_without_a_compiler_the_error_says_what_to_install(
 def test_a_compiler_that_fails_is_refused(programs: Path) -> None:
     program = put(programs / "g++", "")
     program.write_text("#!/bin/sh\nexit 3\n")
-    (refusal,) = [seen for seen in survey() if isinstance(seen, Refusal) and seen.name == "g++"]
+    (refusal,) = [
+        seen for seen in survey() if isinstance(seen, RefusedCompiler) and seen.name == "g++"
+    ]
     assert "does not answer --version" in refusal.reason
 
 
@@ -100,7 +109,7 @@ def test_nvcc_is_found_by_cuda_home_and_an_old_one_refused(
     programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(programs / "nvcc", NVCC.format(11))
-    assert Refusal("nvcc", "is nvcc 11.0.88; C++20 needs 12.0 or newer") in survey()
+    assert RefusedCompiler("nvcc", "is nvcc 11.0.88; C++20 needs 12.0 or newer") in survey()
     path = put(programs / "cuda" / "bin" / "nvcc", NVCC.format(12))
     monkeypatch.setenv("CUDA_HOME", str(programs / "cuda"))
     assert find("cuda").path == path
@@ -142,7 +151,7 @@ def test_identity_changes_with_the_binary(programs: Path) -> None:
     path = put(programs / "g++", GCC.format(12))
     before = find("c++").identity
     os.utime(path, (1, 1))
-    toolchain._examined.cache_clear()
+    toolchain._examine_all.cache_clear()
     assert find("c++").identity != before
 
 
@@ -151,7 +160,7 @@ def test_identity_changes_with_the_instruction_set(
 ) -> None:
     put(programs / "g++", GCC.format(12))
     before = find("c++").identity
-    toolchain._examined.cache_clear()
+    toolchain._examine_all.cache_clear()
     monkeypatch.setattr(toolchain, "_instruction_set", lambda: "x86_64 another")
     assert find("c++").identity != before
 

@@ -14,7 +14,7 @@ from torch import Tensor
 import pullback
 from pullback.bind.loops.compiled import FLAGS
 from pullback.kernels.compile import compile, open_library
-from pullback.kernels.plan import Plan, Unit, kernel_flags
+from pullback.kernels.plan import BuildPlan, TranslationUnit, kernel_flags
 from pullback.kernels.toolchain import find
 
 CSRC = Path(pullback.__file__).parent / "csrc"
@@ -149,11 +149,11 @@ STORAGE = [library for library in ALL_LIBRARIES if library.has_storage]
 @cache
 def _handle(library: Library) -> ctypes.CDLL:
     compiler = find("c++")
-    copies = (Unit("storage.cpp", storage(library)),) if library.has_storage else ()
-    plan = Plan(
+    copies = (TranslationUnit("storage.cpp", storage(library)),) if library.has_storage else ()
+    plan = BuildPlan(
         name=f"vector-math-{library}",
         compiler=compiler,
-        units=(Unit("functions.cpp", text(library)), *copies),
+        units=(TranslationUnit("functions.cpp", text(library)), *copies),
         sources=(),
         flags=(*kernel_flags(compiler), *FLAGS, *library.width.flags, *WARNINGS),
         link=(f"-L{LIB}", "-ltorch_cpu", "-lmvec", "-lm", f"-Wl,-rpath,{LIB}"),

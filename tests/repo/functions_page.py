@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pullback.define.math.functions import ALIASES, CONSTANTS, HIDDEN, TABLE, Function
+from pullback.define.math.functions import ALIASES, CONSTANTS, HIDDEN, TABLE, FunctionRow
 
 PAGE = Path(__file__).parents[2] / "docs" / "functions.md"
 HEAD = """# Functions of formulas
@@ -85,7 +85,7 @@ def kink(text: str, at: dict[str, float], gradients: tuple[float, ...]) -> str:
     return f"| `{text}` | {place} | {', '.join(f'{gradient:g}' for gradient in gradients)} |"
 
 
-def row(function: Function) -> str:
+def row(function: FunctionRow) -> str:
     """Return a function's row."""
     defaults: list[float | None] = [
         *[None] * (len(function.parameters) - len(function.defaults)),

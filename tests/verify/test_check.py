@@ -123,7 +123,7 @@ def test_an_advice_explains_no_fault() -> None:
 
 def test_small_elements_are_not_measured_by_the_large_ones() -> None:
     large, small = (torch.tensor([1.0, value], dtype=torch.float64) for value in (1e-6, 2e-6))
-    where = agreement.differing(large, small)
+    where = agreement.find_differing(large, small)
     assert where is not None
     assert where.tolist() == [False, True]
 
@@ -382,7 +382,7 @@ def test_what_nobody_would_call_is_not_waited_for_long(monkeypatch: pytest.Monke
 
 def test_a_program_may_have_put_a_function_in_the_place_of_apply(tmp_path: Path) -> None:
     def work() -> None:
-        own = patch.pytorchs()
+        own = patch.pytorch_apply()
         calls: list[type] = []
 
         @functools.wraps(own)
@@ -391,7 +391,7 @@ def test_a_program_may_have_put_a_function_in_the_place_of_apply(tmp_path: Path)
             return own(cls, *args)
 
         setattr(torch.autograd.Function, "apply", classmethod(apply))  # noqa: B010
-        patch.pytorchs.cache_clear()
+        patch.pytorch_apply.cache_clear()
         report = pb.check(Overwriting, X, probes=FEW, isolate=False)
         assert [fault.code for fault in report.faults] == ["PB504"], str(report)
         assert calls

@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from pullback.verify.isolation import Died, stream
+from pullback.verify.isolation import Died, run_forked
 
 Work = Callable[[], Iterator[object]]
 
 
 def outcome(work: Work, seconds: float = 20) -> tuple[list[object], Died | None]:
     """Return what a stream yields, and how it ended."""
-    messages, found = stream(work, seconds=seconds), list[object]()
+    messages, found = run_forked(work, seconds=seconds), list[object]()
     while True:
         try:
             found.append(next(messages))
@@ -127,7 +127,7 @@ def test_nothing_is_left_behind() -> None:
     for end in (lambda: None, lambda: os._exit(1), lambda: sys.exit(1)):
         outcome(then(end))
     outcome(then(lambda: time.sleep(60)), seconds=0.1)
-    stopped = stream(several, seconds=9)
+    stopped = run_forked(several, seconds=9)
     next(stopped)
     stopped.close()
     assert (processes(), files()) == before
@@ -135,7 +135,7 @@ def test_nothing_is_left_behind() -> None:
 
 def test_an_interrupt_in_the_caller_ends_the_child() -> None:
     before = processes()
-    messages = stream(then(lambda: time.sleep(60)), seconds=60)
+    messages = run_forked(then(lambda: time.sleep(60)), seconds=60)
     next(messages)
     with pytest.raises(KeyboardInterrupt):
         messages.throw(KeyboardInterrupt)
@@ -195,8 +195,8 @@ import os, sys
 for number in (0, 1, 2):
     os.close(number)
 sys.stdin = sys.stdout = sys.stderr = None
-from pullback.verify.isolation import stream
-found = list(stream(lambda: iter([1, print("out"), 3]), seconds=20))
+from pullback.verify.isolation import run_forked
+found = list(run_forked(lambda: iter([1, print("out"), 3]), seconds=20))
 open({str(told)!r}, "w").write(repr(found))
 """
     import subprocess  # noqa: PLC0415

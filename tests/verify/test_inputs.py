@@ -13,7 +13,7 @@ from torch.autograd import Function
 
 import pullback as pb
 from pullback import PullbackError
-from pullback.verify.inputs.inputs import Found, found_inputs
+from pullback.verify.inputs.inputs import FoundInputs, find_inputs
 from pullback.verify.target import target_of
 
 
@@ -37,9 +37,9 @@ def function_of(
     return type(forward.__name__, (Function,), methods)
 
 
-def found(target: object) -> Found:
+def found(target: object) -> FoundInputs:
     """Find inputs in this process."""
-    return found_inputs(target_of(target), seed=0, isolate=False)
+    return find_inputs(target_of(target), seed=0, isolate=False)
 
 
 def shown(target: object) -> list[str]:
@@ -205,7 +205,7 @@ def test_a_trial_that_ends_the_process_is_passed_over() -> None:
             os.abort()
         return x * 2
 
-    assert found_inputs(target_of(fragile), seed=0, isolate=True).arguments[0].shape == (6,)
+    assert find_inputs(target_of(fragile), seed=0, isolate=True).arguments[0].shape == (6,)
 
 
 def test_what_takes_nothing_that_was_tried_is_told() -> None:

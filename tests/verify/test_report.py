@@ -10,7 +10,7 @@ import pytest
 
 from pullback import PullbackError
 from pullback.diagnostic import Finding
-from pullback.verify.html import html_of, picture
+from pullback.verify.html import draw_picture, html_of
 from pullback.verify.report import Listing, Outcome, Report
 
 FAULT = Finding(
@@ -170,7 +170,7 @@ def test_a_page_shows_findings_evidence_code_probes_and_times() -> None:
     ],
 )
 def test_a_map_of_characters_is_drawn(text: str, cells: int) -> None:
-    assert (picture(text) or "").count("<rect") == cells
+    assert (draw_picture(text) or "").count("<rect") == cells
 
 
 @pytest.mark.parametrize("ending", [".html", ".json", ".txt"])

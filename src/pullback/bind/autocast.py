@@ -19,7 +19,7 @@ KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU).add(
 is_enabled = torch._C._is_any_autocast_enabled
 
 
-def excluded() -> Any:  # noqa: ANN401
+def disable_autocast() -> Any:  # noqa: ANN401
     """Return a context in which autocast is off, whoever turned it on."""
     return torch._C._ExcludeDispatchKeyGuard(KEYS)
 
@@ -35,14 +35,16 @@ def register(
     if definition.autocast == "as_is" and definition.taken == "no":
         return
     for device, key in DEVICES.items():
-        library.impl(definition.line.name, kernel(definition, overload, device), key)
+        library.impl(definition.line.name, make_kernel(definition, overload, device), key)
 
 
-def kernel(definition: Definition, overload: Callable[..., Any], device: str) -> Callable[..., Any]:
+def make_kernel(
+    definition: Definition, overload: Callable[..., Any], device: str
+) -> Callable[..., Any]:
     """Return what casts the inputs and calls the operator outside of autocast."""
 
     def run(*arguments: Any, **keywords: Any) -> Any:  # noqa: ANN401
-        with excluded():
+        with disable_autocast():
             if definition.autocast == "as_is":
                 return overload(*arguments, **keywords)
             dtype = dtype_for(definition.autocast, definition.line, arguments, device)
@@ -61,7 +63,7 @@ def dtype_for(
         case "float32":
             return torch.float32
         case _:
-            dtypes = [tensor.dtype for tensor in shared(line, arguments) if is_cast(tensor)]
+            dtypes = [tensor.dtype for tensor in shared_tensors(line, arguments) if is_cast(tensor)]
             widest: torch.dtype | None = None
             for dtype in dtypes:
                 widest = dtype if widest is None else torch.promote_types(widest, dtype)
@@ -80,7 +82,7 @@ def cast(line: Line, arguments: Sequence[Any], dtype: torch.dtype | None) -> lis
     return [one(value) if is_shared(parameter) else value for parameter, value in pairs]
 
 
-def shared(line: Line, arguments: Sequence[Any]) -> list[Tensor]:
+def shared_tensors(line: Line, arguments: Sequence[Any]) -> list[Tensor]:
     """Return the tensors of the shared dtype."""
     found: list[Tensor] = []
     for parameter, value in zip(line.parameters, arguments, strict=False):

@@ -16,7 +16,7 @@ from pullback.define.line import Tensor as TensorSpec
 from pullback.define.operator import Definition
 
 
-def batching(
+def make_batching_rule(
     definition: Definition,
     overload: Callable[..., Any],
     otherwise: Callable[[BatchedCall], tuple[Any, Any]],
@@ -34,7 +34,7 @@ def batching(
 
     def rule(info: Any, in_dims: Any, *arguments: Any, **keywords: Any) -> Any:  # noqa: ANN401
         parameters = definition.line.parameters
-        given = kernel.completed(definition, arguments, None)[: len(parameters)]
+        given = kernel.fill_defaults(definition, arguments, None)[: len(parameters)]
         dims = (*in_dims, *[None] * (len(parameters) - len(in_dims)))
         call = BatchedCall(definition.line, overload, info.batch_size, dims, given, keywords)
         return call.at_once() if call.is_one_call() else otherwise(call)
@@ -75,7 +75,7 @@ class BatchedCall:
             if isinstance(spec, TensorSpec) and spec.has_batch and value is not None
         )
         moved = [
-            with_leading(value, dim, spec, rank)
+            move_batch_to_front(value, dim, spec, rank)
             if dim is not None and isinstance(spec, TensorSpec)
             else value
             for spec, value, dim in rows
@@ -91,24 +91,24 @@ class BatchedCall:
     def one_by_one(self) -> tuple[Any, Any]:
         """Call the operator for each element; once on zeros for the shapes if there is none."""
         call = functools.partial(self.overload, **self.keywords)
-        rows = looped(call, self.size, self.dims, self.arguments)
+        rows = loop_over_batch(call, self.size, self.dims, self.arguments)
         if len(self.line.outputs) == 1:
             return torch.stack(rows)[: self.size], 0
-        columns = stacked(rows, self.size)
+        columns = stack_columns(rows, self.size)
         return tuple(columns), tuple(None if column is None else 0 for column in columns)
 
 
-def looped(
+def loop_over_batch(
     call: Callable[..., Any], size: int, dims: Sequence[Any], arguments: Sequence[Any]
 ) -> list[Any]:
     """Return what `call` returns for each element; for an empty batch, once for zeros."""
     return [
-        call(*(element(a, dim, i, size) for a, dim in zip(arguments, dims, strict=True)))
+        call(*(take_element(a, dim, i, size) for a, dim in zip(arguments, dims, strict=True)))
         for i in range(max(size, 1))
     ]
 
 
-def stacked(rows: Sequence[Sequence[Any]], size: int) -> list[Any]:
+def stack_columns(rows: Sequence[Sequence[Any]], size: int) -> list[Any]:
     """Return the columns of some rows, each as one tensor; None for what is always None.
 
     `size` is 0 for an empty batch, of which there is one row.
@@ -119,11 +119,11 @@ def stacked(rows: Sequence[Sequence[Any]], size: int) -> list[Any]:
     ]
 
 
-def element(value: Any, dim: Any, index: int, size: int) -> Any:  # noqa: ANN401
+def take_element(value: Any, dim: Any, index: int, size: int) -> Any:  # noqa: ANN401
     """Return what one argument, or each of a list, is in one element of the batch."""
     if isinstance(dim, list | tuple):
         pairs: Any = zip(value, dim, strict=True)
-        return [element(v, d, index, size) for v, d in pairs]
+        return [take_element(v, d, index, size) for v, d in pairs]
     if dim is None:
         return value
     if size == 0:
@@ -131,7 +131,7 @@ def element(value: Any, dim: Any, index: int, size: int) -> Any:  # noqa: ANN401
     return value.select(dim, index)
 
 
-def with_leading(value: Tensor, dim: int, spec: TensorSpec, rank: int) -> Tensor:
+def move_batch_to_front(value: Tensor, dim: int, spec: TensorSpec, rank: int) -> Tensor:
     """Move the batched dimension to the front of `...`, which gets `rank` dimensions after it."""
     first = len(spec.before)
     value = value.movedim(dim, first)

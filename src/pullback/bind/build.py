@@ -10,7 +10,7 @@ from pathlib import Path
 from pullback.bind import runtime
 from pullback.define.source import is_inline
 from pullback.kernels import glue
-from pullback.kernels.plan import WITH_FOLDER, Unit
+from pullback.kernels.plan import WITH_FOLDER, TranslationUnit
 
 MODULE = "-DTORCH_EXTENSION_NAME="
 # Where text finds the headers that it names in quotes.
@@ -78,9 +78,9 @@ def build_of(files: Sequence[str | Path], folder: str, flags: Sequence[str]) -> 
         folder: where relative names are looked up first, those in flags as well.
         flags: the author's.
     """
-    given = [file if is_inline(file) else glue.located(str(file), folder) for file in files]
+    given = [file if is_inline(file) else glue.locate(str(file), folder) for file in files]
     stems = [file.stem for file in given if isinstance(file, Path)]
-    compiling, linking = _sorted(flags, folder)
+    compiling, linking = _split_flags(flags, folder)
     return Build(
         name=re.sub(r"\W", "_", stems[0]) if stems else "extension",
         files=tuple(given),
@@ -100,13 +100,15 @@ def text_of(file: str | Path) -> str | None:
         return None
 
 
-def unit_of(index: int, file: str | Path, *, suffix: str = "cpp", begin: str = "") -> Unit:
+def unit_of(
+    index: int, file: str | Path, *, suffix: str = "cpp", begin: str = ""
+) -> TranslationUnit:
     """Include a file by path, or repeat the text: messages name the author's lines."""
     begin += "".join(map(SHOWN.format, dict.fromkeys(INITIALISES.findall(text_of(file) or ""))))
     if isinstance(file, str):
         text = f'{begin}#line 1 "source of the extension"\n{file}\n'
-        return Unit(f"{index}-inline.{suffix}", text)
-    return Unit(f"{index}-{file.stem}.{suffix}", f'{begin}#include "{file}"\n')
+        return TranslationUnit(f"{index}-inline.{suffix}", text)
+    return TranslationUnit(f"{index}-{file.stem}.{suffix}", f'{begin}#include "{file}"\n')
 
 
 def include_flags() -> tuple[str, ...]:
@@ -115,7 +117,7 @@ def include_flags() -> tuple[str, ...]:
     return (*runtime.include_flags(), "-isystem", str(api))
 
 
-def _sorted(flags: Sequence[str], folder: str) -> tuple[list[str], list[str]]:
+def _split_flags(flags: Sequence[str], folder: str) -> tuple[list[str], list[str]]:
     """Return flags for compiling and for linking; folders in them absolute."""
     compiling: list[str] = []
     linking: list[str] = []

@@ -16,7 +16,7 @@ from torch import Tensor
 from pullback.define import shape
 from pullback.define.line import Line
 from pullback.define.line import Tensor as TensorSpec
-from pullback.define.shape import Shape, Sizes, declared
+from pullback.define.shape import Shape, Sizes, format_spec
 from pullback.diagnostic import Rule
 
 DtypeMismatch = Rule("PB116", "dtype-mismatch")
@@ -56,7 +56,7 @@ def solve(line: Line, arguments: Mapping[str, object]) -> tuple[Sizes, torch.dty
         else:
             assert given is None or isinstance(given, Tensor)
             shapes[spec.name] = None if given is None else given.shape
-        for element, tensor in elements(line, spec, given):
+        for element, tensor in iter_tensors(line, spec, given):
             require_dense(line, element, tensor)
             seen = seen or (element, tensor)
             require_device(line, element, tensor, seen)
@@ -68,12 +68,14 @@ def solve(line: Line, arguments: Mapping[str, object]) -> tuple[Sizes, torch.dty
     return sizes, dtype, seen[1].device if seen else torch.device("cpu")
 
 
-def elements(line: Line, spec: TensorSpec, given: object) -> Iterator[tuple[TensorSpec, Tensor]]:
+def iter_tensors(
+    line: Line, spec: TensorSpec, given: object
+) -> Iterator[tuple[TensorSpec, Tensor]]:
     """Yield a tensor that is there, or each of a list by the name `xs[0]`."""
     if spec.many:
         for index, tensor in enumerate(cast("Sequence[Tensor | None]", given)):
             element = replace(spec, name=f"{spec.name}[{index}]", many=False)
-            yield from elements(line, element, tensor)
+            yield from iter_tensors(line, element, tensor)
     elif given is None:
         require_optional(line, spec)
     else:
@@ -84,8 +86,8 @@ def require_optional(line: Line, spec: TensorSpec) -> None:
     """Stop at None for a tensor that is not optional."""
     if not spec.optional:
         raise MissingTensor.error(
-            f"{line.qualname}: '{spec.name}' is None, the line says {declared(spec)}",
-            help=f"pass a tensor, or mark it optional in the line: {declared(spec)}?",
+            f"{line.qualname}: '{spec.name}' is None, the line says {format_spec(spec)}",
+            help=f"pass a tensor, or mark it optional in the line: {format_spec(spec)}?",
         )
 
 
@@ -119,7 +121,7 @@ def require_dtype(
     if spec.dtype is not None:
         if found != spec.dtype:
             raise DtypeMismatch.error(
-                f"{place}, the line says {declared(spec)}: {spec.dtype}",
+                f"{place}, the line says {format_spec(spec)}: {spec.dtype}",
                 help=f"convert it: {spec.name}.to(torch.{spec.dtype})",
             )
         return
@@ -133,5 +135,5 @@ def require_dtype(
         raise DtypeMismatch.error(
             f"{place}; a tensor without a dtype in the line is floating-point or complex",
             help=f"convert it: {spec.name}.to(torch.float32), "
-            f"or name the dtype in the line: {declared(spec)}: {found}",
+            f"or name the dtype in the line: {format_spec(spec)}: {found}",
         )

@@ -11,20 +11,20 @@ from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
 from pullback.bind.levels import is_legacy, is_smooth
 
 
-def stand_in(value: Any) -> Any:  # noqa: ANN401
+def make_stand_in(value: Any) -> Any:  # noqa: ANN401
     """Return a tensor of the same shape: random numbers, zeros for an index; others as they are."""
     if not isinstance(value, Tensor):
         return value
     make = torch.rand if is_smooth(value) else torch.zeros
-    return make([int(hint(n)) for n in value.shape], dtype=value.dtype, device=value.device)
+    return make([int(size_hint(n)) for n in value.shape], dtype=value.dtype, device=value.device)
 
 
-def hint(size: Any) -> Any:  # noqa: ANN401
+def size_hint(size: Any) -> Any:  # noqa: ANN401
     """Return the number that a symbol began with, None if it has none; others as they are."""
     return size.node.hint if isinstance(size, torch.SymInt | torch.SymFloat) else size
 
 
-def plain(tensor: Tensor | None) -> Tensor | None:
+def unwrap_values(tensor: Tensor | None) -> Tensor | None:
     """Return the values of a tensor inside transforms, of a batch its first element.
 
     Of a traced one, which has none, the like. To be called outside of all levels.
@@ -32,16 +32,16 @@ def plain(tensor: Tensor | None) -> Tensor | None:
     while tensor is not None and _functorch.is_functorch_wrapped_tensor(tensor):
         inner, dim = _functorch.get_unwrapped(tensor), _functorch.maybe_get_bdim(tensor)
         if dim >= 0:
-            inner = inner.select(dim, 0) if inner.shape[dim] else stand_in(tensor)
+            inner = inner.select(dim, 0) if inner.shape[dim] else make_stand_in(tensor)
         tensor = inner
     if tensor is None:
         return None
     there = type(tensor) in (Tensor, torch.nn.Parameter) and not is_legacy(tensor)
-    return tensor.detach() if there else stand_in(tensor)
+    return tensor.detach() if there else make_stand_in(tensor)
 
 
-def sized(tensor: Tensor | None) -> object:
+def metadata_of(tensor: Tensor | None) -> object:
     """Return what a code may branch on of a tensor, but for its values."""
     if tensor is None:
         return None
-    return (*map(hint, tensor.shape), tensor.dtype, tensor.device, tensor.layout)
+    return (*map(size_hint, tensor.shape), tensor.dtype, tensor.device, tensor.layout)

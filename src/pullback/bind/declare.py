@@ -96,7 +96,7 @@ def operator(  # noqa: PLR0913  (an operator's parts, each by its name)
     if is_foreign(definition.line):
         if definition.kernels:
             raise foreign_operator(definition.line.qualname)
-        definition = takeover.taken(definition)
+        definition = takeover.require_addable(definition)
     validate(definition)
     if function is not None and example is not None and not is_name(line):
         from pullback.bind.functions import from_example  # noqa: PLC0415  (seldom needed)

@@ -14,13 +14,13 @@ from torch import Tensor
 
 from pullback.bind.levels import (
     BELOW,
-    asks,
+    copy_requiring_grad,
     direct,
     has_tangent,
     is_smooth,
     is_tracked,
     lower,
-    unwrapped,
+    unwrap,
 )
 from pullback.diagnostic import PullbackError, Rule
 
@@ -118,7 +118,7 @@ class Cuts:
         results = as_list(run(grads))
         if any(i not in self.known for i, result in enumerate(results) if is_smooth(result)):
             with torch.enable_grad():
-                asking = [asks(g) if is_smooth(g) else g for g in grads]
+                asking = [copy_requiring_grad(g) if is_smooth(g) else g for g in grads]
                 self.learn(as_list(run(asking)), asking)
         return self.marked(results, [*grads, *around])
 
@@ -174,7 +174,7 @@ def has_path(result: Tensor, inputs: Sequence[Tensor]) -> bool:
 
 def is_zero(result: Tensor) -> bool:
     """Return whether a gradient is zero, which depends on nothing; also not one while traced."""
-    value = unwrapped(result)
+    value = unwrap(result)
     if type(value) not in (Tensor, torch.nn.Parameter):
         return False
     # What NumPy computed is there also while PyTorch traces, which stops at a number from data.

@@ -11,14 +11,14 @@ from pullback.define.source import Source
 from pullback.diagnostic import PullbackError
 from pullback.kernels import compile as compilation
 from pullback.kernels import glue, prebuilt, toolchain
-from pullback.kernels.plan import Plan
+from pullback.kernels.plan import BuildPlan
 
 
 def compile_kernels(definition: Definition) -> dict[glue.Device, int]:
     """Compile and load the kernels that can run here; return their addresses."""
     addresses: dict[glue.Device, int] = {}
     for device, source in definition.sources.items():
-        if device == "cuda" and not gpu.there_is():
+        if device == "cuda" and not gpu.is_available():
             continue
         if address := entry_of(definition.line, source, device):
             addresses[device] = address
@@ -26,7 +26,7 @@ def compile_kernels(definition: Definition) -> dict[glue.Device, int]:
         from pullback.bind import on_cpu  # noqa: PLC0415  (only CUDA needs it)
 
         if plan := on_cpu.plan_of(definition):
-            addresses["cpu"] = loaded(plan, glue.symbol_of(definition.line, "cuda"))
+            addresses["cpu"] = load_entry_point(plan, glue.symbol_of(definition.line, "cuda"))
     return addresses
 
 
@@ -36,25 +36,27 @@ def entry_of(line: Line, source: Source, device: glue.Device) -> int | None:
     None for a device that the package was not built for, if nothing can be compiled here.
     """
     chosen = gpu.architecture(device)
-    if found := prebuilt.kernel(line, source, device, chosen):
-        return opened(found.path, found.symbol)
+    if found := prebuilt.find_kernel(line, source, device, chosen):
+        return open_entry_point(found.path, found.symbol)
     other = prebuilt.is_left_out(line, source, device)
     if other and not prebuilt.is_there(source):
         return None
     try:
-        return loaded(glue.plan_of(line, source, device, chosen), glue.symbol_of(line, device))
+        return load_entry_point(
+            glue.plan_of(line, source, device, chosen), glue.symbol_of(line, device)
+        )
     except PullbackError as error:
         if other and error.finding.code == toolchain.CompilerMissing.code:
             return None
         raise
 
 
-def loaded(plan: Plan, symbol: str) -> int:
+def load_entry_point(plan: BuildPlan, symbol: str) -> int:
     """Return the address of a plan's entry point."""
-    return opened(compilation.compile(plan), symbol)
+    return open_entry_point(compilation.compile(plan), symbol)
 
 
-def opened(path: Path, symbol: str) -> int:
+def open_entry_point(path: Path, symbol: str) -> int:
     """Return the address of a library's function."""
     library = compilation.open_library(path)
     _loaded.append(library)

@@ -51,7 +51,7 @@ class Environment:
 
 
 @functools.cache
-def here() -> Environment:
+def current_environment() -> Environment:
     """Return the running PyTorch and Python."""
     return Environment(
         torch.__version__,
@@ -61,7 +61,7 @@ def here() -> Environment:
     )
 
 
-def of(python: str) -> Environment:
+def query_environment(python: str) -> Environment:
     """Return what an interpreter has; it is started and asked.
 
     Raises:

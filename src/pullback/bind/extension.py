@@ -28,7 +28,7 @@ from pullback.define.source import Source, folder_of, is_inline
 from pullback.diagnostic import PullbackError, Rule
 from pullback.kernels import compile as compilation
 from pullback.kernels import precompile, toolchain
-from pullback.kernels.plan import Plan
+from pullback.kernels.plan import BuildPlan
 
 CallMissing = Rule("PB211", "call-missing")
 SeveralSources = Rule("PB212", "several-sources")
@@ -142,17 +142,17 @@ def _load(build: Build, *, precompiled: bool) -> ModuleType:
     if extension_cuda.is_cuda(build.files):
         return extension_cuda.load(build, precompiled=precompiled)
     plan = plan_of(build)
-    ahead = functools.partial(headers, plan) if precompiled else None
+    ahead = functools.partial(precompile_headers, plan) if precompiled else None
     return loading.load(compilation.compile(plan, announce=runtime.announce, ahead=ahead))
 
 
-def plan_of(build: Build) -> Plan:
+def plan_of(build: Build) -> BuildPlan:
     """Return what to compile for an extension in C++.
 
     Raises:
         PullbackError: PB201, no compiler.
     """
-    return Plan(
+    return BuildPlan(
         name=build.word,
         compiler=toolchain.find("c++"),
         units=tuple(unit_of(index, file) for index, file in enumerate(build.files)),
@@ -163,12 +163,12 @@ def plan_of(build: Build) -> Plan:
     )
 
 
-def headers(plan: Plan) -> dict[str, Path]:
+def precompile_headers(plan: BuildPlan) -> dict[str, Path]:
     """Return the precompiled header of each unit that can begin with it."""
     wanted: dict[str, list[str]] = {}
     for unit in plan.units:
         # A unit includes its file, or is the text.
-        found = precompile.leading(Path(unit.file), unit.text, PRECOMPILED.__contains__)
+        found = precompile.leading_headers(Path(unit.file), unit.text, PRECOMPILED.__contains__)
         if found:
             wanted[unit.file] = found
     if not wanted or not precompile.can(plan.compiler):
@@ -179,7 +179,7 @@ def headers(plan: Plan) -> dict[str, Path]:
     # Neither changes what PyTorch's headers say: extensions share what is made of them.
     flags = [flag for flag in plan.flags if not flag.startswith((MODULE, BESIDE_TEXT))]
     made = precompile.plan_of(includes, plan.compiler, flags, plan.abi)
-    header = precompile.header(made, runtime.announce)
+    header = precompile.precompile_header(made, runtime.announce)
     return dict.fromkeys(wanted, header) if header else {}
 
 

@@ -18,7 +18,7 @@ from pullback.kernels import compile as compilation
 from pullback.kernels import toolchain
 from pullback.kernels.cuda_on_cpu import library, mode, runtimes, units
 from pullback.kernels.cuda_on_cpu.mode import Mode
-from pullback.kernels.plan import Plan, Unit, folders_in
+from pullback.kernels.plan import BuildPlan, TranslationUnit, folders_in
 
 IN_CUDA = (".cu", ".cuh")
 # What shows that C++ is part of an extension in CUDA.
@@ -52,13 +52,15 @@ def compile(build: Build, *, precompiled: bool = True) -> Path:
     Raises:
         PullbackError: PB201 to PB206, it does not compile; PB234, it cannot run on the CPU.
     """
-    if not mode.asked_for() and gpu.there_is():
+    if not mode.is_chosen() and gpu.is_available():
         return compilation.compile(plan_for_gpu(build), announce=runtime.announce)
-    now = mode.current()
+    now = mode.current_mode()
     # The runtime library first, so that what is said comes in the order of what is done.
     library.runtime(now.check, runtime.announce)
     plan = plan_on_cpu(build, now)
-    ahead = functools.partial(extension_cuda_headers.made, plan) if precompiled else None
+    ahead = (
+        functools.partial(extension_cuda_headers.precompile_headers, plan) if precompiled else None
+    )
     return compilation.compile(plan, announce=runtime.announce, ahead=ahead)
 
 
@@ -70,13 +72,13 @@ def load(build: Build, *, precompiled: bool = True) -> ModuleType:
             a process that was started for it.
     """
     made = compile(build, precompiled=precompiled)
-    if mode.asked_for() or not gpu.there_is():
-        runtimes.load(mode.current())
+    if mode.is_chosen() or not gpu.is_available():
+        runtimes.load(mode.current_mode())
         _announce(build.name)
     return loading.load(made)
 
 
-def plan_on_cpu(build: Build, now: Mode) -> Plan:
+def plan_on_cpu(build: Build, now: Mode) -> BuildPlan:
     """Return what to compile so that an extension in CUDA runs on the CPU.
 
     Raises:
@@ -86,7 +88,7 @@ def plan_on_cpu(build: Build, now: Mode) -> Plan:
     said = {*OF_TORCH, EXTENSION, build.module}
     given = [
         flag
-        for flag in library.taken(build.compiling)
+        for flag in library.take_flags(build.compiling)
         if flag not in said and not NOT_HERE.match(flag)
     ]
     folders = dict.fromkeys([*build.folders, *folders_in(given)])
@@ -95,7 +97,7 @@ def plan_on_cpu(build: Build, now: Mode) -> Plan:
         # PyTorch's headers are what takes time, and -O3 and line tables would double it. The lines
         # of deadlocks, assertions and launches are known without; the checks have them all.
         plain = (*("-O1" if flag == "-O3" else flag for flag in plain), "-g0")
-    return Plan(
+    return BuildPlan(
         name=f"{build.word}-cuda-on-cpu",
         compiler=toolchain.find("c++"),
         units=tuple(_unit(index, file) for index, file in enumerate(build.files)),
@@ -104,20 +106,20 @@ def plan_on_cpu(build: Build, now: Mode) -> Plan:
             f"-I{extension_cuda_headers.FOLDER}",
             *plain,
             *units.AS_BY_NVCC,
-            *_of_torch(build, given),
+            *_torch_flags(build, given),
         ),
         compile_flags=library.SANITIZE[now.check],
-        link=(*library.link(now.check), *runtime.link_flags(), *_linking(build)),
+        link=(*library.link(now.check), *runtime.link_flags(), *_link_flags(build)),
         translation=library.translation(folders, torch=True),
         abi=f"{runtime.abi()} {library.abi()}",
     )
 
 
-def plan_for_gpu(build: Build) -> Plan:
+def plan_for_gpu(build: Build) -> BuildPlan:
     """Return what nvcc is to compile: with the flags of `torch.utils.cpp_extension`."""
     major, minor = torch.cuda.get_device_capability()
     architecture = f"{major}{minor}"
-    return Plan(
+    return BuildPlan(
         name=f"{build.word}-cuda",
         compiler=toolchain.find("cuda"),
         units=tuple(_unit_for_gpu(index, file) for index, file in enumerate(build.files)),
@@ -126,24 +128,24 @@ def plan_for_gpu(build: Build) -> Plan:
             *("-std=c++20", "-O3", "-shared", "--expt-relaxed-constexpr", "--cudart", "shared"),
             *("-Xcompiler", "-fPIC,-fvisibility=hidden"),
             f"-gencode=arch=compute_{architecture},code=sm_{architecture}",
-            *_of_torch(build, _for_nvcc(build.compiling)),
+            *_torch_flags(build, _translate_flags(build.compiling)),
         ),
         link=(
             *runtime.link_flags(),
             *("-ltorch_cuda", "-lc10_cuda"),
-            *_for_nvcc(build.linking),
+            *_translate_flags(build.linking),
         ),
         abi=runtime.abi(),
     )
 
 
-def _of_torch(build: Build, given: Sequence[str]) -> tuple[str, ...]:
+def _torch_flags(build: Build, given: Sequence[str]) -> tuple[str, ...]:
     """Return the flags that PyTorch's own builds have, and the author's."""
     own = (*include_flags(), *OF_TORCH, EXTENSION)
     return (*own, *build.quoted, *given, build.module)
 
 
-def _unit(index: int, file: str | Path) -> Unit:
+def _unit(index: int, file: str | Path) -> TranslationUnit:
     """Include a file as nvcc does: the runtime first, and no CUDA in what is C++."""
     # A header of the author's may define functions for .cu files alone.
     of_host = isinstance(file, Path) and file.suffix in SUFFIXES_OF_CPP
@@ -151,12 +153,12 @@ def _unit(index: int, file: str | Path) -> Unit:
     return unit_of(index, file, begin=f"#include <cuda_runtime.h>\n{host}")
 
 
-def _unit_for_gpu(index: int, file: str | Path) -> Unit:
+def _unit_for_gpu(index: int, file: str | Path) -> TranslationUnit:
     in_cuda = isinstance(file, str) or file.suffix in IN_CUDA
     return unit_of(index, file, suffix="cu" if in_cuda else "cpp")
 
 
-def _for_nvcc(flags: Sequence[str]) -> list[str]:
+def _translate_flags(flags: Sequence[str]) -> list[str]:
     """Hand on to g++ what nvcc does not know itself."""
     found: list[str] = []
     for flag in flags:
@@ -171,7 +173,7 @@ def _for_nvcc(flags: Sequence[str]) -> list[str]:
     return found
 
 
-def _linking(build: Build) -> list[str]:
+def _link_flags(build: Build) -> list[str]:
     """Leave out the libraries that are only there for a GPU."""
     gone = ("-lcudart", "-lcuda", "-lc10_cuda", "-ltorch_cuda", "-lcudadevrt", "-lnvToolsExt")
     return [flag for flag in build.linking if flag not in gone]
@@ -182,6 +184,6 @@ _announced: set[str] = set()
 
 def _announce(name: str) -> None:
     """Say once for each extension that its kernels run on the CPU, unless that was asked for."""
-    if name not in _announced and not mode.asked_for():
+    if name not in _announced and not mode.is_chosen():
         _announced.add(name)
         notice(f"{name}: its CUDA kernels run on the CPU, for want of a GPU", CudaOnCpuNotice)

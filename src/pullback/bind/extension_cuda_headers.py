@@ -10,7 +10,7 @@ from pullback.bind import runtime
 from pullback.bind.build import MODULE
 from pullback.kernels import precompile
 from pullback.kernels.cuda_on_cpu import library
-from pullback.kernels.plan import Plan
+from pullback.kernels.plan import BuildPlan
 
 # First on the include path: c10/cuda and ATen/cuda, which PyTorch without CUDA has by name only.
 FOLDER = library.CSRC / "include_torch"
@@ -30,7 +30,7 @@ FOR_TORCH = re.compile(
 )
 
 
-def made(plan: Plan) -> dict[str, Path]:
+def precompile_headers(plan: BuildPlan) -> dict[str, Path]:
     """Return the precompiled header of each unit that can begin with it."""
     assert plan.translation
     folders = plan.translation.folders
@@ -39,12 +39,12 @@ def made(plan: Plan) -> dict[str, Path]:
     ]
     if not wanted or not precompile.can(plan.compiler):
         return {}
-    flags = [flag for flag in _shared(plan.flags) if not flag.startswith(MODULE)]
+    flags = [flag for flag in _shared_flags(plan.flags) if not flag.startswith(MODULE)]
     # What a check watches is in what is made of a header too.
     flags += plan.compile_flags
     # It is read as it is, so what the translator does is not part of it.
     wide = precompile.plan_of(PRECOMPILED, plan.compiler, flags, runtime.abi())
-    header = precompile.header(wide, runtime.announce)
+    header = precompile.precompile_header(wide, runtime.announce)
     return dict.fromkeys(wanted, header) if header else {}
 
 
@@ -53,8 +53,8 @@ def begins_with_torch(
 ) -> bool | None:
     """Tell whether a text comes to one of PyTorch's headers, and to no macro for them before.
 
-    An author's other macros do not reach those headers, so that unlike `precompile.leading` this
-    goes on past them. None stands for neither.
+    An author's other macros do not reach those headers, so that unlike `precompile.leading_headers`
+    this goes on past them. None stands for neither.
     """
     for line in LINES.finditer(precompile.COMMENT.sub(" ", text)):
         include, defined = line["name"], line["macro"]
@@ -77,7 +77,7 @@ def begins_with_torch(
     return None
 
 
-def _shared(flags: Sequence[str]) -> list[str]:
+def _shared_flags(flags: Sequence[str]) -> list[str]:
     """Return the flags that decide what PyTorch's headers say: extensions share the rest."""
     kept: list[str] = []
     words = iter(flags)

@@ -7,7 +7,7 @@ import torch
 from pullback.kernels.glue import Device
 
 
-def there_is() -> bool:
+def is_available() -> bool:
     """Tell whether PyTorch can use a GPU."""
     asked = torch.cuda.is_available
     # `pullback.cuda.pretend` leaves what it replaces here.
@@ -16,7 +16,7 @@ def there_is() -> bool:
 
 def architecture(device: Device) -> str | None:
     """Return the GPU to compile for, such as "sm_90"; None for the CPU, or without a GPU."""
-    if device == "cpu" or not there_is():
+    if device == "cpu" or not is_available():
         return None
     major, minor = torch.cuda.get_device_capability()
     return f"sm_{major}{minor}"

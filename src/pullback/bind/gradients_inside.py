@@ -39,7 +39,7 @@ def computes_gradients(function: Callable[..., object]) -> bool:
         elif isinstance(one, FunctionType):
             if WORDS & names_in(one.__code__):
                 return True
-            todo += reached_from(one)
+            todo += iter_reachable(one)
         else:
             todo += parts_of(one)
     return False
@@ -57,7 +57,7 @@ def names_in(code: CodeType) -> set[str]:
     return set(code.co_names).union(*inner)
 
 
-def reached_from(function: FunctionType) -> Iterator[object]:
+def iter_reachable(function: FunctionType) -> Iterator[object]:
     """Return what a function may call, as far as its names say."""
     names = names_in(function.__code__)
     values = [function.__globals__[name] for name in names if name in function.__globals__]

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from pullback.bind import autocast, check
 from pullback.bind.gradients_inside import computes_gradients
-from pullback.bind.levels import recordable
-from pullback.bind.memo import Memo, described
+from pullback.bind.levels import allow_recording
+from pullback.bind.memo import Memo, key_of_argument
 from pullback.define import shape
 from pullback.define.line import Scalar
 from pullback.define.line import Tensor as TensorSpec
@@ -47,7 +47,7 @@ class Outputs:
         return [torch.empty(size, device="meta").stride() for size in self.shapes]
 
 
-def only(outputs: Outputs, wanted: list[bool]) -> Outputs:
+def select_wanted(outputs: Outputs, wanted: list[bool]) -> Outputs:
     """Return the same of a call that wants some of the outputs."""
     return replace(outputs, wanted=wanted)
 
@@ -67,7 +67,7 @@ def outputs_of(definition: Definition, arguments: Sequence[object]) -> Outputs:
     return Outputs(definition, sizes, shapes, dtypes, device, mask_of(definition, arguments))
 
 
-def completed(
+def fill_defaults(
     definition: Definition, arguments: tuple[object, ...], output_mask: list[bool] | None
 ) -> tuple[object, ...]:
     """Return the arguments with their defaults, which the dispatcher leaves out, and the mask."""
@@ -83,11 +83,11 @@ def mask_of(definition: Definition, arguments: Sequence[object]) -> list[bool]:
     return list(mask) if isinstance(mask, list) else everything
 
 
-def fake(definition: Definition) -> Callable[..., object]:
+def make_fake_kernel(definition: Definition) -> Callable[..., object]:
     """Return the fake kernel: empty outputs of the right shape, from sizes that may be symbolic."""
 
     def kernel(*arguments: object, output_mask: list[bool] | None = None) -> object:
-        arguments = completed(definition, arguments, output_mask)
+        arguments = fill_defaults(definition, arguments, output_mask)
         outputs = outputs_of(definition, arguments)
         named = dict(zip((p.name for p in definition.line.parameters), arguments, strict=False))
         made = [
@@ -100,32 +100,32 @@ def fake(definition: Definition) -> Callable[..., object]:
                 definition.line.outputs, outputs.shapes, outputs.dtypes, outputs.wanted, strict=True
             )
         ]
-        return as_returned(made)
+        return unwrap_single(made)
 
     return kernel
 
 
-def python_kernel(definition: Definition) -> Callable[..., object]:
+def make_python_kernel(definition: Definition) -> Callable[..., object]:
     """Return the kernel that calls the author's function, with its inputs and outputs checked."""
     function = definition.python
     assert function
     takes_mask = definition.masked and "output_mask" in _parameter_names(function)
-    unrecorded = recordable if computes_gradients(function) else torch.no_grad
+    unrecorded = allow_recording if computes_gradients(function) else torch.no_grad
     # What follows from the inputs' shapes and dtypes alone is worked out once for each.
     known: Memo[object, Outputs] = Memo()
 
     def outputs_for(arguments: tuple[object, ...]) -> Outputs:
-        key = (*map(described, arguments), torch.get_default_dtype())
+        key = (*map(key_of_argument, arguments), torch.get_default_dtype())
         return known.get_or_make(key, lambda: outputs_of(definition, arguments))
 
     def kernel(*arguments: Any, output_mask: list[bool] | None = None) -> object:  # noqa: ANN401
-        arguments = completed(definition, arguments, output_mask)
+        arguments = fill_defaults(definition, arguments, output_mask)
         outputs = outputs_for(arguments)
         plain = [a.detach() if isinstance(a, Tensor) else a for a in arguments]
         given = plain[: len(definition.line.parameters)]
         before = versions(given)
         # Autograd and autocast are above this kernel: nothing in it is recorded or cast.
-        with unrecorded(), autocast.excluded():
+        with unrecorded(), autocast.disable_autocast():
             if takes_mask:
                 returned = function(*given, output_mask=outputs.wanted)
             else:
@@ -135,7 +135,7 @@ def python_kernel(definition: Definition) -> Callable[..., object]:
                 f"{definition.line.qualname}: its Python kernel changed an input in place",
                 help="clone it first; a torch.autograd.Function as function= may change its inputs",
             )
-        return checked(outputs, returned, [a for a in plain if isinstance(a, Tensor)])
+        return check_outputs(outputs, returned, [a for a in plain if isinstance(a, Tensor)])
 
     return kernel
 
@@ -145,7 +145,7 @@ def versions(values: Sequence[Any]) -> list[int]:
     return [t._version for t in values if isinstance(t, Tensor) and not t.is_inference()]
 
 
-def checked(outputs: Outputs, returned: object, inputs: list[Tensor]) -> object:
+def check_outputs(outputs: Outputs, returned: object, inputs: list[Tensor]) -> object:
     """Return what the function returned as the line says it, or stop."""
     line = outputs.definition.line
     values = list(returned) if isinstance(returned, tuple | list) else [returned]
@@ -158,21 +158,21 @@ def checked(outputs: Outputs, returned: object, inputs: list[Tensor]) -> object:
     # An operator's output is its own memory: a view of an input would escape autograd.
     taken = {memory_of(tensor) for tensor in inputs if tensor.numel()}
     for index, value in enumerate(values):
-        tensor = checked_one(outputs, index, value) if outputs.wanted[index] else None
+        tensor = check_output(outputs, index, value) if outputs.wanted[index] else None
         if tensor is not None and tensor.numel():
             if memory_of(tensor) in taken:
                 tensor = tensor.clone()
             taken.add(memory_of(tensor))
         tensors.append(tensor)
-    return as_returned(tensors)
+    return unwrap_single(tensors)
 
 
-def as_returned(values: Sequence[Any]) -> Any:  # noqa: ANN401
+def unwrap_single(values: Sequence[Any]) -> Any:  # noqa: ANN401
     """Return one value as it is, several as a tuple."""
     return values[0] if len(values) == 1 else tuple(values)
 
 
-def checked_one(outputs: Outputs, index: int, value: object) -> Tensor:
+def check_output(outputs: Outputs, index: int, value: object) -> Tensor:
     """Return one output as a tensor, or stop."""
     line = outputs.definition.line
     spec: TensorSpec = line.outputs[index]
@@ -184,8 +184,8 @@ def checked_one(outputs: Outputs, index: int, value: object) -> Tensor:
         raise WrongOutput.error(f"{place} {an(type(value).__name__)} for '{spec.name}'")
     if value.shape != outputs.shapes[index] and not spec.has_any_shape:
         raise WrongOutput.error(
-            f"{place} '{spec.name}' of shape {shape.shown(value.shape)}, "
-            f"the line says {shape.shown(outputs.shapes[index])}: {shape.declared(spec)}"
+            f"{place} '{spec.name}' of shape {shape.format_shape(value.shape)}, "
+            f"the line says {shape.format_shape(outputs.shapes[index])}: {shape.format_spec(spec)}"
         )
     if value.dtype != outputs.dtypes[index] or value.device != outputs.device:
         raise WrongOutput.error(

@@ -26,7 +26,7 @@ with FORCED(INCLUDED(), EXCLUDED() - EXCLUDED()), BELOW():
 
 
 @contextmanager
-def recordable() -> Generator[None]:
+def allow_recording() -> Generator[None]:
     """Run an author's code inside a kernel as PyTorch runs it outside of one: without a gradient.
 
     A kernel lies below autograd, where `enable_grad` has no effect. Code that computes a gradient
@@ -53,14 +53,14 @@ def has_tangent(flat: Sequence[object]) -> bool:
     return any(tangent is not None for tangent in tangents_of(flat))
 
 
-def primal(value: Any) -> Any:  # noqa: ANN401
+def take_primal(value: Any) -> Any:  # noqa: ANN401
     """Return a value without its tangent, still differentiable in reverse mode."""
     if isinstance(value, list | tuple):
-        return [primal(v) for v in value]
+        return [take_primal(v) for v in value]
     return forward_ad.unpack_dual(value).primal if isinstance(value, Tensor) else value
 
 
-def zeros_for(tangent: Tensor | None, value: object) -> Tensor | None:
+def materialize_tangent(tangent: Tensor | None, value: object) -> Tensor | None:
     """Return a tangent as jvp takes it: zeros where there is none, None for what is no tensor."""
     if tangent is None and isinstance(value, Tensor) and is_smooth(value):
         return torch.zeros_like(value)
@@ -72,7 +72,7 @@ def is_hold() -> bool:
     return torch._C._len_torch_dispatch_stack() > 0
 
 
-def fresh(tensor: Tensor | None) -> Tensor | None:
+def view_afresh(tensor: Tensor | None) -> Tensor | None:
     """Return a view whose history is a node of its own.
 
     In `jacrev`, a level of functorch is over when its backward runs: its tensors are unwrapped,
@@ -82,7 +82,7 @@ def fresh(tensor: Tensor | None) -> Tensor | None:
         return tensor
     value = _functorch.unwrap_if_dead(tensor)
     if tensor.requires_grad and not value.requires_grad:
-        return asks(value)
+        return copy_requiring_grad(value)
     return value.view_as(value)
 
 
@@ -91,7 +91,7 @@ def direct(node: Any) -> Callable[..., Any]:  # noqa: ANN401
     apply: Callable[..., Any] = super(torch.autograd.Function, node).apply  # pyright: ignore
 
     def call(*arguments: Any) -> Any:  # noqa: ANN401
-        with single_level():
+        with allow_single_level():
             return apply(*arguments)
 
     return call
@@ -109,7 +109,7 @@ def is_smooth(value: object) -> bool:
     return isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
 
 
-def derivatives(
+def differentiate(
     results: Sequence[tuple[Tensor, Tensor]], inputs: Sequence[Tensor], *, differentiable: bool
 ) -> Sequence[Tensor | None]:
     """Return what results and the gradients that arrive for them give for each input.
@@ -128,21 +128,21 @@ def derivatives(
     )
 
 
-def unwrapped(tensor: Tensor) -> Tensor:
+def unwrap(tensor: Tensor) -> Tensor:
     """Return what functorch has wrapped, all levels of it."""
     while _functorch.is_functorch_wrapped_tensor(tensor):
         tensor = _functorch.get_unwrapped(tensor)
     return tensor
 
 
-def asks(tensor: Tensor) -> Tensor:
+def copy_requiring_grad(tensor: Tensor) -> Tensor:
     """Return a tensor of the same values that a derivative can be asked of."""
-    with single_level():
+    with allow_single_level():
         return tensor.detach().requires_grad_()
 
 
 @contextmanager
-def single_level() -> Generator[None]:
+def allow_single_level() -> Generator[None]:
     """Let one level of functorch use autograd's own functions, as functorch itself does."""
     function = _functorch.get_single_level_autograd_function_allowed()
     in_place = _functorch.get_inplace_requires_grad_allowed()

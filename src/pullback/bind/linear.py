@@ -15,9 +15,9 @@ from torch import Tensor
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.utils._python_dispatch import _disable_current_modes
 
-from pullback.bind.concrete import plain, sized
-from pullback.bind.example.trial import seeded
-from pullback.bind.levels import unwrapped
+from pullback.bind.concrete import metadata_of, unwrap_values
+from pullback.bind.example.trial import seed_generators
+from pullback.bind.levels import unwrap
 from pullback.bind.memo import Memo
 from pullback.define.derivative import NoForwardMode
 from pullback.diagnostic import PullbackError
@@ -52,12 +52,12 @@ def require_linear_of(
         arriving: for each output, whether a gradient of it arrives.
         run: backward, of inputs, outputs and gradients in this order.
     """
-    key = (kind, *map(sized, tensors))
+    key = (kind, *map(metadata_of, tensors))
     if key in _known:
         return
     # On tensors of no level, so that their values are there to be looked at.
     with _disable_current_modes(), temporarily_clear_interpreter_stack(), torch.no_grad():
-        given = [plain(tensor) for tensor in tensors]
+        given = [unwrap_values(tensor) for tensor in tensors]
         outputs = given[len(tensors) - len(arriving) :]
         asked = [o if a else None for o, a in zip(outputs, arriving, strict=True)]
 
@@ -66,7 +66,7 @@ def require_linear_of(
             return [torch.zeros(()) if g is None else g for g in run(*given, *own)]
 
         # What backward raises itself, the transposition raises as well.
-        if attempt(gradients, waves(asked, 1)) is None:
+        if attempt(gradients, make_waves(asked, 1)) is None:
             return
         size = require_linear(f"backward of {qualname}", qualname, gradients, asked)
     if size:  # zeros tell nothing
@@ -82,25 +82,29 @@ def require_linear(of: str, name: str, run: Run, outputs: Sequence[Tensor | None
         run: backward, of gradients.
         outputs: of the call, None for one that has no gradient.
     """
-    first, second = (waves(outputs, start) for start in (1, 2))
-    base = seeded_run(lambda: run(first))
+    first, second = (make_waves(outputs, start) for start in (1, 2))
+    base = run_seeded(lambda: run(first))
     half = any(t is not None and t.dtype.itemsize == 2 for t in (*base, *outputs))
     for factor in (0.0, *(FACTORS_OF_HALF if half else FACTORS)):
-        found = attempt(run, multiplied(first, factor))
-        right = multiplied(base, factor)
+        found = attempt(run, scale_tensors(first, factor))
+        right = scale_tensors(base, factor)
         allowed = LOST if 0 < factor < 1 else ALLOWED
-        if found and unlike(found, right, allowed, beside=base if factor == 0 else right):
+        if found and differ(found, right, allowed, beside=base if factor == 0 else right):
             raise not_linear(
                 of,
                 name,
-                f"{factor:.3g} × grad gives {largest(found) / (largest(base) or 1):.3g} × the "
+                f"{factor:.3g} × grad gives {max_abs(found) / (max_abs(base) or 1):.3g} × the "
                 "gradient of its input, in size",
             )
-    other, found = attempt(run, second), attempt(run, summed(first, second))
-    if other and found and unlike(found, right := summed(base, other), ALLOWED, beside=right):
+    other, found = attempt(run, second), attempt(run, add_gradients(first, second))
+    if (
+        other
+        and found
+        and differ(found, right := add_gradients(base, other), ALLOWED, beside=right)
+    ):
         evidence = "the gradient of its input for g + h is not the sum of those"
         raise not_linear(of, name, evidence)
-    return largest(base)
+    return max_abs(base)
 
 
 def not_linear(of: str, name: str, evidence: str) -> PullbackError:
@@ -113,12 +117,12 @@ def not_linear(of: str, name: str, evidence: str) -> PullbackError:
     )
 
 
-def waves(outputs: Sequence[Tensor | None], start: int) -> list[Tensor | None]:
+def make_waves(outputs: Sequence[Tensor | None], start: int) -> list[Tensor | None]:
     """Return gradients for outputs: numbers that are all different, and are not drawn."""
-    return [None if output is None else wave(output, start) for output in outputs]
+    return [None if output is None else make_wave(output, start) for output in outputs]
 
 
-def wave(output: Tensor, start: int) -> Tensor:
+def make_wave(output: Tensor, start: int) -> Tensor:
     """Return a gradient for an output."""
     places = torch.arange(output.numel(), dtype=torch.float64).view(output.shape)
     values = (start + 2.4 * places).sin()
@@ -126,43 +130,43 @@ def wave(output: Tensor, start: int) -> Tensor:
     return values.to(output.device, output.dtype)
 
 
-def multiplied(tensors: Sequence[Tensor | None], factor: float) -> list[Any]:
+def scale_tensors(tensors: Sequence[Tensor | None], factor: float) -> list[Any]:
     """Return each tensor times a factor."""
     return [None if t is None else t * factor for t in tensors]
 
 
-def summed(first: Sequence[Tensor | None], second: Sequence[Tensor | None]) -> list[Any]:
+def add_gradients(first: Sequence[Tensor | None], second: Sequence[Tensor | None]) -> list[Any]:
     """Return the sums of two lists of gradients."""
     pairs = zip(first, second, strict=True)
     return [None if a is None or b is None else a + b for a, b in pairs]
 
 
-def seeded_run(run: Callable[[], Tensors]) -> Tensors:
+def run_seeded(run: Callable[[], Tensors]) -> Tensors:
     """Run backward, each time with the same random numbers."""
-    with seeded(0):
+    with seed_generators(0):
         return run()
 
 
 def attempt(run: Callable[[Sequence[Tensor | None]], Any], grads: Sequence[Tensor | None]) -> Any:  # noqa: ANN401
     """Run backward; None if it takes no such gradients."""
     try:
-        return seeded_run(lambda: run(grads))
+        return run_seeded(lambda: run(grads))
     except Exception:  # whatever its author's code raises at numbers of this size
         return None
 
 
-def largest(tensors: Tensors) -> float:
+def max_abs(tensors: Tensors) -> float:
     """Return the largest absolute value."""
-    return max((size_of(tensor) for tensor in tensors), default=0.0)
+    return max((max_abs_of(tensor) for tensor in tensors), default=0.0)
 
 
-def size_of(tensor: Tensor) -> float:
+def max_abs_of(tensor: Tensor) -> float:
     """Return the largest absolute value of one tensor, 0 for an empty one."""
-    value = unwrapped(tensor.detach())
+    value = unwrap(tensor.detach())
     return float(value.abs().max()) if value.numel() else 0.0
 
 
-def unlike(found: Tensors, right: Tensors, allowed: float, *, beside: Tensors) -> bool:
+def differ(found: Tensors, right: Tensors, allowed: float, *, beside: Tensors) -> bool:
     """Return whether gradients differ by more than rounding, where all of them are finite.
 
     Args:
@@ -173,8 +177,8 @@ def unlike(found: Tensors, right: Tensors, allowed: float, *, beside: Tensors) -
     """
     with torch.no_grad():
         for one, other, scale in zip(found, right, beside, strict=True):
-            gap = size_of(one.detach() - other.detach())
+            gap = max_abs_of(one.detach() - other.detach())
             digits = ROUNDINGS * torch.finfo(scale.dtype).eps
-            if isfinite(gap) and gap > max(allowed, digits) * size_of(scale):
+            if isfinite(gap) and gap > max(allowed, digits) * max_abs_of(scale):
                 return True
     return False

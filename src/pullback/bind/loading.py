@@ -87,7 +87,7 @@ def _load(library: Path) -> ModuleType:
             try:
                 return runtime.import_library(f"{package}_{content}.{name.decode()}", library)
             except Exception as error:
-                raise _stopped(library, str(error)) from error
+                raise _load_error(library, str(error)) from error
     extension = Extension(package)
     extension.__file__ = str(library)
     extension.operators = tuple(sorted(_operators() - before))
@@ -115,7 +115,7 @@ def _try_in_a_child(library: Path) -> None:
         text = said.read().decode(errors="replace")
     thrown = THROWN.search(text)
     reason = thrown[1].strip() if thrown else signal.strsignal(os.WTERMSIG(status)) or text
-    raise _stopped(library, reason)
+    raise _load_error(library, reason)
 
 
 def _open_and_exit(library: Path, output: int) -> None:
@@ -149,7 +149,7 @@ def _status(child: int) -> int | None:
     return None
 
 
-def _stopped(library: Path, reason: str) -> PullbackError:
+def _load_error(library: Path, reason: str) -> PullbackError:
     """Say why it cannot be loaded: a name that is taken, or something of its own."""
     name = library.name.rpartition("-")[0]
     if TAKEN.search(reason):

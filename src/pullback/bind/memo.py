@@ -38,7 +38,7 @@ class Memo(dict[Key, Value]):
         return found
 
 
-def described(value: object) -> object:
+def key_of_argument(value: object) -> object:
     """Return all of an argument that checks, shapes and the choice of kernels may depend on.
 
     Of a tensor that is everything but its values and strides; a number is itself.

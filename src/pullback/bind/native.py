@@ -153,7 +153,7 @@ def tensor_fields(tensor: Tensor, line: Line, argument: int) -> Fields:
     """Return a tensor of the line: a `TensorSpec`."""
     return {
         "name": tensor.name,
-        "text": shape.declared(tensor),
+        "text": shape.format_spec(tensor),
         "before": tuple(dimension_fields(dim, line) for dim in tensor.before),
         "after": tuple(dimension_fields(dim, line) for dim in tensor.after),
         "batched": tensor.has_batch,

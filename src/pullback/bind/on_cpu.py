@@ -13,7 +13,7 @@ from pullback.diagnostic import PullbackError
 from pullback.kernels import glue, prebuilt
 from pullback.kernels.cuda_on_cpu import library, mode, runtimes
 from pullback.kernels.cuda_on_cpu.mode import Mode
-from pullback.kernels.plan import Plan
+from pullback.kernels.plan import BuildPlan
 
 
 class CudaOnCpuNotice(UserWarning):
@@ -23,7 +23,7 @@ class CudaOnCpuNotice(UserWarning):
 _announced: set[str] = set()
 
 
-def plan_of(definition: Definition) -> Plan | None:
+def plan_of(definition: Definition) -> BuildPlan | None:
     """Return what to compile so that an operator's CUDA kernel takes CPU tensors.
 
     None where there is a GPU and the kernel has no counterpart on the CPU: it is for that GPU.
@@ -33,13 +33,13 @@ def plan_of(definition: Definition) -> Plan | None:
     brought = bool(prebuilt.of_operator(definition.line, definition.cuda))
     if brought and not prebuilt.is_there(definition.cuda):
         return None
-    now = mode.current()
+    now = mode.current_mode()
     try:
         library.runtime(now.check, runtime.announce)
         plan = glue.plan_on_cpu(definition.line, definition.cuda, now)
         runtimes.load(now)
     except PullbackError:
-        if brought or gpu.there_is():
+        if brought or gpu.is_available():
             return None
         raise
     announce(definition, now)
@@ -49,7 +49,7 @@ def plan_of(definition: Definition) -> Plan | None:
 def announce(definition: Definition, now: Mode) -> None:
     """Say once for each operator that its CUDA kernel runs on the CPU."""
     name = definition.line.qualname
-    if name not in _announced and not gpu.there_is():
+    if name not in _announced and not gpu.is_available():
         _announced.add(name)
         checked = "" if now.check == "none" else f", watched for {now.check} faults"
         text = f"{name}: its CUDA kernel runs on the CPU{checked}; cpu= gives it a kernel in C++"
@@ -57,20 +57,20 @@ def announce(definition: Definition, now: Mode) -> None:
 
 
 @contextmanager
-def entered(wanted: Mode) -> Generator[Mode]:
+def set_mode_everywhere(wanted: Mode) -> Generator[Mode]:
     """Run the CUDA kernels of all operators in a mode for a while.
 
     Operators that are there are compiled anew for it, and again as before at the end.
     """
     library.runtime(wanted.check, runtime.announce)
     try:
-        with mode.entered(wanted):
+        with mode.set_mode(wanted):
             _compile_anew()
             runtimes.load(wanted)
             yield wanted
     finally:
         _compile_anew()
-        runtimes.configure(mode.current())
+        runtimes.configure(mode.current_mode())
 
 
 def _compile_anew() -> None:

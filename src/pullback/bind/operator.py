@@ -15,7 +15,7 @@ from pullback.bind.runtime import Runtime
 from pullback.define.line import Line, Scalar
 from pullback.define.line import Tensor as TensorSpec
 from pullback.define.operator import Definition
-from pullback.define.shape import declared
+from pullback.define.shape import format_spec
 from pullback.diagnostic import PullbackError, Rule, an, did_you_mean, parse
 
 if TYPE_CHECKING:
@@ -57,8 +57,8 @@ class Operator:
         self.overload = overload
         self.__name__ = definition.line.name
         self.__qualname__ = definition.line.qualname
-        self.__doc__ = documentation(kind)
-        self.__signature__ = signature(definition)
+        self.__doc__ = write_docstring(kind)
+        self.__signature__ = make_signature(definition)
 
     @property
     def line(self) -> Line:
@@ -70,7 +70,7 @@ class Operator:
         if torch.compiler.is_compiling():
             return self.overload(*args, **kwargs)
         # Before PyTorch's own check, which takes a tensor for a number, and cuts it to an int.
-        if wrong := misuse(self, args, kwargs):
+        if wrong := find_misuse(self, args, kwargs):
             raise wrong
         try:
             return self.overload(*args, **kwargs)
@@ -124,7 +124,7 @@ class Operator:
         """
         from pullback.bind import sharding  # noqa: PLC0415  (seldom needed)
 
-        return sharding.shown(self.kind.tables())
+        return sharding.show_tables(self.kind.tables())
 
     def derivative(self) -> Derivative:
         """Return the derivative of a formula, to print: text, LaTeX, and what is saved.
@@ -140,7 +140,7 @@ class Operator:
     @staticmethod
     def refine(error: Exception) -> Exception:
         """Return the PullbackError that the runtime's message stands for, or the error itself."""
-        return refined(error)
+        return refine_error(error)
 
     def __repr__(self) -> str:
         return f"<operator {self.line}>"
@@ -181,7 +181,7 @@ def native_operator(runtime: Runtime) -> type[Operator]:
     return NativeOperator
 
 
-def documentation(kind: Kind) -> str:
+def write_docstring(kind: Kind) -> str:
     """Return the docstring: the line, how it is called, its kernels, its derivative."""
     definition = kind.definition
     line = definition.line
@@ -189,7 +189,7 @@ def documentation(kind: Kind) -> str:
     written = inspect.getdoc(reference) if reference else None
     if written == inspect.getdoc(torch.autograd.Function):
         written = None  # inherited, and about something else
-    called = f"{line.name}{signature(definition)}"
+    called = f"{line.name}{make_signature(definition)}"
     rows = [str(line), "", called, "", f"Kernels: {', '.join(kind.described())}."]
     rows.append(f"Derivative: {'yes' if kind.has_derivative else 'none'}.")
     rows.append(f"Registered as torch.ops.{line.namespace}.{line.name}.")
@@ -201,7 +201,7 @@ def name_of(function: object) -> str:
     return getattr(function, "__qualname__", repr(function))
 
 
-def signature(definition: Definition) -> inspect.Signature:
+def make_signature(definition: Definition) -> inspect.Signature:
     """Return the Python signature, with the line's dimensions as annotations."""
     line = definition.line
     parameters: list[inspect.Parameter] = []
@@ -236,13 +236,13 @@ def _may_be_left_out(parameter: TensorSpec | Scalar) -> bool:
     return parameter.may_be_left_out if isinstance(parameter, Scalar) else parameter.optional
 
 
-def refined(error: Exception) -> Exception:
+def refine_error(error: Exception) -> Exception:
     """Return the PullbackError whose text a C++ exception carries, or the error itself."""
     found = None if isinstance(error, PullbackError) else parse(str(error))
     return PullbackError(found) if found else error
 
 
-def misuse(
+def find_misuse(
     operator: Operator, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> PullbackError | None:
     """Return the error for arguments that do not fit the signature, or None if they do."""
@@ -263,8 +263,8 @@ def misuse(
         if parameter.name in bound.arguments and not fits(parameter, value):
             return WrongCall.error(
                 f"{line.qualname}: '{parameter.name}' is {an(type(value).__name__)}, "
-                f"the line says {spelled(parameter)}",
-                value=_short(value),
+                f"the line says {format_parameter(parameter)}",
+                value=_shorten(value),
                 help=cure_for(parameter, value),
             )
     return None
@@ -276,7 +276,7 @@ def require_call(operator: Operator, args: tuple[object, ...]) -> None:
     Raises:
         PullbackError: PB341.
     """
-    if wrong := misuse(operator, args, {}):
+    if wrong := find_misuse(operator, args, {}):
         raise wrong
 
 
@@ -307,10 +307,10 @@ def is_number(value: object, type: str) -> bool:
             return isinstance(value, str)
 
 
-def spelled(parameter: TensorSpec | Scalar) -> str:
+def format_parameter(parameter: TensorSpec | Scalar) -> str:
     """Print a parameter as in the line, without its default."""
     if isinstance(parameter, TensorSpec):
-        return declared(parameter) + "*" * parameter.many
+        return format_spec(parameter) + "*" * parameter.many
     return f"{parameter.name}: {parameter.type}{'?' * parameter.optional}"
 
 
@@ -319,10 +319,10 @@ def cure_for(parameter: TensorSpec | Scalar, value: object) -> str | None:
     if isinstance(parameter, Scalar):
         return f"pass {an(parameter.type)}"
     if value is None:
-        return f"pass a tensor, or mark it optional in the line: {declared(parameter)}?"
+        return f"pass a tensor, or mark it optional in the line: {format_spec(parameter)}?"
     return f"make a tensor of it: torch.as_tensor({parameter.name})"
 
 
-def _short(value: object) -> str:
+def _shorten(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -311,7 +311,7 @@ def backward(definition: Definition, declared: object, lines: Mapping[str, Line]
     wiring = Wiring(definition, derivative.grad_names(line), Origin.grad, lines, of)
     names = [tensor.name for tensor in line.tensors]
     wanted = derivative.differentiable(line)
-    return _program(wiring, declared, names, wanted, prefix="grad_")
+    return _read_program(wiring, declared, names, wanted, prefix="grad_")
 
 
 def jvp(definition: Definition, declared: object, lines: Mapping[str, Line]) -> Program:
@@ -321,10 +321,10 @@ def jvp(definition: Definition, declared: object, lines: Mapping[str, Line]) -> 
     wiring = Wiring(definition, derivative.tangent_names(line), Origin.tangent, lines, of)
     names = [output.name for output in line.outputs]
     wanted = [output.name for output in line.outputs if derivative.has_derivative(output)]
-    return _program(wiring, declared, names, wanted, prefix="tangent_")
+    return _read_program(wiring, declared, names, wanted, prefix="tangent_")
 
 
-def _program(
+def _read_program(
     wiring: Wiring, declared: object, names: list[str], wanted: list[str], *, prefix: str
 ) -> Program:
     if isinstance(declared, str):
@@ -334,11 +334,11 @@ def _program(
         assert isinstance(declared, Mapping)
         kind = "input with a gradient" if prefix == "grad_" else "output with a tangent"
         derivative.require_keys(declared, wanted, of=wiring.of, kind=kind)
-        found = {name: _entry(wiring, name, declared[name]) for name in wanted}
+        found = {name: _read_entry(wiring, name, declared[name]) for name in wanted}
     return Program(tuple(wiring.calls), tuple(found.get(name) for name in names))
 
 
-def _entry(wiring: Wiring, name: str, text: str | None) -> Reference | None:
+def _read_entry(wiring: Wiring, name: str, text: str | None) -> Reference | None:
     if text is None:
         return None
     of = f"{wiring.of} for '{name}'"

@@ -22,7 +22,7 @@ from pullback.define.derivative import NoDerivative, NoForwardMode
 from pullback.define.line import Line
 from pullback.define.line import Tensor as TensorSpec
 from pullback.define.operator import Definition
-from pullback.define.shape import shown
+from pullback.define.shape import format_shape
 from pullback.diagnostic import PullbackError, Rule
 
 GradientShape = Rule("PB305", "gradient-shape")
@@ -78,7 +78,7 @@ def register_autograd(
         needed = [needs.get(spec.name, False) for spec in line.tensors]
         made = gradients(definition, backward, values, grads, needed)
         fits = {
-            spec.name: None if gradient is None else fitted(definition, spec, gradient, given)
+            spec.name: None if gradient is None else fit_gradient(definition, spec, gradient, given)
             for spec, gradient in zip(line.tensors, made, strict=True)
         }
         return tuple(fits.get(name) for name in needs)
@@ -155,7 +155,7 @@ def gradients(
         return made if isinstance(made, tuple) else (made,)
 
     # The gradients have their inputs' dtypes: backward may run inside of autocast.
-    with autocast.excluded():
+    with autocast.disable_autocast():
         return [value(reference) if reference else None for reference in wanted]
 
 
@@ -166,7 +166,7 @@ def zeros(definition: Definition, arguments: Sequence[object], index: int) -> Te
     return torch.zeros(shape, dtype=dtype, device=outputs.device)
 
 
-def fitted(
+def fit_gradient(
     definition: Definition, spec: TensorSpec, gradient: Tensor, given: dict[str, Any]
 ) -> Tensor:
     """Return a gradient with the shape of its input, summed over `...`, as `fit` in C++."""
@@ -184,8 +184,9 @@ def fitted(
     whole = (*value.shape[:first], *batch, *value.shape[last:]) if spec.has_batch else value.shape
     if gradient.shape != whole:
         raise GradientShape.error(
-            f"{line.qualname}: backward returned a gradient of shape {shown(gradient.shape)} for "
-            f"'{spec.name}', which has shape {shown(value.shape)}",
+            f"{line.qualname}: backward returned a gradient of shape "
+            f"{format_shape(gradient.shape)} for "
+            f"'{spec.name}', which has shape {format_shape(value.shape)}",
             help="return the shape of the input; only the dimensions of '...' are summed for you",
         )
     own = (1,) * (len(batch) - (last - first)) + value.shape[first:last]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor
 
-from pullback.bind.kernel import Outputs, as_returned
+from pullback.bind.kernel import Outputs, unwrap_single
 from pullback.define import sharding
 from pullback.define.line import Tensor as TensorSpec
 from pullback.define.math.index import BATCH
@@ -33,7 +33,7 @@ MOVES = {
 
 
 @dataclass(frozen=True)
-class Way:
+class SplitWay:
     """One way to split a call along one dimension of the mesh.
 
     Attributes:
@@ -55,7 +55,7 @@ class Way:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Redistribution:
     """What one call does.
 
     Attributes:
@@ -96,7 +96,7 @@ class Plan:
             return None
         local, placements = cast("Tensor", result), self.made[place]
         made = self.part(place, local, placements)
-        finished = [_finished(placement) for placement in placements]
+        finished = [_finish_maximum(placement) for placement in placements]
         if finished == list(placements):
             return made
         # At once: a maximum between processes may lose a NaN, and 0 + NaN does not.
@@ -129,29 +129,35 @@ class Plan:
             else None
             for shape, dtype, wanted in values
         ]
-        return self.wrapped(as_returned(results))
+        return self.wrapped(unwrap_single(results))
 
 
 def ways_of(
     rules: Sequence[Placements], outputs: Outputs, tensors: Mapping[str, DTensor]
-) -> list[Way]:
+) -> list[SplitWay]:
     """Return the ways to split a call: all processes do all of it, and one for each rule."""
     from torch.distributed.tensor import Replicate  # noqa: PLC0415  (it is imported by now)
 
-    everything = Way("", dict.fromkeys(tensors, Replicate()), (Replicate(),) * len(outputs.shapes))
+    everything = SplitWay(
+        "", dict.fromkeys(tensors, Replicate()), (Replicate(),) * len(outputs.shapes)
+    )
     found = [everything]
     for rule in rules:
         if rule.split == BATCH:
             batch = outputs.sizes.batch
             found += [
-                _way(rule, outputs, tensors, k) for k in range(len(batch)) if batch[-1 - k] != 1
+                _make_way(rule, outputs, tensors, k)
+                for k in range(len(batch))
+                if batch[-1 - k] != 1
             ]
         else:
-            found.append(_way(rule, outputs, tensors, 0))
+            found.append(_make_way(rule, outputs, tensors, 0))
     return found
 
 
-def _way(rule: Placements, outputs: Outputs, tensors: Mapping[str, DTensor], batch: int) -> Way:
+def _make_way(
+    rule: Placements, outputs: Outputs, tensors: Mapping[str, DTensor], batch: int
+) -> SplitWay:
     """Return a rule for tensors of known shapes.
 
     Args:
@@ -183,7 +189,7 @@ def _way(rule: Placements, outputs: Outputs, tensors: Mapping[str, DTensor], bat
         )
         for own, shape in zip(rule.outputs, outputs.shapes, strict=True)
     )
-    return Way(f"{rule.split} {batch}", inputs, made, size)
+    return SplitWay(f"{rule.split} {batch}", inputs, made, size)
 
 
 def _batch_part(
@@ -218,19 +224,21 @@ def _is_extreme(placement: Placement) -> bool:
     return getattr(placement, "reduce_op", None) in ("max", "min")
 
 
-def _finished(placement: Placement) -> Placement:
+def _finish_maximum(placement: Placement) -> Placement:
     """Return what is left of a placement when its maximum is taken."""
     return _placement(sharding.Replicate(), 0) if _is_extreme(placement) else placement
 
 
-def plan_of(ways: Sequence[Way], outputs: Outputs, tensors: Mapping[str, DTensor]) -> Plan:
+def plan_of(
+    ways: Sequence[SplitWay], outputs: Outputs, tensors: Mapping[str, DTensor]
+) -> Redistribution:
     """Choose a way for each dimension of the mesh: what is moved least, as DTensor does."""
     mesh: DeviceMesh = next(iter(tensors.values())).device_mesh
     chosen = [
         min(ways, key=lambda way, dim=dim: _price(way, dim, outputs, tensors))
         for dim in range(mesh.ndim)
     ]
-    chosen = _allowed(chosen, ways[0], mesh)
+    chosen = _reconcile(chosen, ways[0], mesh)
     moved: dict[str, tuple[Placement, ...]] = {}
     once: dict[str, tuple[int, ...]] = {}
     for name, tensor in tensors.items():
@@ -241,7 +249,7 @@ def plan_of(ways: Sequence[Way], outputs: Outputs, tensors: Mapping[str, DTensor
         )
         once[name] = tuple(kept)
     made = [tuple(way.outputs[k] for way in chosen) for k in range(len(outputs.shapes))]
-    return Plan(mesh=mesh, moved=moved, once=once, made=made, outputs=outputs)
+    return Redistribution(mesh=mesh, moved=moved, once=once, made=made, outputs=outputs)
 
 
 def _is_new_partial(tensor: DTensor, dim: int, target: Placement) -> bool:
@@ -250,7 +258,7 @@ def _is_new_partial(tensor: DTensor, dim: int, target: Placement) -> bool:
 
 
 def _price(
-    way: Way, dim: int, outputs: Outputs, tensors: Mapping[str, DTensor]
+    way: SplitWay, dim: int, outputs: Outputs, tensors: Mapping[str, DTensor]
 ) -> tuple[bool, float, int]:
     """Return what a way costs along a dimension of the mesh, to be compared with others.
 
@@ -279,7 +287,7 @@ def _kind(placement: Placement) -> str:
     return "replicate" if placement.is_replicate() else "shard"
 
 
-def _allowed(chosen: list[Way], everything: Way, mesh: DeviceMesh) -> list[Way]:
+def _reconcile(chosen: list[SplitWay], everything: SplitWay, mesh: DeviceMesh) -> list[SplitWay]:
     """Return the ways with those replaced that do not go together."""
     allowed = list(chosen)
     for dim, way in enumerate(chosen):

@@ -31,14 +31,14 @@ def register(kind: Kind) -> Operator:
     kind.prepare()
     if line.qualname in operators:
         announce_redefinition(line)
-    made = exchanged(kind)
+    made = exchange_definition(kind)
     if made is None:
         if line.qualname in operators:
             remove(line.qualname)
         if kind.definition.taken == "no":
             require_free(kind)
         library = _registrations[line.qualname] = Registration(line.namespace)
-        made = entered(kind, library)
+        made = register_with_pytorch(kind, library)
     if runtime:
         kind.install()
         made.connect()
@@ -47,7 +47,7 @@ def register(kind: Kind) -> Operator:
     return made
 
 
-def exchanged(kind: Kind) -> Operator | None:
+def exchange_definition(kind: Kind) -> Operator | None:
     """Put a definition in the place of an earlier one that registered the same; else None.
 
     Another thread may be calling the operator: it finds the one or the other.
@@ -58,13 +58,13 @@ def exchanged(kind: Kind) -> Operator | None:
         return None
     noted = Registration(line.namespace, earlier)
     try:
-        made = entered(kind, noted)
+        made = register_with_pytorch(kind, noted)
     except Differs:
         return None
     return made if noted.exchange() else None
 
 
-def entered(kind: Kind, library: Registration) -> Operator:
+def register_with_pytorch(kind: Kind, library: Registration) -> Operator:
     """Register all of an operator but what the runtime holds; return it."""
     definition = kind.definition
     line = definition.line

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
-from pullback.bind.concrete import stand_in
+from pullback.bind.concrete import make_stand_in
 from pullback.bind.disconnected import Cuts, as_list
-from pullback.bind.kernel import as_returned
-from pullback.bind.levels import asks
+from pullback.bind.kernel import unwrap_single
+from pullback.bind.levels import copy_requiring_grad
 from pullback.bind.program import OperatorCall, Origin, Program, Reference
 from pullback.define import derivative
 from pullback.define.line import Line, Scalar
@@ -146,7 +146,7 @@ class DerivativeRule:
                     f"the {self.of} returned {an(type(value).__name__)} for '{name}'",
                     help="return a tensor, or None where the gradient is zero",
                 )
-        return as_returned(values)
+        return unwrap_single(values)
 
     def leaves_pytorch(self) -> PullbackError:
         """Return the error for a function that gives a transform's tensors to NumPy."""
@@ -195,8 +195,11 @@ class DerivativeRule:
         """
         # Whatever the author's function raises on these values says nothing about its own.
         with temporarily_clear_interpreter_stack(), torch.enable_grad(), suppress(Exception):
-            given = [stand_in(value) for value in arguments]
-            grads = [asks(g) if (g := given[place]) is not None else None for place in places]
+            given = [make_stand_in(value) for value in arguments]
+            grads = [
+                copy_requiring_grad(g) if (g := given[place]) is not None else None
+                for place in places
+            ]
             for place, grad in zip(places, grads, strict=True):
                 given[place] = grad
             self.cuts.learn(self.run(given), grads)

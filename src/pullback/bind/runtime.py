@@ -19,7 +19,7 @@ from pullback.bind.environment import Environment
 from pullback.diagnostic import PullbackError, Rule
 from pullback.kernels import compile as compilation
 from pullback.kernels import prebuilt, toolchain
-from pullback.kernels.plan import Plan, Unit
+from pullback.kernels.plan import BuildPlan, TranslationUnit
 
 NoPythonHeaders = Rule("PB311", "no-python-headers")
 NoRuntime = Rule("PB704", "no-runtime")
@@ -81,12 +81,12 @@ def load() -> Runtime:
         PullbackError: PB201, no C++ compiler; PB202, it does not compile; PB311, no Python.h;
             PB704, no compiler, and what packages brought is for other versions.
     """
-    found = prebuilt.runtime(SOURCES, environment.here().release)
-    library = found.path if found else compiled()
+    found = prebuilt.find_runtime(SOURCES, environment.current_environment().release)
+    library = found.path if found else compile_runtime()
     return cast("Runtime", import_library("pullback_runtime", library))
 
 
-def compiled() -> Path:
+def compile_runtime() -> Path:
     """Return the runtime that is compiled here; say which packages brought if that cannot be."""
     try:
         return compilation.compile(plan(), announce=announce)
@@ -95,7 +95,8 @@ def compiled() -> Path:
         if not have or error.finding.code not in CANNOT_COMPILE:
             raise
         raise NoRuntime.error(
-            f"no package brought pullback's C++ runtime for {environment.here().release}, and "
+            "no package brought pullback's C++ runtime for "
+            f"{environment.current_environment().release}, and "
             "nothing compiles it here",
             have=", ".join(have),
             help="install one of these versions, or g++ 11 or newer; or build the package with "
@@ -122,15 +123,15 @@ def import_library(name: str, library: Path) -> ModuleType:
     return module
 
 
-def plan(of: Environment | None = None) -> Plan:
+def plan(of: Environment | None = None) -> BuildPlan:
     """Return what to compile for the running PyTorch and Python, or for others."""
-    of = of or environment.here()
+    of = of or environment.current_environment()
     short = ((SOURCES, "pullback"), (of.root, "torch"), (of.headers, "python"))
-    return Plan(
+    return BuildPlan(
         name="pullback-runtime",
         compiler=toolchain.find("c++"),
         units=tuple(
-            Unit(
+            TranslationUnit(
                 f"{'_'.join(Path(file).name for file in half)}.cpp",
                 "".join(f'#include "{SOURCES}/{file}.cpp"\n' for file in half),
             )
@@ -150,7 +151,7 @@ def include_flags(of: Environment | None = None) -> tuple[str, ...]:
     Raises:
         PullbackError: PB311, no Python.h.
     """
-    of = of or environment.here()
+    of = of or environment.current_environment()
     python = of.headers
     if not (python / "Python.h").exists():
         raise NoPythonHeaders.error(
@@ -164,7 +165,7 @@ def include_flags(of: Environment | None = None) -> tuple[str, ...]:
 def link_flags(of: Environment | None = None) -> tuple[str, ...]:
     """Return PyTorch's libraries; the process that loads the result has loaded them."""
     return (
-        f"-L{(of or environment.here()).root / 'lib'}",
+        f"-L{(of or environment.current_environment()).root / 'lib'}",
         "-ltorch_python",
         "-ltorch_cpu",
         "-lc10",
@@ -173,7 +174,7 @@ def link_flags(of: Environment | None = None) -> tuple[str, ...]:
 
 def abi() -> str:
     """Return what a library compiled against PyTorch has to agree with."""
-    return environment.here().abi
+    return environment.current_environment().abi
 
 
 FLAGS = (

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from pullback.bind import kernel
 from pullback.bind.memo import Memo
-from pullback.bind.redistribute import Plan, plan_of, ways_of
+from pullback.bind.redistribute import Redistribution, plan_of, ways_of
 from pullback.define import sharding
 from pullback.define.line import Line
 from pullback.define.operator import Definition
@@ -80,10 +80,11 @@ class Sharding:
     __repr__ = __str__
 
 
-def shown(tables: Sequence[tuple[Line, list[Placements]]]) -> Sharding:
+def show_tables(tables: Sequence[tuple[Line, list[Placements]]]) -> Sharding:
     """Return the ways to split some operators as tables, each under its line."""
     text = (
-        f"{str(line).partition(' = ')[0]}\n{sharding.shown(found, line)}" for line, found in tables
+        f"{str(line).partition(' = ')[0]}\n{sharding.format_table(found, line)}"
+        for line, found in tables
     )
     return Sharding("\n\n".join(text))
 
@@ -95,7 +96,7 @@ class Distributed:
         self.definition = definition
         self.ways_of = ways
         self.rules: Memo[Key, list[Placements]] = Memo()
-        self.plans: Memo[Key, Plan] = Memo()
+        self.plans: Memo[Key, Redistribution] = Memo()
 
     def __call__(
         self,
@@ -107,10 +108,12 @@ class Distributed:
     ) -> object:
         """Return the outputs as DTensors, None for those that nobody wants."""
         keywords = keywords or {}
-        given = kernel.completed(self.definition, arguments, keywords.get("output_mask"))
+        given = kernel.fill_defaults(self.definition, arguments, keywords.get("output_mask"))
         # Autograd is above this: what is moved and computed here is not recorded.
         with torch.no_grad():
-            return self.called(lambda local: operator(*local, **keywords), given, arguments, placed)
+            return self.called(
+                lambda local: operator(*local, **keywords), given, arguments, place_tensor
+            )
 
     def differentiably(self, call: Callable[..., Any], arguments: tuple[object, ...]) -> object:
         """Return the outputs of a call whose own autograd is below the moving of its tensors.
@@ -119,14 +122,14 @@ class Distributed:
             call: of plain tensors.
             arguments: all of them.
         """
-        return self.called(lambda local: call(*local), arguments, arguments, placed_for_autograd)
+        return self.called(lambda local: call(*local), arguments, arguments, place_for_autograd)
 
     def called(
         self,
         call: Callable[[list[object]], object],
         given: tuple[object, ...],
         arguments: tuple[object, ...],
-        place: Callable[[DTensor, Plan, str], Tensor],
+        place: Callable[[DTensor, Redistribution, str], Tensor],
     ) -> object:
         """Place the tensors, call with this process's part of them, and say of what it is a part.
 
@@ -199,14 +202,14 @@ class Distributed:
                 )
         return found
 
-    def plan(self, given: tuple[object, ...], tensors: Mapping[str, DTensor]) -> Plan:
+    def plan(self, given: tuple[object, ...], tensors: Mapping[str, DTensor]) -> Redistribution:
         """Return what is to be done, worked out once for each placement and shape."""
-        key = tuple(map(described, given))
+        key = tuple(map(key_of_argument, given))
         if None in key:
             return self.planned(given, tensors)  # while it is traced with sizes that are symbols
         return self.plans.get_or_make(key, lambda: self.planned(given, tensors))
 
-    def planned(self, given: tuple[object, ...], tensors: Mapping[str, DTensor]) -> Plan:
+    def planned(self, given: tuple[object, ...], tensors: Mapping[str, DTensor]) -> Redistribution:
         """Decide what is to be done."""
         outputs = kernel.outputs_of(self.definition, given)
         values = zip(self.definition.line.parameters, given, strict=False)
@@ -223,7 +226,7 @@ class Distributed:
         return self.rules[key]
 
 
-def described(value: object) -> object:
+def key_of_argument(value: object) -> object:
     """Return all of an argument that the plan depends on; None if that cannot be compared."""
     if isinstance(value, list):
         return tuple(value)
@@ -235,13 +238,13 @@ def described(value: object) -> object:
     return (tuple(value.shape), value.dtype, *where)
 
 
-def placed_for_autograd(tensor: DTensor, plan: Plan, name: str) -> Tensor:
+def place_for_autograd(tensor: DTensor, plan: Redistribution, name: str) -> Tensor:
     """Return what this process needs of a tensor, so that its gradient finds the way back."""
     own = tensor.redistribute(plan.mesh, plan.moved[name])
     return own.to_local(grad_placements=plan.gradients(name))
 
 
-def placed(tensor: DTensor, plan: Plan, name: str) -> Tensor:
+def place_tensor(tensor: DTensor, plan: Redistribution, name: str) -> Tensor:
     """Return what this process needs of a tensor."""
     if tensor.placements != plan.moved[name]:
         # Of what requires a gradient, PyTorch 2.11 would detach the copy in place, which it cannot.

@@ -57,7 +57,7 @@ def line_of(qualname: str) -> Line:
 
 def parameter_of(qualname: str, argument: torch._C.Argument) -> TensorSpec | Scalar:
     """Return one parameter of a registered operator."""
-    text = spelled(argument)
+    text = format_type(argument)
     type, optional = text.removesuffix("?"), text.endswith("?")
     if type in ("Tensor", "Tensor[]"):
         return TensorSpec(
@@ -102,7 +102,7 @@ def require_same(line: Line) -> None:
     """Stop at a line that does not fit what is registered under its name."""
     schema = find_schema(line.qualname, "")
     assert schema
-    registered = [spelled(argument) for argument in schema.arguments]
+    registered = [format_type(argument) for argument in schema.arguments]
     own = [type_of(parameter) for parameter in line.parameters]
     if registered != own or len(schema.returns) != len(line.outputs):
         raise OtherSchema.error(
@@ -113,7 +113,7 @@ def require_same(line: Line) -> None:
         )
 
 
-def spelled(argument: torch._C.Argument) -> str:
+def format_type(argument: torch._C.Argument) -> str:
     """Return a registered argument's type as a line's would be."""
     text = str(argument.type).replace("SymInt", "int")
     optional = text.startswith("Optional[")
@@ -139,7 +139,7 @@ def is_composite(qualname: str) -> bool:
     return has_kernel(qualname, "CompositeImplicitAutograd")
 
 
-def taken(definition: Definition) -> Definition:
+def require_addable(definition: Definition) -> Definition:
     """Return the definition of an operator that is taken over, or stop if nothing can be added."""
     line = definition.line
     require_same(line)

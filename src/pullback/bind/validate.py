@@ -76,7 +76,7 @@ def require_one_kind(definition: Definition) -> None:
         )
     if len({KINDS[name] for name in kernels}) > 1:
         raise TwoKernels.error(
-            f"{line.qualname}: {spelled(kernels[-1])} stands beside {spelled(kernels[0])}",
+            f"{line.qualname}: {format_kind(kernels[-1])} stands beside {format_kind(kernels[0])}",
             help="give a function as reference=, if it is the same in plain PyTorch",
         )
     if not line.tensors:
@@ -91,7 +91,7 @@ def require_one_kind(definition: Definition) -> None:
         )
 
 
-def spelled(kernel: str) -> str:
+def format_kind(kernel: str) -> str:
     """Return what a kind of kernel is called in messages."""
     return "a formula" if KINDS[kernel] == "formula" else f"{kernel}="
 

@@ -19,7 +19,7 @@ from pullback.define.source import Source
 from pullback.diagnostic import PullbackError
 from pullback.kernels import cache, glue, toolchain
 from pullback.kernels import compile as compilation
-from pullback.kernels.plan import Plan
+from pullback.kernels.plan import BuildPlan
 
 if TYPE_CHECKING:
     from pullback.define.math.formula import Formula
@@ -28,7 +28,7 @@ FINDINGS, CANNOT_RUN = 1, 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class KernelRow:
     """One kernel: where it is, or why it is not."""
 
     operator: str
@@ -41,11 +41,11 @@ class Row:
 
 
 @dataclass
-class Builder:
+class CacheBuilder:
     """Compiles in place of `pb.operator`, so that one failure does not stop the rest."""
 
     architectures: Sequence[str | None]
-    rows: list[Row] = field(default_factory=list[Row])
+    rows: list[KernelRow] = field(default_factory=list[KernelRow])
 
     def compile_kernels(self, definition: Definition) -> dict[glue.Device, int]:
         """Compile a definition's kernels, note each, and return those that can run here."""
@@ -56,7 +56,7 @@ class Builder:
 
         name = definition.line.qualname
         if reason := kind_of(definition).uncompiled:
-            self.rows.append(Row(operator=name, device="any", note=reason))
+            self.rows.append(KernelRow(operator=name, device="any", note=reason))
         if definition.pointwise:
             self.rows.append(self.looped(definition.pointwise))
         addresses: dict[glue.Device, int] = {}
@@ -70,7 +70,7 @@ class Builder:
                     addresses[device] = native.address_of(entry)
         return addresses
 
-    def looped(self, formula: Formula) -> Row:
+    def looped(self, formula: Formula) -> KernelRow:
         """Compile a formula's loop for float32; those for other dtypes are when they are called."""
         from pullback.bind.loops import compiled  # noqa: PLC0415
         from pullback.kernels.loops.pointwise import Loop  # noqa: PLC0415
@@ -81,15 +81,15 @@ class Builder:
         try:
             return self.compiled(line.qualname, "cpu float32", compiled.plan_of(loop))
         except PullbackError as error:
-            return Row(operator=line.qualname, device="cpu", error=error)
+            return KernelRow(operator=line.qualname, device="cpu", error=error)
 
-    def compiled(self, name: str, device: str, plan: Plan) -> Row:
+    def compiled(self, name: str, device: str, plan: BuildPlan) -> KernelRow:
         """Compile a plan, unless it is in the cache."""
         with clock() as took:
-            library = cache.lookup(plan)
+            library = cache.look_up(plan)
             time = "cached" if library else ""
             library = library or compilation.compile(plan)
-        return Row(
+        return KernelRow(
             operator=name,
             device=device,
             compiler=str(plan.compiler),
@@ -99,7 +99,7 @@ class Builder:
 
     def built(
         self, definition: Definition, source: Source, device: glue.Device, asked: str | None
-    ) -> Row:
+    ) -> KernelRow:
         """Compile one kernel."""
         from pullback.bind import gpu  # noqa: PLC0415
 
@@ -112,8 +112,8 @@ class Builder:
         except PullbackError as error:
             if device == "cuda" and error.finding.code == toolchain.CompilerMissing.code:
                 note = "skipped: no CUDA compiler can be used, see pullback info"
-                return Row(operator=name, device=device, note=note)
-            return Row(operator=name, device=device, error=error)
+                return KernelRow(operator=name, device=device, note=note)
+            return KernelRow(operator=name, device=device, error=error)
 
 
 def build(  # noqa: PLR0913  (a command's options)
@@ -148,24 +148,24 @@ def build(  # noqa: PLR0913  (a command's options)
     from pullback.deploy import build as deploy  # noqa: PLC0415  (so that --help need not wait)
     from pullback.deploy import definitions, staging  # noqa: PLC0415
 
-    definitions.existing(file)
+    definitions.require_existing(file)
     console = screen()
     if check and is_built(file):
-        return audited(console, file)
+        return print_audit(console, file)
     if as_ == "jit" and check:
         raise deploy.OptionUnused.error(
             "--check is for what leaves this machine, and --as jit fills its cache",
             help=f"pullback build {file} --as wheel --check",
         )
     if as_ == "jit" and not (into or name or version or for_):
-        return into_cache(console, file, arch)
-    with shown_notices(console):
+        return compile_into_cache(console, file, arch)
+    with show_notices(console):
         path = deploy.build(
             file, as_=as_, into=into, name=name, version=version, arch=arch, pythons=for_ or ()
         )
-    say(console, f"built {staging.shown(path.absolute())}")
+    say(console, f"built {staging.format_folder(path.absolute())}")
     if check:
-        audited(console, path)
+        print_audit(console, path)
 
 
 def is_built(path: Path) -> bool:
@@ -173,7 +173,7 @@ def is_built(path: Path) -> bool:
     return path.suffix in (".whl", ".so") or (path.is_dir() and not (path / "__init__.py").exists())
 
 
-def audited(console: Console, path: Path) -> None:
+def print_audit(console: Console, path: Path) -> None:
     """Print what ties a build result to some systems."""
     from pullback.deploy import audit  # noqa: PLC0415
 
@@ -191,7 +191,7 @@ def audited(console: Console, path: Path) -> None:
 
 
 @contextmanager
-def shown_notices(console: Console) -> Generator[None]:
+def show_notices(console: Console) -> Generator[None]:
     """Print a build's notices."""
     from pullback.deploy.wheel import ShippingNotice  # noqa: PLC0415  (as above)
 
@@ -203,14 +203,14 @@ def shown_notices(console: Console) -> Generator[None]:
             say(console, f"note: {each.message}")
 
 
-def into_cache(console: Console, file: Path, arch: str | None) -> None:
+def compile_into_cache(console: Console, file: Path, arch: str | None) -> None:
     """Compile every kernel of a file, and show each."""
     from pullback.deploy import target  # noqa: PLC0415  (as above)
     from pullback.deploy.definitions import load, nothing_in  # noqa: PLC0415
 
-    builder = Builder(target.machine_code(arch.split(",")) if arch else [None])
+    builder = CacheBuilder(target.machine_code(arch.split(",")) if arch else [None])
     stopped: PullbackError | None = None
-    with building(builder):
+    with build_through(builder):
         try:
             load(file)
         except PullbackError as error:
@@ -232,7 +232,7 @@ def into_cache(console: Console, file: Path, arch: str | None) -> None:
 
 
 @contextmanager
-def building(builder: Builder) -> Generator[None]:
+def build_through(builder: CacheBuilder) -> Generator[None]:
     """Let `pb.operator` compile through the builder."""
     from pullback.bind import entry_points  # noqa: PLC0415
 
@@ -244,7 +244,7 @@ def building(builder: Builder) -> Generator[None]:
         entry_points.compile_kernels = own
 
 
-def show(console: Console, rows: list[Row]) -> None:
+def show(console: Console, rows: list[KernelRow]) -> None:
     """Print what was built."""
     if not rows:
         return

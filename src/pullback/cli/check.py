@@ -48,7 +48,7 @@ Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="A line for each 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class CheckOptions:
     """What reproduces a check, as it was typed."""
 
     seed: int
@@ -89,26 +89,26 @@ def check(  # noqa: PLR0913, PLR0917  (each is an option)
     Exit code 0: no fault. 1: a fault. 2: something could not be checked.
     """
     from pullback.cli.targets import subjects_of  # noqa: PLC0415  (it imports torch)
-    from pullback.verify.check import Examination, choose, meant, seconds_of  # noqa: PLC0415
+    from pullback.verify.check import Examination, choose, parse_intentions, seconds_of  # noqa: PLC0415
 
     if format not in ("text", "json"):
         raise typer.BadParameter("text or json", param_hint="--format")
     shown = not as_json and format == "text"
-    options = Options(
+    options = CheckOptions(
         seed=seed, skip=tuple(skip or ()), declare=tuple(declare or ()), timeout=timeout
     )
     examination = Examination(
         probes=choose(probe, options.skip),
         seed=seed,
         seconds=seconds_of(timeout),
-        intentions=meant(dict.fromkeys(options.declare, True)),
+        intentions=parse_intentions(dict.fromkeys(options.declare, True)),
     )
     reports: list[Report] = []
     errors: list[PullbackError] = []
     console = screen()
     for subject in [subject for text in targets for subject in subjects_of(text)]:
         try:
-            report = watched(console, subject, examination)
+            report = watch_check(console, subject, examination)
         except PullbackError as error:
             errors.append(error)
             complain(f"{subject.place}\n{error}\n")
@@ -120,7 +120,7 @@ def check(  # noqa: PLR0913, PLR0917  (each is an option)
     finish(console, reports, errors, html=html, shown=shown)
 
 
-def watched(console: Console, subject: Subject, examination: Examination) -> Report:
+def watch_check(console: Console, subject: Subject, examination: Examination) -> Report:
     """Check one target; a terminal shows the last probe that ran."""
     done = 0
     with console.status(subject.place) if console.is_terminal else nullcontext() as status:

@@ -21,7 +21,7 @@ def info() -> None:
     console = screen()
     rows = table("", "")
     rows.show_header = False
-    for key, value in (*versions(), *compilers(), *cached()):
+    for key, value in (*versions(), *compilers(), *cache_rows()):
         rows.add_row(Text(key, style="dim"), Text(value, overflow="fold"))
     console.print(rows)
 
@@ -57,7 +57,7 @@ def compilers() -> Iterator[tuple[str, str]]:
             yield "used", f"{seen.language}: {' '.join(seen.command)}, version {seen.version}"
 
 
-def cached() -> Iterator[tuple[str, str]]:
+def cache_rows() -> Iterator[tuple[str, str]]:
     """Yield the cache folder, what is in it, and whether it has the runtime."""
     cache.folder()  # made, or a notice why not
     folders = cache.folders()
@@ -79,7 +79,7 @@ def runtime_state() -> str:
     from pullback.bind import runtime  # noqa: PLC0415  (it imports torch)
 
     try:
-        library = cache.lookup(runtime.plan())
+        library = cache.look_up(runtime.plan())
     except PullbackError as error:
         return f"cannot be built: {error.finding.message} [{error.finding.code}]"
     return str(library) if library else "not built yet; the first operator builds it, in seconds"

@@ -42,9 +42,9 @@ def subjects_of(text: str) -> Iterator[Subject]:
             checked; PB805, there is no such name in it.
     """
     file, _, name = text.partition(":")
-    module = imported(file)
+    module = import_target(file)
     if name:
-        given = named(module, name)
+        given = resolve_name(module, name)
         found = {name: instance_of(given) if is_module(given) else given}
     else:
         found = dict(own_targets(module))
@@ -58,7 +58,7 @@ def subjects_of(text: str) -> Iterator[Subject]:
         yield Subject(place=f"{file}:{own}", given=given, inputs=inputs, keywords=keywords)
 
 
-def imported(text: str) -> ModuleType:
+def import_target(text: str) -> ModuleType:
     """Import a file by its path, or a module by its name."""
     path = Path(text)
     if path.suffix == ".py" or path.exists():
@@ -73,17 +73,17 @@ def imported(text: str) -> ModuleType:
         return importlib.import_module(text)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{text}.".startswith(f"{error.name}."):
-            raise stopped(text, error) from error
+            raise import_failure(text, error) from error
         raise FileMissing.error(
             f"there is no file and no module {text}", help="a file's name ends in .py"
         ) from None
     except PullbackError:
         raise
     except (Exception, SystemExit) as error:
-        raise stopped(text, error) from error
+        raise import_failure(text, error) from error
 
 
-def stopped(text: str, error: BaseException) -> PullbackError:
+def import_failure(text: str, error: BaseException) -> PullbackError:
     """Return the error of a module that cannot be imported."""
     frame, file = error.__traceback__, Path(__file__)
     while frame:
@@ -112,7 +112,7 @@ def is_own(value: object, module: ModuleType) -> bool:
     return isinstance(value, Operator)
 
 
-def named(module: ModuleType, name: str) -> Any:  # noqa: ANN401
+def resolve_name(module: ModuleType, name: str) -> Any:  # noqa: ANN401
     """Return the object of a name, which may have dots."""
     value: Any = module
     for part in name.split("."):
@@ -151,12 +151,12 @@ def inputs_of(
     """
     own = getattr(given, INPUTS, None)
     if own is None:
-        own = made(getattr(module, INPUTS, None))
+        own = make_inputs(getattr(module, INPUTS, None))
         if isinstance(own, Mapping):
             own = own.get(name)
         elif not alone:
             own = None
-    own = made(own)
+    own = make_inputs(own)
     if own is None:
         return (), {}
     if isinstance(own, Mapping):
@@ -164,6 +164,6 @@ def inputs_of(
     return (tuple(own) if isinstance(own, tuple | list) else (own,)), {}
 
 
-def made(inputs: Any) -> Any:  # noqa: ANN401
+def make_inputs(inputs: Any) -> Any:  # noqa: ANN401
     """Return inputs; call the function that makes them."""
     return inputs() if callable(inputs) and not isinstance(inputs, Mapping) else inputs

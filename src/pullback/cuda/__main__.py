@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from pullback.cuda import switch
-from pullback.kernels.cuda_on_cpu.environment import SWITCH, wanted
+from pullback.kernels.cuda_on_cpu.environment import SWITCH, is_wanted
 
 USAGE = """\
 usage: python -m pullback.cuda [-m MODULE | SCRIPT] [ARGUMENT ...]
@@ -43,7 +43,7 @@ def _begin_anew_if_need_be() -> None:
     """Start this program with AddressSanitizer, which cannot be loaded later."""
     from pullback.kernels.cuda_on_cpu import sanitizer  # noqa: PLC0415  (for one mode in three)
 
-    if os.environ[SWITCH].lower() == "memory" and not sanitizer.loaded():
+    if os.environ[SWITCH].lower() == "memory" and not sanitizer.is_loaded():
         again = [sys.executable, *sys.orig_argv[1:]]
         os.execve(sys.executable, again, {**os.environ, **sanitizer.environment()})
 
@@ -54,7 +54,7 @@ def environment() -> dict[str, str]:
     folders = [str(STARTUP), str(Path(__file__).parent.parent.parent)]
     known = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
     return {
-        SWITCH: os.environ[SWITCH] if wanted() else "cpu",
+        SWITCH: os.environ[SWITCH] if is_wanted() else "cpu",
         "PYTHONPATH": os.pathsep.join(dict.fromkeys([*folders, *known])),
     }
 

@@ -84,13 +84,13 @@ class Event:
         """Wait for nothing."""
 
 
-class Context:
+class NothingToSwitch:
     """`torch.cuda.device`, `device_of` and `stream`: there is nothing to switch."""
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         del args, kwargs
 
-    def __enter__(self) -> Context:
+    def __enter__(self) -> NothingToSwitch:
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -197,10 +197,10 @@ CUDA: dict[str, object] = {
     "Stream": Stream,
     "ExternalStream": Stream,
     "Event": Event,
-    "device": Context,
-    "device_of": Context,
-    "stream": Context,
-    "StreamContext": Context,
+    "device": NothingToSwitch,
+    "device_of": NothingToSwitch,
+    "stream": NothingToSwitch,
+    "StreamContext": NothingToSwitch,
     "current_stream": lambda device=None: Stream(),  # pyright: ignore
     "default_stream": lambda device=None: Stream(),  # pyright: ignore
 }

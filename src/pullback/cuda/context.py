@@ -38,5 +38,5 @@ def on_cpu(
             unknown check or order.
     """
     wanted = Mode(check=check, order=order, workers=workers, timeout=timeout)
-    with operators.entered(wanted), toolkit.building(), pretend.pretending():
+    with operators.set_mode_everywhere(wanted), toolkit.build_for_cpu(), pretend.pretend_gpu():
         yield wanted

@@ -21,7 +21,7 @@ SEEN = torch.device("cuda", 0)
 TYPE = "torch.cuda."
 
 
-def real(device: object) -> object:
+def to_cpu_device(device: object) -> object:
     """Return the CPU for a GPU, and everything else as it is."""
     if isinstance(device, torch.device):
         return CPU if device.type == "cuda" else device
@@ -47,9 +47,9 @@ class Devices(TorchFunctionMode):
         known = _ANSWERS.get(func)
         if known is not None:
             return known(*args, **(kwargs or {}))
-        args = tuple(real(each) for each in args)
+        args = tuple(to_cpu_device(each) for each in args)
         if kwargs:
-            kwargs = {name: real(value) for name, value in kwargs.items()}
+            kwargs = {name: to_cpu_device(value) for name, value in kwargs.items()}
             # A number means a GPU.
             if isinstance(kwargs.get("device"), int):
                 kwargs["device"] = CPU
@@ -80,10 +80,10 @@ def _to_cuda(tensor: Tensor, *args: object, **kwargs: object) -> Tensor:
 
 
 def _to(tensor: Tensor, *args: object, **kwargs: object) -> Tensor:
-    words = [real(each) for each in args]
+    words = [to_cpu_device(each) for each in args]
     if words and isinstance(words[0], int) and not isinstance(words[0], bool):
         words[0] = CPU
-    named = {name: real(value) for name, value in kwargs.items()}
+    named = {name: to_cpu_device(value) for name, value in kwargs.items()}
     if isinstance(named.get("device"), int):
         named["device"] = CPU
     return cast("Any", tensor).to(*words, **named)
@@ -92,7 +92,7 @@ def _to(tensor: Tensor, *args: object, **kwargs: object) -> Tensor:
 def _type(tensor: Tensor, dtype: object = None, *args: object, **kwargs: object) -> object:
     if dtype is None:
         return tensor.type().replace("torch.", TYPE, 1)
-    return cast("Any", tensor).type(real(dtype), *args, **kwargs)
+    return cast("Any", tensor).type(to_cpu_device(dtype), *args, **kwargs)
 
 
 def _same(tensor: Tensor, *args: object, **kwargs: object) -> Tensor:

@@ -43,7 +43,7 @@ def patch(patches: Patches) -> None:
 
     @functools.wraps(load)
     def load_for_cpu(self: object, name: object, *args: object, **kwargs: object) -> None:
-        if not isinstance(self, compilation.Library):
+        if not isinstance(self, compilation.CompiledLibrary):
             refuse(name)
         load(self, name, *args, **kwargs)
 
@@ -67,7 +67,7 @@ def patch(patches: Patches) -> None:
 
     patches.set(ExtensionFileLoader, "create_module", create_for_cpu)
     # Does not exist yet if this module itself imports PyTorch, whose import sets this up.
-    there_is = getattr(gpu, "there_is", None)
+    there_is = getattr(gpu, "is_available", None)
     if there_is and not there_is():
         announce_loaded()
 
@@ -101,7 +101,7 @@ def refuse(library: object) -> None:
 
 def announce_loaded() -> None:
     """Say which libraries with code for GPUs were loaded before one was pretended."""
-    for path in map(Path, runtimes.mapped()):
+    for path in map(Path, runtimes.mapped_files()):
         if ".so" in path.name and is_for_gpus(path):
             text = f"{path.name} was compiled for a GPU: here its kernels would not run, silently"
             # Imported here, since that module itself may be importing PyTorch, which sets this up.
@@ -117,7 +117,7 @@ def is_for_gpus(path: Path) -> bool:
 
 
 @dataclass(frozen=True)
-class Library:
+class SharedLibrary:
     """A shared library: whether it has code for GPUs, and what it is linked to."""
 
     for_gpus: bool = False
@@ -139,19 +139,19 @@ def with_needed(path: Path) -> Iterator[Path]:
         waiting += [folder / name for folder in library.folders for name in library.needed]
 
 
-def read(path: Path) -> Library:
+def read(path: Path) -> SharedLibrary:
     """Return what a library says about itself; nothing if the file is not a library."""
     try:
         with path.open("rb") as file:
             return _read(file, path)
     except (OSError, struct.error, ValueError, LookupError):
-        return Library()
+        return SharedLibrary()
 
 
-def _read(file: BinaryIO, path: Path) -> Library:
+def _read(file: BinaryIO, path: Path) -> SharedLibrary:
     header = file.read(64)
     if not header.startswith(ELF):
-        return Library()
+        return SharedLibrary()
     at, size, count, names = HEADER.unpack(header)
     file.seek(at)
     table = file.read(size * count)
@@ -169,7 +169,7 @@ def _read(file: BinaryIO, path: Path) -> Library:
                 own = str(path.absolute().parent)
                 said = _text(strings, value).replace("${ORIGIN}", own).replace("$ORIGIN", own)
                 folders += [Path(folder) for folder in said.split(":") if folder]
-    return Library(not CODE.isdisjoint(by_name), tuple(needed), tuple(folders))
+    return SharedLibrary(not CODE.isdisjoint(by_name), tuple(needed), tuple(folders))
 
 
 def _content(file: BinaryIO, section: tuple[int, ...]) -> bytes:

@@ -19,7 +19,7 @@ NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|
 TOLERANCE = 1024 * 2.0**-23
 
 
-def difference(outputs: dict[str, str]) -> Finding | None:
+def compare_outputs(outputs: dict[str, str]) -> Finding | None:
     """Compare what a program wrote in each order of threads.
 
     Lines of `printf` in a kernel come in the order of threads: their order does not count.
@@ -30,7 +30,7 @@ def difference(outputs: dict[str, str]) -> Finding | None:
     (first, text), *others = outputs.items()
     lines = text.splitlines()
     for order, other in others:
-        found = _unlike(lines, other.splitlines())
+        found = _find_unlike(lines, other.splitlines())
         if found:
             return OrderMatters.error(
                 f"the output in order {order} is another than in order {first}",
@@ -41,14 +41,14 @@ def difference(outputs: dict[str, str]) -> Finding | None:
     return None
 
 
-def _unlike(one: Sequence[str], other: Sequence[str]) -> tuple[str, str] | None:
+def _find_unlike(one: Sequence[str], other: Sequence[str]) -> tuple[str, str] | None:
     """Return the first two lines that differ, unless only the order of lines does."""
-    if _first_unlike(sorted(one), sorted(other)) is None:
+    if _find_first_unlike(sorted(one), sorted(other)) is None:
         return None
-    return _first_unlike(one, other)
+    return _find_first_unlike(one, other)
 
 
-def _first_unlike(one: Sequence[str], other: Sequence[str]) -> tuple[str, str] | None:
+def _find_first_unlike(one: Sequence[str], other: Sequence[str]) -> tuple[str, str] | None:
     for index, (mine, its) in enumerate(zip_longest(one, other), 1):
         if mine is None or its is None or not _same(mine, its):
             shown = ["nothing" if line is None else line for line in (mine, its)]

@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 
 from pullback.cuda import answers, gpu_code
-from pullback.cuda.devices import Devices, real
+from pullback.cuda.devices import Devices, to_cpu_device
 from pullback.cuda.patches import Patches
 
 TYPES = ["Byte", "Char", "Short", "Int", "Long", "Half", "BFloat16", "Float", "Double", "Bool"]
@@ -28,7 +28,7 @@ ACCELERATOR = {
 
 
 @contextmanager
-def pretending() -> Generator[None]:
+def pretend_gpu() -> Generator[None]:
     """Let PyTorch say within the block that there is a GPU; a nested block changes nothing."""
     global _depth  # noqa: PLW0603  (of the process, as what it patches is)
     patches = Patches()
@@ -47,7 +47,7 @@ def pretending() -> Generator[None]:
 
 def for_good() -> None:
     """Let PyTorch say so until the process ends, in all of its threads."""
-    pretending_for_ever = pretending()
+    pretending_for_ever = pretend_gpu()
     pretending_for_ever.__enter__()
     _kept.append(pretending_for_ever)
     start = threading.Thread.start
@@ -71,7 +71,7 @@ _kept: list[object] = []
 
 def _patch(patches: Patches) -> None:
     for name, value in answers.CUDA.items():
-        _everywhere(patches, torch.cuda, name, value)
+        _replace_everywhere(patches, torch.cuda, name, value)
     for name in TYPES:
         patches.set(torch.cuda, f"{name}Tensor", getattr(torch, f"{name}Tensor"))
     for name, value in ACCELERATOR.items():
@@ -95,7 +95,7 @@ def _patch_what_takes_a_device(patches: Patches) -> None:
 
     @functools.wraps(begin)
     def begin_on_cpu(self: object, device: object) -> None:
-        begin(self, real(device))
+        begin(self, to_cpu_device(device))
 
     patches.set(context, "__init__", begin_on_cpu)
 
@@ -109,13 +109,13 @@ def _patch_what_takes_a_device(patches: Patches) -> None:
         where = given.arguments.get("map_location")
         if isinstance(where, dict):
             places = cast("dict[object, object]", where)
-            where = {key: real(value) for key, value in places.items()}
-        given.arguments["map_location"] = "cpu" if where is None else real(where)
+            where = {key: to_cpu_device(value) for key, value in places.items()}
+        given.arguments["map_location"] = "cpu" if where is None else to_cpu_device(where)
         return load(*given.args, **given.kwargs)
 
     patches.set(torch, "load", load_on_cpu)
     set_type: Any = torch.set_default_tensor_type
-    patches.set(torch, "set_default_tensor_type", lambda kind: set_type(real(kind)))
+    patches.set(torch, "set_default_tensor_type", lambda kind: set_type(to_cpu_device(kind)))
 
 
 def _patch_autocast(patches: Patches) -> None:
@@ -124,19 +124,19 @@ def _patch_autocast(patches: Patches) -> None:
     torch.set_autocast_dtype("cpu", torch.float16)
     patches.at_end(lambda: torch.set_autocast_dtype("cpu", was))
     for name in ("is_autocast_enabled", "get_autocast_dtype"):
-        patches.set(torch, name, _asking(getattr(torch, name)))
+        patches.set(torch, name, _wrap_query(getattr(torch, name)))
     for name in ("set_autocast_enabled", "set_autocast_dtype"):
-        patches.set(torch, name, _setting(getattr(torch, name)))
+        patches.set(torch, name, _wrap_setter(getattr(torch, name)))
 
 
-def _asking(function: Callable[..., object]) -> Callable[..., object]:
-    return lambda device="cuda": function(real(device))
+def _wrap_query(function: Callable[..., object]) -> Callable[..., object]:
+    return lambda device="cuda": function(to_cpu_device(device))
 
 
-def _setting(function: Callable[..., object]) -> Callable[..., object]:
+def _wrap_setter(function: Callable[..., object]) -> Callable[..., object]:
     def call(*args: object) -> object:
         # The older form takes only the value and is for GPUs.
-        return function(*([real(args[0]), *args[1:]] if len(args) > 1 else ["cpu", *args]))
+        return function(*([to_cpu_device(args[0]), *args[1:]] if len(args) > 1 else ["cpu", *args]))
 
     return call
 
@@ -150,12 +150,12 @@ def _generator() -> type:
             return isinstance(instance, genuine)
 
         def __call__(cls, device: object = "cpu") -> object:
-            return genuine(real(device))
+            return genuine(to_cpu_device(device))
 
     return Kind("Generator", (), {})
 
 
-def _everywhere(patches: Patches, module: Any, name: str, value: object) -> None:  # noqa: ANN401
+def _replace_everywhere(patches: Patches, module: Any, name: str, value: object) -> None:  # noqa: ANN401
     """Replace a name also where it is defined, since PyTorch's own files use that one."""
     if not hasattr(module, name):
         return

@@ -116,14 +116,16 @@ def start(what: Start, *, announce: Announce | None = None, capture: bool = Fals
     """
     command = [*what.under, *_command(what, announce), *what.arguments]
     if what.mode.order != "all":
-        return _once(what, command, capture=capture)
+        return _run_once(what, command, capture=capture)
     modes = [replace(what.mode, order=order) for order in orders.EACH]
-    each = [_once(replace(what, mode=mode), command, capture=True) for mode in modes]
+    each = [_run_once(replace(what, mode=mode), command, capture=True) for mode in modes]
     if not capture:
         sys.stdout.write(each[0].output)
         sys.stdout.flush()
     found = [finding for one in each for finding in one.findings]
-    if not found and (unlike := orders.difference({one.mode.order: one.output for one in each})):
+    if not found and (
+        unlike := orders.compare_outputs({one.mode.order: one.output for one in each})
+    ):
         found.append(unlike)
     return replace(
         each[0],
@@ -178,7 +180,7 @@ def _missing(file: Path) -> PullbackError:
     )
 
 
-def _once(what: Start, command: Sequence[str], *, capture: bool) -> Report:
+def _run_once(what: Start, command: Sequence[str], *, capture: bool) -> Report:
     """Run a process to its end; its errors are shown, its output as well unless captured."""
     with tempfile.TemporaryDirectory(prefix="pullback-") as folder:
         found = Path(folder) / "findings"

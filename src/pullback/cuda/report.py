@@ -43,11 +43,11 @@ class Report:
     def summary(self) -> str:
         """One line: what was looked for, what was found."""
         what = "run" if self.mode.check == "none" else self.mode.check
-        where = f"in {_counted(self.launches, 'launch', 'launches')}"
+        where = f"in {_count(self.launches, 'launch', 'launches')}"
         if self.findings:
-            said = f"{_counted(len(self.findings), 'fault', 'faults')} found {where}"
+            said = f"{_count(len(self.findings), 'fault', 'faults')} found {where}"
         elif self.returncode:
-            said = f"{self.file.name} {ending(self.returncode)}; no fault found {where}"
+            said = f"{self.file.name} {describe_ending(self.returncode)}; no fault found {where}"
         elif self.launches == 0:
             said = f"{self.file.name} launched no kernel"
         else:
@@ -58,11 +58,11 @@ class Report:
         return "\n\n".join([*map(str, self.findings), self.summary])
 
 
-def _counted(count: int, one: str, many: str) -> str:
+def _count(count: int, one: str, many: str) -> str:
     return f"{count} {one if count == 1 else many}"
 
 
-def ending(returncode: int) -> str:
+def describe_ending(returncode: int) -> str:
     """Say how a process ended that did not end well."""
     if returncode < 0:
         return f"was ended by {signal.Signals(-returncode).name}"
@@ -75,9 +75,9 @@ def read(path: Path) -> tuple[tuple[Finding, ...], int]:
         return (), 0
     texts = path.read_text(encoding="utf-8", errors="replace").split("\0")
     counts = [int(match[1]) for text in texts if (match := COUNT.fullmatch(text))]
-    return tuple(_once(finding for text in texts if (finding := parse(text)))), sum(counts)
+    return tuple(_deduplicate(finding for text in texts if (finding := parse(text)))), sum(counts)
 
 
-def _once(findings: Iterable[Finding]) -> list[Finding]:
+def _deduplicate(findings: Iterable[Finding]) -> list[Finding]:
     """Leave out repeated findings, as from a loop that continues after an error."""
     return list(dict.fromkeys(findings))

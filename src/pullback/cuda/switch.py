@@ -10,12 +10,12 @@ import functools
 import importlib
 
 from pullback.imported import when_imported
-from pullback.kernels.cuda_on_cpu.environment import wanted
+from pullback.kernels.cuda_on_cpu.environment import is_wanted
 
 
 def install() -> None:
     """Let PyTorch pretend as soon as it is imported; without the switch do nothing."""
-    if wanted():
+    if is_wanted():
         _follow()
 
 

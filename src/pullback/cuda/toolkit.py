@@ -31,7 +31,7 @@ LINKED = OF_GPUS | {"c10", "torch", "torch_cpu", "torch_python"}
 
 
 @contextmanager
-def building() -> Generator[None]:
+def build_for_cpu() -> Generator[None]:
     """Let PyTorch's tools build for the CPU within the block."""
     patches = Patches()
     try:
@@ -49,11 +49,11 @@ def patch(patches: Patches) -> None:
     patches.set(module, "CUDA_HOME", str(HOME))
     patches.set(module, "_find_cuda_home", lambda: str(HOME))
     patches.set(module, "_check_cuda_version", lambda *_args: None)  # pyright: ignore
-    patches.set(module, "_jit_compile", _jit(module._jit_compile))
+    patches.set(module, "_jit_compile", _wrap_jit(module._jit_compile))
     patches.set(module.BuildExtension, "build_extension", _build(module.BuildExtension))
 
 
-def _jit(genuine: Callable[..., object]) -> Callable[..., object]:
+def _wrap_jit(genuine: Callable[..., object]) -> Callable[..., object]:
     """Return the function that `load` and `load_inline` call with the written files."""
     signature = inspect.signature(genuine)
 
@@ -72,7 +72,7 @@ def _jit(genuine: Callable[..., object]) -> Callable[..., object]:
             name=given["name"],
             files=files,
             folder=str(Path.cwd()),
-            compiling=_once(flags),
+            compiling=_deduplicate(flags),
             linking=tuple(given["extra_ldflags"] or ()),
         )
         module = extension_cuda.load(build)
@@ -123,7 +123,7 @@ def build_of(command: Any, ext: Extension, files: tuple[Path, ...]) -> Build:  #
         name=ext.name,
         files=files,
         folder=str(Path.cwd()),
-        compiling=_once([*macros, *undefined, *given, *includes]),
+        compiling=_deduplicate([*macros, *undefined, *given, *includes]),
         linking=(
             *(str(Path(i).absolute()) for i in (*(command.link_objects or ()), *ext.extra_objects)),
             *(f"-L{path}" for path in folders),
@@ -148,7 +148,7 @@ def _own_folders(folders: Iterable[str]) -> list[Path]:
     return [path for path in absolute if not any(path.is_relative_to(one) for one in others)]
 
 
-def _once(flags: Sequence[str]) -> tuple[str, ...]:
+def _deduplicate(flags: Sequence[str]) -> tuple[str, ...]:
     """Leave out flags repeated for the second compiler, but nothing from two-word options."""
     found: list[str] = []
     words = iter(str(flag).strip() for flag in flags)

@@ -19,12 +19,12 @@ def schema(line: Line, *, masked: bool) -> str:
     for parameter in reversed(line.parameters):
         default = default_of(parameter) if may_be_left_out else None
         may_be_left_out = default is not None
-        type = type_of(parameter, alias(parameter.name, line))
+        type = type_of(parameter, alias_mark(parameter.name, line))
         arguments.append(f"{type} {parameter.name}{default or ''}")
     arguments.reverse()
     if masked:
         arguments += ["*", "bool[]? output_mask=None"]
-    returns = ", ".join(f"Tensor{alias(output.name, line)}" for output in line.outputs)
+    returns = ", ".join(f"Tensor{alias_mark(output.name, line)}" for output in line.outputs)
     returns = returns if len(line.outputs) == 1 else f"({returns})"
     return f"{line.name}({', '.join(arguments)}) -> {returns}"
 
@@ -37,7 +37,7 @@ def type_of(parameter: Tensor | Scalar, alias: str = "") -> str:
     return f"Tensor{alias}{mark}{'[]' * parameter.many}"
 
 
-def alias(name: str, line: Line) -> str:
+def alias_mark(name: str, line: Line) -> str:
     """Return the mark of a tensor that is changed in place: the input and the output share it."""
     return f"({chr(ord('a') + line.changed.index(name))}!)" if name in line.changed else ""
 
@@ -48,10 +48,10 @@ def default_of(parameter: Tensor | Scalar) -> str | None:
         return "=None"
     if isinstance(parameter, Tensor) or parameter.default is None:
         return None
-    return f"={literal(parameter.default)}"
+    return f"={format_literal(parameter.default)}"
 
 
-def literal(value: Default) -> str:
+def format_literal(value: Default) -> str:
     """Return a default as a schema writes it, strings in double quotes."""
     if isinstance(value, tuple):
         return repr(list(value))

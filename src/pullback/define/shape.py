@@ -86,11 +86,11 @@ def solve(line: Line, shapes: Mapping[str, Shape | Sequence[Shape] | None]) -> S
     """
     owners: dict[str, Owner] = {}
     batch: tuple[Size, ...] = ()
-    for tensor, shape in present(line, shapes):
+    for tensor, shape in present_tensors(line, shapes):
         if tensor.has_any_shape:
             continue
         check_rank(line, tensor, shape)
-        for index, dim in core(tensor, len(shape)):
+        for index, dim in core_dimensions(tensor, len(shape)):
             if isinstance(dim, Number):
                 check_number(line, Owner(tensor, shape, index), dim)
             elif isinstance(dim, Name):
@@ -102,7 +102,7 @@ def solve(line: Line, shapes: Mapping[str, Shape | Sequence[Shape] | None]) -> S
     return Sizes({name: owner.size for name, owner in owners.items()}, batch)
 
 
-def present(
+def present_tensors(
     line: Line, shapes: Mapping[str, Shape | Sequence[Shape] | None]
 ) -> Iterator[tuple[Tensor, Shape]]:
     """Yield each tensor that is there and its shape, those of a list one by one: `xs[0]`."""
@@ -131,10 +131,10 @@ class Owner:
         return self.shape[self.index]
 
     def __str__(self) -> str:
-        return f"'{self.tensor.name}' {shown(self.shape)}"
+        return f"'{self.tensor.name}' {format_shape(self.shape)}"
 
 
-def core(tensor: Tensor, rank: int) -> Iterator[tuple[int, Expression]]:
+def core_dimensions(tensor: Tensor, rank: int) -> Iterator[tuple[int, Expression]]:
     """Yield the dimensions that are no batch dimensions, each with its index in the shape."""
     yield from enumerate(tensor.before)
     yield from enumerate(tensor.after, start=rank - len(tensor.after))
@@ -146,7 +146,7 @@ def check_rank(line: Line, tensor: Tensor, shape: Shape) -> None:
     if rank < least or (rank > least and not tensor.has_batch):
         raise RankMismatch.error(
             f"{line.qualname}: '{tensor.name}' has {rank} dimension{'s' * (rank != 1)} "
-            f"{shown(shape)}, the line says {declared(tensor)}"
+            f"{format_shape(shape)}, the line says {format_spec(tensor)}"
         )
 
 
@@ -155,7 +155,7 @@ def check_number(line: Line, found: Owner, number: Number) -> None:
     if not found.size == number.value:
         raise SizeMismatch.error(
             f"{line.qualname}: dimension {found.index} of {found} is {found.size}, "
-            f"the line says {declared(found.tensor)}"
+            f"the line says {format_spec(found.tensor)}"
         )
 
 
@@ -184,8 +184,8 @@ def broadcast(
             together.append(b)
         else:
             raise BatchMismatch.error(
-                f"{line.qualname}: the '...' of '{tensor.name}' {shown(own)} "
-                f"does not broadcast with {shown(batch)}"
+                f"{line.qualname}: the '...' of '{tensor.name}' {format_shape(own)} "
+                f"does not broadcast with {format_shape(batch)}"
             )
     return (*leading, *together)
 
@@ -215,7 +215,7 @@ def output_shape(
     """Return the shape of one output."""
     around = batch if output.has_batch else ()
     rank = len(output.before) + len(around) + len(output.after)
-    sizes = [output_size(line, output, i, dim, values) for i, dim in core(output, rank)]
+    sizes = [output_size(line, output, i, dim, values) for i, dim in core_dimensions(output, rank)]
     end = len(output.before)
     return (*sizes[:end], *around, *sizes[end:])
 
@@ -226,7 +226,7 @@ def output_size(
     """Return one size of an output, which is not below zero."""
     for name in names_in(dim):
         if name not in values:
-            raise unknown(line, output, name)
+            raise unknown_dimension(line, output, name)
     # A size of an input is not below zero; one that depends on data could not even be asked.
     if isinstance(dim, Name) and dim.name in line.dimensions:
         return values[dim.name]
@@ -234,13 +234,13 @@ def output_size(
     try:
         size = evaluate(dim, values)
     except ZeroDivisionError:
-        raise OutputSize.error(f"{place} divides by zero: {working(dim, values)}") from None
+        raise OutputSize.error(f"{place} divides by zero: {format_working(dim, values)}") from None
     if size < 0:
-        raise OutputSize.error(f"{place} would be {size}: {working(dim, values)}")
+        raise OutputSize.error(f"{place} would be {size}: {format_working(dim, values)}")
     return size
 
 
-def working(dim: Expression, values: Mapping[str, Size]) -> str:
+def format_working(dim: Expression, values: Mapping[str, Size]) -> str:
     """Print `dim` and the values of its names: `h - p + 1 with h = 3, p = 6`."""
     given = ", ".join(f"{name} = {values[name]}" for name in dict.fromkeys(names_in(dim)))
     return f"{dim} with {given}" if given else f"{dim}"
@@ -263,7 +263,7 @@ def evaluate(dim: Expression, values: Mapping[str, Size]) -> Size:
     return OPERATIONS[dim.operator](left, right)
 
 
-def unknown(line: Line, output: Tensor, name: str) -> PullbackError:
+def unknown_dimension(line: Line, output: Tensor, name: str) -> PullbackError:
     """Return the error for a dimension that no input of this call gives."""
     place = f"{line.qualname}: dimension '{name}' of '{output.name}' is not known"
     for tensor in line.tensors:
@@ -272,11 +272,11 @@ def unknown(line: Line, output: Tensor, name: str) -> PullbackError:
     return UnknownDimension.error(f"{place} from the inputs")
 
 
-def shown(shape: Shape) -> str:
+def format_shape(shape: Shape) -> str:
     """Print a shape: `()`, `(5)`, `(2, 3)`."""
     return f"({', '.join(map(str, shape))})"
 
 
-def declared(tensor: Tensor) -> str:
+def format_spec(tensor: Tensor) -> str:
     """Print a tensor's name and dimensions as in the line."""
     return f"{tensor.name}[{', '.join(map(str, tensor.dims))}]"

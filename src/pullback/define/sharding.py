@@ -16,7 +16,7 @@ from pullback.define.math.formula import Formula
 from pullback.define.math.index import BATCH
 
 
-class Refused(Exception):  # noqa: N818  (it is an answer: the reason)
+class RefusedSplit(Exception):  # noqa: N818  (it is an answer: the reason)
     """Why something may not be split."""
 
 
@@ -115,7 +115,7 @@ def _split(line: Line, dim: str) -> Placements:
     try:
         inputs = {tensor.name: part(tensor, [dim]) for tensor in line.tensors}
         made = [part(output, [dim]) for output in line.outputs]
-    except Refused as refused:
+    except RefusedSplit as refused:
         return Placements(split=dim, reason=str(refused))
     outputs = tuple(Partial() if own == Replicate() else own for own in made)
     return Placements(split=dim, inputs=inputs, outputs=outputs)
@@ -126,7 +126,7 @@ def part(tensor: Tensor, indices: Collection[str]) -> Placement:
     own = tensor.labels
     places = [place for place, label in enumerate(own) if label.rstrip("'") in indices]
     if len(places) > 1:
-        raise Refused(f"{tensor.name} has it twice")
+        raise RefusedSplit(f"{tensor.name} has it twice")
     if not places:
         return Replicate()
     [place] = places
@@ -134,7 +134,7 @@ def part(tensor: Tensor, indices: Collection[str]) -> Placement:
     return Shard(place - len(own) if after else place)
 
 
-def shown(found: Sequence[Placements], line: Line) -> str:
+def format_table(found: Sequence[Placements], line: Line) -> str:
     """Return the ways to split an operator as a table."""
     names = [tensor.name for tensor in line.tensors]
     rows = [["split", *names, "->", *(output.name for output in line.outputs)]]

@@ -64,7 +64,7 @@ def compile_and_package(
             f"a package's name ends in .pt2, and '{path.name}' does not",
             help=f"write to {path.with_suffix('.pt2')}",
         )
-    direct = chosen(list(called(program)), operators)
+    direct = choose_declarations(list(called_operators(program)), operators)
     shims.require_base_names(overload.name() for overload in direct)
     configuration = {**(options or {}), "aot_inductor.custom_ops_to_c_shims": direct}
     with tempfile.TemporaryDirectory(prefix=".pullback-", dir=path.absolute().parent) as work:
@@ -77,7 +77,7 @@ def compile_and_package(
     return path
 
 
-def called(program: ExportedProgram) -> Iterable[OpOverload]:
+def called_operators(program: ExportedProgram) -> Iterable[OpOverload]:
     """Yield the operators that a program calls, without PyTorch's own."""
     seen: set[OpOverload] = set()
     for module in program.graph_module.modules():
@@ -90,7 +90,7 @@ def called(program: ExportedProgram) -> Iterable[OpOverload]:
                 seen.add(target)
 
 
-def chosen(
+def choose_declarations(
     there: Sequence[OpOverload], asked: Sequence[Operator | OpOverload | str] | None
 ) -> dict[OpOverload, list[str]]:
     """Return the declarations of the operators that are called directly.
@@ -126,7 +126,7 @@ def declarations(op: OpOverload, *, loaded: bool) -> list[str]:
     if shims.is_of_pytorch(name):
         return []
     return [
-        shims.bound(schema, device)
+        shims.bind_declaration(schema, device)
         for device in shims.devices()
         if not loaded or shims.is_loaded(name, device)
     ]

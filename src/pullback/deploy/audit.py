@@ -14,7 +14,7 @@ from pullback.deploy.elf import Binary, NotALibrary
 from pullback.deploy.target import USUAL
 from pullback.diagnostic import Finding, Rule
 from pullback.kernels import prebuilt, processor
-from pullback.kernels.prebuilt import Library
+from pullback.kernels.prebuilt import PrebuiltLibrary
 
 SearchPath = Rule("PB718", "search-path")
 FolderInside = Rule("PB719", "folder-inside")
@@ -34,7 +34,7 @@ OF_SLEEF = re.compile(r"Sleef_\w+")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class LibraryRow:
     """One library: where it loads."""
 
     library: str
@@ -55,7 +55,7 @@ class Audit:
             of libraries that need none.
     """
 
-    rows: list[Row] = field(default_factory=list[Row])
+    rows: list[LibraryRow] = field(default_factory=list[LibraryRow])
     findings: list[Finding] = field(default_factory=list[Finding])
     runtimes: list[str] | None = None
 
@@ -77,17 +77,17 @@ def audit(path: Path) -> Audit:
         PullbackError: PB716, pyelftools is not installed; PB717, there is no library.
     """
     if path.suffix != ".whl":
-        return audited(path)
+        return audit_libraries(path)
     with tempfile.TemporaryDirectory() as folder:
         try:
             with zipfile.ZipFile(path) as archive:
                 archive.extractall(folder)
         except (zipfile.BadZipFile, OSError) as error:
             raise NotALibrary.error(f"{path.name} is no wheel", reason=error) from error
-        return audited(Path(folder), path)
+        return audit_libraries(Path(folder), path)
 
 
-def audited(where: Path, shown: Path | None = None) -> Audit:
+def audit_libraries(where: Path, shown: Path | None = None) -> Audit:
     """Look into a library or a folder; `shown` is what it was unpacked from."""
     files = [where] if where.is_file() else sorted(where.rglob("*.so"))
     if not files:
@@ -107,11 +107,11 @@ def audited(where: Path, shown: Path | None = None) -> Audit:
         if listed:
             own = [row.identity.rpartition(" | ")[2] for row in listed if not row.operator]
             result.runtimes = [*(result.runtimes or []), *own]
-    result.findings += uncovered(gpus)
+    result.findings += find_uncovered(gpus)
     return result
 
 
-def entries_of(path: Path) -> list[Library]:
+def entries_of(path: Path) -> list[PrebuiltLibrary]:
     """Return what the manifest beside a library says of it."""
     if not (path.parent / prebuilt.MANIFEST).is_file():
         return []
@@ -119,7 +119,7 @@ def entries_of(path: Path) -> list[Library]:
     return [library for library in manifest.libraries if library.file == path.name]
 
 
-def row_of(path: Path, binary: Binary, listed: list[Library]) -> Row:
+def row_of(path: Path, binary: Binary, listed: list[PrebuiltLibrary]) -> LibraryRow:
     """Return on which versions a library loads."""
     of_torch = [name for name in binary.missing if OF_TORCH.match(name)]
     of_python = [name for name in binary.missing if OF_PYTHON.fullmatch(name)]
@@ -133,7 +133,7 @@ def row_of(path: Path, binary: Binary, listed: list[Library]) -> Row:
     glibc = f"glibc {oldest} or newer" if oldest else "any glibc"
     others = [name for name in binary.needed if not EVERYWHERE.match(name)]
     beside = f", with {', '.join(others)}" if others else ""
-    return Row(
+    return LibraryRow(
         library=path.name,
         torch=f"{tied}: {len(of_torch)} C++ symbols" if of_torch else any_torch,
         python=f"{soabi}: {len(of_python)} symbols" if of_python else "any",
@@ -142,7 +142,7 @@ def row_of(path: Path, binary: Binary, listed: list[Library]) -> Row:
     )
 
 
-def findings_of(path: Path, binary: Binary, listed: list[Library]) -> Iterator[Finding]:
+def findings_of(path: Path, binary: Binary, listed: list[PrebuiltLibrary]) -> Iterator[Finding]:
     """Yield what is wrong with a library."""
     # What begins with $ORIGIN is beside the library, wherever that is.
     if search := [folder for folder in binary.search if not folder.startswith("$ORIGIN")]:
@@ -158,8 +158,8 @@ def findings_of(path: Path, binary: Binary, listed: list[Library]) -> Iterator[F
             help="compile with -ffile-prefix-map, or read no file by an absolute path",
         ).finding
     claimed = {name for library in listed for name in library.architectures}
-    if listed and (missing := claimed - set(map(plain, binary.gpus)) - set(binary.gpus)):
-        lost = [name for name in sorted(missing) if plain(name) not in binary.gpus]
+    if listed and (missing := claimed - set(map(strip_variant, binary.gpus)) - set(binary.gpus)):
+        lost = [name for name in sorted(missing) if strip_variant(name) not in binary.gpus]
         if lost:
             yield OtherThanListed.error(
                 f"{path.name} has no code for GPUs that its package lists",
@@ -168,7 +168,7 @@ def findings_of(path: Path, binary: Binary, listed: list[Library]) -> Iterator[F
             ).finding
 
 
-def uncovered(gpus: dict[str, tuple[str, ...]]) -> Iterator[Finding]:
+def find_uncovered(gpus: dict[str, tuple[str, ...]]) -> Iterator[Finding]:
     """Yield the usual GPUs for which there is no code, once for libraries that have the same.
 
     Args:
@@ -187,6 +187,6 @@ def uncovered(gpus: dict[str, tuple[str, ...]]) -> Iterator[Finding]:
             ).finding
 
 
-def plain(architecture: str) -> str:
+def strip_variant(architecture: str) -> str:
     """Return an architecture without the letter of its variant, as libraries tell it."""
     return architecture.rstrip("af")

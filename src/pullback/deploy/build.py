@@ -16,7 +16,7 @@ from pullback.deploy.shipped import Shipped
 from pullback.diagnostic import Rule, did_you_mean
 from pullback.kernels import cache, glue
 from pullback.kernels import compile as compilation
-from pullback.kernels.plan import Plan
+from pullback.kernels.plan import BuildPlan
 
 UnknownWay = Rule("PB700", "unknown-way")
 OptionUnused = Rule("PB714", "option-unused")
@@ -26,7 +26,7 @@ What = Operator | Iterable[Operator] | str | Path
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What `pb.build` is asked for; `Way.options` says which of it a way reads."""
+    """What `pb.build` is asked for; `ShippingWay.options` says which of it a way reads."""
 
     into: str | Path | None = None
     name: str | None = None
@@ -98,7 +98,7 @@ def build(  # noqa: PLR0913  (options, each by its name)
 def definitions_of(operators: What, *, with_text: bool) -> Definitions:
     """Return what is to be built, and the file that defines it if its text travels."""
     if isinstance(operators, str | Path):
-        return definitions.of_file(definitions.existing(Path(operators)))
+        return definitions.of_file(definitions.require_existing(Path(operators)))
     given = [operators] if isinstance(operators, Operator) else list(operators)
     return definitions.of_operators(given, with_text=with_text)
 
@@ -112,7 +112,7 @@ def jit(found: Definitions, order: Order) -> Path:
     return cache.folder()
 
 
-def plans_of(each: Shipped, order: Order) -> list[Plan]:
+def plans_of(each: Shipped, order: Order) -> list[BuildPlan]:
     """Return the kernels of an operator, as they are compiled on this machine.
 
     Of a formula those for float32, with all gradients: others are compiled when they are called.
@@ -120,7 +120,7 @@ def plans_of(each: Shipped, order: Order) -> list[Plan]:
     asked: list[str | None] = [gpu.architecture("cuda")]
     if order.architectures:
         asked = [*target.machine_code(order.architectures)]
-    found: list[Plan] = []
+    found: list[BuildPlan] = []
     for kernel in each.kernels:
         if kernel.device == "cpu":
             found.append(glue.plan_of(kernel.line, kernel.source, "cpu"))
@@ -154,14 +154,14 @@ def cmake(found: Definitions, order: Order) -> Path:
 
     folder = Path(order.into or f"{found.path.stem}-cmake")
     travelling = shipped.collect(found.operators)
-    with staging.folder(folder) as work:
+    with staging.stage_folder(folder) as work:
         library = build_cmake(travelling, work, order.architectures)
         inside = library.relative_to(work)
     return folder / inside
 
 
 @dataclass(frozen=True)
-class Way:
+class ShippingWay:
     """One way to ship operators, the options that it reads, and whether the text travels."""
 
     run: Callable[[Definitions, Order], Path]
@@ -170,14 +170,14 @@ class Way:
 
 
 WAYS = {
-    "jit": Way(jit, ("arch",)),
-    "wheel": Way(wheel, ("into", "name", "version", "arch", "pythons"), with_text=True),
-    "setup": Way(setup, ("into", "name", "version", "arch"), with_text=True),
-    "cmake": Way(cmake, ("into", "arch")),
+    "jit": ShippingWay(jit, ("arch",)),
+    "wheel": ShippingWay(wheel, ("into", "name", "version", "arch", "pythons"), with_text=True),
+    "setup": ShippingWay(setup, ("into", "name", "version", "arch"), with_text=True),
+    "cmake": ShippingWay(cmake, ("into", "arch")),
 }
 
 
-def way_of(word: str) -> Way:
+def way_of(word: str) -> ShippingWay:
     """Return the way that is asked for.
 
     Raises:

@@ -69,7 +69,7 @@ def of_file(path: Path) -> Definitions:
     if not own:
         raise nothing_in(path)
     module = next((m for m in list(sys.modules.values()) if is_of(m, path)), None)
-    return Definitions(path=path, operators=tuple(shipped.roots(own)), module=module)
+    return Definitions(path=path, operators=tuple(shipped.find_roots(own)), module=module)
 
 
 def nothing_in(path: Path) -> PullbackError:
@@ -82,7 +82,7 @@ def nothing_in(path: Path) -> PullbackError:
     )
 
 
-def existing(path: Path) -> Path:
+def require_existing(path: Path) -> Path:
     """Return a path that is there.
 
     Raises:
@@ -156,7 +156,7 @@ def load(file: Path, prefix: str = "pullback_build") -> ModuleType:
         if path.is_dir():
             return importlib.import_module(package_name(path))
         # Its own name might be that of a module that is in use: json.py.
-        return from_file(path, f"{prefix}_{path.stem}")
+        return import_file(path, f"{prefix}_{path.stem}")
     except PullbackError:
         raise
     except (Exception, SystemExit) as error:
@@ -169,7 +169,7 @@ def load(file: Path, prefix: str = "pullback_build") -> ModuleType:
         sys.path.remove(str(path.parent))
 
 
-def from_file(path: Path, name: str) -> ModuleType:
+def import_file(path: Path, name: str) -> ModuleType:
     """Import a file under a name."""
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

@@ -16,15 +16,15 @@ from pullback.bind import environment, runtime
 from pullback.bind.environment import Environment
 from pullback.bind.loops import compiled, gpu
 from pullback.deploy import target as targets
-from pullback.deploy.shipped import FLOATING, PRECISE, Kernel, Shipped
-from pullback.deploy.target import Target
+from pullback.deploy.shipped import FLOATING, PRECISE, Shipped, ShippedKernel
+from pullback.deploy.target import BuildTarget
 from pullback.kernels import cache, glue, identity, prebuilt, toolchain
 from pullback.kernels import compile as compilation
 from pullback.kernels.glue import Device
 from pullback.kernels.loops import pointwise, pointwise_cuda
 from pullback.kernels.loops.pointwise import Loop
-from pullback.kernels.plan import Plan, Unit
-from pullback.kernels.prebuilt import Library
+from pullback.kernels.plan import BuildPlan, TranslationUnit
+from pullback.kernels.prebuilt import PrebuiltLibrary
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,14 +37,14 @@ class Job:
         entries: for the manifest, but for the hash: one for each entry point.
     """
 
-    plan: Plan
+    plan: BuildPlan
     file: str
-    entries: tuple[Library, ...]
+    entries: tuple[PrebuiltLibrary, ...]
 
 
 def build(
-    shipped: Sequence[Shipped], target: Target, folder: Path, *, again: str
-) -> tuple[Library, ...]:
+    shipped: Sequence[Shipped], target: BuildTarget, folder: Path, *, again: str
+) -> tuple[PrebuiltLibrary, ...]:
     """Compile all libraries into a folder, write its manifest, and return what that lists.
 
     Args:
@@ -56,7 +56,7 @@ def build(
     Raises:
         PullbackError: PB2xx, a kernel does not compile.
     """
-    found = tuple(made(list(jobs(shipped, target)), folder))
+    found = tuple(compile_jobs(list(list_jobs(shipped, target)), folder))
     prebuilt.write(folder, found, again)
     return found
 
@@ -66,15 +66,18 @@ def runtime_of_here(folder: Path) -> list[dict[str, Any]]:
 
     The setup.py of a project calls it where pullback and PyTorch are installed.
     """
-    return [asdict(entry) for entry in made([job_of_runtime(environment.here())], folder)]
+    return [
+        asdict(entry)
+        for entry in compile_jobs([job_of_runtime(environment.current_environment())], folder)
+    ]
 
 
-def jobs(shipped: Sequence[Shipped], target: Target) -> Iterator[Job]:
+def list_jobs(shipped: Sequence[Shipped], target: BuildTarget) -> Iterator[Job]:
     """Yield everything that is to be compiled."""
     for each in shipped:
         for kernel in each.kernels:
             yield from jobs_of_kernel(kernel, target)
-    for each, dtypes in ahead(shipped):
+    for each, dtypes in formulas_ahead(shipped):
         yield from jobs_of_loops(each, dtypes, target)
         # Second derivatives take nvcc a minute. An operator without all of its loops has none.
         if target.loops and each.order < 2 and each.is_bounded:
@@ -82,7 +85,7 @@ def jobs(shipped: Sequence[Shipped], target: Target) -> Iterator[Job]:
     yield from (job_of_runtime(each) for each in target.environments)
 
 
-def made(jobs: Sequence[Job], folder: Path) -> Iterator[Library]:
+def compile_jobs(jobs: Sequence[Job], folder: Path) -> Iterator[PrebuiltLibrary]:
     """Compile side by side; yield each library's entries as it is put into the folder."""
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         running: list[tuple[Job, Future[Path]]] = [
@@ -98,7 +101,7 @@ def made(jobs: Sequence[Job], folder: Path) -> Iterator[Library]:
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def jobs_of_kernel(kernel: Kernel, target: Target) -> Iterator[Job]:
+def jobs_of_kernel(kernel: ShippedKernel, target: BuildTarget) -> Iterator[Job]:
     """Yield a kernel's libraries: one a level of the processor, or one for all GPUs."""
     if kernel.device == "cuda":
         if target.architectures:
@@ -116,10 +119,10 @@ def jobs_of_kernel(kernel: Kernel, target: Target) -> Iterator[Job]:
         )
 
 
-def entry_of(kernel: Kernel) -> Library:
+def entry_of(kernel: ShippedKernel) -> PrebuiltLibrary:
     """Return what the manifest says of a kernel, but for where its library is."""
     folder = kernel.source.folder
-    return Library(
+    return PrebuiltLibrary(
         identity=identity.of_kernel(kernel.line, kernel.source, kernel.device),
         operator=kernel.line.qualname,
         symbol=kernel.symbol,
@@ -129,7 +132,7 @@ def entry_of(kernel: Kernel) -> Library:
     )
 
 
-def ahead(shipped: Sequence[Shipped]) -> Iterator[tuple[Shipped, tuple[str, ...]]]:
+def formulas_ahead(shipped: Sequence[Shipped]) -> Iterator[tuple[Shipped, tuple[str, ...]]]:
     """Yield the formulas whose loops are compiled ahead of a call, and the dtypes.
 
     Second derivatives are those of the gradient: they are many, and forward mode of forward mode
@@ -146,9 +149,9 @@ def ahead(shipped: Sequence[Shipped]) -> Iterator[tuple[Shipped, tuple[str, ...]
             yield each, PRECISE
 
 
-def jobs_of_loops(shipped: Shipped, dtypes: Sequence[str], target: Target) -> Iterator[Job]:
+def jobs_of_loops(shipped: Shipped, dtypes: Sequence[str], target: BuildTarget) -> Iterator[Job]:
     """Yield the libraries of a formula's loops: one for each type that is computed in."""
-    for plan, entries in loops_together(shipped, dtypes):
+    for plan, entries in combine_loops(shipped, dtypes):
         for level in target.levels:
             yield Job(
                 plan=targets.on_level(plan, level),
@@ -161,10 +164,10 @@ def jobs_of_gpu_loops(
     shipped: Shipped, dtypes: Sequence[str], architectures: tuple[str, ...]
 ) -> Iterator[Job]:
     """Yield the libraries of a formula's loops on GPUs."""
-    for compute, entries, distinct in groups(shipped, dtypes, "cuda"):
+    for compute, entries, distinct in group_loops(shipped, dtypes, "cuda"):
         first = next(iter(distinct.values()))
         plan = gpu.plan_of(first, None, toolchain.find("cuda"))
-        unit = Unit("loops.cu", pointwise_cuda.together(distinct))
+        unit = TranslationUnit("loops.cu", pointwise_cuda.generate_together(distinct))
         plan = replace(plan, name=f"{plan.name}-{compute}", units=(unit,))
         yield Job(
             plan=targets.on_gpus(plan, architectures),
@@ -173,30 +176,32 @@ def jobs_of_gpu_loops(
         )
 
 
-def loops_together(
+def combine_loops(
     shipped: Shipped, dtypes: Sequence[str]
-) -> Iterator[tuple[Plan, tuple[Library, ...]]]:
+) -> Iterator[tuple[BuildPlan, tuple[PrebuiltLibrary, ...]]]:
     """Yield a plan of all loops on the CPU that compute in one type, with an entry for each."""
-    for compute, entries, distinct in groups(shipped, dtypes, "cpu"):
+    for compute, entries, distinct in group_loops(shipped, dtypes, "cpu"):
         plan = compiled.plan_of(next(iter(distinct.values())))
-        unit = Unit("loops.cpp", pointwise.together(distinct))
+        unit = TranslationUnit("loops.cpp", pointwise.generate_together(distinct))
         yield replace(plan, name=f"{plan.name}-{compute}", units=(unit,)), tuple(entries)
 
 
-def groups(
+def group_loops(
     shipped: Shipped, dtypes: Sequence[str], device: Device
-) -> Iterator[tuple[str, list[Library], dict[str, Loop]]]:
+) -> Iterator[tuple[str, list[PrebuiltLibrary], dict[str, Loop]]]:
     """Yield each type that loops compute in, an entry for each, and those of different text."""
     by_type = sorted(shipped.loops(dtypes), key=lambda loop: loop.compute)
     for compute, group in itertools.groupby(by_type, key=lambda loop: loop.compute):
-        yield compute, *merged(group, device)
+        yield compute, *merge_loops(group, device)
 
 
-def merged(loops: Iterable[Loop], device: Device) -> tuple[list[Library], dict[str, Loop]]:
+def merge_loops(
+    loops: Iterable[Loop], device: Device
+) -> tuple[list[PrebuiltLibrary], dict[str, Loop]]:
     """Return an entry for each loop, and one loop for each text."""
-    named = pointwise.named(loops, f"pullback_{device}_loop_")
+    named = pointwise.name_loops(loops, f"pullback_{device}_loop_")
     entries = [
-        Library(
+        PrebuiltLibrary(
             identity=identity.of_loop(loop, device),
             operator=loop.formula.line.qualname,
             symbol=symbol,
@@ -212,7 +217,7 @@ def job_of_runtime(of: Environment) -> Job:
     """Return the C++ runtime for a PyTorch and a Python."""
     plan = runtime.plan(of)
     version = re.sub(r"[^\w.]+", "-", of.release)
-    entry = Library(
+    entry = PrebuiltLibrary(
         identity=identity.of_runtime(runtime.SOURCES, of.release),
         operator="",
         symbol="PyInit_pullback_runtime",

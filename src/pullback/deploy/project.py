@@ -18,7 +18,7 @@ from typing import Any
 from pullback.bind import runtime
 from pullback.deploy import libraries, staging, target
 from pullback.deploy.definitions import Definitions
-from pullback.deploy.shipped import Kernel
+from pullback.deploy.shipped import ShippedKernel
 from pullback.deploy.staging import copy
 from pullback.deploy.wheel import SOURCES, TEMPLATES, Package, write_package, write_project
 from pullback.diagnostic import Rule
@@ -52,7 +52,7 @@ def write(package: Package, architectures: Sequence[str] | None, into: Path) -> 
         renew(package, kernels, into)
         return into
     code = target.gpus(architectures)
-    with staging.folder(into) as work:
+    with staging.stage_folder(into) as work:
         write_sources(package, work / "src" / package.name)
         write_generated(package, kernels, work / GENERATED)
         write_project(package, work, data=[f"{prebuilt.KERNELS}/*", "py.typed"])
@@ -76,7 +76,7 @@ def is_project_of(folder: Path, definitions: Definitions) -> bool:
 def renew(package: Package, kernels: list[dict[str, Any]], project: Path) -> None:
     """Write a project's generated part anew; the old one is there until the new one is whole."""
     old = project / GENERATED
-    with staging.beside(old) as work:
+    with staging.stage_beside(old) as work:
         write_generated(package, kernels, work / GENERATED)
         old.rename(work / "old")
         (work / GENERATED).rename(old)
@@ -117,8 +117,8 @@ def rows(package: Package) -> Iterator[dict[str, Any]]:
     for each in package.shipped:
         for kernel in each.kernels:
             yield row_of_kernel(kernel, root)
-    for each, dtypes in libraries.ahead(package.shipped):
-        for plan, entries in libraries.loops_together(each, dtypes):
+    for each, dtypes in libraries.formulas_ahead(package.shipped):
+        for plan, entries in libraries.combine_loops(each, dtypes):
             yield {
                 "kind": "formula",
                 "unit": f"{plan.name}.cpp",
@@ -126,11 +126,11 @@ def rows(package: Package) -> Iterator[dict[str, Any]]:
                 "flags": [],
                 "folders": [],
                 "sources": {},
-                "entries": [short(entry) for entry in entries],
+                "entries": [common_entry(entry) for entry in entries],
             }
 
 
-def row_of_kernel(kernel: Kernel, root: Path) -> dict[str, Any]:
+def row_of_kernel(kernel: ShippedKernel, root: Path) -> dict[str, Any]:
     """Return what setup.py reads of an author's kernel; folders become those of the project."""
     require_inside(kernel, root)
     folders = [folder for folder in kernel.folders if folder.resolve().is_relative_to(root)]
@@ -144,27 +144,28 @@ def row_of_kernel(kernel: Kernel, root: Path) -> dict[str, Any]:
     return {
         "kind": "cuda" if cuda else "c++",
         "unit": f"{line.namespace}-{line.name}-{kernel.device}.{'cu' if cuda else 'cpp'}",
-        "text": kernel.moved(kernel.file and Path(within(kernel.file, root))),
+        "text": kernel.moved(kernel.file and Path(path_within(kernel.file, root))),
         "flags": flags,
-        "folders": [within(folder, root) for folder in folders],
+        "folders": [path_within(folder, root) for folder in folders],
         "sources": {
-            os.path.relpath(path, kernel.source.folder): within(path, root) for path in kernel.files
+            os.path.relpath(path, kernel.source.folder): path_within(path, root)
+            for path in kernel.files
         },
-        "entries": [short(libraries.entry_of(kernel))],
+        "entries": [common_entry(libraries.entry_of(kernel))],
     }
 
 
-def short(entry: prebuilt.Library) -> dict[str, Any]:
+def common_entry(entry: prebuilt.PrebuiltLibrary) -> dict[str, Any]:
     """Return what does not depend on how a library is compiled."""
     return {key: asdict(entry)[key] for key in ("identity", "operator", "symbol")}
 
 
-def within(path: Path, root: Path) -> str:
+def path_within(path: Path, root: Path) -> str:
     """Return a path from the root of the package."""
     return str(path.resolve().relative_to(root))
 
 
-def require_inside(kernel: Kernel, root: Path) -> None:
+def require_inside(kernel: ShippedKernel, root: Path) -> None:
     """Stop at a file that the project would have no place for.
 
     Raises:

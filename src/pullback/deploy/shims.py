@@ -37,7 +37,7 @@ def symbol(qualname: str, device: str) -> str:
     return f"aoti_torch_{device}_{qualname.partition('::')[2]}"
 
 
-def unique(qualname: str, device: str) -> str:
+def unique_symbol(qualname: str, device: str) -> str:
     """Return the name of the same function that no other operator's has."""
     return f"pullback_shim.{device}.{qualname.replace('::', '.')}"
 
@@ -49,17 +49,17 @@ def can_have(schema: torch._C.FunctionSchema) -> bool:
 
 def declaration(schema: torch._C.FunctionSchema, device: str) -> str:
     """Return the declaration of an operator's C function."""
-    arguments = [f"{TYPES[str(a.type)]} {spelled(a.name)}" for a in schema.arguments]
+    arguments = [f"{TYPES[str(a.type)]} {format_name(a.name)}" for a in schema.arguments]
     results = [f"AtenTensorHandle* ret{k}" for k in range(len(schema.returns))]
     return f"AOTITorchError {symbol(schema.name, device)}({', '.join([*arguments, *results])})"
 
 
-def bound(schema: torch._C.FunctionSchema, device: str) -> str:
+def bind_declaration(schema: torch._C.FunctionSchema, device: str) -> str:
     """Return the declaration, bound to the name that is the operator's alone."""
-    return f'{declaration(schema, device)} __asm__("{unique(schema.name, device)}")'
+    return f'{declaration(schema, device)} __asm__("{unique_symbol(schema.name, device)}")'
 
 
-def spelled(name: str) -> str:
+def format_name(name: str) -> str:
     """Return a parameter's name as C++ can have it."""
     return f"{name}_" if name in CPP_KEYWORDS else name
 
@@ -79,7 +79,7 @@ def is_of_pytorch(qualname: str) -> bool:
 
 def is_loaded(qualname: str, device: str) -> bool:
     """Tell whether a library of this process has an operator's C function."""
-    return hasattr(ctypes.CDLL(None), unique(qualname, device))
+    return hasattr(ctypes.CDLL(None), unique_symbol(qualname, device))
 
 
 def require_base_names(qualnames: Iterable[str]) -> None:

@@ -38,7 +38,7 @@ INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kernel:
+class ShippedKernel:
     """A kernel that an author wrote for one device.
 
     Attributes:
@@ -81,8 +81,8 @@ class Kernel:
         """The author's headers that it includes, directly or not."""
         file = self.file
         if file is not None:
-            return tuple(path for path in included(file, self.folders) if path != file)
-        return tuple(included_by(self.source.text or "", self.folders, set()))
+            return tuple(path for path in iter_includes(file, self.folders) if path != file)
+        return tuple(iter_includes_of(self.source.text or "", self.folders, set()))
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -126,10 +126,10 @@ class Shipped:
         return self.definition.line
 
     @property
-    def kernels(self) -> tuple[Kernel, ...]:
+    def kernels(self) -> tuple[ShippedKernel, ...]:
         """The kernels that its author wrote."""
         return tuple(
-            Kernel(line=self.line, device=device, source=source)
+            ShippedKernel(line=self.line, device=device, source=source)
             for device, source in self.definition.sources.items()
         )
 
@@ -157,7 +157,7 @@ class Shipped:
         return [
             Loop(formula=formula, dtype=dtype, wanted=wanted, present=present)
             for dtype in dtypes
-            for wanted, present in choices(self.definition)
+            for wanted, present in list_choices(self.definition)
         ]
 
 
@@ -174,12 +174,12 @@ def collect(operators: Iterable[Operator], *, orders: int = ORDERS) -> tuple[Shi
     for qualname, order in waiting:  # it grows meanwhile
         if qualname in found or qualname not in registered:
             continue
-        found[qualname] = shipped = _shipped(registered[qualname], order, orders)
+        found[qualname] = shipped = _ship(registered[qualname], order, orders)
         waiting += [(name, order + 1) for name in shipped.calls]
     return tuple(found.values())
 
 
-def _shipped(operator: Operator, order: int, orders: int) -> Shipped:
+def _ship(operator: Operator, order: int, orders: int) -> Shipped:
     left_out = operator.kind.is_differentiable_forever and order >= orders
     found = Derivatives() if left_out else operator.kind.wired()
     return Shipped(
@@ -192,7 +192,7 @@ def _shipped(operator: Operator, order: int, orders: int) -> Shipped:
     )
 
 
-def roots(operators: Iterable[Operator]) -> list[Operator]:
+def find_roots(operators: Iterable[Operator]) -> list[Operator]:
     """Return the operators that no derivative of the others calls: what an author meant.
 
     Args:
@@ -208,7 +208,7 @@ def _is_derived(qualname: str) -> bool:
     return qualname.partition("::")[2].startswith("_")
 
 
-def choices(definition: Definition) -> list[tuple[int, int]]:
+def list_choices(definition: Definition) -> list[tuple[int, int]]:
     """Return what calls of a formula can ask for: bits of wanted outputs, of tensors given.
 
     Where there are too many, what is left is all of them, each output alone, each optional input
@@ -240,28 +240,28 @@ def _subsets(bits: Sequence[int]) -> Iterator[tuple[int, ...]]:
     return itertools.chain.from_iterable(itertools.combinations(bits, size) for size in sizes)
 
 
-def included(file: Path, folders: Sequence[Path]) -> Iterator[Path]:
+def iter_includes(file: Path, folders: Sequence[Path]) -> Iterator[Path]:
     """Yield a file and the headers that it names in quotes, read as text.
 
     No compiler is asked: what another machine includes, by another macro, travels as well.
     """
-    yield from _reached(file.absolute(), folders, set())
+    yield from _reach(file.absolute(), folders, set())
 
 
-def included_by(text: str, folders: Sequence[Path], seen: set[Path]) -> Iterator[Path]:
+def iter_includes_of(text: str, folders: Sequence[Path], seen: set[Path]) -> Iterator[Path]:
     """Yield the headers that a text names in quotes, and those that they name."""
     for name in INCLUDE.findall(text):
         for folder in folders:
             path = Path(folder, name)
             if path.is_file():
-                yield from _reached(path.resolve(), folders, seen)
+                yield from _reach(path.resolve(), folders, seen)
                 break
 
 
-def _reached(file: Path, folders: Sequence[Path], seen: set[Path]) -> Iterator[Path]:
+def _reach(file: Path, folders: Sequence[Path], seen: set[Path]) -> Iterator[Path]:
     if file in seen or not file.is_file():
         return
     seen.add(file)
     yield file
     text = file.read_text(encoding="utf-8", errors="replace")
-    yield from included_by(text, (file.parent, *folders), seen)
+    yield from iter_includes_of(text, (file.parent, *folders), seen)

@@ -60,14 +60,14 @@ def is_distribution(name: str) -> bool:
 
 
 @contextmanager
-def folder(target: Path) -> Generator[Path]:
+def stage_folder(target: Path) -> Generator[Path]:
     """Lend an empty folder that becomes the target if all goes well, and vanishes if not.
 
     Raises:
         PullbackError: PB707, the target is not empty.
     """
     require_empty(target)
-    with beside(target) as work:
+    with stage_beside(target) as work:
         yield work
         require_empty(target)
         if target.exists():
@@ -77,7 +77,7 @@ def folder(target: Path) -> Generator[Path]:
 
 
 @contextmanager
-def beside(target: Path) -> Generator[Path]:
+def stage_beside(target: Path) -> Generator[Path]:
     """Lend an empty folder on the target's disk; what is left in it is removed."""
     parent = target.absolute().parent
     parent.mkdir(parents=True, exist_ok=True)
@@ -105,7 +105,7 @@ def _lives(process: int) -> bool:
     return True
 
 
-def shown(folder: Path) -> str:
+def format_folder(folder: Path) -> str:
     """Return a folder as one writes it, from the working folder if it is in there."""
     here = Path.cwd()
     return str(folder.relative_to(here)) if folder.is_relative_to(here) else str(folder)

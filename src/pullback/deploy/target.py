@@ -14,7 +14,7 @@ from pullback.bind.environment import Environment
 from pullback.diagnostic import PullbackError, Rule
 from pullback.kernels import processor, toolchain
 from pullback.kernels.glue import CSRC
-from pullback.kernels.plan import Plan
+from pullback.kernels.plan import BuildPlan
 from pullback.kernels.toolchain import Compiler
 
 UnknownArchitecture = Rule("PB705", "unknown-architecture")
@@ -27,7 +27,7 @@ WRITTEN = re.compile(r"(?:sm_|compute_)?(\d+)\.?(\d)(a|f)?(\+PTX)?")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Target:
+class BuildTarget:
     """What libraries are compiled for.
 
     Attributes:
@@ -43,7 +43,7 @@ class Target:
     environments: tuple[Environment, ...]
 
 
-def target(architectures: Sequence[str] | None = None, pythons: Iterable[str] = ()) -> Target:
+def target(architectures: Sequence[str] | None = None, pythons: Iterable[str] = ()) -> BuildTarget:
     """Return what to compile for.
 
     Args:
@@ -54,9 +54,9 @@ def target(architectures: Sequence[str] | None = None, pythons: Iterable[str] = 
         PullbackError: PB703, an interpreter has no PyTorch; PB705, nvcc does not know an
             architecture; PB706, architectures are asked for, and there is no nvcc.
     """
-    every = [environment.here(), *map(environment.of, pythons)]
+    every = [environment.current_environment(), *map(environment.query_environment, pythons)]
     code = gpus(architectures)
-    return Target(
+    return BuildTarget(
         levels=tuple(processor.LEVELS.get(platform.machine(), (processor.BASELINE,))),
         architectures=code,
         loops=() if architectures is None else code,
@@ -73,7 +73,7 @@ def gpus(asked: Sequence[str] | None) -> tuple[str, ...]:
     if asked is not None:
         chosen = machine_code(asked)
     elif nvcc := compiler():
-        chosen = [name for name in USUAL if name in known_to(nvcc)]
+        chosen = [name for name in USUAL if name in list_architectures(nvcc)]
     else:
         chosen = []
     plain = [name for name in chosen if not name[-1].isalpha()]
@@ -102,11 +102,11 @@ def machine_code(asked: Iterable[str]) -> list[str]:
             f"code for {', '.join(words)} is asked for, and there is no nvcc",
             help=f"{toolchain.HELP['cuda']}; or leave --arch out, to build for the CPU",
         )
-    chosen = {named(word, known_to(nvcc)) for word in words}
+    chosen = {find_architecture(word, list_architectures(nvcc)) for word in words}
     return sorted(chosen, key=lambda name: (processor.version_of(name), name))
 
 
-def named(text: str, known: Sequence[str]) -> str:
+def find_architecture(text: str, known: Sequence[str]) -> str:
     """Return an architecture as nvcc calls it.
 
     Raises:
@@ -124,7 +124,7 @@ def named(text: str, known: Sequence[str]) -> str:
 
 
 @cache
-def known_to(nvcc: Compiler) -> tuple[str, ...]:
+def list_architectures(nvcc: Compiler) -> tuple[str, ...]:
     """Return the architectures that nvcc compiles for."""
     answer = subprocess.run(
         [*nvcc.command, "--list-gpu-code"], capture_output=True, text=True, check=False
@@ -133,7 +133,7 @@ def known_to(nvcc: Compiler) -> tuple[str, ...]:
     return tuple(sorted(found, key=processor.version_of))
 
 
-def generated(architectures: Sequence[str]) -> tuple[str, ...]:
+def generate_flags(architectures: Sequence[str]) -> tuple[str, ...]:
     """Return nvcc's flags: machine code for each architecture, and PTX for later ones."""
     flags: list[str] = []
     for name in architectures:
@@ -142,7 +142,7 @@ def generated(architectures: Sequence[str]) -> tuple[str, ...]:
     return tuple(flags)
 
 
-def on_level(plan: Plan, level: str) -> Plan:
+def on_level(plan: BuildPlan, level: str) -> BuildPlan:
     """Return a plan for every processor of a level, in place of this one."""
     march = processor.LEVELS.get(platform.machine(), {}).get(level)
     chosen = (f"-march={march}",) if march else ()
@@ -150,13 +150,13 @@ def on_level(plan: Plan, level: str) -> Plan:
     return replace(plan, flags=(*chosen, *kept, *portable(plan)))
 
 
-def on_gpus(plan: Plan, architectures: Sequence[str]) -> Plan:
+def on_gpus(plan: BuildPlan, architectures: Sequence[str]) -> BuildPlan:
     """Return a plan of nvcc's for several GPUs at once."""
-    flags = (*generated(architectures), "--threads=0", "-Xlinker", "-s")
+    flags = (*generate_flags(architectures), "--threads=0", "-Xlinker", "-s")
     return replace(plan, flags=(*plan.flags, *flags))
 
 
-def portable(plan: Plan) -> tuple[str, ...]:
+def portable(plan: BuildPlan) -> tuple[str, ...]:
     """Return flags that leave out what is of this machine: symbols for a debugger, folders."""
     folders = {CSRC: "pullback", **{source.parent: "." for source in plan.sources}}
     return ("-s", *(f"-ffile-prefix-map={here}={there}" for here, there in folders.items()))

@@ -20,7 +20,7 @@ from pullback.bind.notice import notice
 from pullback.deploy import libraries, staging
 from pullback.deploy.definitions import Definitions, require_name
 from pullback.deploy.shipped import Shipped
-from pullback.deploy.target import Target
+from pullback.deploy.target import BuildTarget
 from pullback.diagnostic import Rule
 from pullback.kernels import prebuilt, toolchain
 
@@ -90,7 +90,7 @@ def package_of(
     )
 
 
-def build_wheel(package: Package, target: Target, into: Path) -> Path:
+def build_wheel(package: Package, target: BuildTarget, into: Path) -> Path:
     """Return the wheel that is made: compiled, packed, and imported once without a compiler.
 
     Args:
@@ -104,7 +104,7 @@ def build_wheel(package: Package, target: Target, into: Path) -> Path:
     """
     require_kernels(package.shipped, target)
     staging.require_only_wheels(into)
-    with staging.beside(into / "wheel") as work:
+    with staging.stage_beside(into / "wheel") as work:
         write_package(package, work / "src" / package.name)
         kernels = work / "src" / package.name / prebuilt.KERNELS
         kernels.mkdir()
@@ -113,11 +113,11 @@ def build_wheel(package: Package, target: Target, into: Path) -> Path:
         write_project(package, work, data=["**/*"])
         shutil.copyfile(TEMPLATES / "packed.py", work / "setup.py")
         require_importable(package, work / "src")
-        wheel = tagged(work)
+        wheel = tag_wheel(work)
         return wheel.replace(into / wheel.name)
 
 
-def require_kernels(shipped: Sequence[Shipped], target: Target) -> None:
+def require_kernels(shipped: Sequence[Shipped], target: BuildTarget) -> None:
     """Stop at an operator that would be shipped without a kernel; say what is left out.
 
     Raises:
@@ -152,16 +152,16 @@ def write_package(package: Package, folder: Path) -> None:
         text += f'__version__ = "{package.version}"\n'
         (folder / "__init__.py").write_text(text, encoding="utf-8")
         return
-    shutil.copytree(definitions.path, folder, ignore=left_out)
+    shutil.copytree(definitions.path, folder, ignore=list_left_out)
     (folder / "_prebuilt.py").write_text(
         f'"""Where the compiled kernels are."""\n\n{ABOUT}', encoding="utf-8"
     )
     first = folder / "__init__.py"
-    text = with_import(first.read_text(encoding="utf-8"), "from . import _prebuilt as _prebuilt")
+    text = insert_import(first.read_text(encoding="utf-8"), "from . import _prebuilt as _prebuilt")
     first.write_text(text, encoding="utf-8")
 
 
-def left_out(folder: str, names: list[str]) -> list[str]:
+def list_left_out(folder: str, names: list[str]) -> list[str]:
     """Return what of a folder is not packed: kernels' sources, and what Python and tools leave."""
     return [
         name
@@ -172,7 +172,7 @@ def left_out(folder: str, names: list[str]) -> list[str]:
     ]
 
 
-def with_import(text: str, line: str) -> str:
+def insert_import(text: str, line: str) -> str:
     """Return a module's text with an import before all others, but those from `__future__`."""
     after = 0
     for node in ast.parse(text).body:
@@ -218,7 +218,7 @@ def require_importable(package: Package, folder: Path) -> None:
     Raises:
         PullbackError: PB713, with what it said.
     """
-    with staging.beside(folder.parent / "import") as elsewhere:
+    with staging.stage_beside(folder.parent / "import") as elsewhere:
         paths = [str(folder), str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
         kept = {k: v for k, v in os.environ.items() if k not in toolchain.CHOOSING}
         answer = subprocess.run(
@@ -246,14 +246,14 @@ def require_importable(package: Package, folder: Path) -> None:
         )
 
 
-def tagged(project: Path) -> Path:
+def tag_wheel(project: Path) -> Path:
     """Return the project's wheel, named for the systems on which it installs."""
-    plain = packed(project, f"linux_{platform.machine()}")
+    plain = pack_wheel(project, f"linux_{platform.machine()}")
     tag = platform_of(plain)
-    return plain if tag is None else packed(project, tag)
+    return plain if tag is None else pack_wheel(project, tag)
 
 
-def packed(project: Path, platform_tag: str) -> Path:
+def pack_wheel(project: Path, platform_tag: str) -> Path:
     """Have setuptools make the wheel.
 
     Raises:

@@ -16,7 +16,7 @@ from pullback.graphs.title import kind_of
 RAW = "_raw_saved_"
 
 
-class Memory:
+class KnownMemory:
     """Which memory is known by a name, and how much other memory was found."""
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ def storage_of(tensor: Tensor) -> int:
         return 0
 
 
-def saved_by(node: GradFn, memory: Memory) -> Iterator[Saved]:
+def saved_by(node: GradFn, memory: KnownMemory) -> Iterator[Saved]:
     """Yield what a node keeps, in its own order."""
     match kind_of(node):
         case "pullback" if not isinstance(node, BackwardCFunction):
@@ -68,7 +68,7 @@ def saved_by(node: GradFn, memory: Memory) -> Iterator[Saved]:
             yield from saved_by_pytorch(node, memory)
 
 
-def saved_by_pullback(node: GradFn, memory: Memory) -> Iterator[Saved]:
+def saved_by_pullback(node: GradFn, memory: KnownMemory) -> Iterator[Saved]:
     """Yield what the runtime's node keeps, by the line's names."""
     try:
         tensors = runtime.load().saved(node)
@@ -79,24 +79,24 @@ def saved_by_pullback(node: GradFn, memory: Memory) -> Iterator[Saved]:
         yield memory.saved(name, tensor)
 
 
-def saved_by_pytorch(node: GradFn, memory: Memory) -> Iterator[Saved]:
+def saved_by_pytorch(node: GradFn, memory: KnownMemory) -> Iterator[Saved]:
     """Yield what a built-in node keeps; its `_raw_saved_*` are the tensors among `_saved_*`."""
     for attribute in dir(node):
         if attribute.startswith(RAW):
             name = attribute.removeprefix(RAW)
-            yield from unpacked(node, name, f"_saved_{name}", memory)
+            yield from unpack_attribute(node, name, f"_saved_{name}", memory)
 
 
-def saved_by_function(node: GradFn, memory: Memory) -> Iterator[Saved]:
+def saved_by_function(node: GradFn, memory: KnownMemory) -> Iterator[Saved]:
     """Yield what an autograd.Function keeps: `saved_tensors`, and tensors set on `ctx`."""
     assert isinstance(node, BackwardCFunction)
-    yield from unpacked(node, "tensors", "saved_tensors", memory)
+    yield from unpack_attribute(node, "tensors", "saved_tensors", memory)
     for name, value in vars(node).items():
         if isinstance(value, Tensor):
             yield memory.saved(f"ctx.{name}", value)
 
 
-def unpacked(node: Any, name: str, attribute: str, memory: Memory) -> Iterator[Saved]:  # noqa: ANN401
+def unpack_attribute(node: Any, name: str, attribute: str, memory: KnownMemory) -> Iterator[Saved]:  # noqa: ANN401
     """Yield one attribute's tensors; saved-tensor hooks are not called: they may read a disk."""
     shown = attribute if attribute == "saved_tensors" else name
     try:

@@ -27,17 +27,20 @@ def draw(graph: Graph) -> str:
 
 def heading(graph: Graph) -> str:
     """Return what the tree shows, in one line."""
-    count = f"{counted(len(graph.nodes), 'node')}, {counted(len(graph.leaves), 'leaf', 'leaves')}"
-    held = f"; it alone keeps {size(graph.held)} alive" if graph.held else ""
+    count = (
+        f"{format_count(len(graph.nodes), 'node')}, "
+        f"{format_count(len(graph.leaves), 'leaf', 'leaves')}"
+    )
+    held = f"; it alone keeps {format_bytes(graph.held)} alive" if graph.held else ""
     return f"graph of {graph.of}: {count}{held}"
 
 
-def counted(number: int, one: str, many: str | None = None) -> str:
+def format_count(number: int, one: str, many: str | None = None) -> str:
     """Return "1 node", "2 nodes"."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
-def size(count: float) -> str:
+def format_bytes(count: float) -> str:
     """Return bytes as people read them."""
     for unit in UNITS[:-1]:
         if count < 1024:
@@ -143,7 +146,7 @@ def saved_line(saved: Saved) -> str:
     if saved.state == "packed":
         return f"{saved.name}: packed by a saved-tensor hook"
     same = f", the memory of {saved.same_as}" if saved.same_as else ""
-    return f"{saved.name} {saved.shape} {saved.dtype}, {size(saved.bytes)}{same}"
+    return f"{saved.name} {saved.shape} {saved.dtype}, {format_bytes(saved.bytes)}{same}"
 
 
 def leaf_title(leaf: Leaf) -> str:

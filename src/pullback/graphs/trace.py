@@ -16,7 +16,7 @@ from torch.utils import _pytree
 
 from pullback.diagnostic import Rule, an
 from pullback.graphs.data import Edge, Graph, Leaf, Node, Place
-from pullback.graphs.saved import Memory, saved_by
+from pullback.graphs.saved import KnownMemory, saved_by
 from pullback.graphs.title import kind_of, operator_of
 
 NoGraph = Rule("PB601", "no-graph")
@@ -58,7 +58,7 @@ def graph(target: Tensor | Callable[..., Any], *inputs: Any, **keywords: Any) ->
                 "a tensor was given together with inputs",
                 help="give the function that computes it, with its inputs",
             )
-        return walk(f"a tensor {shown(target)}", [target], Names())
+        return walk(f"a tensor {format_tensor(target)}", [target], TensorNames())
     if not callable(target):
         raise NotTraceable.error(
             f"{an(type(target).__name__)} has no graph",
@@ -88,7 +88,7 @@ def name_of(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
 
-def shown(tensor: Tensor) -> str:
+def format_tensor(tensor: Tensor) -> str:
     """Print a tensor's shape and dtype."""
     return f"{tuple(tensor.shape)} {dtype_of(tensor)}"
 
@@ -99,7 +99,7 @@ def dtype_of(tensor: Tensor) -> str:
 
 
 @dataclass(frozen=True)
-class Names:
+class TensorNames:
     """The names of the tensors that are known from outside, by identity."""
 
     of: dict[int, tuple[str, LeafKind]] = field(default_factory=dict[int, tuple[str, LeafKind]])
@@ -121,9 +121,9 @@ class Names:
 
 def names_of(
     target: Callable[..., Any], inputs: tuple[Any, ...], keywords: Mapping[str, Any]
-) -> Names:
+) -> TensorNames:
     """Name the parameters of a module, the inputs, and what a function finds around it."""
-    names = Names()
+    names = TensorNames()
     module = target if isinstance(target, nn.Module) else getattr(target, "__self__", None)
     if isinstance(module, nn.Module):
         names.add_module(module)
@@ -131,7 +131,7 @@ def names_of(
         for path, leaf in _pytree.tree_leaves_with_path(value):
             if isinstance(leaf, Tensor):
                 names.add(leaf, name + _pytree.keystr(path), "input")
-    for name, value in around(target):
+    for name, value in names_around(target):
         if isinstance(value, nn.Module):
             names.add_module(value, f"{name}.")
         elif isinstance(value, Tensor):
@@ -153,7 +153,7 @@ def arguments_of(
     yield from bound.arguments.items()
 
 
-def around(target: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
+def names_around(target: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
     """Yield the values that a function uses from its closure and its module."""
     if inspect.isfunction(target):
         variables = inspect.getclosurevars(target)
@@ -161,7 +161,7 @@ def around(target: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
         yield from variables.globals.items()
 
 
-def walk(of: str, outputs: list[Tensor], names: Names) -> Graph:
+def walk(of: str, outputs: list[Tensor], names: TensorNames) -> Graph:
     """Visit every node reachable from the outputs once, without recursion."""
     roots = [torch.autograd.graph.get_gradient_edge(t).node for t in outputs if t.requires_grad]
     if not roots:
@@ -182,13 +182,13 @@ def walk(of: str, outputs: list[Tensor], names: Names) -> Graph:
 class Walker:
     """The nodes and leaves met so far; a node's index is its place in `found`."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: TensorNames) -> None:
         self.names = names
         # Keeps autograd's Python wrappers alive: otherwise identities would be reused.
         self.found: list[GradFn] = []
         self.leaves: list[Leaf] = []
         self.edges: dict[GradFn, Edge] = {}
-        self.memory = Memory()
+        self.memory = KnownMemory()
         for tensor in names.tensors:
             self.memory.know(tensor, names.of[id(tensor)][0])
 

@@ -1,9 +1,9 @@
 """Compiled libraries by content: a folder that no crash, race or edit can make lie.
 
-An entry is a folder named by `Plan.key`. Its manifest lists variants: which text of the author's
-files gave which library. Every file is complete before it gets its name, and a library is handed
-out only if it still has the SHA-256 that was recorded, so readers need no lock; the lock only
-keeps two processes from compiling the same thing.
+An entry is a folder named by `BuildPlan.key`. Its manifest lists variants: which text of the
+author's files gave which library. Every file is complete before it gets its name, and a library is
+handed out only if it still has the SHA-256 that was recorded, so readers need no lock; the lock
+only keeps two processes from compiling the same thing.
 
 What it cannot see: a new header that would now be found before the one that was included.
 """
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from pullback.kernels.cache_folder import folder, folders, mistrust, set_aside
-from pullback.kernels.plan import Plan
+from pullback.kernels.plan import BuildPlan
 
 BUILDS = "builds"
 MANIFEST = "manifest.json"
@@ -42,7 +42,7 @@ ABANDONED = 86_400.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Variant:
+class LibraryVariant:
     """The library that one state of the author's files gave."""
 
     dependencies: dict[str, str]
@@ -63,7 +63,7 @@ class Variant:
         return is_ours(entry, self.library) and digest(entry / self.library) == self.sha256
 
 
-def lookup(plan: Plan) -> Path | None:
+def look_up(plan: BuildPlan) -> Path | None:
     """Return the plan's library if one is there for the author's files as they are now."""
     digests: dict[str, str | None] = {}
     for entry in entries(plan.key):
@@ -88,7 +88,7 @@ def is_ours(entry: Path, *files: str) -> bool:
     return not any(mistrust(entry / file, stat.S_ISREG, link=False) for file in files)
 
 
-def store(plan: Plan, library: Path, dependencies: Mapping[Path, str]) -> Path:
+def store(plan: BuildPlan, library: Path, dependencies: Mapping[Path, str]) -> Path:
     """Keep a library under its own hash, and return where.
 
     Args:
@@ -99,7 +99,7 @@ def store(plan: Plan, library: Path, dependencies: Mapping[Path, str]) -> Path:
     entry = _entry(plan)
     content = library.read_bytes()
     sha256 = hashlib.sha256(content).hexdigest()
-    variant = Variant(
+    variant = LibraryVariant(
         dependencies={str(path): recorded for path, recorded in dependencies.items()},
         library=f"{plan.name}-{sha256[:16]}.so",
         sha256=sha256,
@@ -117,7 +117,7 @@ def store(plan: Plan, library: Path, dependencies: Mapping[Path, str]) -> Path:
     return entry / variant.library
 
 
-def keep_log(plan: Plan, text: str) -> Path:
+def keep_log(plan: BuildPlan, text: str) -> Path:
     """Keep what the compiler said last about a plan, and return where."""
     path = _entry(plan) / "compile.log"
     _write(path, text.encode())
@@ -125,13 +125,13 @@ def keep_log(plan: Plan, text: str) -> Path:
 
 
 @contextmanager
-def lock(plan: Plan) -> Generator[None]:
+def lock(plan: BuildPlan) -> Generator[None]:
     """Let one process or thread at a time build a plan.
 
     The system drops the lock when its holder dies. Where the filesystem cannot lock, two may
     build the same library, and both store it whole.
     """
-    handle = _locked(cleared(folder() / f"{plan.key}.lock", stat.S_ISREG))
+    handle = _lock(clear_path(folder() / f"{plan.key}.lock", stat.S_ISREG))
     try:
         yield
     finally:
@@ -139,10 +139,10 @@ def lock(plan: Plan) -> Generator[None]:
 
 
 @contextmanager
-def workspace(plan: Plan) -> Generator[Path]:
+def workspace(plan: BuildPlan) -> Generator[Path]:
     """Lend an empty folder for one build; those of builds that died are removed."""
     # All in one folder: looking through every entry would cost more than compiling a formula.
-    builds = cleared(_entry(plan).parent / BUILDS, stat.S_ISDIR)
+    builds = clear_path(_entry(plan).parent / BUILDS, stat.S_ISDIR)
     builds.mkdir(mode=0o700, exist_ok=True)
     for left in builds.iterdir():
         if _is_abandoned(left):
@@ -159,8 +159,8 @@ def clean() -> None:
     root = folder()
     for key in {path.name.removesuffix(".lock") for path in root.iterdir()}:
         if ENTRY.fullmatch(key):
-            held = cleared(root / f"{key}.lock", stat.S_ISREG)
-            handle = _locked(held)
+            held = clear_path(root / f"{key}.lock", stat.S_ISREG)
+            handle = _lock(held)
             try:
                 _remove(root / key)
                 _remove(held)
@@ -181,7 +181,7 @@ def digest(path: Path) -> str | None:
         return None
 
 
-def cleared(path: Path, kind: Callable[[int], bool]) -> Path:
+def clear_path(path: Path, kind: Callable[[int], bool]) -> Path:
     """Return a path to write to; what is in the way there, or somebody else's, is set aside.
 
     Args:
@@ -197,23 +197,23 @@ def cleared(path: Path, kind: Callable[[int], bool]) -> Path:
     return path
 
 
-def _entry(plan: Plan) -> Path:
+def _entry(plan: BuildPlan) -> Path:
     root = folder()
-    entry = cleared(root / plan.key, stat.S_ISDIR)
+    entry = clear_path(root / plan.key, stat.S_ISDIR)
     entry.mkdir(mode=0o700, exist_ok=True)
     if not (root / TAG).exists():
         _write(root / TAG, TAG_TEXT.encode())
     return entry
 
 
-def _read_manifest(entry: Path) -> list[Variant]:
+def _read_manifest(entry: Path) -> list[LibraryVariant]:
     """Return the variants; none where the manifest is missing, damaged or not ours."""
     if not is_ours(entry, MANIFEST):
         return []
     try:
         variants: Any = json.loads((entry / MANIFEST).read_bytes())["variants"]
         return [
-            Variant(
+            LibraryVariant(
                 dependencies={str(path): str(sha) for path, sha in row["dependencies"].items()},
                 library=Path(row["library"]).name,
                 sha256=str(row["sha256"]),
@@ -226,7 +226,7 @@ def _read_manifest(entry: Path) -> list[Variant]:
 
 def _write(path: Path, content: bytes) -> None:
     """Write a whole file or none: the name appears when the content is on the disk."""
-    cleared(path, stat.S_ISREG)
+    clear_path(path, stat.S_ISREG)
     handle, temporary = tempfile.mkstemp(prefix=".", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -263,7 +263,7 @@ def _is_abandoned(path: Path) -> bool:
         return False
 
 
-def _locked(path: Path) -> int | None:
+def _lock(path: Path) -> int | None:
     """Wait for the lock; None where the filesystem has none."""
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)

@@ -32,16 +32,16 @@ def folder() -> Path:
 
     One that cannot be trusted or written is replaced by a temporary one, with a `CacheNotice`.
     """
-    path = _chosen()
+    path = _choose()
     if path is None:
-        return _instead_of(None, "there is no home folder")
-    reason = _made(path) or mistrust(path, stat.S_ISDIR) or _unwritable(path)
-    return path if reason is None else _instead_of(path, reason)
+        return _use_instead(None, "there is no home folder")
+    reason = _make(path) or mistrust(path, stat.S_ISDIR) or _why_unwritable(path)
+    return path if reason is None else _use_instead(path, reason)
 
 
 def folders() -> list[Path]:
     """Return the folders to look for libraries in; the first one may be read-only."""
-    path = _chosen()
+    path = _choose()
     readable = path is not None and mistrust(path, stat.S_ISDIR) is None
     own = _instead.get(path)
     return [*([path] if path and readable else []), *([own] if own else [])]
@@ -58,7 +58,7 @@ def mistrust(path: Path, kind: Callable[[int], bool], *, link: bool = True) -> s
     try:
         status = path.stat() if link else path.lstat()
     except (OSError, ValueError) as error:
-        return _said(error)
+        return _reason_of(error)
     if not kind(status.st_mode):
         return f"is no {'folder' if kind is stat.S_ISDIR else 'file'}"
     if status.st_uid not in (os.geteuid(), ROOT):
@@ -78,7 +78,7 @@ def set_aside(path: Path, reason: str) -> None:
     )
 
 
-def _chosen() -> Path | None:
+def _choose() -> Path | None:
     """Return the folder that the user wants; None where there is no home to have it in."""
     given = os.environ.get("PULLBACK_CACHE")
     try:
@@ -93,7 +93,7 @@ def _chosen() -> Path | None:
     return own if own.is_absolute() else None
 
 
-def _made(path: Path) -> str | None:
+def _make(path: Path) -> str | None:
     """Make the folder, or close one that is empty, and return why that cannot be done."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -106,21 +106,21 @@ def _made(path: Path) -> str | None:
             if any(path.iterdir()):
                 return "could be written by other users"
     except OSError as error:
-        return _said(error)
+        return _reason_of(error)
     return None
 
 
-def _unwritable(path: Path) -> str | None:
+def _why_unwritable(path: Path) -> str | None:
     if path.stat().st_uid == os.geteuid() and os.access(path, os.W_OK | os.X_OK):
         return None
     return "cannot be written"
 
 
-def _said(error: Exception) -> str:
+def _reason_of(error: Exception) -> str:
     return (getattr(error, "strerror", None) or str(error)).lower()
 
 
-def _instead_of(path: Path | None, reason: str) -> Path:
+def _use_instead(path: Path | None, reason: str) -> Path:
     """Return this process's own folder; the notice comes once."""
     if path in _instead:
         return _instead[path]

@@ -19,7 +19,7 @@ from typing import Any
 from pullback.diagnostic import PullbackError, Rule, did_you_mean
 from pullback.kernels import cache
 from pullback.kernels.cuda_on_cpu import sanitizer
-from pullback.kernels.plan import Plan
+from pullback.kernels.plan import BuildPlan
 from pullback.kernels.toolchain import CompilerMissing, first_error
 
 Announce = Callable[[str], AbstractContextManager[Any]]
@@ -46,7 +46,9 @@ NOT_THE_AUTHORS_FAULT = re.compile(r"internal compiler error|\.gch\b|compiler-ki
 KILLED = re.compile(r"(\w+) signal terminated program|died due to signal (\d+)")
 
 
-def compile(plan: Plan, *, announce: Announce | None = None, ahead: Ahead | None = None) -> Path:
+def compile(
+    plan: BuildPlan, *, announce: Announce | None = None, ahead: Ahead | None = None
+) -> Path:
     """Return the path of the plan's library, compiled if need be.
 
     Args:
@@ -59,11 +61,11 @@ def compile(plan: Plan, *, announce: Announce | None = None, ahead: Ahead | None
         PullbackError: PB202, it does not compile; PB203, a source is not there; PB204, the disk
             is full; PB205, the compiler was killed.
     """
-    if library := cache.lookup(plan):
+    if library := cache.look_up(plan):
         return library
     _require_sources(plan)
-    with writing(plan), cache.lock(plan):
-        if library := cache.lookup(plan):
+    with explain_write_errors(plan), cache.lock(plan):
+        if library := cache.look_up(plan):
             return library
         headers = ahead() if ahead else {}
         line = f"compiling {plan.name} with {plan.compiler}"
@@ -71,18 +73,18 @@ def compile(plan: Plan, *, announce: Announce | None = None, ahead: Ahead | None
             return _build(plan, headers)
 
 
-class Library(ctypes.CDLL):
+class CompiledLibrary(ctypes.CDLL):
     """A library that was compiled here, or for here: it is only called for its own device."""
 
 
-def open_library(path: Path) -> Library:
+def open_library(path: Path) -> CompiledLibrary:
     """Load a library.
 
     Raises:
         PullbackError: PB206, with the loader's own words.
     """
     try:
-        return Library(str(path))
+        return CompiledLibrary(str(path))
     except OSError as error:
         raise not_loadable(path, str(error)) from None
 
@@ -95,7 +97,7 @@ def not_loadable(path: Path, said: str) -> PullbackError:
     return LibraryNotLoadable.error(
         f"{path.name} cannot be loaded",
         reason=reason,
-        missing=_demangled(symbol[1]) if symbol else None,
+        missing=_demangle(symbol[1]) if symbol else None,
         at=path,
         help="define it, or link the library that does" if symbol else cure,
     )
@@ -109,7 +111,7 @@ def noexec(path: Path) -> bool:
         return False
 
 
-def _build(plan: Plan, headers: Headers) -> Path:
+def _build(plan: BuildPlan, headers: Headers) -> Path:
     """Compile until the author's files are the same before and after."""
     known: Iterable[Path] = plan.sources
     for _ in range(ATTEMPTS):
@@ -119,10 +121,10 @@ def _build(plan: Plan, headers: Headers) -> Path:
         with cache.workspace(plan) as where:
             translated, flags = _write_units(plan, where)
             _compile_and_link(replace(plan, flags=(*plan.flags, *flags)), where, headers)
-            known = {*plan.sources, *translated, *_included(plan, where)}
+            known = {*plan.sources, *translated, *_included_files(plan, where)}
             after = {path: sha for path in known if (sha := cache.digest(path))}
             if len(after) == len(known) and not any(
-                _changed(path, sha, before, started) for path, sha in after.items()
+                _has_changed(path, sha, before, started) for path, sha in after.items()
             ):
                 return cache.store(plan, where / LIBRARY, after)
     raise CompileFailed.error(
@@ -132,7 +134,7 @@ def _build(plan: Plan, headers: Headers) -> Path:
     )
 
 
-def _changed(path: Path, sha: str, before: dict[Path, str | None], started: int) -> bool:
+def _has_changed(path: Path, sha: str, before: dict[Path, str | None], started: int) -> bool:
     """Tell whether a file is another than was compiled; a new one is known by its time alone."""
     if path in before:
         return before[path] != sha
@@ -142,7 +144,7 @@ def _changed(path: Path, sha: str, before: dict[Path, str | None], started: int)
         return True
 
 
-def _write_units(plan: Plan, where: Path) -> tuple[frozenset[Path], tuple[str, ...]]:
+def _write_units(plan: BuildPlan, where: Path) -> tuple[frozenset[Path], tuple[str, ...]]:
     """Write what the compiler is to read.
 
     Returns:
@@ -157,7 +159,7 @@ def _write_units(plan: Plan, where: Path) -> tuple[frozenset[Path], tuple[str, .
     return frozenset(), ()
 
 
-def _compile_and_link(plan: Plan, where: Path, headers: Headers) -> None:
+def _compile_and_link(plan: BuildPlan, where: Path, headers: Headers) -> None:
     """Compile; once more where only a precompiled header may be at fault."""
     try:
         _run_compiler(plan, where, headers)
@@ -167,7 +169,7 @@ def _compile_and_link(plan: Plan, where: Path, headers: Headers) -> None:
         _run_compiler(plan, where, {})
 
 
-def _run_compiler(plan: Plan, where: Path, headers: Headers) -> None:
+def _run_compiler(plan: BuildPlan, where: Path, headers: Headers) -> None:
     """One command for one unit; else one each, side by side, and one to link."""
     command, end = [*plan.compiler.command, *plan.flags], [*plan.link, "-o", LIBRARY]
     first = {file: ["-include", str(header)] for file, header in headers.items()}
@@ -185,7 +187,7 @@ def _run_compiler(plan: Plan, where: Path, headers: Headers) -> None:
     run(plan, where, [[*command, *objects, *end]])
 
 
-def run(plan: Plan, where: Path, commands: list[list[str]]) -> None:
+def run(plan: BuildPlan, where: Path, commands: list[list[str]]) -> None:
     """Run commands, as many at once as there are cores; stop all when one fails."""
     running: list[tuple[subprocess.Popen[bytes], Path]] = []
     watchers: list[subprocess.Popen[bytes]] = []
@@ -210,7 +212,7 @@ def run(plan: Plan, where: Path, commands: list[list[str]]) -> None:
 def _start(command: list[str], where: Path, log: Path) -> subprocess.Popen[bytes]:
     """Start a compiler in a process group of its own, so that its children can be killed too."""
     # Its messages are parsed, so they are to be in English; its temporary files go with ours.
-    own = sanitizer.plain(os.environ)
+    own = sanitizer.strip_sanitizer(os.environ)
     environment = {**own, "LC_ALL": "C", "TMPDIR": str(where)}
     with log.open("wb") as output:
         try:
@@ -256,14 +258,14 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _wait(plan: Plan, where: Path, process: subprocess.Popen[bytes], log: Path) -> None:
+def _wait(plan: BuildPlan, where: Path, process: subprocess.Popen[bytes], log: Path) -> None:
     if status := process.wait():
         # The folder's name says nothing to the author, and it is gone when this is read.
         text = log.read_text(encoding="utf-8", errors="replace").replace(f"{where}/", "")
         raise _failure(plan, status, text)
 
 
-def _failure(plan: Plan, status: int, log: str) -> PullbackError:
+def _failure(plan: BuildPlan, status: int, log: str) -> PullbackError:
     """Say why a compiler failed: the disk, a signal, or the author's text."""
     full, killed = DISK_FULL.search(log), KILLED.search(log)
     if full or -status == signal.SIGXFSZ:
@@ -290,7 +292,7 @@ def _failure(plan: Plan, status: int, log: str) -> PullbackError:
     )
 
 
-def _suggestion(plan: Plan, error: str) -> str | None:
+def _suggestion(plan: BuildPlan, error: str) -> str | None:
     """Say what the CPU has not; for nvcc, what the author may have meant, as g++ does itself."""
     if plan.translation:
         from pullback.kernels.cuda_on_cpu import units  # noqa: PLC0415  (only CUDA needs it)
@@ -307,7 +309,7 @@ def _suggestion(plan: Plan, error: str) -> str | None:
     return did_you_mean(missing[1], sorted(names - {missing[1]}))
 
 
-def _included(plan: Plan, where: Path) -> set[Path]:
+def _included_files(plan: BuildPlan, where: Path) -> set[Path]:
     """Return the author's files that were compiled, from what the compilers noted."""
     found: set[Path] = set()
     for note in where.glob("*.d"):
@@ -324,7 +326,7 @@ def _included(plan: Plan, where: Path) -> set[Path]:
     return {path for path in found if not any(path.is_relative_to(other) for other in others)}
 
 
-def _require_sources(plan: Plan) -> None:
+def _require_sources(plan: BuildPlan) -> None:
     for source in plan.sources:
         if not source.is_file():
             near = source.parent
@@ -338,7 +340,7 @@ def _require_sources(plan: Plan) -> None:
 
 
 @contextmanager
-def writing(plan: Plan) -> Generator[None]:
+def explain_write_errors(plan: BuildPlan) -> Generator[None]:
     """Say of a plan that cannot be written why: the disk is full (PB204), say."""
     try:
         yield
@@ -348,7 +350,7 @@ def writing(plan: Plan) -> Generator[None]:
         raise
 
 
-def _cannot_write(plan: Plan, reason: str | None) -> PullbackError:
+def _cannot_write(plan: BuildPlan, reason: str | None) -> PullbackError:
     return CannotWrite.error(
         f"{plan.name} cannot be written",
         reason=reason,
@@ -357,7 +359,7 @@ def _cannot_write(plan: Plan, reason: str | None) -> PullbackError:
     )
 
 
-def _demangled(symbol: str) -> str:
+def _demangle(symbol: str) -> str:
     tool = shutil.which("c++filt")
     if tool is None:
         return symbol

@@ -15,7 +15,7 @@ from pullback.diagnostic import Rule
 from pullback.kernels import toolchain
 from pullback.kernels.cuda_on_cpu import library
 from pullback.kernels.cuda_on_cpu.mode import Mode
-from pullback.kernels.plan import Plan, Unit, folders_in, kernel_flags
+from pullback.kernels.plan import BuildPlan, TranslationUnit, folders_in, kernel_flags
 from pullback.kernels.toolchain import Compiler
 
 ReservedInCpp = Rule("PB207", "reserved-in-c++")
@@ -48,7 +48,9 @@ CPP_WORDS = """
 CPP_KEYWORDS = frozenset(CPP_WORDS.split())
 
 
-def plan_of(line: Line, source: Source, device: Device, architecture: str | None = None) -> Plan:
+def plan_of(
+    line: Line, source: Source, device: Device, architecture: str | None = None
+) -> BuildPlan:
     """Return what to compile for one kernel of an operator.
 
     Args:
@@ -66,17 +68,17 @@ def plan_of(line: Line, source: Source, device: Device, architecture: str | None
     require_types(line, source, compiler)
     file = path_of(source)
     suffix = "cu" if device == "cuda" else "cpp"
-    return Plan(
+    return BuildPlan(
         name=f"{line.namespace}-{line.name}-{device}",
         compiler=compiler,
-        units=(Unit(f"glue.{suffix}", entry_point(line, source, device)),),
+        units=(TranslationUnit(f"glue.{suffix}", entry_point(line, source, device)),),
         sources=() if file is None else (file,),
         flags=(*kernel_flags(compiler, architecture), *source.flags),
         abi=KERNEL_ABI,
     )
 
 
-def plan_on_cpu(line: Line, source: Source, mode: Mode) -> Plan:
+def plan_on_cpu(line: Line, source: Source, mode: Mode) -> BuildPlan:
     """Return what to compile for a CUDA kernel that is to run on the CPU.
 
     Args:
@@ -90,14 +92,16 @@ def plan_on_cpu(line: Line, source: Source, mode: Mode) -> Plan:
     require_names(line)
     file = path_of(source)
     beside = [] if file is None else [file.parent]
-    unit = Unit("glue.cpp", "#include <cuda_runtime.h>\n" + entry_point(line, source, "cuda"))
+    unit = TranslationUnit(
+        "glue.cpp", "#include <cuda_runtime.h>\n" + entry_point(line, source, "cuda")
+    )
     every_order = ("-DCUDA_ON_CPU_EVERY_ORDER",) if mode.order == "all" else ()
-    return Plan(
+    return BuildPlan(
         name=f"{line.namespace}-{line.name}-cuda-on-cpu",
         compiler=toolchain.find("c++"),
         units=(unit,),
         sources=() if file is None else (file,),
-        flags=(*library.flags(mode.check), *every_order, *library.taken(source.flags)),
+        flags=(*library.flags(mode.check), *every_order, *library.take_flags(source.flags)),
         compile_flags=library.SANITIZE[mode.check],
         link=library.link(mode.check),
         translation=library.translation([*beside, *folders_in(source.flags)]),
@@ -112,10 +116,10 @@ def symbol_of(line: Line, device: Device) -> str:
 
 def path_of(source: Source) -> Path | None:
     """Return the author's file: beside the Python file that names it, or in the working folder."""
-    return None if source.file is None else located(source.file, source.folder)
+    return None if source.file is None else locate(source.file, source.folder)
 
 
-def located(file: str, folder: str) -> Path:
+def locate(file: str, folder: str) -> Path:
     """Return where a named file is: in the folder, or else in the working folder."""
     beside = Path(folder) / file
     return beside if beside.exists() else Path(file).absolute()

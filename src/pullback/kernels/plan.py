@@ -14,7 +14,7 @@ from pullback.kernels.toolchain import Compiler
 
 
 @dataclass(frozen=True)
-class Unit:
+class TranslationUnit:
     """A generated translation unit; it includes the author's files by absolute path."""
 
     file: str
@@ -37,7 +37,7 @@ class Translation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class BuildPlan:
     """One shared library: everything that decides its content, but the author's own text.
 
     Attributes:
@@ -55,7 +55,7 @@ class Plan:
 
     name: str
     compiler: Compiler
-    units: tuple[Unit, ...]
+    units: tuple[TranslationUnit, ...]
     sources: tuple[Path, ...]
     flags: tuple[str, ...]
     compile_flags: tuple[str, ...] = ()

@@ -33,7 +33,7 @@ VERSION = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Library:
+class PrebuiltLibrary:
     """One entry of a manifest.
 
     Attributes:
@@ -65,7 +65,7 @@ class Library:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class FoundLibrary:
     """A library that computes what was asked for."""
 
     path: Path
@@ -81,13 +81,13 @@ class Manifest:
         again: the command that compiles them anew.
     """
 
-    libraries: tuple[Library, ...]
+    libraries: tuple[PrebuiltLibrary, ...]
     again: str = ""
 
     @cached_property
-    def by_identity(self) -> dict[str, list[Library]]:
+    def by_identity(self) -> dict[str, list[PrebuiltLibrary]]:
         """The libraries by what they compute."""
-        found: dict[str, list[Library]] = {}
+        found: dict[str, list[PrebuiltLibrary]] = {}
         for library in self.libraries:
             found.setdefault(library.identity, []).append(library)
         return found
@@ -112,7 +112,7 @@ def add(folder: Path | str) -> None:
             _folders[path] = manifest
 
 
-def known(below: Path | None = None) -> list[Manifest]:
+def find_manifests(below: Path | None = None) -> list[Manifest]:
     """Return the manifests that there are; or those that a definition in a folder belongs to."""
     with _lock:
         return [
@@ -122,9 +122,9 @@ def known(below: Path | None = None) -> list[Manifest]:
         ]
 
 
-def brought(below: Path | None = None) -> list[Library]:
+def find_libraries(below: Path | None = None) -> list[PrebuiltLibrary]:
     """Return what packages brought; or what those did that a definition in a folder belongs to."""
-    return [library for manifest in known(below) for library in manifest.libraries]
+    return [library for manifest in find_manifests(below) for library in manifest.libraries]
 
 
 def read(folder: Path) -> Manifest:
@@ -135,7 +135,8 @@ def read(folder: Path) -> Manifest:
             raise ValueError(f"it has version {manifest['manifest']}, and {VERSION} is known")
         rows = manifest["libraries"] if manifest["machine"] == platform.machine() else []
         libraries = (
-            replace(Library(**row), architectures=tuple(row["architectures"])) for row in rows
+            replace(PrebuiltLibrary(**row), architectures=tuple(row["architectures"]))
+            for row in rows
         )
         return Manifest(libraries=tuple(libraries), again=str(manifest["again"]))
     except (OSError, ValueError, LookupError, TypeError) as error:
@@ -146,7 +147,7 @@ def read(folder: Path) -> Manifest:
         ) from error
 
 
-def write(folder: Path, libraries: Iterable[Library], again: str) -> None:
+def write(folder: Path, libraries: Iterable[PrebuiltLibrary], again: str) -> None:
     """Write a folder's manifest; `again` is the command that compiles the libraries anew."""
     manifest = {
         "manifest": VERSION,
@@ -157,7 +158,9 @@ def write(folder: Path, libraries: Iterable[Library], again: str) -> None:
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
 
 
-def kernel(line: Line, source: Source, device: Device, architecture: str | None) -> Found | None:
+def find_kernel(
+    line: Line, source: Source, device: Device, architecture: str | None
+) -> FoundLibrary | None:
     """Return the compiled kernel of an operator, if a package brought it.
 
     Args:
@@ -177,19 +180,19 @@ def kernel(line: Line, source: Source, device: Device, architecture: str | None)
     return None
 
 
-def loop(loop: Loop, device: Device, architecture: str | None = None) -> Found | None:
+def find_loop(loop: Loop, device: Device, architecture: str | None = None) -> FoundLibrary | None:
     """Return a formula's compiled loop, if a package brought it."""
     return find(identity.of_loop(loop, device), architecture=architecture)
 
 
-def runtime(sources: Path, abi: str) -> Found | None:
+def find_runtime(sources: Path, abi: str) -> FoundLibrary | None:
     """Return the compiled C++ runtime, if a package brought that of this PyTorch and Python."""
     return find(identity.of_runtime(sources, abi)) if _folders else None
 
 
 def find(
     wanted: str, *, architecture: str | None = None, folder: Path | None = None
-) -> Found | None:
+) -> FoundLibrary | None:
     """Return the most able library of an identity that runs here.
 
     Raises:
@@ -206,10 +209,10 @@ def find(
     if not able:
         return None
     _, where, library = max(able, key=lambda each: each[0])
-    return sound(where, library)
+    return require_sound(where, library)
 
 
-def sound(folder: Path, library: Library) -> Found:
+def require_sound(folder: Path, library: PrebuiltLibrary) -> FoundLibrary:
     """Return where a library is, whole and untouched."""
     path = folder / Path(library.file).name
     if cache.digest(path) != library.sha256:
@@ -218,10 +221,10 @@ def sound(folder: Path, library: Library) -> Found:
             at=path,
             help="install the package anew",
         )
-    return Found(path=path, symbol=library.symbol)
+    return FoundLibrary(path=path, symbol=library.symbol)
 
 
-def is_of(library: Library, folder: Path) -> bool:
+def is_of(library: PrebuiltLibrary, folder: Path) -> bool:
     """Tell whether the author's files, where they are there, are those that were compiled.
 
     An installed package has none. Where one is developed they may have been edited since.
@@ -250,15 +253,15 @@ def require_source(
         defined=wanted,
         compiled=own[0].identity,
         help="the kernel's source is not here; where it is, build the package again: "
-        + next(manifest.again for manifest in known(Path(source.folder))),
+        + next(manifest.again for manifest in find_manifests(Path(source.folder))),
     )
 
 
-def of_operator(line: Line, source: Source, device: Device | None = None) -> list[Library]:
+def of_operator(line: Line, source: Source, device: Device | None = None) -> list[PrebuiltLibrary]:
     """Return what the package that defines an operator brought for it, on one device or any."""
     return [
         library
-        for library in brought(Path(source.folder))
+        for library in find_libraries(Path(source.folder))
         if library.operator == line.qualname
         and (device is None or library.identity.startswith(f"{KERNEL_ABI} {device} |"))
     ]
@@ -276,11 +279,11 @@ def is_there(source: Source) -> bool:
 
 def runtimes() -> list[str]:
     """Return the PyTorch and Python versions for which packages brought the runtime."""
-    every = (library for library in brought() if not library.operator)
+    every = (library for library in find_libraries() if not library.operator)
     return sorted({library.identity.rpartition(" | ")[2] for library in every})
 
 
 def has_loops(line: Line, device: Device = "cpu") -> bool:
     """Tell whether a package brought compiled loops of this formula."""
     part = f"{identity.FORMULA_ABI} {device} | {identity.formula_of(line)} | "
-    return any(library.identity.startswith(part) for library in brought())
+    return any(library.identity.startswith(part) for library in find_libraries())

@@ -19,7 +19,7 @@ from pathlib import Path
 from pullback.diagnostic import PullbackError
 from pullback.kernels import cache
 from pullback.kernels.compile import Announce, run
-from pullback.kernels.plan import Plan, Unit
+from pullback.kernels.plan import BuildPlan, TranslationUnit
 from pullback.kernels.toolchain import Compiler
 
 HEADER = "precompiled.h"
@@ -43,7 +43,9 @@ def can(compiler: Compiler) -> bool:
     return compiler.language == "c++" and "Free Software Foundation" in compiler.identity
 
 
-def plan_of(includes: Sequence[str], compiler: Compiler, flags: Sequence[str], abi: str) -> Plan:
+def plan_of(
+    includes: Sequence[str], compiler: Compiler, flags: Sequence[str], abi: str
+) -> BuildPlan:
     """Return what to precompile.
 
     Args:
@@ -53,23 +55,23 @@ def plan_of(includes: Sequence[str], compiler: Compiler, flags: Sequence[str], a
         abi: what the headers belong to, such as "torch 2.13.0 cp311".
     """
     text = "".join(f"#include <{name}>\n" for name in includes)
-    return Plan(
+    return BuildPlan(
         name=f"precompiled-{includes[0].replace('/', '-')}",
         compiler=compiler,
-        units=(Unit(HEADER, text),),
+        units=(TranslationUnit(HEADER, text),),
         sources=(),
         flags=tuple(flag for flag in flags if flag != "-shared"),
         abi=abi,
     )
 
 
-def header(plan: Plan, announce: Announce | None = None) -> Path | None:
+def precompile_header(plan: BuildPlan, announce: Announce | None = None) -> Path | None:
     """Return the header to include, precompiled first if need be; None if that failed."""
-    if made := _made(plan):
-        return _used(made)
+    if made := _find_made(plan):
+        return _mark_used(made)
     with cache.lock(plan):
-        if made := _made(plan):
-            return _used(made)
+        if made := _find_made(plan):
+            return _mark_used(made)
         entry = cache.folder() / plan.key
         if _failed_lately(entry):
             return None
@@ -82,10 +84,10 @@ def header(plan: Plan, announce: Announce | None = None) -> Path | None:
             except (PullbackError, OSError):
                 return None
     _drop_the_oldest()
-    return _used(entry)
+    return _mark_used(entry)
 
 
-def leading(path: Path, text: str, known: Callable[[str], bool]) -> list[str] | None:
+def leading_headers(path: Path, text: str, known: Callable[[str], bool]) -> list[str] | None:
     """Return the known headers that a file includes before anything that could change them.
 
     A macro may, so what follows one is not counted; None where nothing is left.
@@ -124,7 +126,7 @@ def _read(path: Path, text: str, seen: set[Path]) -> Iterator[str | None]:
         yield include[2] if NEUTRAL.match(include[1] + include[2]) else None
 
 
-def _build(plan: Plan, entry: Path) -> None:
+def _build(plan: BuildPlan, entry: Path) -> None:
     unit = plan.units[0]
     with cache.workspace(plan) as where:
         (where / HEADER).write_text(unit.text, encoding="utf-8")
@@ -140,10 +142,10 @@ def _build(plan: Plan, entry: Path) -> None:
         # The notes last: without them, or with a size that is another, nothing is used.
         for name in (HEADER, made.name, NOTES):
             (where / name).chmod(0o600)  # whatever the umask: what others can write is not read
-            (where / name).replace(cache.cleared(entry / name, stat.S_ISREG))
+            (where / name).replace(cache.clear_path(entry / name, stat.S_ISREG))
 
 
-def _made(plan: Plan) -> Path | None:
+def _find_made(plan: BuildPlan) -> Path | None:
     """Return the entry that has the precompiled header, if one has."""
     return next(filter(_holds, cache.entries(plan.key)), None)
 
@@ -165,7 +167,7 @@ def _state(path: Path) -> list[int]:
     return [status.st_size, status.st_mtime_ns]
 
 
-def _used(entry: Path) -> Path:
+def _mark_used(entry: Path) -> Path:
     with suppress(OSError):
         os.utime(entry / f"{HEADER}.gch")
     return entry / HEADER

@@ -86,7 +86,7 @@ class FirstError:
 
 
 @dataclass(frozen=True)
-class Refusal:
+class RefusedCompiler:
     """A compiler that was looked at and cannot be used."""
 
     name: str
@@ -99,20 +99,20 @@ def find(language: Language) -> Compiler:
     Raises:
         PullbackError: PB201, none can be used; the evidence names each with its reason.
     """
-    found = _examined(language, _environment())
+    found = _examine_all(language, _environment())
     for compiler in found:
         if isinstance(compiler, Compiler):
             return compiler
-    raise _missing(language, [seen for seen in found if isinstance(seen, Refusal)])
+    raise _missing(language, [seen for seen in found if isinstance(seen, RefusedCompiler)])
 
 
-def survey() -> list[Compiler | Refusal]:
+def survey() -> list[Compiler | RefusedCompiler]:
     """Return every compiler looked at, in the order in which they are preferred."""
     environment = _environment()
-    return [*_examined("c++", environment), *_examined("cuda", environment)]
+    return [*_examine_all("c++", environment), *_examine_all("cuda", environment)]
 
 
-def _missing(language: Language, refusals: list[Refusal]) -> PullbackError:
+def _missing(language: Language, refusals: list[RefusedCompiler]) -> PullbackError:
     what = "C++" if language == "c++" else "CUDA"
     looked = "; ".join(f"{seen.name}: {seen.reason}" for seen in refusals)
     return CompilerMissing.error(
@@ -125,16 +125,16 @@ def _environment() -> tuple[tuple[str, str], ...]:
 
 
 @lru_cache(maxsize=8)
-def _examined(
+def _examine_all(
     language: Language, environment: tuple[tuple[str, str], ...]
-) -> tuple[Compiler | Refusal, ...]:
+) -> tuple[Compiler | RefusedCompiler, ...]:
     """Examine each candidate once: `g++` and `c++` are most often one program."""
-    found: dict[object, Compiler | Refusal] = {}
+    found: dict[object, Compiler | RefusedCompiler] = {}
     candidates = _cxx_candidates if language == "c++" else _cuda_candidates
     for name, command in candidates(dict(environment)):
         path = shutil.which(command[0]) if command else None
         if path is None:
-            found[name] = Refusal(name, "not found")
+            found[name] = RefusedCompiler(name, "not found")
             continue
         # Never the resolved path for running: clang++ and ccache look at the name they have.
         resolved = (Path(path).resolve(), command[1:])
@@ -166,7 +166,7 @@ def _words(command: str) -> tuple[str, ...]:
     return (command,) if Path(command).is_file() else tuple(shlex.split(command))
 
 
-def _examine(language: Language, name: str, command: tuple[str, ...]) -> Compiler | Refusal:
+def _examine(language: Language, name: str, command: tuple[str, ...]) -> Compiler | RefusedCompiler:
     """Ask a compiler for its version, the one process that finding it costs."""
     try:
         answer = subprocess.run(
@@ -180,23 +180,23 @@ def _examine(language: Language, name: str, command: tuple[str, ...]) -> Compile
             timeout=30,
         ).stdout
     except (OSError, subprocess.SubprocessError) as error:
-        return Refusal(name, f"does not answer --version ({error})")
+        return RefusedCompiler(name, f"does not answer --version ({error})")
     return _judge(language, name, command, answer)
 
 
 def _judge(
     language: Language, name: str, command: tuple[str, ...], answer: str
-) -> Compiler | Refusal:
+) -> Compiler | RefusedCompiler:
     """Read the answer to --version: refuse another language's compiler and an old one."""
     kind, version = _kind_and_version(answer)
     if kind is None or version is None:
-        return Refusal(name, "its --version names neither g++, clang nor nvcc")
+        return RefusedCompiler(name, "its --version names neither g++, clang nor nvcc")
     if (kind == "nvcc") != (language == "cuda"):
-        return Refusal(name, f"is {kind}, which does not compile {language}")
+        return RefusedCompiler(name, f"is {kind}, which does not compile {language}")
     oldest = OLDEST[kind]
     if tuple(int(part) for part in version.split("."))[: len(oldest)] < oldest:
         wanted = ".".join(str(part) for part in oldest)
-        return Refusal(name, f"is {kind} {version}; C++20 needs {wanted} or newer")
+        return RefusedCompiler(name, f"is {kind} {version}; C++20 needs {wanted} or newer")
     return Compiler(
         language=language,
         path=Path(command[0]),
@@ -265,7 +265,7 @@ def first_error(log: str) -> FirstError:
     column = f":{match['column']}" if match["column"] else ""
     rest = lines[index + 1 :]
     rest = rest[: _index_of_error(rest)]
-    shown = [match["text"] or match["nvtext"], *_indented(rest)]
+    shown = [match["text"] or match["nvtext"], *_indented_lines(rest)]
     if hint := next((found[1] for other in rest if (found := HINT.search(other))), None):
         shown[0] += f" ({hint})"
     at, required_from = f"{file}:{row}{column}", _required_from([*_context(lines[:index]), *rest])
@@ -282,7 +282,7 @@ def _index_of_error(lines: list[str]) -> int:
     return found[0] if found else len(lines)
 
 
-def _indented(lines: list[str]) -> Iterator[str]:
+def _indented_lines(lines: list[str]) -> Iterator[str]:
     """Yield the source line and the caret that follow a message, not the notes."""
     for line in lines:
         if not line.startswith((" ", "\t")) or "detected during" in line:

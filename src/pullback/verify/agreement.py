@@ -12,10 +12,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from pullback.verify.call import same
+from pullback.verify.call import is_same
 
 
-def differing(a: Tensor | None, b: Tensor | None, *, floor: float = 0.0) -> Tensor | None:
+def find_differing(a: Tensor | None, b: Tensor | None, *, floor: float = 0.0) -> Tensor | None:
     """Return where two tensors of one shape differ by more than rounding; None if nowhere.
 
     A difference below `floor` is rounding of the terms that were summed.
@@ -31,7 +31,7 @@ def differing(a: Tensor | None, b: Tensor | None, *, floor: float = 0.0) -> Tens
         b = torch.zeros_like(other) if b is None else b
     a, b = a.detach(), b.detach()
     assert a.shape == b.shape
-    if a.numel() == 0 or same(a, b):
+    if a.numel() == 0 or is_same(a, b):
         return None
     eps = max(rounding(a.dtype), rounding(b.dtype))
     wide = torch.complex128 if a.is_complex() or b.is_complex() else torch.float64
@@ -51,7 +51,7 @@ def rounding(dtype: torch.dtype) -> float:
     return torch.finfo(torch.float64).eps
 
 
-def first_differing(
+def find_first_differing(
     found: Sequence[Tensor | None],
     wanted: Sequence[Tensor | None],
     floors: Sequence[float] | None = None,
@@ -59,12 +59,12 @@ def first_differing(
     """Return the first pair of tensors that differ, and where; shapes must be the same."""
     for index, (own, right) in enumerate(zip(found, wanted, strict=True)):
         floor = floors[index] if floors else 0.0
-        if (where := differing(own, right, floor=floor)) is not None:
+        if (where := find_differing(own, right, floor=floor)) is not None:
             return index, where
     return None
 
 
-def described(where: Tensor, found: Tensor | None, wanted: Tensor | None) -> str:
+def describe_differing(where: Tensor, found: Tensor | None, wanted: Tensor | None) -> str:
     """Say how many elements differ, and how the first does: "[1, 0] is 2.1 for 1.3; 6 of 12"."""
     index = tuple(int(i) for i in where.nonzero()[0])
     own = 0.0 if found is None else found.detach()[index].item()

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree
 
-from pullback.verify.randomness import drawing, seeded
+from pullback.verify.randomness import make_generator, seed_everything
 from pullback.verify.target import Target
 
 # What a run does to a leaf before the target sees it; `layouts.py` has others.
@@ -20,7 +20,7 @@ Prepare = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Leaf:
+class InputLeaf:
     """One tensor among the inputs.
 
     Attributes:
@@ -82,7 +82,7 @@ class Run:
         asked = [leaf for leaf in self.leaves if leaf.requires_grad]
         if not pairs or not asked:
             return (None,) * len(self.leaves)
-        with seeded(self.seed + 1 if seed is None else seed):
+        with seed_everything(self.seed + 1 if seed is None else seed):
             found = iter(
                 torch.autograd.grad(
                     [output for output, _ in pairs],
@@ -97,7 +97,7 @@ class Run:
 
     def random_grads(self, seed: int = 0) -> tuple[Tensor | None, ...]:
         """Return Gaussian gradients of both signs for the outputs; None where none can arrive."""
-        generator = drawing(self.seed + 7919 + seed)
+        generator = make_generator(self.seed + 7919 + seed)
         return tuple(
             torch.randn(output.shape, dtype=at_least_single(output.dtype), generator=generator).to(
                 output
@@ -130,7 +130,7 @@ class Call:
     target: Target
     arguments: tuple[Any, ...]
     keywords: Mapping[str, Any]
-    leaves: tuple[Leaf, ...]
+    leaves: tuple[InputLeaf, ...]
     seed: int = 0
     intentions: frozenset[str] = frozenset()
     assumed: bool = False
@@ -153,7 +153,7 @@ class Call:
         wanted = [leaf.wanted for leaf in self.leaves] if wanted is None else wanted
         prepares = prepare if isinstance(prepare, Sequence) else [prepare] * len(self.leaves)
         leaves = tuple(
-            copied(leaf.value).requires_grad_(want)
+            copy_leaf(leaf.value).requires_grad_(want)
             for leaf, want in zip(self.leaves, wanted, strict=True)
         )
         with torch.enable_grad():
@@ -169,7 +169,7 @@ class Call:
         Autograd's and every other mode is as the caller has set it.
         """
         arguments, keywords, parameters = self.filled(given)
-        with seeded(self.seed if seed is None else seed):
+        with seed_everything(self.seed if seed is None else seed):
             if parameters:
                 return torch.func.functional_call(
                     self.target.given, parameters, arguments, dict(keywords)
@@ -221,7 +221,7 @@ class Call:
 
     def to(self, dtype: torch.dtype) -> Call:
         """Return the same call in another precision; complex tensors get its complex dtype."""
-        return self.with_values([in_precision(leaf.value, dtype) for leaf in self.leaves])
+        return self.with_values([cast_precision(leaf.value, dtype) for leaf in self.leaves])
 
     @cached_property
     def wanted(self) -> tuple[int, ...]:
@@ -247,34 +247,34 @@ class Call:
         """Whether forward draws random numbers: other seeds, other outputs."""
         first = self.values(self._values)
         second = replace(self, seed=self.seed + 1).values(self._values)
-        return len(first) != len(second) or not all(map(same, first, second))
+        return len(first) != len(second) or not all(map(is_same, first, second))
 
     @cached_property
     def repeatable(self) -> bool:
         """Whether forward gives the same bits twice from the same random state."""
         first, second = self.values(self._values), self.values(self._values)
-        return len(first) == len(second) and all(map(same, first, second))
+        return len(first) == len(second) and all(map(is_same, first, second))
 
     @property
     def _values(self) -> tuple[Tensor, ...]:
         return tuple(leaf.value for leaf in self.leaves)
 
 
-def same(a: Tensor, b: Tensor) -> bool:
+def is_same(a: Tensor, b: Tensor) -> bool:
     """Tell whether two tensors are equal, NaN included."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     return bool(torch.equal(a.nan_to_num(), b.nan_to_num()) and torch.equal(a.isnan(), b.isnan()))
 
 
-def copied(value: Tensor) -> Tensor:
+def copy_leaf(value: Tensor) -> Tensor:
     """Return a leaf of the same values and strides."""
     if value.layout != torch.strided:
         return value.detach().clone()
     return value.detach().clone(memory_format=torch.preserve_format)
 
 
-def in_precision(value: Tensor, dtype: torch.dtype) -> Tensor:
+def cast_precision(value: Tensor, dtype: torch.dtype) -> Tensor:
     """Cast floating-point and complex tensors, leave integers and booleans."""
     if value.is_complex():
         return value.to(dtype.to_complex())
@@ -300,13 +300,13 @@ def call_of(
     and complex one. A module's parameters are inputs as well.
     """
     arguments, keywords = tuple(arguments), dict(keywords)
-    tensors = list(named(target, arguments, keywords))
+    tensors = list(name_tensors(target, arguments, keywords))
     parameters: list[tuple[str, Tensor]] = []
     if isinstance(target.given, nn.Module):
         parameters = list(target.given.named_parameters())
     some = any(tensor.requires_grad for _, tensor in tensors)
     leaves = [
-        Leaf(
+        InputLeaf(
             name=name,
             value=tensor.detach(),
             wanted=tensor.requires_grad if some else can_require_grad(tensor),
@@ -314,7 +314,7 @@ def call_of(
         for name, tensor in tensors
     ]
     leaves += [
-        Leaf(name=name, value=p.detach(), wanted=p.requires_grad, parameter=True)
+        InputLeaf(name=name, value=p.detach(), wanted=p.requires_grad, parameter=True)
         for name, p in parameters
     ]
     return Call(
@@ -333,7 +333,7 @@ def can_require_grad(tensor: Tensor) -> bool:
     return tensor.is_floating_point() or tensor.is_complex()
 
 
-def named(
+def name_tensors(
     target: Target, arguments: tuple[Any, ...], keywords: dict[str, Any]
 ) -> list[tuple[str, Tensor]]:
     """Return the tensors among the arguments with their names, in the order of a flattened call."""
@@ -364,7 +364,7 @@ def names_of(signature: inspect.Signature | None, count: int) -> list[str]:
     return names
 
 
-def shown(call: Call) -> str:
+def format_call(call: Call) -> str:
     """Print a call: "Square(x: float64 (2, 3))"."""
     inputs = [
         f"{leaf.name}: {str(leaf.value.dtype).removeprefix('torch.')} {tuple(leaf.value.shape)}"

@@ -13,12 +13,19 @@ from typing import Any
 from pullback.diagnostic import Finding, Rule, did_you_mean
 from pullback.verify import forks, isolation
 from pullback.verify.call import Call, call_of
-from pullback.verify.examine import Message, Title, Unit, questions, title_of, unasked
+from pullback.verify.examine import (
+    ExaminedUnit,
+    Message,
+    Title,
+    ask_questions,
+    skip_probe,
+    title_of,
+)
 from pullback.verify.inputs.contracts import hedge
-from pullback.verify.inputs.inputs import found_inputs, needs_inputs
+from pullback.verify.inputs.inputs import find_inputs, needs_inputs
 from pullback.verify.probe import Probe
 from pullback.verify.probes import every_probe
-from pullback.verify.randomness import numpy_kept
+from pullback.verify.randomness import keep_numpy_state
 from pullback.verify.report import Outcome, Report
 from pullback.verify.target import target_of
 
@@ -80,7 +87,7 @@ def check(  # noqa: PLR0913  (each is a thing to choose)
         seed=seed,
         isolate=isolate,
         seconds=seconds_of(timeout),
-        intentions=meant(intentions),
+        intentions=parse_intentions(intentions),
     )
     return examination.report(target, inputs, keywords or {})
 
@@ -105,14 +112,14 @@ class Examination:
     intentions: frozenset[str] = frozenset()
     tell: Callable[[Outcome], None] = field(default=lambda _: None)
 
-    @numpy_kept()
+    @keep_numpy_state()
     def report(self, target: object, inputs: Sequence[Any], keywords: Mapping[str, Any]) -> Report:
         """Check a target."""
         began = time.monotonic()
         subject = target_of(target)
         found = None
         if needs_inputs(subject, inputs, keywords):
-            found = found_inputs(subject, seed=self.seed, isolate=self.forks)
+            found = find_inputs(subject, seed=self.seed, isolate=self.forks)
             inputs, keywords = found.arguments, found.keywords
         call = call_of(subject, inputs, keywords, seed=self.seed, intentions=self.intentions)
         report = self.of_call(call)
@@ -157,7 +164,7 @@ class Examination:
         for name in {name for probe in self.probes for name in probe.imports}:
             with suppress(ImportError):
                 importlib.import_module(name)
-        units: list[Unit] = []
+        units: list[ExaminedUnit] = []
         while not (units and units[-1].title.whole and not self.rest(units)):
             known, began = len(outcomes_of(units)), time.monotonic()
             died = self.collect(self.messages(call, units), units)
@@ -168,29 +175,29 @@ class Examination:
             if died.why == "failed":
                 raise RuntimeError(f"the checker failed: {died.how}\n{died.said}")
             if not units or not self.rest(units):
-                units.append(Unit(title_of(call, whole=True)))
+                units.append(ExaminedUnit(title_of(call, whole=True)))
             answered = sum(outcome.seconds for outcome in outcomes_of(units)[known:])
             self.note_death(call, units, died, seconds=time.monotonic() - began - answered)
         *parts, whole = [report_of(unit, call.seed) for unit in units]
         return replace(whole, parts=tuple(parts))
 
     def messages(
-        self, call: Call, units: list[Unit]
+        self, call: Call, units: list[ExaminedUnit]
     ) -> Generator[Message, None, isolation.Died | None]:
         """Run the probes that have no outcome yet; return how the process died if it did."""
         if not self.forks:
-            return inline(questions(call, self.probes, units))
-        work = partial(questions, call, self.probes, units)
-        return isolation.stream(work, seconds=partial(self.patience, units))
+            return run_inline(ask_questions(call, self.probes, units))
+        work = partial(ask_questions, call, self.probes, units)
+        return isolation.run_forked(work, seconds=partial(self.patience, units))
 
-    def patience(self, units: list[Unit]) -> float:
+    def patience(self, units: list[ExaminedUnit]) -> float:
         """Return how long to wait for the next answer."""
         rest = self.rest(units) if units else []
         # A call that nobody would make may never end: such values can make a solver diverge.
         return min(self.seconds, SHORTER) if rest and rest[0].unnatural else self.seconds
 
     def collect(
-        self, messages: Generator[Message, None, isolation.Died | None], units: list[Unit]
+        self, messages: Generator[Message, None, isolation.Died | None], units: list[ExaminedUnit]
     ) -> isolation.Died | None:
         """Add each message to its unit; return how the process died if it did."""
         while True:
@@ -199,18 +206,18 @@ class Examination:
             except StopIteration as stopped:
                 return stopped.value
             if isinstance(message, Title):
-                units.append(Unit(message))
+                units.append(ExaminedUnit(message))
             elif isinstance(message, Outcome):
                 units[-1].outcomes.append(message)
                 self.tell(message)
             else:
                 units[-1].begun = True
 
-    def rest(self, units: list[Unit]) -> list[type[Probe]]:
+    def rest(self, units: list[ExaminedUnit]) -> list[type[Probe]]:
         """Return the probes that have not run on the last unit."""
         return list(self.probes[len(units[-1].outcomes) :])
 
-    def spoilt(self, units: list[Unit], known: int) -> bool:
+    def spoilt(self, units: list[ExaminedUnit], known: int) -> bool:
         """Tell whether a process may have died because an unnatural experiment spoilt its memory.
 
         Then the probe that was running runs again, as the first in a new process.
@@ -222,7 +229,7 @@ class Examination:
         return any(outcome.code in unnatural for outcome in asked)
 
     def note_death(
-        self, call: Call, units: list[Unit], died: isolation.Died, *, seconds: float
+        self, call: Call, units: list[ExaminedUnit], died: isolation.Died, *, seconds: float
     ) -> None:
         """Attribute a death to the probe that was running, or to the ordinary call."""
         unit = units[-1]
@@ -233,18 +240,18 @@ class Examination:
         if not unit.begun:
             # Then no probe can run.
             reason = f"the ordinary call: {died.how}"
-            said += [unasked(probe, reason) for probe in others]
+            said += [skip_probe(probe, reason) for probe in others]
         for outcome in said:
             unit.outcomes.append(outcome)
             self.tell(outcome)
 
 
-def outcomes_of(units: Sequence[Unit]) -> list[Outcome]:
+def outcomes_of(units: Sequence[ExaminedUnit]) -> list[Outcome]:
     """Return every outcome so far."""
     return [outcome for unit in units for outcome in unit.outcomes]
 
 
-def inline(messages: Iterator[Message]) -> Generator[Message, None, isolation.Died | None]:
+def run_inline(messages: Iterator[Message]) -> Generator[Message, None, isolation.Died | None]:
     """Yield messages; what would end the process ends only the messages."""
     try:
         yield from messages
@@ -253,7 +260,7 @@ def inline(messages: Iterator[Message]) -> Generator[Message, None, isolation.Di
     return None
 
 
-def report_of(unit: Unit, seed: int) -> Report:
+def report_of(unit: ExaminedUnit, seed: int) -> Report:
     """Return what is known about a target as a report."""
     title = unit.title
     return Report(
@@ -272,7 +279,7 @@ def seconds_of(timeout: float) -> float:
     raise WrongOption.error(f"timeout={timeout!r} is no time", help="seconds, more than 0")
 
 
-def meant(intentions: Mapping[str, bool]) -> frozenset[str]:
+def parse_intentions(intentions: Mapping[str, bool]) -> frozenset[str]:
     """Return the declared intentions; refuse one that no probe knows."""
     known = {name for probe in every_probe() for name in probe.intentions}
     for name in intentions:
@@ -316,7 +323,7 @@ def outcome_of_death(
         ordinary: in an ordinary forward and backward, before any probe ran.
         known: it ended in this way before: one cause, one finding.
     """
-    outcome = unasked(probe, died.how)
+    outcome = skip_probe(probe, died.how)
     if not ordinary and (died.why == "late" or died.how == "SIGKILL"):  # slow, or out of memory
         return outcome
     if not ordinary and probe.unnatural:

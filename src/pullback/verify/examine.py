@@ -13,16 +13,16 @@ import torch
 from torch import Tensor
 
 from pullback.diagnostic import Finding
-from pullback.verify.call import Call, call_of, shown
-from pullback.verify.isolation import quietly
-from pullback.verify.listing import listings
+from pullback.verify.call import Call, call_of, format_call
+from pullback.verify.isolation import silence
+from pullback.verify.listing import list_sources
 from pullback.verify.probe import Effect, Needs, NotApplicable, Probe
 from pullback.verify.probes import every_probe
 from pullback.verify.report import Listing, Outcome, Verdict
 from pullback.verify.source import place_of_error
-from pullback.verify.target import shortened, target_of
+from pullback.verify.target import shorten, target_of
 from pullback.verify.trace import NodeTrace, Trace, trace
-from pullback.verify.tracing.guard import guarded
+from pullback.verify.tracing.guard import guard
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class Title:
 
 
 @dataclass
-class Unit:
+class ExaminedUnit:
     """The outcomes for the target, or for a part of it, so far."""
 
     title: Title
@@ -48,8 +48,8 @@ class Unit:
 Message = Title | Outcome | None
 
 
-def questions(
-    call: Call, probes: Sequence[type[Probe]], units: Sequence[Unit]
+def ask_questions(
+    call: Call, probes: Sequence[type[Probe]], units: Sequence[ExaminedUnit]
 ) -> Iterator[Message]:
     """Yield a title for each part and for the whole, and each probe's outcome under it.
 
@@ -61,16 +61,18 @@ def questions(
         units: the outcomes from before a process died, whose probes do not run again. If the caller
             works in the same process, it adds to them as items are yielded.
     """
-    with guarded():
-        yield from answers(call, probes, units)
+    with guard():
+        yield from ask_probes(call, probes, units)
 
 
-def answers(call: Call, probes: Sequence[type[Probe]], units: Sequence[Unit]) -> Iterator[Message]:
+def ask_probes(
+    call: Call, probes: Sequence[type[Probe]], units: Sequence[ExaminedUnit]
+) -> Iterator[Message]:
     """Yield the same for a call whose tensors nobody guards."""
-    with quietly():
+    with silence():
         ordinary = trace(call)
         if ordinary.forward_error and call.assumed:
-            call = taken(call)
+            call = drop_refused_gradients(call)
             ordinary = trace(call)
     before: list[Outcome] = []
     for index, own in enumerate([*parts_of(call, ordinary), call]):
@@ -81,13 +83,13 @@ def answers(call: Call, probes: Sequence[type[Probe]], units: Sequence[Unit]) ->
         if len(done) < len(probes):
             # The whole has been traced for its parts already.
             first = ordinary if own is call else None
-            for outcome in examined(own, probes[len(done) :], known, first):
+            for outcome in examine_call(own, probes[len(done) :], known, first):
                 yield outcome
                 known += [outcome] if outcome else []
         before = known
 
 
-def taken(call: Call) -> Call:
+def drop_refused_gradients(call: Call) -> Call:
     """Return the call with gradients only for inputs that forward accepts with one.
 
     The others were given without: the target of a loss, a buffer that is written to.
@@ -136,9 +138,9 @@ def copy_of(argument: object) -> object:
 def title_of(call: Call, *, whole: bool) -> Title:
     """Return what is to be said about a call first."""
     return Title(
-        target=shown(call),
+        target=format_call(call),
         notes=notes_on(call),
-        listings=tuple(listings(call.target)),
+        listings=tuple(list_sources(call.target)),
         whole=whole,
     )
 
@@ -154,12 +156,12 @@ def notes_on(call: Call) -> tuple[str, ...]:
     return ()
 
 
-def unasked(probe: type[Probe], reason: str) -> Outcome:
+def skip_probe(probe: type[Probe], reason: str) -> Outcome:
     """Return the outcome of a probe that has no answer."""
     return Outcome(code=probe.code, name=probe.name, verdict="not applicable", reason=reason)
 
 
-def examined(
+def examine_call(
     call: Call,
     probes: Sequence[type[Probe]],
     before: Sequence[Outcome],
@@ -176,7 +178,7 @@ def examined(
         ordinary: the trace of the call, where there is one.
     """
     if ordinary is None:
-        with quietly():
+        with silence():
             ordinary = trace(call)
     yield None
     broken: dict[Needs, Exception | None] = {
@@ -184,12 +186,12 @@ def examined(
         "forward": ordinary.forward_error,
         "backward": ordinary.forward_error or ordinary.backward_error,
     }
-    explained = explanations(before)
+    explained = explained_effects(before)
     for probe in probes:
         began = time.perf_counter()
         found = outcome_of(probe, call, broken[probe.needs], explained)
         yield replace(found, seconds=time.perf_counter() - began)
-        explained = explanations([found]) | explained
+        explained = explained_effects([found]) | explained
 
 
 def outcome_of(
@@ -200,25 +202,27 @@ def outcome_of(
 ) -> Outcome:
     """Run one probe."""
     if declared := probe.intentions & call.intentions:
-        return unasked(probe, f"declared: {', '.join(sorted(declared))}")
+        return skip_probe(probe, f"declared: {', '.join(sorted(declared))}")
     if causes := [explained[effect] for effect in sorted(probe.about) if effect in explained]:
-        return replace(unasked(probe, causes[0]), verdict="explained")
+        return replace(skip_probe(probe, causes[0]), verdict="explained")
     if broken is not None:
-        return unasked(probe, f"the ordinary {probe.needs} raises {type(broken).__name__}")
+        return skip_probe(probe, f"the ordinary {probe.needs} raises {type(broken).__name__}")
     try:
-        with quietly():
+        with silence():
             findings = tuple(dict.fromkeys(probe().examine(call)))
     except NotApplicable as reason:
-        return unasked(probe, str(reason))
+        return skip_probe(probe, str(reason))
     except Exception as error:
-        return unasked(probe, raised(error))
-    return replace(unasked(probe, ""), verdict=verdict_on(findings), findings=findings, reason=None)
+        return skip_probe(probe, describe_error(error))
+    return replace(
+        skip_probe(probe, ""), verdict=verdict_on(findings), findings=findings, reason=None
+    )
 
 
-def raised(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Say what a probe's experiment raised, and on which of the author's lines."""
     place = place_of_error(error)
-    text = shortened(str(error).partition("\n")[0])
+    text = shorten(str(error).partition("\n")[0])
     return f"{type(error).__name__}: {text}" + (f" ({place.file}:{place.line})" if place else "")
 
 
@@ -229,7 +233,7 @@ def verdict_on(findings: Sequence[Finding]) -> Verdict:
     return "fault" if any(finding.level == "fault" for finding in findings) else "advice"
 
 
-def explanations(outcomes: Iterable[Outcome]) -> dict[Effect, str]:
+def explained_effects(outcomes: Iterable[Outcome]) -> dict[Effect, str]:
     """Return the effects that faults explain, and the code of the first that does."""
     probes = {probe.code: probe for probe in every_probe()}
     found: dict[Effect, str] = {}

@@ -91,20 +91,20 @@ def findings(report: Report) -> Iterator[str]:
             f"{escape(finding.message)}</h3>\n<dl>"
         )
         for key, value in rows:
-            shown = picture(value) if key == MAP else None
+            shown = draw_picture(value) if key == MAP else None
             text = f"<pre>{escape(value)}</pre>" if key == MAP else escape(value)
             yield f"<dt>{escape(key)}</dt><dd>{shown or ''}{text}</dd>"
         yield "</dl>\n</article>"
 
 
-def picture(text: str) -> str | None:
+def draw_picture(text: str) -> str | None:
     """Return a heat map drawn from its characters; None if the text has none."""
     for ramp in RAMPS:
         rows = [row for line in text.split("\n") if (row := cells(line, ramp))]
         width = max(map(len, rows), default=0)
         rows = [row for row in rows if len(row) == width]
         if rows and width * len(rows) > 1:
-            return svg(rows, ramp)
+            return draw_svg(rows, ramp)
     return None
 
 
@@ -115,7 +115,7 @@ def cells(line: str, ramp: str) -> str:
     return bare if bare and all(letter in ramp for letter in bare) else ""
 
 
-def svg(rows: list[str], ramp: str) -> str:
+def draw_svg(rows: list[str], ramp: str) -> str:
     """Draw rows of cells: the darker, the more is wrong."""
     width, height = CELL * len(rows[0]), CELL * len(rows)
     drawn: list[str] = []

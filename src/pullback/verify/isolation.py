@@ -29,7 +29,7 @@ from typing import Any, Literal, NoReturn
 import torch
 
 from pullback.verify import forks
-from pullback.verify.source import Place, is_authors
+from pullback.verify.source import SourcePlace, is_authors
 
 Why = Literal["killed", "late", "stopped", "failed"]
 How = Why | Literal["well", "refused"]
@@ -63,13 +63,13 @@ class Died:
     why: Why = "killed"
 
     @property
-    def place(self) -> Place | None:
+    def place(self) -> SourcePlace | None:
         """The author's line at which Python was."""
         frames = FRAME.findall(self.said)
         # faulthandler writes the innermost first, a traceback last.
         for file, line, function in frames if self.why == "killed" else reversed(frames):
             if is_authors(file):
-                return Place.at(file, int(line), function)
+                return SourcePlace.at(file, int(line), function)
         return None
 
     @property
@@ -78,7 +78,7 @@ class Died:
         return self.said.partition("Fatal Python error")[0].strip()[-600:] or None
 
 
-def stream(
+def run_forked(
     work: Callable[[], Iterator[Any]], *, seconds: Seconds
 ) -> Generator[Any, None, Died | None]:
     """Run an iterator in a forked process, and yield its items as they come.
@@ -91,13 +91,13 @@ def stream(
         None; or how the process died before its end.
     """
     with tempfile.TemporaryFile() as said:
-        status, why, how = yield from answered(work, said.fileno(), seconds)
+        status, why, how = yield from serve_child(work, said.fileno(), seconds)
         if why == "refused":
             forks.note_refused()
             if not forks.can_fork():
                 yield from work()
                 return None
-            status, why, how = yield from answered(work, said.fileno(), seconds)
+            status, why, how = yield from serve_child(work, said.fileno(), seconds)
         if why == "well":
             return None
         said.seek(0)
@@ -106,25 +106,25 @@ def stream(
         crash = words.find("Fatal Python error")
         words = words[-4000:] if crash < 0 else words[max(0, crash - 1000) : crash + 8000]
     assert why != "refused"
-    return Died(how=named(status) if why == "killed" else how, said=words, why=why)
+    return Died(how=describe_status(status) if why == "killed" else how, said=words, why=why)
 
 
-def answered(
+def serve_child(
     work: Callable[[], Iterator[Any]], said: int, seconds: Seconds
 ) -> Generator[Any, None, tuple[int | None, How, str]]:
     """Yield what one child sends; return its status, and how it ended in one word and in more."""
-    child, reading = forked(work, said)
+    child, reading = fork_worker(work, said)
     status, why, how = None, "late", ""
     try:
-        why, how = yield from items(reading, seconds)
+        why, how = yield from read_items(reading, seconds)
     finally:
         os.close(reading)
         # Also if the caller stops listening, or on Ctrl-C: nobody waits for the rest.
-        status = ended(child, kill=why == "late")
+        status = wait_for(child, kill=why == "late")
     return status, why, how
 
 
-def forked(work: Callable[[], Iterator[Any]], said: int) -> tuple[int, int]:
+def fork_worker(work: Callable[[], Iterator[Any]], said: int) -> tuple[int, int]:
     """Start a process that serves the work; return its id and where to read from."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError, ValueError, OSError):  # none, or closed: a daemon
@@ -192,7 +192,7 @@ def send(writing: int, message: bytes) -> None:
         view = view[os.write(writing, view) :]
 
 
-def items(reading: int, seconds: Seconds) -> Generator[Any, None, tuple[How, str]]:
+def read_items(reading: int, seconds: Seconds) -> Generator[Any, None, tuple[How, str]]:
     """Yield what the child sends; return how it ended, in one word and in more."""
     received, waiting = bytearray(), select.poll()
     waiting.register(reading, select.POLLIN | select.POLLHUP)
@@ -224,7 +224,7 @@ def items(reading: int, seconds: Seconds) -> Generator[Any, None, tuple[How, str
             longest, deadline = patience()
 
 
-def ended(child: int, *, kill: bool, patience: float = 2.0) -> int | None:
+def wait_for(child: int, *, kill: bool, patience: float = 2.0) -> int | None:
     """Wait for the child; return its status, None where somebody else reaped it.
 
     Args:
@@ -248,7 +248,7 @@ def ended(child: int, *, kill: bool, patience: float = 2.0) -> int | None:
     return None
 
 
-def named(status: int | None) -> str:
+def describe_status(status: int | None) -> str:
     """Say how a process ended."""
     if status is None:
         return "it ended"
@@ -258,7 +258,7 @@ def named(status: int | None) -> str:
 
 
 @contextmanager
-def quietly() -> Generator[None]:
+def silence() -> Generator[None]:
     """Discard the warnings and output of the author's code, which runs many times.
 
     Under `-W error` a warning would be an exception, and so a fault.

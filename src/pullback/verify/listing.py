@@ -14,7 +14,7 @@ from pullback.verify.target import Target
 LONGEST = 400
 
 
-def listings(target: Target) -> Iterator[Listing]:
+def list_sources(target: Target) -> Iterator[Listing]:
     """Yield the text of a class or a function, or of each part of an operator, once."""
     given: list[Any] = list(target.parts.values())
     if target.kind == "function":
@@ -25,13 +25,13 @@ def listings(target: Target) -> Iterator[Listing]:
         given = [target.given]
     seen: set[tuple[str, int]] = set()
     for own in given:
-        listing = listing_of(own)
+        listing = list_source(own)
         if listing and (listing.file, listing.first) not in seen:
             seen.add((listing.file, listing.first))
             yield listing
 
 
-def listing_of(given: Any) -> Listing | None:  # noqa: ANN401
+def list_source(given: Any) -> Listing | None:  # noqa: ANN401
     """Return the text of a class or a function, if it is the author's and Python can find it."""
     given = inspect.unwrap(given) if callable(given) else given
     try:

@@ -12,7 +12,7 @@ from torch.utils import _pytree
 from pullback.verify.call import Call, names_of
 from pullback.verify.probe import Effect, NotApplicable
 from pullback.verify.source import Text
-from pullback.verify.target import enclosed
+from pullback.verify.target import values_in_closure
 from pullback.verify.trace import NodeTrace, Trace, trace
 
 EVERYTHING: frozenset[Effect] = frozenset(get_args(Effect))
@@ -24,7 +24,7 @@ WRONG: frozenset[Effect] = frozenset(
 SPOILT: frozenset[Effect] = EVERYTHING - {"forward", "random", "memory"}
 
 
-def own_nodes(call: Call, found: Trace) -> list[NodeTrace]:
+def nodes_of_target(call: Call, found: Trace) -> list[NodeTrace]:
     """Return the nodes that are judged with this target.
 
     Functions inside a module or a callable are parts, which are checked before it and by
@@ -44,7 +44,7 @@ def require_own(call: Call) -> None:
     Raises:
         NotApplicable: all derivatives are PyTorch's, or those of parts.
     """
-    if call.target.kind in ("module", "callable") and not own_nodes(call, trace(call)):
+    if call.target.kind in ("module", "callable") and not nodes_of_target(call, trace(call)):
         raise NotApplicable("no derivative of its own")
 
 
@@ -57,7 +57,7 @@ def overload_of(node: NodeTrace) -> torch._ops.OpOverload | None:
     """Return the operator that PyTorch made this Function for."""
     if not is_generated(node):
         return None
-    inside = [value for value in enclosed(node.function.forward) if is_overload(value)]
+    inside = [value for value in values_in_closure(node.function.forward) if is_overload(value)]
     return inside[0] if inside else None  # type: ignore[return-value]
 
 
@@ -80,7 +80,7 @@ def argument_names(node: NodeTrace) -> list[str]:
     count = len(node.arguments)
     if overload is not None:
         known = [argument.name for argument in overload._schema.arguments]
-        known = in_lists(known, node.arguments)
+        known = name_list_items(known, node.arguments)
         return [known[i] if i < len(known) else f"input {i}" for i in range(count)]
     parts = node.parts
     if "forward" not in parts or is_generated(node):
@@ -90,7 +90,7 @@ def argument_names(node: NodeTrace) -> list[str]:
     return names_of(inspect.Signature(own), count)
 
 
-def in_lists(names: list[str], arguments: tuple[Any, ...]) -> list[str]:
+def name_list_items(names: list[str], arguments: tuple[Any, ...]) -> list[str]:
     """Return names of the tensors in lists, which PyTorch flattens: "xs" is "xs[0]", "xs[1]"."""
     spec = getattr(arguments[-1], "input_spec", None)
     if spec is None:
@@ -118,7 +118,7 @@ def input_name(node: NodeTrace, tensor: Tensor) -> str | None:
     return None
 
 
-def described(node: NodeTrace, what: str) -> str:
+def describe_saved(node: NodeTrace, what: str) -> str:
     """Describe a saved tensor by the author's names: "input 0" is "its input x"."""
     kind, _, rest = what.partition(" ")
     if kind != "input":
@@ -128,7 +128,7 @@ def described(node: NodeTrace, what: str) -> str:
     return f"its input {name or index}{' (detached)' if detached else ''}"
 
 
-def in_containers(call: Call) -> dict[int, tuple[str, object]]:
+def leaves_in_containers(call: Call) -> dict[int, tuple[str, object]]:
     """Return the leaves in a list, dict or other container, with its name and itself."""
     names = names_of(call.target.signature, len(call.arguments))
     found: dict[int, tuple[str, object]] = {}

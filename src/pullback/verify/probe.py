@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 from pullback.diagnostic import Finding, Level
 from pullback.verify.call import Call
-from pullback.verify.source import Place
+from pullback.verify.source import SourcePlace
 
 # The effects of a fault. A probe about an effect does not run where an earlier finding explains it:
 # one cause, one finding.
@@ -92,7 +92,7 @@ class Probe(ABC):
         self,
         message: str,
         *,
-        where: Place | None = None,
+        where: SourcePlace | None = None,
         help: str | None = None,
         level: Level | None = None,
         **evidence: object,

@@ -19,26 +19,26 @@ OWN = 0x5EED_0FF5
 spare: list[np.random.MT19937] = []
 
 
-def drawing(seed: int) -> torch.Generator:
+def make_generator(seed: int) -> torch.Generator:
     """Return a generator for the CPU whose numbers no user has drawn with the same seed."""
-    return torch.Generator().manual_seed(own(seed))
+    return torch.Generator().manual_seed(own_seed(seed))
 
 
-def own(seed: int) -> int:
+def own_seed(seed: int) -> int:
     """Return a seed that only we use."""
     return (seed + OWN) % 2**32
 
 
 @contextmanager
-def seeded(seed: int) -> Generator[None]:
+def seed_everything(seed: int) -> Generator[None]:
     """Seed PyTorch's, NumPy's and Python's generators with our seeds; restore them afterwards.
 
-    `numpy_kept` has to be around all runs.
+    `keep_numpy_state` has to be around all runs.
     """
-    seed = own(seed)
+    seed = own_seed(seed)
     python, numpy = random.getstate(), mtrand.get_bit_generator()
     generator = spare.pop() if spare else np.random.MT19937()
-    with torch_seeded(seed):
+    with seed_torch(seed):
         mtrand.set_bit_generator(generator)
         np.random.seed(seed)
         random.seed(seed)
@@ -51,7 +51,7 @@ def seeded(seed: int) -> Generator[None]:
 
 
 @contextmanager
-def numpy_kept() -> Generator[None]:
+def keep_numpy_state() -> Generator[None]:
     """Restore what swapping generators loses: the second number of a normal pair."""
     state = np.random.get_state()
     try:
@@ -61,7 +61,7 @@ def numpy_kept() -> Generator[None]:
 
 
 @contextmanager
-def torch_seeded(seed: int) -> Generator[None]:
+def seed_torch(seed: int) -> Generator[None]:
     """Seed PyTorch's generators; restore them afterwards.
 
     `torch.manual_seed` records a stack trace for each kind of device that is not in use yet, which

@@ -37,7 +37,7 @@ def is_authors(file: str) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class SourcePlace:
     """One line of the author's code: "ops.py:14 in backward: return grad * x"."""
 
     file: str
@@ -46,36 +46,36 @@ class Place:
     text: str
 
     @staticmethod
-    def of_frame(frame: FrameType) -> Place:
+    def of_frame(frame: FrameType) -> SourcePlace:
         """Return the place of a frame."""
-        return Place.at(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+        return SourcePlace.at(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
 
     @staticmethod
-    def at(file: str, line: int, function: str) -> Place:
+    def at(file: str, line: int, function: str) -> SourcePlace:
         """Return a line with its text."""
         text = linecache.getline(file, line).strip()
-        return Place(file=file, line=line, function=function, text=text)
+        return SourcePlace(file=file, line=line, function=function, text=text)
 
     def __str__(self) -> str:
         place = f"{Path(self.file).name}:{self.line} in {self.function}"
         return f"{place}: {self.text}" if self.text else place
 
 
-def authors_place() -> Place | None:
+def authors_place() -> SourcePlace | None:
     """Return the innermost line of the author's that is running now."""
     frame = sys._getframe(1)
     while frame is not None and not is_authors(frame.f_code.co_filename):
         frame = frame.f_back
-    return None if frame is None else Place.of_frame(frame)
+    return None if frame is None else SourcePlace.of_frame(frame)
 
 
-def place_of_error(error: BaseException) -> Place | None:
+def place_of_error(error: BaseException) -> SourcePlace | None:
     """Return the innermost line of the author's that an exception passed through."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if is_authors(frame.filename)]
     if not own:
         return None
-    return Place.at(own[-1].filename, own[-1].lineno or 0, own[-1].name)
+    return SourcePlace.at(own[-1].filename, own[-1].lineno or 0, own[-1].name)
 
 
 class Text:
@@ -95,27 +95,27 @@ class Text:
         return ast.increment_lineno(tree, first - 1)
 
     @property
-    def place(self) -> Place | None:
+    def place(self) -> SourcePlace | None:
         """Where it begins."""
         code = getattr(self.function, "__code__", None)
         if code is None:
             return None
-        return Place.at(code.co_filename, code.co_firstlineno, code.co_name)
+        return SourcePlace.at(code.co_filename, code.co_firstlineno, code.co_name)
 
-    def find(self, wanted: Callable[[ast.AST], bool]) -> Place | None:
+    def find(self, wanted: Callable[[ast.AST], bool]) -> SourcePlace | None:
         """Return the line of the first node that is wanted."""
         found = [n for n in ast.walk(self.tree) if isinstance(n, ast.expr | ast.stmt) and wanted(n)]
         first = min(found, key=lambda n: (n.lineno, n.col_offset), default=None)
         code = getattr(self.function, "__code__", None)
         if first is None or code is None:
             return None
-        return Place.at(code.co_filename, first.lineno, code.co_name)
+        return SourcePlace.at(code.co_filename, first.lineno, code.co_name)
 
-    def calls(self, *names: str) -> Place | None:
+    def calls(self, *names: str) -> SourcePlace | None:
         """Return the line of the first call of a function or method of one of these names."""
         return self.find(lambda n: isinstance(n, ast.Call) and last_name(n.func) in names)
 
-    def assigns(self, attribute: str) -> Place | None:
+    def assigns(self, attribute: str) -> SourcePlace | None:
         """Return the line that assigns to `anything.attribute`."""
 
         def is_assigned(node: ast.AST) -> bool:
@@ -127,7 +127,7 @@ class Text:
 
         return self.find(is_assigned)
 
-    def deletes(self, attribute: str) -> Place | None:
+    def deletes(self, attribute: str) -> SourcePlace | None:
         """Return the line that deletes `anything.attribute`."""
         return self.find(
             lambda n: (
@@ -135,17 +135,17 @@ class Text:
             )
         )
 
-    def mentions(self, attribute: str) -> Place | None:
+    def mentions(self, attribute: str) -> SourcePlace | None:
         """Return the line with the first `anything.attribute`."""
         return self.find(lambda n: isinstance(n, ast.Attribute) and n.attr == attribute)
 
-    def returns(self) -> Place | None:
+    def returns(self) -> SourcePlace | None:
         """Return the line of the last `return`."""
         found = [n for n in ast.walk(self.tree) if isinstance(n, ast.Return)]
         last = max((n.lineno for n in found), default=None)
         return self.find(lambda n: isinstance(n, ast.Return) and n.lineno == last)
 
-    def writes(self) -> Place | None:
+    def writes(self) -> SourcePlace | None:
         """Return the line of the first thing done in place: `x.mul_(2)`, `x[...] = 0`, `x *= 2`."""
 
         def is_write(node: ast.AST) -> bool:

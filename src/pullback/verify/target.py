@@ -90,12 +90,12 @@ def target_of(given: object) -> Target:
         return Target(name=name, kind="callable", given=given, call=given, parts={})
     raise NotCallable.error(
         f"{an(type(given).__name__)} cannot be checked: it is not callable",
-        value=shortened(repr(given)),
+        value=shorten(repr(given)),
         help="give an autograd.Function, an operator, a module or a function of tensors",
     )
 
 
-def shortened(text: str) -> str:
+def shorten(text: str) -> str:
     """Cut a long text."""
     return text if len(text) <= 80 else f"{text[:77]}..."
 
@@ -142,7 +142,7 @@ def parts_of(function: Any) -> Mapping[Part, Callable[..., Any]]:  # noqa: ANN40
     if not function.__module__.startswith("torch."):
         return of_function(function).parts
     parts: dict[Part, Callable[..., Any]] = {}
-    for value in enclosed(function.backward):
+    for value in values_in_closure(function.backward):
         for part, name in (("setup", "_setup_context_fn"), ("backward", "_backward_fn")):
             own = getattr(value, name, None)
             if callable(own):
@@ -153,7 +153,7 @@ def parts_of(function: Any) -> Mapping[Part, Callable[..., Any]]:  # noqa: ANN40
     return parts
 
 
-def enclosed(function: Callable[..., Any], depth: int = 3) -> list[object]:
+def values_in_closure(function: Callable[..., Any], depth: int = 3) -> list[object]:
     """Return what a function has in its closure, and what the functions there have in theirs."""
     found: list[object] = []
     for cell in getattr(function, "__closure__", None) or ():
@@ -163,7 +163,7 @@ def enclosed(function: Callable[..., Any], depth: int = 3) -> list[object]:
             continue
         found.append(value)
         if depth and callable(value):
-            found += enclosed(value, depth - 1)
+            found += values_in_closure(value, depth - 1)
     return found
 
 
@@ -183,7 +183,7 @@ def fake_of(name: str) -> Callable[..., Any] | None:
     if kernel is None:
         return None
     # PyTorch wraps a kernel that is registered in a file.
-    own = [f for f in enclosed(kernel.func) if inspect.isfunction(f) and is_authors(f)]
+    own = [f for f in values_in_closure(kernel.func) if inspect.isfunction(f) and is_authors(f)]
     return own[0] if own and not is_authors(kernel.func) else kernel.func
 
 

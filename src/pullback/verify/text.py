@@ -91,14 +91,14 @@ def summary(report: Report) -> str:
     if not asked:
         return f"nothing could be judged: no probe is applicable, {report.seconds:.1f} s"
     if not report.findings:
-        return f"ok: {plural(len(asked), 'probe')}, {took}"
-    counts = [plural(len(report.faults), "fault")] if report.faults else ["ok"]
+        return f"ok: {format_count(len(asked), 'probe')}, {took}"
+    counts = [format_count(len(report.faults), "fault")] if report.faults else ["ok"]
     counts += [f"{len(report.advice)} advice"] if report.advice else []
     about = f"; about it: pullback explain {report.findings[0].code}"
-    return f"{', '.join(counts)}: {plural(len(asked), 'probe')}, {took}{about}"
+    return f"{', '.join(counts)}: {format_count(len(asked), 'probe')}, {took}{about}"
 
 
-def plural(count: int, noun: str) -> str:
+def format_count(count: int, noun: str) -> str:
     """Return "1 probe", "2 probes"."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
@@ -108,5 +108,5 @@ def line_of(report: Report) -> str:
     if report.ok:
         return f"<Report: {report.target.partition('(')[0]} ok, {len(report.advice)} advice>"
     first, *rest = report.faults
-    more = f", and {plural(len(rest), 'more fault')}" if rest else ""
+    more = f", and {format_count(len(rest), 'more fault')}" if rest else ""
     return f"<Report: {first.name} [{first.code}] {first.message}{more}>"

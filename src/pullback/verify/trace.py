@@ -19,7 +19,7 @@ from torch.autograd import Function
 from torch.autograd.function import BackwardCFunction, FunctionCtx
 
 from pullback.verify.call import tensors_in
-from pullback.verify.source import Place, authors_place
+from pullback.verify.source import SourcePlace, authors_place
 from pullback.verify.target import Part, parts_of
 from pullback.verify.tracing.memory import count_changed, is_same_memory
 from pullback.verify.tracing.patch import Apply, apply_watched, forward_noted
@@ -44,11 +44,11 @@ class Told:
 
     method: str
     arguments: tuple[Any, ...]
-    place: Place | None
+    place: SourcePlace | None
 
 
 @dataclass
-class Saved:
+class SavedTensor:
     """One tensor that a node keeps through save_for_backward.
 
     Attributes:
@@ -95,8 +95,8 @@ class NodeTrace:
     ctx: Any = None
     told: list[Told] = field(default_factory=list[Told])
     attributes: dict[str, Any] = field(default_factory=dict[str, Any])
-    saved: list[Saved] = field(default_factory=list[Saved])
-    unpacks: list[Place | None] = field(default_factory=list["Place | None"])
+    saved: list[SavedTensor] = field(default_factory=list[SavedTensor])
+    unpacks: list[SourcePlace | None] = field(default_factory=list["SourcePlace | None"])
     arrived: list[tuple[Tensor | None, ...]] = field(default_factory=list[Any])
     copies: list[tuple[Tensor | None, ...]] = field(default_factory=list[Any])
     gave: list[tuple[Any, ...]] = field(default_factory=list[Any])
@@ -150,7 +150,7 @@ def trace(call: Call, *, grads: Sequence[Tensor | None] | None = None) -> Trace:
         grads: of the outputs; Gaussian where not given.
     """
     found = Trace()
-    with watched(found.nodes):
+    with watch_calls(found.nodes):
         try:
             found.run = call.forward()
         except Exception as error:
@@ -166,7 +166,7 @@ def trace(call: Call, *, grads: Sequence[Tensor | None] | None = None) -> Trace:
 
 
 @contextmanager
-def watched(nodes: list[NodeTrace]) -> Generator[None]:
+def watch_calls(nodes: list[NodeTrace]) -> Generator[None]:
     """Record each call of an autograd.Function in `nodes`, and what its backward does later."""
     calling: list[NodeTrace] = []
     methods = {name: getattr(FunctionCtx, name) for name in TOLD}
@@ -183,7 +183,7 @@ def watched(nodes: list[NodeTrace]) -> Generator[None]:
         attach(node)
         if node.ctx is not None and type(node.ctx) not in counted:
             counted.add(type(node.ctx))
-            type(node.ctx).saved_tensors = property(counting(nodes))
+            type(node.ctx).saved_tensors = property(count_reads(nodes))
         return node.returned
 
     def telling(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
@@ -208,7 +208,7 @@ def watched(nodes: list[NodeTrace]) -> Generator[None]:
             del own.saved_tensors
 
 
-def counting(nodes: list[NodeTrace]) -> Callable[[Any], tuple[Tensor, ...]]:
+def count_reads(nodes: list[NodeTrace]) -> Callable[[Any], tuple[Tensor, ...]]:
     """Return a getter of `ctx.saved_tensors` that records where backward reads it."""
 
     def saved_tensors(ctx: Any) -> tuple[Tensor, ...]:  # noqa: ANN401
@@ -235,7 +235,8 @@ def attach(node: NodeTrace) -> None:
     node.ctx = ctx
     node.attributes = dict(ctx.__dict__)
     node.saved = [
-        Saved(tensor, tensor.detach().clone(), what(tensor, node)) for tensor in saved_by(node)
+        SavedTensor(tensor, tensor.detach().clone(), describe_tensor(tensor, node))
+        for tensor in saved_by(node)
     ]
     real = ctx.apply
 
@@ -267,7 +268,7 @@ def saved_by(node: NodeTrace) -> tuple[Tensor, ...]:
         return ()
 
 
-def what(tensor: Tensor, node: NodeTrace) -> str:
+def describe_tensor(tensor: Tensor, node: NodeTrace) -> str:
     """Return which of a call's tensors a saved one is."""
     for index, own in enumerate(node.inputs):
         if tensor is own:

@@ -98,11 +98,13 @@ def test_without_cmake_it_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     operator = pb.operator("refuselib::lonely(x[...]) -> y[...] = x*2")
-    monkeypatch.setattr(build, "which", lambda _: None)
+    monkeypatch.setattr(build, "find_program", lambda _: None)
     text = refused([operator], tmp_path)
     assert "no-cmake [PB734]" in text
     assert "apt install cmake" in text
-    monkeypatch.setattr(build, "which", lambda program: program if program == "cmake" else None)
+    monkeypatch.setattr(
+        build, "find_program", lambda program: program if program == "cmake" else None
+    )
     assert "neither ninja nor make" in refused([operator], tmp_path)
 
 
@@ -111,14 +113,14 @@ def test_what_cmake_says_is_the_error(tmp_path: Path) -> None:
         "cmake_minimum_required(VERSION 3.18)\nproject(x NONE)\nfind_package(Nonsense REQUIRED)\n"
     )
     with pytest.raises(PullbackError, match=r"cmake-stopped \[PB735\]") as caught:
-        build.run("x", tmp_path, build.tools())
+        build.run("x", tmp_path, build.find_tools())
     assert "CMakeLists.txt:3" in str(caught.value)
     assert 'By not providing "FindNonsense.cmake"' in str(caught.value)
     assert not (tmp_path / "lib").exists()
 
 
 def test_a_kernel_that_does_not_compile_there_is_shown(tmp_path: Path) -> None:
-    error = build.stopped(
+    error = build.build_failure(
         f"[ 50%] Building\n{tmp_path}/kernels/source/add.cpp:3:7: error: 'x' was not declared\n",
         tmp_path,
     )

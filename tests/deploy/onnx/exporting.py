@@ -15,7 +15,7 @@ import pullback as pb
 from pullback.bind.functions.context import Context
 from pullback.define.operator import Definition
 from pullback.deploy.onnx import translation
-from pullback.deploy.onnx.call import Call
+from pullback.deploy.onnx.call import OnnxCall
 
 # The same in float32 and float64, for optional and required tensors, scalars of every type.
 swish = pb.operator(
@@ -71,7 +71,7 @@ class Calling(nn.Module):
         return self.function(*args)
 
 
-def call_of(function: type[Any], *args: Any) -> Call:
+def call_of(function: type[Any], *args: Any) -> OnnxCall:
     """Return a call of a Function as the exporter sees it."""
     outputs = function.forward(Context(), *args)
     line = translation.line_of(function, args, [outputs])
@@ -79,7 +79,7 @@ def call_of(function: type[Any], *args: Any) -> Call:
         p.name: translation.value_of(value) for p, value in zip(line.parameters, args, strict=True)
     }
     definition = Definition(line=line, function=function)
-    return Call(
+    return OnnxCall(
         definition=definition, given=given, opset=18, outputs=[translation.value_of(outputs)]
     )
 

@@ -20,7 +20,7 @@ from pullback.define.math.formula import Formula
 from pullback.define.operator import Definition
 from pullback.define.parse import parse
 from pullback.deploy.onnx import formulas as bodies
-from pullback.deploy.onnx.call import Call, attributes_of
+from pullback.deploy.onnx.call import OnnxCall, attributes_of
 from pullback.deploy.onnx.translation import value_of
 
 onnxruntime.set_default_logger_severity(4)
@@ -42,7 +42,7 @@ def in_pytorch(formula: Formula, arguments: Sequence[Any]) -> Outputs:
     return outputs_of(elements.kernel_of(definition)(*arguments))
 
 
-def call_of(formula: Formula, arguments: Sequence[Any], opset: int = 18) -> Call:
+def call_of(formula: Formula, arguments: Sequence[Any], opset: int = 18) -> OnnxCall:
     """Return a call as the exporter sees it."""
     line = formula.line
     rest = [p.default if isinstance(p, Scalar) else None for p in line.parameters]
@@ -57,7 +57,7 @@ def call_of(formula: Formula, arguments: Sequence[Any], opset: int = 18) -> Call
         ir.val(spec.name, value_of(torch.empty(0, dtype=dtype)).dtype, shape)
         for spec, dtype, shape in zip(line.outputs, known.dtypes, known.shapes, strict=True)
     ]
-    return Call(definition=definition, given=given, opset=opset, outputs=outputs)
+    return OnnxCall(definition=definition, given=given, opset=opset, outputs=outputs)
 
 
 def alone(formula: Formula, arguments: Sequence[Any], opset: int = 18) -> Outputs:

@@ -9,7 +9,7 @@ import torch
 from running import alone, formula_of, in_pytorch
 from torch import Tensor
 
-from pullback.define.math.functions import HIDDEN, TABLE, Function
+from pullback.define.math.functions import HIDDEN, TABLE, FunctionRow
 
 MADE = [
     function
@@ -23,7 +23,7 @@ EXTREME = (math.inf, -math.inf, math.nan, 1e-30, -1e-30)
 UNSAFE = ("polygamma", "gelu")
 
 
-def text_of(function: Function) -> str:
+def text_of(function: FunctionRow) -> str:
     """Return a line whose formula is the function."""
     name, parameters = function.name, function.parameters
     if name in OWN:
@@ -46,7 +46,7 @@ OWN = {
 }
 
 
-def sample(function: Function, dtype: torch.dtype) -> Tensor:
+def sample(function: FunctionRow, dtype: torch.dtype) -> Tensor:
     extreme = () if function.name in UNSAFE else EXTREME
     some = torch.tensor((*SPECIAL, *extreme), dtype=dtype)
     return torch.cat([some, 4 * torch.randn(200, dtype=dtype), torch.rand(100, dtype=dtype)])
@@ -54,7 +54,7 @@ def sample(function: Function, dtype: torch.dtype) -> Tensor:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("function", MADE, ids=lambda function: function.name)
-def test_a_function_is_pytorchs(function: Function, dtype: torch.dtype, seed: int) -> None:
+def test_a_function_is_pytorchs(function: FunctionRow, dtype: torch.dtype, seed: int) -> None:
     """Hold each function against PyTorch's in float64.
 
     ONNX Runtime's own are right to a few units in the last place, or, where they cross zero, to a

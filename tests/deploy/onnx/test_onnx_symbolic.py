@@ -17,7 +17,7 @@ from torch.onnx import symbolic_helper
 
 import pullback as pb
 from pullback.deploy.onnx.exporter import OnnxNotice
-from pullback.deploy.onnx.symbolic import said_by
+from pullback.deploy.onnx.symbolic import run_symbolic
 from pullback.diagnostic import PullbackError
 
 pytestmark = pytest.mark.compiler
@@ -198,7 +198,7 @@ def test_a_node_of_ones_own_among_others_is_written_as_it_is(file: Path) -> None
 def test_what_symbolic_cannot_say_is_an_error(symbolic: Callable[..., Any], said: str) -> None:
     function = with_symbolic(symbolic)
     with pytest.raises(PullbackError, match="PB757") as error:
-        said_by(call_of(function, torch.ones(3), 1.5), function)
+        run_symbolic(call_of(function, torch.ones(3), 1.5), function)
     assert said in str(error.value)
 
 

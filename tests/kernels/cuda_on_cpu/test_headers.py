@@ -59,7 +59,7 @@ def test_another_process_may_be_first_where_there_are_no_locks(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = headers.folder()
-    monkeypatch.setattr(headers, "_made", lambda plan: None)  # type: ignore[misc]
+    monkeypatch.setattr(headers, "_find_made", lambda plan: None)  # type: ignore[misc]
     assert headers.folder() == first
     assert files_in(first) == headers.texts()
 

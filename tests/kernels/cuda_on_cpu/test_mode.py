@@ -6,7 +6,7 @@ import pytest
 
 from pullback.diagnostic import PullbackError
 from pullback.kernels.cuda_on_cpu import library, mode
-from pullback.kernels.cuda_on_cpu.environment import SWITCH, wanted
+from pullback.kernels.cuda_on_cpu.environment import SWITCH, is_wanted
 from pullback.kernels.cuda_on_cpu.mode import Mode
 from pullback.kernels.plan import folders_in
 
@@ -22,13 +22,13 @@ MODES = [
 
 @pytest.mark.parametrize("given", MODES, ids=str)
 def test_another_process_takes_a_mode_over_by_its_environment(given: Mode) -> None:
-    assert mode.from_environment(given.environment()) == given
+    assert mode.read_mode(given.environment()) == given
 
 
 @pytest.mark.parametrize("value", ["", "0", "off"])
 def test_nothing_is_switched_on_by_itself(value: str) -> None:
-    assert not wanted({SWITCH: value})
-    assert mode.from_environment({SWITCH: value}) == Mode()
+    assert not is_wanted({SWITCH: value})
+    assert mode.read_mode({SWITCH: value}) == Mode()
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_nothing_is_switched_on_by_itself(value: str) -> None:
 )
 def test_a_value_that_there_is_not_is_named(variables: dict[str, str], said: str) -> None:
     with pytest.raises(PullbackError, match="PB235") as raised:
-        mode.from_environment(variables)
+        mode.read_mode(variables)
     assert said in str(raised.value)
 
 
@@ -51,28 +51,28 @@ def test_a_mode_without_a_time_limit_leaves_that_to_the_runtime() -> None:
 
 
 def test_the_innermost_mode_counts() -> None:
-    with mode.entered(MODES[1]), mode.entered(MODES[3]):
-        assert mode.current() == MODES[3]
-    assert mode.current() == mode.from_environment()
+    with mode.set_mode(MODES[1]), mode.set_mode(MODES[3]):
+        assert mode.current_mode() == MODES[3]
+    assert mode.current_mode() == mode.read_mode()
 
 
 def test_a_mode_within_one_that_equals_it_leaves_those_between() -> None:
     race, order = MODES[1], MODES[3]
-    with mode.entered(race), mode.entered(order):
-        with mode.entered(race):
-            assert mode.current() == race
-        assert mode.current() == order
+    with mode.set_mode(race), mode.set_mode(order):
+        with mode.set_mode(race):
+            assert mode.current_mode() == race
+        assert mode.current_mode() == order
 
 
 def test_flags_for_nvcc_become_those_that_mean_something_here() -> None:
     given = ["-arch=sm_80", "-DM=3", "-gencode", "arch=compute_80,code=sm_80", "-lineinfo", "-DN=4"]
-    assert library.taken(given) == ("-DM=3", "-DN=4")
-    assert library.taken(["-Xcompiler", "-fopenmp,-O2", "-I", "there"]) == (
+    assert library.take_flags(given) == ("-DM=3", "-DN=4")
+    assert library.take_flags(["-Xcompiler", "-fopenmp,-O2", "-I", "there"]) == (
         *("-fopenmp", "-O2"),
         *("-I", "there"),
     )
 
 
 def test_folders_of_headers_are_found_in_flags_of_one_word_and_of_two() -> None:
-    given = library.taken(["-I/a", "-I", "/b", "-DN=4", "-isystem", "/c", "-iquote/d"])
+    given = library.take_flags(["-I/a", "-I", "/b", "-DN=4", "-isystem", "/c", "-iquote/d"])
     assert [str(path) for path in folders_in(given)] == ["/a", "/b", "/c", "/d"]

@@ -32,9 +32,9 @@ def test_a_runtime_that_is_gone_is_made_again(
 
 def test_options_are_handed_to_what_is_loaded_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     runtimes.load(Mode())
-    there = {Path(each._name) for each in runtimes.loaded()}
+    there = {Path(each._name) for each in runtimes.loaded_runtimes()}
     assert library.runtime("none") in there
     monkeypatch.setattr(library, "runtime", refuse)
     runtimes.configure(Mode(check="race", order="random:3"))
-    assert {Path(each._name) for each in runtimes.loaded()} == there
+    assert {Path(each._name) for each in runtimes.loaded_runtimes()} == there
     runtimes.configure(Mode())

@@ -12,7 +12,7 @@ from pullback.kernels import toolchain
 from pullback.kernels.compile import compile
 from pullback.kernels.cuda_on_cpu import library, program
 from pullback.kernels.cuda_on_cpu.tree import translate
-from pullback.kernels.plan import Unit
+from pullback.kernels.plan import TranslationUnit
 
 pytestmark = pytest.mark.compiler
 
@@ -143,7 +143,7 @@ def test_every_translated_form_compiles(tmp_path: Path) -> None:
         author = tmp_path / f"{name}.cu"
         author.write_text(snippet)
         text += f'inline namespace {name} {{\n#include "{author}"\n}}\n'
-    unit = Unit("unit.cpp", text)
+    unit = TranslationUnit("unit.cpp", text)
     made = translate([unit], where, folders=[], stop_at=[library.CSRC], torch=False)
     assert made.problems == ()
     flags = [flag for flag in library.flags("none") if flag != "-shared"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pullback.kernels.cuda_on_cpu.tree import Translated, translate
-from pullback.kernels.plan import Unit
+from pullback.kernels.plan import TranslationUnit
 
 
 class Project:
@@ -26,7 +26,7 @@ class Project:
 
     def translate(self, *names: str, folders: tuple[str, ...] = ()) -> Translated:
         units = [
-            Unit(f"unit{n}.cpp", f'#include "{self.author / name}"\nk<<<1, 2>>>();\n')
+            TranslationUnit(f"unit{n}.cpp", f'#include "{self.author / name}"\nk<<<1, 2>>>();\n')
             for n, name in enumerate(names)
         ]
         return translate(
@@ -149,7 +149,7 @@ def test_a_byte_order_mark_is_left_out(project: Project) -> None:
 def test_a_name_with_spaces_and_quotes(project: Project) -> None:
     path = project.file('a "b" é.cu', "int x;\n")
     made = translate(
-        [Unit("u.cpp", '#include "link.cu"\n')],
+        [TranslationUnit("u.cpp", '#include "link.cu"\n')],
         project.where,
         folders=[_linked(path, project.author)],
         stop_at=[],
@@ -191,6 +191,6 @@ def test_a_missing_file_is_left_to_the_compiler(project: Project) -> None:
     ],
 )
 def test_it_tells_whether_a_pointer_is_cast(tmp_path: Path, code: str, casts: bool) -> None:
-    unit = Unit("unit.cpp", code + "\n")
+    unit = TranslationUnit("unit.cpp", code + "\n")
     made = translate([unit], tmp_path, folders=(), stop_at=(), torch=False)
     assert made.casts == casts

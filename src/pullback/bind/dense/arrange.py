@@ -15,7 +15,7 @@ from pullback.define.math.index import BATCH
 from pullback.define.shape import Sizes
 
 
-def core(tensor: TensorSpec) -> list[str]:
+def core_indices(tensor: TensorSpec) -> list[str]:
     """Return a tensor's dimensions without `...`, as indices."""
     return [label for label in tensor.labels if label != BATCH]
 
@@ -28,13 +28,13 @@ def alignment(tensor: TensorSpec, space: TensorSpec) -> tuple[int, ...] | None:
     own, whole = tensor.labels, space.labels
     if whole[len(whole) - len(own) :] == own and (BATCH not in whole[len(whole) - len(own) + 1 :]):
         return None
-    places = core(tensor)
-    return tuple(places.index(d) if d in places else -1 for d in core(space))
+    places = core_indices(tensor)
+    return tuple(places.index(d) if d in places else -1 for d in core_indices(space))
 
 
 def finishes(formula: Formula) -> tuple[Finish, ...]:
     """Return for each output what it is summed over."""
-    places = core(formula.space)
+    places = core_indices(formula.space)
     return tuple(
         Finish(tuple(places.index(i) for i in summed if i != BATCH), BATCH in summed)
         for summed in formula.sums
@@ -46,7 +46,7 @@ def shape_of_space(formula: Formula, sizes: Sizes) -> tuple[int, ...]:
     return shape.output_shape(formula.line, formula.space, sizes.batch, sizes.dims)
 
 
-def spread(labels: Sequence[str], batch: int, first: int = 0) -> list[str]:
+def spread_axes(labels: Sequence[str], batch: int, first: int = 0) -> list[str]:
     """Return indices with one for each dimension of `...`: `...0`, `...1`."""
     found: list[str] = []
     for label in labels:
@@ -54,7 +54,7 @@ def spread(labels: Sequence[str], batch: int, first: int = 0) -> list[str]:
     return found
 
 
-def view(tensor: Tensor, spec: TensorSpec, space: TensorSpec, batch: int) -> Tensor:
+def view_in_space(tensor: Tensor, spec: TensorSpec, space: TensorSpec, batch: int) -> Tensor:
     """Return a tensor with the dimensions of the space, of size 1 where it has none.
 
     Args:
@@ -64,8 +64,8 @@ def view(tensor: Tensor, spec: TensorSpec, space: TensorSpec, batch: int) -> Ten
         batch: how many dimensions `...` has there.
     """
     # Dimensions of `...` line up from the right.
-    missing = batch - (tensor.dim() - len(core(spec)))
-    own, whole = spread(spec.labels, batch, missing), spread(space.labels, batch)
+    missing = batch - (tensor.dim() - len(core_indices(spec)))
+    own, whole = spread_axes(spec.labels, batch, missing), spread_axes(space.labels, batch)
     tensor = tensor.permute([own.index(label) for label in whole if label in own])
     for place, label in enumerate(whole):
         if label not in own:
@@ -73,10 +73,10 @@ def view(tensor: Tensor, spec: TensorSpec, space: TensorSpec, batch: int) -> Ten
     return tensor
 
 
-def finished(result: Tensor, formula: Formula, index: int, batch: int) -> Tensor:
+def finish_output(result: Tensor, formula: Formula, index: int, batch: int) -> Tensor:
     """Return what is computed over the space as output `index` has it: summed, in its order."""
-    whole = spread(formula.space.labels, batch)
-    own = spread(formula.line.outputs[index].labels, batch)
+    whole = spread_axes(formula.space.labels, batch)
+    own = spread_axes(formula.line.outputs[index].labels, batch)
     over = [place for place, label in enumerate(whole) if label not in own]
     if over:
         result = result.sum(over, dtype=result.dtype)
@@ -85,6 +85,6 @@ def finished(result: Tensor, formula: Formula, index: int, batch: int) -> Tensor
     return result if order == sorted(order) else result.permute(order)
 
 
-def named(line: Line, arguments: Sequence[object]) -> Mapping[str, object]:
+def name_arguments(line: Line, arguments: Sequence[object]) -> Mapping[str, object]:
     """Return a call's arguments by the line's names."""
     return {p.name: value for p, value in zip(line.parameters, arguments, strict=False)}

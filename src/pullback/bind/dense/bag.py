@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from pullback.bind.dense import contraction, places, reading
-from pullback.bind.dense.value import Value, aligned, is_differentiated
+from pullback.bind.dense.value import Value, align, is_differentiated
 from pullback.define.math.lower import Bag, Product
 
 if TYPE_CHECKING:
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from pullback.bind.dense.space import Env
 
 
-def added(dense: Dense, product: Product, bag: Bag, env: Env) -> Value | None:
+def sum_bags(dense: Dense, product: Product, bag: Bag, env: Env) -> Value | None:
     """Return the sum; None where PyTorch's own does not do."""
     inner = {**env, **dict(product.bound)}
-    data, axes, left = reading.spread(dense, bag.read, inner)
-    place = places.place(dense, bag.place, inner)
+    data, axes, left = reading.spread_places(dense, bag.read, inner)
+    place = places.compute_place(dense, bag.place, inner)
     over = dense.space.axes(dict(product.bound))
     rows = [axis for axis in place.axes if axis not in over]
     rest = [axis for axis in axes if axis is not None]
@@ -41,16 +41,16 @@ def added(dense: Dense, product: Product, bag: Bag, env: Env) -> Value | None:
     order = [*rows, *over]
     row = axes.index(None)
     many = data.shape[row]
-    index = reading.clamped(dense, bag.place, aligned(place, order), many, inner)
-    index = contraction.shaped(index, shape)
+    index = reading.clamp_places(dense, bag.place, align(place, order), many, inner)
+    index = contraction.reshape_to(index, shape)
     weights = None
     if bag.weight is not None:
         weight = dense.of(bag.weight, inner)
         lengths = [dense.space.length(axis, inner) for axis in order]
-        weights = dense.numbers.tensor(aligned(weight, order)).expand(lengths).reshape(shape)
+        weights = dense.numbers.tensor(align(weight, order)).expand(lengths).reshape(shape)
     lengths = [dense.space.length(axis, inner) for axis in rest]
     table = data if row == 0 else data.permute(row, *(axes.index(axis) for axis in rest))
-    table = contraction.shaped(table, [many, math.prod(lengths)])
+    table = contraction.reshape_to(table, [many, math.prod(lengths)])
     summed = functional.embedding_bag(index, table, mode="sum", per_sample_weights=weights)
-    summed = contraction.shaped(summed, [dense.space.length(a, inner) for a in (*rows, *rest)])
+    summed = contraction.reshape_to(summed, [dense.space.length(a, inner) for a in (*rows, *rest)])
     return Value(summed if product.factor == 1 else summed * product.factor, (*rows, *rest))

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from pullback.bind.dense import slices
-from pullback.bind.dense.value import Axis, Value, aligned, is_traced, likely, union
+from pullback.bind.dense.value import Axis, Value, align, is_traced, join_axes, likely_size
 from pullback.define.math.lower import Product, is_contraction
 from pullback.define.shape import Size
 
@@ -25,40 +25,40 @@ if TYPE_CHECKING:
     from pullback.bind.dense.space import Env
 
 
-def contracted(dense: Dense, product: Product, env: Env) -> Value | None:
+def contract(dense: Dense, product: Product, env: Env) -> Value | None:
     """Return a sum over a product; None where it is better computed element by element."""
     if not is_contraction(product):
         return None
     inner = {**env, **dict(product.bound)}
     factors = [dense.of(part, inner) for part in product.over]
     for part in product.under:
-        factors = divided(dense, factors, dense.of(part, inner), inner)
+        factors = divide_factors(dense, factors, dense.of(part, inner), inner)
     conditions = [dense.of(part, inner) for part in product.conditions]
     if any(condition.data is False for condition in conditions):
         return Value(torch.zeros([], dtype=dense.call.compute, device=dense.call.device), ())
     conditions = [condition for condition in conditions if condition.data is not True]
     if conditions:
-        masked = selected(dense, factors, conditions, inner)
+        masked = select_factors(dense, factors, conditions, inner)
         if masked is None:
             return None
         factors = masked
     over = dense.space.axes(dict(product.bound))
-    value = by_pairs(dense, factors, over, inner)
+    value = contract_by_pairs(dense, factors, over, inner)
     if product.factor != 1:
         value = value._replace(data=value.data * product.factor)
     return value
 
 
-def divided(dense: Dense, factors: list[Value], divisor: Value, env: Env) -> list[Value]:
+def divide_factors(dense: Dense, factors: list[Value], divisor: Value, env: Env) -> list[Value]:
     """Return factors the best of which is divided: the smallest that has the divisor's axes."""
     having = [f for f in factors if set(divisor.axes) <= set(f.axes)]
     best = min(having or factors, key=lambda factor: len(factor.axes))
-    axes = union([best, divisor], dense.space.axes(env))
-    quotient = Value(aligned(best, axes) / aligned(divisor, axes), axes)
+    axes = join_axes([best, divisor], dense.space.axes(env))
+    quotient = Value(align(best, axes) / align(divisor, axes), axes)
     return [quotient if factor is best else factor for factor in factors]
 
 
-def selected(
+def select_factors(
     dense: Dense, factors: list[Value], conditions: list[Value], env: Env
 ) -> list[Value] | None:
     """Return factors of which one is 0 where the conditions do not hold.
@@ -74,9 +74,9 @@ def selected(
         return None
     mask = conditions[0]
     for condition in conditions[1:]:
-        axes = union([mask, condition], dense.space.axes(env))
-        mask = Value(aligned(mask, axes) & aligned(condition, axes), axes)
-    kept = torch.where(aligned(mask, best.axes), dense.numbers.tensor(best.data), 0.0)
+        axes = join_axes([mask, condition], dense.space.axes(env))
+        mask = Value(align(mask, axes) & align(condition, axes), axes)
+    kept = torch.where(align(mask, best.axes), dense.numbers.tensor(best.data), 0.0)
     return [Value(kept, best.axes) if factor is best else factor for factor in factors]
 
 
@@ -92,44 +92,44 @@ def is_finite(tensor: Tensor | float) -> bool:
     return bool(least.isfinite() & most.isfinite())
 
 
-def by_pairs(dense: Dense, factors: list[Value], over: Sequence[Axis], env: Env) -> Value:
+def contract_by_pairs(dense: Dense, factors: list[Value], over: Sequence[Axis], env: Env) -> Value:
     """Return a sum over a product of tensors, two at a time, the cheapest two first."""
     missing = [axis for axis in over if not any(axis in factor.axes for factor in factors)]
     left = list(factors)
     while len(left) > 1:
         pairs = itertools.combinations(range(len(left)), 2)
-        i, j = min(pairs, key=lambda pair: work(dense, [left[k] for k in pair], env))
+        i, j = min(pairs, key=lambda pair: count_products(dense, [left[k] for k in pair], env))
         rest = [factor for k, factor in enumerate(left) if k not in (i, j)]
         kept = {axis for factor in rest for axis in factor.axes}
         summed = [a for a in over if a not in kept and (a in left[i].axes or a in left[j].axes)]
-        left = [*rest, of_two(dense, left[i], left[j], summed, env)]
-    return total(dense, left[0], [a for a in over if a in (*left[0].axes, *missing)], env)
+        left = [*rest, contract_pair(dense, left[i], left[j], summed, env)]
+    return sum_axes(dense, left[0], [a for a in over if a in (*left[0].axes, *missing)], env)
 
 
-def work(dense: Dense, pair: Iterable[Value], env: Env) -> int:
+def count_products(dense: Dense, pair: Iterable[Value], env: Env) -> int:
     """Return how many products two factors have."""
     axes = {axis for value in pair for axis in value.axes}
-    return math.prod(likely(dense.space.length(axis, env)) for axis in axes)
+    return math.prod(likely_size(dense.space.length(axis, env)) for axis in axes)
 
 
-def of_two(dense: Dense, x: Value, y: Value, over: Sequence[Axis], env: Env) -> Value:
+def contract_pair(dense: Dense, x: Value, y: Value, over: Sequence[Axis], env: Env) -> Value:
     """Return the sum over the product of two tensors."""
-    union_axes = union([x, y], dense.space.axes(env))
+    union_axes = join_axes([x, y], dense.space.axes(env))
     axes = tuple(axis for axis in union_axes if axis not in over)
     slices.require_small(dense, axes, env)
     shared = set(x.axes) & set(y.axes)
     # A product of rows by rows, element by element, is faster than one matrix product a row.
     if not shared or not over or (axes and shared.issuperset(axes)):
-        data = aligned(x, union_axes) * aligned(y, union_axes)
+        data = align(x, union_axes) * align(y, union_axes)
         return Value(data.sum([union_axes.index(axis) for axis in over]) if over else data, axes)
     alone = [[axis for axis in over if axis in own.axes and axis not in shared] for own in (x, y)]
-    x, y = total(dense, x, alone[0], env), total(dense, y, alone[1], env)
+    x, y = sum_axes(dense, x, alone[0], env), sum_axes(dense, y, alone[1], env)
     if axes and not shared.intersection(axes) and axes[0] in y.axes:
         x, y = y, x  # so that the result lies as it is asked for
-    return product_of_matrices(dense, x, y, [axis for axis in over if axis in shared], env)
+    return multiply_matrices(dense, x, y, [axis for axis in over if axis in shared], env)
 
 
-def product_of_matrices(dense: Dense, x: Value, y: Value, over: Sequence[Axis], env: Env) -> Value:
+def multiply_matrices(dense: Dense, x: Value, y: Value, over: Sequence[Axis], env: Env) -> Value:
     """Return the sum over the product of two tensors which both have what is summed over."""
     batch = [axis for axis in x.axes if axis in y.axes and axis not in over]
     rows, columns = ([a for a in own.axes if a not in (*batch, *over)] for own in (x, y))
@@ -138,22 +138,22 @@ def product_of_matrices(dense: Dense, x: Value, y: Value, over: Sequence[Axis], 
         math.prod(dense.space.length(axis, env) for axis in part)
         for part in (batch, rows, columns, over)
     )
-    first, second = aligned(x, (*batch, *rows, *over)), aligned(y, (*batch, *over, *columns))
+    first, second = align(x, (*batch, *rows, *over)), align(y, (*batch, *over, *columns))
     if batch:
-        data = torch.bmm(shaped(first, [b, n, k]), shaped(second, [b, k, m]))
+        data = torch.bmm(reshape_to(first, [b, n, k]), reshape_to(second, [b, k, m]))
     elif columns:
-        data = torch.mm(shaped(first, [n, k]), shaped(second, [k, m]))
+        data = torch.mm(reshape_to(first, [n, k]), reshape_to(second, [k, m]))
     else:
-        data = torch.mv(shaped(first, [n, k]), shaped(second, [k]))
-    return Value(shaped(data, [dense.space.length(axis, env) for axis in axes]), axes)
+        data = torch.mv(reshape_to(first, [n, k]), reshape_to(second, [k]))
+    return Value(reshape_to(data, [dense.space.length(axis, env) for axis in axes]), axes)
 
 
-def shaped(data: Tensor, shape: Sequence[Size]) -> Tensor:
+def reshape_to(data: Tensor, shape: Sequence[Size]) -> Tensor:
     """Return a tensor in a shape, which it may have."""
     return data if list(data.shape) == list(shape) else data.reshape(shape)
 
 
-def total(dense: Dense, value: Value, over: Sequence[Axis], env: Env) -> Value:
+def sum_axes(dense: Dense, value: Value, over: Sequence[Axis], env: Env) -> Value:
     """Return the sum of a value over some axes; those that it lacks multiply it."""
     if not over:
         return value

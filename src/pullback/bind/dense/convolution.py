@@ -23,7 +23,7 @@ from torch.nn.functional import pad
 
 from pullback.bind.dense import places, reading
 from pullback.bind.dense.contraction import is_finite
-from pullback.bind.dense.value import Axis, Value, is_traced, permuted
+from pullback.bind.dense.value import Axis, Value, is_traced, permute
 from pullback.define.math.lower import Product, Stencil, Window
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Convolution:
         self.env = {**env, **dict(product.bound)}
         self.over = dense.space.axes(dict(product.bound))
         self.windows = stencil.windows
-        self.data, axes, left = reading.spread(dense, stencil.read, self.env)
+        self.data, axes, left = reading.spread_places(dense, stencil.read, self.env)
         # A place that is no window's is left where its index does not run over the dimension.
         self.is_whole = left == [stencil.read.places[w.dimension] for w in self.windows]
         self.dims = {axis: dim for dim, axis in enumerate(axes) if axis is not None}
@@ -155,7 +155,7 @@ class Convolution:
         It is turned round where the window runs against it: `x[h - p]` is `x[h - (n - 1) + p]`.
         """
         inner = [(w.bound, 0) for w in self.windows]
-        data = permuted(self.other.data, self.other.axes, [*axes, *inner])
+        data = permute(self.other.data, self.other.axes, [*axes, *inner])
         back = [len(axes) + k for k, w in enumerate(self.windows) if w.step < 0]
         return data.flip(back) if back else data
 
@@ -218,7 +218,7 @@ class Convolution:
         taps = kernel.shape[kernel.dim() - len(self.windows) :]
         inner = [(w.bound, 0) for w in self.windows]
         order = [*roles.second, *roles.group, *roles.common, *inner]
-        seen = permuted(self.other.data, self.other.axes, order)
+        seen = permute(self.other.data, self.other.axes, order)
         data = TRANSPOSED[len(self.windows) - 1](
             seen.reshape(self.many(roles.second), groups * common, *self.extents(free=False)),
             kernel.reshape(groups * common, self.many(roles.first), *taps),
@@ -249,7 +249,7 @@ class Convolution:
         return Value(data.reshape([*lengths, *self.extents(free=True)]), (*axes, *free))
 
 
-def convolved(dense: Dense, product: Product, stencil: Stencil, env: Env) -> Value | None:
+def convolve(dense: Dense, product: Product, stencil: Stencil, env: Env) -> Value | None:
     """Return a sum over a product as a convolution; None where it is better not one."""
     value = Convolution(dense, stencil, product, env).result()
     if value is None or product.factor == 1:

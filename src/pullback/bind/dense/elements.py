@@ -48,12 +48,12 @@ def kernel_of(definition: Definition) -> Callable[..., object]:
     assert formula
 
     def run(*arguments: object, output_mask: list[bool] | None = None) -> object:
-        given = kernel.completed(definition, arguments, output_mask)
+        given = kernel.fill_defaults(definition, arguments, output_mask)
         outputs = kernel.outputs_of(definition, given)
         for dtype in outputs.dtypes:
             require_real(definition.line, check.name_of(dtype))
-        values = evaluate(formula, arrange.named(definition.line, given), outputs)
-        return kernel.as_returned(values)
+        values = evaluate(formula, arrange.name_arguments(definition.line, given), outputs)
+        return kernel.unwrap_single(values)
 
     return run
 
@@ -64,7 +64,7 @@ def evaluate(
     """Return the outputs of a formula, None for those that nobody wants."""
     line = formula.line
     missing = {tensor.name for tensor in line.tensors if arguments[tensor.name] is None}
-    nodes = absent.without(formula.elements, missing)
+    nodes = absent.drop_absent(formula.elements, missing)
     batch = len(outputs.sizes.batch)
     space = arrange.shape_of_space(formula, outputs.sizes)
     values = InSpace(formula, arguments, outputs)
@@ -80,7 +80,7 @@ def evaluate(
         # An output's memory is its own: no input's and no other output's, and as large as it is.
         if node.op == READ or node in nodes[:k] or value.shape != space:
             value = value.expand(space).clone()
-        results.append(arrange.finished(value, formula, k, batch))
+        results.append(arrange.finish_output(value, formula, k, batch))
     return results
 
 
@@ -122,11 +122,11 @@ class Values:
             return SPECIAL[node.op](self, node, args)
         tensors = [self.tensor(arg) for arg in args]
         try:
-            return function(TABLE[node.op].torch)(*tensors)
+            return torch_function(TABLE[node.op].torch)(*tensors)
         except RuntimeError as error:
             if str(error) != "ZeroDivisionError":
                 raise
-        raise DivisionByZero.error(DIVIDED, at=show.text(node), help=CHOSEN)
+        raise DivisionByZero.error(DIVIDED, at=show.format_node(node), help=CHOSEN)
 
     def read(self, node: Node) -> Tensor:
         """Return a tensor's elements, in the dtype that is computed in."""
@@ -174,10 +174,10 @@ class InSpace(Values):
     def laid_out(self, name: str) -> Tensor:
         """Return a tensor with the dimensions of the space."""
         tensor = super().laid_out(name)
-        return arrange.view(tensor, self.specs[name], self.space, self.batch)
+        return arrange.view_in_space(tensor, self.specs[name], self.space, self.batch)
 
 
-def _converted(dtype: torch.dtype | None, kind: type) -> Callable[..., Any]:
+def _convert(dtype: torch.dtype | None, kind: type) -> Callable[..., Any]:
     def convert(values: Values, _: Node, args: Sequence[Any]) -> Any:  # noqa: ANN401
         value = args[0]
         return value.to(dtype or values.compute) if isinstance(value, Tensor) else kind(value)
@@ -194,14 +194,14 @@ def _softplus(values: Values, _: Node, args: Sequence[Any]) -> Tensor:
 # Functions that PyTorch's own of that name does not compute as it stands.
 SPECIAL: dict[str, Callable[[Values, Node, Sequence[Any]], Any]] = {
     "powi": lambda _, node, args: args[0] ** node.data,
-    "real": _converted(None, float),
-    "whole": _converted(torch.int64, int),
+    "real": _convert(None, float),
+    "whole": _convert(torch.int64, int),
     "polygamma": lambda values, _, args: torch.polygamma(args[0], values.tensor(args[1])),
     "softplus": _softplus,
     "tanh_softplus": lambda values, node, args: _softplus(values, node, args).tanh(),
 }
 
 
-def function(name: str) -> Callable[..., Any]:
+def torch_function(name: str) -> Callable[..., Any]:
     """Return PyTorch's function of a name such as `special.xlog1py`."""
     return operator.attrgetter(name)(torch)

@@ -20,8 +20,8 @@ from torch import Tensor
 from pullback.bind.dense import places, pointwise, reading, reductions, slices
 from pullback.bind.dense.elements import Values
 from pullback.bind.dense.record import Records
-from pullback.bind.dense.space import Call, Env, Space
-from pullback.bind.dense.value import Value, aligned
+from pullback.bind.dense.space import Env, Space, SpaceCall
+from pullback.bind.dense.value import Value, align
 from pullback.define.math import absent, bounds, softmax
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import Affine
@@ -29,7 +29,7 @@ from pullback.define.math.node import (
     NUMBER,
     Node,
 )
-from pullback.define.math.program import Program, elementwise
+from pullback.define.math.program import FormulaFacts, elementwise
 from pullback.define.shape import Size
 
 MOST_PROGRAMS = 512
@@ -62,14 +62,16 @@ def evaluate(  # noqa: PLR0913, PLR0917  (all of a call)
             its tensor.
     """
     missing = frozenset(t.name for t in indexed.line.tensors if arguments[t.name] is None)
-    known = prepared(indexed.layout, indexed.nodes, tuple(indexed.sizes.items()), missing)
+    known = prepare(indexed.layout, indexed.nodes, tuple(indexed.sizes.items()), missing)
 
     def evaluated(given: Mapping[str, object]) -> list[Tensor | None]:
         floating = [
             v.dtype for v in given.values() if isinstance(v, Tensor) and v.is_floating_point()
         ]
         compute = torch.float64 if torch.float64 in (*floating, *dtypes) else torch.float32
-        call = Call(line=indexed.line, arguments=given, sizes=sizes, compute=compute, device=device)
+        call = SpaceCall(
+            line=indexed.line, arguments=given, sizes=sizes, compute=compute, device=device
+        )
         return Dense(known, call, reuse=reuse).outputs(wanted, dtypes)
 
     if not reuse:
@@ -77,27 +79,27 @@ def evaluate(  # noqa: PLR0913, PLR0917  (all of a call)
     return known.records.outputs(arguments, (*wanted, *dtypes, device), evaluated)
 
 
-class Prepared:
+class PreparedFormula:
     """What follows from a formula and which of its tensors are None."""
 
     def __init__(self, nodes: tuple[Node, ...], sizes: Mapping[str, Affine]) -> None:
         self.nodes = nodes
-        self.program = Program(sizes, nodes)
-        self.gathers = [bounds.gathers(node) for node in nodes]
-        self.maxima = [bounds.maxima(node) for node in nodes]
+        self.program = FormulaFacts(sizes, nodes)
+        self.gathers = [bounds.find_gathers(node) for node in nodes]
+        self.maxima = [bounds.find_maxima(node) for node in nodes]
         self.records = Records()
 
 
 @functools.lru_cache(maxsize=MOST_PROGRAMS)
-def prepared(
+def prepare(
     layout: tuple[tuple[str, ...], ...],  # of whose calls the records are
     nodes: tuple[Node, ...],
     sizes: tuple[tuple[str, Affine], ...],
     missing: frozenset[str],
-) -> Prepared:
+) -> PreparedFormula:
     """Return what is worked out once for a formula, and the records of its calls."""
-    present = absent.without(nodes, set(missing)) if missing else nodes
-    return Prepared(softmax.normalized(present), dict(sizes))
+    present = absent.drop_absent(nodes, set(missing)) if missing else nodes
+    return PreparedFormula(softmax.normalize(present), dict(sizes))
 
 
 class Dense:
@@ -114,7 +116,7 @@ class Dense:
         numbers: computes functions of the table, element by element.
     """
 
-    def __init__(self, known: Prepared, call: Call, *, reuse: bool) -> None:
+    def __init__(self, known: PreparedFormula, call: SpaceCall, *, reuse: bool) -> None:
         self.prepared = known
         self.program = known.program
         self.call = call
@@ -175,7 +177,7 @@ class Dense:
             return torch.full(shape, data, dtype=dtype, device=self.call.device)
         fresh = value.own and id(data) not in taken
         taken.add(id(data))
-        result = aligned(value, axes)
+        result = align(value, axes)
         if result.dtype != dtype:
             result, fresh = result.to(dtype), True
         if list(result.shape) != shape:
@@ -266,19 +268,19 @@ class Dense:
             case "read":
                 return reading.read(self, node, env)
             case "index":
-                return places.place(self, node.places[0], env)
+                return places.compute_place(self, node.places[0], env)
             case "inside":
-                return places.inside(self, node, env)
+                return places.compute_inside(self, node, env)
             case "equal":
-                place = places.place(self, node.places[0], env)
+                place = places.compute_place(self, node.places[0], env)
                 return Value(place.data == 0, place.axes)
             case "sum":
-                return slices.reduced(self, node, env, reductions.summed)
+                return slices.reduce_bounded(self, node, env, reductions.compute_sum)
             case "max" | "argmax":
-                return slices.reduced(self, node, env, reductions.greatest)
-            case "div" if (weights := reductions.weights(self, node, env)) is not None:
+                return slices.reduce_bounded(self, node, env, reductions.compute_max)
+            case "div" if (weights := reductions.compute_softmax(self, node, env)) is not None:
                 return weights
             case _:
                 taken = [self.taken(arg, env) for arg in node.args]
                 args, free = [value for value, _ in taken], [unused for _, unused in taken]
-                return pointwise.computed(self, node, args, free, env)
+                return pointwise.compute_function(self, node, args, free, env)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pullback.bind.dense import slices
-from pullback.bind.dense.value import Value, aligned, is_traced, union
+from pullback.bind.dense.value import Value, align, is_traced, join_axes
 from pullback.define.math import bounds
 from pullback.define.math.bounds import Gather, Maximum
 from pullback.define.math.index import Affine, is_size
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 IndexOutside = Rule("PB149", "index-outside")
 
 
-def place(dense: Dense, index: Affine, env: Env) -> Value:
+def compute_place(dense: Dense, index: Affine, env: Env) -> Value:
     """Return the values of an affine index."""
     parts: list[tuple[Value, int]] = []
     constant: Size = index.constant
@@ -38,19 +38,19 @@ def place(dense: Dense, index: Affine, env: Env) -> Value:
         elif is_size(term):
             constant = constant + dense.space.sizes[term.strip("|")] * factor
         else:
-            parts.append((steps(dense, term, env), factor))
-    axes = union((value for value, _ in parts), dense.space.axes(env))
+            parts.append((compute_steps(dense, term, env), factor))
+    axes = join_axes((value for value, _ in parts), dense.space.axes(env))
     if len(parts) > 1:
         slices.require_small(dense, axes, env)
     total = constant
     for value, factor in parts:
-        own = aligned(value, axes)
+        own = align(value, axes)
         own = own if factor == 1 else own * factor
         total = own if isinstance(total, int) and total == 0 else total + own
     return Value(total, axes)
 
 
-def steps(dense: Dense, index: str, env: Env) -> Value:
+def compute_steps(dense: Dense, index: str, env: Env) -> Value:
     """Return an index's own values: 0, 1, 2, ..."""
     size = env[index]
     start = dense.space.start(size)
@@ -81,7 +81,7 @@ def reach(dense: Dense, index: Affine, env: Env) -> tuple[Size, Size] | None:
     return least, most
 
 
-def inside(dense: Dense, node: Node, env: Env) -> Value:
+def compute_inside(dense: Dense, node: Node, env: Env) -> Value:
     """Return where an index is from 0 to below a size: a bool where it always is, or never."""
     index, extent = node.places[0], dense.space.extent(node.size)
     ends = reach(dense, index, env)
@@ -90,7 +90,7 @@ def inside(dense: Dense, node: Node, env: Env) -> Value:
             return Value(True)
         if ends[1] < 0 or ends[0] >= extent:
             return Value(False)
-    value = place(dense, index, env)
+    value = compute_place(dense, index, env)
     if not isinstance(value.data, Tensor):
         return Value(0 <= value.data < extent)
     low = ends is None or ends[0] < 0
@@ -108,19 +108,19 @@ def require(dense: Dense, gathers: Iterable[Gather], env: Env) -> None:
         extent = dense.tensor(gather.read.name, gather.read.type).shape[dimension]
         if is_inside(dense, gather.place, extent, inner):
             continue
-        value = place(dense, gather.place, inner)
+        value = compute_place(dense, gather.place, inner)
         if not isinstance(value.data, Tensor):
             outside = Value(not 0 <= value.data < extent)
         elif is_traced(value.data):
             continue
-        elif within(value.data, extent):
-            dense.inside.add(ranged(dense, gather.place, extent, inner))
+        elif is_within(value.data, extent):
+            dense.inside.add(describe_range(dense, gather.place, extent, inner))
             continue
         else:
             outside = Value((value.data < 0) | (value.data >= extent), value.axes)
-        found = selected(dense, gather.conditions, value, outside, inner)
+        found = find_selected(dense, gather.conditions, value, outside, inner)
         if found is not None:
-            raise outside_of(dense, gather, found, extent)
+            raise index_error(dense, gather, found, extent)
 
 
 def require_values(dense: Dense, maxima: Iterable[Maximum], env: Env) -> None:
@@ -130,7 +130,7 @@ def require_values(dense: Dense, maxima: Iterable[Maximum], env: Env) -> None:
             inner = {**env, **dict(maximum.bound)}
             if any(is_traced(dense.of(part, inner).data) for part in maximum.conditions):
                 continue
-            needed = selected(dense, maximum.conditions, Value(0), Value(True), inner)
+            needed = find_selected(dense, maximum.conditions, Value(0), Value(True), inner)
             if needed is not None:
                 raise bounds.empty(dense.call.line, maximum.node)
 
@@ -139,16 +139,16 @@ def is_inside(dense: Dense, index: Affine, extent: Size, env: Env) -> bool:
     """Return whether an index is known to be from 0 to below a size."""
     ends = reach(dense, index, env)
     if ends is None:
-        return ranged(dense, index, extent, env) in dense.inside
+        return describe_range(dense, index, extent, env) in dense.inside
     return bool(ends[0] >= 0 and ends[1] < extent)
 
 
-def ranged(dense: Dense, index: Affine, extent: Size, env: Env) -> tuple[object, ...]:
+def describe_range(dense: Dense, index: Affine, extent: Size, env: Env) -> tuple[object, ...]:
     """Return an index with how far those in it run."""
     return (index, extent, *(dense.space.whole(env[name]) for name in sorted(index.free)))
 
 
-def within(values: Tensor, extent: Size) -> bool:
+def is_within(values: Tensor, extent: Size) -> bool:
     """Return whether all indices are inside."""
     if values.numel() == 0:
         return True
@@ -156,26 +156,26 @@ def within(values: Tensor, extent: Size) -> bool:
     return bool((least >= 0) & (most < extent))
 
 
-def selected(
+def find_selected(
     dense: Dense, conditions: Iterable[Node], value: Value, outside: Value, env: Env
 ) -> int | None:
     """Return the first index outside that all conditions select; None if there is none."""
     parts = [outside, *(dense.of(condition, env) for condition in conditions)]
     if any(part.data is False for part in parts):
         return None
-    axes = union([*parts, value], dense.space.axes(env))
+    axes = join_axes([*parts, value], dense.space.axes(env))
     mask = dense.numbers.tensor(True)
     for part in parts:
-        mask = mask & aligned(part, axes)
+        mask = mask & align(part, axes)
     if any(dense.space.length(axis, env) == 0 for axis in dense.space.axes(env)) or not mask.any():
         return None
     if not isinstance(value.data, Tensor):
         return int(value.data)
-    values, mask = torch.broadcast_tensors(aligned(value, axes), mask)
+    values, mask = torch.broadcast_tensors(align(value, axes), mask)
     return int(values[mask][0])
 
 
-def outside_of(dense: Dense, gather: Gather, found: int, extent: Size) -> Exception:
+def index_error(dense: Dense, gather: Gather, found: int, extent: Size) -> Exception:
     """Return the error of an index outside."""
     name = gather.read.name
     label = dense.space.labels[name][gather.dimension]

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from pullback.bind.dense import slices
-from pullback.bind.dense.elements import function
-from pullback.bind.dense.value import Axis, Value, aligned, union
+from pullback.bind.dense.elements import torch_function
+from pullback.bind.dense.value import Axis, Value, align, join_axes
 from pullback.define.math.functions import TABLE
 from pullback.define.math.node import Node
 
@@ -25,7 +25,7 @@ INTO = ("add", "mul", "sub", "div", "neg", "exp", "log", "sqrt", "rsqrt", "tanh"
 SWAPPED = ("add", "mul")
 
 
-def computed(
+def compute_function(
     dense: Dense, node: Node, args: Sequence[Value], free: Sequence[bool], env: Env
 ) -> Value:
     """Return a function of some values.
@@ -37,22 +37,22 @@ def computed(
         free: which of them nobody else needs.
         env: how far the indices run.
     """
-    simple = _known(node, args)
+    simple = _fold_constant(node, args)
     if simple is not None:
         return simple
-    axes = union(args, dense.space.axes(env))
+    axes = join_axes(args, dense.space.axes(env))
     slices.require_small(dense, axes, env)
-    operands = [aligned(arg, axes) for arg in args]
+    operands = [align(arg, axes) for arg in args]
     if any(free):
-        data = _into(dense, node, args, operands, free, axes)
+        data = _compute_into(dense, node, args, operands, free, axes)
         if data is not None:
             return Value(data, axes)
-    data = _fresh(dense, node, operands)
+    data = _compute_fresh(dense, node, operands)
     own = not any(data is x for x in operands)
     return Value(data, axes if isinstance(data, Tensor) else (), own)
 
 
-def _known(node: Node, args: Sequence[Value]) -> Value | None:
+def _fold_constant(node: Node, args: Sequence[Value]) -> Value | None:
     """Return the value of a selection, or of a condition, that is the same everywhere."""
     if node.op == "where" and isinstance(args[0].data, bool):
         return (args[1] if args[0].data else args[2])._replace(own=False)
@@ -63,7 +63,7 @@ def _known(node: Node, args: Sequence[Value]) -> Value | None:
     return None
 
 
-def _fresh(dense: Dense, node: Node, operands: list[Any]) -> Any:  # noqa: ANN401
+def _compute_fresh(dense: Dense, node: Node, operands: list[Any]) -> Any:  # noqa: ANN401
     if node.op == "where" and any(isinstance(x, Tensor) for x in operands[1:]):
         return torch.where(dense.numbers.tensor(operands[0]), *operands[1:])
     if node.op in DIVIDING and not any(isinstance(x, Tensor) for x in operands):
@@ -71,7 +71,7 @@ def _fresh(dense: Dense, node: Node, operands: list[Any]) -> Any:  # noqa: ANN40
     return dense.numbers.compute_one(node, operands)
 
 
-def _into(  # noqa: PLR0913, PLR0917  (all that is known of an operation)
+def _compute_into(  # noqa: PLR0913, PLR0917  (all that is known of an operation)
     dense: Dense,
     node: Node,
     args: Sequence[Value],
@@ -90,5 +90,5 @@ def _into(  # noqa: PLR0913, PLR0917  (all that is known of an operation)
                 if node.op not in SWAPPED:
                     return None
                 operands = operands[::-1]
-            return function(TABLE[node.op].torch)(*operands, out=operand)
+            return torch_function(TABLE[node.op].torch)(*operands, out=operand)
     return None

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from pullback.bind.dense import places, slices
-from pullback.bind.dense.value import Axis, Value, aligned, union
+from pullback.bind.dense.value import Axis, Value, align, join_axes
 from pullback.define.math.index import BATCH, Affine, is_size
 from pullback.define.math.node import Node
 from pullback.define.shape import Size
@@ -28,11 +28,11 @@ MOST_PADDING = 4
 
 def read(dense: Dense, node: Node, env: Env) -> Value:
     """Return the elements that a node reads, in the dtype that is computed in."""
-    data, axes, left = spread(dense, node, env)
+    data, axes, left = spread_places(dense, node, env)
     by_place: dict[int, Affine] = {}
     for place in left:
         dim = axes.index(None)
-        seen = viewed(dense, data, dim, place, env)
+        seen = view_at(dense, data, dim, place, env)
         if seen is None:
             by_place[dim] = place
             axes[dim] = (BATCH, -1 - dim)  # of no index: it is gathered below
@@ -41,13 +41,15 @@ def read(dense: Dense, node: Node, env: Env) -> Value:
         axes = [*axes[:dim], *added[:1], *axes[dim + 1 :], *added[1:]]
     found = [axis for axis in axes if axis is not None]
     if by_place:
-        data, found = gathered(dense, data, found, by_place, env)
+        data, found = gather_at(dense, data, found, by_place, env)
     while len(set(found)) < len(found):
-        data, found = diagonal(data, found)
+        data, found = take_diagonal(data, found)
     return Value(data, tuple(found), own=bool(by_place))
 
 
-def spread(dense: Dense, node: Node, env: Env) -> tuple[Tensor, list[Axis | None], list[Affine]]:
+def spread_places(
+    dense: Dense, node: Node, env: Env
+) -> tuple[Tensor, list[Axis | None], list[Affine]]:
     """Return a tensor, the axes of its dimensions, None where one is left, and the places there.
 
     Dimensions of `...` line up from the right; one of size 1 is the same for all.
@@ -75,7 +77,7 @@ def spread(dense: Dense, node: Node, env: Env) -> tuple[Tensor, list[Axis | None
     return data, axes, left
 
 
-def viewed(
+def view_at(
     dense: Dense, data: Tensor, dim: int, place: Affine, env: Env
 ) -> tuple[Tensor, list[Axis]] | None:
     """Return a tensor read at affine places along one dimension, which becomes several.
@@ -119,17 +121,17 @@ def viewed(
     return data, axes
 
 
-def gathered(
+def gather_at(
     dense: Dense, data: Tensor, axes: list[Axis], by_place: dict[int, Affine], env: Env
 ) -> tuple[Tensor, list[Axis]]:
     """Return a tensor read at places that are tensors, along some of its dimensions."""
-    found = {dim: places.place(dense, place, env) for dim, place in by_place.items()}
+    found = {dim: places.compute_place(dense, place, env) for dim, place in by_place.items()}
     shared = {axis for value in found.values() for axis in value.axes}
     for dim, axis in enumerate(axes):
         if axis in shared:  # x[b, idx[b, n]]: the same b
             steps = torch.arange(dense.space.length(axis, env), device=dense.call.device)
             found[dim] = Value(steps, (axis,))
-    across = union(found.values(), dense.space.axes(env))
+    across = join_axes(found.values(), dense.space.axes(env))
     dims = list(found)
     rest = [dim for dim in range(len(axes)) if dim not in found]
     limits = [data.shape[dim] for dim in dims]
@@ -139,7 +141,7 @@ def gathered(
         shape = [dense.space.length(axis, env) for axis in across]
         return data.new_zeros([*shape, *(data.shape[dim] for dim in rest)]), new
     indices = [
-        clamped(dense, by_place.get(dim), aligned(found[dim], across), limit, env)
+        clamp_places(dense, by_place.get(dim), align(found[dim], across), limit, env)
         for dim, limit in zip(dims, limits, strict=True)
     ]
     if dims != list(range(len(dims))):
@@ -151,7 +153,9 @@ def gathered(
     return data[tuple(indices)], new
 
 
-def clamped(dense: Dense, place: Affine | None, index: object, limit: Size, env: Env) -> Tensor:
+def clamp_places(
+    dense: Dense, place: Affine | None, index: object, limit: Size, env: Env
+) -> Tensor:
     """Return places inside: what is outside is not selected, or has been refused."""
     known = place is None or places.is_inside(dense, place, limit, env)
     if isinstance(index, Tensor) and known:
@@ -161,7 +165,7 @@ def clamped(dense: Dense, place: Affine | None, index: object, limit: Size, env:
     return index.clamp(0, limit - 1)
 
 
-def diagonal(data: Tensor, axes: list[Axis]) -> tuple[Tensor, list[Axis]]:
+def take_diagonal(data: Tensor, axes: list[Axis]) -> tuple[Tensor, list[Axis]]:
     """Return a tensor with an axis once that it has twice."""
     twice = next(axis for axis in axes if axes.count(axis) > 1)
     first = axes.index(twice)

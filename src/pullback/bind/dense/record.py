@@ -35,7 +35,7 @@ OF_SHAPE = ("dim", "numel", "size", "stride", "element_size", "is_floating_point
 
 
 @dataclass(frozen=True)
-class Step:
+class RecordedStep:
     """One operation.
 
     Attributes:
@@ -67,7 +67,7 @@ class Recorder(TorchFunctionMode):
     def __init__(self, inputs: Sequence[Tensor]) -> None:
         super().__init__()
         self.is_complete = True
-        self.steps: list[Step] = []
+        self.steps: list[RecordedStep] = []
         self.names: dict[str, object] = {}
         self.many = 0
         self.numbers = WeakTensorKeyDictionary()
@@ -109,13 +109,13 @@ class Recorder(TorchFunctionMode):
         if name == "__getitem__" and any(map(is_mask, many_of(args[1]))):
             self.is_complete = False  # how many elements that gives, data decides
         elif changes:
-            self.steps.append(Step(call, frozenset(used), changes=True))
+            self.steps.append(RecordedStep(call, frozenset(used), changes=True))
         elif not any(isinstance(value, Tensor) for value in results):
-            self.steps.append(Step(call, frozenset(used), expected=self.named(result)))
+            self.steps.append(RecordedStep(call, frozenset(used), expected=self.named(result)))
         else:
             made = tuple(self.number(v) if isinstance(v, Tensor) else None for v in results)
             one = isinstance(result, Tensor)
-            self.steps.append(Step(call, frozenset(used), made, is_one=one))
+            self.steps.append(RecordedStep(call, frozenset(used), made, is_one=one))
         self.is_complete &= len(self.steps) <= MOST_STEPS
 
     def number(self, tensor: Tensor) -> int:
@@ -162,7 +162,7 @@ class Recorder(TorchFunctionMode):
             needed |= step.used
             if last:
                 lines.append(f"del {', '.join(f't{number}' for number in last)}")
-            lines.append(line_of(step))
+            lines.append(format_step(step))
         inputs = ", ".join(f"t{number}" for number in self.inputs)
         results = ", ".join("None" if number is None else f"t{number}" for number in found)
         body = "\n    ".join([*reversed(lines), f"return [{results}]"])
@@ -172,7 +172,7 @@ class Recorder(TorchFunctionMode):
         return replay
 
 
-def line_of(step: Step) -> str:
+def format_step(step: RecordedStep) -> str:
     """Return an operation as a line of source."""
     if step.expected:
         return f"if {step.call} != {step.expected}: return None"
@@ -220,7 +220,7 @@ class Records:
         tensors = [value for value in arguments.values() if isinstance(value, Tensor)]
         if not all(type(t) in PLAIN for t in tensors) or any(map(is_traced, tensors)):
             return evaluated(arguments)
-        key = (*map(described, arguments.values()), *wanted, torch.get_default_dtype())
+        key = (*map(key_of_argument, arguments.values()), *wanted, torch.get_default_dtype())
         replay = self.known.get(key)
         found = None if replay is None else replay(*tensors)
         if found is not None:
@@ -245,7 +245,7 @@ class Records:
         return outputs
 
 
-def described(value: object) -> object:
+def key_of_argument(value: object) -> object:
     """Return all of an argument that the operations of a call depend on."""
     if isinstance(value, Tensor):
         return (value.shape, value.stride(), value.dtype, value.device)

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from pullback.bind.dense.evaluate import Dense
 
 
-def summed(dense: Dense, node: Node, env: Env) -> Value:
+def compute_sum(dense: Dense, node: Node, env: Env) -> Value:
     """Return a sum over an index, and over those right inside."""
     sizes = {name: dense.space.whole(env[name]) for name in env if name in node.free}
     found = dense.program.scatter(node, sizes)
     if found is not None:
-        return scatter.added(dense, found, dense.program.product(node).factor, env)
-    value = recognised(dense, node, env)
+        return scatter.scatter_add(dense, found, dense.program.product(node).factor, env)
+    value = compute_recognised(dense, node, env)
     if value is not None:
         return value
     over: dict[str, Affine] = {}
@@ -31,22 +31,22 @@ def summed(dense: Dense, node: Node, env: Env) -> Value:
         over[node.bound] = dense.program.range(node.size)
         node = node.args[0]
     inner = {**env, **over}
-    return contraction.total(dense, dense.of(node, inner), dense.space.axes(over), inner)
+    return contraction.sum_axes(dense, dense.of(node, inner), dense.space.axes(over), inner)
 
 
-def recognised(dense: Dense, node: Node, env: Env) -> Value | None:
+def compute_recognised(dense: Dense, node: Node, env: Env) -> Value | None:
     """Return a sum for which PyTorch has an operation; None if it has none."""
     product = dense.program.product(node)
     rows, stencil = dense.program.bag(node), dense.program.stencil(node)
     value = None
     if rows is not None:
-        value = bag.added(dense, product, rows, env)
+        value = bag.sum_bags(dense, product, rows, env)
     if value is None and stencil is not None:
-        value = convolution.convolved(dense, product, stencil, env)
-    return contraction.contracted(dense, product, env) if value is None else value
+        value = convolution.convolve(dense, product, stencil, env)
+    return contraction.contract(dense, product, env) if value is None else value
 
 
-def greatest(dense: Dense, node: Node, env: Env) -> Value:
+def compute_max(dense: Dense, node: Node, env: Env) -> Value:
     """Return a maximum over an index, or the first place where it is taken."""
     body = node.args[0]
     inner = {**env, node.bound: dense.program.range(node.size)}
@@ -54,7 +54,7 @@ def greatest(dense: Dense, node: Node, env: Env) -> Value:
     [axis] = dense.space.axes_of(node.bound, node.size)
     axes = tuple(other for other in value.axes if other != axis)
     if dense.space.extent(node.size) == 0:
-        return greatest_of_none(dense, node, axes, inner)
+        return compute_empty_max(dense, node, axes, inner)
     if axis not in value.axes:
         return Value(0) if node.op == ARGMAX else value._replace(own=False)
     dim, data = value.axes.index(axis), value.data
@@ -67,9 +67,9 @@ def greatest(dense: Dense, node: Node, env: Env) -> Value:
     return Value(most.to(value.data.dtype), axes)
 
 
-def weights(dense: Dense, node: Node, env: Env) -> Value | None:
+def compute_softmax(dense: Dense, node: Node, env: Env) -> Value | None:
     """Return weights divided by their sum, of which PyTorch makes one pass; None if it is none."""
-    found = softmax.scores(node)
+    found = softmax.match_softmax(node)
     if found is None:
         return None
     scores, index = found
@@ -82,7 +82,7 @@ def weights(dense: Dense, node: Node, env: Env) -> Value | None:
     return Value(torch.softmax(value.data, value.axes.index(axes[0])), value.axes)
 
 
-def greatest_of_none(dense: Dense, node: Node, axes: tuple[Axis, ...], env: Env) -> Value:
+def compute_empty_max(dense: Dense, node: Node, axes: tuple[Axis, ...], env: Env) -> Value:
     """Return a maximum over nothing, which nobody needs: `places.require_values` has seen to it."""
     shape = [dense.space.length(axis, env) for axis in axes]
     types = {"real": dense.call.compute, "int": torch.int64, "bool": torch.bool}

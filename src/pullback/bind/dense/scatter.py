@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from pullback.bind.dense import places
-from pullback.bind.dense.contraction import total
-from pullback.bind.dense.value import Axis, Value, aligned, is_differentiated, is_traced, union
+from pullback.bind.dense.contraction import sum_axes
+from pullback.bind.dense.value import Axis, Value, align, is_differentiated, is_traced, join_axes
 from pullback.define.math.lower import Scatter
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pullback.bind.dense.space import Env
 
 
-def added(dense: Dense, scatter: Scatter, factor: float, env: Env) -> Value:
+def scatter_add(dense: Dense, scatter: Scatter, factor: float, env: Env) -> Value:
     """Return the sum: what is added is computed once, for each value of what is summed over.
 
     What lies outside of the result is added nowhere.
@@ -28,31 +28,31 @@ def added(dense: Dense, scatter: Scatter, factor: float, env: Env) -> Value:
     inner |= dict(scatter.bound)
     at: dict[str, Value] = {}
     for index, place in scatter.places:
-        value = places.place(dense, place, inner)
+        value = places.compute_place(dense, place, inner)
         at[index] = value._replace(data=dense.numbers.tensor(value.data))
-    across = union(at.values(), dense.space.axes(inner))
+    across = join_axes(at.values(), dense.space.axes(inner))
     over = dense.space.axes(dict(scatter.bound))
     value = dense.of(scatter.value, inner)
     early = [axis for axis in over if axis not in across]
-    value = total(dense, value, early, inner)
+    value = sum_axes(dense, value, early, inner)
     # An index that both the places and the result have is one more dimension of the result.
     batched = [axis for axis in across if axis not in over]
     targets: list[tuple[Axis, Tensor]] = []
     certain: set[Axis] = set(batched)
     for index, place in scatter.places:
-        own, start = aligned(at[index], across), dense.space.start(env[index])
+        own, start = align(at[index], across), dense.space.start(env[index])
         targets.append(((index, 0), own - start if start else own))
         if not start and places.is_inside(dense, place, dense.space.extent(env[index]), inner):
             certain.add((index, 0))
     for axis in batched:
         steps = torch.arange(dense.space.length(axis, inner), device=dense.call.device)
-        targets.append((axis, aligned(Value(steps, (axis,)), across)))
+        targets.append((axis, align(Value(steps, (axis,)), across)))
     rest = [axis for axis in value.axes if axis not in across]
     lengths = [dense.space.length(axis, inner) for axis in across]
-    flat, valid = linear(dense, targets, certain, env, lengths)
-    source = laid_out(dense, value, [*across, *rest], len(across), inner)
+    flat, valid = linearize(dense, targets, certain, env, lengths)
+    source = lay_out_rows(dense, value, [*across, *rest], len(across), inner)
     if valid is not None:
-        source, flat = kept(source, flat, valid)
+        source, flat = select_valid(source, flat, valid)
     shape = [dense.space.length(axis, env) for axis, _ in targets]
     tail = source.shape[1:]
     result = torch.zeros([math.prod(shape), *tail], dtype=source.dtype, device=dense.call.device)
@@ -67,7 +67,7 @@ def added(dense: Dense, scatter: Scatter, factor: float, env: Env) -> Value:
     return Value(data, (*(axis for axis, _ in targets), *rest))
 
 
-def linear(
+def linearize(
     dense: Dense,
     targets: Sequence[tuple[Axis, Tensor]],
     certain: set[Axis],
@@ -87,7 +87,7 @@ def linear(
     valid: Tensor | None = None
     for (index, k), place in targets:
         extent = dense.space.length((index, k), env)
-        if (index, k) not in certain and (is_traced(place) or not places.within(place, extent)):
+        if (index, k) not in certain and (is_traced(place) or not places.is_within(place, extent)):
             own = (place >= 0) & (place < extent)
             valid = own if valid is None else valid & own
         flat = place if flat is None else flat * extent + place
@@ -96,15 +96,15 @@ def linear(
     return flat, None if valid is None else valid.broadcast_to(shape).reshape(-1)
 
 
-def laid_out(dense: Dense, value: Value, axes: Sequence[Axis], many: int, env: Env) -> Tensor:
+def lay_out_rows(dense: Dense, value: Value, axes: Sequence[Axis], many: int, env: Env) -> Tensor:
     """Return values as rows, one for each element that is added."""
-    data = aligned(value, axes)
+    data = align(value, axes)
     data = dense.numbers.tensor(data) if not isinstance(data, Tensor) else data
     lengths = [dense.space.length(axis, env) for axis in axes]
     return data.expand(lengths).reshape(math.prod(lengths[:many]), *lengths[many:])
 
 
-def kept(source: Tensor, flat: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+def select_valid(source: Tensor, flat: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
     """Return the rows that go inside, and where."""
     if not is_traced(flat):
         return source[valid], flat[valid]

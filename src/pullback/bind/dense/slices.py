@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from pullback.bind.dense.space import Env
-from pullback.bind.dense.value import Axis, Value, aligned, is_traced
+from pullback.bind.dense.value import Axis, Value, align, is_traced
 from pullback.define.math import node as graph
 from pullback.define.math.index import Affine
 from pullback.define.math.node import ARGMAX, SUM, Node
@@ -61,7 +61,7 @@ def require_small(dense: Dense, axes: Sequence[Axis], env: Env) -> None:
         raise TooLarge(many * dense.call.compute.itemsize)
 
 
-def reduced(dense: Dense, node: Node, env: Env, reduce: Reduce) -> Value:
+def reduce_bounded(dense: Dense, node: Node, env: Env, reduce: Reduce) -> Value:
     """Return a reduction, in slices if what is reduced does not fit the bound."""
     try:
         return reduce(dense, node, env)
@@ -73,13 +73,13 @@ def reduced(dense: Dense, node: Node, env: Env, reduce: Reduce) -> Value:
         )
         if many * dense.call.compute.itemsize > bound:
             raise
-        cut = cut_of(dense, node, env, large.size)
+        cut = choose_cut(dense, node, env, large.size)
         if cut is None:
-            return unbounded(dense, node, env, reduce)
-        return by_slices(dense, node, env, reduce, cut)
+            return reduce_whole(dense, node, env, reduce)
+        return reduce_by_slices(dense, node, env, reduce, cut)
 
 
-def unbounded(dense: Dense, node: Node, env: Env, reduce: Reduce) -> Value:
+def reduce_whole(dense: Dense, node: Node, env: Env, reduce: Reduce) -> Value:
     """Return a reduction of which nothing is left to cut: it takes the memory that it takes."""
     bound, dense.bound = dense.bound, None
     try:
@@ -97,7 +97,7 @@ class Cut:
     step: int
 
 
-def cut_of(dense: Dense, node: Node, env: Env, needed: int) -> Cut | None:
+def choose_cut(dense: Dense, node: Node, env: Env, needed: int) -> Cut | None:
     """Return how to cut a reduction: by the output's outermost index, else by what is bound.
 
     Args:
@@ -116,7 +116,7 @@ def cut_of(dense: Dense, node: Node, env: Env, needed: int) -> Cut | None:
     return None
 
 
-def by_slices(dense: Dense, node: Node, env: Env, reduce: Reduce, cut: Cut) -> Value:
+def reduce_by_slices(dense: Dense, node: Node, env: Env, reduce: Reduce, cut: Cut) -> Value:
     """Return a reduction from those of slices of one index."""
     space = dense.space
     extent, name = space.extent(cut.whole), f"{cut.index}@{len(space.starts)}"
@@ -125,27 +125,27 @@ def by_slices(dense: Dense, node: Node, env: Env, reduce: Reduce, cut: Cut) -> V
         window = space.slice_of(cut.whole, name, start, min(cut.step, extent - start))
         if cut.index == node.bound:
             part = graph.make(node.op, node.args, (cut.index, window), node.type, frozenset())
-            parts.append(reduced(dense, part, env, reduce))
+            parts.append(reduce_bounded(dense, part, env, reduce))
         else:
-            parts.append(reduced(dense, node, {**env, cut.index: window}, reduce))
+            parts.append(reduce_bounded(dense, node, {**env, cut.index: window}, reduce))
         dense.forget(window)
         del space.starts[window]
     if cut.index != node.bound:
         lengths = [min(cut.step, extent - start) for start in range(0, extent, cut.step)]
-        return joined(dense, parts, (cut.index, 0), lengths)
+        return concatenate(dense, parts, (cut.index, 0), lengths)
     axes = parts[0].axes
     data = torch.stack([dense.numbers.tensor(part.data) for part in parts])
     return Value(data.sum(0) if node.op == SUM else data.amax(0), axes)
 
 
-def joined(dense: Dense, parts: list[Value], axis: Axis, lengths: list[int]) -> Value:
+def concatenate(dense: Dense, parts: list[Value], axis: Axis, lengths: list[int]) -> Value:
     """Return slices one after another, each so many values of an axis.
 
     One in which nothing is selected lacks axes that others have: it is the same all along them.
     """
     axes = tuple(dict.fromkeys(own for part in parts for own in (*part.axes, axis)))
     dim = axes.index(axis)
-    tensors = [dense.numbers.tensor(aligned(part, axes)) for part in parts]
+    tensors = [dense.numbers.tensor(align(part, axes)) for part in parts]
     shapes = [[1] * (len(axes) - tensor.dim()) + list(tensor.shape) for tensor in tensors]
     whole = [max(sizes) for sizes in zip(*shapes, strict=True)]
     data = [

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pullback.bind.dense.value import Axis
 from pullback.define.line import Line
-from pullback.define.math.extents import evaluated
+from pullback.define.math.extents import evaluate_size
 from pullback.define.math.index import BATCH, Affine, size
 from pullback.define.math.node import Node
 from pullback.define.shape import Size, broadcast
@@ -23,7 +23,7 @@ ALL_BATCH = size(BATCH)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Call:
+class SpaceCall:
     """One call of an operator.
 
     Attributes:
@@ -51,7 +51,7 @@ class Space:
         starts: where an index begins that runs over a slice of its range; `wholes`: the range.
     """
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: SpaceCall) -> None:
         self.labels = labels_of(call.line)
         self.has_batch = any(BATCH in own for own in self.labels.values())
         self.batch = self._batch(call)
@@ -60,7 +60,7 @@ class Space:
         self.wholes: dict[Affine, Affine] = {}
         self._extents: dict[Affine, Size] = {}
 
-    def _batch(self, call: Call) -> tuple[Size, ...]:
+    def _batch(self, call: SpaceCall) -> tuple[Size, ...]:
         batch: tuple[Size, ...] = ()
         for tensor in call.line.tensors:
             value, own = call.arguments.get(tensor.name), self.labels[tensor.name]
@@ -74,7 +74,7 @@ class Space:
         """Return a size as a number."""
         known = self._extents.get(size)
         if known is None:
-            value = evaluated(size, self.sizes)
+            value = evaluate_size(size, self.sizes)
             assert value is not None, size
             known = self._extents[size] = max(value, 0)
         return known

@@ -32,11 +32,11 @@ class Value(NamedTuple):
     own: bool = True
 
 
-def aligned(value: Value, axes: Sequence[Axis]) -> Any:  # noqa: ANN401
+def align(value: Value, axes: Sequence[Axis]) -> Any:  # noqa: ANN401
     """Return a value's tensor with given dimensions, of size 1 where it has none."""
     if value.axes == axes or not isinstance(value.data, Tensor) or not value.axes:
         return value.data
-    data = permuted(value.data, value.axes, [axis for axis in axes if axis in value.axes])
+    data = permute(value.data, value.axes, [axis for axis in axes if axis in value.axes])
     if len(value.axes) == len(axes):
         return data
     # Dimensions of size 1 on the left come by themselves.
@@ -47,19 +47,19 @@ def aligned(value: Value, axes: Sequence[Axis]) -> Any:  # noqa: ANN401
     return data
 
 
-def permuted(data: Tensor, axes: Sequence[Axis], order: Sequence[Axis]) -> Tensor:
+def permute(data: Tensor, axes: Sequence[Axis], order: Sequence[Axis]) -> Tensor:
     """Return a tensor with its dimensions in another order."""
     places = [axes.index(axis) for axis in order]
     return data if places == list(range(len(places))) else data.permute(places)
 
 
-def union(values: Iterable[Value], order: Iterable[Axis]) -> tuple[Axis, ...]:
+def join_axes(values: Iterable[Value], order: Iterable[Axis]) -> tuple[Axis, ...]:
     """Return the axes of all of some values, in a given order."""
     present = {axis for value in values for axis in value.axes}
     return tuple(axis for axis in order if axis in present)
 
 
-def likely(size: Size) -> int:
+def likely_size(size: Size) -> int:
     """Return a size for a choice of what is faster; where a tracer keeps it open, the example's.
 
     As a number it would be fixed, and what is traced would be right for that size alone.

@@ -9,14 +9,14 @@ from typing import cast
 from torch import Tensor
 
 from pullback.bind import check
-from pullback.bind.example.first_call import InPlace, aliases, first_call, require_same
+from pullback.bind.example.first_call import InPlace, find_aliases, require_same, run_first_call
 from pullback.bind.example.given import WrongArguments, require_arguments
-from pullback.bind.example.independence import Batches, Split
-from pullback.bind.example.trial import Result, Run, Shapes, Trial, agree, is_tensors
+from pullback.bind.example.independence import Batches, BatchSplit
+from pullback.bind.example.trial import ExampleTrial, ForwardResult, Run, Shapes, agree, is_tensors
 from pullback.define import shape
 from pullback.define.line import PYTHON_TYPES, Line, Name, Scalar
 from pullback.define.line import Tensor as TensorSpec
-from pullback.define.shape import declared, shown
+from pullback.define.shape import format_shape, format_spec
 from pullback.diagnostic import PullbackError, Rule
 
 Mismatch = Rule("PB368", "example-mismatch")
@@ -36,11 +36,11 @@ def verify(line: Line, run: Run, example: Sequence[object]) -> None:
             too many values, or one of another type; PB364 to PB366 and PB369, what `line_of` stops
             at too; PB368, an output is not what the line says.
     """
-    against = Against(line, Trial(run, arguments_of(line, example)))
+    against = Against(line, ExampleTrial(run, arguments_of(line, example)))
     against.require_outputs()
     against.require_sizes_elsewhere()
     against.require_independence()
-    require_same(line.qualname, Trial(run, against.trial.arguments), against.result)
+    require_same(line.qualname, ExampleTrial(run, against.trial.arguments), against.result)
 
 
 def arguments_of(line: Line, example: Sequence[object]) -> list[object]:
@@ -117,7 +117,7 @@ class Against:
     """A line, and forward with its example."""
 
     line: Line
-    trial: Trial
+    trial: ExampleTrial
 
     def __post_init__(self) -> None:
         line, trial = self.line, self.trial
@@ -131,7 +131,7 @@ class Against:
         # The example is checked against the line before forward is called.
         check.solve(line, self.by_name(trial.examples, {}))
         self.names = [self.parameter_at(i).name for i in range(len(trial.arguments))]
-        self.result = first_call(line.qualname, trial, self.names)
+        self.result = run_first_call(line.qualname, trial, self.names)
 
     def parameter_at(self, argument: int) -> TensorSpec | Scalar:
         """Return the parameter that an argument belongs to."""
@@ -169,7 +169,7 @@ class Against:
                 line=line,
                 help="name each output in the line: -> (y[n], z[n])",
             )
-        found = aliases(line.qualname, result, self.names)
+        found = find_aliases(line.qualname, result, self.names)
         for number, output in enumerate(line.outputs):
             changed = self.names[found[number]] if number in found else None
             if changed != (output.name if output.name in line.changed else None):
@@ -182,7 +182,7 @@ class Against:
         if spec:
             return InPlace.error(
                 f"{self.line.qualname}: forward changes '{changed}' in place and returns it, "
-                f"the line says {declared(output)}",
+                f"the line says {format_spec(output)}",
                 line=self.line,
                 help=f"write the output as the input: -> {spec}",
             )
@@ -194,7 +194,11 @@ class Against:
         )
 
     def require_shapes(
-        self, tensors: Sequence[Tensor], others: Mapping[int, object], result: Result, when: str
+        self,
+        tensors: Sequence[Tensor],
+        others: Mapping[int, object],
+        result: ForwardResult,
+        when: str,
     ) -> None:
         """Stop if an output's shape or dtype differs from the line."""
         line = self.line
@@ -203,7 +207,7 @@ class Against:
         try:
             shapes = shape.output_shapes(line, sizes, arguments)
         except PullbackError as error:
-            found = ", ".join(map(shown, result.shapes))
+            found = ", ".join(map(format_shape, result.shapes))
             raise Mismatch.error(
                 f"{line.qualname}: forward returns {found} {when}, and the line no size",
                 line=line,
@@ -219,10 +223,10 @@ class Against:
             place = f"{line.qualname}: forward returns '{output.name}'"
             if not output.has_any_shape and tuple(found.shape) != tuple(expected):
                 raise Mismatch.error(
-                    f"{place} of shape {shown(tuple(found.shape))} {when}, "
-                    f"the line says {shown(expected)}: {declared(output)}",
+                    f"{place} of shape {format_shape(tuple(found.shape))} {when}, "
+                    f"the line says {format_shape(expected)}: {format_spec(output)}",
                     line=line,
-                    inputs=", ".join(shown(tuple(tensor.shape)) for tensor in tensors),
+                    inputs=", ".join(format_shape(tuple(tensor.shape)) for tensor in tensors),
                 )
             wanted = check.dtype_named(output.dtype) if output.dtype else dtype
             if found.dtype != wanted:
@@ -230,7 +234,7 @@ class Against:
                     f"{place} as {check.name_of(found.dtype)}, "
                     f"the line says {check.name_of(wanted)}",
                     line=line,
-                    help=f"name its dtype in the line: {declared(output)}: "
+                    help=f"name its dtype in the line: {format_spec(output)}: "
                     f"{check.name_of(found.dtype)}",
                 )
 
@@ -268,7 +272,7 @@ class Against:
         """Return a tensor's dimensions outside `...`, by their place."""
         if spec.has_any_shape:
             return []
-        return list(shape.core(spec, len(self.trial.base[tensor])))
+        return list(shape.core_dimensions(spec, len(self.trial.base[tensor])))
 
     def moved(self, steps: Mapping[str, int]) -> Shapes:
         """Return the example's shapes with some dimensions larger."""
@@ -284,9 +288,9 @@ class Against:
         if not any(spec.has_batch for spec in self.specs) or self.is_random():
             return
         splits = [
-            Split(len(spec.before), len(spec.after), batched=True)
+            BatchSplit(len(spec.before), len(spec.after), batched=True)
             if spec.has_batch
-            else Split(0, len(self.trial.base[tensor]), batched=False)
+            else BatchSplit(0, len(self.trial.base[tensor]), batched=False)
             for tensor, spec in enumerate(self.specs)
         ]
         at = [len(o.before) if o.has_batch else None for o in self.line.outputs]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pullback.bind.check import name_of
 from pullback.bind.example.given import Given
-from pullback.bind.example.trial import Result, Trial
+from pullback.bind.example.trial import ExampleTrial, ForwardResult
 
 OTHER_DTYPE = {
     torch.float32: torch.float64,
@@ -34,7 +34,7 @@ class Dtypes:
 
 
 def dtypes_of(
-    trial: Trial, given: Sequence[Given], owners: Sequence[int], result: Result
+    trial: ExampleTrial, given: Sequence[Given], owners: Sequence[int], result: ForwardResult
 ) -> Dtypes:
     """Return the dtypes of a line, found by a call in a dtype other than the example's.
 
@@ -51,7 +51,7 @@ def dtypes_of(
     own = {i: value.dtype for i, value in values if isinstance(value, Tensor)} | examples
     inputs = {i: name_of(dtype) for i, dtype in own.items() if dtype != shared}
     found = [output.dtype for output in result.tensors]
-    elsewhere = in_another(trial, shared) if shared else None
+    elsewhere = try_another_dtype(trial, shared) if shared else None
     if elsewhere is None:  # forward does not take another
         return Dtypes(inputs, [None if d == shared else name_of(d) for d in found])
     other, made = elsewhere
@@ -64,14 +64,16 @@ def dtypes_of(
     return Dtypes(inputs | pinned, [name_of(a) for a in found])
 
 
-def shared_by(trial: Trial) -> torch.dtype | None:
+def shared_by(trial: ExampleTrial) -> torch.dtype | None:
     """Return the dtype that most of the example's tensors have, None if none can have another."""
     floating = [e.dtype for e in trial.examples if e.is_floating_point() or e.is_complex()]
     counted = Counter(floating).most_common(1)
     return counted[0][0] if counted else None
 
 
-def in_another(trial: Trial, shared: torch.dtype) -> tuple[torch.dtype, list[torch.dtype]] | None:
+def try_another_dtype(
+    trial: ExampleTrial, shared: torch.dtype
+) -> tuple[torch.dtype, list[torch.dtype]] | None:
     """Return another dtype, and the outputs' dtypes when it replaces the shared one."""
     other = OTHER_DTYPE.get(shared, torch.float32)
     result = trial.attempt([e.to(other) if e.dtype == shared else e for e in trial.examples])

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from pullback.bind.check import name_of
-from pullback.bind.example.trial import Result, Trial, agree, close, identical
+from pullback.bind.example.trial import ExampleTrial, ForwardResult, agree, close, identical
 from pullback.define.line import DTYPES
-from pullback.define.shape import shown
+from pullback.define.shape import format_shape
 from pullback.diagnostic import Rule, an
 
 Raises = Rule("PB364", "example-raises")
@@ -20,7 +20,7 @@ WrongOutput = Rule("PB366", "example-output")
 InPlace = Rule("PB369", "example-in-place")
 
 
-def first_call(qualname: str, trial: Trial, names: Sequence[str]) -> Result:
+def run_first_call(qualname: str, trial: ExampleTrial, names: Sequence[str]) -> ForwardResult:
     """Run forward on the example, twice.
 
     Args:
@@ -46,7 +46,7 @@ def first_call(qualname: str, trial: Trial, names: Sequence[str]) -> Result:
     return result
 
 
-def require_tensors(qualname: str, result: Result) -> None:
+def require_tensors(qualname: str, result: ForwardResult) -> None:
     """Stop if an output is not a tensor, or not one that a line can describe."""
     if not result.outputs:
         raise WrongOutput.error(
@@ -67,7 +67,9 @@ def require_tensors(qualname: str, result: Result) -> None:
             )
 
 
-def require_marked(qualname: str, trial: Trial, result: Result, names: Sequence[str]) -> None:
+def require_marked(
+    qualname: str, trial: ExampleTrial, result: ForwardResult, names: Sequence[str]
+) -> None:
     """Stop if an argument is changed in place but not marked."""
     for (index, position), example in zip(trial.places, trial.examples, strict=True):
         if position is None and index in result.changed:
@@ -83,7 +85,7 @@ def require_marked(qualname: str, trial: Trial, result: Result, names: Sequence[
             )
 
 
-def require_same(qualname: str, trial: Trial, result: Result) -> None:
+def require_same(qualname: str, trial: ExampleTrial, result: ForwardResult) -> None:
     """Stop if forward does not return the same again."""
     again = trial.attempt()
     if again is not None and agree(result, again):
@@ -91,19 +93,21 @@ def require_same(qualname: str, trial: Trial, result: Result) -> None:
     raise State.error(
         f"{qualname}: forward gives different results when called again with the same inputs and "
         "seeds: it depends on state outside its arguments",
-        difference="the second call raises" if again is None else difference(result, again),
+        difference="the second call raises"
+        if again is None
+        else describe_difference(result, again),
         help="make that state an argument, a tensor or a number; draw random numbers from the "
         "global generators",
     )
 
 
-def difference(result: Result, again: Result) -> str:
+def describe_difference(result: ForwardResult, again: ForwardResult) -> str:
     """Return in words how two results differ."""
     if len(result.outputs) != len(again.outputs):
         return f"{len(result.outputs)} outputs, then {len(again.outputs)}"
     for index, (a, b) in enumerate(zip(result.tensors, again.tensors, strict=True)):
         if a.shape != b.shape or a.dtype != b.dtype:
-            before, after = (f"{name_of(t.dtype)} {shown(tuple(t.shape))}" for t in (a, b))
+            before, after = (f"{name_of(t.dtype)} {format_shape(tuple(t.shape))}" for t in (a, b))
             return f"output {index} is {before}, then {after}"
         if not close(a, b):
             kind = torch.complex128 if a.is_complex() else torch.float64
@@ -112,7 +116,7 @@ def difference(result: Result, again: Result) -> str:
     return "other arguments are changed in place"
 
 
-def aliases(qualname: str, result: Result, names: Sequence[str]) -> dict[int, int]:
+def find_aliases(qualname: str, result: ForwardResult, names: Sequence[str]) -> dict[int, int]:
     """Return which output is which argument, of those that are changed in place."""
     found: dict[int, int] = {}
     for index in result.changed:

@@ -40,7 +40,14 @@ def fit(names: Sequence[str], rows: Iterable[Row]) -> Expression | None:
         return Number(value=int(sizes[0]))
     families: tuple[Callable[[Values, Integers], Iterator[Expression]], ...] = (
         # A cubic would fit the few values of a quotient, so polynomials come after it.
-        *(same, linear, bounded, divided_by_number, polynomial, divided_by_name),
+        *(
+            fit_same,
+            fit_linear,
+            fit_bounded,
+            fit_quotient_by_number,
+            fit_polynomial,
+            fit_quotient_by_name,
+        ),
     )
     for family in families:
         for found in family(values, sizes):
@@ -57,19 +64,19 @@ def gives(expression: Expression, rows: Iterable[Row]) -> bool:
         return False
 
 
-def same(values: Values, sizes: Integers) -> Iterator[Expression]:
+def fit_same(values: Values, sizes: Integers) -> Iterator[Expression]:
     """Yield `n`, which needs fewer rows than arithmetic."""
     if len(sizes) >= SPARE:
         yield from (Name(name=name) for name in values)
 
 
-def linear(values: Values, sizes: Integers) -> Iterator[Expression]:
+def fit_linear(values: Values, sizes: Integers) -> Iterator[Expression]:
     """Yield `n + 2 * padding - k + 1`, with the fewest names."""
-    for chosen in choices(values, most=6):
-        yield from sums(values, sizes, [(), *((name,) for name in chosen)])
+    for chosen in choose_names(values, most=6):
+        yield from fit_sums(values, sizes, [(), *((name,) for name in chosen)])
 
 
-def bounded(values: Values, sizes: Integers) -> Iterator[Expression]:
+def fit_bounded(values: Values, sizes: Integers) -> Iterator[Expression]:
     """Yield `min(n, m)`, `max(n, 2)` and the like plus a constant, if both sides occurred."""
     constants = (int(sizes.min()), int(sizes.max()))
     for index, (name, first) in enumerate(values.items()):
@@ -81,22 +88,22 @@ def bounded(values: Values, sizes: Integers) -> Iterator[Expression]:
             for of, least in (("min", np.minimum), ("max", np.maximum)):
                 gap = sizes - least(first, second)
                 if (gap == gap[0]).all():
-                    chosen = arithmetic(cast("Operation", of), Name(name=name), other)
-                    yield plus(chosen, int(gap[0]))
+                    chosen = build_arithmetic(cast("Operation", of), Name(name=name), other)
+                    yield add_constant(chosen, int(gap[0]))
 
 
-def polynomial(values: Values, sizes: Integers) -> Iterator[Expression]:
+def fit_polynomial(values: Values, sizes: Integers) -> Iterator[Expression]:
     """Yield `n * m` or `n * (n - 1) // 2`, written out."""
     for degree in (2, 3):
-        for chosen in choices(values, most=4):
+        for chosen in choose_names(values, most=4):
             combined = itertools.combinations_with_replacement
             monomials = [m for d in range(degree + 1) for m in combined(chosen, d)]
-            yield from sums(values, sizes, monomials, divisors=(1, 2, 3, 6))
+            yield from fit_sums(values, sizes, monomials, divisors=(1, 2, 3, 6))
 
 
-def divided_by_number(values: Values, sizes: Integers) -> Iterator[Expression]:
+def fit_quotient_by_number(values: Values, sizes: Integers) -> Iterator[Expression]:
     """Yield `(h - p) // 2 + 1`."""
-    for chosen in choices(values, most=3):
+    for chosen in choose_names(values, most=3):
         if len(sizes) < len(chosen) + 1 + SPARE:
             return
         every = list(itertools.product(COEFFICIENTS, repeat=len(chosen)))
@@ -110,30 +117,30 @@ def divided_by_number(values: Values, sizes: Integers) -> Iterator[Expression]:
                     constant = min(range(int(lows[at]), int(highs[at]) + 1), key=abs)
                     whole, rest = divmod(constant, divisor)
                     names = [(weight, (n,)) for weight, n in zip(every[at], chosen, strict=True)]
-                    inner = total([*names, (rest, ())])
-                    yield plus(arithmetic("//", inner, Number(value=divisor)), whole)
+                    inner = build_sum([*names, (rest, ())])
+                    yield add_constant(build_arithmetic("//", inner, Number(value=divisor)), whole)
 
 
-def divided_by_name(values: Values, sizes: Integers) -> Iterator[Expression]:
+def fit_quotient_by_name(values: Values, sizes: Integers) -> Iterator[Expression]:
     """Yield `(n + 2 * padding - k) // stride + 1`, from the rows where `stride` is 1."""
     for name in values:
         plain = values[name] == 1
         rest = {other: column[plain] for other, column in values.items() if other != name}
         divisor = Name(name=name)
-        for family in (linear, polynomial):
+        for family in (fit_linear, fit_polynomial):
             for found in family(rest, sizes[plain]):
                 for outside in (0, 1, -1, 2):
-                    inner = plus(found, -outside)
-                    yield plus(arithmetic("//", inner, divisor), outside)
+                    inner = add_constant(found, -outside)
+                    yield add_constant(build_arithmetic("//", inner, divisor), outside)
 
 
-def choices(values: Values, *, most: int) -> Iterator[tuple[str, ...]]:
+def choose_names(values: Values, *, most: int) -> Iterator[tuple[str, ...]]:
     """Yield sets of names, small ones first."""
     for count in range(1, min(most, len(values)) + 1):
         yield from itertools.combinations(values, count)
 
 
-def sums(
+def fit_sums(
     values: Values,
     sizes: Integers,
     monomials: Sequence[tuple[str, ...]],
@@ -151,12 +158,12 @@ def sums(
     for divisor in divisors:
         whole = np.round(solution * divisor).astype(np.int64)
         if (matrix @ whole == sizes * divisor).all():
-            sum_ = total([(int(w), names) for w, names in zip(whole, monomials, strict=True)])
-            yield sum_ if divisor == 1 else arithmetic("//", sum_, Number(value=divisor))
+            sum_ = build_sum([(int(w), names) for w, names in zip(whole, monomials, strict=True)])
+            yield sum_ if divisor == 1 else build_arithmetic("//", sum_, Number(value=divisor))
             return
 
 
-def total(terms: Iterable[Term]) -> Expression:
+def build_sum(terms: Iterable[Term]) -> Expression:
     """Return a sum: the added terms, the subtracted ones, the constant."""
     used = [term for term in terms if term[0]]
     # The highest products first, then names in the order they have in the line.
@@ -165,35 +172,35 @@ def total(terms: Iterable[Term]) -> Expression:
         ordered.sort(key=lambda term: term[0] < 0)
     found: Expression | None = None
     for weight, names in ordered:
-        part = product(abs(weight) if found or weight > 0 else weight, names)
-        found = part if found is None else arithmetic("+" if weight > 0 else "-", found, part)
+        part = build_product(abs(weight) if found or weight > 0 else weight, names)
+        found = part if found is None else build_arithmetic("+" if weight > 0 else "-", found, part)
     return found or Number(value=0)
 
 
-def product(weight: int, names: tuple[str, ...]) -> Expression:
+def build_product(weight: int, names: tuple[str, ...]) -> Expression:
     """Return `2 * n * m`."""
     factors: list[Expression] = [Name(name=name) for name in names]
     if weight != 1 or not names:
         factors.insert(0, Number(value=weight))
     found = factors[0]
     for factor in factors[1:]:
-        found = arithmetic("*", found, factor)
+        found = build_arithmetic("*", found, factor)
     return found
 
 
-def plus(expression: Expression, constant: int) -> Expression:
+def add_constant(expression: Expression, constant: int) -> Expression:
     """Return `expression + constant`, combined with a constant at its end."""
     if isinstance(expression, Arithmetic) and expression.operator in ("+", "-"):
         if isinstance(expression.right, Number):
             sign = 1 if expression.operator == "+" else -1
-            return plus(expression.left, sign * expression.right.value + constant)
+            return add_constant(expression.left, sign * expression.right.value + constant)
     elif isinstance(expression, Number):
         return Number(value=expression.value + constant)
     if constant == 0:
         return expression
-    return arithmetic("+" if constant > 0 else "-", expression, Number(value=abs(constant)))
+    return build_arithmetic("+" if constant > 0 else "-", expression, Number(value=abs(constant)))
 
 
-def arithmetic(operator: Operation, left: Expression, right: Expression) -> Arithmetic:
+def build_arithmetic(operator: Operation, left: Expression, right: Expression) -> Arithmetic:
     """Return `left operator right`."""
     return Arithmetic(operator=operator, left=left, right=right)

@@ -62,7 +62,7 @@ class Given:
         return self.type in ("tensor", "tensors")
 
 
-def given_of(
+def bind_parameters(
     qualname: str, parameters: Sequence[inspect.Parameter], example: Sequence[object]
 ) -> list[Given]:
     """Return each of forward's parameters with its value, or stop if a line cannot hold one.
@@ -73,8 +73,8 @@ def given_of(
     """
     require_arguments(qualname, example)
     found: list[Given] = []
-    for index, (parameter, value) in enumerate(paired(qualname, parameters, example)):
-        name = free_name(usable(parameter.name, index), [given.name for given in found])
+    for index, (parameter, value) in enumerate(pair_with_values(qualname, parameters, example)):
+        name = free_name(make_usable_name(parameter.name, index), [given.name for given in found])
         place = f"{qualname}: the argument '{parameter.name}'"
         found.append(
             Given(
@@ -96,7 +96,7 @@ def require_elements(qualname: str, given: Sequence[Given]) -> None:
     tensors = [(one.name, one.value) for one in given if isinstance(one.value, Tensor)]
     if tensors and not any(tensor.numel() for _, tensor in tensors):
         name, tensor = tensors[0]
-        raise without_elements(f"{qualname}: the argument '{name}'", tensor)
+        raise empty_tensor(f"{qualname}: the argument '{name}'", tensor)
 
 
 def require_arguments(qualname: str, example: object) -> None:
@@ -108,7 +108,7 @@ def require_arguments(qualname: str, example: object) -> None:
         )
 
 
-def paired(
+def pair_with_values(
     qualname: str, parameters: Sequence[inspect.Parameter], example: Sequence[object]
 ) -> list[tuple[inspect.Parameter, object]]:
     """Return each parameter with its value, or its default if it is left out."""
@@ -144,7 +144,7 @@ def paired(
 
 def kind_of(place: str, parameter: inspect.Parameter, value: object) -> Kind:
     """Return the type of a value, or stop if no operator takes it."""
-    wanted = annotated(parameter)
+    wanted = annotated_type(parameter)
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, Tensor):
@@ -154,24 +154,24 @@ def kind_of(place: str, parameter: inspect.Parameter, value: object) -> Kind:
         for tensor in cast("Sequence[Tensor]", value):
             require_usable(place, tensor)
             if not tensor.numel():
-                raise without_elements(place, tensor)
+                raise empty_tensor(place, tensor)
         return "tensors"
     if value is None:
-        return of_none(parameter, wanted)
+        return type_of_none(parameter, wanted)
     if parameter.kind.name == "VAR_POSITIONAL":
         items = enumerate(cast("Sequence[object]", value))
         number, item = next((n, v) for n, v in items if not isinstance(v, Tensor))
-        raise refused(f"{place}, value {number} of them,", item)
+        raise unsupported_value(f"{place}, value {number} of them,", item)
     if isinstance(value, list | tuple):
-        return of_numbers(place, parameter, cast("Sequence[object]", value), wanted)
+        return type_of_numbers(place, parameter, cast("Sequence[object]", value), wanted)
     for name, kind in zip(TYPES, (bool, int, float, str), strict=True):
         if isinstance(value, kind):
             as_float = name == "int" and (wanted == "float" or type(parameter.default) is float)
             return "float" if as_float else name
-    raise refused(place, value)
+    raise unsupported_value(place, value)
 
 
-def refused(place: str, value: object) -> PullbackError:
+def unsupported_value(place: str, value: object) -> PullbackError:
     """Return the error for a value that no operator takes."""
     what = type(value).__name__
     if isinstance(value, list | tuple):
@@ -192,7 +192,7 @@ def require_usable(place: str, tensor: Tensor) -> None:
         raise WrongType.error(f"{place} is not dense", help="take its values and indices apart")
 
 
-def without_elements(place: str, tensor: Tensor) -> PullbackError:
+def empty_tensor(place: str, tensor: Tensor) -> PullbackError:
     """Return the error for a tensor that nothing can be learned from."""
     return Unclear.error(
         f"{place} has no elements: {tuple(tensor.shape)}",
@@ -200,7 +200,7 @@ def without_elements(place: str, tensor: Tensor) -> PullbackError:
     )
 
 
-def of_none(parameter: inspect.Parameter, wanted: str | None) -> Kind:
+def type_of_none(parameter: inspect.Parameter, wanted: str | None) -> Kind:
     """Return the type of a value that is None: what its annotation says, or its name."""
     if wanted in TYPES:
         return wanted
@@ -208,7 +208,7 @@ def of_none(parameter: inspect.Parameter, wanted: str | None) -> Kind:
     return "tensor" if is_tensor else "unknown"
 
 
-def of_numbers(
+def type_of_numbers(
     place: str, parameter: inspect.Parameter, value: Sequence[object], wanted: str | None
 ) -> Type:
     """Return the type of a list."""
@@ -218,7 +218,7 @@ def of_numbers(
     )
     numbers = [*value, *other]
     if not all(isinstance(n, int | float) and not isinstance(n, bool) for n in numbers):
-        raise refused(place, value)
+        raise unsupported_value(place, value)
     if not numbers and wanted not in ("int", "float"):
         raise Unclear.error(
             f"{place} is an empty list, which does not tell of what",
@@ -228,7 +228,7 @@ def of_numbers(
     return "float[]" if floats else "int[]"
 
 
-def annotated(parameter: inspect.Parameter) -> str | None:
+def annotated_type(parameter: inspect.Parameter) -> str | None:
     """Return the type that an annotation names; `tensor` for a tensor."""
     annotation = parameter.annotation
     if annotation is parameter.empty:
@@ -257,7 +257,7 @@ def default_of(kind: str, default: object) -> Default | None:
     return cast("Default", default)
 
 
-def usable(name: str, index: int) -> str:
+def make_usable_name(name: str, index: int) -> str:
     """Return a name like a parameter's that can be in a line."""
     if not name.isascii() or not name.isidentifier():
         return f"argument{index}"

@@ -17,21 +17,28 @@ import torch
 from torch import Tensor
 
 from pullback.bind.example.sizes import Axis, Move
-from pullback.bind.example.trial import Result, Trial, close, graded, scaled, varied
+from pullback.bind.example.trial import (
+    ExampleTrial,
+    ForwardResult,
+    close,
+    grade,
+    scale_down,
+    vary_values,
+)
 
 MOST_DIMENSIONS = 5  # with which `...` is tried, including the tensor's own
 MOST_SPLITS = 64  # ways to separate a batch that are tried
 
 
 @dataclass(frozen=True)
-class Split:
+class BatchSplit:
     """A tensor's own dimensions: the first `before` are before `...`, or all if there is none."""
 
     before: int
     after: int
     batched: bool
 
-    def element(self, trial: Trial, tensor: int, number: int) -> Tensor:
+    def element(self, trial: ExampleTrial, tensor: int, number: int) -> Tensor:
         """Return one element of the batch, each with other values."""
         example, base = trial.examples[tensor], trial.base[tensor]
         if not self.batched:
@@ -47,13 +54,15 @@ class Split:
 class Batches:
     """Whether forward takes a batch, and acts on each of its elements independently."""
 
-    def __init__(self, trial: Trial, splits: Sequence[Split], others: Mapping[int, object]) -> None:
+    def __init__(
+        self, trial: ExampleTrial, splits: Sequence[BatchSplit], others: Mapping[int, object]
+    ) -> None:
         self.trial = trial
         self.splits = splits
         self.others = others
         self.batched = [index for index, split in enumerate(splits) if split.batched]
-        self.vary = varied
-        self.singles: dict[tuple[int, ...], Result | None] = {}
+        self.vary = vary_values
+        self.singles: dict[tuple[int, ...], ForwardResult | None] = {}
 
     def independent(
         self, at: Sequence[int | None] | None = None, *, leniently: bool = False
@@ -64,7 +73,7 @@ class Batches:
             at: where the batch is in each output; by default first, in those that have it.
             leniently: whether to ignore what forward refuses.
         """
-        for vary in (graded, varied, scaled, lambda tensor, number: tensor):  # pyright: ignore
+        for vary in (grade, vary_values, scale_down, lambda tensor, number: tensor):  # pyright: ignore
             self.vary, self.singles = vary, {}
             if all(self.single((n,) * len(self.splits)) for n in range(3)):
                 break
@@ -115,14 +124,14 @@ class Batches:
         element = split.element(self.trial, tensor, number)
         return self.vary(element, number) if split.batched else element
 
-    def single(self, numbers: tuple[int, ...]) -> Result | None:
+    def single(self, numbers: tuple[int, ...]) -> ForwardResult | None:
         """Run forward on one element."""
         if numbers not in self.singles:
             tensors = [self.tensor(index, number) for index, number in enumerate(numbers)]
             self.singles[numbers] = self.trial.attempt(tensors, self.others)
         return self.singles[numbers]
 
-    def whole(self, plan: Mapping[int, tuple[int, ...]]) -> Result | None:
+    def whole(self, plan: Mapping[int, tuple[int, ...]]) -> ForwardResult | None:
         """Run forward on the batch."""
         tensors: list[Tensor] = []
         for index, split in enumerate(self.splits):
@@ -135,7 +144,7 @@ class Batches:
 
     def compared(
         self,
-        whole: Result,
+        whole: ForwardResult,
         plan: Mapping[int, tuple[int, ...]],
         at: Sequence[int | None] | None,
         *,
@@ -159,7 +168,7 @@ class Batches:
             ):
                 place = 0 if at is None else at[index]
                 # An empty output shows nothing, so nothing is promised for it.
-                if not close(part(output, place, where), alone) or not (
+                if not close(take_part(output, place, where), alone) or not (
                     at or self.others or output.numel()
                 ):
                     possible[index].discard(True)
@@ -178,7 +187,7 @@ def number_at(where: tuple[int, ...], shape: tuple[int, ...]) -> int:
     )
 
 
-def part(output: Tensor, at: int | None, where: tuple[int, ...]) -> Tensor:
+def take_part(output: Tensor, at: int | None, where: tuple[int, ...]) -> Tensor:
     """Return one element of an output; all of it if it has no batch, or not this one."""
     if at is None or output.dim() < at + len(where):
         return output
@@ -190,11 +199,11 @@ def part(output: Tensor, at: int | None, where: tuple[int, ...]) -> Tensor:
 
 
 def find_splits(
-    trial: Trial,
+    trial: ExampleTrial,
     moves: Sequence[Move],
     owners: Sequence[int],
     others: Sequence[Mapping[int, object]] = (),
-) -> list[Split]:
+) -> list[BatchSplit]:
     """Return which dimensions of each tensor are `...`: as many as possible.
 
     Args:
@@ -203,9 +212,9 @@ def find_splits(
         owners: the number of the parameter that each tensor belongs to.
         others: other values of the scalars, for which the same has to be true.
     """
-    whole = [Split(0, len(shape), batched=False) for shape in trial.base]
+    whole = [BatchSplit(0, len(shape), batched=False) for shape in trial.base]
 
-    def holds(splits: Sequence[Split], *, every: bool = False) -> bool:
+    def holds(splits: Sequence[BatchSplit], *, every: bool = False) -> bool:
         found = Batches(trial, splits, {}).independent()
         if not found or (every and not all(found)):
             return False
@@ -219,11 +228,13 @@ def find_splits(
 
 
 def with_more_dimensions(
-    whole: Sequence[Split], owners: Sequence[int], holds: Callable[[Sequence[Split]], bool]
-) -> list[Split]:
+    whole: Sequence[BatchSplit],
+    owners: Sequence[int],
+    holds: Callable[[Sequence[BatchSplit]], bool],
+) -> list[BatchSplit]:
     """Return which tensors take dimensions before the example's: the first that do, or none."""
 
-    def extended(chosen: set[int]) -> list[Split]:
+    def extended(chosen: set[int]) -> list[BatchSplit]:
         pairs = zip(whole, owners, strict=True)
         return [replace(split, batched=owner in chosen) for split, owner in pairs]
 
@@ -237,7 +248,9 @@ def with_more_dimensions(
     return extended(chosen)
 
 
-def splits_of(trial: Trial, moves: Sequence[Move], owners: Sequence[int]) -> Iterator[list[Split]]:
+def splits_of(
+    trial: ExampleTrial, moves: Sequence[Move], owners: Sequence[int]
+) -> Iterator[list[BatchSplit]]:
     """Yield the ways to take leading dimensions of the example for a batch."""
     ranks = [len(shape) for shape in trial.base]
     least: dict[int, int] = {}
@@ -250,7 +263,7 @@ def splits_of(trial: Trial, moves: Sequence[Move], owners: Sequence[int]) -> Ite
         extra = [rank - core[owner] for rank, owner in zip(ranks, owners, strict=True)]
         if any(extra) and fits(moves, extra, ranks):
             yield [
-                Split(
+                BatchSplit(
                     0,
                     rank - n,
                     batched=any(e for e, o in zip(extra, owners, strict=True) if o == owner),

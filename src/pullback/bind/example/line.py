@@ -10,13 +10,26 @@ from typing import cast
 
 from pullback.bind.example.against import Against, verify
 from pullback.bind.example.dtypes import dtypes_of
-from pullback.bind.example.first_call import State, aliases, first_call, require_same
-from pullback.bind.example.given import Given, Kind, arguments_of, free_name, given_of, usable
-from pullback.bind.example.independence import Batches, Split, find_splits
+from pullback.bind.example.first_call import State, find_aliases, require_same, run_first_call
+from pullback.bind.example.given import (
+    Given,
+    Kind,
+    arguments_of,
+    bind_parameters,
+    free_name,
+    make_usable_name,
+)
+from pullback.bind.example.independence import Batches, BatchSplit, find_splits
 from pullback.bind.example.names import Labels, Naming
-from pullback.bind.example.outputs import ASK, NotFound, Sizing, others_than, sizes_of_outputs
+from pullback.bind.example.outputs import (
+    ASK,
+    NotFound,
+    OutputSizing,
+    other_values,
+    sizes_of_outputs,
+)
 from pullback.bind.example.sizes import Move, find_moves, settle
-from pullback.bind.example.trial import Result, Run, Trial, agree
+from pullback.bind.example.trial import ExampleTrial, ForwardResult, Run, agree
 from pullback.define.line import Anything, Batch, Default, Dim, Line, Scalar
 from pullback.define.line import Tensor as TensorSpec
 from pullback.diagnostic import PullbackError
@@ -49,18 +62,18 @@ def line_of(
         PullbackError: PB361 to PB367 and PB369.
     """
     try:
-        return found(qualname, run, parameters, example, names or ())
+        return work_out_line(qualname, run, parameters, example, names or ())
     except PullbackError as error:
         left_out = len(example) < len(parameters) and error.finding.code == NotFound.code
         if not left_out or any(p.kind is p.VAR_POSITIONAL for p in parameters):
             raise
         # An argument with its default need not be a parameter of the operator, as `dim` of a sum.
         with suppress(PullbackError):
-            return found(qualname, run, parameters[: len(example)], example, names or ())
+            return work_out_line(qualname, run, parameters[: len(example)], example, names or ())
         raise
 
 
-def found(
+def work_out_line(
     qualname: str,
     run: Run,
     parameters: Sequence[inspect.Parameter],
@@ -68,26 +81,26 @@ def found(
     names: Sequence[str],
 ) -> Line:
     """Return the line of forward with these parameters; see `line_of`."""
-    given = given_of(qualname, parameters, example)
-    trial = Trial(run, arguments_of(given), placeholders=True)
+    given = bind_parameters(qualname, parameters, example)
+    trial = ExampleTrial(run, arguments_of(given), placeholders=True)
     places = [one.name for one in given for _ in range(count_of(one))]
-    result = first_call(qualname, trial, places)
-    changed = aliases(qualname, result, places)
-    given = [with_default(with_type(one, trial), trial, result) for one in given]
+    result = run_first_call(qualname, trial, places)
+    changed = find_aliases(qualname, result, places)
+    given = [add_default(add_type(one, trial), trial, result) for one in given]
     # A size of 1 is like any other, unless it is there to broadcast.
     for ones in (True, False):
-        again = Trial(run, trial.arguments, placeholders=True)
-        line = Reading(qualname, again, given, result, changed, names).line(ones=ones)
-        if fits(line, Trial(run, trial.arguments)):
+        again = ExampleTrial(run, trial.arguments, placeholders=True)
+        line = ForwardReading(qualname, again, given, result, changed, names).line(ones=ones)
+        if fits(line, ExampleTrial(run, trial.arguments)):
             # Again, after all the other calls: by now a counter or a cache shows.
-            require_same(qualname, Trial(run, trial.arguments), result)
+            require_same(qualname, ExampleTrial(run, trial.arguments), result)
             return line
     raise NotFound.error(
         f"{qualname}: the line found at other sizes does not fit the example", line=line, help=ASK
     )
 
 
-def fits(line: Line, trial: Trial) -> bool:
+def fits(line: Line, trial: ExampleTrial) -> bool:
     """Return whether a line fits the example that it was made from."""
     try:
         Against(line, trial).require_outputs()
@@ -102,7 +115,7 @@ def count_of(given: Given) -> int:
     return len(cast("Sequence[object]", given.value)) if given.spread else 1
 
 
-def with_type(given: Given, trial: Trial) -> Given:
+def add_type(given: Given, trial: ExampleTrial) -> Given:
     """Return a parameter that is None with the type of a value that forward takes instead."""
     if given.type != "unknown":
         return given
@@ -111,32 +124,32 @@ def with_type(given: Given, trial: Trial) -> Given:
     return replace(given, type=next(taken, "tensor"))
 
 
-def with_default(given: Given, trial: Trial, result: Result) -> Given:
+def add_default(given: Given, trial: ExampleTrial, result: ForwardResult) -> Given:
     """Return the parameter optional only if forward takes None, and returns similar outputs."""
     if not given.optional or given.value is None:
         return given
     without = trial.attempt(others={given.first: None})
-    fits = without is not None and described(without) == described(result)
+    fits = without is not None and describe_result(without) == describe_result(result)
     if given.type == "int":
         # A scalar that may be None cannot be in arithmetic: one that has to be may not be None.
-        near = [trial.attempt(others={given.first: value}) for value in others_than(given)]
+        near = [trial.attempt(others={given.first: value}) for value in other_values(given)]
         fits = fits and all(r is None or r.shapes == result.shapes for r in near)
     return replace(given, optional=fits and given.type != "tensors")
 
 
-def described(result: Result) -> object:
+def describe_result(result: ForwardResult) -> object:
     """Return the shapes and dtypes of a result."""
     return [(tuple(t.shape), t.dtype) for t in result.tensors]
 
 
 @dataclass
-class Reading:
+class ForwardReading:
     """What is known about forward, from which its line is put together."""
 
     qualname: str
-    trial: Trial
+    trial: ExampleTrial
     given: list[Given]
-    result: Result
+    result: ForwardResult
     changed: Mapping[int, int]  # outputs that are arguments changed in place
     names: Sequence[str]
 
@@ -144,7 +157,7 @@ class Reading:
         """Find out everything, and return the line; `ones`: a size of 1 may change."""
         moves = self.moves(ones=ones)
         owners = self.owners()
-        sizing = Sizing.of(self.qualname, self.trial, self.given, self.result)
+        sizing = OutputSizing.of(self.qualname, self.trial, self.given, self.result)
         splits = self.splits(moves, owners, sizing)
         names = [self.given[owner].name for owner in owners]
         labels = Naming(names, splits, self.trial.base, moves).labels(
@@ -157,7 +170,7 @@ class Reading:
             for index, one in enumerate(self.given)
             if one.is_tensor
         }
-        parameters = [tensors.get(i) or scalar(one) for i, one in enumerate(self.given)]
+        parameters = [tensors.get(i) or make_scalar(one) for i, one in enumerate(self.given)]
         made = [
             tensors[self.parameter_at(self.changed[number])]
             if number in self.changed
@@ -168,7 +181,7 @@ class Reading:
         return Line(
             namespace=namespace,
             name=name,
-            parameters=without_unusable_defaults(parameters),
+            parameters=drop_unusable_defaults(parameters),
             outputs=tuple(made),
         )
 
@@ -195,12 +208,14 @@ class Reading:
         """Return the number of the parameter that an argument belongs to."""
         return max(i for i, one in enumerate(self.given) if one.first <= argument)
 
-    def splits(self, moves: Sequence[Move], owners: Sequence[int], sizing: Sizing) -> list[Split]:
+    def splits(
+        self, moves: Sequence[Move], owners: Sequence[int], sizing: OutputSizing
+    ) -> list[BatchSplit]:
         """Return which dimensions of each tensor are `...`.
 
         None are if forward draws random numbers, or takes a tensor of which nothing is known.
         """
-        none = [Split(0, len(shape), batched=False) for shape in self.trial.base]
+        none = [BatchSplit(0, len(shape), batched=False) for shape in self.trial.base]
         if any(one.is_open for one in self.given):
             return none
         for seed in (1, 2, 3):
@@ -209,7 +224,7 @@ class Reading:
                 return none
         return find_splits(self.trial, moves, owners, sizing.others())
 
-    def batched(self, splits: Sequence[Split]) -> list[bool]:
+    def batched(self, splits: Sequence[BatchSplit]) -> list[bool]:
         """Return which outputs have `...`."""
         none = [False] * len(self.result.outputs)
         if not any(split.batched for split in splits):
@@ -224,7 +239,7 @@ class Reading:
         for number in range(count):
             name = self.names[number] if len(self.names) == count else ""
             # `grad_...` has a meaning in a derivative.
-            if name in inputs or usable(name, number) != name or name.startswith("grad"):
+            if name in inputs or make_usable_name(name, number) != name or name.startswith("grad"):
                 name = f"output{number}" if count > 1 else "output"
             taken = [*inputs, *found, *self.names]
             found.append(name if name in self.names else free_name(name, taken))
@@ -233,7 +248,7 @@ class Reading:
         return found
 
     def tensor(
-        self, index: int, splits: Sequence[Split], labels: Labels, dtype: str | None
+        self, index: int, splits: Sequence[BatchSplit], labels: Labels, dtype: str | None
     ) -> TensorSpec:
         """Return a parameter that is a tensor or a list."""
         one = self.given[index]
@@ -252,14 +267,14 @@ class Reading:
         )
 
 
-def scalar(given: Given) -> Scalar:
+def make_scalar(given: Given) -> Scalar:
     """Return a parameter that is a scalar."""
     default: Default | None = None if given.optional else given.default
     assert given.type not in ("tensor", "tensors", "unknown")
     return Scalar(name=given.name, type=given.type, default=default, optional=given.optional)
 
 
-def without_unusable_defaults(
+def drop_unusable_defaults(
     parameters: Sequence[TensorSpec | Scalar],
 ) -> tuple[TensorSpec | Scalar, ...]:
     """Return the parameters without defaults that come before a required parameter."""

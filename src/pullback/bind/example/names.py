@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from pullback.bind.example.independence import Split
+from pullback.bind.example.independence import BatchSplit
 from pullback.bind.example.sizes import Axis, Move
 from pullback.bind.example.trial import Shapes
 from pullback.define.line import Expression, Name, Number
@@ -48,7 +48,7 @@ class Naming:
     """Finds the names: tied dimensions have one name, and fixed ones are numbers."""
 
     owners: Sequence[str]
-    splits: Sequence[Split]
+    splits: Sequence[BatchSplit]
     base: Shapes
     moves: Sequence[Move]
 

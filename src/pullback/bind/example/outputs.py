@@ -12,12 +12,12 @@ from torch import Tensor
 
 from pullback.bind.example.fit import fit
 from pullback.bind.example.given import Given
-from pullback.bind.example.independence import Split
+from pullback.bind.example.independence import BatchSplit
 from pullback.bind.example.names import Labels
 from pullback.bind.example.sizes import Axis, Move
-from pullback.bind.example.trial import Result, Shapes, Trial
+from pullback.bind.example.trial import ExampleTrial, ForwardResult, Shapes
 from pullback.define.line import Batch, Dim
-from pullback.define.shape import shown
+from pullback.define.shape import format_shape
 from pullback.diagnostic import PullbackError, Rule
 
 NotFound = Rule("PB367", "example-sizes")
@@ -28,7 +28,7 @@ ASK = "write the line yourself, in place of the example"
 
 
 @dataclass(frozen=True)
-class Row:
+class SizeSample:
     """Sizes by name, and the outputs' shapes for them."""
 
     values: Mapping[str, int]
@@ -36,7 +36,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Sizing:
+class OutputSizing:
     """What the outputs' sizes may depend on, beside the inputs' sizes.
 
     Attributes:
@@ -45,17 +45,19 @@ class Sizing:
     """
 
     qualname: str
-    trial: Trial
+    trial: ExampleTrial
     given: Sequence[Given]
-    result: Result
+    result: ForwardResult
     alternatives: Mapping[int, tuple[object, ...]]
 
     @classmethod
-    def of(cls, qualname: str, trial: Trial, given: Sequence[Given], result: Result) -> Sizing:
+    def of(
+        cls, qualname: str, trial: ExampleTrial, given: Sequence[Given], result: ForwardResult
+    ) -> OutputSizing:
         """Return it, or stop if the sizes depend on something that no line can express."""
         alternatives = {
             one.first: tuple(
-                value for value in others_than(one) if trial.at(trial.base, {one.first: value})
+                value for value in other_values(one) if trial.at(trial.base, {one.first: value})
             )
             for one in given
             if not one.is_tensor and one.value is not None
@@ -72,7 +74,7 @@ class Sizing:
     def others(self) -> list[dict[int, object]]:
         """Return the scalars' other values, one at a time, also for those that are None."""
         absent = {
-            one.first: tuple(others_than(one))
+            one.first: tuple(other_values(one))
             for one in self.given
             if not one.is_tensor and one.value is None
         }
@@ -101,7 +103,7 @@ class Sizing:
         else:
             tensors = cast("list[Tensor]", arguments[one.first])
             arguments[one.first] = type(tensors)([*tensors, tensors[-1]])
-        longer = Trial(self.trial.run, arguments)
+        longer = ExampleTrial(self.trial.run, arguments)
         self.require_same_shapes(
             longer.attempt(),
             f"how many tensors '{one.name}' has",
@@ -119,7 +121,7 @@ class Sizing:
                 else "take its elements as separate int arguments",
             )
 
-    def require_same_shapes(self, found: Result | None, what: str, help: str) -> None:
+    def require_same_shapes(self, found: ForwardResult | None, what: str, help: str) -> None:
         """Stop if the outputs' shapes differ from those of the example's call."""
         usual = self.trial.at(self.trial.base)
         if found is None or usual is None or found.shapes == usual.shapes:
@@ -127,7 +129,8 @@ class Sizing:
         raise NotFound.error(
             f"{self.qualname}: the shape of what forward returns depends on {what}, "
             "which no line can say",
-            seen=f"{', '.join(map(shown, usual.shapes))} and {', '.join(map(shown, found.shapes))}",
+            seen=f"{', '.join(map(format_shape, usual.shapes))} and "
+            f"{', '.join(map(format_shape, found.shapes))}",
             help=help,
         )
 
@@ -137,7 +140,7 @@ def can_be_named(one: Given) -> bool:
     return one.type == "int" and not one.optional
 
 
-def others_than(one: Given) -> Iterator[object]:
+def other_values(one: Given) -> Iterator[object]:
     """Yield other values for a scalar, near the example's."""
     value = one.value
     if value is None:
@@ -156,8 +159,8 @@ def others_than(one: Given) -> Iterator[object]:
 
 
 def sizes_of_outputs(
-    sizing: Sizing,
-    splits: Sequence[Split],
+    sizing: OutputSizing,
+    splits: Sequence[BatchSplit],
     moves: Sequence[Move],
     labels: Labels,
     batched: Sequence[bool],
@@ -167,7 +170,7 @@ def sizes_of_outputs(
     Raises:
         PullbackError: PB367, for a dimension that was not found.
     """
-    rows = list(seen(sizing, splits, moves, labels))
+    rows = list(sample_sizes(sizing, splits, moves, labels))
     names = [*labels.visible(), *sizing.ints().values()]
     ranks = [tuple(len(shape) for shape in row.shapes) for row in rows]
     if len(set(ranks)) > 1:
@@ -185,21 +188,21 @@ def sizes_of_outputs(
     return found
 
 
-def seen(
-    sizing: Sizing, splits: Sequence[Split], moves: Sequence[Move], labels: Labels
-) -> Iterator[Row]:
+def sample_sizes(
+    sizing: OutputSizing, splits: Sequence[BatchSplit], moves: Sequence[Move], labels: Labels
+) -> Iterator[SizeSample]:
     """Yield shapes at many sizes, without the batch: each size alone, then all at random."""
-    trial = without_batch(sizing.trial, splits)
+    trial = drop_batch(sizing.trial, splits)
     extra = [
         len(shape) - len(core) for shape, core in zip(sizing.trial.base, trial.base, strict=True)
     ]
-    inner = [moved for move in moves if (moved := inside(move, extra)).steps]
+    inner = [moved for move in moves if (moved := restrict_move(move, extra)).steps]
     names = {(t, dim - extra[t]): name for (t, dim), name in labels.axes.items()}
     ints = sizing.ints()
     draw = random.Random(0)
     count = min(MOST_ROWS, ROWS * (1 + len(inner) + len(ints)))
     yielded = 0
-    for counts, chosen in points(sizing, inner, draw, 3 * count):
+    for counts, chosen in draw_points(sizing, inner, draw, 3 * count):
         shapes = trial.base
         for move, steps in zip(inner, counts, strict=True):
             shapes = move.of(shapes, steps)
@@ -209,14 +212,14 @@ def seen(
         values = {name: shapes[t][dim] for (t, dim), name in names.items()}
         for index, name in ints.items():
             values[name] = int(cast("int", chosen.get(index, trial.arguments[index])))
-        yield Row(values, result.shapes)
+        yield SizeSample(values, result.shapes)
         yielded += 1
         if yielded >= count:
             return
 
 
-def points(
-    sizing: Sizing, moves: Sequence[Move], draw: random.Random, count: int
+def draw_points(
+    sizing: OutputSizing, moves: Sequence[Move], draw: random.Random, count: int
 ) -> Iterator[tuple[tuple[int, ...], dict[int, object]]]:
     """Yield numbers of steps and values of the int scalars."""
     ints = [index for index in sizing.ints() if sizing.alternatives.get(index)]
@@ -236,7 +239,7 @@ def points(
         yield steps, chosen
 
 
-def without_batch(trial: Trial, splits: Sequence[Split]) -> Trial:
+def drop_batch(trial: ExampleTrial, splits: Sequence[BatchSplit]) -> ExampleTrial:
     """Return forward with one element of the batch as its example."""
     arguments = list(trial.arguments)
     for number, ((index, position), split) in enumerate(zip(trial.places, splits, strict=True)):
@@ -247,12 +250,12 @@ def without_batch(trial: Trial, splits: Sequence[Split]) -> Trial:
             tensors = list(cast("list[Tensor]", arguments[index]))
             tensors[position] = element
             arguments[index] = type(cast("list[Tensor]", arguments[index]))(tensors)
-    inner = Trial(trial.run, arguments, placeholders=trial.placeholders)
+    inner = ExampleTrial(trial.run, arguments, placeholders=trial.placeholders)
     inner.fill = trial.fill
     return inner
 
 
-def inside(move: Move, extra: Sequence[int]) -> Move:
+def restrict_move(move: Move, extra: Sequence[int]) -> Move:
     """Return a move of the dimensions that remain without the batch."""
     steps: dict[Axis, int] = {
         (tensor, dim - extra[tensor]): step
@@ -263,14 +266,18 @@ def inside(move: Move, extra: Sequence[int]) -> Move:
 
 
 def not_found(
-    qualname: str, which: str, rows: Sequence[Row], names: Sequence[str], index: int | None = None
+    qualname: str,
+    which: str,
+    rows: Sequence[SizeSample],
+    names: Sequence[str],
+    index: int | None = None,
 ) -> PullbackError:
     """Return the error that shows the observed sizes of the output `index`, or of all."""
     table: dict[str, None] = {}
     for row in rows:
         sizes = ", ".join(f"{name} = {row.values[name]}" for name in names)
         shapes = row.shapes if index is None else row.shapes[index : index + 1]
-        table[f"{sizes or 'other sizes'}: {', '.join(map(shown, shapes))}"] = None
+        table[f"{sizes or 'other sizes'}: {', '.join(map(format_shape, shapes))}"] = None
     return NotFound.error(
         f"{qualname}: {which} is no arithmetic on {', '.join(names) or 'any name'} "
         "that could be found",

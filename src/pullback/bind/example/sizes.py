@@ -8,7 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pullback.bind.example.trial import FILLS, Fill, Shapes, Trial, agree, frozen, varied
+from pullback.bind.example.trial import (
+    FILLS,
+    ExampleTrial,
+    Fill,
+    Shapes,
+    agree,
+    freeze_shapes,
+    vary_values,
+)
 
 Axis = tuple[int, int]  # a tensor, and one of its dimensions
 Kind = Literal["one", "two", "three", "multiple", "less", "mixed"]
@@ -36,7 +44,7 @@ class Move:
         return tuple(tuple(shape) for shape in changed)
 
 
-def settle(trial: Trial, *, ones: bool) -> None:
+def settle(trial: ExampleTrial, *, ones: bool) -> None:
     """Make an example's large sizes smaller, and those of 1 (`ones`) larger, if forward allows."""
     base = [list(shape) for shape in trial.base]
     others = {size for shape in base for size in shape if size > 3}
@@ -45,21 +53,21 @@ def settle(trial: Trial, *, ones: bool) -> None:
             if size == 1 and ones:
                 for other in (2, 3, *sorted(others), 1):
                     shape[dim] = other
-                    if trial.accepts(frozen(base), closely=True):
+                    if trial.accepts(freeze_shapes(base), closely=True):
                         break
-    trial.base = frozen(base)
+    trial.base = freeze_shapes(base)
     # An integer may be an index, which a smaller size would make invalid.
     if all(e.is_floating_point() or e.is_complex() for e in trial.examples):
         shrink(trial)
 
 
-def shrink(trial: Trial) -> None:
+def shrink(trial: ExampleTrial) -> None:
     """Make an example's large sizes small, equal ones alike, all at once or one by one."""
     present = {size for shape in trial.base for size in shape}
     small = (size for size in itertools.count(4) if size not in present)
     fewer = {size: next(small) for size in sorted(present) if size > LARGE}
     for chosen in (fewer, *({size: to} for size, to in fewer.items())):
-        shapes = frozen([chosen.get(size, size) for size in shape] for shape in trial.base)
+        shapes = freeze_shapes([chosen.get(size, size) for size in shape] for shape in trial.base)
         if chosen and trial.accepts(shapes):
             trial.base = shapes
             if chosen is fewer:
@@ -67,14 +75,14 @@ def shrink(trial: Trial) -> None:
 
 
 @dataclass
-class Search:
+class MoveSearch:
     """Finds the moves; a dimension without one is fixed.
 
     A dimension is idle if forward takes more of it but does not use that, as a kernel does with the
     longer of two vectors. It is tied to others if one of those cannot change without it.
     """
 
-    trial: Trial
+    trial: ExampleTrial
     open: list[Axis]
     moves: list[Move] = field(default_factory=list[Move])
     idle: set[Axis] = field(default_factory=set[Axis])
@@ -157,7 +165,7 @@ class Search:
         tensors = [tensor.clone() for tensor in self.trial.filled(shapes)]
         for tensor, dim in move.steps:
             added = tensors[tensor].select(dim, -1)
-            added.copy_(varied(added, 1))
+            added.copy_(vary_values(added, 1))
         other = self.trial.attempt(tensors)
         return other is None or not agree(after, other)
 
@@ -208,7 +216,7 @@ class Search:
             yield shapes
 
 
-def find_moves(trial: Trial) -> list[Move]:
+def find_moves(trial: ExampleTrial) -> list[Move]:
     """Return how the dimensions change, and leave the trial with the values that let most do so."""
     axes = [(t, d) for t, shape in enumerate(trial.base) for d in range(len(shape))]
     best: tuple[tuple[int, int], Fill, list[Move]] | None = None
@@ -216,7 +224,7 @@ def find_moves(trial: Trial) -> list[Move]:
         trial.fill = fill
         if not trial.accepts(trial.base):
             continue
-        search = Search(trial, list(axes))
+        search = MoveSearch(trial, list(axes))
         search.run()
         # Prefers few fixed dimensions, then many sizes that forward takes.
         missing = sum(len(COUNTS) - len(move.counts) for move in search.moves)

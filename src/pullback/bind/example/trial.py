@@ -22,7 +22,7 @@ GUARD = 256  # elements after every tensor, which show a read past its end
 
 
 @dataclass(frozen=True)
-class Result:
+class ForwardResult:
     """What one run of forward returned, and its arguments after it."""
 
     outputs: tuple[object, ...]
@@ -41,7 +41,7 @@ class Result:
 
 
 @contextlib.contextmanager
-def seeded(seed: int) -> Generator[None]:
+def seed_generators(seed: int) -> Generator[None]:
     """Seed every global generator, and restore them all."""
     # Not `torch.manual_seed`, which queues each call for devices that do not exist.
     on_devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
@@ -61,7 +61,7 @@ def seeded(seed: int) -> Generator[None]:
             torch.cuda.set_rng_state_all(on_devices)
 
 
-class Trial:
+class ExampleTrial:
     """Forward, and an example of its arguments, whose tensors can be replaced."""
 
     def __init__(
@@ -73,7 +73,7 @@ class Trial:
         self.arguments = tuple(arguments)
         self.places: list[tuple[int, int | None]] = []
         self.examples: list[Tensor] = []
-        self.fill: Fill = tiled
+        self.fill: Fill = tile
         for index, argument in enumerate(arguments):
             if isinstance(argument, Tensor):
                 if placeholders and not argument.numel():
@@ -93,7 +93,7 @@ class Trial:
         *,
         seed: int = 0,
         guard: int = 0,
-    ) -> Result:
+    ) -> ForwardResult:
         """Run forward on copies.
 
         Args:
@@ -105,7 +105,7 @@ class Trial:
         given = [others.get(index, argument) for index, argument in enumerate(self.arguments)]
         examples = self.examples if tensors is None else tensors
         for (index, position), tensor in zip(self.places, examples, strict=True):
-            copy = guarded(tensor, guard)
+            copy = pad_with_guard(tensor, guard)
             if index in others:
                 continue
             if position is None:
@@ -114,9 +114,9 @@ class Trial:
                 elements = list(cast("Sequence[Tensor]", given[index]))
                 elements[position] = copy
                 given[index] = type(cast("list[Tensor]", self.arguments[index]))(elements)
-        with seeded(seed), torch.no_grad():
+        with seed_generators(seed), torch.no_grad():
             outputs, changed = self.run(*given)
-        return Result(tuple(outputs), tuple(changed), tuple(given))
+        return ForwardResult(tuple(outputs), tuple(changed), tuple(given))
 
     def attempt(
         self,
@@ -125,7 +125,7 @@ class Trial:
         *,
         seed: int = 0,
         guard: int = 0,
-    ) -> Result | None:
+    ) -> ForwardResult | None:
         """Run forward silently; None if it raises, or returns anything but tensors."""
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
@@ -135,7 +135,7 @@ class Trial:
                 return None
         return result if all(isinstance(output, Tensor) for output in result.outputs) else None
 
-    def at(self, shapes: Shapes, others: Mapping[int, object] = {}) -> Result | None:
+    def at(self, shapes: Shapes, others: Mapping[int, object] = {}) -> ForwardResult | None:
         """Run forward on tensors of these shapes, none of which is empty."""
         if any(size < 1 for shape in shapes for size in shape):
             return None
@@ -166,7 +166,7 @@ def is_tensors(value: object) -> bool:
     return bool(value) and all(isinstance(v, Tensor) for v in cast("Sequence[object]", value))
 
 
-def guarded(tensor: Tensor, fill: int) -> Tensor:
+def pad_with_guard(tensor: Tensor, fill: int) -> Tensor:
     """Return a copy that is followed by some memory of ours."""
     if tensor.layout != torch.strided:
         return tensor.clone()
@@ -175,7 +175,7 @@ def guarded(tensor: Tensor, fill: int) -> Tensor:
     return memory[: tensor.numel()].reshape(tensor.shape)
 
 
-def tiled(example: Tensor, shape: Sequence[int]) -> Tensor:
+def tile(example: Tensor, shape: Sequence[int]) -> Tensor:
     """Return the example's values repeated: what they have in common is kept."""
     for dim, size in enumerate(shape):
         if size != example.shape[dim]:
@@ -184,27 +184,27 @@ def tiled(example: Tensor, shape: Sequence[int]) -> Tensor:
     return example
 
 
-def jittered(example: Tensor, shape: Sequence[int]) -> Tensor:
+def jitter(example: Tensor, shape: Sequence[int]) -> Tensor:
     """Return such values, all different: a tiled matrix is singular."""
-    return varied(tiled(example, shape), 1)
+    return vary_values(tile(example, shape), 1)
 
 
-def cornered(example: Tensor, shape: Sequence[int]) -> Tensor:
+def embed_in_identity(example: Tensor, shape: Sequence[int]) -> Tensor:
     """Return the example in the corner of an identity: a definite matrix stays definite."""
     if example.dim() < 2 or not example.is_floating_point():
-        return tiled(example, shape)
+        return tile(example, shape)
     rows, columns = (min(pair) for pair in zip(example.shape[-2:], shape[-2:], strict=True))
-    corner = tiled(example, (*shape[:-2], *example.shape[-2:]))
+    corner = tile(example, (*shape[:-2], *example.shape[-2:]))
     whole = torch.eye(shape[-2], shape[-1], dtype=example.dtype, device=example.device)
     whole = whole.expand(*shape).clone()
     whole[..., :rows, :columns] = corner[..., :rows, :columns]
     return whole
 
 
-FILLS = (tiled, jittered, cornered)
+FILLS = (tile, jitter, embed_in_identity)
 
 
-def varied(tensor: Tensor, number: int) -> Tensor:
+def vary_values(tensor: Tensor, number: int) -> Tensor:
     """Return other values of the same sign and no larger; integers are permuted."""
     if number == 0 or not tensor.numel():
         return tensor
@@ -218,19 +218,19 @@ def varied(tensor: Tensor, number: int) -> Tensor:
     return (tensor * other if tensor.any() else tensor + other).to(tensor.dtype)
 
 
-def graded(tensor: Tensor, number: int) -> Tensor:
+def grade(tensor: Tensor, number: int) -> Tensor:
     """Return such values of other magnitudes: this shows rounding relative to the largest."""
-    other = varied(tensor, number)
+    other = vary_values(tensor, number)
     smooth = tensor.is_floating_point() or tensor.is_complex()
     return other * 2.0 ** (-5 * (number % 3)) if smooth else other
 
 
-def scaled(tensor: Tensor, number: int) -> Tensor:
+def scale_down(tensor: Tensor, number: int) -> Tensor:
     """Return the tensor scaled down as a whole: a symmetric one stays symmetric."""
     return tensor * (1 - number / 16) if tensor.is_floating_point() else tensor
 
 
-def agree(first: Result, second: Result) -> bool:
+def agree(first: ForwardResult, second: ForwardResult) -> bool:
     """Return whether two runs have the same outputs."""
     if len(first.outputs) != len(second.outputs) or first.changed != second.changed:
         return False
@@ -262,6 +262,6 @@ def close(a: Tensor, b: Tensor) -> bool:
     return torch.allclose(a, b, rtol=allowed, atol=allowed * largest, equal_nan=True)
 
 
-def frozen(shapes: Iterable[Iterable[int]]) -> Shapes:
+def freeze_shapes(shapes: Iterable[Iterable[int]]) -> Shapes:
     """Return shapes as tuples."""
     return tuple(tuple(shape) for shape in shapes)

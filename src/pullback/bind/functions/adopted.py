@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from pullback.bind.disconnected import as_list
-from pullback.bind.functions.grads_in_place import unharmed
+from pullback.bind.functions.grads_in_place import protect_grads
 from pullback.define.line import Line
 from pullback.define.line import Tensor as TensorSpec
 from pullback.diagnostic import Rule, an
@@ -44,7 +44,7 @@ class Adopted:
         """Its backward, which may be called `vjp`; None if it has none."""
         for name in ("backward", "vjp"):
             if overrides(self.function, name):
-                return unharmed(getattr(self.function, name), self.backward_of)
+                return protect_grads(getattr(self.function, name), self.backward_of)
         return None
 
     @property
@@ -98,8 +98,8 @@ class Adopted:
     def forward(self, ctx: Any, given: Sequence[object]) -> tuple[Tensor, ...]:  # noqa: ANN401
         """Run forward on its arguments and return its outputs."""
         if self.split:
-            returned = called(self.function, ctx, given)
-        else:  # as in `called`, without its test: every call runs this
+            returned = call_forward(self.function, ctx, given)
+        else:  # as in `call_forward`, without its test: every call runs this
             returned = self.function.forward(ctx, *given)
         if isinstance(returned, Tensor) and len(self.line.outputs) == 1:
             return (returned,)
@@ -192,7 +192,7 @@ def is_list(parameter: object) -> bool:
     return isinstance(parameter, TensorSpec) and parameter.many
 
 
-def called(function: type[Any], ctx: Any, given: Sequence[object]) -> Any:  # noqa: ANN401
+def call_forward(function: type[Any], ctx: Any, given: Sequence[object]) -> Any:  # noqa: ANN401
     """Return what forward returns, with `ctx` filled in, in either style."""
     if not is_split(function):
         return function.forward(ctx, *given)

@@ -19,13 +19,13 @@ from torch._functorch.pyfunctorch import (
 from torch._functorch.vmap import unwrap_batched, wrap_batched
 from torch.utils import _pytree as pytree
 
-from pullback.bind.batching import looped, stacked
-from pullback.bind.concrete import stand_in
-from pullback.bind.example.trial import seeded
+from pullback.bind.batching import loop_over_batch, stack_columns
+from pullback.bind.concrete import make_stand_in
+from pullback.bind.example.trial import seed_generators
 from pullback.bind.functions.adopted import Adopted
-from pullback.bind.functions.trial import ALLOWED, unlike
-from pullback.bind.levels import is_legacy, is_smooth, unwrapped
-from pullback.bind.memo import Memo, described
+from pullback.bind.functions.trial import ALLOWED, differ
+from pullback.bind.levels import is_legacy, is_smooth, unwrap
+from pullback.bind.memo import Memo, key_of_argument
 
 transforms_active = torch._C._are_functorch_transforms_active
 
@@ -52,10 +52,10 @@ def run_batched(
         grads: which may be batched.
         known: for each kind of call whether it may be run at once; this one's is added.
     """
-    each = each_of(grads)
+    each = choose_loop(grads)
     if each is None:
         return backward(*grads)
-    kind = (each, *map(described, grads))
+    kind = (each, *map(key_of_argument, grads))
     if known.get(kind) is False:
         return each(backward, grads)
     try:
@@ -76,16 +76,16 @@ def is_same(whole: Sequence[Any], rows: Sequence[Any]) -> bool:
         return False
     pairs = [(w, r) for w, r in zip(whole, rows, strict=True) if w is not None]
     with torch.no_grad():
-        found = [unbatched(w - r) for w, r in pairs]
-    right = [unbatched(r) for _, r in pairs]
-    return not unlike(found, [torch.zeros_like(f) for f in found], ALLOWED, beside=right)
+        found = [unbatch(w - r) for w, r in pairs]
+    right = [unbatch(r) for _, r in pairs]
+    return not differ(found, [torch.zeros_like(f) for f in found], ALLOWED, beside=right)
 
 
-def unbatched(tensor: Tensor) -> Tensor:
+def unbatch(tensor: Tensor) -> Tensor:
     """Return a batched tensor as one plain tensor."""
     if is_legacy(tensor):
         tensor = _VF._remove_batch_dim(tensor, legacy_level(), 0, 0)  # pyright: ignore[reportArgumentType]
-    return unwrapped(tensor)
+    return unwrap(tensor)
 
 
 def legacy_level() -> int:
@@ -100,7 +100,7 @@ def runs_on_batch(adopted: Adopted, arguments: Sequence[Any]) -> bool:
     places = [i for i, value in enumerate(arguments) if is_smooth(value)]
 
     def run(*tensors: Tensor) -> Any:  # noqa: ANN401
-        given = [stand_in(value) for value in arguments]
+        given = [make_stand_in(value) for value in arguments]
         for place, tensor in zip(places, tensors, strict=True):
             given[place] = tensor
         return adopted.function.apply(*given)
@@ -109,8 +109,8 @@ def runs_on_batch(adopted: Adopted, arguments: Sequence[Any]) -> bool:
         outputs, pull = func.vjp(run, *tensors)[:2]
         return pull(pytree.tree_map(torch.ones_like, outputs))
 
-    with temporarily_clear_interpreter_stack(), seeded(0):
-        pairs = [torch.stack([stand_in(arguments[place])] * 2) for place in places]
+    with temporarily_clear_interpreter_stack(), seed_generators(0):
+        pairs = [torch.stack([make_stand_in(arguments[place])] * 2) for place in places]
         try:
             func.vmap(pulled, randomness="different")(*pairs)
         except Exception:  # a batch has no boolean masks and no `item()`: any error is possible
@@ -118,30 +118,32 @@ def runs_on_batch(adopted: Adopted, arguments: Sequence[Any]) -> bool:
     return True
 
 
-def each_of(grads: Sequence[Tensor | None]) -> Callable[..., list[Any]] | None:
+def choose_loop(grads: Sequence[Tensor | None]) -> Callable[..., list[Any]] | None:
     """Return the function that runs backward for each element, None if nothing is batched."""
     if any(grad is not None and is_legacy(grad) for grad in grads):
-        return each_legacy
+        return run_each_legacy
     if transforms_active():
         return (
-            each if isinstance(retrieve_current_functorch_interpreter(), VmapInterpreter) else None
+            run_each
+            if isinstance(retrieve_current_functorch_interpreter(), VmapInterpreter)
+            else None
         )
     return None
 
 
-def each(backward: Backward, grads: Sequence[Tensor | None]) -> list[Any]:
+def run_each(backward: Backward, grads: Sequence[Tensor | None]) -> list[Any]:
     """Run backward for each element of gradients that `torch.vmap` batched."""
     top = retrieve_current_functorch_interpreter()
     assert isinstance(top, VmapInterpreter)
     level, size = top.level(), top.batch_size()
     plain, dims = unwrap_batched(tuple(grads), level)
     with top.lower():
-        rows = looped(lambda *g: run_batched(backward, g, Memo()), size, dims, plain)
-        columns = stacked(rows, size)
+        rows = loop_over_batch(lambda *g: run_batched(backward, g, Memo()), size, dims, plain)
+        columns = stack_columns(rows, size)
     return list(wrap_batched(tuple(columns), tuple(c if c is None else 0 for c in columns), level))
 
 
-def each_legacy(backward: Backward, grads: Sequence[Tensor | None]) -> list[Any]:
+def run_each_legacy(backward: Backward, grads: Sequence[Tensor | None]) -> list[Any]:
     """Run backward for each element of gradients that `is_grads_batched` batched."""
     level = legacy_level()
     dims = [0 if grad is not None and is_legacy(grad) else None for grad in grads]
@@ -152,10 +154,10 @@ def each_legacy(backward: Backward, grads: Sequence[Tensor | None]) -> list[Any]
     size = next(grad.shape[0] for grad, dim in zip(plain, dims, strict=True) if dim is not None)
     torch._C._vmapmode_decrement_nesting()  # in a batch PyTorch refuses `backward()`
     try:
-        rows = looped(lambda *g: run_batched(backward, g, Memo()), size, dims, plain)
+        rows = loop_over_batch(lambda *g: run_batched(backward, g, Memo()), size, dims, plain)
     finally:
         torch._C._vmapmode_increment_nesting()
     return [
         None if column is None else _VF._add_batch_dim(column, 0, level)
-        for column in stacked(rows, size)
+        for column in stack_columns(rows, size)
     ]

@@ -107,7 +107,7 @@ Whose = Literal["argument", "output", "kept"]
 
 
 @dataclass(frozen=True)
-class Place:
+class TensorPlace:
     """Where a tensor that `ctx` refers to is found in backward."""
 
     of: Whose
@@ -117,7 +117,7 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """What forward left on `ctx`, with a `Place` for each tensor.
+    """What forward left on `ctx`, with a `TensorPlace` for each tensor.
 
     Attributes:
         saved: of `save_for_backward`.
@@ -128,8 +128,8 @@ class State:
         held: intermediates that stay here, because the caller has no place for them.
     """
 
-    saved: tuple[Place | None, ...]
-    forward: tuple[Place | None, ...]
+    saved: tuple[TensorPlace | None, ...]
+    forward: tuple[TensorPlace | None, ...]
     attributes: Mapping[str, object]
     non_differentiable: tuple[int, ...]
     materialize_grads: bool
@@ -138,7 +138,7 @@ class State:
     def uses(self) -> set[tuple[str, int]]:
         """Return the places that backward or jvp will read."""
         found = [p for p in (*self.saved, *self.forward) if p is not None]
-        exchange(dict(self.attributes), Place, found.append)
+        exchange(dict(self.attributes), TensorPlace, found.append)
         return {(place.of, place.index) for place in found}
 
 
@@ -156,7 +156,7 @@ def take_apart(
     kept: list[Tensor] = []
     memory = {address(tensor) for tensor in (*arguments, *outputs) if isinstance(tensor, Tensor)}
 
-    def place(tensor: Tensor) -> Place:
+    def place(tensor: Tensor) -> TensorPlace:
         known: dict[Whose, Sequence[object]] = {
             "output": outputs,
             "argument": arguments,
@@ -165,12 +165,12 @@ def take_apart(
         for of, values in known.items():
             for index, value in enumerate(values):
                 if value is tensor:
-                    return Place(of, index)
+                    return TensorPlace(of, index)
         views = [(i, view) for i, a in enumerate(arguments) if (view := view_of(tensor, a))]
         if len(views) == 1:  # if two arguments share memory, it could be of either
-            return Place("argument", *views[0])
+            return TensorPlace("argument", *views[0])
         kept.append(tensor)
-        return Place("kept", len(kept) - 1)
+        return TensorPlace("kept", len(kept) - 1)
 
     state = State(
         saved=tuple(None if t is None else place(t) for t in ctx.to_save),
@@ -198,7 +198,7 @@ def put_together(
     """Return a `ctx` as forward left it, with these tensors in their places."""
     of = {"argument": arguments, "output": outputs, "kept": [*kept, *state.held]}
 
-    def tensor(place: Place) -> Any:  # noqa: ANN401
+    def tensor(place: TensorPlace) -> Any:  # noqa: ANN401
         found: Any = of[place.of][place.index]
         return place.view.of(found) if place.view else found
 
@@ -207,12 +207,12 @@ def put_together(
     ctx.save_for_forward(*(None if p is None else tensor(p) for p in state.forward))
     ctx.materialize_grads = state.materialize_grads
     vars(ctx).update(
-        {name: exchange(value, Place, tensor) for name, value in state.attributes.items()}
+        {name: exchange(value, TensorPlace, tensor) for name, value in state.attributes.items()}
     )
     return ctx
 
 
-def with_tensors(ctx: Context, by: Callable[[Tensor], Tensor]) -> Context:
+def replace_tensors(ctx: Context, by: Callable[[Tensor], Tensor]) -> Context:
     """Return the `ctx` of a backward with each of its tensors replaced."""
     other = Context(ctx.needs_input_grad)
     other.saved_tensors = tuple(None if t is None else by(t) for t in ctx.saved_tensors)
@@ -243,13 +243,13 @@ def address(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
-class Memory(np.ndarray[Any, Any]):
+class OwnedMemory(np.ndarray[Any, Any]):
     """The memory of a tensor that owns a state: both are freed together."""
 
     state: State
 
 
-_owners: weakref.WeakValueDictionary[int, Memory] = weakref.WeakValueDictionary()
+_owners: weakref.WeakValueDictionary[int, OwnedMemory] = weakref.WeakValueDictionary()
 _numbers = itertools.count(1)
 
 
@@ -259,7 +259,7 @@ def stow(state: State) -> tuple[Tensor, Tensor]:
     The number may be copied and stacked; the owner may not.
     """
     number = next(_numbers)
-    memory = np.full((1,), number, dtype=np.int64).view(Memory)
+    memory = np.full((1,), number, dtype=np.int64).view(OwnedMemory)
     memory.state = state
     _owners[number] = memory
     return torch.tensor(number), torch.from_numpy(memory)

@@ -20,16 +20,16 @@ from pullback.bind.functions.adopted import Adopted
 from pullback.bind.functions.batched import is_batched, run_batched
 from pullback.bind.functions.context import Context
 from pullback.bind.functions.memory import check_memory
-from pullback.bind.functions.saved import added, has_to_part, part, tensors_in
-from pullback.bind.functions.trial import Tried
+from pullback.bind.functions.saved import add_gradients, has_to_part, save_parts, tensors_in
+from pullback.bind.functions.trial import BackwardTrial
 from pullback.bind.memo import Memo
 from pullback.define.derivative import NoDerivative
 
 
-def recorder(adopted: Adopted) -> Callable[..., tuple[Tensor, ...] | Tensor]:
+def make_recorder(adopted: Adopted) -> Callable[..., tuple[Tensor, ...] | Tensor]:
     """Return a function that calls a Function on the line's arguments and records its node."""
     count, lists, pull = len(adopted.line.outputs), adopted.lists, adopted.pull
-    cuts, tried = Cuts(adopted.backward_of), Tried(adopted)
+    cuts, tried = Cuts(adopted.backward_of), BackwardTrial(adopted)
     known: Memo[object, bool] = Memo()  # of batches
 
     class Recorded(torch.autograd.Function):
@@ -41,7 +41,7 @@ def recorder(adopted: Adopted) -> Callable[..., tuple[Tensor, ...] | Tensor]:
             outputs = run_forward(adopted, ctx, flat)
             outputs = check_memory(adopted, ctx.dirty_tensors, flat, outputs)
             if has_to_part(ctx, flat, outputs):
-                return part(adopted, ctx, flat, outputs, lengths)
+                return save_parts(adopted, ctx, flat, outputs, lengths)
             return outputs if count > 1 else outputs[0]
 
         @staticmethod
@@ -52,13 +52,13 @@ def recorder(adopted: Adopted) -> Callable[..., tuple[Tensor, ...] | Tensor]:
             if lists or pull is None or autocast.is_enabled() or is_batched(grads):
                 gradients = run_batched(lambda *g: run_backward(adopted, ctx, g), grads, known)
             elif torch.is_grad_enabled():
-                gradients = differentiable(tried, cuts, ctx, grads)
+                gradients = run_create_graph(tried, cuts, ctx, grads)
             elif more is None:
                 return pull(ctx, *grads)
             else:
                 gradients = run_backward(adopted, ctx, grads)
             if more is not None:
-                gradients = added(gradients, more)
+                gradients = add_gradients(gradients, more)
             return (*gradients, None) if lists else tuple(gradients)
 
     entitle(Recorded, adopted)
@@ -87,7 +87,7 @@ def entitle(node: Any, adopted: Adopted, more: str = "") -> None:  # noqa: ANN40
     backward.pullback_operator = adopted.line.qualname
 
 
-def differentiable(tried: Tried, cuts: Cuts, ctx: Any, grads: Sequence[Any]) -> list[Any]:  # noqa: ANN401
+def run_create_graph(tried: BackwardTrial, cuts: Cuts, ctx: Any, grads: Sequence[Any]) -> list[Any]:  # noqa: ANN401
     """Run backward in `create_graph` mode; differentiating a cut-off gradient will raise."""
     pull = tried.adopted.pull
     if not isinstance(ctx, Context):
@@ -143,7 +143,7 @@ def run_forward(adopted: Adopted, ctx: Any, flat: Sequence[Any]) -> tuple[Tensor
     """
     given = adopted.as_forward(flat, vars(ctx).pop("_lengths")) if adopted.lists else flat
     if autocast.is_enabled():
-        with autocast.excluded():
+        with autocast.disable_autocast():
             return adopted.forward(ctx, given)
     return adopted.forward(ctx, given)
 
@@ -152,6 +152,6 @@ def run_backward(adopted: Adopted, ctx: Any, grads: Sequence[Tensor | None]) -> 
     """Run backward; return a gradient for each flat argument."""
     require_derivative(adopted)
     if autocast.is_enabled():
-        with autocast.excluded():
+        with autocast.disable_autocast():
             return adopted.backward(ctx, grads)
     return adopted.backward(ctx, grads)

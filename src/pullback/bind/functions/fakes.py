@@ -17,7 +17,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import _disable_current_modes
 
 from pullback.bind import kernel
-from pullback.bind.concrete import hint
+from pullback.bind.concrete import size_hint
 from pullback.bind.functions.adopted import Adopted
 from pullback.bind.functions.context import Context
 from pullback.bind.functions.saved import tensors_in
@@ -27,7 +27,7 @@ Evaluate = Callable[..., tuple[Context, list[Any], tuple[Tensor, ...]]]
 CPU = torch.device("cpu")
 
 
-class Traced(threading.local):
+class FakeTrace(threading.local):
     """What forward's fake kernel saw last: the inputs and outputs that forward saves."""
 
     uses: set[tuple[str, int]] | None = None
@@ -49,7 +49,7 @@ class Fakes:
     definition: Definition
     known: Callable[[Sequence[object]], kernel.Outputs]
     evaluate: Evaluate
-    traced: Traced = field(default_factory=Traced)
+    traced: FakeTrace = field(default_factory=FakeTrace)
 
     def forward(self, *given: Any) -> Any:  # noqa: ANN401
         """Return empty outputs, and no intermediates while tracing."""
@@ -64,7 +64,7 @@ class Fakes:
         # Outside the tracer, so that forward's questions do not become guards of the program.
         with _disable_current_modes(), FakeTensorMode():
             try:
-                apart = [like(value) for value in arguments]
+                apart = [new_like(value) for value in arguments]
                 ctx, flat, outputs = self.evaluate(apart, needs, clone=True)
             except Exception:  # NumPy, a value that is asked for: whatever its author's code does
                 return None
@@ -89,10 +89,10 @@ class Fakes:
     def fake(self, *given: Any) -> Any:  # noqa: ANN401
         """Return empty outputs of the operator itself."""
         line = self.adopted.line
-        arguments = kernel.completed(self.definition, given, None)
+        arguments = kernel.fill_defaults(self.definition, given, None)
         named = dict(zip((p.name for p in line.parameters), arguments, strict=True))
         pairs = zip(line.outputs, self.empty(arguments), strict=True)
-        return kernel.as_returned([named.get(o.name, value) for o, value in pairs])
+        return kernel.unwrap_single([named.get(o.name, value) for o, value in pairs])
 
     def backward(self, *given: Any) -> list[Tensor]:  # noqa: ANN401
         """Return empty gradients of the shapes of the inputs."""
@@ -104,11 +104,11 @@ class Fakes:
         ]
 
 
-def like(value: Any) -> Any:  # noqa: ANN401
+def new_like(value: Any) -> Any:  # noqa: ANN401
     """Return a tensor like a traced one, with the sizes with which its trace began."""
     if isinstance(value, list | tuple):
-        return [like(each) for each in value]
+        return [new_like(each) for each in value]
     if not isinstance(value, Tensor):
-        return hint(value)
-    size, stride = ([hint(n) for n in numbers] for numbers in (value.shape, value.stride()))
+        return size_hint(value)
+    size, stride = ([size_hint(n) for n in numbers] for numbers in (value.shape, value.stride()))
     return torch.empty_strided(size, stride, dtype=value.dtype, device=value.device)

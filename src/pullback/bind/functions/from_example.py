@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pullback.bind import autocast
 from pullback.bind.example.line import Run, line_of, verify
-from pullback.bind.functions.adopted import called, parameters_of, require_function
+from pullback.bind.functions.adopted import call_forward, parameters_of, require_function
 from pullback.bind.functions.context import Context
 from pullback.define.line import Line
 
@@ -47,8 +47,8 @@ def run_of(function: type[Any]) -> Run:
     def run(*arguments: object) -> tuple[tuple[object, ...], tuple[int, ...]]:
         needs = [isinstance(a, Tensor) and a.is_floating_point() for a in arguments]
         ctx = Context(needs)
-        with torch.no_grad(), autocast.excluded():
-            returned = called(function, ctx, arguments)
+        with torch.no_grad(), autocast.disable_autocast():
+            returned = call_forward(function, ctx, arguments)
         outputs = returned if isinstance(returned, tuple) else (returned,)
         dirty = [value for value in outputs if any(value is t for t in ctx.dirty_tensors)]
         changed = [i for i, a in enumerate(arguments) if any(a is value for value in dirty)]

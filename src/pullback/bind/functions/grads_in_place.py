@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from pullback.bind.example.trial import identical
-from pullback.bind.levels import is_hold, is_legacy, unwrapped
+from pullback.bind.levels import is_hold, is_legacy, unwrap
 from pullback.diagnostic import Rule
 
 WritesGradient = Rule("PB380", "writes-gradient")
@@ -21,7 +21,7 @@ WritesGradient = Rule("PB380", "writes-gradient")
 PLAIN = (Tensor, torch.nn.Parameter)
 
 
-def unharmed(backward: Callable[..., Any], of: str) -> Callable[..., Any]:
+def protect_grads(backward: Callable[..., Any], of: str) -> Callable[..., Any]:
     """Return a backward that leaves the gradients that arrive as they are.
 
     Whether it has to copy them is found out at the first call, on copies.
@@ -61,7 +61,7 @@ def is_plain(grad: Tensor | None) -> bool:
     """Return whether the values of a gradient can be read."""
     if grad is None:
         return True
-    batched = is_legacy(grad) or unwrapped(grad) is not grad
+    batched = is_legacy(grad) or unwrap(grad) is not grad
     return type(grad) in PLAIN and not batched and grad.layout == torch.strided
 
 

@@ -13,9 +13,9 @@ from torch.autograd import forward_ad
 from pullback.bind.functions.adopted import Adopted
 from pullback.bind.functions.context import State, put_together
 from pullback.bind.functions.eager import require_derivative
-from pullback.bind.functions.residuals import Pass, Pull
+from pullback.bind.functions.residuals import ForwardPass, Pull
 from pullback.bind.functions.trial import kind_of
-from pullback.bind.levels import asks, derivatives, is_smooth, zeros_for
+from pullback.bind.levels import copy_requiring_grad, differentiate, is_smooth, materialize_tangent
 from pullback.define.derivative import NoForwardMode
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 Tangents = Sequence[Tensor | None]
 
 
-def with_tangents(
-    nested: Nested, state: State, passed: Pass, tangents: Tangents, pull: Pull
-) -> Pass:
+def attach_tangents(
+    nested: Nested, state: State, passed: ForwardPass, tangents: Tangents, pull: Pull
+) -> ForwardPass:
     """Return the outputs of a call with their tangents.
 
     Args:
@@ -38,9 +38,9 @@ def with_tangents(
     """
     pull = replace(pull, needs=[tangent is not None for tangent in tangents])
     if nested.adopted.push is not None:
-        pushed = by_jvp(nested.adopted, state, tangents, pull)
+        pushed = jvp_by_function(nested.adopted, state, tangents, pull)
     else:
-        pushed = by_pulling(nested, state, passed, tangents, pull)
+        pushed = jvp_by_double_backward(nested, state, passed, tangents, pull)
     outputs = [
         output
         if tangent is None or index in state.non_differentiable
@@ -50,18 +50,18 @@ def with_tangents(
     return replace(passed, outputs=outputs)
 
 
-def by_jvp(adopted: Adopted, state: State, tangents: Tangents, pull: Pull) -> Tangents:
+def jvp_by_function(adopted: Adopted, state: State, tangents: Tangents, pull: Pull) -> Tangents:
     """Return the tangents that the Function's own jvp gives."""
     needs = adopted.as_forward(pull.needs, pull.lengths)
     ctx = put_together(state, pull.inputs, pull.outputs, pull.kept, needs)
     ctx.saved_tensors = ctx.saved_for_forward
-    filled = [zeros_for(t, value) for t, value in zip(tangents, pull.inputs, strict=True)]
+    filled = [materialize_tangent(t, value) for t, value in zip(tangents, pull.inputs, strict=True)]
     returned = adopted.push(ctx, *adopted.as_forward(filled, pull.lengths))
     return returned if isinstance(returned, tuple) else [returned]
 
 
-def by_pulling(
-    nested: Nested, state: State, passed: Pass, tangents: Tangents, pull: Pull
+def jvp_by_double_backward(
+    nested: Nested, state: State, passed: ForwardPass, tangents: Tangents, pull: Pull
 ) -> Tangents:
     """Return J v as the derivative of uᵀJ by u, transposed.
 
@@ -80,11 +80,14 @@ def by_pulling(
     differentiable = torch.is_grad_enabled()
     with torch.enable_grad():
         # Ones and not zeros, though J is linear in them: zeros would hide a cut-off gradient.
-        seeds = [None if output is None else asks(torch.ones_like(output)) for output in outputs]
+        seeds = [
+            None if output is None else copy_requiring_grad(torch.ones_like(output))
+            for output in outputs
+        ]
         pulled = nested.differentiably(state, passed, replace(pull, grads=seeds), NoForwardMode)
         wanted = [tangent for tangent in tangents if tangent is not None]
         inputs = [each for each in seeds if each is not None]
         pairs = list(zip(pulled, wanted, strict=True))
-        found = derivatives(pairs, inputs, differentiable=differentiable)
+        found = differentiate(pairs, inputs, differentiable=differentiable)
     each_found = iter(found)
     return [None if each is None else next(each_found) for each in seeds]

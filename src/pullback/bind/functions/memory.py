@@ -41,7 +41,7 @@ def check_memory(
         return outputs
     taken = {address(a) for a in flat if isinstance(a, Tensor) and a.numel()}
     return tuple(
-        copied(adopted, output.name, value)
+        copy_output(adopted, output.name, value)
         if address(value) in taken and output.name not in line.changed
         else value
         for output, value in zip(line.outputs, outputs, strict=True)
@@ -57,7 +57,7 @@ def starts_as(output: Tensor, flat: Sequence[Any]) -> bool:
     return False
 
 
-def copied(adopted: Adopted, name: str, output: Tensor) -> Tensor:
+def copy_output(adopted: Adopted, name: str, output: Tensor) -> Tensor:
     """Return a copy of an output that shares memory with an input, and say so."""
     text = (
         f"{adopted.line.qualname}: '{name}' shares memory with an input of forward of "

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from pullback.bind.functions.eager import entitle, require_derivative
 from pullback.bind.functions.recompute import Again, scalars_of
-from pullback.bind.functions.residuals import Pass, Pull
-from pullback.bind.functions.saved import added
-from pullback.bind.levels import derivatives, direct, fresh, lower
+from pullback.bind.functions.residuals import ForwardPass, Pull
+from pullback.bind.functions.saved import add_gradients
+from pullback.bind.levels import differentiate, direct, lower, view_afresh
 
 if TYPE_CHECKING:
     from pullback.bind.functions.transforms import Nested
@@ -46,7 +46,7 @@ def forward_node(nested: Nested) -> Any:  # noqa: ANN401
             needs = [a or b for a, b in zip(own, recording.needs, strict=True)]
             nested.hidden.fakes.traced.uses = None
             with lower():
-                passed = Pass.returned(forward(*recording.arguments, needs, recording.hold))
+                passed = ForwardPass.returned(forward(*recording.arguments, needs, recording.hold))
             states = passed.states()
             ctx.mark_non_differentiable(
                 *(passed.outputs[k] for k in (states[0].non_differentiable if states else ()))
@@ -56,7 +56,7 @@ def forward_node(nested: Nested) -> Any:  # noqa: ANN401
             ctx.recording = recording
             tensors = [*nested.inputs(flat, passed), *passed.outputs]
             uses = None if states or adopted.line.changed else nested.hidden.fakes.traced.uses
-            saved = tensors if uses is None else used(tensors, len(flat), uses)
+            saved = tensors if uses is None else select_used(tensors, len(flat), uses)
             recording.absent = [
                 (t.shape, t.dtype, t.device) if t is not None and s is None else None
                 for t, s in zip(tensors, saved, strict=True)
@@ -71,9 +71,9 @@ def forward_node(nested: Nested) -> Any:  # noqa: ANN401
             recording: Recording = ctx.recording
             # Read once: a checkpoint unpacks no tensor twice.
             pairs: Any = zip_longest(ctx.saved_tensors, recording.absent)
-            saved = [t if absent is None else stand_in(*absent) for t, absent in pairs]
+            saved = [t if absent is None else make_stand_in(*absent) for t, absent in pairs]
             inputs = saved[: len(recording.scalars)]
-            passed = Pass.of(saved[len(recording.scalars) :], count, recording.kept)
+            passed = ForwardPass.of(saved[len(recording.scalars) :], count, recording.kept)
             needs = ctx.needs_input_grad[1:]
             pull = Pull(
                 grads=grads[:count],
@@ -90,14 +90,14 @@ def forward_node(nested: Nested) -> Any:  # noqa: ANN401
             if any(grad is not None for grad in extra):
                 state = nested.one_state(passed, "a second derivative")
                 again = Again(adopted, state, recording.scalars, recording.lengths)
-                gradients = added(gradients, again.gradients(inputs, passed.kept, extra))
+                gradients = add_gradients(gradients, again.gradients(inputs, passed.kept, extra))
             return (None, *gradients)
 
     entitle(Node, adopted)
     return direct(Node)
 
 
-def used(
+def select_used(
     tensors: Sequence[Tensor | None], inputs: int, uses: set[tuple[str, int]]
 ) -> list[Tensor | None]:
     """Return a call's inputs and outputs, with None for those that its backward does not use."""
@@ -107,7 +107,7 @@ def used(
     ]
 
 
-def stand_in(shape: Any, dtype: torch.dtype, device: torch.device) -> Tensor:  # noqa: ANN401
+def make_stand_in(shape: Any, dtype: torch.dtype, device: torch.device) -> Tensor:  # noqa: ANN401
     """Return a tensor of this shape that takes no memory, without values."""
     return torch.empty((), dtype=dtype, device=device).expand(shape)
 
@@ -133,7 +133,7 @@ def backward_node(nested: Nested) -> Any:  # noqa: ANN401
             saved = ctx.saved_tensors
             number, *owners = saved[count:]
             passed = ctx.pull.passed(number, owners)
-            flat, found = second_derivative(nested, passed, ctx.pull, saved, second)
+            flat, found = differentiate_backward(nested, passed, ctx.pull, saved, second)
             each = iter(found)
             gradients = [next(each) if t is not None and t.requires_grad else None for t in flat]
             return (None, *gradients, None, *[None] * len(owners))
@@ -142,9 +142,9 @@ def backward_node(nested: Nested) -> Any:  # noqa: ANN401
     return direct(Node)
 
 
-def second_derivative(
+def differentiate_backward(
     nested: Nested,
-    passed: Pass,
+    passed: ForwardPass,
     pull: Pull,
     saved: Sequence[Tensor | None],
     second: Sequence[Tensor | None],
@@ -158,9 +158,9 @@ def second_derivative(
     differentiable = torch.is_grad_enabled()
     with torch.enable_grad():
         # Fresh views: the derivative stops at an output, and PyTorch continues from there.
-        flat = [fresh(t) for t in saved[: len(pull.flat())]]
+        flat = [view_afresh(t) for t in saved[: len(pull.flat())]]
         pulled = nested.differentiably(state, passed, pull.exchanged(flat))
         pairs = [(p, s) for p, s in zip(pulled, second, strict=True) if s is not None]
         wanted = [t for t in flat if t is not None and t.requires_grad]
-        found = derivatives(pairs, wanted, differentiable=differentiable)
+        found = differentiate(pairs, wanted, differentiable=differentiable)
     return flat, found

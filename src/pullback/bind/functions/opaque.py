@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from pullback.bind import kernel
-from pullback.bind.batching import looped, stacked
+from pullback.bind.batching import loop_over_batch, stack_columns
 from pullback.bind.functions.adopted import Adopted, WrongGradients
 from pullback.bind.functions.context import (
     Context,
@@ -30,11 +30,11 @@ from pullback.bind.functions.context import (
 from pullback.bind.functions.eager import run_backward, run_forward
 from pullback.bind.functions.fakes import Fakes
 from pullback.bind.functions.memory import check_memory, require_unchanged
-from pullback.bind.functions.residuals import Pass, Pull, state_of
-from pullback.bind.levels import is_smooth, recordable
+from pullback.bind.functions.residuals import ForwardPass, Pull, state_of
+from pullback.bind.levels import allow_recording, is_smooth
 from pullback.define.operator import Definition
 from pullback.define.schema import type_of
-from pullback.define.shape import shown
+from pullback.define.shape import format_shape
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,17 +92,19 @@ class Hidden:
         """
         adopted = self.adopted
         given = [
-            a.detach().clone() if clone and p.name in adopted.line.changed else detached(a)
+            a.detach().clone() if clone and p.name in adopted.line.changed else detach(a)
             for p, a in zip(adopted.line.parameters, arguments, strict=True)
         ]
         flat, lengths = adopted.flat(given)
         # As in PyTorch, forward may ask its inputs whether they require a gradient.
-        flat = [asking(f) if need else f for f, need in zip(flat, needs, strict=True)]
+        flat = [
+            detach_requiring_grad(f) if need else f for f, need in zip(flat, needs, strict=True)
+        ]
         ctx = Context(adopted.as_forward(needs, lengths))
         if adopted.lists:
             ctx._lengths = lengths  # pyright: ignore[reportAttributeAccessIssue]
         before = kernel.versions(flat)
-        with recordable():
+        with allow_recording():
             outputs = run_forward(adopted, ctx, flat)
         require_unchanged(adopted, before, flat)
         return ctx, flat, outputs
@@ -111,23 +113,23 @@ class Hidden:
         """Return the outputs as the line describes them, each with memory of its own."""
         expected = self.known(arguments)
         inputs = [t for t in self.adopted.flat(arguments)[0] if isinstance(t, Tensor)]
-        checked: Any = kernel.checked(expected, outputs, inputs)
+        checked: Any = kernel.check_outputs(expected, outputs, inputs)
         return list(checked) if isinstance(checked, tuple) else [checked]
 
     def plain(self, *arguments: Any) -> Any:  # noqa: ANN401
         """Run forward and keep nothing: the operator's kernel where no gradient is needed."""
         line = self.adopted.line
-        arguments = kernel.completed(self.definition, arguments, None)
+        arguments = kernel.fill_defaults(self.definition, arguments, None)
         self.known(arguments)
         count = len(self.adopted.flat(arguments)[0])
         ctx, flat, outputs = self.evaluate(arguments, [False] * count, clone=False)
         outputs = check_memory(self.adopted, ctx.dirty_tensors, flat, outputs)
         named = dict(zip((p.name for p in line.parameters), arguments, strict=True))
         if line.changed:
-            return kernel.as_returned(
+            return kernel.unwrap_single(
                 [named.get(o.name, v) for o, v in zip(line.outputs, outputs, strict=True)]
             )
-        return kernel.as_returned(self.checked(arguments, outputs))
+        return kernel.unwrap_single(self.checked(arguments, outputs))
 
     def forward(self, *given: Any) -> Any:  # noqa: ANN401
         """Run forward and keep what backward needs: the kernel of the forward operator."""
@@ -142,7 +144,7 @@ class Hidden:
     def backward(self, *given: Any) -> list[Tensor]:  # noqa: ANN401
         """Run backward; return the gradients that are needed: the backward operator's kernel."""
         pull, number, _ = Pull.given(given)
-        with recordable():
+        with allow_recording():
             gradients = self.pull(state_of(int(number)), self.as_saved(pull))
         taken = {address(t) for t in pull.flat() if t is not None}
         fresh: list[Tensor] = []
@@ -155,7 +157,9 @@ class Hidden:
     def as_saved(self, pull: Pull) -> Pull:
         """Return the same with inputs that require a gradient, as PyTorch's saved inputs do."""
         pairs = zip(pull.inputs, pull.needs, strict=True)
-        return replace(pull, inputs=[asking(detached(t)) if need else t for t, need in pairs])
+        return replace(
+            pull, inputs=[detach_requiring_grad(detach(t)) if need else t for t, need in pairs]
+        )
 
     def pull(self, state: State, pull: Pull) -> list[Tensor]:
         """Run backward on tensors of any kind; return the gradients that are needed."""
@@ -198,8 +202,9 @@ class Hidden:
             if not expandable(value.shape, gradient.shape):
                 raise WrongGradients.error(
                     f"{self.adopted.line.qualname}: backward of {self.adopted.function.__name__} "
-                    f"returned a gradient of shape {shown(gradient.shape)} for an input of shape "
-                    f"{shown(value.shape)}"
+                    f"returned a gradient of shape {format_shape(gradient.shape)} for an input "
+                    "of shape "
+                    f"{format_shape(value.shape)}"
                 )
             gradient = gradient.sum_to_size(value.shape)
         return gradient if gradient.dtype == value.dtype else gradient.to(value.dtype)
@@ -221,9 +226,12 @@ class Hidden:
     def forward_batched(self, info: Any, in_dims: Any, *given: Any) -> Any:  # noqa: ANN401
         """Run forward for each element of a batch; a state for each, one number for each."""
         size = info.batch_size
-        rows = [Pass.returned(r) for r in looped(self.operators[0], size, in_dims, given)]
-        outputs = stacked([row.outputs for row in rows], size)
-        kept = stacked([row.kept for row in rows], size)
+        rows = [
+            ForwardPass.returned(r)
+            for r in loop_over_batch(self.operators[0], size, in_dims, given)
+        ]
+        outputs = stack_columns([row.outputs for row in rows], size)
+        kept = stack_columns([row.kept for row in rows], size)
         number = torch.stack([row.number for row in rows])[:size]
         owners = [owner for row in rows for owner in row.owners]
         dims = (*[0] * len(outputs), [0] * len(kept), 0, [None] * len(owners))
@@ -231,17 +239,17 @@ class Hidden:
 
     def backward_batched(self, info: Any, in_dims: Any, *given: Any) -> Any:  # noqa: ANN401
         """Run backward for each element of a batch."""
-        rows = looped(self.operators[1], info.batch_size, in_dims, given)
-        gradients = stacked(rows, info.batch_size)
+        rows = loop_over_batch(self.operators[1], info.batch_size, in_dims, given)
+        gradients = stack_columns(rows, info.batch_size)
         return gradients, [0] * len(gradients)
 
 
-def asking(value: Any) -> Any:  # noqa: ANN401
+def detach_requiring_grad(value: Any) -> Any:  # noqa: ANN401
     """Return a detached tensor that requires a gradient, if it is of a dtype that can."""
     return value.requires_grad_() if is_smooth(value) else value
 
 
-def detached(value: Any) -> Any:  # noqa: ANN401
+def detach(value: Any) -> Any:  # noqa: ANN401
     """Return an argument detached; for a list, each of its tensors."""
     if isinstance(value, Tensor):
         return value.detach()

@@ -13,11 +13,11 @@ from pullback.bind import kernel, levels, sharding, takeover
 from pullback.bind.functions import transforms
 from pullback.bind.functions.adopted import Adopted, overrides
 from pullback.bind.functions.batched import runs_on_batch
-from pullback.bind.functions.eager import recorder
+from pullback.bind.functions.eager import make_recorder
 from pullback.bind.functions.memory import require_unchanged
 from pullback.bind.functions.opaque import Hidden
-from pullback.bind.memo import Memo, described
-from pullback.bind.operator import Operator, misuse
+from pullback.bind.memo import Memo, key_of_argument
+from pullback.bind.operator import Operator, find_misuse
 from pullback.define.line import Scalar
 from pullback.define.operator import Definition
 
@@ -36,7 +36,7 @@ is_compiling = torch.compiler.is_compiling
 class FunctionOperator(Operator):
     """An operator made from an existing `torch.autograd.Function`."""
 
-    calls: Calls
+    calls: CallChecks
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         """Call it: in plain eager mode by the Function's own node, otherwise by the dispatcher.
@@ -48,7 +48,7 @@ class FunctionOperator(Operator):
             args = (*args[: calls.count - 1], list(args[calls.count - 1 :]))
         if kwargs or is_compiling() or function_modes() or autocast_enabled() or not is_eager():
             if not kwargs and calls.batches and is_transform(calls.adopted):
-                if wrong := misuse(self, args, kwargs):
+                if wrong := find_misuse(self, args, kwargs):
                     raise wrong
                 given = (*args, *calls.defaults[len(args) :])
                 if calls.is_vectorized(given):
@@ -101,14 +101,14 @@ def key_of(arguments: Sequence[Any]) -> object:
     return tuple(key)
 
 
-class Calls:
+class CallChecks:
     """The checks around a call of a Function, remembered by the kind of its arguments."""
 
     def __init__(self, definition: Definition, adopted: Adopted) -> None:
         line = definition.line
         self.definition = definition
         self.adopted = adopted
-        self.record = recorder(adopted)
+        self.record = make_recorder(adopted)
         self.batches = adopted.batches
         self.count = len(line.parameters)
         # Forward's `*tensors` may be given one by one too, as to `apply`.
@@ -151,7 +151,7 @@ class Calls:
         """
         if overrides(self.adopted.function, "vmap"):
             return True
-        key = tuple(map(described, arguments))
+        key = tuple(map(key_of_argument, arguments))
         return self.vectorized.get_or_make(key, lambda: runs_on_batch(self.adopted, arguments))
 
     def transformed(self, arguments: Sequence[Any]) -> Any:  # noqa: ANN401
@@ -172,7 +172,7 @@ class Calls:
         for index, (shape, dtype) in enumerate(zip(expected.shapes, expected.dtypes, strict=True)):
             if values[index].shape != shape or values[index].dtype != dtype:
                 # Raises the right error, unless the line says nothing about the shape.
-                kernel.checked_one(expected, index, values[index])
+                kernel.check_output(expected, index, values[index])
         return returned
 
 
@@ -185,7 +185,7 @@ def install(
     """Register all parts of an adopted Function; return its operator."""
     definition = kind.definition
     line = definition.line
-    calls = Calls(definition, adopted)
+    calls = CallChecks(definition, adopted)
     hidden = Hidden(adopted, definition, calls.outputs)
     hidden.register(library)
     for name in hidden.names:
@@ -195,7 +195,7 @@ def install(
     distributed = sharding.Distributed(definition, kind.placements)
 
     def autograd(keys: Any, *given: Any) -> Any:  # noqa: ANN401
-        arguments = kernel.completed(definition, given, None)
+        arguments = kernel.fill_defaults(definition, given, None)
         flat, _ = adopted.flat(arguments)
         if sharding.are_among(flat):
             return distributed.differentiably(overload, arguments)

@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from pullback.bind.functions.adopted import Adopted
-from pullback.bind.functions.context import Context, Place, State, exchange
-from pullback.bind.levels import derivatives, fresh, is_smooth, unwrapped
+from pullback.bind.functions.context import Context, State, TensorPlace, exchange
+from pullback.bind.levels import differentiate, is_smooth, unwrap, view_afresh
 from pullback.diagnostic import PullbackError, Rule
 
 IntermediateDerivative = Rule("PB376", "intermediate-derivative")
@@ -58,7 +58,7 @@ class Again:
         """Return what the gradients of intermediates add to those of the flat arguments."""
         differentiable = torch.is_grad_enabled()
         with torch.enable_grad():
-            flat = self.filled([fresh(t) for t in inputs])
+            flat = self.filled([view_afresh(t) for t in inputs])
             again = self.intermediates(flat)
             pairs = [
                 (again[i], grad)
@@ -66,7 +66,7 @@ class Again:
                 if grad is not None and self.depends(i, again[i].requires_grad, kept, again, flat)
             ]
             wanted = [t for t in flat if is_smooth(t) and t.requires_grad]
-            found = derivatives(pairs, wanted, differentiable=differentiable)
+            found = differentiate(pairs, wanted, differentiable=differentiable)
         each = iter(found)
         return [next(each) if is_smooth(t) and t.requires_grad else None for t in flat]
 
@@ -104,15 +104,15 @@ class Again:
         found = {place.index: tensor for place, tensor in pairs if place.of == "kept"}
         return [found[index] for index in sorted(found)]
 
-    def pairs(self, ctx: Context) -> Iterator[tuple[Place, Tensor]]:
+    def pairs(self, ctx: Context) -> Iterator[tuple[TensorPlace, Tensor]]:
         """Yield each place of the state with the tensor that is there this time."""
         for place, tensor in zip(self.state.saved, ctx.to_save, strict=True):
             if place is not None and tensor is not None:
                 yield place, tensor
         for name, value in self.state.attributes.items():
-            places: list[Place] = []
+            places: list[TensorPlace] = []
             tensors: list[Tensor] = []
-            exchange(value, Place, places.append)
+            exchange(value, TensorPlace, places.append)
             exchange(vars(ctx)[name], Tensor, tensors.append)
             yield from zip(places, tensors, strict=True)
 
@@ -161,4 +161,4 @@ def differ(first: Tensor, second: Tensor) -> bool:
         return True
     with torch.no_grad():
         unequal = (first != second) & ~(first.isnan() & second.isnan())
-        return bool(unwrapped(unequal).any())
+        return bool(unwrap(unequal).any())

@@ -9,14 +9,14 @@ from typing import Any
 from torch import Tensor
 
 from pullback.bind.functions.context import State, find
-from pullback.bind.levels import unwrapped
+from pullback.bind.levels import unwrap
 from pullback.diagnostic import Rule
 
 ContextGone = Rule("PB377", "context-gone")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pass:
+class ForwardPass:
     """What forward leaves for backward, in the form that the hidden operators pass on."""
 
     outputs: list[Tensor]
@@ -29,16 +29,16 @@ class Pass:
         return [*self.outputs, *self.kept, self.number, *self.owners]
 
     @staticmethod
-    def returned(by_forward: Sequence[Any]) -> Pass:
+    def returned(by_forward: Sequence[Any]) -> ForwardPass:
         """Return it from the forward operator's results."""
         *outputs, kept, number, owners = by_forward
-        return Pass(outputs=outputs, kept=kept, number=number, owners=owners)
+        return ForwardPass(outputs=outputs, kept=kept, number=number, owners=owners)
 
     @staticmethod
-    def of(flat: Sequence[Any], outputs: int, kept: int) -> Pass:
+    def of(flat: Sequence[Any], outputs: int, kept: int) -> ForwardPass:
         """Return it from its flat tensors."""
         end = outputs + kept
-        return Pass(
+        return ForwardPass(
             outputs=list(flat[:outputs]),
             kept=list(flat[outputs:end]),
             number=flat[end],
@@ -47,7 +47,7 @@ class Pass:
 
     def states(self) -> list[State] | None:
         """Return the states of its calls, one for each element of a batch; None while traced."""
-        number = unwrapped(self.number)
+        number = unwrap(self.number)
         if type(number) is not Tensor:
             return None
         return [state_of(value) for value in number.flatten().tolist()]
@@ -104,9 +104,9 @@ class Pull:
         grads, inputs, outputs, kept = parts
         return replace(self, grads=grads, inputs=inputs, outputs=outputs, kept=kept)
 
-    def passed(self, number: Tensor, owners: Sequence[Tensor]) -> Pass:
+    def passed(self, number: Tensor, owners: Sequence[Tensor]) -> ForwardPass:
         """Return what forward left for it."""
-        return Pass(
+        return ForwardPass(
             outputs=list(self.outputs), kept=list(self.kept), number=number, owners=list(owners)
         )
 

@@ -83,7 +83,7 @@ class Parted:
         ]
 
 
-def added(gradients: Sequence[Any], more: Sequence[Tensor | None]) -> list[Any]:
+def add_gradients(gradients: Sequence[Any], more: Sequence[Tensor | None]) -> list[Any]:
     """Return the sums of two lists of gradients, None standing for zero."""
     rest = [None] * (len(gradients) - len(more))
     return [
@@ -92,7 +92,7 @@ def added(gradients: Sequence[Any], more: Sequence[Tensor | None]) -> list[Any]:
     ]
 
 
-def part(
+def save_parts(
     adopted: Adopted,
     ctx: Any,  # noqa: ANN401
     flat: Sequence[Any],

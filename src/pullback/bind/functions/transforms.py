@@ -22,15 +22,15 @@ from pullback.bind.functions.context import State
 from pullback.bind.functions.nodes import Recording, backward_node, forward_node
 from pullback.bind.functions.opaque import Hidden
 from pullback.bind.functions.recompute import Again, intermediate_derivative, scalars_of
-from pullback.bind.functions.residuals import Pass, Pull
-from pullback.bind.functions.trial import Tried, kind_of
+from pullback.bind.functions.residuals import ForwardPass, Pull
+from pullback.bind.functions.trial import BackwardTrial, kind_of
 from pullback.bind.levels import (
     BELOW,
     has_tangent,
     is_hold,
     is_smooth,
     is_tracked,
-    primal,
+    take_primal,
     tangents_of,
 )
 from pullback.define.derivative import NoForwardMode
@@ -47,7 +47,7 @@ class Nested:
         self.adopted = hidden.adopted
         self.count = len(hidden.adopted.line.outputs)
         self.cuts = Cuts(hidden.adopted.backward_of)
-        self.tried = Tried(hidden.adopted)
+        self.tried = BackwardTrial(hidden.adopted)
         self.forward_node = forward_node(self)
         self.backward_node = backward_node(self)
 
@@ -58,7 +58,7 @@ class Nested:
         passed = self.passed(arguments, [False] * len(flat), is_hold(), only_outputs=True)
         named = dict(zip((p.name for p in line.parameters), arguments, strict=True))
         pairs = zip(line.outputs, passed.outputs, strict=True)
-        return kernel.as_returned(
+        return kernel.unwrap_single(
             [named[o.name].copy_(value) if o.name in named else value for o, value in pairs]
         )
 
@@ -70,27 +70,29 @@ class Nested:
 
     def passed(
         self, arguments: Sequence[Any], needs: Sequence[bool], hold: bool, *, only_outputs: bool
-    ) -> Pass:
+    ) -> ForwardPass:
         """Run forward, with a node and with tangents if they are asked for."""
         duals, lengths = self.adopted.flat(arguments)
         tangents = tangents_of(duals)
         pushed = any(t is not None for t in tangents)
-        arguments = [primal(a) for a in arguments] if pushed else arguments
+        arguments = [take_primal(a) for a in arguments] if pushed else arguments
         flat = self.adopted.flat(arguments)[0] if pushed else duals
         # Forward mode may need what backward uses.
         needs = [need or t is not None for need, t in zip(needs, tangents, strict=True)]
         recording = Recording(arguments, needs, hold, lengths)
         if is_tracked(flat):
             result = self.forward_node(recording, *flat)
-            passed = Pass.of(result, self.count, recording.kept)
+            passed = ForwardPass.of(result, self.count, recording.kept)
         else:
             with BELOW():
-                passed = Pass.returned(self.hidden.operators[0](*arguments, list(needs), hold))
+                passed = ForwardPass.returned(
+                    self.hidden.operators[0](*arguments, list(needs), hold)
+                )
         if not pushed:
             return passed
         state = self.one_state(passed, "forward mode")
         pull = self.pull_of(flat, passed, lengths)
-        outputs = jvp.with_tangents(self, state, passed, tangents, pull)
+        outputs = jvp.attach_tangents(self, state, passed, tangents, pull)
         if only_outputs or not any(map(is_smooth, passed.kept)):
             return outputs
         scalars = scalars_of(flat, saved=[True] * len(flat))
@@ -98,7 +100,7 @@ class Nested:
         tensors = [d if isinstance(d, Tensor) else None for d in duals]
         return replace(outputs, kept=again.with_tangents(tensors, passed.kept))
 
-    def pull_of(self, flat: Sequence[Any], passed: Pass, lengths: tuple[int, ...]) -> Pull:
+    def pull_of(self, flat: Sequence[Any], passed: ForwardPass, lengths: tuple[int, ...]) -> Pull:
         """Return the arguments of a call's backward, except the gradients."""
         inputs = [value if isinstance(value, Tensor) else None for value in flat]
         return Pull(
@@ -111,7 +113,7 @@ class Nested:
             absent=[False] * (len(inputs) + self.count),
         )
 
-    def inputs(self, flat: Sequence[Any], passed: Pass) -> list[Tensor | None]:
+    def inputs(self, flat: Sequence[Any], passed: ForwardPass) -> list[Tensor | None]:
         """Return the inputs to save; for one that is changed in place, the output."""
         line = self.adopted.line
         if not line.changed:
@@ -121,14 +123,14 @@ class Nested:
         pairs = zip(names, flat, strict=True)
         return [new.get(n, v) if isinstance(v, Tensor) else None for n, v in pairs]
 
-    def opaquely(self, passed: Pass, pull: Pull) -> list[Tensor]:
+    def opaquely(self, passed: ForwardPass, pull: Pull) -> list[Tensor]:
         """Run backward as it is, and record nothing."""
         flat = [None if tensor is None else tensor.detach() for tensor in pull.flat()]
         arguments = pull.exchanged(flat).arguments(passed.number, passed.owners)
         return self.hidden.operators[1](*arguments)
 
     def differentiably(
-        self, state: State, passed: Pass, pull: Pull, rule: Rule = CutDerivative
+        self, state: State, passed: ForwardPass, pull: Pull, rule: Rule = CutDerivative
     ) -> list[Tensor]:
         """Run backward so that PyTorch can differentiate it; errors are of `rule`."""
         if any(is_smooth(tensor) for tensor in state.held):
@@ -153,7 +155,7 @@ class Nested:
         self.cuts.require_none(pulled, pull.grads, rule)
         return pulled
 
-    def one_state(self, passed: Pass, what: str) -> State:
+    def one_state(self, passed: ForwardPass, what: str) -> State:
         """Return the state of a call, which has to be the same for every element of a batch."""
         states = passed.states()
         if states is None:

@@ -16,15 +16,15 @@ from torch.utils._python_dispatch import _disable_current_modes
 from pullback.bind import linear
 from pullback.bind.disconnected import as_list
 from pullback.bind.functions.adopted import Adopted
-from pullback.bind.functions.context import Context, State, with_tensors
+from pullback.bind.functions.context import Context, State, replace_tensors
 from pullback.bind.functions.residuals import Pull
-from pullback.bind.levels import asks
-from pullback.bind.linear import ALLOWED, Run, Tensors, attempt, seeded_run, unlike
-from pullback.bind.memo import Memo, described
+from pullback.bind.levels import copy_requiring_grad
+from pullback.bind.linear import ALLOWED, Run, Tensors, attempt, differ, run_seeded
+from pullback.bind.memo import Memo, key_of_argument
 from pullback.diagnostic import Rule
 
 
-class Tried:
+class BackwardTrial:
     """What is known about one Function's backward, by the kind of call."""
 
     def __init__(self, adopted: Adopted) -> None:
@@ -61,8 +61,8 @@ class Tried:
         if (rule.code, kind) in self.known:
             return
         with _disable_current_modes():
-            seen, right = seeded_run(watched), seeded_run(plain)
-            other = unlike(seen, right, ALLOWED, beside=right)
+            seen, right = run_seeded(watched), run_seeded(plain)
+            other = differ(seen, right, ALLOWED, beside=right)
         if other:
             raise rule.error(
                 f"{self.adopted.backward_of} gives other gradients where PyTorch has to look into "
@@ -82,7 +82,7 @@ class Tried:
         """
         tensors = [*ctx.saved_tensors, *grads]
         watched = (tensor is not None and tensor.requires_grad for tensor in tensors)
-        kind = ("watchable", *map(described, tensors), *watched, *scalars_in(vars(ctx)))
+        kind = ("watchable", *map(key_of_argument, tensors), *watched, *scalars_in(vars(ctx)))
         if kind not in self.known:
             seen = attempt(lambda given: self.alone(ctx, given), grads)
             with torch.no_grad():
@@ -93,15 +93,15 @@ class Tried:
 
     def alone(self, ctx: Context, grads: Sequence[Tensor | None]) -> list[Any]:
         """Run backward on copies, so that no gradient reaches what the tensors depend on."""
-        own = [None if grad is None else apart(grad) for grad in grads]
-        return as_list(self.adopted.pull(with_tensors(ctx, apart), *own))
+        own = [None if grad is None else copy_tensor(grad) for grad in grads]
+        return as_list(self.adopted.pull(replace_tensors(ctx, copy_tensor), *own))
 
 
-def apart(tensor: Tensor) -> Tensor:
+def copy_tensor(tensor: Tensor) -> Tensor:
     """Return a tensor of the same values; it is a leaf, and requires a gradient, if that one is."""
     if not tensor.requires_grad:
         return tensor.detach()
-    own = asks(tensor)
+    own = copy_requiring_grad(tensor)
     return own if tensor.is_leaf else own.view_as(own)
 
 
@@ -113,12 +113,12 @@ def agree(found: Sequence[Any], right: Sequence[Any]) -> bool:
     if len(found) != len(right) or any(a.shape != b.shape for a, b in pairs):
         return False
     found, right = [a for a, _ in pairs], [b for _, b in pairs]
-    return not unlike(found, right, ALLOWED, beside=right)
+    return not differ(found, right, ALLOWED, beside=right)
 
 
 def kind_of(state: State, pull: Pull) -> object:
     """Return everything that backward may branch on without reading a tensor's values."""
-    return (*map(described, pull.flat()), *pull.needs, *scalars_in(state.attributes))
+    return (*map(key_of_argument, pull.flat()), *pull.needs, *scalars_in(state.attributes))
 
 
 def scalars_in(attributes: Mapping[str, object]) -> list[tuple[str, object]]:

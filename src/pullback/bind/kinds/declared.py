@@ -81,7 +81,7 @@ def program_of(
 
     assert isinstance(declared, Mapping)
     rest = wire(definition, {**declared, **dict.fromkeys(texts)}, lines)
-    return written.added(definition, kind, texts, rest)
+    return written.add_operators(definition, kind, texts, rest)
 
 
 def require_attached(definition: Definition, program: Program | None) -> None:

@@ -14,7 +14,7 @@ from pullback.bind.dense import elements
 from pullback.bind.kinds.kind import Derivatives, Kind
 from pullback.bind.math import batched, derive, fake
 from pullback.bind.math.lazy import Lazy, LazyFormula
-from pullback.bind.math.shown import Derivative, derivative
+from pullback.bind.math.shown import Derivative, show_derivative
 from pullback.bind.operator import Operator
 from pullback.bind.runtime import Runtime
 from pullback.define.math.formula import Formula
@@ -77,7 +77,7 @@ class Mathematics(Kind):
 
     def batched(self, call: BatchedCall) -> tuple[Any, Any]:
         """Return what a call under `torch.vmap` gives: the same formula with a dimension more."""
-        return batched.called(self, call)
+        return batched.call_batched(self, call)
 
     def described(self) -> list[str]:
         """Return that it has a formula."""
@@ -85,12 +85,13 @@ class Mathematics(Kind):
 
     def derivative(self) -> Derivative:
         """Return its derivative, to print."""
-        return derivative(self.formula)
+        return show_derivative(self.formula)
 
     def wired(self) -> Derivatives:
         """Return the first derivatives, their operators registered."""
         return Derivatives(
-            backward=derive.derivative(self, "backward"), jvp=derive.derivative(self, "jvp")
+            backward=derive.register_derivative(self, "backward"),
+            jvp=derive.register_derivative(self, "jvp"),
         )
 
 
@@ -114,7 +115,7 @@ class Pointwise(Mathematics):
 
     def fake(self) -> Callable[..., object]:
         """Return the fake kernel, whose strides are TensorIterator's."""
-        return fake.fake(self.definition)
+        return fake.make_fake_kernel(self.definition)
 
     def placements(
         self, wanted: Sequence[bool] | None = None, absent: frozenset[str] = frozenset()

@@ -46,7 +46,9 @@ class Function(Kind):
         """Return what forward does for the line's arguments, on a `ctx` that is then forgotten."""
         flat, lengths = self.adopted.flat(arguments)
         ctx = Context([False] * len(flat))
-        return kernel.as_returned(self.adopted.forward(ctx, self.adopted.as_forward(flat, lengths)))
+        return kernel.unwrap_single(
+            self.adopted.forward(ctx, self.adopted.as_forward(flat, lengths))
+        )
 
     def in_python(self) -> str:
         """Return the Function."""

@@ -24,7 +24,7 @@ class Indexed(Mathematics):
 
     def prepare(self) -> None:
         """Hold the two ways to compute it against each other."""
-        verify.at_definition(self.definition)
+        verify.verify_at_definition(self.definition)
         super().prepare()
 
     def register_rules(
@@ -40,7 +40,7 @@ class Indexed(Mathematics):
 
     def in_pytorch(self) -> Callable[..., object]:
         """Return it by PyTorch's operations."""
-        return execute.in_pytorch(self.definition)
+        return execute.make_pytorch_kernel(self.definition)
 
     def in_python(self) -> str:
         """Return the formula: what computes a call is chosen in Python."""

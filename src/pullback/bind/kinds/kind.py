@@ -90,7 +90,7 @@ class Kind:
         self, library: torch.library.Library, overload: torch._ops.OpOverload
     ) -> None:
         """Register the rule of `torch.vmap`."""
-        rule = batching.batching(self.definition, overload, self.batched)
+        rule = batching.make_batching_rule(self.definition, overload, self.batched)
         torch.library.register_vmap(self.definition.line.qualname, rule, lib=library)
 
     def install(self) -> None:
@@ -111,7 +111,7 @@ class Kind:
 
     def fake(self) -> Callable[..., object]:
         """Return the fake kernel."""
-        return kernel.fake(self.definition)
+        return kernel.make_fake_kernel(self.definition)
 
     def batched(self, call: BatchedCall) -> tuple[Any, Any]:
         """Return what a call under `torch.vmap` gives that cannot be one call of the operator."""

@@ -33,7 +33,7 @@ class Native(Declared):
 
         def refuse(*arguments: object, output_mask: list[bool] | None = None) -> object:
             # A wrong input is said first: a sparse tensor on the CPU comes here as well.
-            given = kernel.completed(definition, arguments, output_mask)
+            given = kernel.fill_defaults(definition, arguments, output_mask)
             if any(isinstance(value, torch.Tensor) for value in given):
                 kernel.outputs_of(definition, given)
             devices = {str(a.device) for a in arguments if isinstance(a, torch.Tensor)}
@@ -53,7 +53,7 @@ class Native(Declared):
 
 def way_to_a_kernel(have: Sequence[str]) -> str:
     """Say where there is a kernel; "cuda" is no place to go where it is only pretended."""
-    if list(have) == ["cuda"] and mode.asked_for():
+    if list(have) == ["cuda"] and mode.is_chosen():
         return (
             "the GPU here is only pretended, and to run on the CPU a CUDA kernel needs its source:"
             " pip install -e the package's project"

@@ -39,7 +39,7 @@ class Python(Declared):
 
     def kernel(self) -> Callable[..., object]:
         """Return what calls the function, its inputs and outputs checked."""
-        return kernel.python_kernel(self.definition)
+        return kernel.make_python_kernel(self.definition)
 
     def references(self) -> dict[str, Callable[..., Any]]:
         """Return its reference, and the function itself."""

@@ -17,7 +17,7 @@ from pullback.kernels.glue import Device
 from pullback.kernels.identity import FORMULA_ABI
 from pullback.kernels.loops import pointwise
 from pullback.kernels.loops.pointwise import Loop
-from pullback.kernels.plan import Plan, Unit, kernel_flags
+from pullback.kernels.plan import BuildPlan, TranslationUnit, kernel_flags
 
 # Never unloaded: the runtime keeps their addresses.
 _loaded: list[object] = []
@@ -29,18 +29,18 @@ def request(
     """Return the address of a compiled loop, and a bit for each tensor that it reads."""
     require_real(formula.line, dtype)
     loop = Loop(formula=formula, dtype=dtype, wanted=wanted, present=present)
-    library, entry = found(loop, device)
+    library, entry = load_loop(loop, device)
     _loaded.append(library)
     return native.address_of(entry), loop.used
 
 
-def found(loop: Loop, device: Device) -> tuple[object, Any]:
+def load_loop(loop: Loop, device: Device) -> tuple[object, Any]:
     """Return what keeps a loop in memory, and the loop: brought by a package, else compiled."""
-    if brought := prebuilt.loop(loop, device, current.architecture(device)):
+    if brought := prebuilt.find_loop(loop, device, current.architecture(device)):
         library = compilation.open_library(brought.path)
         return library, getattr(library, brought.symbol)
     if device == "cuda":
-        return gpu.launcher(loop)
+        return gpu.load_launcher(loop)
     try:
         library = compilation.open_library(compilation.compile(plan_of(loop)))
     except PullbackError as error:
@@ -48,18 +48,18 @@ def found(loop: Loop, device: Device) -> tuple[object, Any]:
             raise
         from pullback.bind.loops import interpreted  # noqa: PLC0415  (seldom needed)
 
-        return interpreted.loop(loop, error)
+        return interpreted.interpret_loop(loop, error)
     return library, library.pullback_loop
 
 
-def plan_of(loop: Loop) -> Plan:
+def plan_of(loop: Loop) -> BuildPlan:
     """Return what to compile for a loop on the CPU."""
     line = loop.formula.line
     compiler = toolchain.find("c++")
-    return Plan(
+    return BuildPlan(
         name=f"{line.namespace}-{line.name}-cpu",
         compiler=compiler,
-        units=(Unit("loop.cpp", pointwise.cpu(loop)),),
+        units=(TranslationUnit("loop.cpp", pointwise.generate_cpu(loop)),),
         sources=(),
         flags=(*kernel_flags(compiler), *FLAGS),
         link=link_flags(),
@@ -86,4 +86,4 @@ def link_flags() -> tuple[str, ...]:
 def devices(line: Line) -> tuple[Device, ...]:
     """Return the devices that a formula has compiled loops for on this machine, or gets them."""
     brought = prebuilt.has_loops(line, "cuda") and gpu.is_there()
-    return ("cpu", "cuda") if brought or gpu.usable() else ("cpu",)
+    return ("cpu", "cuda") if brought or gpu.is_usable() else ("cpu",)

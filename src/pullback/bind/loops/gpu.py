@@ -26,7 +26,7 @@ from pullback.kernels import compile as compilation
 from pullback.kernels.identity import FORMULA_ABI
 from pullback.kernels.loops import pointwise_cuda
 from pullback.kernels.loops.pointwise import Loop
-from pullback.kernels.plan import Plan, Unit, kernel_flags
+from pullback.kernels.plan import BuildPlan, TranslationUnit, kernel_flags
 from pullback.kernels.toolchain import Compiler
 
 # Nor do PyTorch's operations contract, one after another: x*x - y*y is exactly 0 for equal x and y.
@@ -89,7 +89,7 @@ class Nvrtc:
 
 
 @functools.cache
-def nvrtc() -> Nvrtc | None:
+def find_nvrtc() -> Nvrtc | None:
     """Return NVRTC, None where the package or its library is not installed."""
     try:
         found = Nvrtc(importlib.import_module("cuda.bindings.nvrtc"))
@@ -99,7 +99,7 @@ def nvrtc() -> Nvrtc | None:
     return found
 
 
-def compiler() -> Compiler | Nvrtc:
+def find_compiler() -> Compiler | Nvrtc:
     """Return what compiles for the GPU.
 
     Raises:
@@ -108,7 +108,7 @@ def compiler() -> Compiler | Nvrtc:
     try:
         return toolchain.find("cuda")
     except PullbackError:
-        found = nvrtc()
+        found = find_nvrtc()
         if found is None:
             raise
         return found
@@ -116,15 +116,15 @@ def compiler() -> Compiler | Nvrtc:
 
 def is_there() -> bool:
     """Return whether there is a GPU; a build of PyTorch for AMD's calls them "cuda" too."""
-    return torch.version.cuda is not None and current.there_is()
+    return torch.version.cuda is not None and current.is_available()
 
 
-def usable() -> bool:
+def is_usable() -> bool:
     """Return whether formulas on CUDA tensors get kernels here; say once why they do not."""
     if not is_there():
         return False
     try:
-        compiler()
+        find_compiler()
     except PullbackError as error:
         announce(str(error))
         return False
@@ -141,7 +141,7 @@ def announce(reason: str) -> None:
     )
 
 
-def plan_of(loop: Loop, architecture: str | None, with_: Compiler | Nvrtc) -> Plan:
+def plan_of(loop: Loop, architecture: str | None, with_: Compiler | Nvrtc) -> BuildPlan:
     """Return what to compile for a loop.
 
     Args:
@@ -152,20 +152,20 @@ def plan_of(loop: Loop, architecture: str | None, with_: Compiler | Nvrtc) -> Pl
     line = loop.formula.line
     name = f"{line.namespace}-{line.name}-cuda"
     if isinstance(with_, Compiler):
-        return Plan(
+        return BuildPlan(
             name=name,
             compiler=with_,
-            units=(Unit("loop.cu", pointwise_cuda.nvcc(loop)),),
+            units=(TranslationUnit("loop.cu", pointwise_cuda.generate_nvcc(loop)),),
             sources=(),
             flags=(*kernel_flags(with_, architecture), NOT_CONTRACTED),
             abi=FORMULA_ABI,
         )
     assert architecture
     host = toolchain.find("c++")
-    return Plan(
+    return BuildPlan(
         name=name,
         compiler=host,
-        units=(Unit("loop.cpp", pointwise_cuda.host(loop)),),
+        units=(TranslationUnit("loop.cpp", pointwise_cuda.generate_host(loop)),),
         sources=(),
         flags=(*kernel_flags(host), "-ffp-contract=off"),
         link=("-ldl",),
@@ -174,7 +174,7 @@ def plan_of(loop: Loop, architecture: str | None, with_: Compiler | Nvrtc) -> Pl
     )
 
 
-def compiled(loop: Loop, architecture: str, with_: Compiler | Nvrtc) -> Path:
+def compile_loop(loop: Loop, architecture: str, with_: Compiler | Nvrtc) -> Path:
     """Return the path of a loop's library, compiled if need be.
 
     Raises:
@@ -188,16 +188,16 @@ def compiled(loop: Loop, architecture: str, with_: Compiler | Nvrtc) -> Path:
         def ahead() -> dict[str, Path]:
             # In the cache's folder: a file there is no dependency of the library.
             header = meanwhile.enter_context(cache.workspace(plan)) / "cubin.h"
-            module = with_.compile(plan.name, pointwise_cuda.nvrtc(loop), architecture)
-            header.write_text(pointwise_cuda.cubin(module), encoding="ascii")
+            module = with_.compile(plan.name, pointwise_cuda.generate_nvrtc(loop), architecture)
+            header.write_text(pointwise_cuda.generate_cubin(module), encoding="ascii")
             return {plan.units[0].file: header}
 
         return compilation.compile(plan, ahead=ahead)
 
 
-def launcher(loop: Loop) -> tuple[ctypes.CDLL, Any]:
+def load_launcher(loop: Loop) -> tuple[ctypes.CDLL, Any]:
     """Return the compiled library of a loop for the current GPU, and its entry point."""
     chosen = current.architecture("cuda")
     assert chosen
-    library = compilation.open_library(compiled(loop, chosen, compiler()))
+    library = compilation.open_library(compile_loop(loop, chosen, find_compiler()))
     return library, library.pullback_launch

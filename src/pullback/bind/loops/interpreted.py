@@ -35,7 +35,7 @@ C_SCALARS: dict[str, Any] = {
 }
 
 
-def loop(loop: Loop, reason: PullbackError) -> tuple[object, Any]:
+def interpret_loop(loop: Loop, reason: PullbackError) -> tuple[object, Any]:
     """Return what keeps the function in memory, and the function.
 
     Args:
@@ -52,11 +52,11 @@ def loop(loop: Loop, reason: PullbackError) -> tuple[object, Any]:
 def run(loop: Loop, data: Any, strides: Any, n: int, scalars: int | None) -> None:  # noqa: ANN401
     """Compute `n` elements."""
     memory = [
-        elements(data[place], strides[place], n, operand.dtype or loop.dtype)
+        view_memory(data[place], strides[place], n, operand.dtype or loop.dtype)
         for place, operand in enumerate((*loop.outputs, *loop.inputs))
     ]
     outputs, inputs = memory[: len(loop.outputs)], memory[len(loop.outputs) :]
-    arguments: dict[str, object] = scalars_of(loop, scalars or 0)
+    arguments: dict[str, object] = read_scalars(loop, scalars or 0)
     arguments |= {t.name: value for t, value in zip(loop.inputs, inputs, strict=True)}
     compute = torch.float64 if loop.compute == "double" else torch.float32
     values = Values(arguments, compute, torch.device("cpu"))
@@ -72,7 +72,7 @@ def run(loop: Loop, data: Any, strides: Any, n: int, scalars: int | None) -> Non
         ctypes.c_bool.from_address(ctypes.c_void_p.from_address(behind).value or 0).value = True
 
 
-def elements(address: int, stride: int, n: int, dtype: str) -> Tensor:
+def view_memory(address: int, stride: int, n: int, dtype: str) -> Tensor:
     """Return memory as a tensor of one dimension."""
     kind = check.dtype_named(dtype)
     step = stride // kind.itemsize
@@ -80,7 +80,7 @@ def elements(address: int, stride: int, n: int, dtype: str) -> Tensor:
     return torch.frombuffer(memory, dtype=kind).as_strided((n,), (step,))
 
 
-def scalars_of(loop: Loop, address: int) -> dict[str, object]:
+def read_scalars(loop: Loop, address: int) -> dict[str, object]:
     """Return the scalars of a call: an array of `Scalar`, eight bytes each."""
     found: dict[str, object] = {}
     for place, scalar in enumerate(loop.formula.line.scalars):

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pullback.bind import native
 from pullback.bind.loops.compiled import FLAGS, link_flags
-from pullback.bind.loops.own_call import Call, Prepared, Sizing
+from pullback.bind.loops.own_call import KernelCall, KernelSizing, PreparedKernel
 from pullback.bind.memo import Memo
 from pullback.define.line import Tensor as TensorSpec
 from pullback.define.math import absent
@@ -27,10 +27,10 @@ from pullback.kernels import compile as compilation
 from pullback.kernels import toolchain
 from pullback.kernels.loops import schedule as schedules
 from pullback.kernels.loops.extents import Extents
-from pullback.kernels.loops.nest import Output, Setting
-from pullback.kernels.loops.schedule import Schedule, Step
-from pullback.kernels.loops.scope import Refused
-from pullback.kernels.plan import Plan, Unit, kernel_flags
+from pullback.kernels.loops.nest import KernelSetting, Output
+from pullback.kernels.loops.schedule import Schedule, ScheduleStep
+from pullback.kernels.loops.scope import RefusedLoops
+from pullback.kernels.plan import BuildPlan, TranslationUnit, kernel_flags
 
 # A kernel is made for sizes up to this, if the call is not small.
 SMALL = 16
@@ -43,7 +43,7 @@ Key = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Refusal:
+class NoLoops:
     """Why there are no own loops for some outputs."""
 
     reason: str
@@ -69,8 +69,8 @@ class Own:
     schedules: tuple[Schedule, ...]
     specialised: dict[str, int]
     dtypes: dict[str, str]
-    known: Memo[Key, tuple[Prepared, ...]] = field(
-        default_factory=Memo[Key, tuple[Prepared, ...]], compare=False
+    known: Memo[Key, tuple[PreparedKernel, ...]] = field(
+        default_factory=Memo[Key, tuple[PreparedKernel, ...]], compare=False
     )
 
     @property
@@ -106,16 +106,16 @@ class Own:
         return ctypes.c_int64.in_dll(self.library, schedules.LANES).value
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> BuildPlan:
         """What to compile."""
         line = self.indexed.line
         compiler = toolchain.find("c++")
         compute = "double" if self.compute == torch.float64 else "float"
-        unit = schedules.unit(self.schedules, compute, self.indexed.accuracy)
-        return Plan(
+        unit = schedules.write_unit(self.schedules, compute, self.indexed.accuracy)
+        return BuildPlan(
             name=f"{line.namespace}-{line.name}-index",
             compiler=compiler,
-            units=(Unit("loops.cpp", unit),),
+            units=(TranslationUnit("loops.cpp", unit),),
             sources=(),
             flags=(*kernel_flags(compiler), *FLAGS),
             link=link_flags(),
@@ -130,7 +130,7 @@ class Own:
     ) -> list[Tensor]:
         """Return the outputs; `...` is one dimension, in tensors and in outputs."""
         assert all(sizes[name] == value for name, value in self.specialised.items())
-        call = Call(self, arguments)
+        call = KernelCall(self, arguments)
         made: list[Tensor] = []
         for step, prepared, address in zip(
             self.steps, self.prepared(sizes), self.addresses, strict=True
@@ -142,15 +142,15 @@ class Own:
         return [value.to(dtype) for value, dtype in zip(made, dtypes, strict=True)]
 
     @cached_property
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[ScheduleStep, ...]:
         """All kernels, in order."""
         return tuple(step for schedule in self.schedules for step in schedule.steps)
 
-    def prepared(self, sizes: Mapping[str, int]) -> tuple[Prepared, ...]:
+    def prepared(self, sizes: Mapping[str, int]) -> tuple[PreparedKernel, ...]:
         """Return what follows from the sizes of a call, worked out once for each."""
         key = tuple(sizes.items())
         return self.known.get_or_make(
-            key, lambda: tuple(Sizing(step, self, sizes).prepared() for step in self.steps)
+            key, lambda: tuple(KernelSizing(step, self, sizes).prepared() for step in self.steps)
         )
 
 
@@ -172,7 +172,7 @@ def find(
     outputs: tuple[int, ...],
     present: frozenset[str],
     sizes: Mapping[str, int],
-) -> Own | Refusal:
+) -> Own | NoLoops:
     """Return the loops that compute some outputs together, or why there are none.
 
     Args:
@@ -183,47 +183,47 @@ def find(
         sizes: of one call. Loops may be made for the small ones, `Own.specialised`; the others are
             rounded, so that calls of about the same sizes have the same loops.
     """
-    typical = {name: rounded(size) for name, size in sizes.items()}
+    typical = {name: round_size(size) for name, size in sizes.items()}
     key = (id(indexed), dtype, outputs, present, *typical.items())
     # With the operator, so that no other one gets its id.
     return _found.get_or_make(
-        key, lambda: (indexed, generated(indexed, dtype, outputs, present, typical))
+        key, lambda: (indexed, generate(indexed, dtype, outputs, present, typical))
     )[1]
 
 
-def rounded(size: int) -> int:
+def round_size(size: int) -> int:
     """Return the size that stands for all that are alike: loops do not depend on the others."""
     return size if size <= SMALL else 1 << (size - 1).bit_length()
 
 
-_found: Memo[tuple[object, ...], tuple[Formula, Own | Refusal]] = Memo()
+_found: Memo[tuple[object, ...], tuple[Formula, Own | NoLoops]] = Memo()
 
 
-def generated(
+def generate(
     indexed: Formula,
     dtype: torch.dtype,
     outputs: tuple[int, ...],
     present: frozenset[str],
     sizes: Mapping[str, int],
-) -> Own | Refusal:
+) -> Own | NoLoops:
     """Generate the loops that compute some outputs together; as `find`."""
     if dtype not in (torch.float32, torch.float64):
-        return Refusal(reason=f"no own loops compute in {str(dtype).removeprefix('torch.')}")
+        return NoLoops(reason=f"no own loops compute in {str(dtype).removeprefix('torch.')}")
     missing = {t.name for t in indexed.line.tensors if t.name not in present}
-    nodes = absent.without([indexed.nodes[k] for k in outputs], missing)
+    nodes = absent.drop_absent([indexed.nodes[k] for k in outputs], missing)
     if any(map(may_divide_by_zero, in_order(nodes))):
-        return Refusal(reason="whole numbers are divided, where PyTorch looks for zero")
+        return NoLoops(reason="whole numbers are divided, where PyTorch looks for zero")
     lines = [indexed.line.outputs[k] for k in outputs]
     shown = "float64" if dtype == torch.float64 else "float32"
     made = [
-        Output(name=f"~out{k}", indices=line.labels, node=node, dtype=stored(line, shown))
+        Output(name=f"~out{k}", indices=line.labels, node=node, dtype=stored_dtype(line, shown))
         for k, line, node in zip(outputs, lines, nodes, strict=True)
     ]
-    dtypes = {t.name: stored(t, shown) for t in indexed.line.tensors}
+    dtypes = {t.name: stored_dtype(t, shown) for t in indexed.line.tensors}
     try:
-        found, known = chosen(indexed, made, dtypes, shown, sizes)
-    except Refused as refused:
-        return Refusal(reason=f"no family: {refused}")
+        found, known = choose_schedules(indexed, made, dtypes, shown, sizes)
+    except RefusedLoops as refused:
+        return NoLoops(reason=f"no family: {refused}")
     return Own(
         indexed=indexed,
         outputs=outputs,
@@ -234,7 +234,7 @@ def generated(
     )
 
 
-def groups(
+def group_outputs(
     indexed: Formula, wanted: Sequence[int], sizes: Mapping[str, int]
 ) -> list[tuple[int, ...]]:
     """Return outputs that share loops if computed together: all over the same large indices."""
@@ -247,14 +247,14 @@ def groups(
     return [tuple(group) for group in found.values()]
 
 
-def stored(tensor: TensorSpec, dtype: str) -> str:
+def stored_dtype(tensor: TensorSpec, dtype: str) -> str:
     """Return the dtype in which a kernel reads or writes a tensor."""
     if tensor.dtype is None or "float" in tensor.dtype:
         return dtype
     return "bool" if tensor.dtype == "bool" else "int64"
 
 
-def chosen(
+def choose_schedules(
     indexed: Formula,
     outputs: Sequence[Output],
     dtypes: dict[str, str],
@@ -264,42 +264,44 @@ def chosen(
     """Return schedules, and the sizes that they are made for: none, if the call is a small one."""
     usual = {**dict.fromkeys(sizes, USUAL), **{k: v for k, v in sizes.items() if k.isdecimal()}}
     # What is refused for large sizes may do for those of this call.
-    with suppress(Refused):
-        general = schedules_of(outputs, setting(indexed, outputs, dtypes, compute, {}), usual)
+    with suppress(RefusedLoops):
+        general = schedules_of(outputs, make_setting(indexed, outputs, dtypes, compute, {}), usual)
         if sum(schedule.work(sizes) for schedule in general) < FEW:
             return general, {}
     names = {i.rstrip("'") for t in indexed.line.tensors for i in t.labels} - {BATCH}
     # A size that follows from others cannot be chosen where loops are tried on tiny inputs.
     names -= set(indexed.sizes)
     known = {name: n for name, n in sizes.items() if n <= SMALL and name in names}
-    return schedules_of(outputs, setting(indexed, outputs, dtypes, compute, known), sizes), known
+    return schedules_of(
+        outputs, make_setting(indexed, outputs, dtypes, compute, known), sizes
+    ), known
 
 
 def schedules_of(
-    outputs: Sequence[Output], setting: Setting, sizes: Mapping[str, int]
+    outputs: Sequence[Output], setting: KernelSetting, sizes: Mapping[str, int]
 ) -> tuple[Schedule, ...]:
     """Return one schedule for all outputs, or one for each where that is not possible."""
     try:
-        return (schedules.schedule(outputs, setting, sizes),)
-    except Refused:
+        return (schedules.choose_schedule(outputs, setting, sizes),)
+    except RefusedLoops:
         if len(outputs) == 1:
             raise
-        return tuple(schedules.schedule([output], setting, sizes) for output in outputs)
+        return tuple(schedules.choose_schedule([output], setting, sizes) for output in outputs)
 
 
-def setting(
+def make_setting(
     indexed: Formula,
     outputs: Sequence[Output],
     dtypes: Mapping[str, str],
     compute: str,
     known: Mapping[str, int],
-) -> Setting:
+) -> KernelSetting:
     """Return what the kernels of an operator share."""
     line = indexed.line
     dims = {t.name: tuple(map(size, t.labels)) for t in line.tensors}
     ranges = Ranges(indexed.sizes)
     dims |= {o.name: tuple(ranges.size(index) for index in o.indices) for o in outputs}
-    return Setting(
+    return KernelSetting(
         known=known,
         ranges=indexed.sizes,
         dtypes={**dtypes, **{o.name: o.dtype for o in outputs}},

@@ -16,7 +16,7 @@ from pullback.kernels.loops import schedule as schedules
 from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.nest import CHUNKS
 from pullback.kernels.loops.operands import Operand
-from pullback.kernels.loops.schedule import Step
+from pullback.kernels.loops.schedule import ScheduleStep
 
 if TYPE_CHECKING:
     from pullback.bind.loops.nests import Own
@@ -28,7 +28,7 @@ CHUNKS_AT_MOST = 32
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prepared:
+class PreparedKernel:
     """All of the call of one kernel that follows from the sizes.
 
     Attributes:
@@ -50,15 +50,15 @@ class Prepared:
     orders: tuple[tuple[int, ...], ...] = ()
 
 
-class Sizing:
+class KernelSizing:
     """What follows from the sizes of a call, for one kernel."""
 
-    def __init__(self, step: Step, own: Own, sizes: Mapping[str, int]) -> None:
+    def __init__(self, step: ScheduleStep, own: Own, sizes: Mapping[str, int]) -> None:
         self.step, self.own, self.sizes = step, own, sizes
         self.nest = step.kernel.nest
         self.extents = Extents(sizes)
         self.ranges = own.indexed.ranges
-        self.work = schedules.work(step.kernel, sizes)
+        self.work = schedules.count_operations(step.kernel, sizes)
 
     def size(self, index: str) -> int:
         """Return how far an index of the nest runs."""
@@ -68,11 +68,11 @@ class Sizing:
         assert number is not None, index
         return number
 
-    def prepared(self) -> Prepared:
+    def prepared(self) -> PreparedKernel:
         """Return all that follows."""
         return self.totals() if self.nest.over else self.outputs()
 
-    def totals(self) -> Prepared:
+    def totals(self) -> PreparedKernel:
         """Return what follows for a kernel that adds up."""
         nest, totals = self.nest, self.step.totals
         outer = [self.size(index) for index in nest.outer]
@@ -84,7 +84,7 @@ class Sizing:
         rest = [[self.size(i) for i in indices[len(outer) :]] for indices in lies]
         placed = zip(lies, totals, strict=True)
         count = math.prod(outer) * chunks
-        return Prepared(
+        return PreparedKernel(
             shapes=tuple((*outer, chunks, *sizes) for sizes in rest),
             dtypes=(torch.float64,) * len(totals),
             sizes=self.taken({CHUNKS: chunks}),
@@ -94,7 +94,7 @@ class Sizing:
             orders=tuple(tuple(i.index(index) for index in t.indices) for i, t in placed),
         )
 
-    def outputs(self) -> Prepared:
+    def outputs(self) -> PreparedKernel:
         """Return what follows for a kernel that writes outputs."""
         nest = self.nest
         count = math.prod(
@@ -103,7 +103,7 @@ class Sizing:
         if nest.lane is not None and not nest.outer:
             count = -(-self.size(nest.lane) // (nest.vectors * self.own.lanes))
         shapes = tuple(tuple(map(self.size, output.indices)) for output in nest.outputs)
-        return Prepared(
+        return PreparedKernel(
             shapes=shapes,
             dtypes=tuple(getattr(torch, output.dtype) for output in nest.outputs),
             sizes=self.taken({}),
@@ -122,17 +122,17 @@ class Sizing:
         return max(1, int(GRAIN * count / max(self.work, 1)))
 
 
-class Call:
+class KernelCall:
     """One call of some kernels."""
 
     def __init__(self, own: Own, arguments: Mapping[str, object]) -> None:
         self.tensors = {
             name: value for name, value in arguments.items() if isinstance(value, Tensor)
         }
-        self.scalars = tuple(scalar(s, arguments[s.name]) for s in own.indexed.line.scalars)
+        self.scalars = tuple(convert_scalar(s, arguments[s.name]) for s in own.indexed.line.scalars)
         self.laid: dict[Operand, Tensor] = {}
 
-    def add_up(self, step: Step, prepared: Prepared, address: int) -> None:
+    def add_up(self, step: ScheduleStep, prepared: PreparedKernel, address: int) -> None:
         """Compute the totals of a step."""
         parts = self.run(step, prepared, address)
         for total, part, order in zip(step.totals, parts, prepared.orders, strict=True):
@@ -140,7 +140,7 @@ class Call:
             self.laid = {o: t for o, t in self.laid.items() if o.name != total.name}
             self.tensors[total.name] = part.sum(prepared.summed).permute(order)
 
-    def run(self, step: Step, prepared: Prepared, address: int) -> list[Tensor]:
+    def run(self, step: ScheduleStep, prepared: PreparedKernel, address: int) -> list[Tensor]:
         """Run one kernel and return what it writes."""
         outputs = step.kernel.nest.outputs
         shaped = zip(prepared.shapes, prepared.dtypes, strict=True)
@@ -167,11 +167,11 @@ class Call:
         """Return a tensor as a kernel takes it."""
         found = self.laid.get(operand)
         if found is None:
-            found = self.laid[operand] = laid(self.tensors[operand.name], operand)
+            found = self.laid[operand] = lay_out(self.tensors[operand.name], operand)
         return found
 
 
-def laid(tensor: Tensor, operand: Operand) -> Tensor:
+def lay_out(tensor: Tensor, operand: Operand) -> Tensor:
     """Return a tensor in the dtype and the layout that a kernel reads."""
     dtype = cast("torch.dtype", getattr(torch, operand.dtype))
     if tensor.is_neg() or tensor.dtype != dtype:
@@ -190,7 +190,7 @@ def laid(tensor: Tensor, operand: Operand) -> Tensor:
     return core.movedim(unit, -1).contiguous().movedim(-1, unit).expand(tensor.shape)
 
 
-def scalar(parameter: Scalar, value: object) -> float:
+def convert_scalar(parameter: Scalar, value: object) -> float:
     """Return a scalar as a kernel takes it."""
     if parameter.type == "float":
         return float(cast("float", value))

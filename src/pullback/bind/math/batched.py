@@ -9,7 +9,7 @@ from torch import Tensor
 from pullback.bind.math import derive
 from pullback.define.line import Line
 from pullback.define.line import Tensor as TensorSpec
-from pullback.define.math.batched import with_dimension
+from pullback.define.math.batched import add_dimension
 from pullback.define.math.formula import Formula
 from pullback.define.operator import Definition
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 DIMENSION = "vmapped"
 
 
-def called(kind: Kind, call: BatchedCall) -> tuple[Any, Any]:
+def call_batched(kind: Kind, call: BatchedCall) -> tuple[Any, Any]:
     """Return what a formula's call under `vmap` gives, and where that is batched."""
     definition = kind.definition
     rows = list(zip(definition.line.parameters, call.arguments, call.dims, strict=True))
@@ -31,20 +31,20 @@ def called(kind: Kind, call: BatchedCall) -> tuple[Any, Any]:
     ]
     batched = {p.name for p, _, dim in rows if dim is not None and isinstance(p, TensorSpec)}
     with derive.lock:
-        made = derive.operator_of(batched_formula(definition, batched), type(kind))
+        made = derive.operator_of(batch_formula(definition, batched), type(kind))
     results = made.overload(*moved, **call.keywords)
     if isinstance(results, Tensor):
         return results, 0
     return results, tuple(None if result is None else 0 for result in results)
 
 
-def batched_formula(definition: Definition, batched: set[str]) -> Formula:
+def batch_formula(definition: Definition, batched: set[str]) -> Formula:
     """Return an operator's formula with the dimension of `vmap`."""
-    dimension = DIMENSION + "_" * nested(definition.line)
+    dimension = DIMENSION + "_" * count_nesting(definition.line)
     assert definition.formula
-    return with_dimension(definition.formula, batched, dimension)
+    return add_dimension(definition.formula, batched, dimension)
 
 
-def nested(line: Line) -> int:
+def count_nesting(line: Line) -> int:
     """Return how many dimensions of this kind a line has already: `vmap` of `vmap`."""
     return sum(name.startswith(DIMENSION) for name in line.dimensions)

@@ -40,7 +40,7 @@ class Choice:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Call:
+class IndexedCall:
     """One call.
 
     Attributes:
@@ -72,10 +72,10 @@ class Call:
         """Which outputs are wanted."""
         return [k for k, wanted in enumerate(self.outputs.wanted) if wanted]
 
-    def wanting(self, group: Sequence[int]) -> Call:
+    def wanting(self, group: Sequence[int]) -> IndexedCall:
         """Return the same call for some of the outputs."""
         wanted = [k in group for k in range(len(self.outputs.wanted))]
-        return replace(self, outputs=kernel.only(self.outputs, wanted))
+        return replace(self, outputs=kernel.select_wanted(self.outputs, wanted))
 
     @cached_property
     def flat(self) -> dict[str, object]:
@@ -84,7 +84,7 @@ class Call:
         for spec in self.indexed.line.tensors:
             value = found[spec.name]
             if spec.has_batch and isinstance(value, Tensor):
-                found[spec.name] = flattened(value, spec, self.outputs.sizes.batch)
+                found[spec.name] = flatten_batch(value, spec, self.outputs.sizes.batch)
         return found
 
     @cached_property
@@ -95,7 +95,7 @@ class Call:
         return cost.cost(self.indexed, self.sizes, self.outputs.wanted, itemsize, absent=absent)
 
 
-def computed(call: Call, choices: Sequence[Choice]) -> list[Tensor | None]:
+def compute_outputs(call: IndexedCall, choices: Sequence[Choice]) -> list[Tensor | None]:
     """Return the outputs that are wanted: by own loops where these are chosen."""
     outputs = call.outputs
     values: list[Tensor | None] = [None] * len(outputs.wanted)
@@ -109,12 +109,12 @@ def computed(call: Call, choices: Sequence[Choice]) -> list[Tensor | None]:
             values[k] = value.reshape(outputs.shapes[k])
             left[k] = False
     if any(left):
-        rest = by_pytorch(replace(call, outputs=kernel.only(outputs, left)))
+        rest = compute_by_pytorch(replace(call, outputs=kernel.select_wanted(outputs, left)))
         values = [b if own is None else own for own, b in zip(values, rest, strict=True)]
     return values
 
 
-def by_pytorch(call: Call) -> list[Tensor | None]:
+def compute_by_pytorch(call: IndexedCall) -> list[Tensor | None]:
     """Return outputs by PyTorch's operations; of one without elements, nothing is computed."""
     outputs = call.outputs
     empty = [any(type(n) is int and n == 0 for n in shape) for shape in outputs.shapes]
@@ -136,7 +136,7 @@ def by_pytorch(call: Call) -> list[Tensor | None]:
     ]
 
 
-def call_of(definition: Definition, given: Sequence[object]) -> Call:
+def call_of(definition: Definition, given: Sequence[object]) -> IndexedCall:
     """Return a call, its arguments checked.
 
     Raises:
@@ -144,9 +144,9 @@ def call_of(definition: Definition, given: Sequence[object]) -> Call:
     """
     assert definition.formula
     outputs = kernel.outputs_of(definition, given)
-    return Call(
+    return IndexedCall(
         indexed=definition.formula,
-        named=arrange.named(definition.line, given),
+        named=arrange.name_arguments(definition.line, given),
         outputs=outputs,
         sizes=sizes_of(definition.formula, outputs),
     )
@@ -160,12 +160,12 @@ def sizes_of(indexed: Formula, outputs: kernel.Outputs) -> dict[str, int]:
     """
     for dtype in outputs.dtypes:
         require_real(indexed.line, check.name_of(dtype))
-    sizes = extents.of_call(indexed, outputs.sizes)
+    sizes = extents.sizes_of_call(indexed, outputs.sizes)
     required.require_inside(indexed, sizes)
     return sizes
 
 
-def flattened(tensor: Tensor, spec: TensorSpec, batch: Sequence[int]) -> Tensor:
+def flatten_batch(tensor: Tensor, spec: TensorSpec, batch: Sequence[int]) -> Tensor:
     """Return a tensor with one batch dimension, of the size of all those of the call."""
     place = spec.labels.index(BATCH)
     before, after = len(spec.before), len(spec.after)

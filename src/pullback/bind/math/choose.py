@@ -16,10 +16,10 @@ from torch import Tensor
 
 from pullback.bind.dense.elements import FormulaNotice
 from pullback.bind.loops import nests
-from pullback.bind.loops.nests import Own, Refusal
+from pullback.bind.loops.nests import NoLoops, Own
 from pullback.bind.math import ready, verify
-from pullback.bind.math.call import Call, Choice, computed
-from pullback.bind.math.isolated import apart
+from pullback.bind.math.call import Choice, IndexedCall, compute_outputs
+from pullback.bind.math.isolated import run_isolated
 from pullback.bind.memo import Memo
 from pullback.bind.notice import notice
 from pullback.diagnostic import PullbackError
@@ -43,45 +43,45 @@ RUNS = 5
 LONG = 0.25
 
 
-def choices(call: Call) -> list[Choice]:
+def choose_executors(call: IndexedCall) -> list[Choice]:
     """Return who computes which of the wanted outputs."""
     if call.outputs.device.type != "cpu":
         return []
-    groups = nests.groups(call.indexed, call.places, call.sizes)
+    groups = nests.group_outputs(call.indexed, call.places, call.sizes)
     parts = [call.wanting(group) for group in groups]
-    found = [(part, candidate(part)) for part in parts]
+    found = [(part, find_candidate(part)) for part in parts]
     nests.compile_together([own for _, own in found if isinstance(own, Own)])
-    return [one for part, own in found for one in together(part, own)]
+    return [one for part, own in found for one in choose_together(part, own)]
 
 
-def together(call: Call, own: Own | Refusal) -> list[Choice]:
+def choose_together(call: IndexedCall, own: Own | NoLoops) -> list[Choice]:
     """Return who computes a call's outputs: one loop, or each of them is asked about alone."""
-    found = choice(call, own)
+    found = choose_executor(call, own)
     if found.own is not None or len(call.places) == 1:
         return [found]
     parts = [call.wanting([k]) for k in call.places]
-    return [choice(part, candidate(part)) for part in parts]
+    return [choose_executor(part, find_candidate(part)) for part in parts]
 
 
-def candidate(call: Call) -> Own | Refusal:
+def find_candidate(call: IndexedCall) -> Own | NoLoops:
     """Return the loop for a call's outputs that is worth compiling, or why none is."""
     group = tuple(call.places)
     own = nests.find(call.indexed, call.compute, group, call.present, call.sizes)
-    if isinstance(own, Refusal):
+    if isinstance(own, NoLoops):
         return own
     work = own.work(call.sizes)
     least = max(call.needed.flops, call.needed.read + call.needed.written, 1.0)
     if work > max(MOST_WORK * least, LITTLE):
-        return Refusal(reason=f"a loop would do {work / least:.1f} times the necessary operations")
+        return NoLoops(reason=f"a loop would do {work / least:.1f} times the necessary operations")
     return own
 
 
-def choice(call: Call, own: Own | Refusal) -> Choice:
+def choose_executor(call: IndexedCall, own: Own | NoLoops) -> Choice:
     """Choose between a loop, where there is one, and PyTorch's operations."""
     group = tuple(call.places)
-    if isinstance(own, Refusal):
+    if isinstance(own, NoLoops):
         return Choice(outputs=group, own=None, reason=own.reason)
-    if reason := unusable(own, call.present):
+    if reason := why_unusable(own, call.present):
         return Choice(outputs=group, own=None, reason=reason)
     needed, work, threads = call.needed, own.work(call.sizes), torch.get_num_threads()
     modelled = max(work / OPERATIONS, (needed.read + needed.written) / BANDWIDTH) / threads
@@ -89,10 +89,10 @@ def choice(call: Call, own: Own | Refusal) -> Choice:
     if other > CLEAR * modelled or needed.dense > MOST_COMPARED:
         reason = f"PyTorch's operations would move {needed.dense / 1e6:.3g} MB"
         return Choice(outputs=group, own=own, reason=reason, takes_own=True)
-    return measured(call, Choice(outputs=group, own=own, reason="", takes_own=True))
+    return measure_choice(call, Choice(outputs=group, own=own, reason="", takes_own=True))
 
 
-def unusable(own: Own, present: frozenset[str]) -> str | None:
+def why_unusable(own: Own, present: frozenset[str]) -> str | None:
     """Return why a loop is not called. A call goes on by PyTorch's operations, where it can."""
     try:
         return verify.why_not(own, present)
@@ -103,7 +103,7 @@ def unusable(own: Own, present: frozenset[str]) -> str | None:
         return error.finding.name
 
 
-def measured(call: Call, with_loop: Choice) -> Choice:
+def measure_choice(call: IndexedCall, with_loop: Choice) -> Choice:
     """Let the clock choose, once for all calls of about the same sizes.
 
     Calls whose sizes vary are not timed each, and what a batch gives does not depend on its size
@@ -111,55 +111,55 @@ def measured(call: Call, with_loop: Choice) -> Choice:
     """
     key = (
         *(id(with_loop.own), torch.get_num_threads(), *call.outputs.dtypes),
-        *((name, nests.rounded(size)) for name, size in call.sizes.items()),
+        *((name, nests.round_size(size)) for name, size in call.sizes.items()),
         *(value.dtype for value in call.named.values() if isinstance(value, Tensor)),
     )
-    return _measured.get_or_make(key, lambda: timed(call, with_loop))
+    return _measured.get_or_make(key, lambda: time_choice(call, with_loop))
 
 
 # The choices hold the loops whose ids are in the keys.
 _measured: Memo[tuple[object, ...], Choice] = Memo(1024)
 
 
-def timed(call: Call, with_loop: Choice) -> Choice:
+def time_choice(call: IndexedCall, with_loop: Choice) -> Choice:
     """Time a loop and PyTorch's operations."""
-    ways = {"loop": looped(call, with_loop), "PyTorch": lambda: computed(call, [])}
-    seconds = apart(lambda: seconds_of(ways))
+    ways = {"loop": make_loop_call(call, with_loop), "PyTorch": lambda: compute_outputs(call, [])}
+    seconds = run_isolated(lambda: measure_seconds(ways))
     shown = ", ".join(f"{name} {1e3 * value:.3g} ms" for name, value in seconds.items())
     takes_own = seconds["loop"] <= seconds["PyTorch"]
     return replace(with_loop, reason=f"measured: {shown}", takes_own=takes_own, seconds=seconds)
 
 
-def looped(call: Call, with_loop: Choice) -> Callable[[], object]:
+def make_loop_call(call: IndexedCall, with_loop: Choice) -> Callable[[], object]:
     """Return what computes a call by a loop, as it will be called."""
     given = tuple(call.named[parameter.name] for parameter in call.indexed.line.parameters)
-    if (found := ready.ready(call, [with_loop])) and found.run(given):
+    if (found := ready.make_ready(call, [with_loop])) and found.run(given):
         return lambda: found.run(given)
-    return lambda: computed(call, [with_loop])
+    return lambda: compute_outputs(call, [with_loop])
 
 
-def seconds_of(ways: Mapping[str, Callable[[], object]]) -> dict[str, float]:
+def measure_seconds(ways: Mapping[str, Callable[[], object]]) -> dict[str, float]:
     """Return the time of each way: the least of a few, after two that count only if they are long.
 
     The second call of PyTorch's operations writes them down, from the third on they are replayed.
     The ways take turns: what else the machine does disturbs both.
     """
-    times = {name: seconds_of_one(way) for name, way in ways.items()}
+    times = {name: time_once(way) for name, way in ways.items()}
     short = {name: way for name, way in ways.items() if times[name] < LONG}
-    times |= {name: seconds_of_one(way) for name, way in short.items()}
+    times |= {name: time_once(way) for name, way in short.items()}
     if max(times.values()) > CLEAR * min(times.values()):
         return times
     times |= dict.fromkeys(short, math.inf)
     end = time.perf_counter() + ENOUGH
     for _ in range(RUNS):
         for name, way in short.items():
-            times[name] = min(times[name], seconds_of_one(way))
+            times[name] = min(times[name], time_once(way))
         if time.perf_counter() > end:
             break
     return times
 
 
-def seconds_of_one(call: Callable[[], object]) -> float:
+def time_once(call: Callable[[], object]) -> float:
     """Return the time of one call."""
     start = time.perf_counter()
     call()

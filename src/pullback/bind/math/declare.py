@@ -60,16 +60,16 @@ def formula(
                 help="leave out '= ...', or the function",
             )
         names = formulas.names_of(declared.parameters, declared.qualname)
-        nodes, keys = trace.traced(function, names, declared.qualname)
+        nodes, keys = trace.trace_function(function, names, declared.qualname)
         if is_name(line):
-            declared = _with_outputs(declared, keys or _numbered(len(nodes)))
+            declared = _name_outputs(declared, keys or _number_names(len(nodes)))
         if len(nodes) != len(declared.outputs):
             raise FormulaOutputs.error(
                 f"{declared.qualname}: the function returns {len(nodes)} values, "
                 f"the line says {len(declared.outputs)}"
             )
         made = formulas.of_nodes(declared, nodes, accuracy_of(declared.qualname, accuracy))
-        made = replace(made, line=replace(declared, formula=notation.text(made)))
+        made = replace(made, line=replace(declared, formula=notation.format_formula(made)))
         definition = Definition(
             line=made.line,
             formula=made,
@@ -84,10 +84,10 @@ def formula(
     return make
 
 
-def _numbered(count: int) -> list[str]:
+def _number_names(count: int) -> list[str]:
     return ["output"] if count == 1 else [f"output{place}" for place in range(count)]
 
 
-def _with_outputs(line: Line, names: list[str]) -> Line:
+def _name_outputs(line: Line, names: list[str]) -> Line:
     (output,) = line.outputs
     return replace(line, outputs=tuple(replace(output, name=name) for name in names))

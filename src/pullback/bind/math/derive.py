@@ -26,18 +26,20 @@ DERIVE = {"backward": derived.backward, "jvp": derived.jvp}
 lock = threading.RLock()
 
 
-def derivative(own: Kind, kind: KindOf) -> Program:
+def register_derivative(own: Kind, kind: KindOf) -> Program:
     """Return the program of a formula's derivative, its operator registered."""
     definition = own.definition
-    found = derived_of(definition, kind)
+    found = derive_formula(definition, kind)
     if found is None:
         targets = definition.line.tensors if kind == "backward" else definition.line.outputs
         return Program((), (None,) * len(targets))
     with lock:
-        return wired(definition, found, kind, operator_of(found.formula, type(own)).definition)
+        return wire_program(
+            definition, found, kind, operator_of(found.formula, type(own)).definition
+        )
 
 
-def derived_of(definition: Definition, kind: KindOf) -> Derived | None:
+def derive_formula(definition: Definition, kind: KindOf) -> Derived | None:
     """Return a derivative, not yet registered; None if it is zero."""
     assert definition.formula
     return DERIVE[kind](definition.formula)
@@ -51,12 +53,12 @@ def operator_of(formula: Formula, kind: type[Kind]) -> Operator:
     """
     first = formula.line
     for number in itertools.count(1):
-        line = first if number == 1 else renamed(first, f"{first.name}_{number}")
+        line = first if number == 1 else rename_line(first, f"{first.name}_{number}")
         known = operators.get(line.qualname)
         if known is not None and is_same(known.definition.formula, formula, line):
             return known
         if known is None and program.find_schema(line.qualname, "") is None:
-            made = replace(formula, line=with_text(replace(formula, line=line)))
+            made = replace(formula, line=attach_text(replace(formula, line=line)))
             return register(kind(Definition(line=made.line, formula=made)))
     raise AssertionError
 
@@ -68,17 +70,17 @@ def is_same(known: Formula | None, formula: Formula, line: Line) -> bool:
     ) == replace(formula, line=line)
 
 
-def renamed(line: Line, name: str) -> Line:
+def rename_line(line: Line, name: str) -> Line:
     """Return a line with another name."""
     return replace(line, name=name)
 
 
-def with_text(formula: Formula) -> Line:
+def attach_text(formula: Formula) -> Line:
     """Return a formula's line with its text."""
-    return replace(formula.line, formula=notation.text(formula))
+    return replace(formula.line, formula=notation.format_formula(formula))
 
 
-def wired(definition: Definition, found: Derived, kind: KindOf, made: Definition) -> Program:
+def wire_program(definition: Definition, found: Derived, kind: KindOf, made: Definition) -> Program:
     """Return the program that calls the operator of a derivative."""
     line = definition.line
     targets = line.tensors if kind == "backward" else line.outputs

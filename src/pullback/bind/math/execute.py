@@ -11,15 +11,21 @@ from torch import Tensor
 from pullback.bind import autocast, kernel
 from pullback.bind.dense import arrange
 from pullback.bind.math import choose, ready
-from pullback.bind.math.call import Call, Choice, by_pytorch, call_of, computed
-from pullback.bind.memo import Memo, described
+from pullback.bind.math.call import (
+    Choice,
+    IndexedCall,
+    call_of,
+    compute_by_pytorch,
+    compute_outputs,
+)
+from pullback.bind.memo import Memo, key_of_argument
 from pullback.define.operator import Definition
 
 Key = tuple[object, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prepared:
+class PreparedCall:
     """All that follows from the shapes and dtypes of a call.
 
     Attributes:
@@ -40,38 +46,43 @@ class Executor:
 
     def __init__(self, definition: Definition) -> None:
         self.definition = definition
-        self.prepared: Memo[Key, Prepared] = Memo()
+        self.prepared: Memo[Key, PreparedCall] = Memo()
 
     def __call__(self, *arguments: object, output_mask: list[bool] | None = None) -> object:
         """Return the outputs, None for those that nobody wants."""
-        given = kernel.completed(self.definition, arguments, output_mask)
+        given = kernel.fill_defaults(self.definition, arguments, output_mask)
         known = self.prepared.get(key_of(given))
         if known and known.ready and (values := known.ready.run(given)):
             return values[0] if len(values) == 1 else tuple(values)
         # Autograd and autocast are above this kernel: nothing in it is recorded or cast.
-        with torch.no_grad(), autocast.excluded():
+        with torch.no_grad(), autocast.disable_autocast():
             known = self.known(given)
             assert self.definition.formula
-            call = Call(
+            call = IndexedCall(
                 indexed=self.definition.formula,
-                named=arrange.named(self.definition.line, given),
+                named=arrange.name_arguments(self.definition.line, given),
                 outputs=known.outputs,
                 sizes=known.sizes,
             )
-            values = computed(call, known.choices)
-        return kernel.as_returned(values)
+            values = compute_outputs(call, known.choices)
+        return kernel.unwrap_single(values)
 
-    def known(self, given: tuple[object, ...]) -> Prepared:
+    def known(self, given: tuple[object, ...]) -> PreparedCall:
         """Return what follows from the shapes and dtypes of a call, worked out once for each."""
-        return self.prepared.get_or_make(key_of(given), lambda: prepared(self.definition, given))
+        return self.prepared.get_or_make(
+            key_of(given), lambda: prepare_call(self.definition, given)
+        )
 
 
-def prepared(definition: Definition, given: tuple[object, ...]) -> Prepared:
+def prepare_call(definition: Definition, given: tuple[object, ...]) -> PreparedCall:
     """Return what follows from the shapes and dtypes of a call."""
     call = call_of(definition, given)
-    choices = choose.choices(call)
-    return Prepared(
-        outputs=call.outputs, sizes=call.sizes, choices=choices, ready=ready.ready(call, choices)
+    choices = choose.choose_executors(call)
+    return PreparedCall(
+        outputs=call.outputs,
+        sizes=call.sizes,
+        choices=choices,
+        ready=ready.make_ready(call, choices),
     )
 
 
@@ -79,17 +90,17 @@ def key_of(given: tuple[object, ...]) -> Key:
     """Return all of a call's arguments that what is prepared depends on."""
     # The value of a scalar decides nothing; its type was checked by PyTorch.
     return (
-        *(described(v) if isinstance(v, Tensor | list) else v is None for v in given),
+        *(key_of_argument(v) if isinstance(v, Tensor | list) else v is None for v in given),
         torch.get_default_dtype(),
     )
 
 
-def in_pytorch(definition: Definition) -> Callable[..., object]:
+def make_pytorch_kernel(definition: Definition) -> Callable[..., object]:
     """Return what runs by PyTorch's operations alone, which autograd and tracers see through."""
 
     def run(*arguments: object, output_mask: list[bool] | None = None) -> object:
-        given = kernel.completed(definition, arguments, output_mask)
-        values = by_pytorch(replace(call_of(definition, given), is_kernel=False))
-        return kernel.as_returned(values)
+        given = kernel.fill_defaults(definition, arguments, output_mask)
+        values = compute_by_pytorch(replace(call_of(definition, given), is_kernel=False))
+        return kernel.unwrap_single(values)
 
     return run

@@ -14,15 +14,15 @@ from pullback.define.operator import Definition
 from pullback.kernels.loops.pointwise import Loop
 
 
-def fake(definition: Definition) -> Callable[..., object]:
+def make_fake_kernel(definition: Definition) -> Callable[..., object]:
     """Return the fake kernel."""
     formula = definition.formula
     assert formula
 
     def run(*arguments: object, output_mask: list[bool] | None = None) -> object:
-        given = kernel.completed(definition, arguments, output_mask)
+        given = kernel.fill_defaults(definition, arguments, output_mask)
         outputs = kernel.outputs_of(definition, given)
-        named = arrange.named(definition.line, given)
+        named = arrange.name_arguments(definition.line, given)
         space = arrange.shape_of_space(formula, outputs.sizes)
         strides = strides_of(formula, named, outputs, space)
         made: list[Tensor | None] = []
@@ -33,8 +33,8 @@ def fake(definition: Definition) -> Callable[..., object]:
             whole = torch.empty_strided(
                 space, strides, dtype=outputs.dtypes[k], device=outputs.device
             )
-            made.append(arrange.finished(whole, formula, k, len(outputs.sizes.batch)))
-        return kernel.as_returned(made)
+            made.append(arrange.finish_output(whole, formula, k, len(outputs.sizes.batch)))
+        return kernel.unwrap_single(made)
 
     return run
 
@@ -58,7 +58,7 @@ def strides_of(
     for spec in loop.inputs:
         tensor = arguments[spec.name]
         assert isinstance(tensor, Tensor)
-        views.append(arrange.view(tensor, spec, formula.space, batch).expand(space))
+        views.append(arrange.view_in_space(tensor, spec, formula.space, batch).expand(space))
     # Imported here: it brings much with it, and eager code needs none of it.
     from torch._prims_common import compute_elementwise_output_strides  # noqa: PLC0415
 

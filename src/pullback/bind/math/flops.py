@@ -42,7 +42,7 @@ def count(definition: Definition) -> Callable[..., int]:
         out_shape: object = None,
         **keywords: object,
     ) -> int:
-        return cost_of(definition, kernel.completed(definition, shapes, output_mask)).flops
+        return cost_of(definition, kernel.fill_defaults(definition, shapes, output_mask)).flops
 
     return formula
 
@@ -58,7 +58,7 @@ def cost_of(definition: Definition, given: Sequence[object], itemsize: int = 4) 
     assert definition.formula
     named = dict(zip((p.name for p in definition.line.parameters), given, strict=False))
     shapes = {t.name: cast("Shape | None", named[t.name]) for t in definition.line.tensors}
-    sizes = extents.of_call(definition.formula, shape.solve(definition.line, shapes))
+    sizes = extents.sizes_of_call(definition.formula, shape.solve(definition.line, shapes))
     known = {name: int(size) for name, size in sizes.items()}
     wanted = kernel.mask_of(definition, given)
     absent = {name for name, value in shapes.items() if value is None}
@@ -67,7 +67,7 @@ def cost_of(definition: Definition, given: Sequence[object], itemsize: int = 4) 
 
 def cost_of_call(definition: Definition, args: tuple[object, ...]) -> Cost:
     """Return what a call costs, as `Operator.cost` says."""
-    given = kernel.completed(definition, args, None)
+    given = kernel.fill_defaults(definition, args, None)
     reals = [t.dtype.itemsize for t in given if isinstance(t, Tensor) and t.is_floating_point()]
     shapes = [tuple(t.shape) if isinstance(t, Tensor) else t for t in given]
     return cost_of(definition, shapes, max(reals, default=4))

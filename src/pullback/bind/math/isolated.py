@@ -17,7 +17,7 @@ from pullback.bind.levels import BELOW
 Result = TypeVar("Result")
 
 
-def apart(function: Callable[[], Result]) -> Result:
+def run_isolated(function: Callable[[], Result]) -> Result:
     """Return what a function returns in a thread of its own, where nothing is recorded.
 
     The arguments may be dual numbers, whose tangents autograd would compute: it is left out.

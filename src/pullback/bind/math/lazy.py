@@ -44,7 +44,7 @@ class Lazy:
         """Derive a derivative and hand it to the runtime, which calls this when it needs one."""
         with derive.lock:
             if kind not in self.programs:
-                self.programs[kind] = derive.derivative(self.kind, kind)
+                self.programs[kind] = derive.register_derivative(self.kind, kind)
                 self.install()
 
     def install(self) -> None:

@@ -11,7 +11,7 @@ from pullback.bind import kernel
 from pullback.bind.kinds.kind import Kind
 from pullback.bind.loops import nests
 from pullback.bind.math import choose, derive
-from pullback.bind.math.call import Call, Choice, call_of
+from pullback.bind.math.call import Choice, IndexedCall, call_of
 from pullback.define.math import derived
 from pullback.define.operator import Definition
 
@@ -67,7 +67,7 @@ def plan(kind: Kind, given: tuple[object, ...]) -> Plan:
     """
     definition = kind.definition
     assert definition.formula
-    call = call_of(definition, kernel.completed(definition, given, None))
+    call = call_of(definition, kernel.fill_defaults(definition, given, None))
     steps = list(steps_of(call))
     if found := derived.backward(definition.formula):
         backward = derive.operator_of(found.formula, type(kind)).definition
@@ -76,7 +76,7 @@ def plan(kind: Kind, given: tuple[object, ...]) -> Plan:
 
 
 def gradient_arguments(
-    definition: Definition, backward: Definition, call: Call
+    definition: Definition, backward: Definition, call: IndexedCall
 ) -> tuple[object, ...]:
     """Return arguments of a backward, with ones for what arrives."""
     lines, outputs = definition.line.outputs, call.outputs
@@ -89,16 +89,16 @@ def gradient_arguments(
     }
     known = {**arriving, **call.named}
     given = tuple(known[parameter.name] for parameter in backward.line.parameters)
-    return kernel.completed(backward, given, None)
+    return kernel.fill_defaults(backward, given, None)
 
 
-def steps_of(call: Call) -> Iterator[Step]:
+def steps_of(call: IndexedCall) -> Iterator[Step]:
     """Yield the steps of one operator."""
     line = call.indexed.line
     with torch.no_grad():
-        found = choose.choices(call) or [
+        found = choose.choose_executors(call) or [
             Choice(outputs=group, own=None, reason=f"on {call.outputs.device.type}")
-            for group in nests.groups(call.indexed, call.places, call.sizes)
+            for group in nests.group_outputs(call.indexed, call.places, call.sizes)
         ]
     for choice in found:
         needed = call.wanting(choice.outputs).needed

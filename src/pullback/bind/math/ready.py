@@ -12,8 +12,8 @@ from torch import Tensor
 
 from pullback.bind import runtime
 from pullback.bind.loops.nests import Own
-from pullback.bind.loops.own_call import Prepared, scalar
-from pullback.bind.math.call import Call, Choice
+from pullback.bind.loops.own_call import PreparedKernel, convert_scalar
+from pullback.bind.math.call import Choice, IndexedCall
 from pullback.define.line import Scalar
 from pullback.define.math.index import BATCH
 from pullback.kernels.loops.operands import Operand
@@ -46,7 +46,7 @@ class Total:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kernel:
+class ReadyKernel:
     """One kernel: what it is called with; tensors by their places in the list of a call."""
 
     address: int
@@ -72,7 +72,7 @@ class Ready:
     inputs: tuple[tuple[int, Shape | None], ...]
     scalars: tuple[tuple[int, Scalar], ...]
     made: tuple[tuple[Shape, torch.dtype], ...]
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[ReadyKernel, ...]
     results: tuple[tuple[int, Shape | None] | None, ...]
 
     def run(self, given: Sequence[object]) -> list[Tensor | None] | None:
@@ -85,7 +85,7 @@ class Ready:
             tensors.append(tensor if shape is None else tensor.view(shape))
         made = [torch.empty(shape, dtype=dtype, device=CPU) for shape, dtype in self.made]
         tensors += made
-        scalars = tuple([scalar(spec, given[place]) for place, spec in self.scalars])
+        scalars = tuple([convert_scalar(spec, given[place]) for place, spec in self.scalars])
         parallel = runtime.load().parallel
         for each in self.kernels:
             operands = tuple([tensors[place] for place in each.tensors])
@@ -109,7 +109,7 @@ class Unfit(Exception):  # noqa: N818  (such a call is computed the long way)
     """What is not worked out before."""
 
 
-def ready(call: Call, choices: Sequence[Choice]) -> Ready | None:
+def make_ready(call: IndexedCall, choices: Sequence[Choice]) -> Ready | None:
     """Return what is ready for all calls like one; None if it needs more than its loops."""
     covered = {k for choice in choices if choice.own and choice.takes_own for k in choice.outputs}
     if not set(call.places) <= covered:
@@ -124,14 +124,14 @@ def ready(call: Call, choices: Sequence[Choice]) -> Ready | None:
 class _Part:
     """A kernel whose tensors are not numbered yet: an input's name, or what is written or added."""
 
-    prepared: Prepared
+    prepared: PreparedKernel
     address: int
     tensors: list[tuple[str, int]]
     totals: list[Total]
 
 
 class _Maker:
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: IndexedCall) -> None:
         self.call = call
         self.line = call.indexed.line
         self.places = {p.name: place for place, p in enumerate(self.line.parameters)}
@@ -146,7 +146,7 @@ class _Maker:
         first = {name: k for k, name in enumerate(self.inputs)}
         first |= {WRITTEN: len(first), ADDED: len(first) + len(self.written)}
         kernels = tuple(
-            Kernel(
+            ReadyKernel(
                 address=part.address,
                 tensors=tuple(first[name] + k for name, k in part.tensors),
                 sizes=part.prepared.sizes,
@@ -212,7 +212,7 @@ class _Maker:
             raise Unfit
         return known[operand.name]
 
-    def outputs(self, known: Prepared, places: Sequence[int]) -> None:
+    def outputs(self, known: PreparedKernel, places: Sequence[int]) -> None:
         """Note what a kernel writes."""
         for place, shape, dtype in zip(places, known.shapes, known.dtypes, strict=True):
             wanted = tuple(self.call.outputs.shapes[place])

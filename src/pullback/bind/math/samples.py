@@ -35,7 +35,7 @@ class Case:
     what: str
 
 
-def cases(
+def draw_cases(
     indexed: Formula, dtype: torch.dtype, fixed: Mapping[str, int], absent: frozenset[str]
 ) -> Iterator[Case]:
     """Yield calls that an operator takes.
@@ -55,7 +55,7 @@ def cases(
             arguments = {
                 p.name: None
                 if p.name in absent
-                else argument(p, indexed, sizes, dtype, kind, generator)
+                else draw_argument(p, indexed, sizes, dtype, kind, generator)
                 for p in indexed.line.parameters
             }
             shown = ", ".join(f"{name} = {size}" for name, size in sizes.items())
@@ -71,20 +71,20 @@ def sizes_for(
     own = dict(zip(names, itertools.cycle(pattern), strict=False))
     own = {name: fixed.get(name, size) for name, size in own.items()}
     for index, size in indexed.sizes.items():
-        value = extents.evaluated(size, own)
+        value = extents.evaluate_size(size, own)
         if value is None or value < 0:
             return None
         own[index] = value
     batch = (2,) if any(tensor.has_batch for tensor in line.tensors) else ()
     try:
-        known = extents.of_call(indexed, shape.Sizes(own, batch))
+        known = extents.sizes_of_call(indexed, shape.Sizes(own, batch))
         required.require_inside(indexed, known)
     except PullbackError:
         return None
     return known
 
 
-def argument(  # noqa: PLR0913, PLR0917  (what an argument depends on)
+def draw_argument(  # noqa: PLR0913, PLR0917  (what an argument depends on)
     parameter: TensorSpec | Scalar,
     indexed: Formula,
     sizes: Mapping[str, int],
@@ -101,7 +101,7 @@ def argument(  # noqa: PLR0913, PLR0917  (what an argument depends on)
     if parameter.dtype == "bool":
         return torch.rand(size, generator=generator) < 0.5
     if parameter.dtype is not None and "float" not in parameter.dtype:
-        most = within(indexed, parameter.name, sizes)
+        most = index_bound(indexed, parameter.name, sizes)
         values = torch.randint(max(most, 1), size, generator=generator)
         return values.to(getattr(torch, parameter.dtype))
     # Halves, so that values are equal and maxima taken twice.
@@ -113,7 +113,7 @@ def argument(  # noqa: PLR0913, PLR0917  (what an argument depends on)
     return tensor.to(wanted)
 
 
-def within(indexed: Formula, name: str, sizes: Mapping[str, int]) -> int:
+def index_bound(indexed: Formula, name: str, sizes: Mapping[str, int]) -> int:
     """Return how large the whole numbers of a tensor may be: the least size that they index."""
     specs = {tensor.name: tensor for tensor in indexed.line.tensors}
     bounds = [3]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from pullback.define.math import build, derived, notation, sympy
-from pullback.define.math.draft import Derived, real_ones
+from pullback.define.math.draft import Derived, real_tensors
 from pullback.define.math.formula import Formula
 from pullback.define.math.functions import TABLE
 from pullback.define.math.node import Node, in_order
@@ -28,7 +28,7 @@ class Derivative:
     @property
     def computed(self) -> str:
         """The gradients exactly as they are computed, in the language of the line."""
-        return "" if self.backward is None else notation.text(self.backward.formula)
+        return "" if self.backward is None else notation.format_formula(self.backward.formula)
 
     @cached_property
     def saved(self) -> tuple[str, ...]:
@@ -43,7 +43,7 @@ class Derivative:
     def rows(self) -> Sequence[tuple[str, str]]:
         """The gradients: a name, and what it is; of index notation also what they share."""
         if self.formula.pointwise:
-            return [(name, _summed(sympy.text(node), over)) for name, node, over in self._simple]
+            return [(name, _summed(sympy.to_text(node), over)) for name, node, over in self._simple]
         if self.backward is None:
             return []
         statements = self.computed.split("; ")
@@ -57,7 +57,7 @@ class Derivative:
         if not self.formula.pointwise:
             return ""
         rows = [
-            rf"{sympy.latex_name(name)} &= {_summed_latex(sympy.latex(node), over)}"
+            rf"{sympy.latex_name(name)} &= {_sum_latex(sympy.to_latex(node), over)}"
             for name, node, over in self._simple
         ]
         return "\\begin{aligned}\n" + " \\\\\n".join(rows) + "\n\\end{aligned}"
@@ -79,14 +79,14 @@ class Derivative:
             if function is not None and function.shown:
                 computed, written = function.shown
                 names = dict(zip(function.parameters, node.args, strict=True))
-                shown = build.evaluated(written, {**names, "result": node})
-                others[build.evaluated(computed, names)] = shown
-        return derived.replaced(nodes, others)
+                shown = build.evaluate(written, {**names, "result": node})
+                others[build.evaluate(computed, names)] = shown
+        return derived.replace_nodes(nodes, others)
 
     def __str__(self) -> str:
         """Return the operator's line, its gradients and what is saved."""
         line, given = self.formula.line, self.backward.gives if self.backward else ()
-        zero = [t.name for place, t in real_ones(line.tensors).items() if place not in given]
+        zero = [t.name for place, t in real_tensors(line.tensors).items() if place not in given]
         rows = [*self.rows, *((f"grad_{name}", "0") for name in zero)]
         width = max((len(name) for name, _ in rows), default=0)
         shown = [f"    {name:<{width}} = {text}" for name, text in rows]
@@ -100,7 +100,7 @@ class Derivative:
         return f"$$\n{self.latex}\n$$" if self.latex else None
 
 
-def derivative(formula: Formula) -> Derivative:
+def show_derivative(formula: Formula) -> Derivative:
     """Return what there is to show of a formula's derivative."""
     return Derivative(formula, derived.backward(formula))
 
@@ -109,7 +109,7 @@ def _summed(text: str, over: tuple[str, ...]) -> str:
     return f"sum[{', '.join(over)}]({text})" if over else text
 
 
-def _summed_latex(text: str, over: tuple[str, ...]) -> str:
+def _sum_latex(text: str, over: tuple[str, ...]) -> str:
     if not over:
         return text
     indices = ", ".join(r"\ldots" if index == "..." else index for index in over)

@@ -27,17 +27,17 @@ EXACT = (
 )
 
 
-def in_double(case: Case) -> Case:
+def to_double(case: Case) -> Case:
     """Return a call with its floating-point tensors in float64."""
-    return changed(case, lambda value: value.double())
+    return change_tensors(case, lambda value: value.double())
 
 
-def without_zeros(case: Case) -> Case:
+def replace_zeros(case: Case) -> Case:
     """Return a call with other numbers where its floating-point tensors have zeros."""
-    return changed(case, lambda value: value.masked_fill(value == 0, 0.75))
+    return change_tensors(case, lambda value: value.masked_fill(value == 0, 0.75))
 
 
-def changed(case: Case, change: Callable[[Tensor], Tensor]) -> Case:
+def change_tensors(case: Case, change: Callable[[Tensor], Tensor]) -> Case:
     """Return a call with other floating-point tensors."""
     arguments = {
         name: change(value) if isinstance(value, Tensor) and value.is_floating_point() else value
@@ -46,7 +46,7 @@ def changed(case: Case, change: Callable[[Tensor], Tensor]) -> Case:
     return Case(arguments, case.sizes, case.what)
 
 
-def noises(run: Callable[[], Sequence[Tensor]]) -> list[float]:
+def measure_noises(run: Callable[[], Sequence[Tensor]]) -> list[float]:
     """Return how far results move if each operation's is moved by a little, relative to that.
 
     What cancels shows it: the result is small and its terms, which roundings are in proportion to,
@@ -61,7 +61,7 @@ def noises(run: Callable[[], Sequence[Tensor]]) -> list[float]:
         with _Moved(seed):
             moved = run()
         pairs = zip(found, moved, exact, strict=True)
-        found = [max(most, noise(value, true) / LITTLE) for most, value, true in pairs]
+        found = [max(most, measure_distance(value, true) / LITTLE) for most, value, true in pairs]
     return found
 
 
@@ -89,14 +89,14 @@ class _Moved(TorchDispatchMode):
         return result.mul_(factor) if name.endswith("_") else result * factor
 
 
-def noise(value: Tensor, exact: Tensor) -> float:
+def measure_distance(value: Tensor, exact: Tensor) -> float:
     """Return the largest distance of two tensors where both are finite."""
     apart = (value.double() - exact.double()).abs()
     apart = apart[apart.isfinite()]
     return apart.max().item() if apart.numel() else 0.0
 
 
-def difference(
+def describe_difference(
     got: Tensor, want: Tensor, exact: Tensor, noisy: float = 0.0, *, has_sums: bool = False
 ) -> str | None:
     """Return where two tensors differ by more than rounding, in words; None if they do not.
@@ -105,7 +105,7 @@ def difference(
         got: by a loop.
         want: by PyTorch's operations in the same dtype.
         exact: by the same in float64.
-        noisy: what `noises` says of it.
+        noisy: what `measure_noises` says of it.
         has_sums: whether something is added up. A product of matrices may then add up a factor
             first, and `inf*(a + b)` is infinite where `inf*a + inf*b` is NaN.
     """

@@ -57,26 +57,28 @@ def mark(name: str) -> None:
         (entry / MARK).touch(mode=0o600)
 
 
-def content(indexed: Formula) -> list[object]:
+def serialize_formula(indexed: Formula) -> list[object]:
     """Return all of a formula, as data."""
     numbers: dict[Node, int] = {}
     rows: list[object] = []
     for node in in_order(indexed.nodes):
-        rows.append([node.op, node.type, [numbers[arg] for arg in node.args], shown(node, numbers)])
+        rows.append(
+            [node.op, node.type, [numbers[arg] for arg in node.args], serialize_node(node, numbers)]
+        )
         numbers[node] = len(numbers)
-    sizes = [[name, affine(size, numbers)] for name, size in indexed.sizes.items()]
+    sizes = [[name, serialize_affine(size, numbers)] for name, size in indexed.sizes.items()]
     outputs = [numbers[node] for node in indexed.nodes]
     return [str(indexed.line), indexed.accuracy, sorted(indexed.full), sizes, outputs, rows]
 
 
-def shown(node: Node, numbers: Mapping[Node, int]) -> object:
+def serialize_node(node: Node, numbers: Mapping[Node, int]) -> object:
     """Return what a node carries."""
     if not isinstance(node.data, tuple):
         return repr(node.data)
-    return [affine(p, numbers) if isinstance(p, Affine) else repr(p) for p in node.data]
+    return [serialize_affine(p, numbers) if isinstance(p, Affine) else repr(p) for p in node.data]
 
 
-def affine(place: Affine, numbers: Mapping[Node, int]) -> object:
+def serialize_affine(place: Affine, numbers: Mapping[Node, int]) -> object:
     """Return an index; the nodes in it by their numbers, or as they are printed."""
     terms: Iterable[tuple[str | Node, int]] = place.terms
     return [

@@ -17,9 +17,14 @@ from pullback.bind.dense import evaluate
 from pullback.bind.loops import nests
 from pullback.bind.loops.nests import Own
 from pullback.bind.math import samples, verified
-from pullback.bind.math.isolated import apart
+from pullback.bind.math.isolated import run_isolated
 from pullback.bind.math.samples import Case
-from pullback.bind.math.tolerance import difference, in_double, noises, without_zeros
+from pullback.bind.math.tolerance import (
+    describe_difference,
+    measure_noises,
+    replace_zeros,
+    to_double,
+)
 from pullback.define.math import bounds, derived
 from pullback.define.math.formula import Formula
 from pullback.define.math.node import MAX, SUM, in_order
@@ -35,7 +40,7 @@ CHOOSING_ZEROS = frozenset({MAX, "maximum", "minimum", "fmax", "fmin"})
 _agreed: set[str] = set()
 
 
-def at_definition(definition: Definition) -> None:
+def verify_at_definition(definition: Definition) -> None:
     """Compile and compare an operator's loops, and its gradients', for any size in float32.
 
     What has agreed before is not even generated. Loops for other dtypes, or made for the sizes of a
@@ -49,7 +54,7 @@ def at_definition(definition: Definition) -> None:
         return  # a derivative, whose loops are compared when they are first needed
     gradients = derived.backward(definition.formula)
     formulas = [definition.formula, *([gradients.formula] if gradients else [])]
-    name = mark_of([verified.content(indexed) for indexed in formulas])
+    name = mark_of([verified.serialize_formula(indexed) for indexed in formulas])
     if name is not None and verified.is_marked(name):
         return
     found = [(own, present) for indexed in formulas for own, present in loops_of(indexed)]
@@ -70,11 +75,11 @@ def mark_of(*parts: object) -> str | None:
 
 def loops_of(indexed: Formula) -> Iterator[tuple[Own, frozenset[str]]]:
     """Yield the loops that an operator has for calls of any size, and which arguments it has."""
-    case = next(samples.cases(indexed, torch.float32, {}, frozenset()), None)
+    case = next(samples.draw_cases(indexed, torch.float32, {}, frozenset()), None)
     if case is None:
         return
     present = frozenset(case.arguments)
-    for group in nests.groups(indexed, range(len(indexed.nodes)), case.sizes):
+    for group in nests.group_outputs(indexed, range(len(indexed.nodes)), case.sizes):
         own = nests.find(indexed, torch.float32, group, present, case.sizes)
         if isinstance(own, Own):
             yield own, present
@@ -93,14 +98,14 @@ def why_not(own: Own, present: frozenset[str]) -> str | None:
         PullbackError: PB147, which is a fault of pullback's.
     """
     name = mark_of(
-        verified.content(own.indexed),
+        verified.serialize_formula(own.indexed),
         *(own.outputs, sorted(present), own.specialised, str(own.compute)),
         [step.kernel.text for step in own.steps],
     )
     if name is None:
         return "there is no C++ compiler"
     if name not in _agreed and not verified.is_marked(name):
-        if not apart(lambda: compare(own, present)):
+        if not run_isolated(lambda: compare(own, present)):
             return "it has no tiny sizes to be compared at"
         verified.mark(name)
     _agreed.add(name)
@@ -113,32 +118,32 @@ def compare(own: Own, present: frozenset[str]) -> bool:
     indexed, outputs = own.indexed, own.outputs
     absent = frozenset(p.name for p in indexed.line.parameters) - present
     ops = {node.op for node in in_order([indexed.nodes[k] for k in outputs])}
-    for case in samples.cases(indexed, own.compute, own.specialised, absent):
+    for case in samples.draw_cases(indexed, own.compute, own.specialised, absent):
         if any(0 in shape_of(indexed, k, case) for k in outputs):
             continue
-        got, want = both(own, case)
+        got, want = run_both(own, case)
         if want == bounds.EmptyMaximum.code:
             continue  # of what nothing selects: a call that needs it has been stopped before
         compared |= not isinstance(want, str)
-        worst = apart_by(own, case, got, want, has_sums=SUM in ops)
+        worst = describe_disagreement(own, case, got, want, has_sums=SUM in ops)
         if worst and ops & CHOOSING_ZEROS:
-            case = without_zeros(case)  # noqa: PLW2901  (the same call, but for these)
-            worst = apart_by(own, case, *both(own, case), has_sums=SUM in ops)
+            case = replace_zeros(case)  # noqa: PLW2901  (the same call, but for these)
+            worst = describe_disagreement(own, case, *run_both(own, case), has_sums=SUM in ops)
         if worst:
-            raise differ(indexed, case, worst)
+            raise disagreement(indexed, case, worst)
     return compared
 
 
-def both(own: Own, case: Case) -> tuple[Sequence[Tensor] | str, Sequence[Tensor] | str]:
+def run_both(own: Own, case: Case) -> tuple[Sequence[Tensor] | str, Sequence[Tensor] | str]:
     """Return what a loop and PyTorch make of a call, or the codes of what they raise."""
     dtypes = [dtypes_of(own.indexed, own.compute)[k] for k in own.outputs]
     return (
-        attempted(lambda: own.run(case.arguments, case.sizes, dtypes)),
-        attempted(lambda: by_pytorch(own.indexed, case, own.outputs, own.compute)),
+        attempt(lambda: own.run(case.arguments, case.sizes, dtypes)),
+        attempt(lambda: compute_by_pytorch(own.indexed, case, own.outputs, own.compute)),
     )
 
 
-def apart_by(
+def describe_disagreement(
     own: Own,
     case: Case,
     got: Sequence[Tensor] | str,
@@ -149,21 +154,21 @@ def apart_by(
     """Return where two results differ by more than roundings explain, in words."""
     if isinstance(got, str) or isinstance(want, str):
         return None if got == want else f"the loop: {got}; PyTorch's operations: {want}"
-    doubled = in_double(case)
+    doubled = to_double(case)
 
     def exactly() -> list[Tensor]:
-        return by_pytorch(own.indexed, doubled, own.outputs, torch.float64)
+        return compute_by_pytorch(own.indexed, doubled, own.outputs, torch.float64)
 
     values = list(zip(got, want, exactly(), strict=True))
-    if not any(difference(*each, has_sums=has_sums) for each in values):
+    if not any(describe_difference(*each, has_sums=has_sums) for each in values):
         return None
-    for place, each, noise in zip(own.outputs, values, noises(exactly), strict=True):
-        if worst := difference(*each, noise, has_sums=has_sums):
+    for place, each, noise in zip(own.outputs, values, measure_noises(exactly), strict=True):
+        if worst := describe_difference(*each, noise, has_sums=has_sums):
             return f"'{own.indexed.line.outputs[place].name}': {worst}"
     return None
 
 
-def attempted(run: Callable[[], Sequence[Tensor]]) -> Sequence[Tensor] | str:
+def attempt(run: Callable[[], Sequence[Tensor]]) -> Sequence[Tensor] | str:
     """Return what a call returns, or the code of what it raises."""
     try:
         return run()
@@ -171,7 +176,7 @@ def attempted(run: Callable[[], Sequence[Tensor]]) -> Sequence[Tensor] | str:
         return error.finding.code
 
 
-def by_pytorch(
+def compute_by_pytorch(
     indexed: Formula, case: Case, outputs: tuple[int, ...], dtype: torch.dtype
 ) -> list[Tensor]:
     """Return outputs by PyTorch's operations."""
@@ -196,7 +201,7 @@ def shape_of(indexed: Formula, output: int, case: Case) -> list[int]:
     return [int(i) if i.isdecimal() else case.sizes[i.rstrip("'")] for i in own]
 
 
-def differ(indexed: Formula, case: Case, what: str) -> PullbackError:
+def disagreement(indexed: Formula, case: Case, what: str) -> PullbackError:
     """Return the error for two executions that differ."""
     return ExecutionsDiffer.error(
         f"{indexed.line.qualname}: its generated loop and PyTorch's operations differ: {what}",

@@ -16,7 +16,9 @@ from pullback.define.math.formula import Formula
 from pullback.define.operator import Definition
 
 
-def added(definition: Definition, kind: KindOf, texts: Mapping[str, str], rest: Program) -> Program:
+def add_operators(
+    definition: Definition, kind: KindOf, texts: Mapping[str, str], rest: Program
+) -> Program:
     """Return a derivative's program with the formulas' operators added.
 
     Args:
@@ -36,7 +38,7 @@ def added(definition: Definition, kind: KindOf, texts: Mapping[str, str], rest: 
     groups: dict[tuple[Dim, ...] | None, dict[int, Formula]] = {}
     for place, target in enumerate(targets):
         if target.name in texts:
-            made = words.read(target, texts[target.name], whose(line, kind, target))
+            made = words.read(target, texts[target.name], name_derivative(line, kind, target))
             groups.setdefault(made.dims, {})[place] = made
     calls, results = list(rest.calls), list(rest.results)
     for group in groups.values():
@@ -48,7 +50,7 @@ def added(definition: Definition, kind: KindOf, texts: Mapping[str, str], rest: 
     return Program(tuple(calls), tuple(results))
 
 
-def whose(line: Line, kind: KindOf, target: Tensor) -> str:
+def name_derivative(line: Line, kind: KindOf, target: Tensor) -> str:
     """Return what to call one derivative in messages."""
     word = "derivative" if kind == "backward" else "jvp"
     return f"the {word} of {line.qualname} for '{target.name}'"

@@ -63,7 +63,7 @@ def chapter(console: Console, title: str) -> None:
 
 def prepare(console: Console) -> None:
     """Build the runtime, once for a PyTorch."""
-    known = cache.lookup(runtime.plan())
+    known = cache.look_up(runtime.plan())
     with clock() as took:
         runtime.load()
     state = "found in the cache" if known else f"built for this PyTorch, once, in {took}"
@@ -259,7 +259,7 @@ def show_cuda(console: Console, where: Path) -> None:
     chapter(console, "8  A CUDA kernel, on this machine")
     say(console, "A CUDA kernel with its launch, gpu_add2.cu:\n")
     listing(console, (FILES / "gpu_add2.cu").read_text(encoding="utf-8"), "cpp")
-    with cuda.quietly():
+    with cuda.silence_notice():
         with clock() as took:
             gpu_add2 = load(where, "gpu_add2")
         say(

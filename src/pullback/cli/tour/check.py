@@ -14,14 +14,14 @@ def show(console: Console, loss: ModuleType) -> bool:
     """Check both; return whether a report is not as it should be."""
     say(console, "\nprint(pb.check(Squared)), which is given no inputs and finds some:\n")
     report = check(loss.Squared)
-    say(console, indented(str(report)))
+    say(console, indent(str(report)))
     say(console, "\ngradcheck passes it, unless it is told to try the other option.")
     say(console, "Divided by `ctx.count` in place of `x.numel()`, print(pb.check(Mended)):\n")
     mended = check(loss.Mended)
-    say(console, indented(str(mended)))
+    say(console, indent(str(mended)))
     return report.ok or not mended.ok
 
 
-def indented(text: str) -> str:
+def indent(text: str) -> str:
     """Set a text off."""
     return "\n".join(f"  {line}".rstrip() for line in text.split("\n"))

@@ -50,6 +50,6 @@ def find_race(console: Console, turned: ModuleType) -> None:
         say(console, str(error))
 
 
-def quietly() -> AbstractContextManager[object]:
+def silence_notice() -> AbstractContextManager[object]:
     """Return a context without the notice: the chapter says it itself."""
     return warnings.catch_warnings(action="ignore", category=CudaOnCpuNotice)

@@ -14,11 +14,11 @@ from pullback.define.math.node import (
     in_order,
     number,
     place_of,
-    remade,
+    remake,
 )
 
 
-def without(nodes: Sequence[Node], absent: set[str]) -> tuple[Node, ...]:
+def drop_absent(nodes: Sequence[Node], absent: set[str]) -> tuple[Node, ...]:
     """Return expressions in which some tensors are None: they count as zeros.
 
     A product with one of them is nothing and not a product with 0, which may be NaN.
@@ -29,15 +29,15 @@ def without(nodes: Sequence[Node], absent: set[str]) -> tuple[Node, ...]:
         if node.op == READ and node.name in absent:
             made[node] = None
         elif None not in args and node.op in (*PLACED, *REDUCTIONS):
-            made[node] = _with_others(node, made)
+            made[node] = _rebuild_operands(node, made)
         elif None not in args:
-            made[node] = build.rebuilt(node, tuple(a for a in args if a)) if args else node
+            made[node] = build.rebuild(node, tuple(a for a in args if a)) if args else node
         else:
-            made[node] = _with_zeros(node, args)
+            made[node] = _drop_zeros(node, args)
     return tuple(made[node] or number(0.0) for node in nodes)
 
 
-def _with_others(node: Node, made: Mapping[Node, Node | None]) -> Node:
+def _rebuild_operands(node: Node, made: Mapping[Node, Node | None]) -> Node:
     """Return an indexed node whose operands, those in its indices too, are made anew."""
     args = tuple(made[arg] or number(0) for arg in node.args)
     if args == node.args:
@@ -45,10 +45,10 @@ def _with_others(node: Node, made: Mapping[Node, Node | None]) -> Node:
     others: dict[str | Node, Affine] = {
         old: place_of(new) for old, new in zip(node.args, args, strict=True) if new.type == "int"
     }
-    return remade(node, args, lambda place: place.replaced(others))
+    return remake(node, args, lambda place: place.replaced(others))
 
 
-def _with_zeros(  # noqa: PLR0911  (one a kind)
+def _drop_zeros(  # noqa: PLR0911  (one a kind)
     node: Node, args: list[Node | None]
 ) -> Node | None:
     """Return a node some of whose operands are certainly zero."""
@@ -67,4 +67,4 @@ def _with_zeros(  # noqa: PLR0911  (one a kind)
             return y and build.apply("neg", y)
         case _:
             zero = number(0.0)
-            return build.rebuilt(node, tuple(arg or zero for arg in args))
+            return build.rebuild(node, tuple(arg or zero for arg in args))

@@ -10,10 +10,10 @@ from pullback.define.math.derived import UNWRITTEN
 from pullback.define.math.draft import name_of
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import Affine, at
-from pullback.define.math.node import READ, Node, in_order, place_of, read, remade
+from pullback.define.math.node import READ, Node, in_order, place_of, read, remake
 
 
-def with_dimension(formula: Formula, batched: Set[str], dimension: str) -> Formula:
+def add_dimension(formula: Formula, batched: Set[str], dimension: str) -> Formula:
     """Return a formula in which some tensors, and so all outputs, have one dimension more.
 
     Args:
@@ -23,14 +23,14 @@ def with_dimension(formula: Formula, batched: Set[str], dimension: str) -> Formu
     """
     return replace(
         formula,
-        line=_line_with_dimension(formula.line, batched, dimension),
-        elements=_with_index(formula.elements, batched, dimension),
+        line=_add_dimension_to_line(formula.line, batched, dimension),
+        elements=_add_index(formula.elements, batched, dimension),
         dims=(Name(name=dimension), *formula.space.dims) if formula.pointwise else None,
         full=formula.full & batched,
     )
 
 
-def _line_with_dimension(line: Line, batched: Set[str], dimension: str) -> Line:
+def _add_dimension_to_line(line: Line, batched: Set[str], dimension: str) -> Line:
     """Return a line whose outputs and some of whose tensors have one dimension more, the first."""
 
     def wider(tensor: Tensor) -> Tensor:
@@ -47,13 +47,13 @@ def _line_with_dimension(line: Line, batched: Set[str], dimension: str) -> Line:
     )
 
 
-def _with_index(nodes: Sequence[Node], names: Set[str], index: str) -> tuple[Node, ...]:
+def _add_index(nodes: Sequence[Node], names: Set[str], index: str) -> tuple[Node, ...]:
     """Return expressions in which some tensors are read with one index more, their first."""
     made: dict[Node, Node] = {}
     others: dict[str | Node, Affine] = {}
     for node in in_order(nodes):
         args = tuple(made[arg] for arg in node.args)
-        made[node] = remade(node, args, lambda place: place.replaced(others))
+        made[node] = remake(node, args, lambda place: place.replaced(others))
         if node.op == READ and node.name in names:
             made[node] = read(node.name, (at(index), *made[node].places), node.type)
         if node.type == "int":

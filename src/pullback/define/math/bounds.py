@@ -9,7 +9,7 @@ from pullback.define.line import Line
 from pullback.define.math import show
 from pullback.define.math.index import Affine
 from pullback.define.math.node import ARGMAX, MAX, READ, REDUCTIONS, Node, in_order
-from pullback.define.math.term import conjuncts, negated
+from pullback.define.math.term import negate, split_conjunction
 from pullback.diagnostic import PullbackError, Rule
 
 EmptyMaximum = Rule("PB148", "empty-maximum")
@@ -35,15 +35,15 @@ class Gather:
 
 
 @dataclass(frozen=True)
-class Context:
+class Surroundings:
     """What is around a node."""
 
     conditions: tuple[Node, ...] = ()
     bound: tuple[tuple[str, Affine], ...] = ()
 
-    def under(self, *conditions: Node) -> Context:
+    def under(self, *conditions: Node) -> Surroundings:
         """Return the same within a selection."""
-        return Context(tuple(dict.fromkeys((*self.conditions, *conditions))), self.bound)
+        return Surroundings(tuple(dict.fromkeys((*self.conditions, *conditions))), self.bound)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,29 +61,33 @@ class Maximum:
     bound: tuple[tuple[str, Affine], ...]
 
 
-def gathers(root: Node) -> tuple[Gather, ...]:
+def find_gathers(root: Node) -> tuple[Gather, ...]:
     """Return the reads of an expression whose place depends on data."""
-    found = _around(root, lambda n: n.op == READ and any(place.nodes for place in n.places))
+    found = _find_with_context(
+        root, lambda n: n.op == READ and any(place.nodes for place in n.places)
+    )
     return tuple(dict.fromkeys(own for node, context in found for own in _own(node, context)))
 
 
-def maxima(root: Node) -> tuple[Maximum, ...]:
+def find_maxima(root: Node) -> tuple[Maximum, ...]:
     """Return the maxima of an expression."""
     return tuple(
         Maximum(node=node, conditions=context.conditions, bound=context.bound)
-        for node, context in _around(root, lambda n: n.op in (MAX, ARGMAX))
+        for node, context in _find_with_context(root, lambda n: n.op in (MAX, ARGMAX))
     )
 
 
-def _around(root: Node, wanted: Callable[[Node], bool]) -> list[tuple[Node, Context]]:
+def _find_with_context(
+    root: Node, wanted: Callable[[Node], bool]
+) -> list[tuple[Node, Surroundings]]:
     """Return some nodes with all that is around them, once for each way to them."""
     leading: set[Node] = set()
     for part in in_order([root]):
         if wanted(part) or any(arg in leading for arg in part.args):
             leading.add(part)
-    found: list[tuple[Node, Context]] = []
-    seen: set[tuple[Node, Context]] = set()
-    left = [(root, Context())]
+    found: list[tuple[Node, Surroundings]] = []
+    seen: set[tuple[Node, Surroundings]] = set()
+    left = [(root, Surroundings())]
     while left:
         node, context = left.pop()
         if node not in leading or (node, context) in seen:
@@ -95,7 +99,7 @@ def _around(root: Node, wanted: Callable[[Node], bool]) -> list[tuple[Node, Cont
     return found
 
 
-def _own(node: Node, context: Context) -> Iterator[Gather]:
+def _own(node: Node, context: Surroundings) -> Iterator[Gather]:
     for dimension, place in enumerate(node.places):
         if place.nodes:
             yield Gather(
@@ -107,17 +111,17 @@ def _own(node: Node, context: Context) -> Iterator[Gather]:
             )
 
 
-def _operands(node: Node, context: Context) -> Iterator[tuple[Node, Context]]:
+def _operands(node: Node, context: Surroundings) -> Iterator[tuple[Node, Surroundings]]:
     if node.op in REDUCTIONS:
         yield (
             node.args[0],
-            Context(context.conditions, (*context.bound, (node.bound, node.size))),
+            Surroundings(context.conditions, (*context.bound, (node.bound, node.size))),
         )
     elif node.op == "where":
         condition, x, y = node.args
         yield condition, context
-        yield x, context.under(*conjuncts(condition))
-        yield y, context.under(negated(condition))
+        yield x, context.under(*split_conjunction(condition))
+        yield y, context.under(negate(condition))
     else:
         for arg in node.args:
             yield arg, context
@@ -126,7 +130,7 @@ def _operands(node: Node, context: Context) -> Iterator[tuple[Node, Context]]:
 def empty(line: Line, maximum: Node) -> PullbackError:
     """Return the error of a maximum over nothing."""
     # Indices that are bound around it have lost their names: '#2'.
-    shown = show.text(maximum).replace("#", "i")
+    shown = show.format_node(maximum).replace("#", "i")
     return EmptyMaximum.error(
         f"{line.qualname}: {shown} is the maximum over an index that has no values",
         help="a maximum needs a dimension of size 1 or more",

@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 
 from pullback.define.math import grammar, show
-from pullback.define.math.functions import ALIASES, TABLE, Function
+from pullback.define.math.functions import ALIASES, TABLE, FunctionRow
 from pullback.define.math.node import (
     INDEX,
     NUMBER,
@@ -43,9 +43,9 @@ def apply(name: str, *args: Node) -> Node:
     function = TABLE[ALIASES.get(name, name)]
     assert len(args) == len(function.parameters), name
     if function.defined is not None:
-        return evaluated(function.defined, dict(zip(function.parameters, args, strict=True)))
-    operands, type = fitted(function, args)
-    return simplified(function, operands, type)
+        return evaluate(function.defined, dict(zip(function.parameters, args, strict=True)))
+    operands, type = fit_operands(function, args)
+    return simplify(function, operands, type)
 
 
 def powi(base: Node, exponent: int) -> Node:
@@ -63,7 +63,7 @@ def powi(base: Node, exponent: int) -> Node:
     return make("powi", (base,), exponent, base.type, NONE)
 
 
-def rebuilt(node: Node, args: tuple[Node, ...]) -> Node:
+def rebuild(node: Node, args: tuple[Node, ...]) -> Node:
     """Return a node with other operands of the same types."""
     if node.op == "powi":
         assert isinstance(node.data, int)
@@ -74,24 +74,24 @@ def rebuilt(node: Node, args: tuple[Node, ...]) -> Node:
 NONE: frozenset[str] = frozenset()
 
 
-def evaluated(text: str, names: Mapping[str, Node]) -> Node:
+def evaluate(text: str, names: Mapping[str, Node]) -> Node:
     """Return what a text of the table says of some operands."""
-    return grammar.evaluated(text, names, apply)
+    return grammar.evaluate_text(text, names, apply)
 
 
-def fitted(function: Function, args: Sequence[Node]) -> tuple[tuple[Node, ...], Type]:
+def fit_operands(function: FunctionRow, args: Sequence[Node]) -> tuple[tuple[Node, ...], Type]:
     """Return the operands in the types that a function takes, and the type of its value."""
     match function.kind:
         case "real":
             if function.name == "polygamma":
                 require_order(args[0])
-                return (args[0], real(args[1])), "real"
-            return tuple(map(real, args)), "real"
+                return (args[0], to_real(args[1])), "real"
+            return tuple(map(to_real, args)), "real"
         case "number" | "test":
             if function.name == "clamp" and args[0].type == "int":
-                args = [args[0], *map(whole_bound, args[1:])]
+                args = [args[0], *map(to_whole_bound, args[1:])]
             common = "real" if any(arg.type == "real" for arg in args) else "int"
-            operands = tuple(real(arg) if common == "real" else whole(arg) for arg in args)
+            operands = tuple(to_real(arg) if common == "real" else to_whole(arg) for arg in args)
             return operands, common if function.kind == "number" else "bool"
         case "logic":
             for arg in args:
@@ -102,23 +102,23 @@ def fitted(function: Function, args: Sequence[Node]) -> tuple[tuple[Node, ...], 
             types = {arg.type for arg in args[1:]}
             if types == {"bool"}:
                 return tuple(args), "bool"
-            convert, type = (real, "real") if "real" in types else (whole, "int")
+            convert, type = (to_real, "real") if "real" in types else (to_whole, "int")
             return (args[0], convert(args[1]), convert(args[2])), type
 
 
-def whole_bound(bound: Node) -> Node:
+def to_whole_bound(bound: Node) -> Node:
     """Return the bound of a whole number: the last there is for an infinite one."""
     if bound.op != NUMBER or math.isfinite(bound.number):
         return bound
     return number(2**63 - 1 if bound.number > 0 else -(2**63))
 
 
-def require_condition(node: Node, function: Function) -> None:
+def require_condition(node: Node, function: FunctionRow) -> None:
     """Stop at a number where a condition is needed."""
     if node.type != "bool":
         word = function.name.removeprefix("logical_")
         raise Misfit(
-            f"'{word}' takes conditions, and this is a number: write {show.text(node)} != 0"
+            f"'{word}' takes conditions, and this is a number: write {show.format_node(node)} != 0"
         )
 
 
@@ -129,7 +129,7 @@ def require_order(node: Node) -> None:
         raise Misfit("the order of polygamma(n, x) is a whole number from 0, or an int scalar")
 
 
-def real(node: Node) -> Node:
+def to_real(node: Node) -> Node:
     """Return a node as a real number."""
     if node.type == "real":
         return node
@@ -140,7 +140,7 @@ def real(node: Node) -> Node:
     )
 
 
-def whole(node: Node) -> Node:
+def to_whole(node: Node) -> Node:
     """Return a condition as 0 or 1; a whole number as it is."""
     if node.type == "real":
         raise Misfit("int(...) makes a number of a condition; of a real number, trunc(...) does")
@@ -151,25 +151,29 @@ def whole(node: Node) -> Node:
     )
 
 
-def simplified(function: Function, args: tuple[Node, ...], type: Type) -> Node:
+def simplify(function: FunctionRow, args: tuple[Node, ...], type: Type) -> Node:
     """Return the node, or a simpler one that has the same value whatever the operands are."""
     name = function.name
     if name in ("real", "whole"):
         return args[0]
-    if name == "pow" and (product := power(*args)):
+    if name == "pow" and (product := expand_power(*args)):
         return product
     if name == "pow" and type == "int" and is_negative(args[1]):
-        exponent = show.text(args[1])
+        exponent = show.format_node(args[1])
         raise Misfit(f"a whole number to a negative power is none: write float(...)**{exponent}")
     if all(arg.op == NUMBER for arg in args) and (folded := fold(name, args, type)):
         return folded
-    if type == "int" and name in ("add", "sub", "neg", "mul") and (place := affine(name, args)):
+    if (
+        type == "int"
+        and name in ("add", "sub", "neg", "mul")
+        and (place := fold_affine(name, args))
+    ):
         return place
     simple = SIMPLER[name](*args) if name in SIMPLER else None
     return simple or make(name, args, None, type, NONE)
 
 
-def affine(name: str, args: Sequence[Node]) -> Node | None:
+def fold_affine(name: str, args: Sequence[Node]) -> Node | None:
     """Return a sum or a multiple of indices as the one index that it is."""
     if all(arg.op != INDEX for arg in args):
         return None
@@ -194,13 +198,13 @@ def is_negative(node: Node) -> bool:
     return node.op == NUMBER and node.number < 0
 
 
-def power(base: Node, exponent: Node) -> Node | None:
+def expand_power(base: Node, exponent: Node) -> Node | None:
     """Return a power whose exponent is known as PyTorch computes it: by products and roots."""
     if exponent.op != NUMBER:
         return None
     value = exponent.number
     if base.type == "int" and base.op == NUMBER and value < 0:
-        base = real(base)
+        base = to_real(base)
     if base.type == "int":
         return powi(base, int(value)) if 0 <= value <= MOST_PRODUCT else None
     if value == 0.5:

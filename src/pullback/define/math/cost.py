@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from pullback.define.line import Tensor
 from pullback.define.math import extents
-from pullback.define.math.absent import without
+from pullback.define.math.absent import drop_absent
 from pullback.define.math.formula import Formula
 from pullback.define.math.functions import TABLE
 from pullback.define.math.index import Affine
@@ -33,7 +33,7 @@ from pullback.define.math.node import (
     SUM,
     Node,
 )
-from pullback.define.math.program import Program
+from pullback.define.math.program import FormulaFacts
 
 # How far the bound indices around an expression run.
 Bound = Mapping[str, int]
@@ -57,7 +57,7 @@ class Volumes:
 
     def extent(self, size: Affine) -> int:
         """Return a size as a number, which is not below zero."""
-        value = extents.evaluated(size, self.sizes)
+        value = extents.evaluate_size(size, self.sizes)
         assert value is not None, size
         return max(int(value), 0)
 
@@ -111,7 +111,7 @@ class Volumes:
         self, roots: Iterable[Node], inner: Callable[[Part], Iterable[Part]]
     ) -> Iterator[Part]:
         """Yield every expression once: those that differ in the names of their indices are one."""
-        program = Program({}, ())
+        program = FormulaFacts({}, ())
         seen: set[tuple[object, ...]] = set()
         left: list[Part] = [(root, {}) for root in roots]
         while left:
@@ -147,8 +147,9 @@ class Cost:
     def __str__(self) -> str:
         """Return it in a line."""
         return (
-            f"{short(self.flops)}FLOP, {short(self.read)}B read, {short(self.written)}B written;"
-            f" {short(self.dense)}B moved if every expression is a tensor"
+            f"{abbreviate(self.flops)}FLOP, {abbreviate(self.read)}B read, "
+            f"{abbreviate(self.written)}B written;"
+            f" {abbreviate(self.dense)}B moved if every expression is a tensor"
         )
 
 
@@ -170,7 +171,7 @@ def cost(
         absent: the optional tensors that are None.
     """
     volumes = Volumes(indexed, sizes, itemsize)
-    nodes = without(indexed.nodes, set(absent)) if absent else indexed.nodes
+    nodes = drop_absent(indexed.nodes, set(absent)) if absent else indexed.nodes
     pairs = zip(indexed.line.outputs, nodes, strict=True)
     needed = wanted or [True] * len(indexed.nodes)
     outputs = [pair for pair, is_wanted in zip(pairs, needed, strict=True) if is_wanted]
@@ -181,7 +182,8 @@ def cost(
         read=_read(volumes, parts),
         written=sum(volumes.stored(output, volumes.elements(output)) for output, _ in outputs),
         dense=sum(
-            _moved(volumes, part) for part in volumes.parts(nodes, lambda p: _inputs(volumes, p))
+            _count_bytes(volumes, part)
+            for part in volumes.parts(nodes, lambda p: _inputs(volumes, p))
         ),
     )
 
@@ -197,15 +199,15 @@ def _operands(volumes: Volumes, part: Part) -> list[Part]:
 def _flops(volumes: Volumes, node: Node, bound: Bound) -> int:
     """Return the operations that compute an expression from its operands."""
     if node.op in REDUCTIONS:
-        return _reduced(volumes, node, bound)
+        return _count_reduced(volumes, node, bound)
     if node.op == "powi":
-        return volumes.of(node, bound) * multiplications(int(str(node.data)))
+        return volumes.of(node, bound) * count_multiplications(int(str(node.data)))
     if node.op not in TABLE or node.op in FREE or node.type != "real":
         return 0
     return volumes.of(node, bound) * TABLE[node.op].work
 
 
-def _reduced(volumes: Volumes, node: Node, bound: Bound) -> int:
+def _count_reduced(volumes: Volumes, node: Node, bound: Bound) -> int:
     """Return how many values a reduction takes together."""
     body = node.args[0]
     if body.type != "real" or node.op == body.op:
@@ -217,7 +219,7 @@ def _reduced(volumes: Volumes, node: Node, bound: Bound) -> int:
     return volumes.of(node, bound) * volumes.extent(node.size)
 
 
-def multiplications(exponent: int) -> int:
+def count_multiplications(exponent: int) -> int:
     """Return how many multiplications make a whole power, and a division if it is negative."""
     most = abs(exponent)
     steps = max(most.bit_length() - 1, 0) + max(most.bit_count() - 1, 0)
@@ -256,7 +258,7 @@ def _inputs(volumes: Volumes, part: Part) -> list[Part]:
     return _operands(volumes, part)
 
 
-def _moved(volumes: Volumes, part: Part) -> int:
+def _count_bytes(volumes: Volumes, part: Part) -> int:
     """Return the bytes of an expression as a tensor, and of the tensors it is computed from."""
     node, bound = part
     if not node.free and node.op not in REDUCTIONS:
@@ -273,7 +275,7 @@ def _moved(volumes: Volumes, part: Part) -> int:
     return inputs + own
 
 
-def short(count: float) -> str:
+def abbreviate(count: float) -> str:
     """Return a number in three digits and a letter: `134 M`, `1.5 k`, `12 `."""
     letters = iter(("", "k", "M", "G", "T"))
     letter = next(letters)

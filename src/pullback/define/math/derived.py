@@ -8,7 +8,14 @@ from dataclasses import replace
 
 from pullback.define.line import Line, Tensor
 from pullback.define.math import build, differentiate, draft, recall, reverse
-from pullback.define.math.draft import Derived, Draft, full, is_real, name_of, operands
+from pullback.define.math.draft import (
+    Derived,
+    Draft,
+    choose_operands,
+    full_tensors,
+    is_real,
+    name_of,
+)
 from pullback.define.math.formula import Formula, element
 from pullback.define.math.functions import TABLE
 from pullback.define.math.node import NUMBER, READ, SCALAR, Node, in_order
@@ -56,7 +63,7 @@ def jvp(formula: Formula) -> Derived | None:
     return _cheapest(formula, drafted)
 
 
-def as_operator(drafted: Draft) -> Derived | None:
+def make_operator(drafted: Draft) -> Derived | None:
     """Return a draft as an operator of what it reads, and of what tells the sizes."""
     if not drafted.nodes:
         return None
@@ -64,7 +71,7 @@ def as_operator(drafted: Draft) -> Derived | None:
     made = Line(
         namespace=original.line.namespace,
         name=name_of(original.line, drafted.kind),
-        parameters=operands(drafted),
+        parameters=choose_operands(drafted),
         outputs=drafted.outputs,
         formula=UNWRITTEN,
     )
@@ -76,7 +83,7 @@ def as_operator(drafted: Draft) -> Derived | None:
             sizes={index: size for index, size in original.sizes.items() if index in own},
             dims=original.dims,
             accuracy=original.accuracy,
-            full=full(drafted, made.tensors),
+            full=full_tensors(drafted, made.tensors),
         ),
         arrives=tuple(drafted.arriving),
         gives=tuple(drafted.nodes),
@@ -86,14 +93,14 @@ def as_operator(drafted: Draft) -> Derived | None:
 def _cheapest(formula: Formula, drafted: Drafted) -> Derived | None:
     """Return the derivative that reads outputs of the original back, as far as it is cheaper so."""
     if formula.pointwise:
-        return as_operator(_cheapest_choice(drafted({})))
+        return make_operator(_cheapest_choice(drafted({})))
     results = recall.results_of(formula)
     told = drafted(results)
-    nodes = recall.recalled(tuple(told.nodes.values()), results, formula.ranges)
-    reading = as_operator(replace(told, nodes=dict(zip(told.nodes, nodes, strict=True))))
+    nodes = recall.recall_results(tuple(told.nodes.values()), results, formula.ranges)
+    reading = make_operator(replace(told, nodes=dict(zip(told.nodes, nodes, strict=True))))
     if reading is None or not {read.name for read in results.values()} & {*reading.saved}:
         return reading
-    computing = as_operator(drafted({}))
+    computing = make_operator(drafted({}))
     if computing is None:
         # Without the outputs it is seen to be zero: x/x has y/x - y/x, and 1/x - x/x/x.
         return None
@@ -120,12 +127,12 @@ def _cheapest_choice(drafted: Draft) -> Draft:
     candidates: list[Draft] = []
     for count in range(len(usable) + 1):
         for chosen in itertools.combinations(usable, count):
-            nodes = replaced(list(drafted.nodes.values()), leaves(formula, chosen))
+            nodes = replace_nodes(list(drafted.nodes.values()), read_outputs(formula, chosen))
             candidates.append(replace(drafted, nodes=dict(zip(drafted.nodes, nodes, strict=True))))
     return min(candidates, key=_cost)
 
 
-def leaves(formula: Formula, chosen: Iterable[int]) -> dict[Node, Node]:
+def read_outputs(formula: Formula, chosen: Iterable[int]) -> dict[Node, Node]:
     """Return the nodes of some outputs, and the reads that stand for them.
 
     With an output is known what the table says can be told from it.
@@ -139,19 +146,19 @@ def leaves(formula: Formula, chosen: Iterable[int]) -> dict[Node, Node]:
         if function is not None and function.told:
             of_parameters, of_result = function.told
             names = dict(zip(function.parameters, node.args, strict=True))
-            told = build.evaluated(of_result, {"result": output})
-            found[build.evaluated(of_parameters, names)] = told
+            told = build.evaluate(of_result, {"result": output})
+            found[build.evaluate(of_parameters, names)] = told
     return found
 
 
-def replaced(nodes: Sequence[Node], others: Mapping[Node, Node]) -> tuple[Node, ...]:
+def replace_nodes(nodes: Sequence[Node], others: Mapping[Node, Node]) -> tuple[Node, ...]:
     """Return expressions with some nodes replaced."""
     made: dict[Node, Node] = dict(others)
     # What is replaced is not looked into.
     for node in in_order(nodes, lambda node: () if node in others else node.args):
         if node not in made:
             args = tuple(made[arg] for arg in node.args)
-            made[node] = node if args == node.args else build.rebuilt(node, args)
+            made[node] = node if args == node.args else build.rebuild(node, args)
     return tuple(made[node] for node in nodes)
 
 
@@ -163,14 +170,14 @@ def _cost(drafted: Draft) -> tuple[float, int]:
     original = drafted.original
     whole = set(original.space.labels)
     names = {value.name for value in (*original.line.tensors, *original.line.outputs)}
-    saved = [operand for operand in operands(drafted) if operand.name in names]
+    saved = [operand for operand in choose_operands(drafted) if operand.name in names]
     tensors = [operand for operand in saved if isinstance(operand, Tensor)]
     kept = sum(1.0 if set(tensor.labels) >= whole else SMALL for tensor in tensors)
-    computed = sum(work(node) for node in in_order(drafted.nodes.values()))
+    computed = sum(estimate_work(node) for node in in_order(drafted.nodes.values()))
     return (kept if drafted.kind == "backward" else 0.0, computed)
 
 
-def work(node: Node) -> int:
+def estimate_work(node: Node) -> int:
     """Return about how many multiplications a node costs."""
     if node.op in (NUMBER, READ, SCALAR):
         return 0

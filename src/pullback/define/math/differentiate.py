@@ -54,7 +54,7 @@ class Reverse:
         self, wrt: Sequence[str], ranges: Ranges, results: Mapping[Node, Node] | None = None
     ) -> None:
         self.wrt = set(wrt)
-        self.graph = Graph(ranges, results)
+        self.graph = OpenedGraph(ranges, results)
         self.adjoints: dict[Node, Node] = {}
 
     def reads(self, outputs: Sequence[tuple[Node, Node]]) -> Iterator[tuple[Node, Node]]:
@@ -103,7 +103,7 @@ def jvp(
         ranges: of the indices, where they are not the dimensions of their name.
         results: nodes whose values are at hand, and the reads of these.
     """
-    graph = Graph(ranges or Ranges(), results)
+    graph = OpenedGraph(ranges or Ranges(), results)
     active = graph.active(outputs, set(tangents))
     pushed: dict[Node, Node | None] = {}
     for node in in_order(outputs, graph.operands):
@@ -123,7 +123,7 @@ def jvp(
     return [pushed.get(node) for node in outputs]
 
 
-class Graph:
+class OpenedGraph:
     """The graph as it is differentiated: reductions opened, their body the one operand.
 
     A derivative that is told by a node's value uses the one in `results`, where there is one.
@@ -152,8 +152,8 @@ class Graph:
             return grad
         if node.op == MAX:
             largest = place_of(reduce.argmax_of(node))
-            return reduce.selected([equal(at(self.open(node)[0]) - largest)], grad)
-        return pulled(node, place, grad, self.results.get(node))
+            return reduce.select([equal(at(self.open(node)[0]) - largest)], grad)
+        return pull_back(node, place, grad, self.results.get(node))
 
     def pushed(self, node: Node, place: int, tangent: Node) -> Node | None:
         """Return what a node's operand `place` adds to its tangent; None if that is zero."""
@@ -161,8 +161,8 @@ class Graph:
             return reduce.sum_over(self.open(node)[0], tangent, self.ranges)
         if node.op == MAX:
             largest = place_of(reduce.argmax_of(node))
-            return reduce.substituted(tangent, {self.open(node)[0]: largest}, self.ranges)
-        return pulled(node, place, tangent, self.results.get(node))
+            return reduce.substitute(tangent, {self.open(node)[0]: largest}, self.ranges)
+        return pull_back(node, place, tangent, self.results.get(node))
 
     def active(self, roots: Sequence[Node], wrt: set[str]) -> set[Node]:
         """Return the nodes on a path from an output to a tensor that something is derived by."""
@@ -179,7 +179,7 @@ class Graph:
         return active
 
 
-def pulled(node: Node, place: int, grad: Node, result: Node | None = None) -> Node | None:
+def pull_back(node: Node, place: int, grad: Node, result: Node | None = None) -> Node | None:
     """Return a node's derivative by operand `place`, times `grad`; None if that is zero.
 
     `result` is the node's value, if it need not be computed.
@@ -190,7 +190,7 @@ def pulled(node: Node, place: int, grad: Node, result: Node | None = None) -> No
     if grad.op == "where":
         condition, x, y = grad.args
         if is_number(x, 0) or is_number(y, 0):
-            part = pulled(node, place, x if is_number(y, 0) else y, result)
+            part = pull_back(node, place, x if is_number(y, 0) else y, result)
             zero = number(0.0)
             return part and (
                 where(condition, part, zero) if is_number(y, 0) else where(condition, zero, part)
@@ -206,7 +206,7 @@ def pulled(node: Node, place: int, grad: Node, result: Node | None = None) -> No
     if node.op == "mul":
         return times(grad, node.args[1 - place])
     operands = dict(zip(function.parameters, node.args, strict=True))
-    return build.evaluated(rule, {"grad": grad, "result": result or node, **operands})
+    return build.evaluate(rule, {"grad": grad, "result": result or node, **operands})
 
 
 def where(condition: Node, x: Node, y: Node) -> Node:

@@ -67,8 +67,8 @@ def backward(
             None if it is zero.
     """
     line = original.line
-    names = Names(line)
-    real = real_ones(line.outputs)
+    names = FreeNames(line)
+    real = real_tensors(line.outputs)
     grads = {
         place: Tensor(
             name=names.fresh(f"grad_{output.name}" if len(real) > 1 else "grad"),
@@ -77,9 +77,9 @@ def backward(
         )
         for place, output in real.items()
     }
-    wrt = real_ones(line.tensors)
+    wrt = real_tensors(line.tensors)
     arriving = {place: element(grad, line.qualname) for place, grad in grads.items()}
-    nodes = present(wrt, gradients(arriving, list(wrt.values())))
+    nodes = nonzero_nodes(wrt, gradients(arriving, list(wrt.values())))
     outputs = tuple(
         replace(wrt[k], name=names.fresh(f"grad_{wrt[k].name}"), optional=False) for k in nodes
     )
@@ -98,26 +98,26 @@ def jvp(
             None if one is zero.
     """
     line = original.line
-    names = Names(line)
+    names = FreeNames(line)
     tangents = {
         place: Tensor(
             name=names.fresh(f"tangent_{tensor.name}"), dims=tensor.dims, dtype=tensor.dtype
         )
-        for place, tensor in real_ones(line.tensors).items()
+        for place, tensor in real_tensors(line.tensors).items()
     }
     given = {line.tensors[k].name: element(t, line.qualname) for k, t in tangents.items()}
-    real = real_ones(line.outputs)
-    nodes = present(real, pushed([original.elements[place] for place in real], given))
+    real = real_tensors(line.outputs)
+    nodes = nonzero_nodes(real, pushed([original.elements[place] for place in real], given))
     outputs = tuple(replace(real[k], name=names.fresh(f"tangent_{real[k].name}")) for k in nodes)
     return Draft(original=original, kind="jvp", arriving=tangents, outputs=outputs, nodes=nodes)
 
 
-def real_ones(tensors: Sequence[Tensor]) -> dict[int, Tensor]:
+def real_tensors(tensors: Sequence[Tensor]) -> dict[int, Tensor]:
     """Return the tensors that have a derivative, by their place."""
     return {place: tensor for place, tensor in enumerate(tensors) if is_real(tensor)}
 
 
-def present(places: Iterable[int], nodes: Sequence[Node | None]) -> dict[int, Node]:
+def nonzero_nodes(places: Iterable[int], nodes: Sequence[Node | None]) -> dict[int, Node]:
     """Return the nodes that are not zero, by their place."""
     return {k: node for k, node in zip(places, nodes, strict=True) if node is not None}
 
@@ -127,7 +127,7 @@ def is_real(tensor: Tensor) -> bool:
     return derivative.has_derivative(tensor)
 
 
-def plain(value: Tensor | Scalar) -> Tensor | Scalar:
+def strip_default(value: Tensor | Scalar) -> Tensor | Scalar:
     """Return a parameter as a derivative is given it: without a default, and no output's mark."""
     if isinstance(value, Scalar):
         return Scalar(name=value.name, type=value.type)
@@ -142,7 +142,7 @@ def name_of(line: Line, kind: str) -> str:
     return f"_{line.name.removeprefix('_')}_{SUFFIXES[kind]}"
 
 
-class Names:
+class FreeNames:
     """Names that nothing in a line has: an output named as an input would be changed in place."""
 
     def __init__(self, line: Line) -> None:
@@ -162,15 +162,17 @@ class Names:
 Operands = tuple[Tensor | Scalar, ...]
 
 
-def operands(drafted: Draft) -> Operands:
+def choose_operands(drafted: Draft) -> Operands:
     """Return the parameters of a derivative: what it reads, and what its sizes follow from."""
     line = drafted.original.line
     read = set(names_read(drafted.nodes.values()))
-    saved = [plain(value) for value in (*line.parameters, *line.outputs) if value.name in read]
+    saved = [
+        strip_default(value) for value in (*line.parameters, *line.outputs) if value.name in read
+    ]
     return _in_space(drafted, saved) if drafted.original.pointwise else _of_sizes(drafted, saved)
 
 
-def full(drafted: Draft, tensors: Iterable[Tensor]) -> frozenset[str]:
+def full_tensors(drafted: Draft, tensors: Iterable[Tensor]) -> frozenset[str]:
     """Return the tensors that certainly have the shape of the space, or all batch dimensions."""
     return frozenset(tensor.name for tensor in tensors if _is_full(drafted, tensor))
 
@@ -205,7 +207,7 @@ def _optional_in_space(drafted: Draft, saved: Sequence[Tensor | Scalar]) -> list
     """
     arriving, space = list(drafted.arriving.values()), {*drafted.original.space.labels}
     tensors = [value for value in saved if isinstance(value, Tensor) and not value.optional]
-    if any(t.name in _sure(drafted) and {*t.labels} == space for t in tensors):
+    if any(t.name in _certain_names(drafted) and {*t.labels} == space for t in tensors):
         return [replace(tensor, optional=True) for tensor in arriving]
     wide = [tensor for tensor in arriving if {*tensor.labels} == space]
     if drafted.kind == "jvp" or not wide:
@@ -222,7 +224,7 @@ def _of_sizes(drafted: Draft, saved: list[Tensor | Scalar]) -> Operands:
     if len(arriving) > 1:
         # What does not arrive is None, and no zeros are made of it, if the sizes are known anyhow.
         saved += _carriers_of_sizes(drafted, saved)
-        known = _told(drafted, saved) | set(drafted.original.sizes)
+        known = _dimensions_told(drafted, saved) | set(drafted.original.sizes)
         arriving = [replace(t, optional=set(dimensions_of(t)) <= known) for t in arriving]
     saved += _carriers_of_sizes(drafted, [*arriving, *saved])
     return (*arriving, *saved)
@@ -231,12 +233,14 @@ def _of_sizes(drafted: Draft, saved: list[Tensor | Scalar]) -> Operands:
 def _carriers_of_sizes(drafted: Draft, given: Sequence[Tensor | Scalar]) -> list[Tensor]:
     """Return tensors of the original that tell the sizes that those given do not."""
     line = drafted.original.line
-    missing = _needed(drafted) - _told(drafted, given)
+    missing = _dimensions_needed(drafted) - _dimensions_told(drafted, given)
     found: list[Tensor] = []
     candidates = [*(line.outputs if drafted.kind == "jvp" else ()), *line.tensors]
     while missing:
-        best = max(candidates, key=lambda tensor: len(_told(drafted, [tensor]) & missing))
-        told = _told(drafted, [best]) & missing
+        best = max(
+            candidates, key=lambda tensor: len(_dimensions_told(drafted, [tensor]) & missing)
+        )
+        told = _dimensions_told(drafted, [best]) & missing
         if not told:
             break
         missing -= told
@@ -244,7 +248,7 @@ def _carriers_of_sizes(drafted: Draft, given: Sequence[Tensor | Scalar]) -> list
     return found
 
 
-def _needed(drafted: Draft) -> set[str]:
+def _dimensions_needed(drafted: Draft) -> set[str]:
     """Return the dimensions whose sizes a derivative computes with, or has to return."""
     sizes = drafted.original.sizes
     outputs = {name for output in drafted.outputs for name in dimensions_of(output)}
@@ -252,7 +256,7 @@ def _needed(drafted: Draft) -> set[str]:
     return (outputs | dimensions_used(drafted.nodes.values(), new)) - set(sizes)
 
 
-def _told(drafted: Draft, tensors: Iterable[Tensor | Scalar]) -> set[str]:
+def _dimensions_told(drafted: Draft, tensors: Iterable[Tensor | Scalar]) -> set[str]:
     """Return the dimensions that some tensors tell; `...` only where certainly all of it."""
     given = [t for t in tensors if isinstance(t, Tensor) and not t.optional]
     names = {name for tensor in given for name in dimensions_of(tensor)} - {BATCH}
@@ -267,7 +271,9 @@ def _is_full(drafted: Draft, tensor: Tensor) -> bool:
     """Return whether a tensor certainly has the shape of the space, or all batch dimensions."""
     original = drafted.original
     if original.pointwise:
-        return tensor.name in _sure(drafted) and {*tensor.labels} == {*original.space.labels}
+        return tensor.name in _certain_names(drafted) and {*tensor.labels} == {
+            *original.space.labels
+        }
     return _has_whole_batch(drafted, tensor)
 
 
@@ -276,10 +282,10 @@ def _has_whole_batch(drafted: Draft, tensor: Tensor) -> bool:
     if not tensor.has_batch or tensor.optional:
         return False
     alone = sum(t.has_batch for t in drafted.original.line.tensors) == 1
-    return alone or tensor.name in _sure(drafted)
+    return alone or tensor.name in _certain_names(drafted)
 
 
-def _sure(drafted: Draft) -> set[str]:
+def _certain_names(drafted: Draft) -> set[str]:
     """Return the names of what certainly is as large as the outputs, in the dimensions it has."""
     line, known = drafted.original.line, drafted.original.full
     arriving = {

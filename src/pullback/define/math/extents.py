@@ -11,7 +11,7 @@ from pullback.define.math.node import INDEX, NUMBER, Node
 from pullback.define.shape import Size, SizeMismatch, Sizes
 
 
-def of_call(indexed: Formula, sizes: Sizes) -> dict[str, Size]:
+def sizes_of_call(indexed: Formula, sizes: Sizes) -> dict[str, Size]:
     """Return every size: of the line's names, of new indices, and of `...` taken together.
 
     Raises:
@@ -20,7 +20,7 @@ def of_call(indexed: Formula, sizes: Sizes) -> dict[str, Size]:
     """
     known: dict[str, Size] = {**sizes.dims, BATCH: math.prod(sizes.batch)}
     for index, size in indexed.sizes.items():
-        value = evaluated(size, known)
+        value = evaluate_size(size, known)
         if value is None:
             continue
         if known.setdefault(index, value) != value:
@@ -31,7 +31,7 @@ def of_call(indexed: Formula, sizes: Sizes) -> dict[str, Size]:
     return known
 
 
-def evaluated(size: Affine, known: Mapping[str, Size]) -> Size | None:
+def evaluate_size(size: Affine, known: Mapping[str, Size]) -> Size | None:
     """Return a size as a number; None if something in it is not known, or is an index."""
     total: Size = size.constant
     for term, factor in size.terms:
@@ -49,7 +49,7 @@ def term_of(term: str | Node, known: Mapping[str, Size]) -> Size | None:
     if term.op == NUMBER:
         return int(term.number)
     if term.op == INDEX:
-        return evaluated(term.places[0], known)
+        return evaluate_size(term.places[0], known)
     if term.op != "floor_divide":
         return None
     dividend, divisor = (term_of(arg, known) for arg in term.args)

@@ -73,7 +73,7 @@ class Formula:
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
         """What each output is at its own indices: summed over what it lacks of the space."""
-        return tuple(map(_summed, self.elements, self.sums)) if self.pointwise else self.elements
+        return tuple(map(_sum_over, self.elements, self.sums)) if self.pointwise else self.elements
 
     @cached_property
     def layout(self) -> tuple[tuple[str, ...], ...]:
@@ -106,7 +106,7 @@ class Formula:
         return dim
 
 
-def _summed(element: Node, indices: Sequence[str]) -> Node:
+def _sum_over(element: Node, indices: Sequence[str]) -> Node:
     """Return a sum over several indices, with nothing moved out of it."""
     for index in reversed(indices):
         element = close(SUM, index, size(index), element)
@@ -123,7 +123,7 @@ def of_nodes(line: Line, nodes: list[Node], accuracy: int = 4) -> Formula:
         )
     for output, node in zip(line.outputs, nodes, strict=True):
         require_dimensions(line, output, node)
-    values = [fitting(line, place, node) for place, node in enumerate(nodes)]
+    values = [convert_to_output(line, place, node) for place, node in enumerate(nodes)]
     shapes = {output.labels for output in line.outputs}
     if len(shapes) > 1:
         shown = ", ".join(str(output) for output in line.outputs)
@@ -201,14 +201,14 @@ def require_real(line: Line, dtype: str) -> None:
         )
 
 
-def fitting(line: Line, place: int, node: Node) -> Node:
+def convert_to_output(line: Line, place: int, node: Node) -> Node:
     """Return an output's value in the type that the line gives it."""
     output = line.outputs[place]
     require_dtype(line, output, node)
-    return build.real(node) if type_of(output, line.qualname) == "real" else node
+    return build.to_real(node) if type_of(output, line.qualname) == "real" else node
 
 
-def bare(node: Node) -> Node:
+def strip_conversion(node: Node) -> Node:
     """Return an output's value as it is written: that a whole number becomes real is clear."""
     return node.args[0] if node.op == "real" and node.args[0].type == "int" else node
 

@@ -23,7 +23,7 @@ ARITHMETIC, ROOT, SERIES = 1, 4, 100  # work, in multiplications
 
 
 @dataclass(frozen=True, kw_only=True)
-class Function:
+class FunctionRow:
     """One row.
 
     Attributes:
@@ -53,7 +53,7 @@ class Function:
     work: int = 10
 
 
-TABLE: dict[str, Function] = {}
+TABLE: dict[str, FunctionRow] = {}
 
 
 def row(  # noqa: PLR0913  (the columns)
@@ -71,7 +71,7 @@ def row(  # noqa: PLR0913  (the columns)
     name, _, inside = signature.rstrip(")").partition("(")
     words = [word.strip().partition("=") for word in inside.split(",")]
     parameters = tuple(word for word, _, _ in words)
-    TABLE[name] = Function(
+    TABLE[name] = FunctionRow(
         name=name,
         parameters=parameters,
         defaults=tuple(float(value) for _, _, value in words if value),
@@ -299,11 +299,11 @@ CONSTANTS = {
 }
 
 
-def named(name: str) -> Function | None:
+def find_function(name: str) -> FunctionRow | None:
     """Return the function that a user means by a name."""
     return None if name in HIDDEN else TABLE.get(ALIASES.get(name, name))
 
 
-def known() -> list[str]:
+def known_names() -> list[str]:
     """Return every name of a function."""
     return [name for name in (*TABLE, *ALIASES) if name not in HIDDEN]

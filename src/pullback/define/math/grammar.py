@@ -12,9 +12,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
-from pullback.define.math.functions import CONSTANTS, named
+from pullback.define.math.functions import CONSTANTS, find_function
 from pullback.define.math.node import Node, number
-from pullback.define.math.other_words import instead
+from pullback.define.math.other_words import suggest_instead
 from pullback.diagnostic import Rule, did_you_mean
 
 FormulaSyntax = Rule("PB131", "formula-syntax")
@@ -41,7 +41,7 @@ INSTEAD: dict[type[ast.AST], str] = {
 DEEPEST = 200
 
 
-def parsed(text: str, of: str) -> ast.stmt:
+def parse_statement(text: str, of: str) -> ast.stmt:
     """Return Python's tree of a statement, or stop where it is none."""
     if "#" in text:
         raise FormulaSyntax.error(f"{of}: a formula has no comments", at=text)
@@ -144,7 +144,7 @@ class TreeReader(ABC):
     def undefined(self, name: str, tree: ast.expr, known: Sequence[str] = ()) -> NoReturn:
         """Stop at a name that nothing has."""
         known = [*self.names, *known]
-        function = named(name) is not None
+        function = find_function(name) is not None
         raise UnknownFormulaName.error(
             f"{self.of}: '{name}' is not defined",
             at=self.shown(tree),
@@ -188,7 +188,7 @@ class TreeReader(ABC):
             tree = tree.func
             cure = INSTEAD.get(type(tree))
         if isinstance(tree, ast.Attribute):
-            cure = instead(tree.attr) or cure
+            cure = suggest_instead(tree.attr) or cure
         raise FormulaSyntax.error(f"{self.of}: a formula cannot say this", at=shown, help=cure)
 
     def shown(self, tree: ast.expr) -> str:
@@ -211,7 +211,7 @@ class _Own(TreeReader):
         return self.make(name, *map(self.expression, tree.args))
 
 
-def evaluated(text: str, names: Mapping[str, Node], make: Callable[..., Node]) -> Node:
+def evaluate_text(text: str, names: Mapping[str, Node], make: Callable[..., Node]) -> Node:
     """Return what a text of the table says of some operands; `make` is `build.apply`."""
     return _Own(text, names, make).expression(_own_tree(text))
 
@@ -222,7 +222,7 @@ TABLE_OF = "the table of functions"
 @functools.cache
 def _own_tree(text: str) -> ast.expr:
     """Return the tree of a text of the table, which every derivative asks for again."""
-    statement = parsed(text, TABLE_OF)
+    statement = parse_statement(text, TABLE_OF)
     assert isinstance(statement, ast.Expr)
     return statement.value
 

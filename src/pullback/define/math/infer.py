@@ -10,12 +10,12 @@ import re
 from collections.abc import Mapping, Sequence
 
 from pullback.define.math.index import Affine, never_negative, size_of
-from pullback.define.math.inside import text
+from pullback.define.math.inside import format_size
 from pullback.define.math.node import ARGMAX
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.required import require_inside
 from pullback.define.math.sizes import quotient
-from pullback.define.math.subscripts import Access, Index, Program, is_data
+from pullback.define.math.subscripts import Access, FormulaProgram, Index, is_data
 from pullback.diagnostic import PullbackError, Rule
 
 AmbiguousRange = Rule("PB140", "ambiguous-range")
@@ -24,7 +24,7 @@ UnboundedIndex = Rule("PB142", "unbounded-index")
 Bound = tuple[Access, Affine]
 
 
-def infer(program: Program) -> None:
+def infer(program: FormulaProgram) -> None:
     """Find the range of every index of a formula that has been read once.
 
     Raises:
@@ -33,65 +33,65 @@ def infer(program: Program) -> None:
     left = [index for index in program.indices if index.extent is None]
     while left:
         ready = [index for index in left if _is_ready(index, program)]
-        ready = ready or [index for index in left if _allowed(index, program)]
+        ready = ready or [index for index in left if _find_bounds(index, program)]
         if not ready:
             raise _unbounded(left, program)
         # At once: none of them may depend on which of them comes first.
-        found = [_range(index, program) for index in ready]
+        found = [_infer_range(index, program) for index in ready]
         for index, extent in zip(ready, found, strict=True):
             index.extent = extent
         left = [index for index in left if index.extent is None]
 
 
-def alone(index: Index, program: Program) -> Affine | None:
+def infer_alone(index: Index, program: FormulaProgram) -> Affine | None:
     """Return how far an index would run if its limit were not written, the others as they are."""
     extent, index.extent = index.extent, None
     try:
-        return _range(index, program) if _is_ready(index, program) else None
+        return _infer_range(index, program) if _is_ready(index, program) else None
     except PullbackError:
         return None
     finally:
         index.extent = extent
 
 
-def _accesses(index: Index, program: Program) -> list[Access]:
+def _find_accesses(index: Index, program: FormulaProgram) -> list[Access]:
     """Return the reads that may bound an index: those that have to be inside, if there are any."""
     own = [access for access in program.accesses if index.key in access.place.free]
     own = [access for access in own if not is_data(access.place)]
     return [access for access in own if not access.weak] or own
 
 
-def _is_ready(index: Index, program: Program) -> bool:
+def _is_ready(index: Index, program: FormulaProgram) -> bool:
     """Return whether everything is known that bounds an index."""
-    own = _accesses(index, program)
-    return bool(_allowed(index, program)) and not any(_pending(a, index, program) for a in own)
+    own = _find_accesses(index, program)
+    return bool(_find_bounds(index, program)) and not any(_pending(a, index, program) for a in own)
 
 
-def _known(program: Program) -> dict[str, Affine]:
+def _known_ranges(program: FormulaProgram) -> dict[str, Affine]:
     """Return the ranges that are known, by index."""
     found = {index.key: index.extent for index in program.indices if index.extent is not None}
     return {**program.declared, **found}
 
 
-def _pending(access: Access, index: Index, program: Program) -> bool:
+def _pending(access: Access, index: Index, program: FormulaProgram) -> bool:
     """Return whether other indices of a read have no range yet."""
     unknown = {each.key for each in program.indices if each.extent is None} - {index.key}
     terms = (*access.place.terms, *access.extent.terms)
     return any(term.strip("|") in unknown for term, _ in terms if isinstance(term, str))
 
 
-def _allowed(index: Index, program: Program) -> list[Bound]:
+def _find_bounds(index: Index, program: FormulaProgram) -> list[Bound]:
     """Return how far each read allows an index to run, as far as that is known."""
-    known = _known(program)
+    known = _known_ranges(program)
     bounds: list[Bound] = []
-    for access in _accesses(index, program):
-        bound = None if _pending(access, index, program) else _bound(access, index, known)
+    for access in _find_accesses(index, program):
+        bound = None if _pending(access, index, program) else _find_bound(access, index, known)
         if bound is not None:
             bounds.append((access, bound))
     return bounds
 
 
-def _bound(access: Access, index: Index, known: Mapping[str, Affine]) -> Affine | None:
+def _find_bound(access: Access, index: Index, known: Mapping[str, Affine]) -> Affine | None:
     """Return how far one read allows an index to run; None if it says nothing of it."""
     sizes = {size_of(key): extent for key, extent in known.items()}
     factor = access.place.factor(index.key)
@@ -110,9 +110,9 @@ def _bound(access: Access, index: Index, known: Mapping[str, Affine]) -> Affine 
     return None if varies and (access.weak or factor < 0 or never_negative(-found + 1)) else found
 
 
-def _range(index: Index, program: Program) -> Affine:
+def _infer_range(index: Index, program: FormulaProgram) -> Affine:
     """Return the smallest of what the reads allow."""
-    bounds = _allowed(index, program)
+    bounds = _find_bounds(index, program)
     least = bounds[0]
     for bound in bounds[1:]:
         if bound[1] == least[1]:
@@ -126,19 +126,20 @@ def _range(index: Index, program: Program) -> Affine:
     return least[1]
 
 
-def _ambiguous(index: Index, one: Bound, other: Bound, program: Program) -> PullbackError:
+def _ambiguous(index: Index, one: Bound, other: Bound, program: FormulaProgram) -> PullbackError:
     name, last = index.name, other[0].shown
     return AmbiguousRange.error(
         f"{program.of}: how far '{name}' runs is not certain",
         at=index.at,
-        first=f"{name} < {text(one[1])}, by {one[0].shown}",
-        second=f"{name} < {text(other[1])}, by {last}",
-        help=f"one name for both dimensions, if they are equal; {_limited(index, text(one[1]))}; "
+        first=f"{name} < {format_size(one[1])}, by {one[0].shown}",
+        second=f"{name} < {format_size(other[1])}, by {last}",
+        help="one name for both dimensions, if they are equal; "
+        f"{_format_limit(index, format_size(one[1]))}; "
         f"or pad({last}), which is 0 outside",
     )
 
 
-def _limited(index: Index, limit: str) -> str:
+def _format_limit(index: Index, limit: str) -> str:
     """Return how an index is given a limit where it is bound."""
     if index.name.endswith("'"):
         return "give the output's dimensions different names"
@@ -146,21 +147,21 @@ def _limited(index: Index, limit: str) -> str:
     return f"write a limit, {written}"
 
 
-def _unbounded(left: Sequence[Index], program: Program) -> PullbackError:
+def _unbounded(left: Sequence[Index], program: FormulaProgram) -> PullbackError:
     """Return the error of indices that nothing bounds, or that bound only each other."""
     names = {index.key: index for index in left}
-    known = _known(program)
+    known = _known_ranges(program)
     for access in program.accesses:
         mutual = [names[key] for key in sorted(access.place.free) if key in names]
         if len(mutual) > 1 and not is_data(access.place):
             one, other = mutual[:2]
-            ends = text(access.extent.replaced({size_of(k): e for k, e in known.items()}))
+            ends = format_size(access.extent.replaced({size_of(k): e for k, e in known.items()}))
             return AmbiguousRange.error(
                 f"{program.of}: how far '{one.name}' and '{other.name}' run is not certain",
                 at=access.shown,
                 first=f"{one.name} < {ends}, and {other.name} what that leaves",
                 second=f"{other.name} < {ends}, and {one.name} what that leaves",
-                help=_limited(one, "5"),
+                help=_format_limit(one, "5"),
             )
     index = left[0]
     own = [a for a in program.accesses if index.key in a.place.free]
@@ -169,12 +170,19 @@ def _unbounded(left: Sequence[Index], program: Program) -> PullbackError:
     if own:
         why = "the data decides" if is_data(own[0].place) else "the other indices go all the way"
         why = f"{own[0].shown} says nothing of it, {why}"
-    limit = next(iter(map(text, [*read, *program.declared.values()])), "5")
+    limit = next(iter(map(format_size, [*read, *program.declared.values()])), "5")
     return UnboundedIndex.error(
         f"{program.of}: nothing says how far '{index.name}' runs: {why}",
         at=index.at,
-        help=_limited(index, limit),
+        help=_format_limit(index, limit),
     )
 
 
-__all__ = ["AmbiguousRange", "UnboundedIndex", "alone", "infer", "require_inside", "text"]
+__all__ = [
+    "AmbiguousRange",
+    "UnboundedIndex",
+    "format_size",
+    "infer",
+    "infer_alone",
+    "require_inside",
+]

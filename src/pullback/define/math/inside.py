@@ -9,39 +9,39 @@ from pullback.define.math import node, show
 from pullback.define.math.index import Affine, never_negative
 from pullback.define.math.node import Node, place_of
 from pullback.define.math.ranges import Ranges
-from pullback.define.math.subscripts import Access, Program, Scope
+from pullback.define.math.subscripts import Access, FormulaProgram, Scope
 from pullback.diagnostic import PullbackError, Rule
 
 OutOfBounds = Rule("PB141", "out-of-bounds-read")
 OPPOSITE = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
 
 
-def facts(condition: Node, holds: bool, ranges: Ranges) -> list[Affine]:  # noqa: PLR0911
+def derive_facts(condition: Node, holds: bool, ranges: Ranges) -> list[Affine]:  # noqa: PLR0911
     """Return sums of indices that are not negative where a condition holds, or where it does not.
 
     Not all of them: what `or` says is left out.
     """
     match condition.op:
         case "logical_and" | "logical_or" if holds == (condition.op == "logical_and"):
-            return [fact for part in condition.args for fact in facts(part, holds, ranges)]
+            return [fact for part in condition.args for fact in derive_facts(part, holds, ranges)]
         case "logical_not":
-            return facts(condition.args[0], not holds, ranges)
+            return derive_facts(condition.args[0], not holds, ranges)
         case "inside" if holds:
             place = condition.places[0]
             return [place, condition.size - place - 1]
         case "equal":
-            return _compared("eq" if holds else "ne", condition.places[0], ranges)
+            return _derive_from_comparison("eq" if holds else "ne", condition.places[0], ranges)
         case "lt" | "le" | "gt" | "ge" | "eq" | "ne" as name:
             x, y = condition.args
             if x.type != "int" or y.type != "int":
                 return []
             name = name if holds else OPPOSITE[name]
-            return _compared(name, place_of(x) - place_of(y), ranges)
+            return _derive_from_comparison(name, place_of(x) - place_of(y), ranges)
         case _:
             return []
 
 
-def _compared(name: str, difference: Affine, ranges: Ranges) -> list[Affine]:
+def _derive_from_comparison(name: str, difference: Affine, ranges: Ranges) -> list[Affine]:
     """Return what follows from `difference < 0` and its like."""
     match name:
         case "lt":
@@ -70,7 +70,7 @@ def is_positive(place: Affine, facts: Sequence[Affine], ranges: Ranges) -> bool:
     return False
 
 
-def require(program: Program, scope: Scope, access: Access, facts: Sequence[Affine]) -> None:
+def require(program: FormulaProgram, scope: Scope, access: Access, facts: Sequence[Affine]) -> None:
     """Stop at a read that may be outside of its tensor.
 
     Raises:
@@ -81,7 +81,7 @@ def require(program: Program, scope: Scope, access: Access, facts: Sequence[Affi
         raise _outside(program, scope, access, below=below)
 
 
-def is_inside(program: Program, access: Access, facts: Sequence[Affine]) -> bool:
+def is_inside(program: FormulaProgram, access: Access, facts: Sequence[Affine]) -> bool:
     """Return whether a read is certainly inside of its tensor."""
     if access.weak and program.trusted:
         return True
@@ -89,17 +89,19 @@ def is_inside(program: Program, access: Access, facts: Sequence[Affine]) -> bool
     return all(is_positive(end, facts, program.ranges) for end in ends)
 
 
-def _outside(program: Program, scope: Scope, access: Access, *, below: bool) -> PullbackError:
+def _outside(
+    program: FormulaProgram, scope: Scope, access: Access, *, below: bool
+) -> PullbackError:
     """Return the error of a read: where it leaves, and what to do."""
     shown, name = access.shown, access.name
     index = access.place.index
     bounds = program.ranges.bounds(access.place)
-    ends = text(access.extent)
+    ends = format_size(access.extent)
     written = shown if shown.endswith("]") and " of " not in shown else f"{name}[...]"
     padded = f"pad({written}) is 0 there"
     if index is not None and program.labels.get(name):
         found = next((each for each in scope.values() if each.key == index), None)
-        runs = text(program.ranges.size(index))
+        runs = format_size(program.ranges.size(index))
         own = found.name if found else index
         return OutOfBounds.error(
             f"{program.of}: {shown} may be outside of '{name}': '{own}' runs over {runs}, "
@@ -119,8 +121,10 @@ def _outside(program: Program, scope: Scope, access: Access, *, below: bool) -> 
             f"or {padded}",
         )
     least, most = bounds or (access.place, access.place)
-    reaches = f"begins at {text(least)}" if below else f"goes to {text(most)}"
-    limits = f"'{name}' begins at 0" if below else f"'{name}' ends at {text(access.extent - 1)}"
+    reaches = f"begins at {format_size(least)}" if below else f"goes to {format_size(most)}"
+    limits = (
+        f"'{name}' begins at 0" if below else f"'{name}' ends at {format_size(access.extent - 1)}"
+    )
     where = "; where(...) does not exclude it" if access.weak else ""
     own = "an output index with a name of its own runs only where it is inside"
     return OutOfBounds.error(
@@ -129,6 +133,6 @@ def _outside(program: Program, scope: Scope, access: Access, *, below: bool) -> 
     )
 
 
-def text(place: Affine) -> str:
+def format_size(place: Affine) -> str:
     """Return a size as it is written."""
-    return show.text(node.index(place))
+    return show.format_node(node.index(place))

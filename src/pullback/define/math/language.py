@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from pullback.define.math import build
 from pullback.define.math.build import Misfit
-from pullback.define.math.functions import DIVISORS, TABLE, Function, known, named
+from pullback.define.math.functions import DIVISORS, TABLE, FunctionRow, find_function, known_names
 from pullback.define.math.grammar import TreeReader
 from pullback.define.math.node import Node, is_number, number
-from pullback.define.math.other_words import LINES, instead
+from pullback.define.math.other_words import LINES, suggest_instead
 from pullback.diagnostic import PullbackError, Rule, did_you_mean
 
 UnknownFunction = Rule("PB132", "unknown-function")
@@ -26,7 +26,7 @@ Value = Node | str
 
 
 @dataclass(frozen=True)
-class Place:
+class FormulaPlace:
     """Whose formula something is in, and where; for messages."""
 
     of: str
@@ -37,7 +37,9 @@ class Place:
         return rule.error(f"{self.of}: {message}", at=self.at, help=help)
 
 
-def called(name: str, args: Sequence[Value], keywords: Mapping[str, Value], place: Place) -> Node:
+def build_call(
+    name: str, args: Sequence[Value], keywords: Mapping[str, Value], place: FormulaPlace
+) -> Node:
     """Return what a call makes.
 
     Args:
@@ -49,12 +51,12 @@ def called(name: str, args: Sequence[Value], keywords: Mapping[str, Value], plac
     Raises:
         PullbackError: PB132, PB134 to PB136.
     """
-    name, keywords = _variant(name, args, dict(keywords), place)
-    function = TABLE[name] if name in VARIANTS.values() else named(name)
+    name, keywords = _choose_variant(name, args, dict(keywords), place)
+    function = TABLE[name] if name in VARIANTS.values() else find_function(name)
     if function is None:
-        cure = instead(name) or did_you_mean(name, [*known(), *LINES])
+        cure = suggest_instead(name) or did_you_mean(name, [*known_names(), *LINES])
         raise place.error(UnknownFunction, f"there is no function '{name}'", help=cure)
-    values = _arguments(
+    values = _order_arguments(
         f"{name}({', '.join(function.parameters)})", function, place, args, keywords
     )
     divisor = DIVISORS.get(function.name)
@@ -71,8 +73,8 @@ def called(name: str, args: Sequence[Value], keywords: Mapping[str, Value], plac
 VARIANTS = {"gelu": "gelu_tanh", "softplus": "softplus_beta"}
 
 
-def _variant(
-    name: str, args: Sequence[Value], keywords: dict[str, Value], place: Place
+def _choose_variant(
+    name: str, args: Sequence[Value], keywords: dict[str, Value], place: FormulaPlace
 ) -> tuple[str, dict[str, Value]]:
     """Return which function `gelu(x, approximate=...)` or `softplus(x, beta)` is."""
     if name == "softplus" and (len(args) == 2 or "beta" in keywords):
@@ -85,10 +87,10 @@ def _variant(
     return name, keywords
 
 
-def _arguments(
+def _order_arguments(
     spelled: str,
-    function: Function,
-    place: Place,
+    function: FunctionRow,
+    place: FormulaPlace,
     args: Sequence[Value],
     keywords: Mapping[str, Value],
 ) -> list[Node]:
@@ -123,7 +125,7 @@ class Reader(TreeReader):
 
     def apply(self, tree: ast.expr, name: str, *args: Node) -> Node:
         """Return an operator's or a function's node."""
-        return called(name, args, {}, Place(self.of, self.shown(tree)))
+        return build_call(name, args, {}, FormulaPlace(self.of, self.shown(tree)))
 
     def call(self, tree: ast.Call, name: str) -> Node:
         """Return the call of a function."""
@@ -134,7 +136,7 @@ class Reader(TreeReader):
             str(k.arg): self.expression(k.value) if (text := word(k.value)) is None else text
             for k in tree.keywords
         }
-        return called(name, args, keywords, Place(self.of, self.shown(tree)))
+        return build_call(name, args, keywords, FormulaPlace(self.of, self.shown(tree)))
 
     def require_written(self, tree: ast.Call) -> None:
         """Stop at arguments with stars."""

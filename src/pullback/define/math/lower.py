@@ -22,7 +22,7 @@ from pullback.define.math.node import (
     Node,
 )
 from pullback.define.math.ranges import Ranges
-from pullback.define.math.term import Term, selected, term_of
+from pullback.define.math.term import Term, select, term_of
 
 # A guard 0 <= v - idx[n] + c < size becomes this many deltas at most.
 MOST_DELTAS = 64
@@ -67,17 +67,17 @@ def product_of(node: Node) -> Product:
         if term.under or [part.op for part in term.over] != [SUM]:
             break
         node = term.over[0]
-    over, under = softmax.together(term.over, term.under)
+    over, under = softmax.group_weights(term.over, term.under)
     return Product(
         bound=tuple(bound),
         conditions=tuple(dict.fromkeys(conditions)),
         factor=factor,
-        over=_grouped(over),
+        over=_group_factors(over),
         under=under,
     )
 
 
-def _grouped(factors: tuple[Node, ...]) -> tuple[Node, ...]:
+def _group_factors(factors: tuple[Node, ...]) -> tuple[Node, ...]:
     """Return factors those of which that have the same indices are one: it may be known already."""
     groups: dict[frozenset[str], Node] = {}
     for factor in factors:
@@ -125,26 +125,26 @@ def scatter_of(product: Product, sizes: Sizes) -> Scatter | None:
     left = list(product.conditions)
     body = Term(over=product.over, under=product.under).value
     for condition in product.conditions:
-        found = _decided(condition, [v for v in sizes if v not in places], bound)
+        found = _decide_place(condition, [v for v in sizes if v not in places], bound)
         if found is None:
             continue
         index, place, step = found
         if step is not None:
             bound[step[0]] = ranges.sizes[step[0]] = step[1]
         others = {index: place}
-        left = [reduce.substituted(c, others, ranges) for c in left if c is not condition]
-        body = reduce.substituted(body, others, ranges)
+        left = [reduce.substitute(c, others, ranges) for c in left if c is not condition]
+        body = reduce.substitute(body, others, ranges)
         places = {v: p.replaced({index: place}) for v, p in places.items()}
         places[index] = place
     if not places:
         return None
-    value = selected(left, body)
+    value = select(left, body)
     if value.free & places.keys() or any(p.free & places.keys() for p in places.values()):
         return None
     return Scatter(places=tuple(places.items()), bound=tuple(bound.items()), value=value)
 
 
-def _decided(
+def _decide_place(
     condition: Node, candidates: list[str], bound: Mapping[str, Affine]
 ) -> tuple[str, Affine, tuple[str, Affine] | None] | None:
     """Return an output's index, its place by data, and a new index that is in that place."""
@@ -158,7 +158,7 @@ def _decided(
         step = (f"+{len(bound)}", condition.size)
         place = place - at(step[0])
     for index in candidates:
-        solution = reduce.solved(graph.equal(place), index)
+        solution = reduce.solve(graph.equal(place), index)
         if solution is not None:
             return index, solution, step
     return None

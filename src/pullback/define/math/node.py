@@ -98,7 +98,7 @@ class Node:
         return self.data
 
     def __repr__(self) -> str:
-        """Return its operation and what that is of; `show.text` writes the language."""
+        """Return its operation and what that is of; `show.format_node` writes the language."""
         data = self.data if isinstance(self.data, tuple) else (self.data,)
         parts = (*data, *self.args) if self.op not in PLACED else data
         return f"{self.op}({', '.join(str(part) for part in parts if part is not None)})"
@@ -141,7 +141,7 @@ def number(value: float) -> Node:
 def read(name: str, indices: Iterable[Affine], type: Type = "real") -> Node:
     """Return the element of a tensor at some indices."""
     places = tuple(indices)
-    return _placed(READ, (name, *places), places, type)
+    return _make_placed(READ, (name, *places), places, type)
 
 
 def scalar(name: str, type: Type) -> Node:
@@ -157,7 +157,7 @@ def index(place: Affine) -> Node:
     if not place.terms:
         return number(place.constant)
     if not is_value(place):
-        return _placed(INDEX, (place,), (place,), "int")
+        return _make_placed(INDEX, (place,), (place,), "int")
     total: Node | None = None
     for term, factor in place.terms:
         assert isinstance(term, Node)
@@ -198,9 +198,9 @@ def inside(place: Affine, size: Affine) -> Node:
     """Return the condition 0 <= place < size; of data and a number, two comparisons of numbers."""
     if is_value(place) and is_value(size):
         value, zero = index(place), number(0)
-        over, under = _compared("le", zero, value), _compared("lt", value, index(size))
+        over, under = _compare("le", zero, value), _compare("lt", value, index(size))
         return make("logical_and", (over, under), None, "bool", frozenset())
-    return _placed(INSIDE, (place, size), (place,), "bool")
+    return _make_placed(INSIDE, (place, size), (place,), "bool")
 
 
 def equal(place: Affine) -> Node:
@@ -212,10 +212,10 @@ def equal(place: Affine) -> Node:
         return number(place.constant == 0)
     if is_value(place):
         more = Affine(max(place.constant, 0), tuple(t for t in place.terms if t[1] > 0))
-        return _compared("eq", index(more), index(more - place))
+        return _compare("eq", index(more), index(more - place))
     if place.terms[0][1] < 0:
         place = -place
-    return _placed(EQUAL, (place,), (place,), "bool")
+    return _make_placed(EQUAL, (place,), (place,), "bool")
 
 
 def is_value(place: Affine) -> bool:
@@ -223,16 +223,16 @@ def is_value(place: Affine) -> bool:
     return len(place.nodes) == len(place.terms)
 
 
-def _compared(op: str, x: Node, y: Node) -> Node:
+def _compare(op: str, x: Node, y: Node) -> Node:
     return make(op, (x, y), None, "bool", frozenset())
 
 
-def _placed(op: str, data: tuple[object, ...], places: Iterable[Affine], type: Type) -> Node:
+def _make_placed(op: str, data: tuple[object, ...], places: Iterable[Affine], type: Type) -> Node:
     args = tuple(node for place in places for node in place.nodes)
     return make(op, args, data, type, frozenset[str]().union(*(place.free for place in places)))
 
 
-def remade(node: Node, args: tuple[Node, ...], change: Callable[[Affine], Affine]) -> Node:
+def remake(node: Node, args: tuple[Node, ...], change: Callable[[Affine], Affine]) -> Node:
     """Return a node with other operands or other indices, and nothing simplified."""
     match node.op:
         case "read":
@@ -247,14 +247,14 @@ def remade(node: Node, args: tuple[Node, ...], change: Callable[[Affine], Affine
             return make(node.op, args, node.data, node.type, frozenset())
 
 
-def renamed(node: Node, old: str, new: str) -> Node:
+def rename_index(node: Node, old: str, new: str) -> Node:
     """Return a node in which a free index has a name that is not in it yet."""
     made: dict[Node, Node] = {}
     others: dict[str | Node, Affine] = {old: at(new)}
     for part in in_order([node], lambda part: tuple(a for a in part.args if old in a.free)):
         if old in part.free:
             args = tuple(made.get(arg, arg) for arg in part.args)
-            made[part] = remade(part, args, lambda place: place.replaced(others))
+            made[part] = remake(part, args, lambda place: place.replaced(others))
             if part.type == "int":
                 others[part] = place_of(made[part])
     return made.get(node, node)
@@ -269,7 +269,7 @@ def close(op: str, index: str, size: Affine, body: Node) -> Node:
     assert not any(name.startswith("#") for name in body.free), "opened first"
     bound = f"#{body.height + 1}"
     type = "int" if op == ARGMAX else body.type
-    return make(op, (renamed(body, index, bound),), (bound, size), type, frozenset())
+    return make(op, (rename_index(body, index, bound),), (bound, size), type, frozenset())
 
 
 def is_number(node: Node, value: float | None = None) -> bool:

@@ -16,14 +16,14 @@ from pullback.define.math import infer, write
 from pullback.define.math.formula import (
     Formula,
     FormulaDimensions,
-    fitting,
+    convert_to_output,
     names_of,
 )
 from pullback.define.math.grammar import FormulaSyntax
 from pullback.define.math.index import Affine, size
 from pullback.define.math.language import FormulaOutputs
 from pullback.define.math.statements import statements_of, values_of
-from pullback.define.math.subscripts import Index, Program
+from pullback.define.math.subscripts import FormulaProgram, Index
 from pullback.diagnostic import PullbackError
 
 
@@ -59,7 +59,7 @@ def parse(
 
 def read(
     line: Line, accuracy: int, sizes: Mapping[str, Affine], *, trusted: bool
-) -> tuple[Program, Formula]:
+) -> tuple[FormulaProgram, Formula]:
     """Return the formula of a line, and what was found out about its indices."""
     if line.changed:
         raise FormulaOutputs.error(
@@ -76,8 +76,8 @@ def read(
         infer.infer(program)
         program.known = True
         values = values_of(program, statements)
-    nodes = [fitting(line, place, node) for place, node in enumerate(values)]
-    known, own = declared(line), {i.key: i.extent for i in program.results.values()}
+    nodes = [convert_to_output(line, place, node) for place, node in enumerate(values)]
+    known, own = declared_ranges(line), {i.key: i.extent for i in program.results.values()}
     news = {label: extent for label, extent in own.items() if extent and label not in known}
     made = Formula(
         line=line,
@@ -89,10 +89,10 @@ def read(
     return program, made
 
 
-def program_of(line: Line, sizes: Mapping[str, Affine], *, trusted: bool) -> Program:
+def program_of(line: Line, sizes: Mapping[str, Affine], *, trusted: bool) -> FormulaProgram:
     """Return what is known of a formula before it is read."""
     names = names_of(line.parameters, line.qualname)
-    known = {**declared(line), **sizes}
+    known = {**declared_ranges(line), **sizes}
     of_inputs = {label for tensor in line.tensors for label in tensor.labels}
     of_outputs = {output.labels for output in line.outputs}
     results: dict[str, Index] = {}
@@ -106,7 +106,7 @@ def program_of(line: Line, sizes: Mapping[str, Affine], *, trusted: bool) -> Pro
             binder = f"{output.name}[{', '.join(output.labels)}] = ..."
             results[label] = Index(label, label, known.get(label), binder)
     assert line.formula is not None
-    return Program(
+    return FormulaProgram(
         of=line.qualname,
         text=line.formula,
         outputs={output.name: output.labels for output in line.outputs},
@@ -119,7 +119,7 @@ def program_of(line: Line, sizes: Mapping[str, Affine], *, trusted: bool) -> Pro
     )
 
 
-def declared(line: Line) -> dict[str, Affine]:
+def declared_ranges(line: Line) -> dict[str, Affine]:
     """Return how far the inputs' dimensions run; the second `n` of `x[n, n]` is `n'`."""
     found = {label: size(label) for tensor in line.tensors for label in tensor.labels}
     # An output may have more of them: y[n, n] of x[n].
@@ -129,7 +129,7 @@ def declared(line: Line) -> dict[str, Affine]:
     }
 
 
-def text(formula: Formula) -> str:
+def format_formula(formula: Formula) -> str:
     """Return the formula as it is written after `=`: with names for what is used more than once.
 
     It is read to the very same nodes, if what dimensions of inputs have to be is given as `sizes`.
@@ -137,23 +137,25 @@ def text(formula: Formula) -> str:
     number in front of the sum.
     """
     if formula.pointwise:
-        return write.elements(formula)
-    rows = write.rows(formula)
+        return write.write_elements(formula)
+    rows = write.write_rows(formula)
     given = {name: size for name, size in formula.sizes.items() if name in formula.line.dimensions}
-    return _shorter(formula, rows, given) or "; ".join(rows)
+    return _shorten(formula, rows, given) or "; ".join(rows)
 
 
-def _shorter(indexed: Formula, rows: list[str], given: Mapping[str, Affine]) -> str | None:
+def _shorten(indexed: Formula, rows: list[str], given: Mapping[str, Affine]) -> str | None:
     """Return the text without the limits that follow from the reads; None if that is another."""
     line = replace(indexed.line, formula="; ".join(rows))
     try:
         program, _ = read(line, indexed.accuracy, given, trusted=True)
-        spare = [i for i in program.indices if i.limit and infer.alone(i, program) == i.extent]
+        spare = [
+            i for i in program.indices if i.limit and infer.infer_alone(i, program) == i.extent
+        ]
         for index in sorted(spare, key=lambda index: index.limit or (0, 0, 0), reverse=True):
             assert index.limit is not None
             number, start, end = index.limit
             rows[number] = rows[number][:start] + index.name + rows[number][end:]
-        found = write.joined(indexed, rows)
+        found = write.join_rows(indexed, rows)
         line = replace(line, formula=found)
         again = parse(line, indexed.accuracy, sizes=given, trusted=True)
     except (PullbackError, RecursionError):

@@ -95,7 +95,7 @@ REASONS = {
 }
 
 
-def instead(name: str) -> str | None:
+def suggest_instead(name: str) -> str | None:
     """Return what to write in place of a function that the language has not."""
     known = SAME.get(name, name)
     if known not in LINES:

@@ -14,10 +14,10 @@ from pullback.define.math.node import Node, place_of
 from pullback.define.math.sizes import quotient
 from pullback.define.math.subscripts import (
     Access,
+    FormulaProgram,
     Index,
     NotAffine,
     Open,
-    Program,
     TakenIndex,
     UnknownIndex,
     UnreadIndex,
@@ -51,7 +51,11 @@ class PlaceReader(Reader):
     """
 
     def __init__(
-        self, text: str, program: Program, number: int, open: tuple[ast.AST, set[str]] | None = None
+        self,
+        text: str,
+        program: FormulaProgram,
+        number: int,
+        open: tuple[ast.AST, set[str]] | None = None,
     ) -> None:
         super().__init__(text, program.names, program.of)
         self.program = program

@@ -26,7 +26,7 @@ Key = tuple[object, ...]
 MOST_DEPTH = 100
 
 
-class Program:
+class FormulaFacts:
     """What is known of a formula's nodes, each worked out once for all calls.
 
     Attributes:

@@ -51,7 +51,7 @@ class Ranges:
             if not alone:
                 self._opened[key] = name
         assert name not in reduction.free
-        return name, graph.renamed(reduction.args[0], reduction.bound, name)
+        return name, graph.rename_index(reduction.args[0], reduction.bound, name)
 
     def inside(self, place: Affine, extent: Affine) -> Node:
         """Return the guard 0 <= place < extent, or what it is certain to be."""

@@ -14,11 +14,11 @@ from pullback.define.math.grammar import UnknownFormulaName, constant
 from pullback.define.math.index import BATCH, Affine, at
 from pullback.define.math.language import FormulaArguments, FormulaType, UnknownFunction, word
 from pullback.define.math.node import Node, equal, index, is_number, is_value, place_of, read
-from pullback.define.math.other_words import instead
+from pullback.define.math.other_words import suggest_instead
 from pullback.define.math.places import REDUCTIONS, PlaceReader
 from pullback.define.math.subscripts import (
     Access,
-    Definition,
+    NamedValue,
     TakenIndex,
     elements,
     is_batch,
@@ -73,7 +73,7 @@ class IndexReader(PlaceReader):
         found = [self.expression(values[0])]
         for value in values[1:]:
             ranges = self.program.ranges
-            known = [fact for each in found for fact in inside.facts(each, True, ranges)]
+            known = [fact for each in found for fact in inside.derive_facts(each, True, ranges)]
             with self.under(known) if known else nullcontext():
                 found.append(self.expression(value))
         return found
@@ -153,7 +153,7 @@ class IndexReader(PlaceReader):
         decides = self.expression(condition)
         values: list[Node] = []
         for branch, holds in zip(branches, (True, False), strict=True):
-            with self.under(inside.facts(decides, holds, self.program.ranges)):
+            with self.under(inside.derive_facts(decides, holds, self.program.ranges)):
                 values.append(self.expression(branch))
         return self.apply(tree, "where", decides, *values)
 
@@ -182,7 +182,7 @@ class IndexReader(PlaceReader):
             cure = f"write pad({self.shown(tree.args[0])}, False)"
             self.fail(FormulaType, "a condition has no zero outside", tree, cure)
         if other is None or (is_number(other, 0) and value.type != "bool"):
-            return reduce.selected(guards, value)
+            return reduce.select(guards, value)
         both: Node | None = None
         for guard in [each for each in guards if not is_number(each, 1)]:
             both = guard if both is None else build.apply("logical_and", both, guard)
@@ -192,7 +192,7 @@ class IndexReader(PlaceReader):
         """Return `sum[i, j](...)` and its like."""
         if kind not in REDUCTIONS:
             known = kind in self.names or kind in self.program.definitions
-            cure = f"'{kind}' is no function" if known else instead(kind)
+            cure = f"'{kind}' is no function" if known else suggest_instead(kind)
             cure = cure or did_you_mean(kind, REDUCTIONS) or f"there are {', '.join(REDUCTIONS)}"
             self.fail(UnknownFunction, f"there is no reduction '{kind}'", tree, cure)
         if len(tree.args) != 1 or tree.keywords:
@@ -275,7 +275,7 @@ class IndexReader(PlaceReader):
         elif not inside.is_inside(self.program, access, facts):
             self.part[access.place, access.extent, tuple(facts)] = access
 
-    def require_again(self, definition: Definition, places: Sequence[Affine], shown: str) -> None:
+    def require_again(self, definition: NamedValue, places: Sequence[Affine], shown: str) -> None:
         """Ask again for the reads of a part, at the indices at which it is used."""
         keys = (parameter.key for parameter in definition.parameters)
         others: dict[str | Node, Affine] = dict(zip(keys, places, strict=True))

@@ -14,10 +14,10 @@ from pullback.define.math.cost import cost
 from pullback.define.math.draft import is_real
 from pullback.define.math.formula import Formula, element
 from pullback.define.math.index import BATCH, Affine, at, never_negative
-from pullback.define.math.node import Node, remade
-from pullback.define.math.program import Program
+from pullback.define.math.node import Node, remake
+from pullback.define.math.program import FormulaFacts
 from pullback.define.math.ranges import Ranges
-from pullback.define.math.reduce import rewritten
+from pullback.define.math.reduce import rewrite_nodes
 from pullback.define.math.term import term_of
 
 # The sizes by which it is judged what is cheaper; LESS for what makes others smaller, as a filter.
@@ -38,14 +38,14 @@ def results_of(indexed: Formula) -> dict[Node, Node]:
     }
 
 
-def recalled(
+def recall_results(
     nodes: Sequence[Node], results: Mapping[Node, Node], ranges: Ranges
 ) -> tuple[Node, ...]:
     """Return expressions with reads in place of what is known by `results`."""
     if not results:
         return tuple(nodes)
     known = Known.of(results, ranges)
-    return rewritten(nodes, known.factored, ranges, known.read)
+    return rewrite_nodes(nodes, known.factored, ranges, known.read)
 
 
 @dataclass(frozen=True)
@@ -61,14 +61,14 @@ class Known:
     """
 
     ranges: Ranges
-    program: Program
+    program: FormulaFacts
     wholes: dict[int, tuple[tuple[str, ...], Node]]
     quotients: dict[tuple[int, int], tuple[tuple[str, ...], tuple[str, ...], Node]]
 
     @staticmethod
     def of(results: Mapping[Node, Node], ranges: Ranges) -> Known:
         """Return what some nodes are known by."""
-        known = Known(ranges, Program({}, ()), {}, {})
+        known = Known(ranges, FormulaFacts({}, ()), {}, {})
         for node, read in results.items():
             number, names = known.program.identity(node)
             known.wholes[number] = (names, read)
@@ -117,7 +117,7 @@ class Known:
         if not all(never_negative(size(old) - size(new)) for old, new in names.items()):
             return None
         others: dict[str | Node, Affine] = {old: at(new) for old, new in names.items()}
-        return remade(read, (), lambda place: place.replaced(others))
+        return remake(read, (), lambda place: place.replaced(others))
 
 
 def usual_cost(indexed: Formula, sizes: Mapping[str, int]) -> int:
@@ -133,6 +133,6 @@ def usual_sizes(indexed: Formula) -> dict[str, int]:
         less = {str(term).strip("|") for term, factor in size.terms if factor < 0}
         sizes |= {name: LESS for name in less & sizes.keys()}
     for index, size in indexed.sizes.items():
-        value = extents.evaluated(size, sizes)
+        value = extents.evaluate_size(size, sizes)
         sizes[index] = USUAL if value is None else int(value)
     return sizes

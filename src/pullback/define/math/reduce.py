@@ -25,17 +25,25 @@ from pullback.define.math.node import (
     is_number,
     operands,
     place_of,
-    remade,
+    remake,
 )
 from pullback.define.math.ranges import Ranges
-from pullback.define.math.term import Term, added, addends, guarded, is_whole, selected, term_of
+from pullback.define.math.term import (
+    Term,
+    add_parts,
+    is_whole,
+    select,
+    split_guard,
+    split_sum,
+    term_of,
+)
 
 
-def padded(name: str, places: Iterable[Affine], sizes: Iterable[Affine], ranges: Ranges) -> Node:
+def pad(name: str, places: Iterable[Affine], sizes: Iterable[Affine], ranges: Ranges) -> Node:
     """Return a read of real numbers that is 0 outside of the tensor."""
     places = tuple(places)
     guards = [ranges.inside(place, size) for place, size in zip(places, sizes, strict=True)]
-    return selected(guards, node.read(name, places))
+    return select(guards, node.read(name, places))
 
 
 def sums_over(indices: Iterable[str], body: Node, ranges: Ranges) -> Node:
@@ -46,8 +54,8 @@ def sums_over(indices: Iterable[str], body: Node, ranges: Ranges) -> Node:
     """
     left = list(indices)
     while left:
-        conditions = guarded(body)[0]
-        deltas = (i for i in left if any(solved(c, i) is not None for c in conditions))
+        conditions = split_guard(body)[0]
+        deltas = (i for i in left if any(solve(c, i) is not None for c in conditions))
         index = next(deltas, left[-1])
         left.remove(index)
         body = sum_over(index, body, ranges)
@@ -57,17 +65,17 @@ def sums_over(indices: Iterable[str], body: Node, ranges: Ranges) -> Node:
 def sum_over(index: str, body: Node, ranges: Ranges) -> Node:
     """Return the sum of `body` over an index."""
     if body.type == "bool":
-        body = build.whole(body)
+        body = build.to_whole(body)
     if is_number(body, 0):
         return body
     term = term_of(body)
     if index not in term.free:
         many = build.apply("mul", node.index(ranges.size(index)), term.value)
-        return selected(term.conditions, many)
+        return select(term.conditions, many)
     return (
         _at_delta(index, term, ranges)
         or _split(index, term, ranges)
-        or _factored(index, term, body, ranges)
+        or _factor_out(index, term, body, ranges)
     )
 
 
@@ -88,7 +96,7 @@ def argmax_of(largest: Node) -> Node:
     return node.make(ARGMAX, largest.args, largest.data, "int", frozenset())
 
 
-def substituted(root: Node, places: Mapping[str, Affine], ranges: Ranges) -> Node:
+def substitute(root: Node, places: Mapping[str, Affine], ranges: Ranges) -> Node:
     """Return a node with other indices in place of some of its free ones.
 
     Guards and sums are made anew, so what has become certain is simplified. A bound index is opened
@@ -105,29 +113,29 @@ def substituted(root: Node, places: Mapping[str, Affine], ranges: Ranges) -> Nod
         if not part.free & wanted:
             continue
         if part.op in REDUCTIONS:
-            made[part] = _reopened(part, places, ranges)
+            made[part] = _reopen(part, places, ranges)
         elif part.op == INSIDE:
             made[part] = ranges.inside(part.places[0].replaced(others), part.size)
         elif part.op in PLACED:
-            made[part] = remade(part, (), lambda place: place.replaced(others))
+            made[part] = remake(part, (), lambda place: place.replaced(others))
         else:
-            made[part] = build.rebuilt(part, tuple(made.get(arg, arg) for arg in part.args))
+            made[part] = build.rebuild(part, tuple(made.get(arg, arg) for arg in part.args))
         if part.type == "int":
             others[part] = place_of(made[part])
     return made.get(root, root)
 
 
-def _reopened(reduction: Node, places: Mapping[str, Affine], ranges: Ranges) -> Node:
+def _reopen(reduction: Node, places: Mapping[str, Affine], ranges: Ranges) -> Node:
     index, body = ranges.opened(reduction)
     again = {SUM: sum_over, MAX: max_over, ARGMAX: argmax_over}[reduction.op]
-    return again(index, substituted(body, places, ranges), ranges)
+    return again(index, substitute(body, places, ranges), ranges)
 
 
 def _at_delta(index: str, term: Term, ranges: Ranges) -> Node | None:
     """Return the one term that a delta leaves of a sum."""
     found: tuple[Node, Affine, Node] | None = None
     for delta in term.conditions:
-        solution = solved(delta, index)
+        solution = solve(delta, index)
         if solution is not None:
             guard = ranges.inside(solution, ranges.size(index))
             if is_number(guard) or found is None:
@@ -138,10 +146,10 @@ def _at_delta(index: str, term: Term, ranges: Ranges) -> Node | None:
         return None
     delta, solution, guard = found
     rest = replace(term, conditions=tuple(c for c in term.conditions if c is not delta))
-    return selected([guard], substituted(rest.node, {index: solution}, ranges))
+    return select([guard], substitute(rest.node, {index: solution}, ranges))
 
 
-def solved(condition: Node, index: str) -> Affine | None:
+def solve(condition: Node, index: str) -> Affine | None:
     """Return what an index is where a delta holds; None if it does not say that."""
     if condition.op != EQUAL:
         return None
@@ -159,22 +167,22 @@ def _split(index: str, term: Term, ranges: Ranges) -> Node | None:
     alone = len(varying) == 1 and not any(index in part.free for part in rest)
     for factor in varying:
         groups: dict[Node | bool, list[tuple[int, Node]]] = {}
-        for sign, part in addends(factor):
-            delta = any(solved(c, index) is not None for c in term_of(part).conditions)
+        for sign, part in split_sum(factor):
+            delta = any(solve(c, index) is not None for c in term_of(part).conditions)
             key = part if delta else alone and index not in part.free
             groups.setdefault(key, []).append((sign, part))
         if len(groups) > 1:
             place = term.over.index(factor)
             before, after = term.over[:place], term.over[place + 1 :]
             parts = [
-                replace(term, over=(*before, added(group), *after)).node
+                replace(term, over=(*before, add_parts(group), *after)).node
                 for group in groups.values()
             ]
-            return added((1, sum_over(index, part, ranges)) for part in parts)
+            return add_parts((1, sum_over(index, part, ranges)) for part in parts)
     return None
 
 
-def _factored(index: str, term: Term, body: Node, ranges: Ranges) -> Node:
+def _factor_out(index: str, term: Term, body: Node, ranges: Ranges) -> Node:
     """Return a sum with what does not depend on the index in front.
 
     Where the index decides what is selected, only the number leaves: a factor that is infinite
@@ -196,7 +204,7 @@ def _factored(index: str, term: Term, body: Node, ranges: Ranges) -> Node:
     ).node
 
 
-def rewritten(
+def rewrite_nodes(
     nodes: Sequence[Node],
     change: Callable[[Node], Node],
     ranges: Ranges,
@@ -228,7 +236,7 @@ def rewritten(
         if each.op in REDUCTIONS:
             made[each] = close(each.op, ranges.opened(each, alone=False)[0], each.size, args[0])
         elif args:
-            made[each] = change(remade(each, args, lambda place: place))
+            made[each] = change(remake(each, args, lambda place: place))
         else:
             made[each] = each
     return tuple(made[each] for each in nodes)

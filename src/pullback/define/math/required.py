@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from pullback.define.math import bounds, show
-from pullback.define.math.extents import evaluated
+from pullback.define.math.extents import evaluate_size
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import BATCH, Affine, is_size, size
-from pullback.define.math.inside import OutOfBounds, facts, is_positive
+from pullback.define.math.inside import OutOfBounds, derive_facts, is_positive
 from pullback.define.math.node import (
     ARGMAX,
     EQUAL,
@@ -28,7 +28,7 @@ from pullback.define.math.node import (
 )
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.subscripts import is_data
-from pullback.define.math.term import conjuncts
+from pullback.define.math.term import split_conjunction
 
 # So many calls of different sizes are remembered.
 MOST = 256
@@ -77,7 +77,7 @@ def require_inside(indexed: Formula, sizes: Mapping[str, int]) -> None:
         if key in passed or 0 in own.values():
             continue
         if root not in _checks:
-            _checks[root] = tuple(_unguarded(root))
+            _checks[root] = tuple(_find_unguarded(root))
         for check in _checks[root]:
             _require(indexed, check, own, sizes)
         if 0 in sizes.values():
@@ -87,11 +87,11 @@ def require_inside(indexed: Formula, sizes: Mapping[str, int]) -> None:
 
 
 def _extent(indexed: Formula, label: str, sizes: Mapping[str, int]) -> int:
-    found = evaluated(indexed.sizes.get(label) or size(label), sizes)
+    found = evaluate_size(indexed.sizes.get(label) or size(label), sizes)
     return sizes.get(label, 1) if found is None else max(found, 0)
 
 
-def _unguarded(root: Node) -> Iterator[Check]:
+def _find_unguarded(root: Node) -> Iterator[Check]:
     """Yield the reads and maxima that are evaluated wherever their indices have values."""
     seen: set[Check] = set()
     left = [Check(root, ())]
@@ -105,10 +105,10 @@ def _unguarded(root: Node) -> Iterator[Check]:
             yield check
         if node.op in REDUCTIONS:
             around = (*around, (node.bound, node.size))
-        left += [Check(arg, around) for arg in _evaluated(node)]
+        left += [Check(arg, around) for arg in _evaluated_operands(node)]
 
 
-def _evaluated(node: Node) -> Iterable[Node]:
+def _evaluated_operands(node: Node) -> Iterable[Node]:
     """Return the operands that are evaluated wherever a node is.
 
     A branch is not, and neither is what stands beside a condition on indices: `inside and x[e] > 0`
@@ -117,7 +117,7 @@ def _evaluated(node: Node) -> Iterable[Node]:
     if node.op == "where":
         return node.args[:1]
     if node.op == "logical_and":
-        parts = conjuncts(node)
+        parts = split_conjunction(node)
         sure = [part for part in parts if all(n.op != READ for n in in_order([part]))]
         return sure or list(filter(_is_of_indices, parts)) or parts
     return node.args
@@ -139,16 +139,16 @@ def _require_branches(
 ) -> None:
     """Stop at a read under `where` that is inside only if no size is 0: `where(n > 3, x[0], 0)`."""
     if root not in _branches:
-        _branches[root] = tuple(itertools.islice(_guarded(root, indexed.ranges), MOST))
+        _branches[root] = tuple(itertools.islice(_find_guarded(root, indexed.ranges), MOST))
     for check in _branches[root]:
-        around = {bound: evaluated(extent, sizes) or 0 for bound, extent in check.around}
+        around = {bound: evaluate_size(extent, sizes) or 0 for bound, extent in check.around}
         extents = {**own, **around}
         taken = all(_ends(fact, extents, sizes)[1] >= 0 for fact in check.facts)
         if taken and all(extent > 0 for extent in around.values()):
             _require_read(indexed, check.node, extents, sizes, check)
 
 
-def _guarded(root: Node, ranges: Ranges) -> Iterator[Check]:
+def _find_guarded(root: Node, ranges: Ranges) -> Iterator[Check]:
     """Yield the reads that are evaluated where some conditions hold."""
     seen: set[Check] = set()
     left = [Check(root, ())]
@@ -163,7 +163,7 @@ def _guarded(root: Node, ranges: Ranges) -> Iterator[Check]:
         if node.op == "where":
             condition, *branches = node.args
             for branch, holds in zip(branches, (True, False), strict=True):
-                known = facts(condition, holds, Ranges({**ranges.sizes, **dict(around)}))
+                known = derive_facts(condition, holds, Ranges({**ranges.sizes, **dict(around)}))
                 known = [fact for fact in known if not is_data(fact)]
                 more = tuple(dict.fromkeys((*check.facts, *known)))
                 # A branch that says nothing of indices is a branch all the same.
@@ -178,14 +178,14 @@ def _guarded(root: Node, ranges: Ranges) -> Iterator[Check]:
 def _require(
     indexed: Formula, check: Check, own: Mapping[str, int], sizes: Mapping[str, int]
 ) -> None:
-    around = {bound: evaluated(extent, sizes) for bound, extent in check.around}
+    around = {bound: evaluate_size(extent, sizes) for bound, extent in check.around}
     extents = {**own, **{bound: extent or 0 for bound, extent in around.items()}}
     if any(extents[bound] <= 0 for bound, _ in check.around):
         return
     node = check.node
     if node.op == READ:
         _require_read(indexed, node, extents, sizes)
-    elif (evaluated(node.size, sizes) or 0) <= 0:
+    elif (evaluate_size(node.size, sizes) or 0) <= 0:
         raise bounds.empty(indexed.line, node)
 
 
@@ -200,16 +200,16 @@ def _require_read(
     for place, label in zip(read.places, tensor.labels, strict=True):
         if label == BATCH or is_data(place):
             continue
-        if any(not evaluated(part.size, sizes) for part in place.nodes if part.op == ARGMAX):
+        if any(not evaluate_size(part.size, sizes) for part in place.nodes if part.op == ARGMAX):
             continue  # there is no greatest element, which is said of the maximum itself
-        extent = evaluated(size(label), sizes)
+        extent = evaluate_size(size(label), sizes)
         least, most = _ends(place, extents, sizes)
         if extent is None or (least >= 0 and most < extent):
             continue
         if check is None or _depends(indexed, check, place, size(label), extents, sizes):
             one = label if label.isdecimal() else f"'{label}' of size {extent}"
             raise OutOfBounds.error(
-                f"{indexed.line.qualname}: {show.text(read, indexed=True)} is outside of "
+                f"{indexed.line.qualname}: {show.format_node(read, indexed=True)} is outside of "
                 f"'{read.name}': it reads {least if least < 0 else most} of the dimension {one}",
                 help="write pad(...) around it if zeros are meant there",
             )
@@ -243,9 +243,9 @@ def _ends(place: Affine, extents: Mapping[str, int], sizes: Mapping[str, int]) -
         if isinstance(term, str) and not is_size(term):
             reach = (extents[term] - 1) * factor
         elif isinstance(term, Node) and term.op == ARGMAX:
-            reach = ((evaluated(term.size, sizes) or 1) - 1) * factor
+            reach = ((evaluate_size(term.size, sizes) or 1) - 1) * factor
         else:
-            value = (evaluated(Affine(0, ((term, 1),)), sizes) or 0) * factor
+            value = (evaluate_size(Affine(0, ((term, 1),)), sizes) or 0) * factor
             least, most = least + value, most + value
             continue
         least, most = least + min(reach, 0), most + max(reach, 0)

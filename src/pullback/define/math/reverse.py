@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from pullback.define.math import reduce, vanish
 from pullback.define.math.differentiate import Reverse
 from pullback.define.math.index import at
-from pullback.define.math.node import MAX, READ, Node, equal, renamed
+from pullback.define.math.node import MAX, READ, Node, equal, rename_index
 from pullback.define.math.ranges import Ranges
-from pullback.define.math.reduce import rewritten
-from pullback.define.math.term import Combination, guarded, selected
+from pullback.define.math.reduce import rewrite_nodes
+from pullback.define.math.term import Combination, select, split_guard
 
 
 def gradients(
@@ -34,7 +34,7 @@ def gradients(
         results: nodes whose values are at hand, and the reads of these.
     """
     ranges = ranges or Ranges()
-    chain = Indexed(list(wrt), ranges, results)
+    chain = IndexedReverse(list(wrt), ranges, results)
     places = {
         name: tuple(ranges.fresh(ranges.size(index)) for index in indices)
         for name, indices in wrt.items()
@@ -47,22 +47,22 @@ def gradients(
     for node, adjoint in chain.reads(arriving):
         at_place = zip(places[node.name], node.places, strict=True)
         deltas = [equal(at(place) - read) for place, read in at_place]
-        placed = selected(deltas, adjoint)
+        placed = select(deltas, adjoint)
         totals[node.name].add(reduce.sums_over(ranges.sorted(node.free), placed, ranges))
     found = [total.total for total in totals.values()]
     return [
-        None if node is None else _named(node, places[name], indices)
+        None if node is None else _name_indices(node, places[name], indices)
         for node, (name, indices) in zip(found, wrt.items(), strict=True)
     ]
 
 
-def _named(node: Node, places: Sequence[str], indices: Sequence[str]) -> Node:
+def _name_indices(node: Node, places: Sequence[str], indices: Sequence[str]) -> Node:
     for place, index in zip(places, indices, strict=True):
-        node = renamed(node, place, index)
+        node = rename_index(node, place, index)
     return node
 
 
-class Indexed(Reverse):
+class IndexedReverse(Reverse):
     """The chain rule in which a gradient has the indices of the node that it is for."""
 
     def __init__(
@@ -85,14 +85,14 @@ class Indexed(Reverse):
     def arrived(self, node: Node) -> list[Node]:
         """Return a node's gradient, one part for each set of conditions."""
         parts = self.parts[node].parts() if node in self.parts else []
-        found = [selected(conditions, value) for conditions, value in parts]
+        found = [select(conditions, value) for conditions, value in parts]
         # What a maximum only keeps from overflowing does not depend on it, and takes no argmax.
         return [] if node.op == MAX and self._is_zero(found) else found
 
     def _is_zero(self, found: Sequence[Node]) -> bool:
         """Return whether a sum is zero, which may show only where no results are read."""
         if self.computed:
-            found = rewritten(found, lambda node: node, self.ranges, self._computation)
+            found = rewrite_nodes(found, lambda node: node, self.ranges, self._computation)
         return vanish.is_zero(found, self.ranges)
 
     def _computation(self, node: Node) -> Node | None:
@@ -102,7 +102,7 @@ class Indexed(Reverse):
         read, result = self.computed[node.name]
         indices = (place.index or "" for place in read.places)
         places = dict(zip(indices, node.places, strict=True))
-        return reduce.substituted(result, places, self.ranges)
+        return reduce.substitute(result, places, self.ranges)
 
     def pulled(self, node: Node, place: int, grad: Node) -> Node | None:
         """Return what a node's gradient gives its operand, selected as the gradient is.
@@ -110,6 +110,6 @@ class Indexed(Reverse):
         Conditions go round the product: `where(c, grad * y, 0)` and not `where(c, grad, 0) * y`,
         which is NaN where c does not hold and y overflows.
         """
-        conditions, value = guarded(grad)
+        conditions, value = split_guard(grad)
         part = super().pulled(node, place, value)
-        return None if part is None else selected(conditions, part)
+        return None if part is None else select(conditions, part)

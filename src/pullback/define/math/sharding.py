@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from pullback.define.line import Arithmetic, Tensor, names_in
 from pullback.define.math.formula import Formula
 from pullback.define.math.node import READ, Node, in_order
-from pullback.define.math.split import KINDS, Added, Split, depends
-from pullback.define.sharding import Partial, Placement, Placements, Refused, Replicate, part
+from pullback.define.math.split import KINDS, Added, SplitFollower, depends
+from pullback.define.sharding import Partial, Placement, Placements, RefusedSplit, Replicate, part
 
 # Beyond this many tensors, incoming partial sums are tried one by one and not together.
 MOST_TOGETHER = 6
@@ -38,7 +38,7 @@ def rules(
     dims = dict.fromkeys(label.rstrip("'") for tensor in tensors for label in tensor.labels)
     wanted = wanted or [True] * len(line.outputs)
     found = [_split(indexed, dim, tensors, wanted, absent) for dim in dims]
-    return found + _partial(indexed, tensors, wanted, absent)
+    return found + _find_partial(indexed, tensors, wanted, absent)
 
 
 def _split(
@@ -54,20 +54,22 @@ def _split(
     try:
         indices = _indices(indexed, dim)
         inputs = {tensor.name: part(tensor, indices) for tensor in tensors}
-        split = Split(indexed, dims=indices, absent=absent)
-        return Placements(split=dim, inputs=inputs, outputs=_outputs(split, indexed, wanted))
+        split = SplitFollower(indexed, dims=indices, absent=absent)
+        return Placements(split=dim, inputs=inputs, outputs=_place_outputs(split, indexed, wanted))
     except Added as refused:
         whole = [name for name, placement in inputs.items() if placement == Replicate()]
         for partial in _subsets(whole, MOST_ADDED):
             try:
-                split = Split(indexed, dims=indices, partial=frozenset(partial), absent=absent)
-                outputs = _outputs(split, indexed, wanted)
-            except Refused:
+                split = SplitFollower(
+                    indexed, dims=indices, partial=frozenset(partial), absent=absent
+                )
+                outputs = _place_outputs(split, indexed, wanted)
+            except RefusedSplit:
                 continue
             once = {**inputs, **dict.fromkeys(partial, Partial())}
             return Placements(split=dim, inputs=once, outputs=outputs)
         return Placements(split=dim, reason=str(refused))
-    except Refused as refused:
+    except RefusedSplit as refused:
         return Placements(split=dim, reason=str(refused))
 
 
@@ -78,40 +80,42 @@ def _indices(indexed: Formula, dim: str) -> list[str]:
         Refused: its size is fixed, or another's depends on it.
     """
     if dim.isdecimal():
-        raise Refused(f"the size {dim} is fixed")
+        raise RefusedSplit(f"the size {dim} is fixed")
     ranges = indexed.ranges
     own = ranges.size(dim)
     found = [dim]
     for index, size in indexed.sizes.items():
         if index == dim:
-            raise Refused("its size depends on others")
+            raise RefusedSplit("its size depends on others")
         if size != own and depends(size, dim):
-            raise Refused(f"the size of {index} depends on its size")
+            raise RefusedSplit(f"the size of {index} depends on its size")
         if size == own:
             found.append(index)
     for output in indexed.line.outputs:
         arithmetic = (part for part in output.dims if isinstance(part, Arithmetic))
         if any(dim in names_in(part) for part in arithmetic):
-            raise Refused(f"the size of {output.name} depends on its size")
+            raise RefusedSplit(f"the size of {output.name} depends on its size")
     return found
 
 
-def _outputs(split: Split, indexed: Formula, wanted: Sequence[bool]) -> tuple[Placement, ...]:
+def _place_outputs(
+    split: SplitFollower, indexed: Formula, wanted: Sequence[bool]
+) -> tuple[Placement, ...]:
     """Return what the outputs are; nothing is asked of those that nobody wants."""
     return tuple(
-        _output(split, output, node) if needed else Replicate()
+        _place_output(split, output, node) if needed else Replicate()
         for output, node, needed in zip(indexed.line.outputs, indexed.nodes, wanted, strict=True)
     )
 
 
-def _output(split: Split, output: Tensor, node: Node) -> Placement:
+def _place_output(split: SplitFollower, output: Tensor, node: Node) -> Placement:
     placement = part(output, split.dims)
     own = split.dims & frozenset(output.labels)
     kind = split.kind(node, own)
     if kind not in KINDS:
         return placement
     if own:
-        raise Refused(f"{output.name} has it, and is {split.named(kind)} over all of it")
+        raise RefusedSplit(f"{output.name} has it, and is {split.named(kind)} over all of it")
     return Partial(KINDS[kind])
 
 
@@ -121,7 +125,7 @@ def _subsets(names: Sequence[str], most: int) -> Iterator[tuple[str, ...]]:
         yield from itertools.combinations(names, count)
 
 
-def _partial(
+def _find_partial(
     indexed: Formula,
     tensors: Sequence[Tensor],
     wanted: Sequence[bool],
@@ -142,10 +146,10 @@ def _partial(
     for chosen in _subsets(names, most):
         if any(smaller <= set(chosen) for smaller in taken):
             continue
-        split = Split(indexed, partial=frozenset(chosen), absent=absent)
+        split = SplitFollower(indexed, partial=frozenset(chosen), absent=absent)
         try:
             kinds = {split.kind(node, frozenset()) for node in nodes}
-        except Refused:
+        except RefusedSplit:
             continue
         if kinds <= {"sum", "zero"}:
             taken.append(set(chosen))

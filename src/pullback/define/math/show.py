@@ -41,7 +41,7 @@ ATOM = 9
 EXACT = 10**15  # up to here a whole real number is written without a point
 
 
-def text(
+def format_node(
     node: Node, names: Mapping[Node, str] | None = None, *, indexed: bool | None = None
 ) -> str:
     """Return one expression; nodes in `names` are written by their name.
@@ -52,7 +52,7 @@ def text(
     return Printer([node], names or {}, indexed=indexed).inner(node)
 
 
-def statements(
+def format_statements(
     outputs: Sequence[tuple[str, Node, Sequence[str]]],
     taken: Iterable[str] = (),
     *,
@@ -63,7 +63,7 @@ def statements(
     Args:
         outputs: their names and nodes, and the indices that they are summed over.
         taken: names that stand for something else.
-        indexed: as in `text`.
+        indexed: as in `format_node`.
     """
     roots = [node for _, node, _ in outputs]
     uses = Counter(arg for node in in_order(roots) for arg in node.args)
@@ -75,7 +75,7 @@ def statements(
     printer = Printer(roots, names, used, indexed=indexed)
     for node in in_order(roots):
         if uses[node] > 1 and is_worth_a_name(node):
-            name = _fresh(used)
+            name = _fresh_name(used)
             rows.append((name, printer.inner(node)))
             names[node] = name
     for name, node, summed in outputs:
@@ -108,7 +108,7 @@ def is_indexed(roots: Iterable[Node]) -> bool:
     return False
 
 
-def _fresh(used: set[str]) -> str:
+def _fresh_name(used: set[str]) -> str:
     number = 1
     while f"t{number}" in used:
         number += 1
@@ -167,7 +167,7 @@ class Printer:
         """Return the same of what is neither an operation nor a call."""
         match node.op:
             case "number":
-                written = shown_number(node, bare=bare)
+                written = format_number(node, bare=bare)
                 return written, BINDING["neg"] if written.startswith("-") else ATOM
             case "scalar":
                 return node.name, ATOM
@@ -283,7 +283,7 @@ def is_bare(node: Node, arg: Node) -> bool:
     return any(other.type == "real" and other.op not in (NUMBER, "real") for other in others)
 
 
-def shown_number(node: Node, *, bare: bool) -> str:
+def format_number(node: Node, *, bare: bool) -> str:
     """Return a number as it is written."""
     value = node.number
     if node.type == "real" and bare and abs(value) < EXACT and value == int(value):

@@ -62,10 +62,10 @@ def affine(dim: Expression) -> Affine | None:
             return size(dim.name)
         case _:
             left, right = affine(dim.left), affine(dim.right)
-            return left and right and _combined(dim.operator, left, right)
+            return left and right and _combine(dim.operator, left, right)
 
 
-def _combined(operator: str, left: Affine, right: Affine) -> Affine | None:
+def _combine(operator: str, left: Affine, right: Affine) -> Affine | None:
     if operator in "+-":
         return left + right if operator == "+" else left - right
     if operator == "*" and not left.terms:

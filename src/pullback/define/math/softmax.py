@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pullback.define.math import build
-from pullback.define.math.node import MAX, SUM, Node, close, in_order, renamed
+from pullback.define.math.node import MAX, SUM, Node, close, in_order, rename_index
 from pullback.define.math.ranges import Ranges
-from pullback.define.math.reduce import rewritten
-from pullback.define.math.term import added, addends, term_of
+from pullback.define.math.reduce import rewrite_nodes
+from pullback.define.math.term import add_parts, split_sum, term_of
 
 
 def is_total(node: Node) -> bool:
@@ -24,10 +24,10 @@ def is_total(node: Node) -> bool:
     a, most = node.args[0].args[0].args
     if most.op != MAX or most.size != node.size or node.bound not in a.free - most.free:
         return False
-    return renamed(a, node.bound, "~") is renamed(most.args[0], most.bound, "~")
+    return rename_index(a, node.bound, "~") is rename_index(most.args[0], most.bound, "~")
 
 
-def scores(node: Node) -> tuple[Node, str] | None:
+def match_softmax(node: Node) -> tuple[Node, str] | None:
     """Return `a` and its index where a node is `exp(a - max(a))/sum(exp(a - max(a)))`."""
     if node.op != "div" or not is_total(node.args[1]):
         return None
@@ -40,12 +40,12 @@ def _index_of(weight: Node, total: Node) -> str | None:
     if weight.op != "exp":
         return None
     for index in weight.free - total.free:
-        if renamed(total.args[0], total.bound, index) is weight:
+        if rename_index(total.args[0], total.bound, index) is weight:
             return index
     return None
 
 
-def together(
+def group_weights(
     over: Sequence[Node], under: Sequence[Node]
 ) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
     """Return the factors and divisors of a product, weights and their sum as one factor."""
@@ -58,27 +58,27 @@ def together(
     return tuple(factors), tuple(divisors)
 
 
-def normalized(nodes: Sequence[Node]) -> tuple[Node, ...]:
+def normalize(nodes: Sequence[Node]) -> tuple[Node, ...]:
     """Return expressions in which weights are divided by their sum before all else."""
     if not any(map(is_total, in_order(nodes))):
         return tuple(nodes)
     ranges = Ranges()
-    return rewritten(nodes, lambda node: _rewritten(node, ranges), ranges)
+    return rewrite_nodes(nodes, lambda node: _rewrite(node, ranges), ranges)
 
 
-def _rewritten(node: Node, ranges: Ranges) -> Node:
+def _rewrite(node: Node, ranges: Ranges) -> Node:
     if node.op == "div" and is_total(node.args[1]):
-        return divided(node.args[0], node.args[1], ranges) or node
+        return divide(node.args[0], node.args[1], ranges) or node
     if node.op == "mul":
         for factor, weight in (node.args, node.args[::-1]):
-            rest, total = undivided(factor)
-            weights = None if total is None else divided(weight, total, ranges)
+            rest, total = factor_total(factor)
+            weights = None if total is None else divide(weight, total, ranges)
             if weights is not None:
                 return build.apply("mul", rest, weights)
     return node
 
 
-def divided(node: Node, total: Node, ranges: Ranges) -> Node | None:
+def divide(node: Node, total: Node, ranges: Ranges) -> Node | None:
     """Return a product divided by a total of weights, one of which is a factor; None if none is."""
     term = term_of(node)
     if total in term.under:
@@ -89,18 +89,18 @@ def divided(node: Node, total: Node, ranges: Ranges) -> Node | None:
             part = build.apply("div", factor, total)
         elif factor.op == SUM:
             index, body = ranges.opened(factor)
-            inner = divided(body, total, ranges)
+            inner = divide(body, total, ranges)
             part = inner and close(SUM, index, factor.size, inner)
         if part is not None:
             return replace(term, over=(*term.over[:place], part, *term.over[place + 1 :])).node
     return None
 
 
-def undivided(node: Node) -> tuple[Node, Node | None]:
+def factor_total(node: Node) -> tuple[Node, Node | None]:
     """Return a sum times the total of weights that all its terms are divided by, and this."""
-    parts = addends(node)
+    parts = split_sum(node)
     totals = {part.args[1] if part.op == "div" else None for _, part in parts}
     total = totals.pop()
     if totals or total is None or not is_total(total):
         return node, None
-    return added((sign, part.args[0]) for sign, part in parts), total
+    return add_parts((sign, part.args[0]) for sign, part in parts), total

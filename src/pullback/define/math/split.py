@@ -22,7 +22,7 @@ from pullback.define.math.node import (
     in_order,
     is_number,
 )
-from pullback.define.sharding import Refused
+from pullback.define.sharding import RefusedSplit
 
 # "zero" is nothing at all, as of a tensor that is None; "same" is what all processes agree on;
 # "own" depends on the part that the process has, and is right for it; the others are parts of a
@@ -39,11 +39,11 @@ USED = {
 WORDS = {"mul": "a product", "div": "a quotient", "powi": "a power", "pow": "a power"}
 
 
-class Added(Refused):
+class Added(RefusedSplit):
     """Something is added to a partial sum: it may, if it is one itself."""
 
 
-class Split:
+class SplitFollower:
     """Follows what the processes have through one operator's expressions.
 
     Attributes:
@@ -113,10 +113,10 @@ class Split:
         for label, place in zip(self.labels[node.name], node.places, strict=True):
             if label.rstrip("'") in self.dims:
                 if place.index not in split:
-                    raise Refused(f"{node.name} is also read elsewhere along it")
+                    raise RefusedSplit(f"{node.name} is also read elsewhere along it")
                 kind = "own"
             elif self._mentions(place, split):
-                raise Refused(f"it says where {node.name} is read")
+                raise RefusedSplit(f"it says where {node.name} is read")
         return kind
 
     def _placed(self, node: Node, split: frozenset[str], kinds: Sequence[Kind]) -> Kind:
@@ -124,7 +124,7 @@ class Split:
         extents = [node.size] if node.op == INSIDE else []
         used = any(self._mentions(place, split) for place in (*node.places, *extents))
         if used or any(depends(extent, dim) for extent in extents for dim in self.dims):
-            raise Refused(USED[node.op])
+            raise RefusedSplit(USED[node.op])
         self._require_whole(kinds, "an index")
         return "own" if "own" in kinds else "same"
 
@@ -136,20 +136,20 @@ class Split:
     def _require_whole(self, kinds: Sequence[Kind], what: str) -> None:
         for kind in kinds:
             if kind in KINDS:
-                raise Refused(f"{self.named(kind)} is {what}")
+                raise RefusedSplit(f"{self.named(kind)} is {what}")
 
     def _reduction(self, node: Node, split: frozenset[str]) -> Kind:
         over = self.dim is not None and node.size == size(self.dim)
         if not over and self.dim is not None and depends(node.size, self.dim):
-            raise Refused(f"how far another {node.op} runs depends on its size")
+            raise RefusedSplit(f"how far another {node.op} runs depends on its size")
         inner = split - {node.bound} | ({node.bound} if over else set[str]())
         body = self.kind(node.args[0], inner)
         if over:
             return self._over(node, inner, body)
         if node.op == SUM and body in ("max", "min"):
-            raise Refused(f"{self.named(body)} is inside a sum")
+            raise RefusedSplit(f"{self.named(body)} is inside a sum")
         if node.op != SUM and body in KINDS and not (node.op == MAX and body == "max"):
-            raise Refused(f"{self.named(body)} is inside {node.op}[...]")
+            raise RefusedSplit(f"{self.named(body)} is inside {node.op}[...]")
         return body if node.op == SUM or body != "zero" else "same"
 
     def _over(self, node: Node, split: frozenset[str], body: Kind) -> Kind:
@@ -157,11 +157,11 @@ class Split:
         if body == "zero" and node.op == SUM:
             return body
         if body in KINDS:
-            raise Refused(f"{self.named(body)} is inside another one over it")
+            raise RefusedSplit(f"{self.named(body)} is inside another one over it")
         if body != "own" or (split & node.args[0].free) - {node.bound}:
-            raise Refused(f"{node.op}[...] takes all of it together with one part of it")
+            raise RefusedSplit(f"{node.op}[...] takes all of it together with one part of it")
         if node.op not in (SUM, MAX):
-            raise Refused("a maximum over it is followed to its place")
+            raise RefusedSplit("a maximum over it is followed to its place")
         return "sum" if node.op == SUM else "max"
 
     def _function(self, node: Node, kinds: Sequence[Kind]) -> Kind:  # noqa: PLR0911  (one a kind)
@@ -185,7 +185,7 @@ class Split:
             return "sum"
         for kind in kinds:
             if kind in KINDS:
-                raise Refused(
+                raise RefusedSplit(
                     f"{self.named(kind)} is inside {WORDS.get(node.op, node.op + '(...)')}"
                 )
         return plain
@@ -198,7 +198,7 @@ class Split:
         if "sum" in (first, second):
             raise Added("what is added to the sum would be added in every process")
         if first in KINDS or second in KINDS:
-            raise Refused("the maximum is inside a sum or difference")
+            raise RefusedSplit("the maximum is inside a sum or difference")
         return plain
 
     def _selected(self, condition: Kind, first: Kind, second: Kind, plain: Kind) -> Kind:
@@ -209,7 +209,7 @@ class Split:
             return "sum"
         for kind in kinds:
             if kind in KINDS:
-                raise Refused(f"{self.named(kind)} is inside where(...)")
+                raise RefusedSplit(f"{self.named(kind)} is inside where(...)")
         return plain
 
     def named(self, kind: Kind) -> str:

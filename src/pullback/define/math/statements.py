@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 from pullback.define.math import infer
 from pullback.define.math.functions import CONSTANTS
-from pullback.define.math.grammar import FormulaSyntax, parsed
+from pullback.define.math.grammar import FormulaSyntax, parse_statement
 from pullback.define.math.index import BATCH, Affine
 from pullback.define.math.language import FormulaOutputs
 from pullback.define.math.node import Node
 from pullback.define.math.reader import IndexReader
 from pullback.define.math.subscripts import (
-    Definition,
+    FormulaProgram,
     Index,
+    NamedValue,
     NotAffine,
-    Program,
     TakenIndex,
     WrongSubscripts,
     elements,
@@ -57,18 +57,20 @@ def nodes_of(text: str, names: Mapping[str, Node], outputs: Sequence[str], of: s
     Raises:
         PullbackError: PB131 to PB137.
     """
-    program = Program(of=of, text=text, outputs=dict.fromkeys(outputs, ()), names=dict(names))
+    program = FormulaProgram(
+        of=of, text=text, outputs=dict.fromkeys(outputs, ()), names=dict(names)
+    )
     return values_of(program, statements_of(program))
 
 
-def statements_of(program: Program) -> list[Statement]:
+def statements_of(program: FormulaProgram) -> list[Statement]:
     """Return the statements of a formula."""
     rows = [row.strip() for row in program.text.split(";")]
-    return [_statement(row, program.of) for row in rows if row]
+    return [_read_statement(row, program.of) for row in rows if row]
 
 
-def _statement(row: str, of: str) -> Statement:
-    tree = parsed(row, of)
+def _read_statement(row: str, of: str) -> Statement:
+    tree = parse_statement(row, of)
     match tree:
         case ast.Assign(targets=[ast.Name(id=name)], value=value):
             return Statement(row, tree, name, None, [value])
@@ -86,7 +88,7 @@ def _statement(row: str, of: str) -> Statement:
             )
 
 
-def values_of(program: Program, statements: list[Statement]) -> list[Node]:
+def values_of(program: FormulaProgram, statements: list[Statement]) -> list[Node]:
     """Return the value of each output, as far as ranges are known."""
     program.start()
     outputs = program.outputs
@@ -94,12 +96,12 @@ def values_of(program: Program, statements: list[Statement]) -> list[Node]:
     for number, statement in enumerate(statements):
         last = number == len(statements) - 1
         if statement.name is not None:
-            _taken(program, statement, given)
+            _require_free(program, statement, given)
             if statement.name in outputs:
                 own = outputs[statement.name]
-                given[statement.name] = _output(program, statement, number, own)
+                given[statement.name] = _read_output(program, statement, number, own)
             else:
-                _part(program, statement, number)
+                _read_part(program, statement, number)
         elif last and len(statement.values) == len(outputs) and not given:
             for value, (name, own) in zip(statement.values, outputs.items(), strict=True):
                 reader = IndexReader(statement.text, program, number)
@@ -121,7 +123,7 @@ def values_of(program: Program, statements: list[Statement]) -> list[Node]:
     return [given[name] for name in outputs]
 
 
-def _taken(program: Program, statement: Statement, given: Mapping[str, Node]) -> None:
+def _require_free(program: FormulaProgram, statement: Statement, given: Mapping[str, Node]) -> None:
     """Stop at a name that has a value already."""
     name = str(statement.name)
     if name in program.names or name in program.definitions or name in given or name in CONSTANTS:
@@ -133,22 +135,24 @@ def _taken(program: Program, statement: Statement, given: Mapping[str, Node]) ->
         program.meant.append(FormulaOutputs.error(message, at=statement.text, help=cure))
 
 
-def _output(program: Program, statement: Statement, number: int, own: tuple[str, ...]) -> Node:
+def _read_output(
+    program: FormulaProgram, statement: Statement, number: int, own: tuple[str, ...]
+) -> Node:
     """Return the value of one output, `y = ...` or `y[i, j] = ...`."""
     reader = IndexReader(statement.text, program, number)
     reader.scope = {label: program.results[label] for label in own}
     if statement.subscripts is not None:
-        reader.scope = _renamed(program, reader, statement, own)
+        reader.scope = _rename_indices(program, reader, statement, own)
     value = reader.value(statement.values[0])
     name = str(statement.name)
-    program.definitions[name] = Definition(
+    program.definitions[name] = NamedValue(
         name, [Index(n, i.key, i.extent, i.at) for n, i in reader.scope.items()], value
     )
     return value
 
 
-def _renamed(
-    program: Program, reader: IndexReader, statement: Statement, own: tuple[str, ...]
+def _rename_indices(
+    program: FormulaProgram, reader: IndexReader, statement: Statement, own: tuple[str, ...]
 ) -> dict[str, Index]:
     """Return the indices of an output by the names that its statement gives them."""
     assert statement.subscripts is not None
@@ -173,17 +177,17 @@ def _renamed(
                 help=f"write {name}[{', '.join(own)}]",
             )
         if limit is not None:
-            _limited(program, reader, tree, index, limit)
+            _apply_limit(program, reader, tree, index, limit)
         scope[word] = index
     return scope
 
 
-def _limited(
-    program: Program, reader: IndexReader, tree: ast.expr, index: Index, limit: Affine
+def _apply_limit(
+    program: FormulaProgram, reader: IndexReader, tree: ast.expr, index: Index, limit: Affine
 ) -> None:
     """Give an output's index its limit, `y[i < size(n) - 1] = ...`."""
     if index.extent is not None and index.extent != limit:
-        extent = infer.text(index.extent)
+        extent = infer.format_size(index.extent)
         reader.fail(
             NotAffine, f"'{index.name}' runs over {extent} and cannot have another limit", tree
         )
@@ -192,7 +196,7 @@ def _limited(
     index.extent = limit
 
 
-def _part(program: Program, statement: Statement, number: int) -> None:
+def _read_part(program: FormulaProgram, statement: Statement, number: int) -> None:
     """Give a name to a part of the formula: `t = ...`, or `t[i, j] = ...`."""
     name = str(statement.name)
     if statement.subscripts is not None:
@@ -202,17 +206,20 @@ def _part(program: Program, statement: Statement, number: int) -> None:
         parameters = [reader.bind(tree, binder) for tree in statement.subscripts]
     else:
         reader = IndexReader(
-            statement.text, program, number, (statement.tree, bracketed(statement.values[0]))
+            statement.text,
+            program,
+            number,
+            (statement.tree, names_in_brackets(statement.values[0])),
         )
         parameters = None
     reader.part = {}
     value = reader.value(statement.values[0])
     if parameters is None:
         parameters = [index for index in reader.parameters.values() if index.key in value.free]
-    program.definitions[name] = Definition(name, parameters, value, reader.part)
+    program.definitions[name] = NamedValue(name, parameters, value, reader.part)
 
 
-def bracketed(tree: ast.expr) -> set[str]:
+def names_in_brackets(tree: ast.expr) -> set[str]:
     """Return the names between the brackets of reads."""
     found: set[str] = set()
     reductions = {id(part.func) for part in ast.walk(tree) if isinstance(part, ast.Call)}

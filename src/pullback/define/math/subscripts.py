@@ -62,7 +62,7 @@ Open = dict[tuple[Affine, Affine, tuple[Affine, ...]], Access]
 
 
 @dataclass(eq=False)
-class Definition:
+class NamedValue:
     """A name with a value: an output or a part of the formula.
 
     Attributes:
@@ -84,7 +84,9 @@ class Definition:
         """Return the value at other indices."""
         if places not in self.moved:
             keys = (parameter.key for parameter in self.parameters)
-            self.moved[places] = moved(self.node, dict(zip(keys, places, strict=True)), ranges)
+            self.moved[places] = move_indices(
+                self.node, dict(zip(keys, places, strict=True)), ranges
+            )
         return self.moved[places]
 
 
@@ -92,7 +94,7 @@ Scope = Mapping[str, Index]
 
 
 @dataclass
-class Program:
+class FormulaProgram:
     """What all statements of one formula share.
 
     The statements are read twice: first with unknown ranges, to see what is read where, then with
@@ -124,7 +126,7 @@ class Program:
     results: dict[str, Index] = field(default_factory=dict[str, Index])
     trusted: bool = False
     ranges: Ranges = field(default_factory=Ranges)
-    definitions: dict[str, Definition] = field(default_factory=dict[str, Definition])
+    definitions: dict[str, NamedValue] = field(default_factory=dict[str, NamedValue])
     accesses: list[Access] = field(default_factory=list[Access])
     bound: dict[tuple[int, str], Index] = field(default_factory=dict[tuple[int, str], Index])
     known: bool = False
@@ -212,18 +214,18 @@ def elements(tree: ast.expr) -> list[ast.expr]:
     return list(tree.elts) if isinstance(tree, ast.Tuple) else [tree]
 
 
-def plain(indices: list[Affine]) -> list[str] | None:
+def plain_indices(indices: list[Affine]) -> list[str] | None:
     """Return indices that are each alone and all different; None otherwise."""
     names = [index.index for index in indices]
     found = [name for name in names if name is not None]
     return found if len(set(found)) == len(indices) else None
 
 
-def moved(value: Node, places: Mapping[str, Affine], ranges: Ranges) -> Node:
+def move_indices(value: Node, places: Mapping[str, Affine], ranges: Ranges) -> Node:
     """Return a value at other indices; where these are only other names, nothing is made anew."""
     changed = {key: place for key, place in places.items() if place != at(key)}
-    if plain(list(places.values())) is None:
-        return reduce.substituted(value, changed, ranges)
+    if plain_indices(list(places.values())) is None:
+        return reduce.substitute(value, changed, ranges)
     made: dict[Node, Node] = {}
     others: dict[str | Node, Affine] = {**changed}
     depends = frozenset(changed)
@@ -232,7 +234,7 @@ def moved(value: Node, places: Mapping[str, Affine], ranges: Ranges) -> Node:
     ):
         if part.free & depends:
             args = tuple(made.get(arg, arg) for arg in part.args)
-            made[part] = node.remade(part, args, lambda place: place.replaced(others))
+            made[part] = node.remake(part, args, lambda place: place.replaced(others))
             if part.type == "int":
                 others[part] = node.place_of(made[part])
     return made.get(value, value)

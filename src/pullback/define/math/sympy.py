@@ -30,7 +30,7 @@ RELATIONS = {"lt": "Lt", "le": "Le", "gt": "Gt", "ge": "Ge", "eq": "Eq", "ne": "
 LOGIC = {"logical_and": "And", "logical_or": "Or", "logical_not": "Not", "logical_xor": "Xor"}
 
 
-def expression(root: Node) -> Any:  # noqa: ANN401  (SymPy has no types)
+def to_sympy(root: Node) -> Any:  # noqa: ANN401  (SymPy has no types)
     """Return a node as a SymPy expression.
 
     What is another thing to SymPy is a symbol, which has the text of the language as its name:
@@ -43,7 +43,7 @@ def expression(root: Node) -> Any:  # noqa: ANN401  (SymPy has no types)
         found = _one(node, [made[arg] for arg in node.args])
         foreign = found.has(sympy.zoo, sympy.I)
         foreign = foreign or (node.type == "bool" and not _is_condition(found))
-        made[node] = sympy.Symbol(show.text(node), real=True) if foreign else found
+        made[node] = sympy.Symbol(show.format_node(node), real=True) if foreign else found
     return made[root]
 
 
@@ -102,11 +102,11 @@ def _number(node: Node) -> Any:  # noqa: ANN401
     return sympy.Integer(int(value)) if value == int(value) else sympy.Float(value)
 
 
-def simplified(root: Node) -> Any:  # noqa: ANN401
+def simplify(root: Node) -> Any:  # noqa: ANN401
     """Return the shortest form of an expression that SymPy finds quickly."""
     import sympy  # noqa: PLC0415
 
-    plain = expression(root)
+    plain = to_sympy(root)
     if sympy.count_ops(plain) > MOST_SIMPLIFIED:
         return plain
     return min(
@@ -115,9 +115,9 @@ def simplified(root: Node) -> Any:  # noqa: ANN401
     )
 
 
-def text(root: Node) -> str:
+def to_text(root: Node) -> str:
     """Return an expression, simplified, in the words of the language."""
-    return _printer().doprint(simplified(root))
+    return _printer().doprint(simplify(root))
 
 
 @functools.cache
@@ -175,11 +175,11 @@ def _printer() -> Any:  # noqa: ANN401
 OURS = {theirs: ours for ours, theirs in DIFFERENT.items()}
 
 
-def latex(root: Node) -> str:
+def to_latex(root: Node) -> str:
     """Return an expression, simplified, as LaTeX."""
     import sympy  # noqa: PLC0415
 
-    shown = simplified(root)
+    shown = simplify(root)
     names = {symbol: latex_name(str(symbol)) for symbol in shown.free_symbols}
     return sympy.latex(shown, symbol_names=names, mul_symbol=r" \, ")
 

@@ -48,7 +48,7 @@ class Term:
         for node in self.over:
             product = node if product is None else build.apply("mul", product, node)
         if product is None or product.type == "real":
-            product = scaled(self.factor, product)
+            product = scale(self.factor, product)
         for node in self.under:
             product = build.apply("div", product, node)
         return product
@@ -56,10 +56,10 @@ class Term:
     @property
     def node(self) -> Node:
         """All of it."""
-        return selected(self.conditions, self.value)
+        return select(self.conditions, self.value)
 
 
-def scaled(factor: float, node: Node | None) -> Node:
+def scale(factor: float, node: Node | None) -> Node:
     """Return a multiple, with its number in front."""
     if node is None or factor == 1:
         return node or number(factor)
@@ -68,9 +68,9 @@ def scaled(factor: float, node: Node | None) -> Node:
     return build.apply("mul", number(factor), node)
 
 
-def selected(conditions: Iterable[Node], value: Node) -> Node:
+def select(conditions: Iterable[Node], value: Node) -> Node:
     """Return a value where all conditions hold, and 0 elsewhere."""
-    within, value = guarded(value)
+    within, value = split_guard(value)
     kept = [c for c in dict.fromkeys((*conditions, *within)) if not is_number(c, 1)]
     if any(is_number(condition, 0) for condition in kept):
         return number(0.0) if value.type == "real" else number(0)
@@ -82,23 +82,23 @@ def selected(conditions: Iterable[Node], value: Node) -> Node:
     return build.apply("where", both, value, number(0))
 
 
-def guarded(node: Node) -> tuple[tuple[Node, ...], Node]:
-    """Return the conditions outermost in a node, and what they select: `selected` reversed."""
+def split_guard(node: Node) -> tuple[tuple[Node, ...], Node]:
+    """Return the conditions outermost in a node, and what they select: `select` reversed."""
     found: list[Node] = []
     while node.op == "where" and node.type != "bool":
         condition, value, other = node.args
         if is_number(other, 0):
-            found += conjuncts(condition)
+            found += split_conjunction(condition)
             node = value
         elif is_number(value, 0):
-            found += conjuncts(negated(condition))
+            found += split_conjunction(negate(condition))
             node = other
         else:
             break
     return tuple(dict.fromkeys(found)), node
 
 
-def conjuncts(condition: Node) -> list[Node]:
+def split_conjunction(condition: Node) -> list[Node]:
     """Return the parts of `a and b and c`."""
     return [part for part in reversed(list(in_order([condition], _both))) if not _both(part)]
 
@@ -107,7 +107,7 @@ def _both(condition: Node) -> tuple[Node, ...]:
     return condition.args[::-1] if condition.op == "logical_and" else ()
 
 
-def negated(condition: Node) -> Node:
+def negate(condition: Node) -> Node:
     """Return where a condition does not hold."""
     if condition.op == "logical_not":
         return condition.args[0]
@@ -124,8 +124,8 @@ def term_of(node: Node) -> Term:
     return replace(
         term,
         conditions=conditions,
-        over=_less(term.over, common),
-        under=_less(term.under, common),
+        over=_remove_common(term.over, common),
+        under=_remove_common(term.under, common),
     )
 
 
@@ -139,7 +139,7 @@ def _parts(node: Node) -> Term:
     """Return a product's parts, nothing cancelled."""
     known: dict[Node, Term] = {}
     for part in in_order([node], _factors):
-        term = _combined(part, known)
+        term = _combine(part, known)
         known[part] = term if len(term.over + term.under) <= MOST else Term(over=(part,))
     return known[node]
 
@@ -147,21 +147,21 @@ def _parts(node: Node) -> Term:
 def _factors(node: Node) -> tuple[Node, ...]:
     """Return the operands that a product's parts are in."""
     if node.op == "where" and node.type != "bool":
-        value = guarded(node)[1]
+        value = split_guard(node)[1]
         return () if value is node else (value,)
     return node.args if node.type == "real" and node.op in ("mul", "div", "neg") else ()
 
 
-def _combined(node: Node, known: Mapping[Node, Term]) -> Term:  # noqa: PLR0911  (one a kind)
+def _combine(node: Node, known: Mapping[Node, Term]) -> Term:  # noqa: PLR0911  (one a kind)
     """Return a node's parts from those of its factors."""
     inner = [known[factor] for factor in _factors(node)]
     match node.op, inner:
         case "number", _ if node.type == "real" and math.isfinite(node.number):
             return Term(factor=node.number)
         case "real", _ if node.args[0].type == "bool":
-            return Term(conditions=tuple(conjuncts(node.args[0])))
+            return Term(conditions=tuple(split_conjunction(node.args[0])))
         case "where", [term]:
-            return replace(term, conditions=guarded(node)[0] + term.conditions)
+            return replace(term, conditions=split_guard(node)[0] + term.conditions)
         case "neg", [term]:
             return replace(term, factor=-term.factor)
         case "mul", [x, y]:
@@ -189,7 +189,7 @@ def _inverse(term: Term) -> Term | None:
     return Term(factor=1 / term.factor, under=term.over)
 
 
-def _less(nodes: tuple[Node, ...], common: Counter[Node]) -> tuple[Node, ...]:
+def _remove_common(nodes: tuple[Node, ...], common: Counter[Node]) -> tuple[Node, ...]:
     left = Counter(common)
     kept: list[Node] = []
     for node in nodes:
@@ -200,7 +200,7 @@ def _less(nodes: tuple[Node, ...], common: Counter[Node]) -> tuple[Node, ...]:
     return tuple(kept)
 
 
-def addends(node: Node) -> list[tuple[int, Node]]:
+def split_sum(node: Node) -> list[tuple[int, Node]]:
     """Return what a sum or difference of real numbers adds, each with its sign."""
     found: list[tuple[int, Node]] = []
     left = [(1, node)]
@@ -218,12 +218,12 @@ def addends(node: Node) -> list[tuple[int, Node]]:
     return found
 
 
-def added(parts: Iterable[tuple[int, Node]]) -> Node:
+def add_parts(parts: Iterable[tuple[int, Node]]) -> Node:
     """Return a sum of parts with signs."""
     total: Node | None = None
     for sign, node in parts:
         if total is None:
-            total = scaled(sign, node)
+            total = scale(sign, node)
         else:
             total = build.apply("add" if sign > 0 else "sub", total, node)
     assert total is not None
@@ -245,14 +245,14 @@ class Combination:
 
     def add(self, node: Node) -> None:
         """Add the terms of a node."""
-        for sign, addend in addends(node):
-            conditions, value = guarded(addend)
+        for sign, addend in split_sum(node):
+            conditions, value = split_guard(addend)
             term = term_of(addend)
             term = replace(term, factor=sign * term.factor)
             before = self.terms.get(term.key)
             # As it was written, where nothing was lifted out of it or cancelled.
             whole = term.conditions == conditions and is_whole(value, term)
-            written = scaled(sign, value) if whole else None
+            written = scale(sign, value) if whole else None
             if before is None:
                 self.terms[term.key] = (term, written)
             elif total := before[0].factor + term.factor:
@@ -263,7 +263,7 @@ class Combination:
     @property
     def total(self) -> Node | None:
         """The whole sum; None if nothing is left of it."""
-        parts = [selected(conditions, value) for conditions, value in self.parts()]
+        parts = [select(conditions, value) for conditions, value in self.parts()]
         return _sum(parts) if parts else None
 
     def parts(self) -> list[tuple[tuple[Node, ...], Node]]:
@@ -275,8 +275,8 @@ class Combination:
         found = [(conditions, _sum(values)) for conditions, values in groups.values()]
         if len(found) <= self.MOST:
             return found
-        return [((), _sum([selected(conditions, value) for conditions, value in found]))]
+        return [((), _sum([select(conditions, value) for conditions, value in found]))]
 
 
 def _sum(values: list[Node]) -> Node:
-    return added((1, value) for value in values)
+    return add_parts((1, value) for value in values)

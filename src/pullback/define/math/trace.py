@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pullback.define.line import Batch, Line, Scalar, Tensor
-from pullback.define.math.functions import named
+from pullback.define.math.functions import find_function
 from pullback.define.math.grammar import FormulaSyntax
 from pullback.define.math.language import (
     FormulaArguments,
     FormulaOutputs,
+    FormulaPlace,
     FormulaType,
-    Place,
-    called,
+    build_call,
 )
 from pullback.define.math.node import Node, number
-from pullback.define.math.other_words import instead
+from pullback.define.math.other_words import suggest_instead
 from pullback.diagnostic import an
 
 KINDS = {float: "float", int: "int", bool: "bool"}
@@ -60,8 +60,8 @@ class Symbol:
 
     def __getattr__(self, name: str) -> Callable[..., Symbol]:
         """Return one of PyTorch's methods: `x.tanh()`."""
-        if named(name) is None:
-            cure = instead(name)
+        if find_function(name) is None:
+            cure = suggest_instead(name)
             raise AttributeError(f"a formula has no '{name}'" + (f"; {cure}" if cure else ""))
         return lambda *args, **kwargs: call(name, (self, *args), kwargs)
 
@@ -88,7 +88,7 @@ def call(name: str, args: Sequence[object], keywords: Mapping[str, object]) -> S
     of = next(arg.of for arg in (*args, *keywords.values()) if isinstance(arg, Symbol))
     values = [value_of(arg, of) for arg in args]
     words = {word: value_of(value, of) for word, value in keywords.items() if value is not None}
-    return Symbol(called(name, values, words, Place(of)), of)
+    return Symbol(build_call(name, values, words, FormulaPlace(of)), of)
 
 
 def value_of(value: object, of: str) -> Node | str:
@@ -176,7 +176,7 @@ def line_of(qualname: str, function: Callable[..., Any]) -> Line:
     return Line(namespace=namespace, name=name, parameters=tuple(parameters), outputs=(output,))
 
 
-def traced(
+def trace_function(
     function: Callable[..., Any], names: Mapping[str, Node], of: str
 ) -> tuple[list[Node], list[str]]:
     """Return what a function returns for some symbols, and the names if it is a dictionary."""

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 from pullback.define.math import build
 from pullback.define.math.index import Affine
-from pullback.define.math.node import SUM, Node, number, renamed
+from pullback.define.math.node import SUM, Node, number, rename_index
 from pullback.define.math.ranges import Ranges
-from pullback.define.math.term import addends, term_of
+from pullback.define.math.term import split_sum, term_of
 
 # What is multiplied out: beyond so many products, or indices that each is summed over, nothing is
 # known. All orders of the indices are tried.
@@ -48,8 +48,8 @@ class Monomial:
 def is_zero(nodes: Sequence[Node], ranges: Ranges) -> bool:
     """Return whether a sum of some expressions is certainly zero, NaN and infinities apart."""
     try:
-        found = [product for node in nodes for product in _products(node, ranges)]
-        found = list(_without_divisors(found, ranges))
+        found = [product for node in nodes for product in _expand(node, ranges)]
+        found = list(_clear_divisors(found, ranges))
     except _TooMany:
         return False
     groups: list[tuple[Monomial, list[float]]] = []
@@ -63,21 +63,21 @@ def is_zero(nodes: Sequence[Node], ranges: Ranges) -> bool:
     return all(sum(factors) == 0 for _, factors in groups)
 
 
-def _products(node: Node, ranges: Ranges) -> list[Monomial]:
+def _expand(node: Node, ranges: Ranges) -> list[Monomial]:
     """Return an expression multiplied out: what is neither a sum nor a product is one factor."""
     found: list[Monomial] = []
-    for sign, addend in addends(node):
+    for sign, addend in split_sum(node):
         term = term_of(addend)
         parts = [Monomial(sign * term.factor, (), term.conditions, term.under)]
         for factor in term.over:
-            parts = _times(parts, _factor(factor, ranges))
+            parts = _times(parts, _expand_factor(factor, ranges))
         found += parts
     if len(found) > MOST_PRODUCTS:
         raise _TooMany
     return found
 
 
-def _factor(node: Node, ranges: Ranges) -> list[Monomial]:
+def _expand_factor(node: Node, ranges: Ranges) -> list[Monomial]:
     """Return one factor multiplied out."""
     if node.type != "real":
         raise _TooMany
@@ -86,10 +86,10 @@ def _factor(node: Node, ranges: Ranges) -> list[Monomial]:
         summed = ((index, node.size),)
         return [
             Monomial(part.factor, part.bound + summed, part.over, part.under)
-            for part in _products(body, ranges)
+            for part in _expand(body, ranges)
         ]
     if node.op in ("add", "sub"):
-        return _products(node, ranges)
+        return _expand(node, ranges)
     return [Monomial(1.0, (), (node,))]
 
 
@@ -104,22 +104,22 @@ def _times(left: Iterable[Monomial], right: Sequence[Monomial]) -> list[Monomial
     return found
 
 
-def _without_divisors(products: Sequence[Monomial], ranges: Ranges) -> Iterable[Monomial]:
+def _clear_divisors(products: Sequence[Monomial], ranges: Ranges) -> Iterable[Monomial]:
     """Yield products multiplied by all that any of them is divided by."""
-    products = [_inverted(product) for product in products]
+    products = [_invert(product) for product in products]
     divisors: Counter[Node] = Counter()
     for product in products:
         divisors |= Counter(product.under)
     for product in products:
         left = [Monomial(product.factor, product.bound, product.over)]
         for divisor in (divisors - Counter(product.under)).elements():
-            left = _times(left, _products(divisor, ranges))
+            left = _times(left, _expand(divisor, ranges))
         if any(part.under for part in left):
             raise _TooMany
         yield from left
 
 
-def _inverted(product: Monomial) -> Monomial:
+def _invert(product: Monomial) -> Monomial:
     """Return a product in which what divides each term of the sum is a factor, `1/x`."""
     names = {name for name, _ in product.bound}
     within = [node for node in product.under if node.free & names]
@@ -132,21 +132,21 @@ def _same(x: Monomial, y: Monomial) -> bool:
     """Return whether two products differ in their number and the names of their indices alone."""
     if len(x.bound) != len(y.bound):
         return False
-    wanted = _renamed(x.over, x.bound)
+    wanted = _rename_bound(x.over, x.bound)
     return any(
         all(own == other for (_, own), (_, other) in zip(x.bound, order, strict=True))
-        and _renamed(y.over, order) == wanted
+        and _rename_bound(y.over, order) == wanted
         for order in itertools.permutations(y.bound)
     )
 
 
-def _renamed(nodes: Iterable[Node], bound: Sequence[tuple[str, Affine]]) -> Counter[Node]:
+def _rename_bound(nodes: Iterable[Node], bound: Sequence[tuple[str, Affine]]) -> Counter[Node]:
     """Return factors in which indices are named by their place; a condition counts once."""
     found: Counter[Node] = Counter()
     for node in nodes:
         named = node
         for place, (index, _) in enumerate(bound):
             if index in named.free:
-                named = renamed(named, index, f"%{place}")
+                named = rename_index(named, index, f"%{place}")
         found[named] = 1 if named.type == "bool" else found[named] + 1
     return found

@@ -1,7 +1,8 @@
 """An operator in index notation -> its statements, which are read to the very same nodes.
 
 What is used more than once gets a name: `t1[n, m] = exp(x[n] - y[m]); ...`. Every index that is no
-dimension is written with its limit; `notation.text` takes away those that follow from the reads.
+dimension is written with its limit; `notation.format_formula` takes away those that follow from the
+reads.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from itertools import count
 
 from pullback.define.math import build, show
 from pullback.define.math.alike import Alike
-from pullback.define.math.formula import Formula, bare
+from pullback.define.math.formula import Formula, strip_conversion
 from pullback.define.math.functions import CONSTANTS
 from pullback.define.math.index import BATCH, Affine, size
 from pullback.define.math.node import (
@@ -34,33 +35,35 @@ from pullback.define.math.ranges import Ranges
 Form = tuple[int, tuple[Affine, ...]]
 
 
-def elements(formula: Formula) -> str:
+def write_elements(formula: Formula) -> str:
     """Return a pointwise formula as it is written after `=`: each tensor by its name alone."""
     taken = [value.name for value in (*formula.line.parameters, *formula.line.outputs)]
     outputs = zip(formula.line.outputs, formula.elements, formula.sums, strict=True)
-    return show.statements([(o.name, bare(node), summed) for o, node, summed in outputs], taken)
+    return show.format_statements(
+        [(o.name, strip_conversion(node), summed) for o, node, summed in outputs], taken
+    )
 
 
-def rows(indexed: Formula) -> list[str]:
+def write_rows(indexed: Formula) -> list[str]:
     """Return the statements of a formula, every index that is no dimension with its limit."""
-    return list(_Writer(indexed).rows())
+    return list(_StatementWriter(indexed).rows())
 
 
-def joined(indexed: Formula, rows: Sequence[str]) -> str:
+def join_rows(indexed: Formula, rows: Sequence[str]) -> str:
     """Return statements as one text; a value alone needs no `y[n] =`."""
     output = indexed.line.outputs[0]
     own = output.labels
-    head = f"{_with(output.name, own)} = "
+    head = f"{_format_read(output.name, own)} = "
     if len(rows) == 1 and rows[0].startswith(head) and all(map(_is_plain, own)):
         return rows[0].removeprefix(head)
     return "; ".join(rows)
 
 
-class _Writer(show.Printer):
+class _StatementWriter(show.Printer):
     """Prints the statements of one operator."""
 
     def __init__(self, indexed: Formula) -> None:
-        roots = [bare(node) for node in indexed.nodes]
+        roots = [strip_conversion(node) for node in indexed.nodes]
         super().__init__(roots, {}, indexed=True)
         self.indexed_ = indexed
         self.roots = roots
@@ -123,7 +126,7 @@ class _Writer(show.Printer):
         first = self.alike[self.same(node)][1]
         places = [first.index(index) for index in self.displayed(self.same(node))]
         own = self.alike[node][1]
-        return _with(name, [self.bound.get(own[place], own[place]) for place in places])
+        return _format_read(name, [self.bound.get(own[place], own[place]) for place in places])
 
     def displayed(self, node: Node) -> list[str]:
         """Return a node's indices in the order of the line, the bound ones where their range is."""
@@ -188,10 +191,10 @@ class _Writer(show.Printer):
                 others = {each for each in indices if each != index}
                 self.bound[index] = self.fresh(extent, index, node, others)
                 new = not is_output and self.bound[index] not in (*known, BATCH)
-            limit = show.text(_number(extent))
+            limit = show.format_node(_number(extent))
             shown.append(f"{self.bound[index]} < {limit}" if new else self.bound[index])
         value = self.inner(node) if not is_output else self.outer(node)
-        return f"{_with(name, shown)} = {value}"
+        return f"{_format_read(name, shown)} = {value}"
 
     def bind(self, link: Node) -> str:
         """Name the index of a reduction, with its limit unless it is a dimension."""
@@ -199,7 +202,7 @@ class _Writer(show.Printer):
         self.bound[link.bound] = name
         if name == BATCH or (name in self.dims and name in self.indexed_.line.dimensions):
             return name
-        return f"{name} < {show.text(_number(link.size))}"
+        return f"{name} < {show.format_node(_number(link.size))}"
 
     def fresh(self, extent: Affine, index: str, body: Node, others: set[str]) -> str:
         """Return a name for an index: that of a dimension of its size, or a usual one."""
@@ -257,7 +260,7 @@ def _is_plain(label: str) -> bool:
     return label.isidentifier() or label == BATCH
 
 
-def _with(name: str, indices: Iterable[str]) -> str:
+def _format_read(name: str, indices: Iterable[str]) -> str:
     shown = ", ".join(indices)
     return f"{name}[{shown}]" if shown else name
 

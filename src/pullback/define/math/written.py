@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from pullback.define.line import Arithmetic, Dim, Line, Name, Tensor
 from pullback.define.math import notation
-from pullback.define.math.derived import UNWRITTEN, as_operator
-from pullback.define.math.draft import SUFFIXES, Draft, Names, plain
+from pullback.define.math.derived import UNWRITTEN, make_operator
+from pullback.define.math.draft import SUFFIXES, Draft, FreeNames, strip_default
 from pullback.define.math.formula import Formula, is_usable
 from pullback.define.math.index import Affine
 from pullback.define.math.sizes import affine
@@ -47,7 +47,7 @@ class Words:
         values = {value.name: value for value in (*self.line.outputs, *self.line.parameters)}
         line = replace(
             self.line,
-            parameters=tuple(map(plain, values.values())),
+            parameters=tuple(map(strip_default, values.values())),
             outputs=(self.results[target.name],),
             formula=text.strip(),
         )
@@ -60,7 +60,7 @@ class Words:
 
 def words_of(line: Line, kind: str, arriving: Sequence[Tensor]) -> Words:
     """Return what the derivatives of a line may name, `arriving` and all that it has itself."""
-    names, sizes = Names(line), dict[str, Affine]()
+    names, sizes = FreeNames(line), dict[str, Affine]()
     names.taken.update(tensor.name for tensor in arriving)
     known: dict[Dim, Name] = {}
 
@@ -85,7 +85,7 @@ def words_of(line: Line, kind: str, arriving: Sequence[Tensor]) -> Words:
         line=Line(
             namespace=line.namespace,
             name=line.name,
-            parameters=tuple(plain(value) for value in given.values() if is_usable(value)),
+            parameters=tuple(strip_default(value) for value in given.values() if is_usable(value)),
             outputs=outputs,
             formula=UNWRITTEN,
         ),
@@ -122,6 +122,6 @@ def operator(words: Words, formulas: Mapping[int, Formula]) -> Formula:
         outputs=tuple(formula.line.outputs[0] for formula in formulas.values()),
         nodes={place: formula.elements[0] for place, formula in formulas.items()},
     )
-    made = as_operator(drafted)
+    made = make_operator(drafted)
     assert made
     return made.formula

@@ -83,7 +83,7 @@ def build_cmake(
     """
     require_no_python(shipped)
     shims.require_base_names([each.line.qualname for each in shipped if each.order == 0])
-    found = tools()
+    found = find_tools()
     project = Project(shipped, target.gpus(architectures) or WITHOUT_NVCC)
     project.write(folder)
     return run(project.name, folder, found, cuda=True if architectures else None)
@@ -114,20 +114,20 @@ class Tools:
     compiler: Compiler
 
 
-def tools() -> Tools:
+def find_tools() -> Tools:
     """Return the programs that are there.
 
     Raises:
         PullbackError: PB734, no CMake, or nothing that it could leave the work to; PB201, no g++.
     """
-    cmake = which("cmake")
+    cmake = find_program("cmake")
     if cmake is None:
         raise NoCMake.error(
             "building the library needs CMake, and there is none on PATH",
             help="install CMake 3.18 or newer: apt install cmake, or pip install cmake",
         )
     for program, generator in (("ninja", "Ninja"), ("make", "Unix Makefiles")):
-        if which(program):
+        if find_program(program):
             return Tools(cmake=cmake, generator=generator, compiler=toolchain.find("c++"))
     raise NoCMake.error(
         "CMake is there, but neither ninja nor make, which it leaves the work to",
@@ -135,7 +135,7 @@ def tools() -> Tools:
     )
 
 
-def which(program: str) -> str | None:
+def find_program(program: str) -> str | None:
     """Return where a program is, on PATH or beside this Python, where pip puts it."""
     beside = Path(sys.executable).parent
     return shutil.which(program) or shutil.which(program, path=str(beside))
@@ -161,14 +161,14 @@ def run(name: str, folder: Path, tools: Tools, *, cuda: bool | None = None) -> P
         configure += [] if cuda is None else [f"-DPULLBACK_CUDA={'ON' if cuda else 'OFF'}"]
         jobs = str(len(os.sched_getaffinity(0)))
         with runtime.announce(f"building lib{name}.so with CMake and {tools.compiler}"):
-            succeed(configure, folder)
-            succeed([tools.cmake, "--build", work, "--parallel", jobs], folder)
+            run_command(configure, folder)
+            run_command([tools.cmake, "--build", work, "--parallel", jobs], folder)
         library.parent.mkdir()
         shutil.copyfile(Path(work, library.name), library)
     return library
 
 
-def succeed(command: list[str], folder: Path) -> None:
+def run_command(command: list[str], folder: Path) -> None:
     """Run a command to its end.
 
     Raises:
@@ -178,10 +178,10 @@ def succeed(command: list[str], folder: Path) -> None:
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
     if ran.returncode:
-        raise stopped(ran.stdout, folder)
+        raise build_failure(ran.stdout, folder)
 
 
-def stopped(output: str, folder: Path) -> PullbackError:
+def build_failure(output: str, folder: Path) -> PullbackError:
     """Return the error for what CMake or a compiler said."""
     output = output.replace(f"{folder}/", "")
     if match := ERROR.search(output):

@@ -14,7 +14,7 @@ from pullback.define import shape
 from pullback.define.line import Expression, Line, Tensor
 from pullback.define.math.formula import Formula
 from pullback.deploy.cmake.sources import BuiltLoop
-from pullback.deploy.shipped import Kernel, Shipped
+from pullback.deploy.shipped import Shipped, ShippedKernel
 
 DTYPES = {
     **{"float64": "at::kDouble", "float32": "at::kFloat", "float16": "at::kHalf"},
@@ -27,28 +27,28 @@ DTYPES = {
 # C++ literals.
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """Return a text as C++ writes it; control characters in octal, which has three digits."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda found: f"\\{ord(found[0]):03o}", escaped) + '"'
 
 
-def truth(value: bool) -> str:
+def format_bool(value: bool) -> str:
     """Return `true` or `false`."""
     return "true" if value else "false"
 
 
-def braces(items: Iterable[str]) -> str:
+def enclose(items: Iterable[str]) -> str:
     """Return a list in braces."""
     return f"{{{', '.join(items)}}}"
 
 
-def fields(**values: str | None) -> str:
+def format_fields(**values: str | None) -> str:
     """Return an aggregate by the names of its members, in their order; None leaves one out."""
-    return braces(f".{name} = {value}" for name, value in values.items() if value is not None)
+    return enclose(f".{name} = {value}" for name, value in values.items() if value is not None)
 
 
-def number(value: float) -> str:
+def format_double(value: float) -> str:
     """Return a number of double's precision, to the last bit."""
     if math.isnan(value):
         return "std::numeric_limits<double>::quiet_NaN()"
@@ -57,7 +57,7 @@ def number(value: float) -> str:
     return repr(value)
 
 
-def integer(value: int) -> str:
+def format_int(value: int) -> str:
     """Return a whole number of 64 bits."""
     return "INT64_MIN" if value == -(2**63) else f"int64_t{{{value}}}"
 
@@ -65,18 +65,24 @@ def integer(value: int) -> str:
 # What the runtime holds.
 
 
-def definition(shipped: Shipped, loops: Sequence[BuiltLoop]) -> str:
+def write_definition(shipped: Shipped, loops: Sequence[BuiltLoop]) -> str:
     """Return the function that makes an operator's definition."""
-    rows = [f".{name} = {value}," for name, value in signature(shipped).items()]
+    rows = [f".{name} = {value}," for name, value in write_signature(shipped).items()]
     body = ["Definition definition;", "definition.signature = {", *(f"    {r}" for r in rows), "};"]
     for kind in ("backward", "jvp"):
         wired: Program | None = getattr(shipped, kind)
         if wired is not None:
-            body += [f"definition.{kind} = Program{{", *(f"    {r}" for r in program(wired)), "};"]
+            body += [
+                f"definition.{kind} = Program{{",
+                *(f"    {r}" for r in write_program(wired)),
+                "};",
+            ]
     for kernel in shipped.kernels:
-        body += guarded(kernel.device, [f"definition.{kernel.device} = {native_kernel(kernel)};"])
+        body += guard_lines(
+            kernel.device, [f"definition.{kernel.device} = {write_kernel(kernel)};"]
+        )
     if shipped.definition.formula:
-        body += formula(shipped, shipped.definition.formula, loops)
+        body += write_formula(shipped, shipped.definition.formula, loops)
     body.append("return definition;")
     lines = "\n".join(row if row.startswith("#") else f"  {row}" for row in body)
     return f"/// {shipped.line}\nDefinition {name_of(shipped.line)}() {{\n{lines}\n}}\n"
@@ -87,157 +93,159 @@ def name_of(line: Line) -> str:
     return f"{line.namespace}_{line.name}"
 
 
-def guarded(device: str, rows: list[str]) -> list[str]:
+def guard_lines(device: str, rows: list[str]) -> list[str]:
     """Return lines that are there only where the library has CUDA, if they are about that."""
     return ["#if defined(PULLBACK_CUDA)", *rows, "#endif"] if device == "cuda" else rows
 
 
-def signature(shipped: Shipped) -> dict[str, str]:
+def write_signature(shipped: Shipped) -> dict[str, str]:
     """Return the members of `Signature`."""
     line = shipped.line
     position = {parameter.name: index for index, parameter in enumerate(line.parameters)}
-    inputs = (tensor(each, line, position[each.name]) for each in line.tensors)
+    inputs = (write_tensor(each, line, position[each.name]) for each in line.tensors)
     scalars = (
-        fields(
+        format_fields(
             kind=f"ScalarSpec::Kind::{native.SCALAR_KINDS[each.type]}",
-            name=quoted(each.name),
+            name=quote(each.name),
             argument=str(position[each.name]),
         )
         for each in line.scalars
     )
     masked = shipped.definition.masked
     return {
-        "name": quoted(line.qualname),
-        "inputs": braces(inputs),
-        "outputs": braces(tensor(each, line, 0) for each in line.outputs),
-        "scalars": braces(scalars),
-        "dimensions": braces(map(quoted, line.dimensions)),
+        "name": quote(line.qualname),
+        "inputs": enclose(inputs),
+        "outputs": enclose(write_tensor(each, line, 0) for each in line.outputs),
+        "scalars": enclose(scalars),
+        "dimensions": enclose(map(quote, line.dimensions)),
         "arguments": str(len(line.parameters) + masked),
-        "masked": truth(masked),
+        "masked": format_bool(masked),
     }
 
 
-def tensor(spec: Tensor, line: Line, argument: int) -> str:
+def write_tensor(spec: Tensor, line: Line, argument: int) -> str:
     """Return a tensor of the line."""
-    return fields(
-        name=quoted(spec.name),
-        text=quoted(shape.declared(spec)),
-        before=braces(dimension(dim, line) for dim in spec.before),
-        after=braces(dimension(dim, line) for dim in spec.after),
-        batched=truth(spec.has_batch),
-        optional=truth(spec.optional),
+    return format_fields(
+        name=quote(spec.name),
+        text=quote(shape.format_spec(spec)),
+        before=enclose(write_dimension(dim, line) for dim in spec.before),
+        after=enclose(write_dimension(dim, line) for dim in spec.after),
+        batched=format_bool(spec.has_batch),
+        optional=format_bool(spec.optional),
         dtype=DTYPES[spec.dtype] if spec.dtype else None,
         argument=str(argument),
         detached="true" if spec.detached else None,
     )
 
 
-def dimension(dim: Expression, line: Line) -> str:
+def write_dimension(dim: Expression, line: Line) -> str:
     """Return a dimension's steps and text."""
     steps = (f"{{Step::Kind::{kind}, {value}}}" for kind, value in native.steps(dim, line))
-    return fields(steps=braces(steps), text=quoted(str(dim)))
+    return format_fields(steps=enclose(steps), text=quote(str(dim)))
 
 
-def program(wired: Program) -> list[str]:
+def write_program(wired: Program) -> list[str]:
     """Return the members of `Program`."""
-    results = (reference(each) if each else "std::nullopt" for each in wired.results)
+    results = (write_reference(each) if each else "std::nullopt" for each in wired.results)
     return [
         ".calls = {",
-        *(f"    {operator_call(each)}," for each in wired.calls),
+        *(f"    {write_call(each)}," for each in wired.calls),
         "},",
-        f".results = {braces(results)},",
+        f".results = {enclose(results)},",
     ]
 
 
-def operator_call(call: OperatorCall) -> str:
+def write_call(call: OperatorCall) -> str:
     """Return the call of an operator."""
-    return fields(
-        operator_name=f"c10::OperatorName({quoted(call.operator)}, {quoted(call.overload)})",
-        arguments=braces(map(reference, call.arguments)),
+    return format_fields(
+        operator_name=f"c10::OperatorName({quote(call.operator)}, {quote(call.overload)})",
+        arguments=enclose(map(write_reference, call.arguments)),
         results=str(call.results),
     )
 
 
-def reference(reference: Reference) -> str:
+def write_reference(reference: Reference) -> str:
     """Return where an argument comes from."""
-    given = fields(
+    given = format_fields(
         origin=f"Reference::Origin::{reference.origin.name}",
         index=str(reference.index) if reference.index else None,
         result=str(reference.result) if reference.result else None,
         optional="true" if reference.optional else None,
-        constant=constant(reference.constant) if reference.origin is Origin.constant else None,
+        constant=write_constant(reference.constant)
+        if reference.origin is Origin.constant
+        else None,
     )
     return f"Reference{given}"
 
 
-def constant(value: object) -> str | None:
+def write_constant(value: object) -> str | None:
     """Return a constant as the dispatcher takes it; None is what it is anyway."""
     match value:
         case None:
             return None
         case bool():
-            return f"c10::IValue({truth(value)})"
+            return f"c10::IValue({format_bool(value)})"
         case int():
-            return f"c10::IValue({integer(value)})"
+            return f"c10::IValue({format_int(value)})"
         case float():
-            return f"c10::IValue({number(value)})"
+            return f"c10::IValue({format_double(value)})"
         case str():
-            return f"c10::IValue(std::string({quoted(value)}))"
+            return f"c10::IValue(std::string({quote(value)}))"
         case tuple():
-            return f"c10::IValue({listed(value)})"
+            return f"c10::IValue({write_list(value)})"
         case _:
             raise AssertionError(value)
 
 
-def listed(values: tuple[Any, ...]) -> str:
+def write_list(values: tuple[Any, ...]) -> str:
     """Return a list of numbers, all of the type of the first."""
     if values and isinstance(values[0], bool):
-        return f"c10::List<bool>({braces(map(truth, values))})"
+        return f"c10::List<bool>({enclose(map(format_bool, values))})"
     if values and isinstance(values[0], float):
-        return f"std::vector<double>{braces(map(number, values))}"
-    return f"std::vector<int64_t>{braces(map(integer, values))}"
+        return f"std::vector<double>{enclose(map(format_double, values))}"
+    return f"std::vector<int64_t>{enclose(map(format_int, values))}"
 
 
-def native_kernel(kernel: Kernel) -> str:
+def write_kernel(kernel: ShippedKernel) -> str:
     """Return a kernel's entry point."""
-    return fields(function=kernel.symbol, strided=truth(kernel.source.strided))
+    return format_fields(function=kernel.symbol, strided=format_bool(kernel.source.strided))
 
 
-def formula(shipped: Shipped, own: Formula, loops: Sequence[BuiltLoop]) -> list[str]:
+def write_formula(shipped: Shipped, own: Formula, loops: Sequence[BuiltLoop]) -> list[str]:
     """Return how compiled loops compute an operator."""
     alignments = (
-        "std::nullopt" if each is None else f"std::vector<int64_t>{braces(map(str, each))}"
+        "std::nullopt" if each is None else f"std::vector<int64_t>{enclose(map(str, each))}"
         for each in (arrange.alignment(tensor, own.space) for tensor in own.line.tensors)
     )
     finishes = (
-        fields(sums=braces(map(str, summed)), sums_batch=truth(batch))
+        format_fields(sums=enclose(map(str, summed)), sums_batch=format_bool(batch))
         for summed, batch in arrange.finishes(own)
     )
     rows: list[str] = []
     for device in ("cpu", "cuda"):
-        here = [f"    {row(loop, device)}," for loop in loops if loop.device == device]
-        rows += guarded(device, here) if here else []
+        here = [f"    {write_row(loop, device)}," for loop in loops if loop.device == device]
+        rows += guard_lines(device, here) if here else []
     return [
         "definition.formula.emplace();",
-        f"definition.formula->space = {tensor(own.space, own.line, 0)};",
-        f"definition.formula->alignments = {braces(alignments)};",
-        f"definition.formula->finishes = {braces(finishes)};",
+        f"definition.formula->space = {write_tensor(own.space, own.line, 0)};",
+        f"definition.formula->alignments = {enclose(alignments)};",
+        f"definition.formula->finishes = {enclose(finishes)};",
         "finish_formula(definition, {",
         *rows,
-        f"}}, /*derived=*/{truth(not shipped.left_out)});",
+        f"}}, /*derived=*/{format_bool(not shipped.left_out)});",
     ]
 
 
-def row(loop: BuiltLoop, device: str) -> str:
+def write_row(loop: BuiltLoop, device: str) -> str:
     """Return a loop and what it was compiled for."""
     of = loop.loop
-    key = fields(
+    key = format_fields(
         wanted=str(of.wanted),
         present=str(of.present),
         dtype=DTYPES[of.dtype],
         device=f"at::k{device.upper()}",
     )
-    built = fields(
+    built = format_fields(
         address=f"reinterpret_cast<void*>({loop.symbol})",
         used=str(of.used),
         wanted=str(of.wanted),

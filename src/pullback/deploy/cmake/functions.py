@@ -6,20 +6,20 @@ from collections.abc import Sequence
 
 from pullback.define.line import Line, Scalar, Tensor
 from pullback.deploy import shims
-from pullback.deploy.cmake.definitions import number, quoted, truth
-from pullback.deploy.shims import spelled
+from pullback.deploy.cmake.definitions import format_bool, format_double, quote
+from pullback.deploy.shims import format_name
 from pullback.deploy.shipped import Shipped
 
 EXPORTED = '__attribute__((visibility("default")))'
 TYPES = {"int": "int64_t", "float": "double", "bool": "bool", "str": "c10::string_view"}
 
 
-def header(name: str, shipped: Sequence[Shipped]) -> str:
+def write_header(name: str, shipped: Sequence[Shipped]) -> str:
     """Return the header of a library: a function for each operator that was asked for."""
     declared = "\n\n".join(
-        f"/// {each.line}\nnamespace {spelled(each.line.namespace)} {{\n"
-        f"{EXPORTED} {declaration(each.line, defaults=True)};\n}}"
-        for each in public(shipped)
+        f"/// {each.line}\nnamespace {format_name(each.line.namespace)} {{\n"
+        f"{EXPORTED} {write_declaration(each.line, defaults=True)};\n}}"
+        for each in public_operators(shipped)
     )
     return f"""/// The operators of lib{name}.so. Autograd, on the CPU and on GPUs, knows them.
 #pragma once
@@ -33,26 +33,26 @@ def header(name: str, shipped: Sequence[Shipped]) -> str:
 """
 
 
-def public(shipped: Sequence[Shipped]) -> list[Shipped]:
+def public_operators(shipped: Sequence[Shipped]) -> list[Shipped]:
     """Return the operators that have a function: not those that only derivatives call."""
     return [each for each in shipped if each.order == 0 and not each.definition.masked]
 
 
-def function(line: Line) -> str:
+def write_function(line: Line) -> str:
     """Return the definition of an operator's function: a call by PyTorch's dispatcher."""
-    arguments = ", ".join(spelled(parameter.name) for parameter in line.parameters)
+    arguments = ", ".join(format_name(parameter.name) for parameter in line.parameters)
     types = ", ".join(type_of(parameter) for parameter in line.parameters)
-    return f"""namespace {spelled(line.namespace)} {{
-{declaration(line, defaults=False)} {{
+    return f"""namespace {format_name(line.namespace)} {{
+{write_declaration(line, defaults=False)} {{
   static const auto pullback_operator = c10::Dispatcher::singleton()
-      .findSchemaOrThrow({quoted(line.qualname)}, "").typed<{returned(line)}({types})>();
+      .findSchemaOrThrow({quote(line.qualname)}, "").typed<{return_type(line)}({types})>();
   return pullback_operator.call({arguments});
 }}
 }}
 """
 
 
-def declaration(line: Line, *, defaults: bool) -> str:
+def write_declaration(line: Line, *, defaults: bool) -> str:
     """Return a function's type and name, with the line's defaults for a header."""
     parameters: list[str] = []
     may_be_left_out = defaults
@@ -60,11 +60,11 @@ def declaration(line: Line, *, defaults: bool) -> str:
         default = default_of(parameter) if may_be_left_out else None
         may_be_left_out = default is not None
         shown = f" = {default}" if default else ""
-        parameters.append(f"{type_of(parameter)} {spelled(parameter.name)}{shown}")
-    return f"{returned(line)} {spelled(line.name)}({', '.join(reversed(parameters))})"
+        parameters.append(f"{type_of(parameter)} {format_name(parameter.name)}{shown}")
+    return f"{return_type(line)} {format_name(line.name)}({', '.join(reversed(parameters))})"
 
 
-def returned(line: Line) -> str:
+def return_type(line: Line) -> str:
     """Return the type of what an operator returns."""
     tensors = ", ".join("at::Tensor" for _ in line.outputs)
     return tensors if len(line.outputs) == 1 else f"std::tuple<{tensors}>"
@@ -83,12 +83,12 @@ def default_of(parameter: Tensor | Scalar) -> str | None:
         return "std::nullopt" if parameter.optional else None
     match parameter.default:
         case bool():
-            return truth(parameter.default)
+            return format_bool(parameter.default)
         case int() | float():
             real = parameter.type == "float"
-            return number(float(parameter.default)) if real else str(parameter.default)
+            return format_double(float(parameter.default)) if real else str(parameter.default)
         case str():
-            return quoted(parameter.default)
+            return quote(parameter.default)
         case _:
             return None
 
@@ -98,12 +98,12 @@ def symbol_of(line: Line) -> str:
     return f"pullback_shim_{line.namespace}_{line.name}"
 
 
-def shim(line: Line, device: str) -> str:
+def write_shim(line: Line, device: str) -> str:
     """Return the C function that a program of AOTInductor's calls."""
     schema = shims.schema_of(line.qualname)
-    given = ", ".join(f"given({spelled(name)})" for name in (p.name for p in line.parameters))
+    given = ", ".join(f"given({format_name(name)})" for name in (p.name for p in line.parameters))
     results = ", ".join(f"ret{k}" for k in range(len(line.outputs)))
-    name = quoted(line.qualname)
+    name = quote(line.qualname)
     plain = shims.declaration(schema, device)
     unique = plain.replace(shims.symbol(schema.name, device), f"{symbol_of(line)}_{device}")
     return f"""extern "C" {EXPORTED}
@@ -112,6 +112,6 @@ def shim(line: Line, device: str) -> str:
   return pullback::call(op, {{{given}}}, {{{results}}});
 }}
 extern "C" {EXPORTED}
-{unique} __asm__("{shims.unique(schema.name, device)}")
+{unique} __asm__("{shims.unique_symbol(schema.name, device)}")
     __attribute__((alias("{shims.symbol(schema.name, device)}")));
 """

@@ -15,9 +15,9 @@ from pullback.bind.loops import compiled, gpu
 from pullback.define.schema import schema
 from pullback.deploy import shims
 from pullback.deploy.cmake import definitions, functions, sources
-from pullback.deploy.cmake.definitions import quoted
-from pullback.deploy.cmake.sources import SUFFIXES, BuiltLoop, Sources, unit
-from pullback.deploy.shipped import Kernel, Shipped
+from pullback.deploy.cmake.definitions import quote
+from pullback.deploy.cmake.sources import SUFFIXES, BuiltLoop, Sources, unit_file
+from pullback.deploy.shipped import Shipped, ShippedKernel
 from pullback.deploy.staging import copy, write
 from pullback.kernels import plan
 from pullback.kernels.glue import CSRC, Device
@@ -46,7 +46,7 @@ class Project:
         return "_".join(dict.fromkeys(own))
 
     @cached_property
-    def kernels(self) -> list[Kernel]:
+    def kernels(self) -> list[ShippedKernel]:
         """The kernels that authors wrote."""
         return [kernel for each in self.shipped for kernel in each.kernels]
 
@@ -59,7 +59,7 @@ class Project:
     def loops(self) -> dict[str, list[BuiltLoop]]:
         """The loops of each formula, by its operator's name."""
         devices: tuple[Device, ...] = ("cpu", "cuda")
-        made = {s.line.qualname: sources.built(s, devices) for s in self.shipped}
+        made = {s.line.qualname: sources.build_loops(s, devices) for s in self.shipped}
         return {name: loops for name, loops in made.items() if loops}
 
     @cached_property
@@ -68,7 +68,7 @@ class Project:
         return {
             Path("loops", file): text.replace(f"{CSRC}/", "pullback/")
             for each in self.shipped
-            for file, text in sources.units(each, self.loops.get(each.line.qualname, []))
+            for file, text in sources.write_units(each, self.loops.get(each.line.qualname, []))
         }
 
     def write(self, folder: Path) -> None:
@@ -77,7 +77,9 @@ class Project:
         for path, text in self.units.items():
             write(folder / path, text)
         write(folder / "operators.cpp", self.operators())
-        write(folder / "include" / f"{self.name}.h", functions.header(self.name, self.shipped))
+        write(
+            folder / "include" / f"{self.name}.h", functions.write_header(self.name, self.shipped)
+        )
         for path in self.ours():
             copy(CSRC / path, folder / "pullback" / path)
         write(folder / "exports.map", self.exports())
@@ -104,9 +106,12 @@ class Project:
             *dict.fromkeys(loop.declaration for loop in every),
         ]
         made = [
-            definitions.definition(s, self.loops.get(s.line.qualname, [])) for s in self.shipped
+            definitions.write_definition(s, self.loops.get(s.line.qualname, []))
+            for s in self.shipped
         ]
-        called = [functions.function(each.line) for each in functions.public(self.shipped)]
+        called = [
+            functions.write_function(each.line) for each in functions.public_operators(self.shipped)
+        ]
         return "\n".join(
             [
                 "/// What the operators are: written by `pullback build --as cmake`.",
@@ -130,7 +135,7 @@ class Project:
         """
         own = sorted(self.shipped, key=lambda each: each.line.namespace)
         for namespace, group in groupby(own, key=lambda each: each.line.namespace):
-            rows = "".join(f"      {registered(each)},\n" for each in group)
+            rows = "".join(f"      {write_registration(each)},\n" for each in group)
             yield (
                 f"TORCH_LIBRARY_FRAGMENT({namespace}, library) {{\n"
                 f"  pullback::register_operators(library, {{\n{rows}  }});\n}}\n"
@@ -139,11 +144,13 @@ class Project:
     def shims(self) -> Iterable[str]:
         """Return the C functions for AOTInductor, where it can call one."""
         yield "namespace { using pullback::given; }\n"
-        for each in functions.public(self.shipped):
+        for each in functions.public_operators(self.shipped):
             devices = ["cpu", *(["cuda"] if self.has_cuda(each) else [])]
             for device in devices:
                 if has_shim(each):
-                    rows = definitions.guarded(device, [functions.shim(each.line, device)])
+                    rows = definitions.guard_lines(
+                        device, [functions.write_shim(each.line, device)]
+                    )
                     yield "\n".join(rows)
 
     def has_cuda(self, shipped: Shipped) -> bool:
@@ -154,8 +161,8 @@ class Project:
 
     def exports(self) -> str:
         """Return what of the library others see: its functions in C++, and AOTInductor's in C."""
-        own = {each.line.namespace for each in functions.public(self.shipped)}
-        names = "".join(f" {shims.spelled(namespace)}::*;" for namespace in sorted(own))
+        own = {each.line.namespace for each in functions.public_operators(self.shipped)}
+        names = "".join(f" {shims.format_name(namespace)}::*;" for namespace in sorted(own))
         inside = f' extern "C++" {{{names} }};' if names else ""
         return f"{{ global: aoti_torch_*; pullback_shim.*;{inside} local: *; }};\n"
 
@@ -173,7 +180,7 @@ class Project:
             operators=", ".join(s.line.qualname for s in self.shipped if s.order == 0),
             sources=self.compiled("cpu"),
             cuda_sources=self.compiled("cuda"),
-            architectures=" ".join(map(architecture, self.architectures)),
+            architectures=" ".join(map(cmake_architecture, self.architectures)),
             options=";".join(flag for flag in plan.CXX_FLAGS if flag not in SAID_BY_CMAKE),
             flagged=list(self.flagged()),
             halves={"calls": first, "definitions": second},
@@ -182,13 +189,13 @@ class Project:
 
     def compiled(self, device: Device) -> list[Path]:
         """Return what is compiled for a device: an author's kernels, and loops."""
-        own = [unit(kernel) for kernel in self.kernels if kernel.device == device]
+        own = [unit_file(kernel) for kernel in self.kernels if kernel.device == device]
         return [*own, *(path for path in self.units if path.suffix == SUFFIXES[device])]
 
     def flagged(self) -> Iterable[tuple[Sequence[Path], str]]:
         """Yield files and the flags that they are compiled with beyond those of all."""
         for kernel in self.kernels:
-            yield [unit(kernel)], ";".join(self.sources.options(kernel))
+            yield [unit_file(kernel)], ";".join(self.sources.options(kernel))
         of_loops: dict[Device, Sequence[str]] = {
             "cpu": compiled.FLAGS,
             "cuda": [gpu.NOT_CONTRACTED],
@@ -198,10 +205,10 @@ class Project:
             yield own, ";".join(flags)
 
 
-def registered(shipped: Shipped) -> str:
+def write_registration(shipped: Shipped) -> str:
     """Return an operator's entry in the list of what is registered."""
     definition = shipped.definition
-    text = quoted(schema(shipped.line, masked=definition.masked))
+    text = quote(schema(shipped.line, masked=definition.masked))
     function = f"pullback::{definitions.name_of(shipped.line)}"
     policy = f", pullback::Autocast::{definition.autocast}" * (definition.autocast != "as_is")
     return f"{{{text}, {function}{policy}}}"
@@ -214,7 +221,7 @@ def has_shim(shipped: Shipped) -> bool:
     return shims.can_have(schema) and not shims.is_of_pytorch(name)
 
 
-def architecture(name: str) -> str:
+def cmake_architecture(name: str) -> str:
     """Return a GPU as CMake calls it: "90-real" for sm_90, "90-virtual" for compute_90."""
     kind, _, number = name.partition("_")
     return f"{number}-{'real' if kind == 'sm' else 'virtual'}"

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from pullback.bind.build import FOR_LINKING
-from pullback.deploy.shipped import FLOATING, PRECISE, Kernel, Shipped
+from pullback.deploy.shipped import FLOATING, PRECISE, Shipped, ShippedKernel
 from pullback.deploy.staging import copy, write
 from pullback.kernels.glue import Device
 from pullback.kernels.loops import pointwise, pointwise_cuda
@@ -26,7 +26,7 @@ SUFFIXES: dict[Device, str] = {"cpu": ".cpp", "cuda": ".cu"}
 class Sources:
     """The kernels of a project."""
 
-    kernels: Sequence[Kernel]
+    kernels: Sequence[ShippedKernel]
 
     @cached_property
     def files(self) -> tuple[Path, ...]:
@@ -51,11 +51,11 @@ class Sources:
             copy(path, folder / self.place(path))
         for kernel in self.kernels:
             if kernel.file is None:
-                write(folder / inline(kernel), f"{kernel.source.text}\n")
-            file = self.place(kernel.file) if kernel.file else inline(kernel)
-            write(folder / unit(kernel), kernel.moved(file))
+                write(folder / inline_file(kernel), f"{kernel.source.text}\n")
+            file = self.place(kernel.file) if kernel.file else inline_file(kernel)
+            write(folder / unit_file(kernel), kernel.moved(file))
 
-    def options(self, kernel: Kernel) -> list[str]:
+    def options(self, kernel: ShippedKernel) -> list[str]:
         """Return an author's flags for compiling."""
         flags = list(by_folder(kernel.source.flags))
         folders = [path for _, path in flags if path and not is_of_the_machine(path)]
@@ -78,18 +78,18 @@ def is_of_the_machine(path: Path) -> bool:
     return any(path.is_relative_to(folder) for folder in OF_THE_MACHINE)
 
 
-def unit(kernel: Kernel) -> Path:
+def unit_file(kernel: ShippedKernel) -> Path:
     """Return the file of a kernel's translation unit."""
-    return Path("kernels", f"{stem(kernel)}{SUFFIXES[kernel.device]}")
+    return Path("kernels", f"{kernel_stem(kernel)}{SUFFIXES[kernel.device]}")
 
 
-def inline(kernel: Kernel) -> Path:
+def inline_file(kernel: ShippedKernel) -> Path:
     """Return the file of a kernel that was given as text."""
     suffix = "cuh" if kernel.device == "cuda" else "h"
-    return Path("kernels", "source", f"{stem(kernel)}.{suffix}")
+    return Path("kernels", "source", f"{kernel_stem(kernel)}.{suffix}")
 
 
-def stem(kernel: Kernel) -> str:
+def kernel_stem(kernel: ShippedKernel) -> str:
     """Return a name that is a kernel's alone."""
     return f"{kernel.line.namespace}_{kernel.line.name}_{kernel.device}"
 
@@ -121,7 +121,7 @@ class BuiltLoop:
         return f'extern "C" {RETURNS[self.device]} {self.symbol}({PARAMETERS[self.device]});'
 
 
-def chosen(shipped: Shipped) -> list[Loop]:
+def choose_loops(shipped: Shipped) -> list[Loop]:
     """Return the loops of an operator: what calls can ask for, in a fair time and size.
 
     An output is computed alone or with all others. Of a second derivative only all are, and of what
@@ -139,10 +139,10 @@ def chosen(shipped: Shipped) -> list[Loop]:
     return loops
 
 
-def built(shipped: Shipped, devices: Sequence[Device]) -> list[BuiltLoop]:
+def build_loops(shipped: Shipped, devices: Sequence[Device]) -> list[BuiltLoop]:
     """Return the loops of an operator on some devices."""
     stem = f"pullback_{shipped.line.namespace}_{shipped.line.name}"
-    numbered = pointwise.named(chosen(shipped), "")
+    numbered = pointwise.name_loops(choose_loops(shipped), "")
     return [
         BuiltLoop(loop=loop, device=device, symbol=f"{stem}_{device}_{number}")
         for device in devices
@@ -150,7 +150,7 @@ def built(shipped: Shipped, devices: Sequence[Device]) -> list[BuiltLoop]:
     ]
 
 
-def units(shipped: Shipped, loops: Sequence[BuiltLoop]) -> Iterator[tuple[str, str]]:
+def write_units(shipped: Shipped, loops: Sequence[BuiltLoop]) -> Iterator[tuple[str, str]]:
     """Yield the file and the text of each translation unit: one a device and type computed in."""
 
     def kind(built: BuiltLoop) -> tuple[Device, str]:
@@ -161,12 +161,18 @@ def units(shipped: Shipped, loops: Sequence[BuiltLoop]) -> Iterator[tuple[str, s
         ulp = next(iter(distinct.values())).formula.accuracy
         stem = f"{shipped.line.namespace}_{shipped.line.name}_{compute}"
         if device == "cpu":
-            yield f"{stem}.cpp", apart(f"{compute}_{ulp}") + pointwise.together(distinct)
+            yield (
+                f"{stem}.cpp",
+                variant_namespace(f"{compute}_{ulp}") + pointwise.generate_together(distinct),
+            )
         else:
-            yield f"{stem}.cu", apart(compute) + pointwise_cuda.together(distinct)
+            yield (
+                f"{stem}.cu",
+                variant_namespace(compute) + pointwise_cuda.generate_together(distinct),
+            )
 
 
-def apart(variant: str) -> str:
+def variant_namespace(variant: str) -> str:
     """Return what keeps variants of the headers' functions apart in one library."""
     return (
         "// What the headers define depends on the type that is computed in: this library has\n"

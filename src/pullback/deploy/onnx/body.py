@@ -31,7 +31,7 @@ class Body:
     calls: tuple[ir.Function, ...] = ()
 
 
-class Builder:
+class BodyBuilder:
     """Collects nodes; a constant that is asked for twice is one."""
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class Builder:
         every = ir.traversal.RecursiveGraphIterator(graph)
         graph.opset_imports.update({node.domain: 1 for node in every if node.domain}, **{"": opset})
         function = ir.Function(ANYWHERE, "body", graph=graph, attributes=self.attributes.values())
-        return Body(function=tidied(function), calls=tuple(calls))
+        return Body(function=tidy(function), calls=tuple(calls))
 
 
 # The fields of ONNX's Constant that a function's attribute can stand in for.
@@ -104,7 +104,7 @@ VALUE_FIELDS: Mapping[ir.AttributeType, str] = {
 }
 
 
-def tidied(function: ir.Function) -> ir.Function:
+def tidy(function: ir.Function) -> ir.Function:
     """Name the values in order, and drop what does not belong to what is computed.
 
     Two functions that compute the same then have the same text, whatever they were made from.
@@ -137,7 +137,7 @@ def text_of(function: ir.Function) -> bytes:
     return proto.SerializeToString(deterministic=True)
 
 
-class Library:
+class FunctionLibrary:
     """Functions by their identifiers."""
 
     def __init__(self) -> None:

@@ -33,7 +33,7 @@ NAMES: Mapping[str, ir.DataType] = {
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Call:
+class OnnxCall:
     """One call.
 
     Attributes:
@@ -141,7 +141,7 @@ def sizes_of(value: ir.Value) -> list[int | str]:
 # Scalars as attributes.
 
 
-def attributes_of(call: Call) -> dict[str, ir.Attr]:
+def attributes_of(call: OnnxCall) -> dict[str, ir.Attr]:
     """Return a node's attributes."""
     found = {scalar.name: attribute(call, scalar, value) for scalar, value in call.scalars()}
     if call.mask is not None:
@@ -150,7 +150,7 @@ def attributes_of(call: Call) -> dict[str, ir.Attr]:
     return found
 
 
-def attribute(call: Call, scalar: Scalar, value: Any) -> ir.Attr:  # noqa: ANN401
+def attribute(call: OnnxCall, scalar: Scalar, value: Any) -> ir.Attr:  # noqa: ANN401
     """Return a scalar as an attribute."""
     many = scalar.type.endswith("[]")
     for part in value if many else [value]:
@@ -169,7 +169,7 @@ def attribute(call: Call, scalar: Scalar, value: Any) -> ir.Attr:  # noqa: ANN40
     return ir.Attr(scalar.name, ATTRIBUTES[scalar.type], plain)
 
 
-def attribute_type(call: Call, scalar: Scalar, value: Any) -> ir.AttributeType:  # noqa: ANN401
+def attribute_type(call: OnnxCall, scalar: Scalar, value: Any) -> ir.AttributeType:  # noqa: ANN401
     """Return the type of a scalar's attribute.
 
     A float of ONNX is a float32. One that is rounded by that, for tensors of float64, is a tensor.
@@ -210,7 +210,7 @@ class Recipe:
         return json.dumps(asdict(self))
 
 
-def recipe_of(call: Call, order: Sequence[int | None], node: ir.Node) -> Recipe:
+def recipe_of(call: OnnxCall, order: Sequence[int | None], node: ir.Node) -> Recipe:
     """Return what a node remembers of its call.
 
     Args:

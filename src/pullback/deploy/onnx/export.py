@@ -74,9 +74,9 @@ def export_onnx(  # noqa: PLR0913  (PyTorch's own parameters, by their names)
     require_packages("onnx", "onnxscript")
     # They need ONNX.
     from pullback.deploy.onnx.exporter import Exporter  # noqa: PLC0415
-    from pullback.deploy.onnx.model import exported  # noqa: PLC0415
+    from pullback.deploy.onnx.model import export_model  # noqa: PLC0415
 
-    return exported(
+    return export_model(
         Exporter(opset=opset, bodies=by_name(bodies), names=by_name(names)),
         path,
         model,

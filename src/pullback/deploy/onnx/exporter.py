@@ -16,10 +16,10 @@ from torch import Tensor
 from pullback.bind.notice import notice
 from pullback.bind.registry import operators
 from pullback.deploy.onnx import naming, sources, symbolic, translation
-from pullback.deploy.onnx.body import Body, Library, Underivable
-from pullback.deploy.onnx.call import KEY, Call, attributes_of, recipe_of
+from pullback.deploy.onnx.body import Body, FunctionLibrary, Underivable
+from pullback.deploy.onnx.call import KEY, OnnxCall, attributes_of, recipe_of
 from pullback.deploy.onnx.symbolic import Said
-from pullback.deploy.onnx.translation import MARK, Calls
+from pullback.deploy.onnx.translation import MARK, ModelCalls
 from pullback.diagnostic import PullbackError, Rule
 
 OnnxMutation = Rule("PB754", "onnx-mutation")
@@ -51,7 +51,7 @@ class Exporter:
     opset: int
     bodies: Mapping[str, Any] = field(default_factory=dict[str, Any])
     names: Mapping[str, str] = field(default_factory=dict[str, str])
-    library: Library = field(default_factory=Library)
+    library: FunctionLibrary = field(default_factory=FunctionLibrary)
     sizes: dict[str, int] = field(default_factory=dict[str, int])
     used: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     without: set[str] = field(default_factory=set[str])
@@ -70,10 +70,10 @@ class Exporter:
             args: its example.
             options: those of `torch.onnx.export`.
         """
-        calls = Calls(self.opset)
+        calls = ModelCalls(self.opset)
         own = options.pop("custom_translation_table", None) or {}
         table = {**calls.table(operators.values()), **own}
-        with without_noise(), translation.recorded(calls):
+        with silence(), translation.record_calls(calls):
             try:
                 program = torch.onnx.export(
                     model,
@@ -85,7 +85,7 @@ class Exporter:
                     **options,
                 )
             except Exception as error:
-                if found := own_error_in(error) or refused(error):
+                if found := own_error_in(error) or translation_missing(error):
                     raise found from None
                 raise
         if calls.failure:
@@ -98,7 +98,7 @@ class Exporter:
                 self.finish(node, calls[mark.as_int()])
         return program
 
-    def finish(self, node: ir.Node, call: Call) -> None:
+    def finish(self, node: ir.Node, call: OnnxCall) -> None:
         """Give the node of a call its name, its inputs, its attributes and its body."""
         if not call.outputs:
             call.outputs.extend(node.outputs)
@@ -111,11 +111,11 @@ class Exporter:
         node.domain, node.op_type = name[0], self.type_of(call, name, said)
         inputs = [*node.inputs, *[None] * (len(call.inputs) - len(node.inputs))]
         order = list(range(len(inputs)) if named is None else named.order)
-        rewired(node, [None if place is None else inputs[place] for place in order])
+        rewire(node, [None if place is None else inputs[place] for place in order])
         node.metadata_props[KEY] = recipe_of(call, order, node).text()
         node.attributes.update(attributes if named is None else named.attributes)
 
-    def type_of(self, call: Call, name: tuple[str, str], said: Said | None) -> str:
+    def type_of(self, call: OnnxCall, name: tuple[str, str], said: Said | None) -> str:
         """Return the type of a call's node, which is the name of its body.
 
         Calls that are alike have one body, which takes a while to find.
@@ -127,7 +127,7 @@ class Exporter:
             self.known[key] = name[1] if body is None else self.library.add(name, body)
         return self.known[key]
 
-    def body_of(self, call: Call, name: tuple[str, str], said: Said | None) -> Body | None:
+    def body_of(self, call: OnnxCall, name: tuple[str, str], said: Said | None) -> Body | None:
         """Return the body of a call's node; None, with a notice, if there is none."""
         written = "::".join(name)
         own = self.bodies.get(call.line.qualname, self.bodies.get(written))
@@ -137,10 +137,10 @@ class Exporter:
         if said is not None and named is None:
             return said.body
         reasons: list[str] = []
-        for what, derive in sources.of(call, self):
+        for what, derive in sources.sources_of(call, self):
             try:
                 body = derive()
-                return body if named is None else sources.reordered(body, named.order)
+                return body if named is None else sources.reorder(body, named.order)
             except Underivable as reason:
                 reasons.append(f"{what}: {reason}")
         why = "; ".join(reasons) or "a kernel alone does not say what it computes"
@@ -181,15 +181,15 @@ class Exporter:
             )
 
 
-def said_of(call: Call) -> Said | None:
+def said_of(call: OnnxCall) -> Said | None:
     """Return what the `symbolic` of a call's Function says, if it has one."""
     function = call.definition.function
     if function is None or not hasattr(function, "symbolic"):
         return None
-    return symbolic.said_by(call, function)
+    return symbolic.run_symbolic(call, function)
 
 
-def rewired(node: ir.Node, inputs: list[ir.Value | None]) -> None:
+def rewire(node: ir.Node, inputs: list[ir.Value | None]) -> None:
     """Give a node other inputs, without None at the end."""
     while inputs and inputs[-1] is None:
         inputs.pop()
@@ -221,7 +221,7 @@ def sizes_in(program: torch.export.ExportedProgram | None) -> dict[str, int]:
 
 
 @contextmanager
-def without_noise() -> Generator[None]:
+def silence() -> Generator[None]:
     """Keep back what PyTorch's exporter says about itself and its own dependencies."""
     logger = logging.getLogger(CHATTY)
     level = logger.level
@@ -235,7 +235,7 @@ def without_noise() -> Generator[None]:
         logger.setLevel(level)
 
 
-def chain(error: BaseException | None) -> Iterator[BaseException]:
+def iter_chain(error: BaseException | None) -> Iterator[BaseException]:
     """Yield an error and what led to it."""
     while error is not None:
         yield error
@@ -244,16 +244,16 @@ def chain(error: BaseException | None) -> Iterator[BaseException]:
 
 def own_error_in(error: Exception) -> PullbackError | None:
     """Return the error of ours that PyTorch's exporter wrapped, if it did."""
-    return next((found for found in chain(error) if isinstance(found, PullbackError)), None)
+    return next((found for found in iter_chain(error) if isinstance(found, PullbackError)), None)
 
 
-def refused(error: Exception) -> PullbackError | None:
+def translation_missing(error: Exception) -> PullbackError | None:
     """Return what is wrong with an operator that PyTorch's exporter has no translation for.
 
     One that changes an input is taken apart before it comes here; one of complex numbers is not
     asked for.
     """
-    text = "\n".join(str(found) for found in chain(error))
+    text = "\n".join(str(found) for found in iter_chain(error))
     for operator in operators.values():
         line = operator.line
         names = (f"{line.namespace}.{line.name}.", f"{line.namespace}._{line.name}_")

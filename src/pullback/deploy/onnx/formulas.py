@@ -18,14 +18,14 @@ from pullback.define.math.formula import Formula
 from pullback.define.math.index import BATCH, at
 from pullback.define.math.node import NUMBER, READ, SCALAR, Node, in_order, number
 from pullback.deploy.onnx import functions
-from pullback.deploy.onnx.body import Body, Builder, Underivable
-from pullback.deploy.onnx.call import NAMES, Call, attribute_type, sizes_of
+from pullback.deploy.onnx.body import Body, BodyBuilder, Underivable
+from pullback.deploy.onnx.call import NAMES, OnnxCall, attribute_type, sizes_of
 
 INT64 = ir.DataType.INT64
 TYPES = {"int": INT64, "bool": ir.DataType.BOOL}
 
 
-def body_of(call: Call, formula: Formula) -> Body:
+def body_of(call: OnnxCall, formula: Formula) -> Body:
     """Return the body of a call of a formula's operator.
 
     Raises:
@@ -37,34 +37,34 @@ def body_of(call: Call, formula: Formula) -> Body:
     for node in in_order(formula.elements):
         if node.op not in (NUMBER, READ, SCALAR) and not functions.has(node.op):
             raise Underivable(f"what '{node.op}' is in ONNX's operators is not known here")
-    builder = Builder()
+    builder = BodyBuilder()
     space = _Space(call, formula, builder)
     translator = Translator(builder, space.precision, space.leaf)
-    nodes = absent.without(settled(formula.elements, call), call.missing)
+    nodes = absent.drop_absent(settle_orders(formula.elements, call), call.missing)
     results = [space.finished(k, node, translator.value(node)) for k, node in enumerate(nodes)]
     names = [output.name for output in call.line.outputs]
     return builder.body(list(space.inputs.values()), results, names, call.opset)
 
 
-def settled(nodes: Sequence[Node], call: Call) -> list[Node]:
+def settle_orders(nodes: Sequence[Node], call: OnnxCall) -> list[Node]:
     """Return nodes in which the order of each polygamma function is a number, as its text needs."""
     made: dict[Node, Node] = {}
     for node in in_order(nodes):
         args = [made[arg] for arg in node.args]
         if node.op == "polygamma":
             args[0] = number(whole_number(node.args[0], call))
-        made[node] = build.rebuilt(node, tuple(args)) if args else node
+        made[node] = build.rebuild(node, tuple(args)) if args else node
     return [made[node] for node in nodes]
 
 
-def whole_number(node: Node, call: Call) -> int:
+def whole_number(node: Node, call: OnnxCall) -> int:
     """Return what a whole number is that scalars alone decide."""
     if node.op == SCALAR:
         return int(call.given[node.name])
     if node.op == NUMBER:
         return int(node.number)
     folded = [number(whole_number(arg, call)) for arg in node.args]
-    return whole_number(build.rebuilt(node, tuple(folded)), call)
+    return whole_number(build.rebuild(node, tuple(folded)), call)
 
 
 class _Space:
@@ -78,7 +78,7 @@ class _Space:
         precision: what real numbers are computed in.
     """
 
-    def __init__(self, call: Call, formula: Formula, builder: Builder) -> None:
+    def __init__(self, call: OnnxCall, formula: Formula, builder: BodyBuilder) -> None:
         self.call = call
         self.formula = formula
         self.builder = builder
@@ -96,7 +96,7 @@ class _Space:
         """Return how many dimensions of a tensor `...` stands for."""
         value = self.call.given[tensor.name]
         assert isinstance(value, ir.Value)
-        return len(sizes_of(value)) - len(arrange.core(tensor))
+        return len(sizes_of(value)) - len(arrange.core_indices(tensor))
 
     def leaf(self, node: Node) -> ir.Value:
         """Return a scalar, or a tensor's element everywhere in the space."""
@@ -142,7 +142,7 @@ class _Space:
     def spread(self, tensor: Tensor) -> list[str]:
         """Return a tensor's dimensions, each of `...` by itself; they line up from the right."""
         missing = self.batch - self.batch_of(tensor) if tensor in self.present else 0
-        return arrange.spread(tensor.labels, self.batch, missing)
+        return arrange.spread_axes(tensor.labels, self.batch, missing)
 
     def numbers(self, values: Sequence[int]) -> ir.Value:
         """Return whole numbers as a constant."""
@@ -186,7 +186,7 @@ class _Space:
         """Return the sum over some indices."""
         space = self.formula.space
         whole = self.spread(space) if BATCH in over else self.places(space)
-        gone = arrange.spread(over, self.batch) if BATCH in over else list(over)
+        gone = arrange.spread_axes(over, self.batch) if BATCH in over else list(over)
         axes = [whole.index(label) - len(whole) for label in gone]
         if not axes:
             return value
@@ -214,7 +214,7 @@ class _Space:
         return self.builder.op("Cast", value, to=NAMES[output.dtype])
 
 
-def scalar(call: Call, node: Node, builder: Builder, precision: Precision) -> ir.Value:
+def scalar(call: OnnxCall, node: Node, builder: BodyBuilder, precision: Precision) -> ir.Value:
     """Return a scalar inside a formula's body: what the node's attribute says."""
     declared = next(s for s in call.line.scalars if s.name == node.name)
     type = attribute_type(call, declared, call.given[node.name])
@@ -237,7 +237,7 @@ class Precision:
         like: a tensor of that dtype; constants are cast like it, and the dtype stands nowhere.
     """
 
-    builder: Builder
+    builder: BodyBuilder
     dtype: ir.DataType
     like: ir.Value | None
 
@@ -269,7 +269,7 @@ class Translator:
     """
 
     def __init__(
-        self, builder: Builder, precision: Precision, leaf: Callable[[Node], ir.Value]
+        self, builder: BodyBuilder, precision: Precision, leaf: Callable[[Node], ir.Value]
     ) -> None:
         self.builder = builder
         self.precision = precision
@@ -300,7 +300,7 @@ class Translator:
             return self.in_double(node)
         operator = functions.operator_of(node, double=self.precision.double)
         if operator is None:
-            return self.value(functions.expanded(node, double=self.precision.double))
+            return self.value(functions.expand(node, double=self.precision.double))
         name, options = operator
         return self.builder.op(name, *(self.known[arg] for arg in node.args), **options)
 

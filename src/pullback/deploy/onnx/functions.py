@@ -143,40 +143,40 @@ def operator_of(made: Node, *, double: bool) -> tuple[str, dict[str, int]] | Non
     return None if name is None else (name, {"fmod": 1} if name == "Mod" else {})
 
 
-def expanded(made: Node, *, double: bool) -> Node:
+def expand(made: Node, *, double: bool) -> Node:
     """Return the same in other functions, by which every function comes to operators of ONNX."""
     function = TABLE.get(made.op)
     assert function, made.op
     names = dict(zip(function.parameters, made.args, strict=True))
     if made.op == "powi":
         assert isinstance(made.data, int)
-        return product(made.args[0], made.data)
+        return expand_product(made.args[0], made.data)
     if made.op == "where":
-        return said("(condition and x) or ((not condition) and y)", names)
+        return read_text("(condition and x) or ((not condition) and y)", names)
     if made.op == "polygamma":
-        return said(special.polygamma(int(made.args[0].number)), names)
+        return read_text(special.polygamma(int(made.args[0].number)), names)
     if made.op == "pow" and made.type == "int":
         return whole_power(*made.args)
     if made.type == "int" or any(arg.type == "int" for arg in made.args):
         text = WHOLE.get(made.op) or TEXTS[made.op]
-        return said(text, {**names, "q": quotient(*made.args)} if "q" in text else names)
+        return read_text(text, {**names, "q": quotient(*made.args)} if "q" in text else names)
     text = (double and DOUBLE.get(made.op)) or TEXTS[made.op]
-    return build.real(said(text, names)) if made.type == "real" else said(text, names)
+    return build.to_real(read_text(text, names)) if made.type == "real" else read_text(text, names)
 
 
-def said(text: str, names: Mapping[str, Node]) -> Node:
+def read_text(text: str, names: Mapping[str, Node]) -> Node:
     """Return the node that a text says."""
     (made,) = statements.nodes_of(text, names, ("result",), "ONNX's table of functions")
     return made
 
 
-def product(base: Node, exponent: int) -> Node:
+def expand_product(base: Node, exponent: int) -> Node:
     """Return a power as products, by squaring."""
     if exponent < 0:
-        return build.apply("div", node.number(1.0), product(base, -exponent))
+        return build.apply("div", node.number(1.0), expand_product(base, -exponent))
     if exponent == 1:
         return base
-    half = product(base, exponent // 2)
+    half = expand_product(base, exponent // 2)
     square = build.apply("mul", half, half)
     return build.apply("mul", square, base) if exponent % 2 else square
 
@@ -187,9 +187,9 @@ def quotient(dividend: Node, divisor: Node) -> Node:
     A runtime may end the process at the smallest number divided by -1.
     """
     names = {"x": dividend, "y": divisor}
-    safe = said("where((y == 0) or (y == -1), 1, y)", names)
+    safe = read_text("where((y == 0) or (y == -1), 1, y)", names)
     q = node.make(QUOTIENT, (dividend, safe), None, "int", frozenset())
-    return said("where(y == 0, 0, where(y == -1, -x, q))", {**names, "q": q})
+    return read_text("where(y == 0, 0, where(y == -1, -x, q))", {**names, "q": q})
 
 
 def whole_power(base: Node, exponent: Node) -> Node:
@@ -199,15 +199,18 @@ def whole_power(base: Node, exponent: Node) -> Node:
     """
     names = {"x": base, "n": exponent}
     left, power, square = (
-        said("where(n > 65, 64 + (n - n // 2 * 2), n)", names),
+        read_text("where(n > 65, 64 + (n - n // 2 * 2), n)", names),
         node.number(1),
         base,
     )
     for _ in range(7):
         half = node.make(QUOTIENT, (left, node.number(2)), None, "int", frozenset())
         step = {"left": left, "half": half, "p": power, "s": square}
-        power, square = said("where(left - 2 * half == 1, p * s, p)", step), said("s * s", step)
+        power, square = (
+            read_text("where(left - 2 * half == 1, p * s, p)", step),
+            read_text("s * s", step),
+        )
         left = half
     names["p"] = power
     inverse = "where(abs(x) == 1, where(n == n // 2 * 2, 1, x), 0)"
-    return said(f"where(n < 0, {inverse}, p)", names)
+    return read_text(f"where(n < 0, {inverse}, p)", names)

@@ -22,7 +22,7 @@ OnnxInvalid = Rule("PB759", "onnx-invalid")
 OLDEST = 18
 
 
-def exported(
+def export_model(
     exporter: Exporter,
     path: str | PathLike[str],
     model: torch.nn.Module | torch.export.ExportedProgram,

@@ -23,7 +23,7 @@ def split(name: str) -> tuple[str, str]:
     return domain, op_type
 
 
-def standard() -> set[str]:
+def standard_names() -> set[str]:
     """Return the names of ONNX's own operators, of every opset."""
     schemas = onnx.defs.get_all_schemas_with_history()
     return {schema.name for schema in schemas if schema.domain == ""}
@@ -51,7 +51,7 @@ def require_free(used: Mapping[str, tuple[str, str]]) -> None:
     Args:
         used: the domain and the type of each operator in the model, by its qualname.
     """
-    own = standard()
+    own = standard_names()
     bases: dict[str, str] = {}
     for qualname, (domain, op_type) in used.items():
         cure = f'rename it, or export it as another: names={{"{qualname}": "my.domain::MyName"}}'

@@ -12,8 +12,8 @@ from onnx_ir.tensor_adapters import to_torch_dtype
 from torch import Tensor
 from torch.export import Dim
 
-from pullback.deploy.onnx.body import Body, Builder, Underivable
-from pullback.deploy.onnx.call import Call, sizes_of
+from pullback.deploy.onnx.body import Body, BodyBuilder, Underivable
+from pullback.deploy.onnx.call import OnnxCall, sizes_of
 from pullback.diagnostic import PullbackError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ SOME, SMALLEST = 4, 2
 class _Called(torch.nn.Module):
     """A function as a module of the tensors that are given, its scalars filled in."""
 
-    def __init__(self, function: Callable[..., Any], call: Call) -> None:
+    def __init__(self, function: Callable[..., Any], call: OnnxCall) -> None:
         super().__init__()
         self.function = function
         self.call = call
@@ -45,7 +45,7 @@ class _Called(torch.nn.Module):
         return self.function(*arguments)
 
 
-def body_of(call: Call, function: Callable[..., Any], exporter: Exporter) -> Body:
+def body_of(call: OnnxCall, function: Callable[..., Any], exporter: Exporter) -> Body:
     """Return the body that a function of PyTorch gives.
 
     It is tried for any sizes first, and then for those sizes that are fixed in the model.
@@ -55,10 +55,12 @@ def body_of(call: Call, function: Callable[..., Any], exporter: Exporter) -> Bod
     """
     values = [value for value in call.inputs if value is not None]
     module = _Called(function, call).eval()
-    examples = tuple(example(value, exporter) for value in values)
+    examples = tuple(make_example(value, exporter) for value in values)
     reason: Exception | None = None
     for free in (True, False):
-        sizes = tuple({k: Dim.AUTO for k in varying(value, free=free)} for value in values)
+        sizes = tuple(
+            {k: Dim.AUTO for k in varying_dimensions(value, free=free)} for value in values
+        )
         try:
             # Not by the exporter's own way, which leaves out what a trace assumes of the sizes.
             traced = torch.export.export(module, examples, dynamic_shapes=(sizes,))
@@ -70,10 +72,10 @@ def body_of(call: Call, function: Callable[..., Any], exporter: Exporter) -> Bod
             continue
         require_varying(values, model.graph.inputs)
         return as_body(call, model)
-    raise Underivable(said(reason))
+    raise Underivable(innermost_reason(reason))
 
 
-def example(value: ir.Value, exporter: Exporter) -> Tensor:
+def make_example(value: ir.Value, exporter: Exporter) -> Tensor:
     """Return a tensor of the dtype and the sizes of the model's own example.
 
     A size that varies is none that a trace would make a case of its own.
@@ -91,7 +93,7 @@ def computed_in(dtype: ir.DataType) -> ir.DataType:
     return ir.DataType.FLOAT if dtype == ir.DataType.BFLOAT16 else dtype
 
 
-def varying(value: ir.Value, *, free: bool) -> list[int]:
+def varying_dimensions(value: ir.Value, *, free: bool) -> list[int]:
     """Return the dimensions whose size the body leaves open.
 
     Args:
@@ -113,11 +115,11 @@ def require_varying(values: Sequence[ir.Value], made: Sequence[ir.Value]) -> Non
                 )
 
 
-def as_body(call: Call, model: ir.Model) -> Body:
+def as_body(call: OnnxCall, model: ir.Model) -> Body:
     """Return a whole model's graph as a function of the line's tensors."""
     graph = model.graph
     require_outputs(call, graph.outputs)
-    builder = Builder()
+    builder = BodyBuilder()
     given = iter(list(graph.inputs))
     inputs = [ir.Value() if value is None else next(given) for value in call.inputs]
     outputs, nodes, constants = list(graph.outputs), list(graph), list(graph.initializers.values())
@@ -127,7 +129,7 @@ def as_body(call: Call, model: ir.Model) -> Body:
     for value in constants:
         constant = ir.Attr("value", ir.AttributeType.TENSOR, value.const_value)
         builder.nodes.append(ir.Node("", "Constant", [], [constant], outputs=[value]))
-    formal = [narrowed(builder, own, value) for own, value in zip(inputs, call.inputs, strict=True)]
+    formal = [narrow(builder, own, value) for own, value in zip(inputs, call.inputs, strict=True)]
     builder.nodes += nodes
     returned = [
         own if output.dtype in (None, own.dtype) else builder.op("Cast", own, to=output.dtype)
@@ -138,7 +140,7 @@ def as_body(call: Call, model: ir.Model) -> Body:
     return builder.body(formal, returned, [o.name for o in call.line.outputs], call.opset)
 
 
-def require_outputs(call: Call, outputs: Sequence[ir.Value]) -> None:
+def require_outputs(call: OnnxCall, outputs: Sequence[ir.Value]) -> None:
     """Stop at a function that returns something else than the operator."""
     if len(outputs) != len(call.line.outputs):
         raise Underivable(f"it returns {len(outputs)} tensors")
@@ -148,7 +150,7 @@ def require_outputs(call: Call, outputs: Sequence[ir.Value]) -> None:
             raise Underivable(f"it returns {own.dtype} for '{spec.name}', not {output.dtype}")
 
 
-def narrowed(builder: Builder, own: ir.Value, given: ir.Value | None) -> ir.Value:
+def narrow(builder: BodyBuilder, own: ir.Value, given: ir.Value | None) -> ir.Value:
     """Return the body's input for one of the traced function's, which may be in a wider dtype."""
     if given is None or given.dtype is None or computed_in(given.dtype) == given.dtype:
         return own
@@ -161,7 +163,7 @@ def narrowed(builder: Builder, own: ir.Value, given: ir.Value | None) -> ir.Valu
     return formal
 
 
-def said(error: Exception | None) -> str:
+def innermost_reason(error: Exception | None) -> str:
     """Return the innermost reason in one line."""
     while error is not None and error.__cause__ is not None:
         error = error.__cause__ if isinstance(error.__cause__, Exception) else None

@@ -117,7 +117,7 @@ def replace(node: ir.Node, recipe: Recipe) -> None:
     assert graph is not None
     given = [value for value in node.inputs if value is not None]
     dtypes = [dtype for dtype in recipe.inputs if dtype is not None]
-    name = called_by(recipe)
+    name = node_type(recipe)
     before: list[ir.Node] = []
     inputs: list[ir.Value] = []
     for value, dtype in zip(given, dtypes, strict=True):
@@ -143,29 +143,29 @@ def to_of(dtype: str) -> dict[str, ir.DataType]:
     return {"to": ir.DataType[dtype]} if dtype in NARROW else {}
 
 
-def called_by(recipe: Recipe) -> str:
+def node_type(recipe: Recipe) -> str:
     """Return the type of a node that calls a kernel; calls that are alike are registered once."""
     name = f"pullback_{hashlib.sha256(recipe.text().encode()).hexdigest()[:16]}"
     if name not in _known:
         _known[name] = onnxruntime_extensions.onnx_op(
             op_type=name,
-            inputs=[crossing(dtype) for dtype in recipe.inputs if dtype is not None],
-            outputs=[crossing(dtype) for dtype in recipe.outputs],
-        )(contained(recipe))
+            inputs=[crossing_dtype(dtype) for dtype in recipe.inputs if dtype is not None],
+            outputs=[crossing_dtype(dtype) for dtype in recipe.outputs],
+        )(contain_errors(recipe))
     return name
 
 
-def crossing(dtype: str) -> int:
+def crossing_dtype(dtype: str) -> int:
     """Return what a dtype crosses as into Python."""
     return DTYPES["FLOAT" if dtype in NARROW else dtype]
 
 
-def contained(recipe: Recipe) -> Callable[..., Any]:
+def contain_errors(recipe: Recipe) -> Callable[..., Any]:
     """Return the function that calls an operator on arrays; it never raises."""
 
     def run(*arrays: np.ndarray[Any, Any]) -> Any:  # noqa: ANN401
         try:
-            outputs = [array_of(output) for output in result(recipe, arrays)]
+            outputs = [array_of(output) for output in run_recipe(recipe, arrays)]
         except BaseException as error:  # whatever leaves here ends the process
             if not _raised:
                 raise
@@ -180,7 +180,7 @@ def contained(recipe: Recipe) -> Callable[..., Any]:
     return run
 
 
-def result(recipe: Recipe, arrays: Sequence[np.ndarray[Any, Any]]) -> Sequence[Tensor]:
+def run_recipe(recipe: Recipe, arrays: Sequence[np.ndarray[Any, Any]]) -> Sequence[Tensor]:
     """Return what the operator returns for a node's inputs."""
     given = iter(arrays)
     inputs = [

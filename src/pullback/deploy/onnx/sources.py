@@ -12,8 +12,8 @@ from onnxscript import OnnxFunction
 
 from pullback.bind.kinds import kind_of
 from pullback.deploy.onnx import formulas, reference
-from pullback.deploy.onnx.body import Body, Underivable, tidied
-from pullback.deploy.onnx.call import Call
+from pullback.deploy.onnx.body import Body, Underivable, tidy
+from pullback.deploy.onnx.call import OnnxCall
 from pullback.deploy.onnx.symbolic import Named
 from pullback.diagnostic import Rule, an
 
@@ -26,7 +26,7 @@ OnnxBody = Rule("PB756", "onnx-body")
 CURE = "give an ONNX Script function, a FunctionProto, ONNX's text, or a function of PyTorch"
 
 
-def of(call: Call, exporter: Exporter) -> Iterator[tuple[str, Callable[[], Body]]]:
+def sources_of(call: OnnxCall, exporter: Exporter) -> Iterator[tuple[str, Callable[[], Body]]]:
     """Yield what says what an operator computes, and what derives a body from it."""
     definition = call.definition
     if definition.pointwise is not None:
@@ -35,7 +35,7 @@ def of(call: Call, exporter: Exporter) -> Iterator[tuple[str, Callable[[], Body]
         yield what, partial(reference.body_of, call, function, exporter)
 
 
-def reordered(body: Body, order: Sequence[int | None]) -> Body:
+def reorder(body: Body, order: Sequence[int | None]) -> Body:
     """Return a body for a node whose inputs are others of the call's.
 
     Raises:
@@ -55,7 +55,7 @@ def reordered(body: Body, order: Sequence[int | None]) -> Body:
     return body
 
 
-def given_to(call: Call, given: Any, exporter: Exporter, named: Named | None = None) -> Body:  # noqa: ANN401
+def given_to(call: OnnxCall, given: Any, exporter: Exporter, named: Named | None = None) -> Body:  # noqa: ANN401
     """Return the body that somebody wrote for a call.
 
     Args:
@@ -71,7 +71,7 @@ def given_to(call: Call, given: Any, exporter: Exporter, named: Named | None = N
     if callable(given) and not isinstance(given, OnnxFunction):
         try:
             body = reference.body_of(call, given, exporter)
-            return body if named is None else reordered(body, named.order)
+            return body if named is None else reorder(body, named.order)
         except Underivable as reason:
             raise OnnxBody.error(
                 f"{name}: the body given for it cannot be exported: {reason}", help=CURE
@@ -81,7 +81,7 @@ def given_to(call: Call, given: Any, exporter: Exporter, named: Named | None = N
     order = range(len(call.input_names)) if named is None else named.order
     scalars = [s.name for s in call.line.scalars] if named is None else list(named.attributes)
     require_fit(call, function, len(order), scalars)
-    return Body(function=tidied(function), calls=tuple(functions))
+    return Body(function=tidy(function), calls=tuple(functions))
 
 
 def functions_of(name: str, given: Any) -> list[ir.Function]:  # noqa: ANN401
@@ -105,7 +105,9 @@ def functions_of(name: str, given: Any) -> list[ir.Function]:  # noqa: ANN401
     return [ir.from_proto(given)]
 
 
-def require_fit(call: Call, function: ir.Function, inputs: int, attributes: Sequence[str]) -> None:
+def require_fit(
+    call: OnnxCall, function: ir.Function, inputs: int, attributes: Sequence[str]
+) -> None:
     """Stop at a body with other inputs, outputs or attributes than the node has."""
     name = call.line.qualname
     wanted = inputs, len(call.line.outputs)

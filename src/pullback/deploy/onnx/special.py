@@ -20,14 +20,14 @@ def horner(variable: str, *coefficients: float) -> str:
     return text
 
 
-def joined(lines: Iterable[str]) -> str:
+def join_statements(lines: Iterable[str]) -> str:
     """Return statements as one text."""
     return "; ".join(lines)
 
 
 # --- atan: |x| is brought below 0.66, from above tan(3π/8) by 1/x, between by (x - 1)/(x + 1).
 
-ATAN = joined(
+ATAN = join_statements(
     [
         "a = abs(x)",
         "far = a > 2.414213562373095",
@@ -67,7 +67,7 @@ ERF_NEAR = "x * ({} / {})".format(
         *(1.28261652607737228e3, 2.84423683343917062e3),
     ),
 )
-ERFC = joined(
+ERFC = join_statements(
     [
         "a = minimum(abs(x), 28)",
         # exp(-a²) = exp(-c²) exp(-(a - c)(a + c)), of which c² is exact.
@@ -108,7 +108,7 @@ ERFC = joined(
 
 # --- erfinv: by the normal distribution's quantile, PPND16((1 + x)/2)/√2.
 
-ERFINV = joined(
+ERFINV = join_statements(
     [
         "r = 0.180625 - x * x * 0.25",
         "near = x * 0.35355339059327373 * ({} / {})".format(
@@ -167,7 +167,7 @@ ERFINV = joined(
 # --- The gamma functions: up by Γ(z + 1) = z Γ(z) until the asymptotic series is exact.
 
 ENOUGH = 10
-LGAMMA = joined(
+LGAMMA = join_statements(
     [
         "turned = x < 0.5",
         "z0 = where(turned, 1 - x, x)",
@@ -197,7 +197,7 @@ LGAMMA = joined(
         "where(abs(x) == inf, inf, where(turned, reflected, up))",
     ]
 )
-DIGAMMA = joined(
+DIGAMMA = join_statements(
     [
         "turned = x < 0",
         "z0 = where(turned, 1 - x, x)",
@@ -278,7 +278,7 @@ def polygamma(order: int) -> str:
     s = order + 1
     sign = "-" if s % 2 else "+"
     factor = float(math.factorial(order)) * (1 if order % 2 else -1)
-    return joined(
+    return join_statements(
         [
             "turned = x <= 0",
             *zeta("right", s, "where(turned, 1.0, x)"),

@@ -19,8 +19,8 @@ from onnx_ir.tensor_adapters import to_torch_dtype
 from torch import Tensor
 
 from pullback.define.line import Scalar
-from pullback.deploy.onnx.body import Body, Builder
-from pullback.deploy.onnx.call import Call, sizes_of
+from pullback.deploy.onnx.body import Body, BodyBuilder
+from pullback.deploy.onnx.call import OnnxCall, sizes_of
 from pullback.deploy.onnx.naming import split
 from pullback.diagnostic import PullbackError, Rule, an
 
@@ -69,13 +69,13 @@ class Said:
     body: Body
 
 
-def said_by(call: Call, function: type[Any]) -> Said:
+def run_symbolic(call: OnnxCall, function: type[Any]) -> Said:
     """Run a Function's `symbolic` for a call.
 
     Raises:
         PullbackError: PB757, it raises, or says what ONNX has not.
     """
-    graph = Graph(call, function.__name__)
+    graph = SymbolicGraph(call, function.__name__)
     arguments = [graph.argument(parameter) for parameter in call.line.parameters]
     try:
         returned: Any = function.symbolic(graph, *arguments)  # pyright: ignore[reportAttributeAccessIssue]
@@ -92,13 +92,13 @@ def said_by(call: Call, function: type[Any]) -> Said:
     return graph.said(outputs)
 
 
-class Value:
+class SymbolicValue:
     """A value in a `symbolic`: what `g.op` returns, and the arguments."""
 
     def __init__(self, value: ir.Value) -> None:
         self.value = value
 
-    def type(self) -> Value:
+    def type(self) -> SymbolicValue:
         """Return what knows sizes and dtype."""
         return self
 
@@ -123,13 +123,13 @@ class Value:
         return to_torch_dtype(self.value.dtype) if self.value.dtype else None
 
 
-class Graph:
+class SymbolicGraph:
     """The `g` of a `symbolic`."""
 
-    def __init__(self, call: Call, function: str) -> None:
+    def __init__(self, call: OnnxCall, function: str) -> None:
         self.call = call
         self.function = function
-        self.builder = Builder()
+        self.builder = BodyBuilder()
         self.inputs = [
             ir.val(name, type=value and value.type, shape=value and value.shape)
             for name, value in zip(call.input_names, call.inputs, strict=True)
@@ -146,9 +146,9 @@ class Graph:
             return [self.given(f"{name}_{place}") for place in range(len(value))]
         return self.given(name)
 
-    def given(self, name: str) -> Value:
+    def given(self, name: str) -> SymbolicValue:
         """Return the input of a name."""
-        return Value(self.inputs[self.call.input_names.index(name)])
+        return SymbolicValue(self.inputs[self.call.input_names.index(name)])
 
     def op(self, name: str, *inputs: object, outputs: int = 1, **attributes: object) -> Any:  # noqa: ANN401
         """Add a node: `g.op("Elu", x, alpha_f=1.0)`, `g.op("com.acme::Scan", x, outputs=2)`."""
@@ -161,7 +161,7 @@ class Graph:
         given = [self.input(value) for value in inputs]
         made = ir.Node(domain, op_type, given, list(own.values()), num_outputs=outputs)
         self.builder.nodes.append(made)
-        values = tuple(Value(value) for value in made.outputs)
+        values = tuple(SymbolicValue(value) for value in made.outputs)
         return values[0] if outputs == 1 else values
 
     def attribute(self, name: str, key: str, value: Any) -> tuple[str, ir.Attr]:  # noqa: ANN401
@@ -203,7 +203,7 @@ class Graph:
         """Return an input of a node: a value, None, or what becomes a constant."""
         if value is None:
             return None
-        if isinstance(value, Value):
+        if isinstance(value, SymbolicValue):
             return value.value
         if isinstance(value, Tensor | int | float | bool):
             # A fraction is of the tensors' own dtype, which PyTorch would make of it too.
@@ -215,7 +215,7 @@ class Graph:
     def said(self, outputs: Sequence[object]) -> Said:
         """Return what was said, given what `symbolic` returned."""
         wanted = len(self.call.line.outputs)
-        values = [output.value for output in outputs if isinstance(output, Value)]
+        values = [output.value for output in outputs if isinstance(output, SymbolicValue)]
         if len(values) != len(outputs):
             raise self.error("returns something that g.op did not")
         if len(values) != wanted:

@@ -23,7 +23,7 @@ from pullback.define.line import Anything, Line, Scalar, Type
 from pullback.define.line import Tensor as TensorSpec
 from pullback.define.operator import Definition
 from pullback.deploy.onnx import naming
-from pullback.deploy.onnx.call import Call, inputs_of
+from pullback.deploy.onnx.call import OnnxCall, inputs_of
 from pullback.deploy.onnx.symbolic import OnnxSymbolic
 from pullback.diagnostic import PullbackError, an
 
@@ -38,7 +38,7 @@ DOMAIN = "autograd"
 Schema = onnx.defs.OpSchema
 
 
-class Calls(list[Call]):
+class ModelCalls(list[OnnxCall]):
     """The calls in a model, by number.
 
     Attributes:
@@ -64,9 +64,9 @@ class Calls(list[Call]):
 
         def translate(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401
             mask = options.pop("output_mask", None)
-            given = completed(definition.line, arguments, options)
+            given = complete_arguments(definition.line, arguments, options)
             call = self.add(definition, given, None if mask is None else tuple(map(bool, mask)))
-            outputs = emitted(call.line, inputs_of(call.line, given), len(self) - 1)
+            outputs = emit(call.line, inputs_of(call.line, given), len(self) - 1)
             call.outputs.extend(outputs)
             return outputs[0] if len(outputs) == 1 else outputs
 
@@ -74,14 +74,14 @@ class Calls(list[Call]):
 
     def add(
         self, definition: Definition, given: Mapping[str, Any], mask: tuple[bool, ...] | None = None
-    ) -> Call:
+    ) -> OnnxCall:
         """Record a call. Its values are copies: the exporter's passes rename what they are of."""
-        copies = {name: copied(value) for name, value in given.items()}
-        self.append(Call(definition=definition, given=copies, opset=self.opset, mask=mask))
+        copies = {name: snapshot(value) for name, value in given.items()}
+        self.append(OnnxCall(definition=definition, given=copies, opset=self.opset, mask=mask))
         return self[-1]
 
 
-def completed(
+def complete_arguments(
     line: Line, arguments: Sequence[object], options: Mapping[str, object]
 ) -> dict[str, object]:
     """Return a call's arguments by name, with the line's defaults."""
@@ -90,16 +90,16 @@ def completed(
     return {**defaults, **given, **options}
 
 
-def copied(value: object) -> object:
+def snapshot(value: object) -> object:
     """Return a value with the shape and the dtype that it has now."""
     if isinstance(value, list):
-        return [copied(part) for part in value]
+        return [snapshot(part) for part in value]
     if isinstance(value, ir.Value):
         return ir.val(value.name, type=value.type, shape=value.shape and value.shape.copy())
     return value
 
 
-def emitted(line: Line, inputs: Sequence[object], number: int) -> list[ir.Value]:
+def emit(line: Line, inputs: Sequence[object], number: int) -> list[ir.Value]:
     """Write a node into the graph that is being translated, and return its outputs."""
     every = onnx.defs.get_schema("Identity", 18).type_constraints[0].allowed_type_strs
     schema = Schema(
@@ -122,7 +122,7 @@ def emitted(line: Line, inputs: Sequence[object], number: int) -> list[ir.Value]
 
 
 @contextmanager
-def recorded(calls: Calls) -> Generator[None]:
+def record_calls(calls: ModelCalls) -> Generator[None]:
     """Make a node of each call of a Function that has a `symbolic`."""
     base: Any = torch.autograd.Function
     original = base.__dict__["apply"]
@@ -148,7 +148,7 @@ def recorded(calls: Calls) -> Generator[None]:
 
 
 def node_of(
-    calls: Calls, function: type[Any], arguments: Sequence[Any], outputs: Sequence[Any]
+    calls: ModelCalls, function: type[Any], arguments: Sequence[Any], outputs: Sequence[Any]
 ) -> tuple[Tensor, ...]:
     """Record a call of a Function, and return what the exporter makes a node of.
 
@@ -183,17 +183,17 @@ def line_of(function: type[Any], arguments: Sequence[Any], outputs: Sequence[Any
         else:
             parameters.append(Scalar(name=name, type=type_of(function, name, value)))
     names = ["output"] if len(outputs) == 1 else [f"output_{k}" for k in range(len(outputs))]
-    returned = tuple(TensorSpec(name=free(n, parameters), dims=anything) for n in names)
+    returned = tuple(TensorSpec(name=free_name(n, parameters), dims=anything) for n in names)
     # A class that stands for an operator of ONNX is called like that.
-    taken = function.__name__ in naming.standard()
+    taken = function.__name__ in naming.standard_names()
     name = f"{function.__name__}{'Function' * taken}"
     return Line(namespace=DOMAIN, name=name, parameters=tuple(parameters), outputs=returned)
 
 
-def free(name: str, parameters: Sequence[TensorSpec | Scalar]) -> str:
+def free_name(name: str, parameters: Sequence[TensorSpec | Scalar]) -> str:
     """Return a name that no parameter has."""
     taken = {parameter.name for parameter in parameters}
-    return free(f"{name}_", parameters) if name in taken else name
+    return free_name(f"{name}_", parameters) if name in taken else name
 
 
 def type_of(function: type[Any], name: str, value: object) -> Type:

@@ -20,6 +20,6 @@ OPTIONS = {
 FINDINGS = f"{SWITCH}_FINDINGS"
 
 
-def wanted(environment: Mapping[str, str] = os.environ) -> bool:
+def is_wanted(environment: Mapping[str, str] = os.environ) -> bool:
     """Tell whether the switch is on, so that whatever asks for a GPU gets the CPU."""
     return environment.get(SWITCH, "").lower() not in OFF

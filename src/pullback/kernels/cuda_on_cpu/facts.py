@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from pullback.kernels.cuda_on_cpu.tokens import Stream
+from pullback.kernels.cuda_on_cpu.tokens import TokenStream
 from pullback.kernels.cuda_on_cpu.walk import (
     ATTRIBUTES,
     arguments,
@@ -43,7 +43,7 @@ class Facts:
     device_macros: dict[str, int] = field(default_factory=dict[str, int])
     cuda_uses: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
 
-    def learn(self, streams: Iterable[Stream]) -> None:
+    def learn(self, streams: Iterable[TokenStream]) -> None:
         """Collect the facts from all streams of a build."""
         known = list(streams)
         for stream in known:
@@ -51,7 +51,7 @@ class Facts:
         for stream in known:
             self._learn_code(stream)
 
-    def _learn_code(self, stream: Stream) -> None:
+    def _learn_code(self, stream: TokenStream) -> None:
         for index in stream.find(*MEMORY):
             external = "extern" in (stream.word(index - 1), stream.word(index + 1))
             if external and (name := variable_name(stream, index)):
@@ -66,7 +66,7 @@ class Facts:
             if stream.words[use.device_at] == "CUDA":
                 self.cuda_uses.add(use.what)
 
-    def _learn_macro(self, stream: Stream) -> None:
+    def _learn_macro(self, stream: TokenStream) -> None:
         if stream.macro is None:
             return
         if stream.macro.parameters is not None:
@@ -85,7 +85,7 @@ class Facts:
         if "__global__" in words and "{" not in stream.words:
             self.kernel_words.add(stream.macro.name)
 
-    def _learn_enumerators(self, stream: Stream, index: int) -> None:
+    def _learn_enumerators(self, stream: TokenStream, index: int) -> None:
         for opening in range(index, min(index + 8, len(stream))):
             if stream.words[opening] == "{":
                 behind = stream.partner[opening]
@@ -94,7 +94,7 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Registration:
+class KernelRegistration:
     """A `TORCH_LIBRARY_IMPL(namespace, key, m) { m.impl("operator", ...); }`.
 
     Attributes:
@@ -110,9 +110,9 @@ class Registration:
     operators: dict[str, int]
 
 
-def registrations(stream: Stream) -> list[Registration]:
+def registrations(stream: TokenStream) -> list[KernelRegistration]:
     """Return the registrations of kernels."""
-    found: list[Registration] = []
+    found: list[KernelRegistration] = []
     for index, word in enumerate(stream.words):
         if "TORCH_LIBRARY_IMPL" not in word or stream.word(index + 1) != "(":
             continue
@@ -123,7 +123,7 @@ def registrations(stream: Stream) -> list[Registration]:
         body = stream.partner[index + 1] + 1
         operators = _operators(stream, body, variable) if stream.word(body) == "{" else {}
         namespace = line_of(stream, *parts[0])
-        found.append(Registration(namespace, stream.words[key_at], key_at, operators))
+        found.append(KernelRegistration(namespace, stream.words[key_at], key_at, operators))
     return found
 
 
@@ -135,7 +135,7 @@ class DeviceUse:
     device_at: int
 
 
-def device_uses(stream: Stream, facts: Facts) -> list[DeviceUse]:
+def device_uses(stream: TokenStream, facts: Facts) -> list[DeviceUse]:
     """Return the uses of macros that make a device's enumerator by token pasting."""
     found: list[DeviceUse] = []
     for index in stream.find(*facts.device_macros):
@@ -148,7 +148,7 @@ def device_uses(stream: Stream, facts: Facts) -> list[DeviceUse]:
     return found
 
 
-def _operators(stream: Stream, body: int, variable: str) -> dict[str, int]:
+def _operators(stream: TokenStream, body: int, variable: str) -> dict[str, int]:
     found: dict[str, int] = {}
     for index in range(body, stream.partner[body] - 3):
         if stream.words[index : index + 4] == [variable, ".", "impl", "("]:
@@ -160,7 +160,7 @@ def _operators(stream: Stream, body: int, variable: str) -> dict[str, int]:
     return found
 
 
-def variable_name(stream: Stream, index: int) -> str | None:
+def variable_name(stream: TokenStream, index: int) -> str | None:
     """Return the name of the first variable that a declaration declares; None for a function."""
     name: str | None = None
     for at in outside_templates(stream, index, len(stream)):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pullback.kernels import cache, toolchain
 from pullback.kernels import compile as compilation
-from pullback.kernels.plan import Plan, Unit
+from pullback.kernels.plan import BuildPlan, TranslationUnit
 from pullback.kernels.toolchain import Compiler
 
 CSRC = Path(__file__).parents[2] / "csrc" / "cuda_on_cpu"
@@ -160,10 +160,10 @@ def folder() -> Path:
         PullbackError: PB201, no compiler; PB204, the disk is full.
     """
     plan = _plan(toolchain.find("c++"))
-    if made := _made(plan):
+    if made := _find_made(plan):
         return made
-    with compilation.writing(plan), cache.lock(plan):
-        return _made(plan) or _write(plan)
+    with compilation.explain_write_errors(plan), cache.lock(plan):
+        return _find_made(plan) or _write(plan)
 
 
 @functools.cache
@@ -184,20 +184,20 @@ def texts() -> dict[str, str]:
 
 
 @functools.cache
-def _plan(compiler: Compiler) -> Plan:
+def _plan(compiler: Compiler) -> BuildPlan:
     """Return the plan that identifies the cache entry: everything that is written."""
-    unit = Unit("headers.json", json.dumps(texts()))
-    return Plan(
+    unit = TranslationUnit("headers.json", json.dumps(texts()))
+    return BuildPlan(
         name="cuda-on-cpu-headers", compiler=compiler, units=(unit,), sources=(), flags=(), abi=""
     )
 
 
-def _made(plan: Plan) -> Path | None:
+def _find_made(plan: BuildPlan) -> Path | None:
     found = (entry / FOLDER for entry in cache.entries(plan.key))
     return next((path for path in found if path.is_dir()), None)
 
 
-def _write(plan: Plan) -> Path:
+def _write(plan: BuildPlan) -> Path:
     """Write all files; the folder gets its name when they are on the disk."""
     target = cache.folder() / plan.key / FOLDER
     with cache.workspace(plan) as where:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pullback.kernels.cuda_on_cpu.facts import Facts
 from pullback.kernels.cuda_on_cpu.rewriting import Rewriting
-from pullback.kernels.cuda_on_cpu.tokens import Stream
+from pullback.kernels.cuda_on_cpu.tokens import TokenStream
 from pullback.kernels.cuda_on_cpu.walk import CLASS_KEYS, ends_name, top_level
 
 INDICES = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
@@ -12,7 +12,7 @@ INDICES = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
 AFTER_CAPTURES = frozenset({"(", "{", "<", "mutable", "__device__", "__host__"})
 
 
-def rewrite_kernels(stream: Stream, facts: Facts, out: Rewriting) -> None:
+def rewrite_kernels(stream: TokenStream, facts: Facts, out: Rewriting) -> None:
     """Mark where each kernel's body begins."""
     marked: set[int] = set()
     for index in stream.find("__global__", *facts.kernel_words):
@@ -25,7 +25,7 @@ def rewrite_kernels(stream: Stream, facts: Facts, out: Rewriting) -> None:
                 break
 
 
-def _hides_locals(stream: Stream, body: int) -> bool:
+def _hides_locals(stream: TokenStream, body: int) -> bool:
     """Tell whether a function or lambda in a body could not use a variable of the body.
 
     If one reads `threadIdx`, a local constant of that name would be an error. Without the constant
@@ -44,7 +44,7 @@ def _hides_locals(stream: Stream, body: int) -> bool:
     return False
 
 
-def _captures_by_name(stream: Stream, index: int) -> bool:
+def _captures_by_name(stream: TokenStream, index: int) -> bool:
     """Tell whether a bracket begins a lambda that captures nothing, or only what it names."""
     close = stream.partner[index]
     captures = stream.words[index + 1 : close]

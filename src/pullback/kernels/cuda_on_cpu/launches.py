@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from pullback.kernels.cuda_on_cpu.rewriting import Rewriting
-from pullback.kernels.cuda_on_cpu.tokens import Stream
+from pullback.kernels.cuda_on_cpu.tokens import TokenStream
 from pullback.kernels.cuda_on_cpu.walk import arguments, expression_start, line_of, top_level
 
 # Functions of the CUDA runtime -> which of their arguments is a kernel.
@@ -25,7 +25,7 @@ TAKE_A_KERNEL = {
 CASTS = ("reinterpret_cast", "static_cast")
 
 
-def rewrite_launches(stream: Stream, out: Rewriting) -> None:
+def rewrite_launches(stream: TokenStream, out: Rewriting) -> None:
     """Make each launch a call."""
     for index in stream.find("<<<"):
         start, close = expression_start(stream, index - 1), _launch_end(stream, index)
@@ -45,7 +45,7 @@ def rewrite_launches(stream: Stream, out: Rewriting) -> None:
             _rewrite_arguments(stream, close + 3, out)
 
 
-def _launch_end(stream: Stream, launch: int) -> int:
+def _launch_end(stream: TokenStream, launch: int) -> int:
     """Return the first `>` of the `>>>` that belongs to a `<<<`; -1 where there is none."""
     spaced = stream.words[launch] != "<<<"
     end = _closing_angles(stream, launch, spaced=spaced)
@@ -53,7 +53,7 @@ def _launch_end(stream: Stream, launch: int) -> int:
     return end if end >= 0 or spaced else _closing_angles(stream, launch, spaced=True)
 
 
-def _closing_angles(stream: Stream, launch: int, *, spaced: bool) -> int:
+def _closing_angles(stream: TokenStream, launch: int, *, spaced: bool) -> int:
     close = stream.partner[stream.inside[launch]] if stream.inside[launch] >= 0 else len(stream)
     last, templates = -1, 0
     for index in top_level(stream, launch + 1, close if close > launch else len(stream)):
@@ -73,7 +73,7 @@ def _closing_angles(stream: Stream, launch: int, *, spaced: bool) -> int:
     return last  # `<` was a comparison
 
 
-def _is_launch_end(stream: Stream, index: int, *, spaced: bool) -> bool:
+def _is_launch_end(stream: TokenStream, index: int, *, spaced: bool) -> bool:
     """Tell whether this is `>>>` before arguments, or at the end of a macro."""
     if stream.words[index : index + 3] != [">", ">", ">"]:
         return False
@@ -83,7 +83,7 @@ def _is_launch_end(stream: Stream, index: int, *, spaced: bool) -> bool:
     return together and (named or follows in ("(", ""))
 
 
-def _rewrite_arguments(stream: Stream, open_: int, out: Rewriting) -> None:
+def _rewrite_arguments(stream: TokenStream, open_: int, out: Rewriting) -> None:
     close = stream.partner[open_]
     for index in range(open_ + 1, close):
         # The arguments pass through a template, where NULL is an integer.
@@ -98,7 +98,7 @@ def _rewrite_arguments(stream: Stream, open_: int, out: Rewriting) -> None:
             )
 
 
-def _name(stream: Stream, first: int, behind: int) -> str:
+def _name(stream: TokenStream, first: int, behind: int) -> str:
     """Return a kernel's expression as a string literal, with a macro's parameters filled in."""
     parameters = stream.macro.parameters if stream.macro else None
     if not parameters or set(parameters).isdisjoint(stream.words[first:behind]):
@@ -117,7 +117,7 @@ def _literal(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def rewrite_kernel_pointers(stream: Stream, out: Rewriting) -> None:
+def rewrite_kernel_pointers(stream: TokenStream, out: Rewriting) -> None:
     """Remove casts to `void*` from kernels, so that a typed overload is chosen."""
     for index in stream.find(*TAKE_A_KERNEL):
         if stream.word(index + 1) != "(" or stream.partner[index + 1] < 0:
@@ -128,7 +128,7 @@ def rewrite_kernel_pointers(stream: Stream, out: Rewriting) -> None:
             out.erase(stream, _cast(stream, *given[place]))
 
 
-def _cast(stream: Stream, first: int, behind: int) -> list[int]:
+def _cast(stream: TokenStream, first: int, behind: int) -> list[int]:
     """Return the tokens of a cast to `void*` at the start of an expression."""
     word = stream.words[first]
     if word == "(":

@@ -12,7 +12,7 @@ from pullback.kernels import toolchain
 from pullback.kernels.compile import Announce
 from pullback.kernels.cuda_on_cpu import headers, sanitizer
 from pullback.kernels.cuda_on_cpu.mode import Check
-from pullback.kernels.plan import CXX_FLAGS, WITH_FOLDER, Plan, Translation, Unit
+from pullback.kernels.plan import CXX_FLAGS, WITH_FOLDER, BuildPlan, Translation, TranslationUnit
 
 HERE = Path(__file__).parent
 CSRC = headers.CSRC
@@ -72,7 +72,7 @@ OF_NVCC = ("-lineinfo", "-generate-line-info", "-fmad", "-ftz", "-G", "-dc", "-r
 FOR_HOST = ("-Xcompiler", "--compiler-options")
 
 
-def taken(given: Sequence[str]) -> tuple[str, ...]:
+def take_flags(given: Sequence[str]) -> tuple[str, ...]:
     """Return the flags for nvcc that mean something here, as g++'s flags.
 
     Args:
@@ -121,16 +121,16 @@ def runtime(check: Check, announce: Announce | None = None) -> Path:
 _runtimes: dict[Check, Path] = {}
 
 
-def plan(check: Check) -> Plan:
+def plan(check: Check) -> BuildPlan:
     """Return the plan of the runtime library."""
     sources = sorted((CSRC / "runtime").glob("*.cpp"))
     texts: dict[str, str] = {}
     for path in sources:
         texts[_unit_of(path)] = texts.get(_unit_of(path), "") + f'#include "{path}"\n'
-    return Plan(
+    return BuildPlan(
         name=f"cuda-on-cpu{'' if check == 'none' else f'-{check}'}",
         compiler=toolchain.find("c++"),
-        units=tuple(Unit(f"{name}.cpp", text) for name, text in texts.items()),
+        units=tuple(TranslationUnit(f"{name}.cpp", text) for name, text in texts.items()),
         sources=tuple(sources),
         # Never instrumented itself: it reads memory around a fault, which must not count as one.
         flags=(*RUNTIME_FLAGS, *OF_BOTH[check]),

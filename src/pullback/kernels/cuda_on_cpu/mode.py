@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from pullback.diagnostic import Rule, did_you_mean
-from pullback.kernels.cuda_on_cpu.environment import OFF, ON, OPTIONS, SWITCH, wanted
+from pullback.kernels.cuda_on_cpu.environment import OFF, ON, OPTIONS, SWITCH, is_wanted
 
 Check = Literal["none", "race", "memory"]
 ORDER = re.compile(r"all|forward|reverse|random(:\d+)?")
@@ -50,7 +50,7 @@ class Mode:
         return {**found, **{name: str(value) for name, value in said.items() if value is not None}}
 
 
-def from_environment(environment: Mapping[str, str] = os.environ) -> Mode:
+def read_mode(environment: Mapping[str, str] = os.environ) -> Mode:
     """Return the mode that the variables give.
 
     Raises:
@@ -73,18 +73,18 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Mode:
     return mode
 
 
-def current() -> Mode:
+def current_mode() -> Mode:
     """Return the mode in which kernels run now."""
-    return _entered[-1] if _entered else from_environment()
+    return _entered[-1] if _entered else read_mode()
 
 
-def asked_for() -> bool:
+def is_chosen() -> bool:
     """Tell whether someone chose the CPU, rather than having nothing else."""
-    return bool(_entered) or wanted()
+    return bool(_entered) or is_wanted()
 
 
 @contextmanager
-def entered(mode: Mode) -> Generator[Mode]:
+def set_mode(mode: Mode) -> Generator[Mode]:
     """Make it the current mode within the block."""
     _entered.append(mode)
     try:

@@ -12,10 +12,10 @@ from pullback.kernels import toolchain
 from pullback.kernels.compile import Announce
 from pullback.kernels.cuda_on_cpu import library, sanitizer
 from pullback.kernels.cuda_on_cpu.mode import Check, Mode
-from pullback.kernels.plan import Plan, Unit, folders_in
+from pullback.kernels.plan import BuildPlan, TranslationUnit, folders_in
 
 
-def plan_of(file: Path, check: Check, flags: Sequence[str] = ()) -> Plan:
+def plan_of(file: Path, check: Check, flags: Sequence[str] = ()) -> BuildPlan:
     """Return the plan of a program.
 
     Args:
@@ -28,12 +28,12 @@ def plan_of(file: Path, check: Check, flags: Sequence[str] = ()) -> Plan:
     """
     own = tuple(flag for flag in library.flags(check) if flag != "-shared")
     with_address = ("-fsanitize=address",) if check == "memory" else ()
-    return Plan(
+    return BuildPlan(
         name=f"{file.stem}-cuda-on-cpu",
         compiler=toolchain.find("c++"),
-        units=(Unit("program.cpp", f'#include <cuda_runtime.h>\n#include "{file}"\n'),),
+        units=(TranslationUnit("program.cpp", f'#include <cuda_runtime.h>\n#include "{file}"\n'),),
         sources=(file,),
-        flags=(*own, *library.taken(flags)),
+        flags=(*own, *library.take_flags(flags)),
         compile_flags=library.SANITIZE[check],
         link=(*with_address, *library.link(check)),
         translation=library.translation([file.parent, *folders_in(flags)]),

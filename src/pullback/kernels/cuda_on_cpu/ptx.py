@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import re
 
-from pullback.kernels.cuda_on_cpu.ptx_program import Statement, UnknownInstructionError, translated
+from pullback.kernels.cuda_on_cpu.ptx_program import (
+    AsmStatement,
+    UnknownInstructionError,
+    translate_statement,
+)
 from pullback.kernels.cuda_on_cpu.rewriting import Rewriting
-from pullback.kernels.cuda_on_cpu.tokens import Stream
+from pullback.kernels.cuda_on_cpu.tokens import TokenStream
 from pullback.kernels.cuda_on_cpu.walk import line_of, top_level
 
 WORDS = ("asm", "__asm__", "__asm")
@@ -18,7 +22,7 @@ INSTRUCTION = re.compile(
 )
 
 
-def rewrite_ptx(stream: Stream, out: Rewriting) -> None:
+def rewrite_ptx(stream: TokenStream, out: Rewriting) -> None:
     """Rewrite all statements with PTX; those of the CPU's own assembly stay."""
     for index in stream.find(*WORDS):
         open_ = index + 1
@@ -33,17 +37,17 @@ def rewrite_ptx(stream: Stream, out: Rewriting) -> None:
         )
         if not INSTRUCTION.search(code):
             continue
-        out.replace(stream, index, _expression(_statement(stream, open_), code))
+        out.replace(stream, index, _translate(_read_statement(stream, open_), code))
         for at in range(index + 1, close + 1):
             out.replace(stream, at, "")
 
 
-def _expression(statement: Statement | None, code: str) -> str:
+def _translate(statement: AsmStatement | None, code: str) -> str:
     """Return what a statement does, or what says that it cannot be done."""
     unknown = code
     try:
         if statement:
-            return translated(statement)
+            return translate_statement(statement)
     except UnknownInstructionError as error:
         unknown = str(error)
     name = INSTRUCTION.search(unknown) or INSTRUCTION.search(code)
@@ -51,7 +55,7 @@ def _expression(statement: Statement | None, code: str) -> str:
     return f"::cuda_on_cpu::cuda_on_cpu_ptx({shown}, __FILE__, __LINE__)"
 
 
-def _statement(stream: Stream, open_: int) -> Statement | None:
+def _read_statement(stream: TokenStream, open_: int) -> AsmStatement | None:
     """Return the parts of a statement; None where a macro makes some of them."""
     close = stream.partner[open_]
     colons: list[int] = []
@@ -65,12 +69,12 @@ def _statement(stream: Stream, open_: int) -> Statement | None:
         return None
     code = "".join(_content(stream.words[at]) for at in range(open_ + 1, code_end))
     ends = [*colons[1:], close, close]
-    parts = [_operands(stream, left + 1, end) for left, end in zip(colons, ends, strict=False)]
+    parts = [_read_operands(stream, left + 1, end) for left, end in zip(colons, ends, strict=False)]
     outputs, inputs, *_ = [*parts, [], []]
-    return Statement(code, outputs, inputs)
+    return AsmStatement(code, outputs, inputs)
 
 
-def _operands(stream: Stream, first: int, behind: int) -> list[str]:
+def _read_operands(stream: TokenStream, first: int, behind: int) -> list[str]:
     """Return the expressions of `"=r"(x), "l"(y)`, with their parentheses."""
     found: list[str] = []
     for at in top_level(stream, first, behind):

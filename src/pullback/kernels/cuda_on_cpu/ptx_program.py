@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from pullback.kernels.cuda_on_cpu.ptx_table import TYPES, instruction
+from pullback.kernels.cuda_on_cpu.ptx_table import TYPES, translate_instruction
 
 
 @dataclass(frozen=True)
-class Statement:
+class AsmStatement:
     """An `asm` statement: its code, and the expressions for `%0` and so on."""
 
     code: str
@@ -21,7 +21,7 @@ class UnknownInstructionError(Exception):
     """An instruction without an equivalent; its text is the argument."""
 
 
-def translated(statement: Statement) -> str:
+def translate_statement(statement: AsmStatement) -> str:
     """Return an expression equivalent to a statement.
 
     Raises:
@@ -34,11 +34,13 @@ def translated(statement: Statement) -> str:
     lines = [line for line in lines if line]
     if len(lines) == 1 and not lines[0].startswith("@"):
         operands = [*statement.outputs, *statement.inputs]
-        return f"({_written(lines[0], {f'%{n}': each for n, each in enumerate(operands)})})"
-    return _program(lines, statement)
+        return (
+            f"({_write_instruction(lines[0], {f'%{n}': each for n, each in enumerate(operands)})})"
+        )
+    return _write_program(lines, statement)
 
 
-def _program(lines: list[str], statement: Statement) -> str:
+def _write_program(lines: list[str], statement: AsmStatement) -> str:
     """Return several instructions as a lambda that is called at once."""
     names = {f"%{n}": each for n, each in enumerate(statement.outputs)}
     parts: list[str] = []
@@ -47,11 +49,13 @@ def _program(lines: list[str], statement: Statement) -> str:
         names[f"%{number}"] = f"cuda_on_cpu_i{number}"
         parts.append(f"const auto cuda_on_cpu_i{number} = {value};")
     for line in lines:
-        parts.append(_declared(line, names) if line.startswith(".") else _guarded(line, names))
+        parts.append(
+            _write_declaration(line, names) if line.startswith(".") else _write_guarded(line, names)
+        )
     return f"[&] {{ {' '.join(parts)} }}()"
 
 
-def _declared(line: str, names: dict[str, str]) -> str:
+def _write_declaration(line: str, names: dict[str, str]) -> str:
     """Return the declaration of registers: `.reg .pred p, q`, `.reg .b32 r<4>`."""
     match = re.fullmatch(r"\.reg ?\.(\w+) (.+)", line)
     kind = {**TYPES, "pred": "bool"}.get(match[1]) if match else None
@@ -66,11 +70,11 @@ def _declared(line: str, names: dict[str, str]) -> str:
     return f"{kind} {', '.join(made)};"
 
 
-def _guarded(line: str, names: dict[str, str]) -> str:
+def _write_guarded(line: str, names: dict[str, str]) -> str:
     """Return an instruction as a statement: `@p` or `@!p` before it is a condition."""
     match = re.fullmatch(r"(?:@(!?)(%?\w+) )?(.*)", line)
     assert match
-    written = _written(match[3], names)
+    written = _write_instruction(match[3], names)
     if not match[2]:
         return f"{written};"
     if match[2] not in names:
@@ -78,8 +82,8 @@ def _guarded(line: str, names: dict[str, str]) -> str:
     return f"if ({match[1]}{names[match[2]]}) {{ {written}; }}"
 
 
-def _written(line: str, names: dict[str, str]) -> str:
-    written = instruction(line, names)
+def _write_instruction(line: str, names: dict[str, str]) -> str:
+    written = translate_instruction(line, names)
     if written is None:
         raise UnknownInstructionError(line)
     return written

@@ -94,7 +94,7 @@ COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": "
 OPERATORS = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", "mul.lo": "*"}
 
 
-def instruction(text: str, names: Names) -> str | None:
+def translate_instruction(text: str, names: Names) -> str | None:
     """Return an expression equivalent to an instruction; None if none is known.
 
     Args:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pullback.kernels.cuda_on_cpu.tokens import Source, Stream
+from pullback.kernels.cuda_on_cpu.tokens import TokenizedSource, TokenStream
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Problem:
 class Rewriting:
     """The changes to one file."""
 
-    def __init__(self, source: Source, path: Path) -> None:
+    def __init__(self, source: TokenizedSource, path: Path) -> None:
         self.source = source
         self.path = path
         self.problems: list[Problem] = []
@@ -33,7 +33,7 @@ class Rewriting:
         self._replaced: dict[int, tuple[int, str]] = {}  # start -> end, text
         self._inserted: dict[int, str] = {}
 
-    def replace(self, stream: Stream, index: int, new: str) -> None:
+    def replace(self, stream: TokenStream, index: int, new: str) -> None:
         """Replace a token by a text without a line end."""
         self.replace_part(stream.starts[index], stream.end(index), new)
 
@@ -41,10 +41,12 @@ class Rewriting:
         """Replace a part of one token by a text; its own line ends stay."""
         lines = self.source.text[start:end].splitlines(keepends=True)
         # A string literal may end a line by `\` and continue in the next one.
-        kept = "".join("\\" * line.rstrip("\r\n").endswith("\\") + _ending(line) for line in lines)
+        kept = "".join(
+            "\\" * line.rstrip("\r\n").endswith("\\") + _line_ending(line) for line in lines
+        )
         self._replaced[start] = (end, new + kept)
 
-    def erase(self, stream: Stream, indices: Iterable[int]) -> None:
+    def erase(self, stream: TokenStream, indices: Iterable[int]) -> None:
         """Remove tokens."""
         for index in indices:
             start, end = stream.starts[index], stream.end(index)
@@ -52,20 +54,20 @@ class Rewriting:
             # The words on both sides have to stay apart.
             self.replace(stream, index, " " if around.isidentifier() else "")
 
-    def before(self, stream: Stream, index: int, new: str) -> None:
+    def before(self, stream: TokenStream, index: int, new: str) -> None:
         """Insert a text before a token."""
         self._insert(stream.starts[index], new)
 
-    def after(self, stream: Stream, index: int, new: str) -> None:
+    def after(self, stream: TokenStream, index: int, new: str) -> None:
         """Insert a text after a token."""
         self._insert(stream.end(index), new)
 
-    def problem(self, stream: Stream, index: int, text: str) -> None:
+    def problem(self, stream: TokenStream, index: int, text: str) -> None:
         """Note something that cannot be translated."""
         line = self.source.line(stream.starts[index])
         self.problems.append(Problem(self.path, line, text))
 
-    def note(self, stream: Stream, index: int, text: str) -> None:
+    def note(self, stream: TokenStream, index: int, text: str) -> None:
         """Note something that is translated but that its author should change."""
         line = self.source.line(stream.starts[index])
         self.notes.append(Problem(self.path, line, text))
@@ -86,5 +88,5 @@ class Rewriting:
         self._inserted[place] = self._inserted.get(place, "") + new
 
 
-def _ending(line: str) -> str:
+def _line_ending(line: str) -> str:
     return line[len(line.rstrip("\r\n")) :]

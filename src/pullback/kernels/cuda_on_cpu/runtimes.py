@@ -29,26 +29,26 @@ def load(mode: Mode) -> None:
 
 def configure(mode: Mode) -> None:
     """Set the options of a mode in every loaded runtime library; none is loaded for this."""
-    for runtime in loaded():
+    for runtime in loaded_runtimes():
         _hand(runtime, mode)
 
 
-def launches() -> int:
+def count_launches() -> int:
     """Return how many kernels this process has launched on the CPU."""
     count = 0
-    for runtime in loaded():
+    for runtime in loaded_runtimes():
         runtime.cuda_on_cpu_launches.restype = ctypes.c_uint64
         count += runtime.cuda_on_cpu_launches()
     return count
 
 
-def loaded() -> list[ctypes.CDLL]:
+def loaded_runtimes() -> list[ctypes.CDLL]:
     """Return the runtime libraries, also those loaded with somebody else's library."""
-    own = (path for path in mapped() if Path(path).name.startswith("cuda-on-cpu"))
+    own = (path for path in mapped_files() if Path(path).name.startswith("cuda-on-cpu"))
     return [ctypes.CDLL(path, os.RTLD_NOLOAD) for path in own]
 
 
-def mapped() -> list[str]:
+def mapped_files() -> list[str]:
     """Return the files that are mapped into this process, among them libraries."""
     if not MAPS.is_file():
         return []

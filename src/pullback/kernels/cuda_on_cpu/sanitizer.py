@@ -89,7 +89,7 @@ def environment() -> dict[str, str]:
     return {PRELOAD: ":".join([*filter(None, loaded), *_others(os.environ)]), **options()}
 
 
-def plain(environment: Mapping[str, str]) -> dict[str, str]:
+def strip_sanitizer(environment: Mapping[str, str]) -> dict[str, str]:
     """Return variables without the sanitizer, for a compiler, which is slow under it."""
     kept = dict(environment)
     if LIBRARY in kept.pop(PRELOAD, ""):
@@ -130,7 +130,7 @@ def _library_of(command: tuple[str, ...], name: str) -> Path | None:
     return path.resolve() if path.is_absolute() and path.is_file() else None
 
 
-def loaded() -> bool:
+def is_loaded() -> bool:
     """Tell whether this process has AddressSanitizer."""
     return hasattr(ctypes.CDLL(None), "__asan_init")
 
@@ -141,7 +141,7 @@ def require(check: Check) -> None:
     Raises:
         PullbackError: PB236.
     """
-    if check != "memory" or loaded():
+    if check != "memory" or is_loaded():
         return
     raise SanitizerMissing.error(
         "the check of memory needs a process that begins with AddressSanitizer",

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from pullback.kernels.cuda_on_cpu.facts import Facts
 from pullback.kernels.cuda_on_cpu.rewriting import Rewriting
-from pullback.kernels.cuda_on_cpu.tokens import Stream
+from pullback.kernels.cuda_on_cpu.tokens import TokenStream
 from pullback.kernels.cuda_on_cpu.walk import (
     CLASS_KEYS,
     angle_close,
@@ -33,7 +33,7 @@ ALIGNMENT = frozenset({"__align__", "__builtin_align__", "alignas", "__attribute
 
 
 @dataclass(frozen=True)
-class Name:
+class DeclaredName:
     """The name that a declarator declares: `x`, or in a macro `prefix##x`."""
 
     first: int
@@ -64,13 +64,13 @@ class Declaration:
     start: int
     behind: int
     commas: list[int]
-    names: list[Name]
+    names: list[DeclaredName]
     dropped: list[int]
     alignment: str
     dynamic: bool
 
 
-def rewrite_shared(stream: Stream, facts: Facts, out: Rewriting) -> None:
+def rewrite_shared(stream: TokenStream, facts: Facts, out: Rewriting) -> None:
     """Rewrite all declarations of shared variables."""
     words = {"__shared__": False, **facts.shared_words}
     done = -1
@@ -86,7 +86,7 @@ def rewrite_shared(stream: Stream, facts: Facts, out: Rewriting) -> None:
         if declaration is None:
             continue
         done = behind
-        if _initialised(stream, declaration):
+        if _is_initialised(stream, declaration):
             out.problem(stream, index, "a __shared__ variable cannot have an initial value")
         elif in_function(stream, index):
             _write_local(stream, declaration, out)
@@ -94,7 +94,7 @@ def rewrite_shared(stream: Stream, facts: Facts, out: Rewriting) -> None:
             _write_global(stream, declaration, out)
 
 
-def _behind(stream: Stream, index: int) -> int:
+def _behind(stream: TokenStream, index: int) -> int:
     """Return the place after a declaration: its `;`, or a macro's end; -1 for a parameter."""
     for at in top_level(stream, index, len(stream)):
         if stream.words[at] == ";":
@@ -108,7 +108,9 @@ def _behind(stream: Stream, index: int) -> int:
     return -1
 
 
-def _read(stream: Stream, index: int, behind: int, words: dict[str, bool]) -> Declaration | None:
+def _read(
+    stream: TokenStream, index: int, behind: int, words: dict[str, bool]
+) -> Declaration | None:
     """Return the parts of a declaration; None if its form is not known."""
     start = statement_start(stream, index)
     dropped = [at for at in range(start, behind) if stream.words[at] in (*STORAGE, *words)]
@@ -126,7 +128,7 @@ def _read(stream: Stream, index: int, behind: int, words: dict[str, bool]) -> De
     gone = set(dropped)
     tokens = [at for at in tokens if at not in gone]
     commas = [at for at in tokens if stream.words[at] == ","]
-    names: list[Name] = []
+    names: list[DeclaredName] = []
     for left, right in zip([start - 1, *commas], [*commas, behind], strict=True):
         name = _name_of(stream, [at for at in tokens if left < at < right], first=left < start)
         if name is None:
@@ -135,7 +137,7 @@ def _read(stream: Stream, index: int, behind: int, words: dict[str, bool]) -> De
     return Declaration(start, behind, commas, names, dropped, " ".join(alignment), dynamic)
 
 
-def _name_of(stream: Stream, tokens: list[int], *, first: bool) -> Name | None:
+def _name_of(stream: TokenStream, tokens: list[int], *, first: bool) -> DeclaredName | None:
     """Return the name in a declarator; the first one has the type before it."""
     last: int | None = None
     for place, at in enumerate(tokens):
@@ -160,15 +162,15 @@ def _name_of(stream: Stream, tokens: list[int], *, first: bool) -> Name | None:
     text = "".join(stream.words[start : last + 1])
     parameters = stream.macro.parameters if stream.macro else None
     quoted = f"#{text}" if parameters and text in parameters else f'"{text.replace("##", "")}"'
-    return Name(start, last, text, quoted)
+    return DeclaredName(start, last, text, quoted)
 
 
-def _is_body(stream: Stream, before: list[int]) -> bool:
+def _is_body(stream: TokenStream, before: list[int]) -> bool:
     """Tell whether a brace after these tokens opens a struct's body."""
     return any(stream.words[at] in (*CLASS_KEYS, "enum") for at in before)
 
 
-def _initialised(stream: Stream, declaration: Declaration) -> bool:
+def _is_initialised(stream: TokenStream, declaration: Declaration) -> bool:
     behind_name = (stream.word(name.last + 1) for name in declaration.names)
     tops = outside_templates(stream, declaration.start, declaration.behind)
     return any(word in ("{", "=") for word in behind_name) or any(
@@ -176,7 +178,7 @@ def _initialised(stream: Stream, declaration: Declaration) -> bool:
     )
 
 
-def _write_local(stream: Stream, declaration: Declaration, out: Rewriting) -> None:
+def _write_local(stream: TokenStream, declaration: Declaration, out: Rewriting) -> None:
     """Write a declaration in a function: references, or pointers to dynamic memory."""
     parameters = stream.macro.parameters if stream.macro else None
     if not declaration.dynamic:
@@ -193,7 +195,7 @@ def _write_local(stream: Stream, declaration: Declaration, out: Rewriting) -> No
     _drop_first_dimensions(stream, declaration, out)
 
 
-def _static(name: Name, alignment: str, parameters: tuple[str, ...] | None) -> str:
+def _static(name: DeclaredName, alignment: str, parameters: tuple[str, ...] | None) -> str:
     kind = name.prefixed("cuda_on_cpu_t_", parameters)
     if not alignment:
         made = f"::cuda_on_cpu::cuda_on_cpu_shared<{kind}>([] {{}}, {name.quoted})"
@@ -203,7 +205,7 @@ def _static(name: Name, alignment: str, parameters: tuple[str, ...] | None) -> s
     return f"struct {alignment} {aligned} {{}}; auto& {name.text} = {made}"
 
 
-def _write_global(stream: Stream, declaration: Declaration, out: Rewriting) -> None:
+def _write_global(stream: TokenStream, declaration: Declaration, out: Rewriting) -> None:
     """Write dynamic memory at namespace scope: a pointer that each block sets."""
     made: list[str] = []
     for name in declaration.names:
@@ -218,7 +220,7 @@ def _write_global(stream: Stream, declaration: Declaration, out: Rewriting) -> N
 
 
 def _write_typedefs(
-    stream: Stream, declaration: Declaration, out: Rewriting, made: list[str]
+    stream: TokenStream, declaration: Declaration, out: Rewriting, made: list[str]
 ) -> None:
     """Write a typedef for each declarator, followed by the variable made with it."""
     out.erase(stream, declaration.dropped)
@@ -239,7 +241,7 @@ def _write_typedefs(
     out.after(stream, declaration.behind - 1, f"; {made[-1]}")
 
 
-def _declarator_start(stream: Stream, declaration: Declaration) -> int:
+def _declarator_start(stream: TokenStream, declaration: Declaration) -> int:
     """Return where the first declarator starts: at its name, or a `*` before it."""
     at = declaration.names[0].first
     while stream.word(at - 1) in ("*", "&", "(", "const", "volatile", "__restrict__"):
@@ -249,7 +251,7 @@ def _declarator_start(stream: Stream, declaration: Declaration) -> int:
     return at
 
 
-def _drop_first_dimensions(stream: Stream, declaration: Declaration, out: Rewriting) -> None:
+def _drop_first_dimensions(stream: TokenStream, declaration: Declaration, out: Rewriting) -> None:
     """Remove `[]`: dynamic memory is given as a pointer to the first element."""
     for name in declaration.names:
         if stream.word(name.last + 1) == "[":

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from pullback.kernels.cuda_on_cpu.rewriting import Rewriting
-from pullback.kernels.cuda_on_cpu.tokens import Stream
+from pullback.kernels.cuda_on_cpu.tokens import TokenStream
 from pullback.kernels.cuda_on_cpu.walk import angle_close, outside_templates
 
 COMPARING = frozenset({"&&", "||", "==", "!=", "<=", ">=", "?", "="})
 
 
-def rewrite_member_templates(stream: Stream, out: Rewriting) -> None:
+def rewrite_member_templates(stream: TokenStream, out: Rewriting) -> None:
     """Write `x.template block<3, 3>()`: if the type of `x` is unknown, `<` is a comparison."""
     for index, word in enumerate(stream.words):
         if word in (".", "->") and _is_member_template(stream, index + 1):
             out.before(stream, index + 1, "template ")
 
 
-def _is_member_template(stream: Stream, name: int) -> bool:
+def _is_member_template(stream: TokenStream, name: int) -> bool:
     """Tell whether this is `block<3, 3>(...)`, and not a comparison."""
     is_name = name < len(stream) and stream.kinds[name] == "word"
     if not is_name or stream.word(name + 1) != "<" or not stream.adjacent(name):

@@ -55,7 +55,7 @@ class Include:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stream:
+class TokenStream:
     """Tokens that follow one another once directives are set aside.
 
     Attributes:
@@ -103,11 +103,11 @@ class Stream:
 
 
 @dataclass(frozen=True)
-class Source:
+class TokenizedSource:
     """A file's text, split into tokens."""
 
     text: str
-    streams: tuple[Stream, ...]
+    streams: tuple[TokenStream, ...]
     includes: tuple[Include, ...]
 
     def line(self, start: int) -> int:
@@ -115,7 +115,7 @@ class Source:
         return self.text.count("\n", 0, start) + 1
 
 
-def read(text: str) -> Source:
+def read(text: str) -> TokenizedSource:
     """Take a text apart."""
     reader = _Reader()
     for match in TOKEN.finditer(text):
@@ -124,7 +124,7 @@ def read(text: str) -> Source:
             reader.take((match[0], kind, match.start()))
     reader.take(("\n", "newline", len(text)))
     code = _stream(reader.code, reader.branches)
-    return Source(text, (code, *reader.others), tuple(reader.includes))
+    return TokenizedSource(text, (code, *reader.others), tuple(reader.includes))
 
 
 @dataclass
@@ -132,7 +132,7 @@ class _Reader:
     """The state between two tokens."""
 
     code: list[Token] = field(default_factory=list[Token])
-    others: list[Stream] = field(default_factory=list[Stream])
+    others: list[TokenStream] = field(default_factory=list[TokenStream])
     includes: list[Include] = field(default_factory=list[Include])
     # Index into `code` -> the conditional directives before that token.
     branches: dict[int, list[str]] = field(default_factory=dict[int, list[str]])
@@ -188,7 +188,7 @@ def _include(text: str, start: int) -> Include:
     return Include(name, text.endswith('"'), start + opening, start + len(text))
 
 
-def _definition(tokens: list[Token]) -> Stream:
+def _definition(tokens: list[Token]) -> TokenStream:
     """Return the body of a `#define`, given from its name on."""
     name, _, start = tokens[0]
     rest = tokens[1:]
@@ -201,7 +201,7 @@ def _definition(tokens: list[Token]) -> Stream:
 
 def _stream(
     tokens: list[Token], branches: Mapping[int, list[str]], macro: Macro | None = None
-) -> Stream:
+) -> TokenStream:
     words = [token[0] for token in tokens]
     kinds = [token[1] for token in tokens]
     starts = [token[2] for token in tokens]
@@ -217,7 +217,7 @@ def _stream(
         elif word in OPENED_BY:
             matched.close(index, words)
     partner, inside = matched.partner, matched.inside
-    return Stream(
+    return TokenStream(
         words=words, kinds=kinds, starts=starts, partner=partner, inside=inside, macro=macro
     )
 

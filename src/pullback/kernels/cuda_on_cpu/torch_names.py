@@ -6,7 +6,7 @@ import re
 
 from pullback.kernels.cuda_on_cpu.facts import Facts, device_uses, registrations
 from pullback.kernels.cuda_on_cpu.rewriting import Rewriting
-from pullback.kernels.cuda_on_cpu.tokens import Stream
+from pullback.kernels.cuda_on_cpu.tokens import TokenStream
 from pullback.kernels.cuda_on_cpu.walk import expression_start, top_level
 
 KEYS = {
@@ -25,7 +25,7 @@ CHECK = re.compile(r"CHECK|ASSERT|assert|REQUIRE")
 DEVICE_NAME = re.compile(r'"cuda(:\d*)?"')
 
 
-def rewrite_torch_names(stream: Stream, facts: Facts, out: Rewriting) -> None:
+def rewrite_torch_names(stream: TokenStream, facts: Facts, out: Rewriting) -> None:
     """Rewrite all names of one stream."""
     _rewrite_is_cuda(stream, out)
     _rewrite_constants(stream, facts, out)
@@ -45,7 +45,7 @@ def rewrite_torch_names(stream: Stream, facts: Facts, out: Rewriting) -> None:
             out.replace(stream, index + 2, "false")
 
 
-def _rewrite_is_cuda(stream: Stream, out: Rewriting) -> None:
+def _rewrite_is_cuda(stream: TokenStream, out: Rewriting) -> None:
     for index in stream.find("is_cuda"):
         if stream.word(index - 1) not in (".", "->") or stream.word(index + 1) != "(":
             continue
@@ -64,7 +64,7 @@ def _rewrite_is_cuda(stream: Stream, out: Rewriting) -> None:
             out.erase(stream, range(index - 4, index))
 
 
-def _rewrite_constants(stream: Stream, facts: Facts, out: Rewriting) -> None:
+def _rewrite_constants(stream: TokenStream, facts: Facts, out: Rewriting) -> None:
     for index in stream.find("kCUDA"):
         qualified = stream.word(index - 1) == "::"
         if qualified and stream.word(index - 2) not in NAMESPACES:
@@ -80,7 +80,7 @@ def _rewrite_constants(stream: Stream, facts: Facts, out: Rewriting) -> None:
             out.replace(stream, index, KEYS[stream.words[index]])
 
 
-def _rewrite_device_names(stream: Stream, out: Rewriting) -> None:
+def _rewrite_device_names(stream: TokenStream, out: Rewriting) -> None:
     """Rewrite "cuda:0" where it names a device: Device("cuda"), device("cuda"), to("cuda")."""
     for index, kind in enumerate(stream.kinds):
         if kind != "string" or not DEVICE_NAME.fullmatch(stream.words[index]):
@@ -96,7 +96,7 @@ def _rewrite_device_names(stream: Stream, out: Rewriting) -> None:
             out.replace(stream, index, new)
 
 
-def _rewrite_registrations(stream: Stream, facts: Facts, out: Rewriting) -> None:
+def _rewrite_registrations(stream: TokenStream, facts: Facts, out: Rewriting) -> None:
     for registration in registrations(stream):
         key = registration.key
         if key in KEYS:
@@ -115,7 +115,7 @@ def _rewrite_registrations(stream: Stream, facts: Facts, out: Rewriting) -> None
                 out.erase(stream, range(start + 1, close + 1))
 
 
-def _rewrite_device_macros(stream: Stream, facts: Facts, out: Rewriting) -> None:
+def _rewrite_device_macros(stream: TokenStream, facts: Facts, out: Rewriting) -> None:
     """Rewrite an author's own registrations, made by macros with `at::k##device`."""
     for use in device_uses(stream, facts):
         device = stream.words[use.device_at]
@@ -125,7 +125,7 @@ def _rewrite_device_macros(stream: Stream, facts: Facts, out: Rewriting) -> None
             out.replace(stream, use.device_at, UNUSED_DEVICE)
 
 
-def _rewrite_cases(stream: Stream, out: Rewriting) -> None:
+def _rewrite_cases(stream: TokenStream, out: Rewriting) -> None:
     """Keep only `case kCUDA`, with the CPU's value, in a switch that has both."""
     cases: dict[int, dict[str, int]] = {}
     for index in stream.find("case"):
@@ -141,7 +141,7 @@ def _rewrite_cases(stream: Stream, out: Rewriting) -> None:
             out.replace(stream, found["CPU"], f"{prefix}PrivateUse1")
 
 
-def _rewrite_types(stream: Stream, out: Rewriting) -> None:
+def _rewrite_types(stream: TokenStream, out: Rewriting) -> None:
     """Rewrite `AT_DISPATCH_...(x.type(), ...)`, which PyTorch accepted until 2.4."""
     for index in stream.find("type"):
         called = stream.words[index + 1 : index + 3] == ["(", ")"]
@@ -154,13 +154,13 @@ def _rewrite_types(stream: Stream, out: Rewriting) -> None:
             out.note(stream, index, "PyTorch dispatches by x.scalar_type(), no longer by x.type()")
 
 
-def _rewrite_transfer(stream: Stream, index: int, out: Rewriting) -> None:
+def _rewrite_transfer(stream: TokenStream, index: int, out: Rewriting) -> None:
     """Rewrite `x.cuda()`."""
     if stream.words[index + 1 : index + 3] == ["(", ")"]:
         out.replace(stream, index, "cpu")
 
 
-def _rewrite_question(stream: Stream, index: int, out: Rewriting) -> None:
+def _rewrite_question(stream: TokenStream, index: int, out: Rewriting) -> None:
     """Rewrite `torch::cuda::is_available()`."""
     name, open_ = index + 2, index + 3
     if stream.word(index - 2) != "torch" or stream.word(open_) != "(":

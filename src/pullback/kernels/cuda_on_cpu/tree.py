@@ -13,9 +13,9 @@ from pathlib import Path
 
 from pullback.kernels.cuda_on_cpu.facts import Facts
 from pullback.kernels.cuda_on_cpu.rewriting import Problem, Rewriting
-from pullback.kernels.cuda_on_cpu.tokens import Source, read
+from pullback.kernels.cuda_on_cpu.tokens import TokenizedSource, read
 from pullback.kernels.cuda_on_cpu.translate import WORTH_READING, rewrite
-from pullback.kernels.plan import Unit
+from pullback.kernels.plan import TranslationUnit
 
 SHADOW = "shadow"
 # `reinterpret_cast<float4*>(p)`, `(float4*)p`, `*(int*)&x`.
@@ -44,7 +44,7 @@ class Translated:
 
 
 def translate(
-    units: Sequence[Unit],
+    units: Sequence[TranslationUnit],
     where: Path,
     *,
     folders: Sequence[Path],
@@ -98,7 +98,7 @@ class _File:
     """
 
     path: Path
-    source: Source
+    source: TokenizedSource
     shadow: str | None
     includes: dict[tuple[int, int], _File] = field(default_factory=dict[tuple[int, int], "_File"])
 
@@ -116,7 +116,7 @@ class _Tree:
         waiting = [root]
         while waiting:
             file = waiting.pop()
-            for name, quoted, place in _named(file.source):
+            for name, quoted, place in _find_includes(file.source):
                 path = self.find(name, file.path.parent if quoted else None)
                 if path is None:
                     continue
@@ -142,12 +142,16 @@ class _Tree:
         return _File(path, _source(text), f"{len(self.files)}-{name}")
 
 
-def _source(text: str) -> Source:
+def _source(text: str) -> TokenizedSource:
     """Split a text into tokens; none if it has nothing to rewrite."""
-    return read(text) if WORTH_READING.search(text) or "include" in text else Source(text, (), ())
+    return (
+        read(text)
+        if WORTH_READING.search(text) or "include" in text
+        else TokenizedSource(text, (), ())
+    )
 
 
-def _named(source: Source) -> Iterator[tuple[str, bool, tuple[int, int]]]:
+def _find_includes(source: TokenizedSource) -> Iterator[tuple[str, bool, tuple[int, int]]]:
     """Yield name, form and place of each header that a file includes or tests for."""
     for include in source.includes:
         yield include.name, include.quoted, (include.start, include.end)

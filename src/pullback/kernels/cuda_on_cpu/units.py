@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pullback.diagnostic import Rule
 from pullback.kernels.cuda_on_cpu import tree
-from pullback.kernels.plan import Translation, Unit
+from pullback.kernels.plan import Translation, TranslationUnit
 
 # Device code reads floats as float4 and halves as int, which nvcc defines and C++ does not. Used
 # only for such code: this forbids the alias analysis that vectorises the loop over a block's
@@ -37,7 +37,7 @@ def cure(error: str) -> str | None:
 
 
 def write(
-    name: str, units: Sequence[Unit], translation: Translation, where: Path
+    name: str, units: Sequence[TranslationUnit], translation: Translation, where: Path
 ) -> tuple[frozenset[Path], tuple[str, ...]]:
     """Translate units and the author's headers into a folder.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pullback.kernels.cuda_on_cpu.facts import MEMORY, Facts, variable_name
 from pullback.kernels.cuda_on_cpu.rewriting import Rewriting
-from pullback.kernels.cuda_on_cpu.tokens import Stream
+from pullback.kernels.cuda_on_cpu.tokens import TokenStream
 from pullback.kernels.cuda_on_cpu.walk import ATTRIBUTES, outside_templates, scope, statement_start
 
 # Words in a declaration that already has internal or shared linkage, or none.
@@ -14,7 +14,7 @@ LINKED = frozenset(
 )
 
 
-def rewrite_variables(stream: Stream, facts: Facts, out: Rewriting) -> None:
+def rewrite_variables(stream: TokenStream, facts: Facts, out: Rewriting) -> None:
     """Put `static` before variables at namespace scope."""
     if stream.macro is not None:
         return
@@ -31,7 +31,7 @@ def rewrite_variables(stream: Stream, facts: Facts, out: Rewriting) -> None:
             out.before(stream, index, "static ")
 
 
-def _is_variable(stream: Stream, start: int, specifier: int) -> bool:
+def _is_variable(stream: TokenStream, start: int, specifier: int) -> bool:
     """Tell whether a declaration is of a variable without an explicit linkage."""
     for index in outside_templates(stream, start, len(stream)):
         word = stream.words[index]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pullback.kernels.cuda_on_cpu.tokens import Stream
+from pullback.kernels.cuda_on_cpu.tokens import TokenStream
 
 # Words that cannot be a name before an expression.
 NO_NAMES = frozenset(
@@ -19,7 +19,7 @@ ATTRIBUTES = frozenset(
 )
 
 
-def angle_open(stream: Stream, close: int) -> int:
+def angle_open(stream: TokenStream, close: int) -> int:
     """Return the `<` of template arguments from their `>`; -1 where there is none."""
     depth, index = 0, close
     while index >= 0:
@@ -40,7 +40,7 @@ def angle_open(stream: Stream, close: int) -> int:
     return -1
 
 
-def angle_close(stream: Stream, open_: int) -> int:
+def angle_close(stream: TokenStream, open_: int) -> int:
     """Return the `>` of template arguments from their `<`; -1 where there is none."""
     depth, index = 0, open_
     while 0 <= index < len(stream):
@@ -61,7 +61,7 @@ def angle_close(stream: Stream, open_: int) -> int:
     return -1
 
 
-def expression_start(stream: Stream, last: int) -> int:
+def expression_start(stream: TokenStream, last: int) -> int:
     """Return where the postfix expression that ends with a token starts; -1 if there is none.
 
     Such as `ns::k<A, B>`, `(*k)`, `KERNEL(x)`, `this->k`, `table[i].k`, `name##_kernel<T>`.
@@ -81,7 +81,7 @@ def expression_start(stream: Stream, last: int) -> int:
         index = start - 2
 
 
-def _component_start(stream: Stream, index: int) -> int:
+def _component_start(stream: TokenStream, index: int) -> int:
     """Return where a name with the brackets after it starts, or a parenthesis alone."""
     lowest = -1
     while index >= 0:
@@ -104,7 +104,7 @@ def _component_start(stream: Stream, index: int) -> int:
     return lowest
 
 
-def ends_name(stream: Stream, index: int) -> bool:
+def ends_name(stream: TokenStream, index: int) -> bool:
     """Tell whether a token can end a name or a call that `[`, `.` and the like can follow."""
     word = stream.word(index)
     if word in ("if", "while", "for", "switch"):
@@ -116,7 +116,7 @@ def ends_name(stream: Stream, index: int) -> bool:
     return named or word in ("]", ">")
 
 
-def arguments(stream: Stream, open_: int) -> list[tuple[int, int]]:
+def arguments(stream: TokenStream, open_: int) -> list[tuple[int, int]]:
     """Return the first index and the one after the last of each argument in parentheses."""
     close = stream.partner[open_]
     found: list[tuple[int, int]] = []
@@ -128,7 +128,7 @@ def arguments(stream: Stream, open_: int) -> list[tuple[int, int]]:
     return [*found, (first, close)] if close > open_ + 1 else []
 
 
-def top_level(stream: Stream, first: int, behind: int) -> Iterator[int]:
+def top_level(stream: TokenStream, first: int, behind: int) -> Iterator[int]:
     """Yield the indices of tokens outside nested brackets, with the opening brackets."""
     index = first
     while index < behind:
@@ -138,7 +138,7 @@ def top_level(stream: Stream, first: int, behind: int) -> Iterator[int]:
         index += 1
 
 
-def outside_templates(stream: Stream, first: int, behind: int) -> Iterator[int]:
+def outside_templates(stream: TokenStream, first: int, behind: int) -> Iterator[int]:
     """Yield as `top_level` does, but without template arguments except their `<`."""
     skip = first
     for index in top_level(stream, first, behind):
@@ -149,7 +149,7 @@ def outside_templates(stream: Stream, first: int, behind: int) -> Iterator[int]:
             skip = close + 1
 
 
-def line_of(stream: Stream, first: int, behind: int) -> str:
+def line_of(stream: TokenStream, first: int, behind: int) -> str:
     """Return tokens as text on one line, without comments."""
     parts: list[str] = []
     for index in range(first, behind):
@@ -159,7 +159,7 @@ def line_of(stream: Stream, first: int, behind: int) -> str:
     return "".join(parts)
 
 
-def statement_start(stream: Stream, index: int) -> int:
+def statement_start(stream: TokenStream, index: int) -> int:
     """Return where the declaration that holds a token starts."""
     while index > 0:
         before = stream.words[index - 1]
@@ -177,12 +177,12 @@ def statement_start(stream: Stream, index: int) -> int:
     return index
 
 
-def in_function(stream: Stream, index: int) -> bool:
+def in_function(stream: TokenStream, index: int) -> bool:
     """Tell whether a token is in a function's body; a macro's body counts as one."""
     return stream.macro is not None or scope(stream, index) == "function"
 
 
-def scope(stream: Stream, index: int) -> str:
+def scope(stream: TokenStream, index: int) -> str:
     """Return the kind of scope that a token is in: "function", "class" or "namespace"."""
     around: list[int] = []
     while (index := stream.inside[index]) >= 0:
@@ -195,7 +195,7 @@ def scope(stream: Stream, index: int) -> str:
     return kind
 
 
-def _kind_of(stream: Stream, bracket: int) -> str:
+def _kind_of(stream: TokenStream, bracket: int) -> str:
     """Return what a bracket opens, which is in no function itself."""
     if stream.words[bracket] != "{":
         return "function"
@@ -216,7 +216,7 @@ def _kind_of(stream: Stream, bracket: int) -> str:
     return "class"
 
 
-def _head(stream: Stream, brace: int) -> list[int]:
+def _head(stream: TokenStream, brace: int) -> list[int]:
     """Return the tokens between the last statement and a brace, without `template <...>`."""
     first = brace
     while first > 0:

@@ -55,14 +55,14 @@ class Accumulator:
         return f"{self.type} {name}{{{least}, Whole{{}} - 1}};"
 
 
-def opened(emitter: Emitter, size: Affine, kind: str) -> str:
+def open_index(emitter: Emitter, size: Affine, kind: str) -> str:
     """Return the index of all reductions of one range and kind."""
     name = f"~{kind}:{emitter.extents.text(size)}"
     emitter.ranges.sizes[name] = size
     return name
 
 
-def blocked(
+def write_blocks(
     emitter: Emitter, all_of: Sequence[Accumulator], loop: str, extent: str, block: str
 ) -> None:
     """Write a loop, by blocks where there are sums."""
@@ -83,13 +83,13 @@ def blocked(
     emitter.line("}")
 
 
-def accumulators(
+def make_accumulators(
     emitter: Emitter, group: Sequence[Node], index: str, *, with_index: bool
 ) -> list[Accumulator]:
     """Return the accumulators of a loop: of all copies of its reductions."""
     found: list[Accumulator] = []
     for node in group:
-        body = graph.renamed(node.args[0], node.bound, index)
+        body = graph.rename_index(node.args[0], node.bound, index)
         emitter.divisors.see([body], exact=node.op != SUM)
         free = node.free | {index} if with_index else node.free
         for copy in emitter.copies(free):
@@ -104,7 +104,7 @@ def accumulate(emitter: Emitter, a: Accumulator, place: str, counts: str) -> Non
     if a.node.op == SUM:
         target = a.part if a.is_blocked else a.name
         if certain:
-            emitter.line(f"{target} = {added(emitter, a.body, a.copy, target)};", 1)
+            emitter.line(f"{target} = {write_addition(emitter, a.body, a.copy, target)};", 1)
         else:
             value = emitter.value(a.body, a.copy)
             none = "Real{}" if a.is_blocked else "Whole{}"
@@ -119,16 +119,16 @@ def accumulate(emitter: Emitter, a: Accumulator, place: str, counts: str) -> Non
         emitter.line(f"{a.name}.see({value}, {place}, {counts});", 6)
 
 
-def added(emitter: Emitter, body: Node, copy: Mapping[str, int], total: str) -> str:
+def write_addition(emitter: Emitter, body: Node, copy: Mapping[str, int], total: str) -> str:
     """Return a total plus a value; where that is a product, rounded once."""
-    factors = product(body)
+    factors = split_product(body)
     if factors and emitter.found(body, copy) is None:
         x, y = (emitter.value(factor, copy) for factor in factors)
         return f"multiply_add({x}, {y}, {total})"
     return f"{total} + {emitter.value(body, copy)}"
 
 
-def product(node: Node) -> tuple[Node, Node] | None:
+def split_product(node: Node) -> tuple[Node, Node] | None:
     """Return the factors of a product of real numbers."""
     if node.type != "real":
         return None

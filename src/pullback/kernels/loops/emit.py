@@ -25,12 +25,12 @@ from pullback.define.math.ranges import Ranges
 from pullback.kernels.loops import sums
 from pullback.kernels.loops.divisors import WORK, Divisors
 from pullback.kernels.loops.extents import Extents
-from pullback.kernels.loops.memory import Memory
-from pullback.kernels.loops.nest import Setting
+from pullback.kernels.loops.memory import KernelReads
+from pullback.kernels.loops.nest import KernelSetting
 from pullback.kernels.loops.operands import Operands
 from pullback.kernels.loops.places import Places
-from pullback.kernels.loops.pointwise import FIELDS, SCALARS, VALUES, called, literal
-from pullback.kernels.loops.scope import Copy, Refused, Scope, Trip
+from pullback.kernels.loops.pointwise import FIELDS, SCALARS, VALUES, write_call, write_literal
+from pullback.kernels.loops.scope import Copy, RefusedLoops, Scope, Trip
 
 
 class Emitter:
@@ -49,12 +49,12 @@ class Emitter:
         buffered: those that are kept: the buffer, and which run fills it.
     """
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: KernelSetting) -> None:
         self.lanes = setting.lanes
         self.extents, self.ranges = Extents(setting.known), Ranges(setting.ranges)
         self.dims, self.scalars = setting.dims, setting.scalars
         self.operands = Operands()
-        self.memory = Memory(self, setting.dtypes)
+        self.memory = KernelReads(self, setting.dtypes)
         self.places = Places(self)
         self.divisors = Divisors(self)
         self.scopes: list[Scope] = [Scope()]
@@ -93,7 +93,7 @@ class Emitter:
             left -= scope.indices
             if not left:
                 return place
-        raise Refused(f"the index '{min(left)}' has no loop")
+        raise RefusedLoops(f"the index '{min(left)}' has no loop")
 
     def is_bound(self, node: Node) -> bool:
         """Return whether a node has a value in the loops that are open."""
@@ -145,7 +145,7 @@ class Emitter:
     def computed(self, node: Node, copy: Mapping[str, int]) -> str:
         """Write what computes a node."""
         if node.op in REDUCTIONS:
-            return sums.reduced(self, node, copy)
+            return sums.write_reduction(self, node, copy)
         if self.is_constant(node):
             return self.kept(f"splat({self.constant(node)})", node)
         if self.kept_in_row(node):
@@ -164,12 +164,12 @@ class Emitter:
             case "equal":
                 return self.kept(self.places.equal(node.places[0], copy), node, 1)
             case "polygamma":
-                raise Refused("polygamma")
+                raise RefusedLoops("polygamma")
             case "div" if self.divisors.takes(node):
                 return self.kept(self.divisors.quotient(node, copy), node, WORK)
             case _:
                 operands = [self.value(arg, copy) for arg in node.args]
-                return self.kept(called(node, operands), node, derived.work(node))
+                return self.kept(write_call(node, operands), node, derived.estimate_work(node))
 
     def kept(self, text: str, node: Node, work: float = 0) -> str:
         """Give a value a variable."""
@@ -182,7 +182,11 @@ class Emitter:
         lane = self.here.lane
         if lane not in self.row_lanes or lane not in node.free or node.type != "real":
             return False
-        if node.op in (READ, NUMBER) or derived.work(node) < HEAVY or not self.here.lane_scope:
+        if (
+            node.op in (READ, NUMBER)
+            or derived.estimate_work(node) < HEAVY
+            or not self.here.lane_scope
+        ):
             return False
         if len(self.copies(node.free - {lane})) > 1:
             return False
@@ -212,7 +216,7 @@ class Emitter:
     def constant(self, node: Node) -> str:
         """Return such a value as a plain number, in double."""
         if node.op == NUMBER:
-            return literal(node)
+            return write_literal(node)
         if node not in self.once:
             with self.at_depth(0):
                 self.once[node] = name = self.name("s")
@@ -231,7 +235,7 @@ class Emitter:
             return f"pullback::index::inside({self.places.place(node.places[0], {})}, {size})"
         if node.op == EQUAL:
             return f"({self.places.place(node.places[0], {})}) == 0"
-        return called(node, [self.constant(arg) for arg in node.args])
+        return write_call(node, [self.constant(arg) for arg in node.args])
 
 
 # From this many multiplications on, a value is kept for the other passes over its row.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pullback.define.math.extents import evaluated, term_of
+from pullback.define.math.extents import evaluate_size, term_of
 from pullback.define.math.index import Affine, is_size
 from pullback.define.math.node import INDEX, Node
 
@@ -24,7 +24,7 @@ class Extents:
 
     def number(self, size: Affine) -> int | None:
         """Return a size if it is known."""
-        value = evaluated(size, self.known)
+        value = evaluate_size(size, self.known)
         return None if value is None else int(value)
 
     def text(self, size: Affine) -> str:

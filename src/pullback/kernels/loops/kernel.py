@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 
 from pullback.define.math.node import Node
 from pullback.kernels.loops.emit import Emitter
-from pullback.kernels.loops.nest import CHUNKS, Kernel, Nest, Output, Setting
+from pullback.kernels.loops.nest import CHUNKS, KernelSetting, KernelText, Nest, Output
 from pullback.kernels.loops.operands import Operand
-from pullback.kernels.loops.passes import Pass
+from pullback.kernels.loops.passes import LanePass
 from pullback.kernels.loops.scope import Scope
 
 
-def kernel(nest: Nest, setting: Setting) -> Kernel:
+def write_kernel(nest: Nest, setting: KernelSetting) -> KernelText:
     """Return the kernel of some loops: written twice, first to learn what is worth keeping."""
-    first = _Writer(nest, setting, {})
+    first = _KernelWriter(nest, setting, {})
     first.written()
     kept = {
         node: (f"row{place}", min(run for run in first.emitter.runs if run[1] in runs)[1])
@@ -24,13 +24,15 @@ def kernel(nest: Nest, setting: Setting) -> Kernel:
     }
     if not kept:
         return first.kernel()
-    second = _Writer(nest, setting, kept)
+    second = _KernelWriter(nest, setting, kept)
     second.written()
     return second.kernel()
 
 
-class _Writer:
-    def __init__(self, nest: Nest, setting: Setting, kept: Mapping[Node, tuple[str, int]]) -> None:
+class _KernelWriter:
+    def __init__(
+        self, nest: Nest, setting: KernelSetting, kept: Mapping[Node, tuple[str, int]]
+    ) -> None:
         self.nest, self.kept = nest, kept
         self.emitter = emitter = Emitter(setting)
         self.extents, self.ranges = emitter.extents, emitter.ranges
@@ -67,7 +69,7 @@ class _Writer:
         if nest.lane is None:
             self.store_all(edge=False)
         else:
-            run = Pass(emitter, nest.lane, nest.vectors)
+            run = LanePass(emitter, nest.lane, nest.vectors)
             loop = run.written(
                 lambda: self.store_all(edge=False), lambda: self.store_all(edge=True)
             )
@@ -248,8 +250,8 @@ class _Writer:
             "}",
         ]
 
-    def kernel(self) -> Kernel:
-        return Kernel(
+    def kernel(self) -> KernelText:
+        return KernelText(
             nest=self.nest,
             text=self.text,
             operands=tuple(self.emitter.operands.all),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pullback.define.math.index import Affine
 from pullback.define.math.node import ARGMAX, Node, is_number
 from pullback.kernels.loops.operands import Operand
-from pullback.kernels.loops.scope import Refused
+from pullback.kernels.loops.scope import RefusedLoops
 
 if TYPE_CHECKING:
     from pullback.kernels.loops.emit import Emitter
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 GATHERED, FAR = 24, 6
 
 
-class Memory:
+class KernelReads:
     """The reads of one kernel."""
 
     def __init__(self, emitter: Emitter, dtypes: Mapping[str, str]) -> None:
@@ -49,7 +49,7 @@ class Memory:
     def require_certain(place: Affine) -> None:
         """Stop at a place that data decides, unless it is that of a maximum."""
         if any(part.op != ARGMAX for part in place.nodes):
-            raise Refused("it reads where data says")
+            raise RefusedLoops("it reads where data says")
 
     def one(self, node: Node, copy: Mapping[str, int]) -> str:
         """Return one element for all lanes."""
@@ -91,7 +91,7 @@ class Memory:
         emitter = self.emitter
         lane = str(emitter.here.lane)
         if any(node.places[d].nodes or not self.is_proven(node, d) for d in own):
-            raise Refused("a guarded diagonal")
+            raise RefusedLoops("a guarded diagonal")
         emitter.line("", GATHERED)
         operand = self.operand(node.name, None)
         places = [

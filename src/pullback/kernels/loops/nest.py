@@ -59,7 +59,7 @@ class Nest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class KernelSetting:
     """What the kernels of one operator share.
 
     Attributes:
@@ -85,7 +85,7 @@ class Setting:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kernel:
+class KernelText:
     """The text of one kernel, and how it is called.
 
     Attributes:

@@ -9,9 +9,9 @@ from pullback.define.math.node import ARGMAX, MAX, Node
 from pullback.kernels.loops.accumulate import (
     Accumulator,
     accumulate,
-    accumulators,
-    blocked,
-    opened,
+    make_accumulators,
+    open_index,
+    write_blocks,
 )
 from pullback.kernels.loops.scope import Scope
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CHAINS = 8
 
 
-class Pass:
+class LanePass:
     """One run of the lanes over an index.
 
     Attributes:
@@ -100,21 +100,21 @@ def lane_of(emitter: Emitter, group: Sequence[Node]) -> str:
     for index in sorted(emitter.row_lanes):
         if emitter.ranges.size(index) == size and not any(index in n.free for n in group):
             return index
-    index = opened(emitter, size, "lane")
+    index = open_index(emitter, size, "lane")
     emitter.row_lanes.add(index)
     return index
 
 
-def in_lanes(emitter: Emitter, group: Sequence[Node]) -> None:
+def write_lanes(emitter: Emitter, group: Sequence[Node]) -> None:
     """Write a pass of the lanes over a row."""
     index = lane_of(emitter, group)
     copies = sum(len(emitter.copies(node.free)) for node in group)
     vectors = max(1, min(4, CHAINS // copies))
-    run = Pass(emitter, index, vectors)
+    run = LanePass(emitter, index, vectors)
     # A pass that comes to stand before another one of the same index.
     before = emitter.counts.get(index)
     emitter.counts[index] = vectors
-    all_of = accumulators(emitter, group, index, with_index=True)
+    all_of = make_accumulators(emitter, group, index, with_index=True)
     bodies = list(dict.fromkeys(a.body for a in all_of))
 
     def main() -> None:
@@ -133,7 +133,7 @@ def in_lanes(emitter: Emitter, group: Sequence[Node]) -> None:
                 accumulate(emitter, a, place, f"inside_lanes(0, {extent} - ({lane}))")
 
     text = run.written(main, edge)
-    blocked(emitter, all_of, text, emitter.extents.text(group[0].size), run.block)
+    write_blocks(emitter, all_of, text, emitter.extents.text(group[0].size), run.block)
     del emitter.counts[index]
     for node in group:
         for copy in emitter.copies(node.free):

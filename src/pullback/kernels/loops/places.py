@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pullback.define.math.index import Affine, is_size
 from pullback.define.math.node import Node
 from pullback.kernels.loops.extents import times
-from pullback.kernels.loops.scope import Refused, Scope
+from pullback.kernels.loops.scope import RefusedLoops, Scope
 
 if TYPE_CHECKING:
     from pullback.kernels.loops.emit import Emitter
@@ -52,7 +52,7 @@ class Places:
         if self.emitter.is_constant(node):
             return self.emitter.constant(node)
         if self.emitter.here.lane in node.free:
-            raise Refused("a place that data decides lane by lane")
+            raise RefusedLoops("a place that data decides lane by lane")
         return f"{self.emitter.value(node, copy)}[0]"
 
     def whole(self, place: Affine, copy: Mapping[str, int]) -> str:

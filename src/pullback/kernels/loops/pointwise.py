@@ -50,7 +50,7 @@ class Loop:
         tensors = self.formula.line.tensors
         missing = {t.name for k, t in enumerate(tensors) if not self.present >> k & 1}
         nodes = [n for k, n in enumerate(self.formula.elements) if self.wanted >> k & 1]
-        return absent.without(nodes, missing)
+        return absent.drop_absent(nodes, missing)
 
     @cached_property
     def outputs(self) -> tuple[Tensor, ...]:
@@ -80,19 +80,19 @@ class Loop:
     def cheap(self) -> bool:
         """Whether moving the operands takes longer than the arithmetic on them."""
         moved = len(self.inputs) + len(self.outputs)
-        return sum(map(derived.work, in_order(self.nodes))) <= CHEAP * moved
+        return sum(map(derived.estimate_work, in_order(self.nodes))) <= CHEAP * moved
 
     def stored(self, tensors: Sequence[Tensor]) -> str:
         """Return the types of stored elements."""
         return ", ".join(STORED[tensor.dtype or self.dtype] for tensor in tensors)
 
 
-def cpu(loop: Loop) -> str:
+def generate_cpu(loop: Loop) -> str:
     """Return the translation unit of a loop for TensorIterator."""
-    return together({"pullback_loop": loop})
+    return generate_together({"pullback_loop": loop})
 
 
-def together(loops: Mapping[str, Loop]) -> str:
+def generate_together(loops: Mapping[str, Loop]) -> str:
     """Return one translation unit of several loops, by the names of their entry points.
 
     They compute in one type, with one accuracy. Reading the headers costs as much as five loops.
@@ -100,7 +100,7 @@ def together(loops: Mapping[str, Loop]) -> str:
     first, *others = loops.values()
     assert all(loop.compute == first.compute for loop in others)
     assert all(loop.formula.accuracy == first.formula.accuracy for loop in others)
-    functions = "".join(entry_point(name, loop) for name, loop in loops.items())
+    functions = "".join(write_entry_point(name, loop) for name, loop in loops.items())
     return f"""#define PULLBACK_COMPUTE {first.compute}
 #define PULLBACK_ULP {first.formula.accuracy}
 #include "{CSRC}/kernel_abi.h"
@@ -109,20 +109,20 @@ using namespace pullback::formula;
 {functions}"""
 
 
-def named(loops: Iterable[Loop], prefix: str) -> list[tuple[str, Loop]]:
+def name_loops(loops: Iterable[Loop], prefix: str) -> list[tuple[str, Loop]]:
     """Return loops with names for their entry points: those of one text have one.
 
     What is left out may change nothing in the text.
     """
     names: dict[str, str] = {}
-    return [(names.setdefault(cpu(loop), f"{prefix}{len(names)}"), loop) for loop in loops]
+    return [(names.setdefault(generate_cpu(loop), f"{prefix}{len(names)}"), loop) for loop in loops]
 
 
-def entry_point(name: str, loop: Loop) -> str:
+def write_entry_point(name: str, loop: Loop) -> str:
     """Return the C function of a loop, with its body in a namespace of its own."""
     return f"""namespace {{
 namespace of_{name} {{
-{body(loop, inline="[[gnu::always_inline]]")}}}
+{write_body(loop, inline="[[gnu::always_inline]]")}}}
 }}
 extern "C" __attribute__((visibility("default")))
 void {name}(char** data, const int64_t* strides, int64_t n,
@@ -137,7 +137,7 @@ def stored_types(loop: Loop) -> str:
     return f"Stored<Outputs<{loop.stored(loop.outputs)}>, Inputs<{loop.stored(loop.inputs)}>>"
 
 
-def body(loop: Loop, *, inline: str, first: str = "") -> str:
+def write_body(loop: Loop, *, inline: str, first: str = "") -> str:
     """Return `Body`: made of the scalars once, called for each element or vector of them.
 
     Args:
@@ -145,15 +145,15 @@ def body(loop: Loop, *, inline: str, first: str = "") -> str:
         inline: what makes its call inline.
         first: a declaration for what is computed of the scalars.
     """
-    writer = _Writer(loop, notes=not first)
+    writer = _BodyWriter(loop, notes=not first)
     values = [writer.value(node) for node in loop.nodes]
     assignments = [
         f"    {output.name}_ = {value};\n"
         for output, value in zip(loop.outputs, values, strict=True)
     ]
     parameters = [
-        *(f"const {_held(tensor)} {tensor.name}_" for tensor in loop.inputs),
-        *(f"{_held(output)}& {output.name}_" for output in loop.outputs),
+        *(f"const {_register_type(tensor)} {tensor.name}_" for tensor in loop.inputs),
+        *(f"{_register_type(output)}& {output.name}_" for output in loop.outputs),
     ]
     members = "".join(f"  {type} {name};\n" for name, type in writer.members.items())
     made = "".join(f"    {name} = {expression};\n" for name, expression in writer.kept.items())
@@ -167,14 +167,14 @@ def body(loop: Loop, *, inline: str, first: str = "") -> str:
     )
 
 
-def _held(tensor: Tensor) -> str:
+def _register_type(tensor: Tensor) -> str:
     """Return the type of a tensor's elements in registers."""
     if tensor.dtype is None or "float" in tensor.dtype:
         return "Real"
     return "Truth" if tensor.dtype == "bool" else "Whole"
 
 
-class _Writer:
+class _BodyWriter:
     """Writes a variable for each node; what depends on scalars alone once, in double."""
 
     def __init__(self, loop: Loop, *, notes: bool) -> None:
@@ -194,7 +194,7 @@ class _Writer:
     def write(self, node: Node) -> None:
         """Give a node its variable."""
         if node.op == NUMBER:
-            self.names[node] = literal(node)
+            self.names[node] = write_literal(node)
         elif node.op == READ:
             self.names[node] = f"{node.name}_"
         elif node in self.varying:
@@ -235,7 +235,7 @@ class _Writer:
     def code(self, node: Node, operands: Sequence[str]) -> str:
         """Return a function's call."""
         order = self.order(node.args[0]) if node.op == "polygamma" else ""
-        return called(node, operands, order)
+        return write_call(node, operands, order)
 
     def order(self, node: Node) -> str:
         """Return the order of a polygamma function as a plain number."""
@@ -247,7 +247,7 @@ class _Writer:
         return f"{name}_one"
 
 
-def called(node: Node, operands: Sequence[str], order: str = "") -> str:
+def write_call(node: Node, operands: Sequence[str], order: str = "") -> str:
     """Return a function's call, by its row of the table.
 
     Args:
@@ -264,7 +264,7 @@ def called(node: Node, operands: Sequence[str], order: str = "") -> str:
     return function.code.format(**given)
 
 
-def literal(node: Node) -> str:
+def write_literal(node: Node) -> str:
     """Return a number as C++ reads it, to the last bit."""
     value = node.data
     if isinstance(value, bool):

@@ -13,11 +13,11 @@ from pullback.define.math.node import READ, REDUCTIONS, SUM, Node, in_order
 from pullback.define.math.ranges import Ranges
 from pullback.kernels.loops import sums, worth
 from pullback.kernels.loops.extents import Extents
-from pullback.kernels.loops.kernel import kernel
-from pullback.kernels.loops.nest import CHUNKS, Kernel, Nest, Output, Setting
+from pullback.kernels.loops.kernel import write_kernel
+from pullback.kernels.loops.nest import CHUNKS, KernelSetting, KernelText, Nest, Output
 from pullback.kernels.loops.passes import CHAINS
 from pullback.kernels.loops.pointwise import CSRC
-from pullback.kernels.loops.scope import Refused
+from pullback.kernels.loops.scope import RefusedLoops
 
 # Values that are written out side by side, at most.
 MOST_COPIES = 16
@@ -35,7 +35,7 @@ LANES = "pullback_index_lanes"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class ScheduleStep:
     """One kernel of a schedule, and what becomes of its totals.
 
     Attributes:
@@ -43,7 +43,7 @@ class Step:
         totals: the sums that a later step reads by this name, with their indices.
     """
 
-    kernel: Kernel
+    kernel: KernelText
     totals: tuple[Output, ...] = ()
 
 
@@ -51,15 +51,15 @@ class Step:
 class Schedule:
     """The kernels that compute some outputs, in order."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[ScheduleStep, ...]
     family: str
 
     def work(self, sizes: Mapping[str, int]) -> float:
         """Return the vector operations that it does, each counted as one."""
-        return sum(work(step.kernel, sizes) for step in self.steps)
+        return sum(count_operations(step.kernel, sizes) for step in self.steps)
 
 
-def work(kernel: Kernel, sizes: Mapping[str, int]) -> float:
+def count_operations(kernel: KernelText, sizes: Mapping[str, int]) -> float:
     """Return the vector operations of a kernel."""
     extents = Extents({**sizes, CHUNKS: 1})
     total = 0.0
@@ -73,7 +73,9 @@ def work(kernel: Kernel, sizes: Mapping[str, int]) -> float:
     return total
 
 
-def schedule(outputs: Sequence[Output], setting: Setting, sizes: Mapping[str, int]) -> Schedule:
+def choose_schedule(
+    outputs: Sequence[Output], setting: KernelSetting, sizes: Mapping[str, int]
+) -> Schedule:
     """Return the cheapest schedule.
 
     Raises:
@@ -85,24 +87,26 @@ def schedule(outputs: Sequence[Output], setting: Setting, sizes: Mapping[str, in
     for candidate in candidates(outputs, setting, sizes):
         try:
             made = candidate.made()
-        except Refused as refused:
+        except RefusedLoops as refused:
             reasons.append(str(refused))
             continue
-        moved = sum(moving(step.kernel, sizes) for step in made.steps)
-        cost = made.work(sizes) * slower(made.steps[0].kernel, sizes)
+        moved = sum(cost_of_moving(step.kernel, sizes) for step in made.steps)
+        cost = made.work(sizes) * slowdown(made.steps[0].kernel, sizes)
         found.append((cost + moved + candidate.extra, made))
     if not found:
-        raise Refused(reasons[0] if reasons else "no loops fit it")
+        raise RefusedLoops(reasons[0] if reasons else "no loops fit it")
     best = min(found, key=lambda each: each[0])[1]
     times = (
-        best.work(sizes) * setting.lanes / max(1.0, worth.needed(outputs, setting.ranges, sizes))
+        best.work(sizes)
+        * setting.lanes
+        / max(1.0, worth.count_needed(outputs, setting.ranges, sizes))
     )
     if best.work(sizes) > SLIGHT and times > worth.MOST:
-        raise Refused(f"its loops would do {times:.0f} times the work that is needed")
+        raise RefusedLoops(f"its loops would do {times:.0f} times the work that is needed")
     return best
 
 
-def slower(kernel: Kernel, sizes: Mapping[str, int]) -> float:
+def slowdown(kernel: KernelText, sizes: Mapping[str, int]) -> float:
     """Return how much longer a kernel takes because threads cannot share its work."""
     nest, extents = kernel.nest, Extents(sizes)
     ranges = Ranges(kernel.ranges)
@@ -111,7 +115,7 @@ def slower(kernel: Kernel, sizes: Mapping[str, int]) -> float:
     return 1.0 if tasks > 1 else ALONE
 
 
-def moving(kernel: Kernel, sizes: Mapping[str, int]) -> float:
+def cost_of_moving(kernel: KernelText, sizes: Mapping[str, int]) -> float:
     """Return what it costs to lay tensors out as a kernel reads them."""
     extents = Extents(sizes)
     total = 0.0
@@ -129,21 +133,21 @@ class Candidate:
     """One way to lie the loops."""
 
     nests: tuple[tuple[Nest, tuple[Output, ...]], ...]
-    setting: Setting
+    setting: KernelSetting
     extra: float = 0.0
 
     def made(self) -> Schedule:
         """Return its kernels."""
         setting = self.setting
-        steps: list[Step] = []
+        steps: list[ScheduleStep] = []
         for nest, totals in self.nests:
-            steps.append(Step(kernel=kernel(nest, setting), totals=totals))
-            setting = with_totals(setting, totals)
+            steps.append(ScheduleStep(kernel=write_kernel(nest, setting), totals=totals))
+            setting = add_totals(setting, totals)
         nodes = [output.node for nest, _ in self.nests for output in nest.outputs]
         return Schedule(steps=tuple(steps), family=family(nodes, self.nests[0][0]))
 
 
-def with_totals(setting: Setting, totals: Iterable[Output]) -> Setting:
+def add_totals(setting: KernelSetting, totals: Iterable[Output]) -> KernelSetting:
     """Return a setting in which totals are tensors."""
     ranges = Ranges(setting.ranges)
     dims = {t.name: tuple(ranges.size(i) for i in t.indices) for t in totals}
@@ -155,16 +159,19 @@ def with_totals(setting: Setting, totals: Iterable[Output]) -> Setting:
 
 
 def candidates(
-    outputs: Sequence[Output], setting: Setting, sizes: Mapping[str, int]
+    outputs: Sequence[Output], setting: KernelSetting, sizes: Mapping[str, int]
 ) -> Iterator[Candidate]:
     """Yield the ways to compute some outputs."""
     for nest in nests(outputs, setting, sizes):
         yield Candidate(nests=((nest, ()),), setting=setting)
-    yield from peeled(outputs, setting, sizes)
+    yield from peel(outputs, setting, sizes)
 
 
 def nests(
-    outputs: Sequence[Output], setting: Setting, sizes: Mapping[str, int], over: str | None = None
+    outputs: Sequence[Output],
+    setting: KernelSetting,
+    sizes: Mapping[str, int],
+    over: str | None = None,
 ) -> Iterator[Nest]:
     """Yield the nests that compute some outputs."""
     extents, ranges = Extents(setting.known), Ranges(setting.ranges)
@@ -191,7 +198,7 @@ def nest_of(  # noqa: PLR0913, PLR0917  (the parts of a nest)
     lane: str | None,
     rest: Sequence[str],
     small: Sequence[str],
-    setting: Setting,
+    setting: KernelSetting,
     sizes: Mapping[str, int],
     over: str | None,
 ) -> Nest:
@@ -222,8 +229,8 @@ def nest_of(  # noqa: PLR0913, PLR0917  (the parts of a nest)
     )
 
 
-def peeled(
-    outputs: Sequence[Output], setting: Setting, sizes: Mapping[str, int]
+def peel(
+    outputs: Sequence[Output], setting: KernelSetting, sizes: Mapping[str, int]
 ) -> Iterator[Candidate]:
     """Yield the ways in which an outer sum is added up chunk by chunk, and finished afterwards."""
     extents = Extents(setting.known)
@@ -240,13 +247,13 @@ def peeled(
     for place, node in enumerate(sums_of):
         indices = tuple(i for i in indices_of(outputs) if i in node.free)
         name = f"~total{place}"
-        body = graph.renamed(node.args[0], node.bound, index)
+        body = graph.rename_index(node.args[0], node.bound, index)
         totals.append(Output(name=name, indices=indices, node=body, dtype="float64"))
         others[node] = graph.read(name, map(at, indices))
     if len({frozenset(t.indices) for t in totals}) != 1:
         return
-    after = [replace(output, node=replaced(output.node, others)) for output in outputs]
-    finish = with_totals(setting, totals)
+    after = [replace(output, node=replace_nodes(output.node, others)) for output in outputs]
+    finish = add_totals(setting, totals)
     for last in nests(after, finish, sizes):
         for nest in nests(totals, setting, sizes, over=index):
             yield Candidate(
@@ -271,7 +278,7 @@ def outermost(output: Output) -> list[Node]:
     return found if good else []
 
 
-def replaced(root: Node, others: Mapping[Node, Node]) -> Node:
+def replace_nodes(root: Node, others: Mapping[Node, Node]) -> Node:
     """Return an expression with others in place of some nodes."""
 
     def inner(node: Node) -> tuple[Node, ...]:
@@ -282,26 +289,26 @@ def replaced(root: Node, others: Mapping[Node, Node]) -> Node:
         if node not in made:
             args = tuple(made[arg] for arg in node.args)
             changed = any(a is not b for a, b in zip(args, node.args, strict=True))
-            made[node] = build.rebuilt(node, args) if changed else node
+            made[node] = build.rebuild(node, args) if changed else node
     return made[root]
 
 
 def family(nodes: Sequence[Node], nest: Nest) -> str:
     """Return which of the families some loops are of."""
     reads = [node for node in in_order(nodes) if node.op == READ]
-    if any(shifted(place) for node in reads for place in node.places):
+    if any(is_shifted(place) for node in reads for place in node.places):
         return "stencil"
     reduced = [node for node in in_order(nodes) if node.op in REDUCTIONS]
     along = nest.lane is None or any(nest.lane not in node.free for node in reduced)
     return "row reduction" if along else "pairwise sum"
 
 
-def shifted(place: Affine) -> bool:
+def is_shifted(place: Affine) -> bool:
     """Return whether a place is more than one index alone."""
     return place.index is None and bool(place.free) and not place.nodes
 
 
-def unit(schedules: Iterable[Schedule], compute: str, accuracy: int) -> str:
+def write_unit(schedules: Iterable[Schedule], compute: str, accuracy: int) -> str:
     """Return the translation unit of some kernels, which are called by `NAME` and their place."""
     steps = (step for schedule in schedules for step in schedule.steps)
     functions = "\n".join(

@@ -13,7 +13,7 @@ Copy = tuple[tuple[str, int], ...]
 Trip = tuple[Affine, int]
 
 
-class Refused(Exception):  # noqa: N818  (it becomes the reason of a refusal)
+class RefusedLoops(Exception):  # noqa: N818  (it becomes the reason of a refusal)
     """What these loops cannot do."""
 
 

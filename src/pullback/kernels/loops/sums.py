@@ -15,10 +15,10 @@ from pullback.kernels.loops import passes
 from pullback.kernels.loops.accumulate import (
     IDENTITY,
     accumulate,
-    accumulators,
-    added,
-    blocked,
-    opened,
+    make_accumulators,
+    open_index,
+    write_addition,
+    write_blocks,
 )
 from pullback.kernels.loops.scope import Scope
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 MOST_WRITTEN = 16
 
 
-def reduced(emitter: Emitter, node: Node, copy: Mapping[str, int]) -> str:
+def write_reduction(emitter: Emitter, node: Node, copy: Mapping[str, int]) -> str:
     """Return a reduction's value; the emitter is where it has to be computed."""
     if is_written(emitter, node):
-        return written(emitter, node, copy)
-    together(emitter, [node])
+        return write_unrolled(emitter, node, copy)
+    write_together(emitter, [node])
     found = emitter.found(node, copy)
     assert found is not None
     return found
@@ -45,12 +45,12 @@ def is_written(emitter: Emitter, node: Node) -> bool:
     return extent is not None and extent <= MOST_WRITTEN and node.op != ARGMAX
 
 
-def written(emitter: Emitter, node: Node, copy: Mapping[str, int]) -> str:
+def write_unrolled(emitter: Emitter, node: Node, copy: Mapping[str, int]) -> str:
     """Write a reduction over a few known places."""
     extent = emitter.extents.number(node.size)
     assert extent is not None
-    index = opened(emitter, node.size, f"w{node.height}")
-    body = graph.renamed(node.args[0], node.bound, index)
+    index = open_index(emitter, node.size, f"w{node.height}")
+    body = graph.rename_index(node.args[0], node.bound, index)
     emitter.divisors.see([body], exact=node.op != SUM)
     emitter.written.add(index)
     emitter.counts[index] = extent
@@ -58,11 +58,11 @@ def written(emitter: Emitter, node: Node, copy: Mapping[str, int]) -> str:
     if node.op == MAX:
         total = IDENTITY[node.type]
     for k in range(extent):
-        total = joined(emitter, node, body, {**copy, index: k}, total, first=k == 0)
+        total = write_joined(emitter, node, body, {**copy, index: k}, total, first=k == 0)
     return total
 
 
-def joined(  # noqa: PLR0913  (one more value of a total)
+def write_joined(  # noqa: PLR0913  (one more value of a total)
     emitter: Emitter, node: Node, body: Node, copy: Mapping[str, int], total: str, *, first: bool
 ) -> str:
     """Return a total with one more value."""
@@ -71,20 +71,20 @@ def joined(  # noqa: PLR0913  (one more value of a total)
         return emitter.kept(f"maximum({total}, {value})", node, 3)
     if first:
         return emitter.value(body, copy)
-    return emitter.kept(added(emitter, body, copy, total), node, 1)
+    return emitter.kept(write_addition(emitter, body, copy, total), node, 1)
 
 
 def prepare(emitter: Emitter, roots: Iterable[Node]) -> None:
     """Write the reductions that some values need, those that fit together in one loop."""
     groups: dict[tuple[int, int, Affine], list[Node]] = {}
-    for node in needed(emitter, roots):
+    for node in find_needed(emitter, roots):
         if emitter.is_bound(node) and not (is_written(emitter, node) or is_there(emitter, node)):
             groups.setdefault((node.height, emitter.depth(node), node.size), []).append(node)
     for height, depth, size in sorted(groups, key=lambda key: key[:2]):
         with emitter.at_depth(depth):
             left = [n for n in groups[height, depth, size] if not is_there(emitter, n)]
             if left:
-                together(emitter, left)
+                write_together(emitter, left)
 
 
 def is_there(emitter: Emitter, node: Node) -> bool:
@@ -92,7 +92,7 @@ def is_there(emitter: Emitter, node: Node) -> bool:
     return all(emitter.found(node, copy) is not None for copy in emitter.copies(node.free))
 
 
-def needed(emitter: Emitter, roots: Iterable[Node]) -> list[Node]:
+def find_needed(emitter: Emitter, roots: Iterable[Node]) -> list[Node]:
     """Return the outermost reductions in some expressions that have a loop."""
 
     def inner(node: Node) -> tuple[Node, ...]:
@@ -101,27 +101,27 @@ def needed(emitter: Emitter, roots: Iterable[Node]) -> list[Node]:
     return [node for node in graph.in_order(roots, inner) if node.op in REDUCTIONS]
 
 
-def together(emitter: Emitter, group: Sequence[Node]) -> None:
+def write_together(emitter: Emitter, group: Sequence[Node]) -> None:
     """Write reductions of one range as one loop, at the place where the emitter is."""
     # What they need from further out comes before their loop.
-    prepare(emitter, [arg for node in group for arg in outside(emitter, node)])
+    prepare(emitter, [arg for node in group for arg in find_outside(emitter, node)])
     if emitter.here.lane is None:
-        passes.in_lanes(emitter, group)
+        passes.write_lanes(emitter, group)
     else:
-        in_loop(emitter, group)
+        write_loop(emitter, group)
 
 
-def outside(emitter: Emitter, node: Node) -> list[Node]:
+def find_outside(emitter: Emitter, node: Node) -> list[Node]:
     """Return the reductions in a reduction's body that do not depend on its index."""
-    inside = needed(emitter, node.args)
+    inside = find_needed(emitter, node.args)
     return [part for part in inside if node.bound not in part.free]
 
 
-def in_loop(emitter: Emitter, group: Sequence[Node]) -> None:
+def write_loop(emitter: Emitter, group: Sequence[Node]) -> None:
     """Write a loop inside of the lane's."""
     size = group[0].size
-    index = opened(emitter, size, f"loop{len(emitter.scopes)}")
-    all_of = accumulators(emitter, group, index, with_index=False)
+    index = open_index(emitter, size, f"loop{len(emitter.scopes)}")
+    all_of = make_accumulators(emitter, group, index, with_index=False)
     outer = emitter.here
     scope = Scope(
         indices=frozenset({index}),
@@ -143,7 +143,7 @@ def in_loop(emitter: Emitter, group: Sequence[Node]) -> None:
     extent = emitter.extents.text(size)
     body = "\n".join(scope.code)
     loop = f"for (int64_t {variable} = @begin; {variable} < @end; ++{variable}) {{\n{body}\n}}"
-    blocked(emitter, all_of, loop, extent, "block_of_sum")
+    write_blocks(emitter, all_of, loop, extent, "block_of_sum")
     for a in all_of:
         value = f"{a.name}.place" if a.node.op == ARGMAX else a.name
         emitter.here.known[emitter.key(a.node, a.copy)] = value

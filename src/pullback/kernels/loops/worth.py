@@ -12,7 +12,7 @@ from pullback.define.math.node import PLACED, READ, REDUCTIONS, SUM, Node, in_or
 from pullback.define.math.ranges import Ranges
 from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.nest import Output
-from pullback.kernels.loops.scope import Refused
+from pullback.kernels.loops.scope import RefusedLoops
 
 # Above this size of everything in it, a matrix product is left to PyTorch's library.
 SMALL = 16
@@ -29,9 +29,9 @@ def require_no_contraction(
         Refused: two tensors are multiplied and summed, each with an index that the other lacks.
     """
     known = Ranges(ranges)
-    for node in opened(outputs, known):
+    for node in iter_opened(outputs, known):
         if node.op == SUM and is_contraction(node, Extents(sizes), known):
-            raise Refused("a contraction, which PyTorch's matrix products are faster at")
+            raise RefusedLoops("a contraction, which PyTorch's matrix products are faster at")
 
 
 def is_contraction(node: Node, extents: Extents, ranges: Ranges) -> bool:
@@ -41,7 +41,7 @@ def is_contraction(node: Node, extents: Extents, ranges: Ranges) -> bool:
     while body.op == SUM:
         bound[body.bound] = body.size
         body = body.args[0]
-    reads = factors(body)
+    reads = split_factors(body)
     if any(factor.op != READ for factor in reads):
         return False
 
@@ -57,7 +57,7 @@ def is_contraction(node: Node, extents: Extents, ranges: Ranges) -> bool:
     )
 
 
-def opened(outputs: Iterable[Output], ranges: Ranges) -> Iterator[Node]:
+def iter_opened(outputs: Iterable[Output], ranges: Ranges) -> Iterator[Node]:
     """Yield every node once, in the bodies of reductions too: there the bound index has a name."""
     seen: set[Node] = set()
     left = [output.node for output in outputs]
@@ -71,10 +71,10 @@ def opened(outputs: Iterable[Output], ranges: Ranges) -> Iterator[Node]:
             if node.op in REDUCTIONS:
                 index = f"~{node.height}:{node.size}"
                 ranges.sizes[index] = node.size
-                left.append(graph.renamed(node.args[0], node.bound, index))
+                left.append(graph.rename_index(node.args[0], node.bound, index))
 
 
-def factors(node: Node) -> list[Node]:
+def split_factors(node: Node) -> list[Node]:
     """Return the factors of a product."""
     found = [node]
     while any(part.op in ("mul", "neg") for part in found):
@@ -86,18 +86,18 @@ def factors(node: Node) -> list[Node]:
     return [factor for factor in found if factor.free]
 
 
-def needed(
+def count_needed(
     outputs: Iterable[Output], ranges: Mapping[str, Affine], sizes: Mapping[str, int]
 ) -> float:
     """Return the scalar operations that are needed if every value is computed once."""
     extents, known = Extents(sizes), Ranges(ranges)
     total = 0.0
-    for node in opened(outputs, known):
+    for node in iter_opened(outputs, known):
         times = math.prod(extents.number(known.size(index)) or 0 for index in node.free)
         if node.op in REDUCTIONS:
             total += times * (extents.number(node.size) or 0)
         elif node.op == READ or node.op in PLACED:
             total += times
         else:
-            total += times * derived.work(node)
+            total += times * derived.estimate_work(node)
     return total

@@ -16,10 +16,10 @@ from torch import Tensor
 # If we passed the backend's name, PyTorch would import all the other backends too.
 from torch._dynamo.backends.debugging import aot_eager
 
-__all__ = ["traced"]
+__all__ = ["compile_traced"]
 
 
-def traced(function: Any) -> Any:  # noqa: ANN401  (a function like the one that is given)
+def compile_traced(function: Any) -> Any:  # noqa: ANN401  (a function like the one that is given)
     """Return a function compiled by a backend that runs traced graphs as they are."""
     torch._dynamo.reset()
     return torch.compile(function, backend=aot_eager)
@@ -39,12 +39,12 @@ class Trivial(torch.autograd.Function):
         return 2 * x * grads[0]
 
 
-def warm() -> None:
+def warm_up() -> None:
     """Compile once, forward and backward."""
     # A program may have replaced `Function.apply` by something that cannot be traced.
     with warnings.catch_warnings(), torch.enable_grad(), contextlib.suppress(Exception):
         warnings.simplefilter("ignore")
-        traced(Trivial.apply)(torch.ones(2, requires_grad=True)).sum().backward()
+        compile_traced(Trivial.apply)(torch.ones(2, requires_grad=True)).sum().backward()
 
 
-warm()
+warm_up()

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pullback.verify.agreement import described, differing
-from pullback.verify.call import Call, Run, copied, tensors_in
+from pullback.verify.agreement import describe_differing, find_differing
+from pullback.verify.call import Call, Run, copy_leaf, tensors_in
 from pullback.verify.probe import NotApplicable
 
 # Calls the target on tensors in the places of the leaves, in another way than `Call.on` does.
@@ -18,14 +18,14 @@ Way = Callable[[Sequence[Tensor]], Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
+class CallResult:
     """The outputs of a call and the gradients of its leaves for the same Gaussian gradients."""
 
     outputs: tuple[Tensor, ...]
     gradients: tuple[Tensor | None, ...]
 
 
-def ordinary(call: Call) -> Result:
+def ordinary_result(call: Call) -> CallResult:
     """Return the results of the ordinary call.
 
     Raises:
@@ -34,19 +34,19 @@ def ordinary(call: Call) -> Result:
     if not call.repeatable:
         raise NotApplicable("the outputs are others at each call")
     run = call.forward()
-    return result(run)
+    return result_of(run)
 
 
-def result(run: Run) -> Result:
+def result_of(run: Run) -> CallResult:
     """Return the results of a run."""
     # Copies, since backward may write to what it saved.
     outputs = tuple(output.detach().clone() for output in run.outputs)
-    return Result(outputs=outputs, gradients=run.backward(run.random_grads()))
+    return CallResult(outputs=outputs, gradients=run.backward(run.random_grads()))
 
 
 def run_by(call: Call, way: Way) -> Run:
     """Return a run in which the target is called in another way."""
-    leaves = tuple(copied(leaf.value).requires_grad_(leaf.wanted) for leaf in call.leaves)
+    leaves = tuple(copy_leaf(leaf.value).requires_grad_(leaf.wanted) for leaf in call.leaves)
     with torch.enable_grad():
         given = tuple(leaf.clone() for leaf in leaves)
         returned = way(given)
@@ -54,15 +54,15 @@ def run_by(call: Call, way: Way) -> Run:
     return Run(leaves=leaves, given=given, returned=returned, outputs=outputs, seed=call.seed)
 
 
-def apart(call: Call, found: Result, wanted: Result) -> str | None:
+def describe_difference(call: Call, found: CallResult, wanted: CallResult) -> str | None:
     """Say how two results differ, if they do: "the gradient of `x`: [0] is 2 for 1"."""
     names = [f"output {i}" for i in range(len(wanted.outputs))]
-    said = apart_tensors(found.outputs, wanted.outputs, names)
+    said = describe_tensors(found.outputs, wanted.outputs, names)
     grads = [f"the gradient of `{leaf.name}`" for leaf in call.leaves]
-    return said or apart_tensors(found.gradients, wanted.gradients, grads)
+    return said or describe_tensors(found.gradients, wanted.gradients, grads)
 
 
-def apart_tensors(
+def describe_tensors(
     found: Sequence[Tensor | None], wanted: Sequence[Tensor | None], names: Sequence[str]
 ) -> str | None:
     """Say how tensors differ, if they do."""
@@ -71,8 +71,8 @@ def apart_tensors(
     for name, a, b in zip(names, found, wanted, strict=True):
         if a is not None and b is not None and a.shape != b.shape:
             return f"{name}: shape {tuple(a.shape)} for {tuple(b.shape)}"
-        if (where := differing(a, b)) is not None:
-            return f"{name}: {described(where, a, b)}"
+        if (where := find_differing(a, b)) is not None:
+            return f"{name}: {describe_differing(where, a, b)}"
     return None
 
 

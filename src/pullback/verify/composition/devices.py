@@ -48,7 +48,7 @@ class StandIn:
         """Do nothing: all gradients arrive."""
 
 
-def elsewhere(call: Call, device: torch.device = ELSEWHERE) -> tuple[tuple[Any, ...], Any]:
+def run_elsewhere(call: Call, device: torch.device = ELSEWHERE) -> tuple[tuple[Any, ...], Any]:
     """Run forward and backward on tensors of another device, which are fake or have no memory.
 
     Returns:

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pullback.verify.call import Call, tensors_in
 from pullback.verify.invariance.layouts import transposed
-from pullback.verify.invariance.sizes import axes_of, edges_of, resized
+from pullback.verify.invariance.sizes import axes_of, edges_of, resize
 
 # How many groups of axes are tried at another size.
 GROUPS = 4
@@ -87,7 +87,7 @@ class Compared:
         return None
 
 
-class Traced(TorchDispatchMode):
+class IdleMode(TorchDispatchMode):
     """A mode that does nothing: without a mode, an operator may take a shorter path."""
 
     def __torch_dispatch__(  # noqa: ANN204
@@ -102,38 +102,38 @@ class Traced(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def compared(call: Call) -> Iterator[Compared]:
+def compare_calls(call: Call) -> Iterator[Compared]:
     """Yield the given call, then other sizes, then other strides.
 
     What the real kernel refuses is left out.
     """
-    for when, own in (("", call), *sizes(call), *strides(call)):
+    for when, own in (("", call), *vary_sizes(call), *vary_strides(call)):
         try:
-            with torch.no_grad(), Traced():
+            with torch.no_grad(), IdleMode():
                 given = [copy_of(leaf.value) for leaf in own.leaves]
                 real = tuple(Meta.of(t) for t in tensors_in(own.on(given)))
         except Exception:
             continue
         try:
-            fake = tuple(Meta.of(t) for t in faked(own))
+            fake = tuple(Meta.of(t) for t in run_fake(own))
         except Exception as error:
             yield Compared(when=when, call=own, real=real, error=error)
             continue
         yield Compared(when=when, call=own, real=real, fake=fake)
 
 
-def faked(call: Call) -> Sequence[Tensor]:
+def run_fake(call: Call) -> Sequence[Tensor]:
     """Return the fake outputs."""
     try:
-        return in_mode(call, FakeTensorMode())
+        return run_in_mode(call, FakeTensorMode())
     except DynamicOutputShapeException:
         # Sizes that depend on values need symbols, whose import takes a while.
         from torch.fx.experimental.symbolic_shapes import ShapeEnv  # noqa: PLC0415
 
-        return in_mode(call, FakeTensorMode(shape_env=ShapeEnv()))
+        return run_in_mode(call, FakeTensorMode(shape_env=ShapeEnv()))
 
 
-def in_mode(call: Call, mode: FakeTensorMode) -> Sequence[Tensor]:
+def run_in_mode(call: Call, mode: FakeTensorMode) -> Sequence[Tensor]:
     """Return the outputs in a mode; the inputs' sizes are numbers."""
     make: Any = mode.from_tensor
     given = [make(copy_of(leaf.value), static_shapes=True) for leaf in call.leaves]
@@ -146,20 +146,20 @@ def copy_of(value: Tensor) -> Tensor:
     return value.detach().clone(memory_format=torch.preserve_format)
 
 
-def sizes(call: Call) -> Iterator[tuple[str, Call]]:
+def vary_sizes(call: Call) -> Iterator[tuple[str, Call]]:
     """Yield the call at other sizes: one group of equal axes at a time."""
     for count, axes in enumerate([*axes_of(call), *edges_of(call)]):
         if count == GROUPS:
             return
         for size in (axes.size + 1, 2 * axes.size + 1):
-            for other in resized(call, axes, size):
+            for other in resize(call, axes, size):
                 shapes = ", ".join(
                     f"{leaf.name} {tuple(leaf.value.shape)}" for leaf in other.leaves
                 )
                 yield f"with {shapes}", other
 
 
-def strides(call: Call) -> Iterator[tuple[str, Call]]:
+def vary_strides(call: Call) -> Iterator[tuple[str, Call]]:
     """Yield the call with transposed inputs."""
     if any(leaf.value.ndim > 1 for leaf in call.leaves):
         yield (

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pullback.define.line import Batch, Line
 from pullback.verify.call import Call, Run
-from pullback.verify.composition.composed import Result, apart_tensors
+from pullback.verify.composition.composed import CallResult, describe_tensors
 from pullback.verify.probe import NotApplicable
 
 COUNT = 3
@@ -34,7 +34,7 @@ def batch_axes(call: Call, line: Line) -> list[int | None]:
     return found
 
 
-def apart_in_batch(call: Call) -> str | None:
+def compare_batch(call: Call) -> str | None:
     """Say where a batch of three differs from one call for each, if anywhere.
 
     Raises:
@@ -44,9 +44,10 @@ def apart_in_batch(call: Call) -> str | None:
     axes = batch_axes(call, line)
     if all(axis is None for axis in axes):
         raise NotApplicable("its line has no '...'")
-    call, count = padded(call, line, axes)
+    call, count = pad_batch(call, line, axes)
     singles = [
-        call.with_values([varied(call, i, axes, k) for i in range(len(axes))]) for k in range(COUNT)
+        call.with_values([vary_leaf(call, i, axes, k) for i in range(len(axes))])
+        for k in range(COUNT)
     ]
     whole = call.with_values(
         [
@@ -64,10 +65,10 @@ def apart_in_batch(call: Call) -> str | None:
     out = [spec.dims.index(Batch()) if spec.has_batch else None for spec in line.outputs]
     if len(out) != len(together.outputs):
         raise NotApplicable("its outputs are not those of the line")
-    return compare(call, runs, together, axes, out) or apart_in_parts(call, axes, out, count)
+    return compare(call, runs, together, axes, out) or compare_parts(call, axes, out, count)
 
 
-def apart_in_parts(
+def compare_parts(
     call: Call, axes: list[int | None], out: list[int | None], count: int
 ) -> str | None:
     """Say where a part of the given batch differs from the whole, if anywhere."""
@@ -90,12 +91,12 @@ def apart_in_parts(
             for t, axis in zip(whole, out, strict=True)
         ]
         own = [None if axis is None else t for t, axis in zip(found, out, strict=True)]
-        if said := apart_tensors(own, wanted, [f"output {i}" for i in range(len(own))]):
+        if said := describe_tensors(own, wanted, [f"output {i}" for i in range(len(own))]):
             return said
     return None
 
 
-def padded(call: Call, line: Line, axes: list[int | None]) -> tuple[Call, int]:
+def pad_batch(call: Call, line: Line, axes: list[int | None]) -> tuple[Call, int]:
     """Return the call with equally many batch dimensions everywhere, and their number."""
     specs = {spec.name: spec for spec in line.tensors}
     own = [
@@ -126,45 +127,45 @@ def compare(
         for i, axis in enumerate(out)
     ]
     try:
-        one = [result(run, own) for run, own in zip(runs, grads, strict=True)]
-        every = result(together, joined)
+        one = [collect_result(run, own) for run, own in zip(runs, grads, strict=True)]
+        every = collect_result(together, joined)
     except Exception:  # it has no derivative
         nothing = [None] * len(out)
-        one = [result(run, nothing) for run in runs]
-        every = result(together, nothing)
+        one = [collect_result(run, nothing) for run in runs]
+        every = collect_result(together, nothing)
     names = [f"output {i}" for i in range(len(out))]
     leaves = [f"the gradient of `{leaf.name}`" for leaf in call.leaves]
     gradients = all(axis is not None for axis in out)
     for k, single in enumerate(one):
-        found = [rows(t, axis, k) for t, axis in zip(every.outputs, out, strict=True)]
+        found = [take_row(t, axis, k) for t, axis in zip(every.outputs, out, strict=True)]
         wanted = [
             t if axis is not None else None for t, axis in zip(single.outputs, out, strict=True)
         ]
-        if said := apart_tensors(found, wanted, names):
+        if said := describe_tensors(found, wanted, names):
             return said
         if not gradients:
             continue
-        found = [rows(t, axis, k) for t, axis in zip(every.gradients, axes, strict=True)]
+        found = [take_row(t, axis, k) for t, axis in zip(every.gradients, axes, strict=True)]
         wanted = [
             t if axis is not None else None for t, axis in zip(single.gradients, axes, strict=True)
         ]
-        if said := apart_tensors(found, wanted, leaves):
+        if said := describe_tensors(found, wanted, leaves):
             return said
     return None
 
 
-def result(run: Run, grads: object) -> Result:
+def collect_result(run: Run, grads: object) -> CallResult:
     """Return the outputs and gradients of a run."""
     outputs = tuple(output.detach() for output in run.outputs)
-    return Result(outputs=outputs, gradients=run.backward(list(grads)))  # type: ignore[call-overload]
+    return CallResult(outputs=outputs, gradients=run.backward(list(grads)))  # type: ignore[call-overload]
 
 
-def rows(tensor: Tensor | None, axis: int | None, k: int) -> Tensor | None:
+def take_row(tensor: Tensor | None, axis: int | None, k: int) -> Tensor | None:
     """Return one element of the batch."""
     return None if tensor is None or axis is None else tensor.select(axis, k)
 
 
-def varied(call: Call, index: int, axes: list[int | None], k: int) -> Tensor:
+def vary_leaf(call: Call, index: int, axes: list[int | None], k: int) -> Tensor:
     """Return a leaf's value for one element of the batch: near the given one, if it has a batch."""
     value = call.leaves[index].value
     if axes[index] is None or not value.is_floating_point():

@@ -20,7 +20,7 @@ class OtherTensorsError(RuntimeError):
     """Forward saves other tensors when it runs again."""
 
 
-def recomputed(call: Call) -> Run:
+def run_recomputing(call: Call) -> Run:
     """Return a run whose saved tensors are recomputed when backward first needs them.
 
     That may be in forward, which may contain a backward of its own.
@@ -33,7 +33,7 @@ def recomputed(call: Call) -> Run:
     inputs: list[Tensor] = []
 
     def forget(tensor: Tensor) -> int:
-        shapes.append(of(tensor))
+        shapes.append(metadata_of(tensor))
         return len(shapes) - 1
 
     def remake(index: int) -> Tensor:
@@ -58,7 +58,7 @@ def recomputed(call: Call) -> Run:
         return run_by(call, first)
 
 
-def of(tensor: Tensor) -> tuple[object, ...]:
+def metadata_of(tensor: Tensor) -> tuple[object, ...]:
     """Return the properties that have to be equal when a tensor is saved again."""
     return tuple(tensor.shape), tensor.dtype, tensor.device
 
@@ -70,7 +70,7 @@ def compare(first: list[tuple[object, ...]], again: list[Tensor]) -> None:
             f"forward saved {len(first)} tensors, and {len(again)} when run again"
         )
     for index, (own, tensor) in enumerate(zip(first, again, strict=False)):
-        if own != of(tensor):
+        if own != metadata_of(tensor):
             raise OtherTensorsError(
-                f"saved tensor {index} was {own}, and {of(tensor)} when run again"
+                f"saved tensor {index} was {own}, and {metadata_of(tensor)} when run again"
             )

@@ -64,7 +64,7 @@ def in_dims_of(call: Call) -> Iterator[InDims]:
     """Yield which inputs are batched, and where: all and some of them, first and last."""
     count = len(call.leaves)
     if count <= ALL_COMBINATIONS:
-        yield from (d for d in itertools.product((0, None), repeat=count) if any_of(d))
+        yield from (d for d in itertools.product((0, None), repeat=count) if is_any_batched(d))
     else:
         yield (0,) * count
         for one in range(count):
@@ -75,7 +75,7 @@ def in_dims_of(call: Call) -> Iterator[InDims]:
         yield (call.leaves[0].value.dim(), *(0 for _ in call.leaves[1:]))
 
 
-def any_of(dims: InDims) -> bool:
+def is_any_batched(dims: InDims) -> bool:
     """Tell whether any input is batched."""
     return any(d is not None for d in dims)
 
@@ -86,7 +86,7 @@ def batch_size(call: Call) -> int:
     return min(sizes, default=3)
 
 
-def batched(call: Call, dims: InDims) -> tuple[list[Tensor], list[list[Tensor]]]:
+def make_batch(call: Call, dims: InDims) -> tuple[list[Tensor], list[list[Tensor]]]:
     """Return the leaves with a batch in these dimensions, and the same one by one."""
     size = batch_size(call)
     given: list[Tensor] = []
@@ -102,7 +102,7 @@ def batched(call: Call, dims: InDims) -> tuple[list[Tensor], list[list[Tensor]]]
     return given, singles
 
 
-def looped(
+def run_loop(
     function: Callable[..., Sequence[Tensor]], singles: Sequence[Sequence[Tensor]]
 ) -> list[Tensor]:
     """Return the stacked results of a loop.

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.randomness import drawing
+from pullback.verify.randomness import make_generator
 from pullback.verify.report import Outcome, Report
 
 # Ask some probes, by their codes, or all of them, about a call.
@@ -85,7 +85,7 @@ def triangular(value: Tensor) -> Tensor:
 
 def permutation(value: Tensor) -> Tensor:
     """Return a permutation of as many elements."""
-    return torch.randperm(len(value), generator=drawing(0), dtype=value.dtype)
+    return torch.randperm(len(value), generator=make_generator(0), dtype=value.dtype)
 
 
 def hedge(call: Call, ungraded: Collection[str], report: Report, ask: Ask) -> Report:

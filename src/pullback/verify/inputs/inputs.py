@@ -21,10 +21,10 @@ from pullback.diagnostic import Rule
 from pullback.verify import isolation
 from pullback.verify.call import call_of
 from pullback.verify.inputs.shapes import Shape, basic_shapes_for, of_line, of_modules, shapes_for
-from pullback.verify.inputs.slots import Role, Slot, slots_of, strings_of
-from pullback.verify.isolation import quietly
-from pullback.verify.randomness import drawing
-from pullback.verify.target import Target, shortened
+from pullback.verify.inputs.slots import ParameterSlot, Role, slots_of, strings_of
+from pullback.verify.isolation import silence
+from pullback.verify.randomness import make_generator
+from pullback.verify.target import Target, shorten
 from pullback.verify.trace import NodeTrace, trace
 
 NoInputs = Rule("PB404", "no-inputs")
@@ -59,7 +59,7 @@ Spec = tuple[Any, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class FoundInputs:
     """Inputs, and what the reader has to know about them.
 
     Attributes:
@@ -92,7 +92,7 @@ def needs_inputs(target: Target, inputs: Sequence[Any], keywords: Mapping[str, A
     return slots is None or bool(slots)
 
 
-def found_inputs(target: Target, *, seed: int, isolate: bool) -> Found:
+def find_inputs(target: Target, *, seed: int, isolate: bool) -> FoundInputs:
     """Find inputs that a target takes.
 
     Raises:
@@ -100,32 +100,34 @@ def found_inputs(target: Target, *, seed: int, isolate: bool) -> Found:
     """
     known = slots_of(target)
     search = None
-    for slots in [unknown(1), unknown(2), unknown(3)] if known is None else [known]:
-        search = Search(target, slots, seed)
+    for slots in (
+        [unknown_slots(1), unknown_slots(2), unknown_slots(3)] if known is None else [known]
+    ):
+        search = InputSearch(target, slots, seed)
         search.run(isolate=isolate)
         if search.best is not None:
             break
     assert search is not None
     slots = search.slots
     if search.best is None:
-        raise missing(target, search.tried, search.error)
-    spec = next(itertools.islice(specs(target, slots), search.best, None))
-    arguments, keywords = built(slots, spec, seed)
+        raise inputs_missing(target, search.tried, search.error)
+    spec = next(itertools.islice(iter_specs(target, slots), search.best, None))
+    arguments, keywords = draw_inputs(slots, spec, seed)
     shown = ", ".join(
         f"{slot.name}: {text_of(own)}" if isinstance(own, Drawn) else f"{slot.name}={own!r}"
         for slot, own in zip(slots, spec, strict=True)
     )
     trials = "trial" if search.tried == 1 else "trials"
     note = f"no inputs were given; found in {search.tried} {trials}: {shown}"
-    return Found(arguments=arguments, keywords=keywords, note=note, ungraded=search.ungraded)
+    return FoundInputs(arguments=arguments, keywords=keywords, note=note, ungraded=search.ungraded)
 
 
-def unknown(count: int) -> list[Slot]:
+def unknown_slots(count: int) -> list[ParameterSlot]:
     """Return so many tensors, if nothing is known about the parameters."""
-    return [Slot(name=f"input {index}", roles=("tensor",)) for index in range(count)]
+    return [ParameterSlot(name=f"input {index}", roles=("tensor",)) for index in range(count)]
 
 
-def missing(target: Target, tried: int, error: str | None) -> Exception:
+def inputs_missing(target: Target, tried: int, error: str | None) -> Exception:
     """Return the error that says what was tried."""
     return NoInputs.error(
         f"{target.name}: no inputs were given, and none were found that it takes",
@@ -142,10 +144,10 @@ def text_of(drawn: Drawn) -> str:
     return f"{'2 x ' * drawn.many}{dtype} {drawn.shape}{positive}"
 
 
-class Search:
+class InputSearch:
     """Tries one after the other; continues after one that ends the process."""
 
-    def __init__(self, target: Target, slots: Sequence[Slot], seed: int) -> None:
+    def __init__(self, target: Target, slots: Sequence[ParameterSlot], seed: int) -> None:
         self.target, self.slots, self.seed = target, slots, seed
         self.best: int | None = None
         self.rank = REFUSED
@@ -158,7 +160,7 @@ class Search:
         began, accepted, crashes = time.monotonic(), None, 0
         while crashes < CRASHES:
             work = partial(self.trials, self.tried)
-            trials = isolation.stream(work, seconds=ONE) if isolate else inline(work())
+            trials = isolation.run_forked(work, seconds=ONE) if isolate else run_inline(work())
             for trial in trials:
                 self.error = self.error or trial.error
                 if trial.rank < self.rank:
@@ -177,26 +179,28 @@ class Search:
 
     def exhausted(self, index: int) -> bool:
         """Tell whether there is no trial of this number."""
-        return next(itertools.islice(specs(self.target, self.slots), index, None), None) is None
+        return (
+            next(itertools.islice(iter_specs(self.target, self.slots), index, None), None) is None
+        )
 
     def trials(self, start: int) -> Iterator[Trial]:
         """Yield what comes of each."""
-        for spec in itertools.islice(specs(self.target, self.slots), start, None):
-            with quietly():
-                arguments, keywords = built(self.slots, spec, self.seed)
+        for spec in itertools.islice(iter_specs(self.target, self.slots), start, None):
+            with silence():
+                arguments, keywords = draw_inputs(self.slots, spec, self.seed)
                 trial = tried(self.target, arguments, keywords, self.seed)
             likely = all(map(is_likely, self.slots, spec))
             yield trial if likely else replace(trial, rank=max(trial.rank, UNLIKELY))
 
 
-def is_likely(slot: Slot, own: object) -> bool:
+def is_likely(slot: ParameterSlot, own: object) -> bool:
     """Tell whether a name or an annotation allows for the index, or the mask, that was given."""
     if not isinstance(own, Drawn) or own.dtype not in (torch.int64, torch.bool) or slot.dtype:
         return True
     return ("mask" if own.dtype == torch.bool else "index") in slot.roles[:2]
 
 
-def inline(trials: Iterator[Trial]) -> Generator[Trial, None, None]:
+def run_inline(trials: Iterator[Trial]) -> Generator[Trial, None, None]:
     """Yield the trials from this process."""
     yield from trials
 
@@ -209,7 +213,7 @@ def tried(
     seen = trace(call)
     if seen.forward_error is not None or seen.run is None:
         error = seen.forward_error
-        text = shortened(f"{type(error).__name__}: {error}".partition("\n")[0])
+        text = shorten(f"{type(error).__name__}: {error}".partition("\n")[0])
         return Trial(rank=REFUSED, error=text)
     if not seen.run.differentiable:
         return Trial(rank=CUT if any(map(torch.is_floating_point, seen.run.outputs)) else REFUSED)
@@ -236,9 +240,11 @@ def fits(node: NodeTrace) -> bool:
     return True
 
 
-def built(slots: Sequence[Slot], spec: Spec, seed: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def draw_inputs(
+    slots: Sequence[ParameterSlot], spec: Spec, seed: int
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Draw the tensors of a trial; return positional and keyword arguments."""
-    generator = drawing(seed)
+    generator = make_generator(seed)
     values = [draw(own, generator) if isinstance(own, Drawn) else own for own in spec]
     pairs = list(zip(slots, values, strict=True))
     positional = tuple(value for slot, value in pairs if not slot.keyword)
@@ -261,7 +267,7 @@ def draw(drawn: Drawn, generator: torch.Generator) -> Any:  # noqa: ANN401
     return value.to(drawn.dtype).requires_grad_()
 
 
-def specs(target: Target, slots: Sequence[Slot]) -> Iterator[Spec]:
+def iter_specs(target: Target, slots: Sequence[ParameterSlot]) -> Iterator[Spec]:
     """Yield what to try, from likely to unlikely."""
     strings = strings_of(target)
     choices = [list(choices_of(slot, strings)) for slot in slots]
@@ -272,8 +278,8 @@ def specs(target: Target, slots: Sequence[Slot]) -> Iterator[Spec]:
     # Another choice of what a parameter is comes before an unusual shape.
     for shapes_of in (likely_shapes, basic_shapes):
         for dtype in dtypes:
-            for chosen in by_likelihood(choices):
-                drawn = [i for i, own in enumerate(chosen) if isinstance(own, Place)]
+            for chosen in order_by_likelihood(choices):
+                drawn = [i for i, own in enumerate(chosen) if isinstance(own, OpenTensor)]
                 places = [i for i in drawn if chosen[i].role != "scalar"]
                 if not places:
                     continue
@@ -283,30 +289,30 @@ def specs(target: Target, slots: Sequence[Slot]) -> Iterator[Spec]:
                         spec = list(chosen)
                         for place in drawn:
                             shape = sizes.get(place, ())
-                            spec[place] = filled(
+                            spec[place] = fill_slot(
                                 slots[place], chosen[place], shape, dtype, positive
                             )
                         yield tuple(spec)
 
 
 @dataclass(frozen=True)
-class Place:
+class OpenTensor:
     """A tensor whose shape and dtype are not chosen yet."""
 
     role: Role
 
 
-def choices_of(slot: Slot, strings: Sequence[str]) -> Iterator[Any]:
+def choices_of(slot: ParameterSlot, strings: Sequence[str]) -> Iterator[Any]:
     """Yield candidates for a parameter."""
     yield from slot.fixed
     for role in slot.roles:
         if role in ("tensor", "tensors", "index", "mask", "scalar"):
-            yield Place(role)
+            yield OpenTensor(role)
         else:
             yield from (strings or ("mean", "sum")) if role == "str" else NUMBERS[role]
 
 
-def by_likelihood(choices: Sequence[Sequence[Any]]) -> Iterator[tuple[Any, ...]]:
+def order_by_likelihood(choices: Sequence[Sequence[Any]]) -> Iterator[tuple[Any, ...]]:
     """Yield a choice for each parameter: first those that depart least from the likeliest."""
     ranks = [range(len(own)) for own in choices]
     # More would take too long; those that differ in the last parameters come first.
@@ -316,7 +322,7 @@ def by_likelihood(choices: Sequence[Sequence[Any]]) -> Iterator[tuple[Any, ...]]
 
 
 def likely_shapes(
-    slots: Sequence[Slot], places: Sequence[int], parameters: Sequence[Tensor]
+    slots: Sequence[ParameterSlot], places: Sequence[int], parameters: Sequence[Tensor]
 ) -> Iterator[tuple[Shape, ...]]:
     """Yield shapes for the tensors: those of the line, or what such functions commonly take."""
     dims = [slots[place].dims for place in places]
@@ -329,7 +335,7 @@ def likely_shapes(
 
 
 def basic_shapes(
-    slots: Sequence[Slot], places: Sequence[int], parameters: Sequence[Tensor]
+    slots: Sequence[ParameterSlot], places: Sequence[int], parameters: Sequence[Tensor]
 ) -> Iterator[tuple[Shape, ...]]:
     """Yield every combination of small shapes, where no line says what they are."""
     del parameters
@@ -337,7 +343,9 @@ def basic_shapes(
         yield from basic_shapes_for(len(places))
 
 
-def filled(slot: Slot, place: Place, shape: Shape, dtype: torch.dtype, positive: bool) -> Drawn:
+def fill_slot(
+    slot: ParameterSlot, place: OpenTensor, shape: Shape, dtype: torch.dtype, positive: bool
+) -> Drawn:
     """Return a tensor to draw."""
     own = {"index": torch.int64, "mask": torch.bool}.get(place.role, dtype)
     # What scales or adds to something is rarely below 0.

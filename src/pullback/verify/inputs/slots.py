@@ -58,7 +58,7 @@ OF_SCHEMA: dict[str, tuple[Role, ...]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Slot:
+class ParameterSlot:
     """One parameter.
 
     Attributes:
@@ -78,7 +78,7 @@ class Slot:
     dtype: torch.dtype | None = None
 
 
-def slots_of(target: Target) -> list[Slot] | None:
+def slots_of(target: Target) -> list[ParameterSlot] | None:
     """Return a target's parameters; None if nothing is known about them: it is written in C."""
     if target.operator is not None:
         return [of_line(parameter) for parameter in target.operator.line.parameters]
@@ -91,7 +91,7 @@ def slots_of(target: Target) -> list[Slot] | None:
     return list(of_signature(signature, hints))
 
 
-def of_line(parameter: TensorOfLine | Scalar) -> Slot:
+def of_line(parameter: TensorOfLine | Scalar) -> ParameterSlot:
     """Return a parameter of a line."""
     if isinstance(parameter, TensorOfLine):
         role: Role = "tensors" if parameter.many else "tensor"
@@ -100,16 +100,16 @@ def of_line(parameter: TensorOfLine | Scalar) -> Slot:
             role = "mask"
         elif dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
             role = "index"
-        return Slot(name=parameter.name, roles=(role,), dims=parameter.dims, dtype=dtype)
+        return ParameterSlot(name=parameter.name, roles=(role,), dims=parameter.dims, dtype=dtype)
     if parameter.default is not None:
-        return Slot(name=parameter.name, fixed=(parameter.default,))
+        return ParameterSlot(name=parameter.name, fixed=(parameter.default,))
     if parameter.optional:
-        return Slot(name=parameter.name, fixed=(None,))
+        return ParameterSlot(name=parameter.name, fixed=(None,))
     role = "ints" if parameter.type.endswith("[]") else typing.cast("Role", parameter.type)
-    return Slot(name=parameter.name, roles=(role,))
+    return ParameterSlot(name=parameter.name, roles=(role,))
 
 
-def of_schema(argument: Any) -> Slot:  # noqa: ANN401  (torch._C.Argument)
+def of_schema(argument: Any) -> ParameterSlot:  # noqa: ANN401  (torch._C.Argument)
     """Return an argument of a schema."""
     kind = str(argument.type)
     optional = kind.startswith("Optional[")
@@ -118,11 +118,11 @@ def of_schema(argument: Any) -> Slot:  # noqa: ANN401  (torch._C.Argument)
         roles = ("tensors",) if "Tensor" in kind else ()
     default = argument.default_value if argument.has_default_value() else None
     if argument.has_default_value() and default is not None:
-        return Slot(name=argument.name, fixed=(default,), keyword=argument.kwarg_only)
+        return ParameterSlot(name=argument.name, fixed=(default,), keyword=argument.kwarg_only)
     tensor = bool(roles) and roles[0] == "tensor"
     if optional or argument.has_default_value():
         roles = (*roles, "none") if tensor else ("none",)
-    return Slot(name=argument.name, roles=roles, keyword=argument.kwarg_only)
+    return ParameterSlot(name=argument.name, roles=roles, keyword=argument.kwarg_only)
 
 
 def annotations_of(target: Target) -> dict[str, Any]:
@@ -136,32 +136,32 @@ def annotations_of(target: Target) -> dict[str, Any]:
         return dict(getattr(function, "__annotations__", {}))
 
 
-def of_signature(signature: inspect.Signature, hints: dict[str, Any]) -> Iterator[Slot]:
+def of_signature(signature: inspect.Signature, hints: dict[str, Any]) -> Iterator[ParameterSlot]:
     """Yield the parameters of a Python function."""
     for parameter in signature.parameters.values():
         if parameter.kind is parameter.VAR_POSITIONAL:
             # Two, as in the shapes that are tried.
             for index in range(2):
-                yield Slot(name=f"{parameter.name}[{index}]", roles=("tensor",))
+                yield ParameterSlot(name=f"{parameter.name}[{index}]", roles=("tensor",))
         elif parameter.kind is not parameter.VAR_KEYWORD:
             yield of_parameter(parameter, hints.get(parameter.name))
 
 
-def of_parameter(parameter: inspect.Parameter, hint: object) -> Slot:
+def of_parameter(parameter: inspect.Parameter, hint: object) -> ParameterSlot:
     """Return a parameter of a Python function."""
     keyword = parameter.kind is parameter.KEYWORD_ONLY
     roles, fixed = roles_of(hint)
     default = parameter.default
     if default is not parameter.empty and default is not None:
-        return Slot(name=parameter.name, fixed=(default,), keyword=keyword)
+        return ParameterSlot(name=parameter.name, fixed=(default,), keyword=keyword)
     if not roles and not fixed:
-        roles = guesses(parameter.name)
+        roles = guess_roles(parameter.name)
     if default is None:
-        roles = with_none(roles if "tensor" in roles else ())
-    return Slot(name=parameter.name, roles=roles, fixed=fixed, keyword=keyword)
+        roles = add_none(roles if "tensor" in roles else ())
+    return ParameterSlot(name=parameter.name, roles=roles, fixed=fixed, keyword=keyword)
 
 
-def guesses(name: str) -> tuple[Role, ...]:
+def guess_roles(name: str) -> tuple[Role, ...]:
     """Return what a parameter may be if only its name is known, the likeliest first."""
     for text, likely in HINTS:
         if re.fullmatch(text, name.strip("_")):
@@ -169,7 +169,7 @@ def guesses(name: str) -> tuple[Role, ...]:
     return ANYTHING
 
 
-def with_none(roles: tuple[Role, ...]) -> tuple[Role, ...]:
+def add_none(roles: tuple[Role, ...]) -> tuple[Role, ...]:
     """Return the roles, and None last."""
     return (*roles, "none")
 

@@ -14,12 +14,12 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from pullback.verify.agreement import first_differing, rounding
+from pullback.verify.agreement import find_first_differing, rounding
 from pullback.verify.call import Call, Prepare, can_require_grad
 from pullback.verify.probe import NotApplicable
 from pullback.verify.remembered import remembered
-from pullback.verify.source import Place, Text
-from pullback.verify.tracing.difference import dense
+from pullback.verify.source import SourcePlace, Text
+from pullback.verify.tracing.difference import densify
 
 Grads = Sequence[Tensor | None]
 
@@ -46,7 +46,7 @@ class Answer:
         return tuple(floor_of(leaf, self.outputs, self.grads) for leaf in self.leaves)
 
 
-def answer(
+def compute_answer(
     call: Call,
     grads: Grads | Callable[[Sequence[Tensor]], Grads] | None = None,
     *,
@@ -85,62 +85,62 @@ def floor_of(leaf: Tensor, outputs: Sequence[Tensor], grads: Grads) -> float:
     A gradient has the unit of grad × output / input; if its terms cancel, that much of their
     rounding is left.
     """
-    size = largest(leaf)
+    size = max_finite(leaf)
     if size == 0.0 or not can_require_grad(leaf):
         return 0.0
     sent = sum(
-        largest(grad) * largest(output) * rounding(output.dtype)
+        max_finite(grad) * max_finite(output) * rounding(output.dtype)
         for grad, output in zip(grads, outputs, strict=True)
         if grad is not None
     )
     return GROWTH * sent / size
 
 
-def largest(tensor: Tensor | None) -> float:
+def max_finite(tensor: Tensor | None) -> float:
     """Return the size of the largest finite element."""
     if tensor is None or not tensor.numel():
         return 0.0
-    return float(dense(tensor).abs().nan_to_num(0.0, 0.0, 0.0).max())
+    return float(densify(tensor).abs().nan_to_num(0.0, 0.0, 0.0).max())
 
 
 @remembered
-def steady(call: Call) -> Answer:
+def steady_answer(call: Call) -> Answer:
     """Return the ordinary answer.
 
     Raises:
         NotApplicable: there is no gradient; or a second call gives another answer, so nothing can
             be learned from a difference.
     """
-    first = answer(call)
+    first = compute_answer(call)
     if not any(grad is not None for grad in first.grads):
         raise NotApplicable("no output is differentiable")
     if all(gradient is None for gradient in first.gradients):
         raise NotApplicable("no gradient arrives at any input")
-    again = answer(call, first.grads, seed=call.seed + 4711)
-    if not alike(first, again):
+    again = compute_answer(call, first.grads, seed=call.seed + 4711)
+    if not is_alike(first, again):
         raise NotApplicable("two equal calls have different gradients")
     return first
 
 
-def alike(a: Answer, b: Answer) -> bool:
+def is_alike(a: Answer, b: Answer) -> bool:
     """Tell whether two answers are the same except for rounding."""
     shapes = [[t.shape for t in own.outputs] for own in (a, b)]
     return (
         shapes[0] == shapes[1]
-        and first_differing(a.outputs, b.outputs) is None
+        and find_first_differing(a.outputs, b.outputs) is None
         and gradients_differ(a, b) is None
     )
 
 
 def gradients_differ(found: Answer, wanted: Answer) -> tuple[int, Tensor] | None:
     """Return the first leaf whose gradients differ by more than rounding, and where."""
-    if first_differing(found.gradients, wanted.gradients) is None:
+    if find_first_differing(found.gradients, wanted.gradients) is None:
         return None
     floors = [max(pair) for pair in zip(found.floors, wanted.floors, strict=True)]
-    return first_differing(found.gradients, wanted.gradients, floors)
+    return find_first_differing(found.gradients, wanted.gradients, floors)
 
 
-def scaled(grads: Grads, factor: float) -> Grads:
+def scale_grads(grads: Grads, factor: float) -> Grads:
     """Return gradients times a number."""
     return [None if grad is None else grad * factor for grad in grads]
 
@@ -155,7 +155,7 @@ def grad_name(call: Call, output: int) -> str:
     return names[output] if output < len(names) else f"gradient {output}"
 
 
-def backward_place(call: Call, *calls: str) -> Place | None:
+def backward_place(call: Call, *calls: str) -> SourcePlace | None:
     """Return the line of backward that calls one of these; otherwise where backward begins."""
     backward = call.target.parts.get("backward")
     if backward is None:

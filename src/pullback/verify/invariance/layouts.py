@@ -48,39 +48,39 @@ def transposed(value: Tensor) -> Tensor:
 
 def stepped(value: Tensor) -> Tensor:
     """Leave a foreign element after each one."""
-    return torch.stack([value, foreign(value)], dim=-1)[..., 0]
+    return torch.stack([value, foreign_values(value)], dim=-1)[..., 0]
 
 
 def sliced(value: Tensor) -> Tensor:
     """Leave foreign elements at the end of each row."""
-    return torch.cat([value, foreign(value)], dim=-1)[..., : value.shape[-1]]
+    return torch.cat([value, foreign_values(value)], dim=-1)[..., : value.shape[-1]]
 
 
 def offset(value: Tensor) -> Tensor:
     """Start in the middle of a storage."""
-    before = foreign(value).reshape(-1)[:1]
+    before = foreign_values(value).reshape(-1)[:1]
     return torch.cat([before, value.reshape(-1), before])[1:-1].view(value.shape)
 
 
 def expanded(value: Tensor) -> Tensor:
     """Repeat the first element with strides of zero; foreign ones follow it."""
-    flat = torch.cat([value.reshape(-1)[:1], foreign(value).reshape(-1)])
+    flat = torch.cat([value.reshape(-1)[:1], foreign_values(value).reshape(-1)])
     return flat[:1].view((1,) * value.ndim).expand(value.shape)
 
 
 def expanded_rows(value: Tensor) -> Tensor:
     """Repeat the first row with a stride of zero; foreign rows follow it."""
-    rows = torch.cat([value[:1], foreign(value)])
+    rows = torch.cat([value[:1], foreign_values(value)])
     return rows[:1].expand(value.shape)
 
 
 def expanded_columns(value: Tensor) -> Tensor:
     """Repeat the first element of each row with a stride of zero."""
-    columns = torch.cat([value[..., :1], foreign(value)], dim=-1)
+    columns = torch.cat([value[..., :1], foreign_values(value)], dim=-1)
     return columns[..., :1].expand(value.shape)
 
 
-def foreign(value: Tensor) -> Tensor:
+def foreign_values(value: Tensor) -> Tensor:
     """Return values that are not the tensor's, of its shape and dtype."""
     own = value.detach()
     if not (own.is_floating_point() or own.is_complex()):

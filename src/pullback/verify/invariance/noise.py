@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pullback.verify.agreement import rounding
 from pullback.verify.call import Call, Prepare, can_require_grad
-from pullback.verify.invariance.answer import Answer, answer, largest
+from pullback.verify.invariance.answer import Answer, compute_answer, max_finite
 
 # How many times larger than the effect of rounding its inputs a difference has to be.
 BEYOND = 64.0
@@ -24,13 +24,15 @@ def is_noise(
     An expanded input may have no variance, and what is divided by it no digits.
     """
     try:
-        shaken = answer(call, base.grads, prepare=[shake(own) for own in values])
+        shaken = compute_answer(call, base.grads, prepare=[shake(own) for own in values])
     except Exception:  # a value that must not change
         return False
     own = [*right.outputs, *right.gradients]
     pairs = zip(own, [*found.outputs, *found.gradients], strict=True)
-    moved = [apart(a, b) for a, b in pairs]
-    noise = [apart(a, b) for a, b in zip(own, [*shaken.outputs, *shaken.gradients], strict=True)]
+    moved = [max_difference(a, b) for a, b in pairs]
+    noise = [
+        max_difference(a, b) for a, b in zip(own, [*shaken.outputs, *shaken.gradients], strict=True)
+    ]
     return all(a <= BEYOND * b for a, b in zip(moved, noise, strict=True))
 
 
@@ -47,10 +49,10 @@ def shake(prepare: Prepare) -> Prepare:
     return shaken
 
 
-def apart(a: Tensor | None, b: Tensor | None) -> float:
+def max_difference(a: Tensor | None, b: Tensor | None) -> float:
     """Return the largest difference of two tensors; infinite if it is unknown."""
     if a is None or b is None:
         return 0.0 if a is b else math.inf
     if a.shape != b.shape:
         return math.inf
-    return largest(a - b) if can_require_grad(a) else float(not torch.equal(a, b))
+    return max_finite(a - b) if can_require_grad(a) else float(not torch.equal(a, b))

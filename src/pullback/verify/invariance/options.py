@@ -53,7 +53,7 @@ def options_of(call: Call) -> Iterator[Option]:
     if signature is None:
         return
     given = values_given(call, signature)
-    compared = compared_with(call)
+    compared = values_compared(call)
     for name, parameter in signature.parameters.items():
         if name not in given or parameter.kind in (
             inspect.Parameter.VAR_POSITIONAL,
@@ -61,11 +61,11 @@ def options_of(call: Call) -> Iterator[Option]:
         ):
             continue
         value = given[name]
-        words = tuple(itertools.chain(compared.get(name, ()), literals(parameter.annotation)))
-        others = [other for other in candidates(value, words) if is_other(other, value)]
+        words = tuple(itertools.chain(compared.get(name, ()), literals_in(parameter.annotation)))
+        others = [other for other in propose_values(value, words) if is_other(other, value)]
         if others:
             apart = tuple(own for own in others if is_told_apart(own, words))
-            others = unique([*apart, *others])[:MOST]
+            others = deduplicate([*apart, *others])[:MOST]
             yield Option(name=name, value=value, others=tuple(others), told_apart=apart)
 
 
@@ -79,14 +79,14 @@ def values_given(call: Call, signature: inspect.Signature) -> Mapping[str, Any]:
     return bound.arguments
 
 
-def with_option(call: Call, name: str, value: object) -> Call:
+def set_option(call: Call, name: str, value: object) -> Call:
     """Return the call with another value of an option, or without an optional tensor."""
     signature = call.target.signature
     assert signature is not None
     bound = signature.bind(*call.arguments, **call.keywords)
     bound.apply_defaults()
     if not isinstance(bound.arguments[name], Tensor):
-        other = filled_to(call, signature, name)
+        other = fill_defaults(call, signature, name)
         return other.with_option(name, value)
     bound.arguments[name] = value
     wanted = {leaf.name: leaf.wanted for leaf in call.leaves}
@@ -96,7 +96,7 @@ def with_option(call: Call, name: str, value: object) -> Call:
     return other.wanting([wanted.get(leaf.name, leaf.wanted) for leaf in other.leaves])
 
 
-def filled_to(call: Call, signature: inspect.Signature, name: str) -> Call:
+def fill_defaults(call: Call, signature: inspect.Signature, name: str) -> Call:
     """Return the call with the defaults written out, if `apply` takes no keywords."""
     names = list(signature.parameters)
     index = names.index(name)
@@ -111,7 +111,7 @@ def filled_to(call: Call, signature: inspect.Signature, name: str) -> Call:
     return replace(call, arguments=(*call.arguments, *defaults))
 
 
-def candidates(value: object, words: tuple[object, ...]) -> list[object]:
+def propose_values(value: object, words: tuple[object, ...]) -> list[object]:
     """Return other values of the same kind for one: those in the source first."""
     found: list[object] = []
     if isinstance(value, bool):
@@ -146,12 +146,12 @@ def is_other(candidate: object, value: object) -> bool:
     return type(candidate) is not type(value) or bool(candidate != value)
 
 
-def unique(values: list[object]) -> list[object]:
+def deduplicate(values: list[object]) -> list[object]:
     """Return each value once: 1, 1.0 and True are three."""
     return list({(type(value), value): value for value in values}.values())
 
 
-def literals(annotation: object) -> Iterator[object]:
+def literals_in(annotation: object) -> Iterator[object]:
     """Yield the values that an annotation lists, None if it allows that."""
     if annotation is type(None):
         yield None
@@ -160,13 +160,13 @@ def literals(annotation: object) -> Iterator[object]:
     elif isinstance(annotation, type) and issubclass(annotation, enum.Enum):
         yield from annotation
     elif isinstance(annotation, str):
-        yield from written(annotation)
+        yield from literals_in_text(annotation)
     else:
         for inner in get_args(annotation):
-            yield from literals(inner)
+            yield from literals_in(inner)
 
 
-def written(annotation: str) -> Iterator[object]:
+def literals_in_text(annotation: str) -> Iterator[object]:
     """Yield the constants in an annotation that is text: `Literal["mean", "sum"] | None`."""
     try:
         tree = ast.parse(annotation)
@@ -175,7 +175,7 @@ def written(annotation: str) -> Iterator[object]:
     yield from (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
 
 
-def compared_with(call: Call) -> dict[str, list[object]]:
+def values_compared(call: Call) -> dict[str, list[object]]:
     """Return for each name the values that the author's code compares or looks it up with."""
     found: dict[str, list[object]] = {}
     parts = [*call.target.parts.values()]
@@ -193,31 +193,31 @@ def compared_with(call: Call) -> dict[str, list[object]]:
             for key, value in [(ast.unparse(target), node.value)]
         }
         for node in ast.walk(tree):
-            for name, value in comparisons(node, tables):
+            for name, value in find_comparisons(node, tables):
                 found.setdefault(name, []).append(value)
     return found
 
 
-def comparisons(node: ast.AST, tables: Mapping[str, ast.Dict]) -> Iterator[tuple[str, object]]:
+def find_comparisons(node: ast.AST, tables: Mapping[str, ast.Dict]) -> Iterator[tuple[str, object]]:
     """Yield the names and values that a piece of code compares."""
     if isinstance(node, ast.Compare):
         sides = [node.left, *node.comparators]
         names = [name_of(side) for side in sides]
         for name in filter(None, names):
             for side in sides:
-                yield from ((name, value) for value in constants(side))
+                yield from ((name, value) for value in constants_in(side))
     elif isinstance(node, ast.Subscript):
         table = node.value if isinstance(node.value, ast.Dict) else None
         table = table or tables.get(ast.unparse(node.value))
         name = name_of(node.slice)
         if table is not None and name:
             keys = [key for key in table.keys if key is not None]
-            yield from ((name, value) for key in keys for value in constants(key))
+            yield from ((name, value) for key in keys for value in constants_in(key))
     elif isinstance(node, ast.Match) and (name := name_of(node.subject)):
         for case in node.cases:
             for inner in ast.walk(case.pattern):
                 if isinstance(inner, ast.MatchValue):
-                    yield from ((name, value) for value in constants(inner.value))
+                    yield from ((name, value) for value in constants_in(inner.value))
 
 
 def name_of(node: ast.expr) -> str | None:
@@ -231,14 +231,14 @@ def name_of(node: ast.expr) -> str | None:
     return None
 
 
-def constants(node: ast.expr) -> Iterator[object]:
+def constants_in(node: ast.expr) -> Iterator[object]:
     """Yield the literals of an expression: of a number, a word, or a tuple of them."""
     if isinstance(node, ast.Constant):
         yield node.value
     elif isinstance(node, ast.Tuple | ast.List | ast.Set):
         for inner in node.elts:
-            yield from constants(inner)
+            yield from constants_in(inner)
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        for value in constants(node.operand):
+        for value in constants_in(node.operand):
             if isinstance(value, int | float):
                 yield -value

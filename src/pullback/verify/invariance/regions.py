@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import torch
 
 from pullback.verify.call import Call
-from pullback.verify.invariance.sweep import Sweep, points_for, region, sweep
-from pullback.verify.invariance.values import Variant, limits_of, variants_of
+from pullback.verify.invariance.sweep import Sweep, describe_region, points_for, sweep
+from pullback.verify.invariance.values import ValueVariant, limits_of, variants_of
 from pullback.verify.invariance.variants import (
     Wrong,
     floor_of,
     is_taken,
-    reduced,
+    reduce_size,
     require_sound,
     wrong_of,
 )
@@ -59,10 +59,10 @@ def regions_of(call: Call) -> list[Region]:
         NotApplicable: it is wrong for the example's values as well.
     """
     require_sound(call)
-    return looked_for(reduced(call))
+    return search_regions(reduce_size(call))
 
 
-def looked_for(call: Call) -> list[Region]:
+def search_regions(call: Call) -> list[Region]:
     """Try an elementwise target at many values, any other one at a few."""
     points = points_for(limits_of(call))
     found: list[Region] = []
@@ -128,7 +128,7 @@ def of_sweep(call: Call, leaf: int, own: Sweep) -> list[Region]:
         # The middle one of the wrong values: not at an edge.
         index = int(wrong.nonzero().flatten()[int(wrong.sum()) // 2])
         x, analytic, numeric = (float(t[index]) for t in (own.x, own.analytic, own.numeric))
-        right = region(part, limits_of(call))
+        right = describe_region(part, limits_of(call))
         instead = f"instead of {numeric:.4g} " if math.isfinite(numeric) else ""
         found.append(
             Region(
@@ -145,7 +145,7 @@ def of_sweep(call: Call, leaf: int, own: Sweep) -> list[Region]:
     return found
 
 
-def of_variant(call: Call, variant: Variant, wrong: Wrong) -> Region | None:
+def of_variant(call: Call, variant: ValueVariant, wrong: Wrong) -> Region | None:
     """Describe what was found with other values for a whole input."""
     mismatch = wrong.mismatch
     leaf = variant.leaf if mismatch is None else mismatch.leaf
@@ -153,7 +153,7 @@ def of_variant(call: Call, variant: Variant, wrong: Wrong) -> Region | None:
     nan = is_nan(wrong)
     if mismatch is None:
         text = f"right for the values as given; for `{name}` {variant.name} {wrong.text}"
-        return Region(leaf=leaf, nan=False, text=text, evidence=shown(variant), wrong=wrong)
+        return Region(leaf=leaf, nan=False, text=text, evidence=format_values(variant), wrong=wrong)
     of = call.leaves[leaf].name
     if nan:
         text = f"the gradient of `{of}` is NaN for `{name}` {variant.name}; forward is finite"
@@ -161,21 +161,23 @@ def of_variant(call: Call, variant: Variant, wrong: Wrong) -> Region | None:
             leaf=leaf,
             nan=True,
             text=text,
-            evidence=which(wrong, leaf),
+            evidence=describe_nan(wrong, leaf),
             wrong=wrong,
             certain=not spreads(variant, wrong, leaf),
         )
-    start, limit = (call.leaves[variant.leaf].value, edge(call, variant))
+    start, limit = (call.leaves[variant.leaf].value, find_edge(call, variant))
     text = (
         f"the gradient of `{of}` is right for `{name}` as given, wrong for `{name}` {variant.name}"
     )
     within = start + limit * (variant.value - start)
     size = float(within.abs().max())
     text += f" ({wrong.text}); it goes wrong when the largest |{name}| comes to {size:.4g}"
-    return Region(leaf=leaf, nan=False, text=text, evidence=shown(variant), near=size, wrong=wrong)
+    return Region(
+        leaf=leaf, nan=False, text=text, evidence=format_values(variant), near=size, wrong=wrong
+    )
 
 
-def spreads(variant: Variant, wrong: Wrong, leaf: int) -> bool:
+def spreads(variant: ValueVariant, wrong: Wrong, leaf: int) -> bool:
     """Tell whether a row of zeros makes the gradient of other rows NaN: the input is singular."""
     if leaf != variant.leaf or not bool((variant.value[:1] == 0).all()) or variant.value.ndim < 2:
         return False
@@ -183,12 +185,12 @@ def spreads(variant: Variant, wrong: Wrong, leaf: int) -> bool:
     return bool(variant.value.any()) and not bool(gradient[1:].isfinite().all())
 
 
-def shown(variant: Variant) -> str:
+def format_values(variant: ValueVariant) -> str:
     """Return a few of the values."""
     return ", ".join(f"{own:.4g}" for own in variant.value.flatten()[:6].tolist())
 
 
-def which(wrong: Wrong, leaf: int) -> str:
+def describe_nan(wrong: Wrong, leaf: int) -> str:
     """Say which elements of a gradient are NaN."""
     elements = Elements(wrong.call, leaf)
     spoiled = ~elements.gradient.isfinite()
@@ -196,7 +198,7 @@ def which(wrong: Wrong, leaf: int) -> str:
     return f"{int(spoiled.sum())} of {spoiled.numel()} elements, the first is {first}"
 
 
-def edge(call: Call, variant: Variant) -> float:
+def find_edge(call: Call, variant: ValueVariant) -> float:
     """Return, by bisection, how far from the given values to the others it goes wrong."""
     start = call.leaves[variant.leaf].value
     right, wrong, end = 0.0, 1.0, time.process_time() + SECONDS
@@ -204,7 +206,7 @@ def edge(call: Call, variant: Variant) -> float:
         if time.process_time() > end:
             break
         middle = (right + wrong) / 2
-        between = Variant(
+        between = ValueVariant(
             leaf=variant.leaf, name="", value=torch.lerp(start, variant.value, middle)
         )
         if wrong_of(between.call(call)) is None:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from pullback.verify.call import Call, Leaf, can_require_grad
+from pullback.verify.call import Call, InputLeaf, can_require_grad
 from pullback.verify.numbers.gradient import structure_of
-from pullback.verify.randomness import drawing
+from pullback.verify.randomness import make_generator
 
 # Around kernels' block sizes: powers of two from a warp's on, and sizes that are no multiple of
 # one.
@@ -66,10 +66,10 @@ def edges_of(call: Call) -> Iterator[Axes]:
     yield from (group for group in dict.fromkeys(groups) if group.size > 0)
 
 
-def resized(call: Call, axes: Axes, size: int) -> Iterator[Call]:
+def resize(call: Call, axes: Axes, size: int) -> Iterator[Call]:
     """Yield the call at another size; a number among the arguments that states it changes too."""
     values = [
-        filled(leaf, axes.shape(i, leaf.value, size), axes.size, size)
+        fill_like(leaf, axes.shape(i, leaf.value, size), axes.size, size)
         for i, leaf in enumerate(call.leaves)
     ]
     other = call.with_values(values)
@@ -98,16 +98,16 @@ def follows(call: Call, other: Call, axes: Axes) -> bool:
     return all(axes.size not in a.shape or axes.size not in b.shape for a, b in pairs)
 
 
-def repeats(call: Call, other: Call) -> Iterator[Leaf]:
+def repeats(call: Call, other: Call) -> Iterator[InputLeaf]:
     """Yield the integers of a resized call that repeat along an axis where the example's do not."""
     for own, now in zip(call.leaves, other.leaves, strict=True):
         if not can_require_grad(own.value) and own.value.dtype is not torch.bool:
-            before, after = repeated(own.value), repeated(now.value)
+            before, after = repeats_along(own.value), repeats_along(now.value)
             if any(b and not a for a, b in zip(before, after, strict=True)):
                 yield now
 
 
-def repeated(value: Tensor) -> list[bool]:
+def repeats_along(value: Tensor) -> list[bool]:
     """Tell for each axis whether a number occurs twice along it."""
     found: list[bool] = []
     for axis in range(value.ndim):
@@ -128,7 +128,7 @@ def is_number(argument: object) -> bool:
     return isinstance(argument, int) and not isinstance(argument, bool)
 
 
-def filled(leaf: Leaf, shape: Sequence[int], before: int, size: int) -> Tensor:
+def fill_like(leaf: InputLeaf, shape: Sequence[int], before: int, size: int) -> Tensor:
     """Return values of another shape that are like a leaf's.
 
     Numbers are between two of the example's, so that bounds hold and no two are equal; if the
@@ -139,8 +139,8 @@ def filled(leaf: Leaf, shape: Sequence[int], before: int, size: int) -> Tensor:
     if tuple(shape) == tuple(value.shape):
         return value
     if is_permutation(value, before):
-        return torch.randperm(size, generator=drawing(size)).to(value)
-    own = drawn(value, shape, before, size)
+        return torch.randperm(size, generator=make_generator(size)).to(value)
+    own = draw_between(value, shape, before, size)
     square = own.ndim > 1 and own.shape[-1] == own.shape[-2]
     restore = structure_of(value) if square else None
     return restore(own) if restore else own
@@ -153,14 +153,14 @@ def is_permutation(value: Tensor, size: int) -> bool:
     return size > 1 and value.sort().values.tolist() == list(range(size))
 
 
-def redrawn(call: Call, axes: Axes) -> Call:
+def redraw_values(call: Call, axes: Axes) -> Call:
     """Return the call at its own size, with values drawn as for another size.
 
     If this is wrong, the values are the cause: a matrix that is no longer symmetric, a filter that
     is no longer a palindrome.
     """
     values = [
-        drawn(leaf.value.roll(1), leaf.value.shape, axes.size, axes.size)
+        draw_between(leaf.value.roll(1), leaf.value.shape, axes.size, axes.size)
         if axes.of[i] and can_require_grad(leaf.value)
         else leaf.value
         for i, leaf in enumerate(call.leaves)
@@ -168,13 +168,13 @@ def redrawn(call: Call, axes: Axes) -> Call:
     return call.with_values(values)
 
 
-def shuffled(call: Call) -> Call:
+def shuffle(call: Call) -> Call:
     """Return the call at its own size with its integers in another order along their first axis."""
     values: list[Tensor] = []
     for leaf in call.leaves:
         value = leaf.value
         if is_index(value):
-            order = torch.randperm(len(value), generator=drawing(len(value)))
+            order = torch.randperm(len(value), generator=make_generator(len(value)))
             value = value[order.to(value.device)]
         values.append(value)
     return call.with_values(values)
@@ -186,7 +186,7 @@ def is_index(value: Tensor) -> bool:
     return numbers and value.ndim > 0 and len(value) > 1
 
 
-def halves(call: Call, axes: Axes) -> Iterator[Call]:
+def halve(call: Call, axes: Axes) -> Iterator[Call]:
     """Yield the call on the first and on the second half of some axes."""
     size = size_of(call, axes)
     half = max(axes.size, (size + 1) // 2)
@@ -208,13 +208,13 @@ def values_of(call: Call) -> list[Tensor]:
     return [leaf.value for leaf in call.leaves]
 
 
-def drawn(value: Tensor, shape: Sequence[int], before: int, size: int) -> Tensor:
+def draw_between(value: Tensor, shape: Sequence[int], before: int, size: int) -> Tensor:
     """Return values of a shape between those of a tensor."""
     count = int(torch.Size(shape).numel())
     flat = value.reshape(-1)
     if not count or not flat.numel():
         return value.new_zeros(tuple(shape))
-    generator = drawing(count)
+    generator = make_generator(count)
     one = torch.arange(count) % flat.numel()
     if can_require_grad(value) and not value.is_complex() and is_distinct(flat):
         other = torch.randint(flat.numel(), (count,), generator=generator)

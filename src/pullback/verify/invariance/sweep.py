@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from pullback.verify.agreement import rounding
-from pullback.verify.call import Call, same
-from pullback.verify.invariance.sizes import axes_of, resized
+from pullback.verify.call import Call, is_same
+from pullback.verify.invariance.sizes import axes_of, resize
 from pullback.verify.numbers.iterated import iterates
-from pullback.verify.numbers.numeric import flat, slope
-from pullback.verify.randomness import drawing
+from pullback.verify.numbers.numeric import differentiate_curve, flatten
+from pullback.verify.randomness import make_generator
 
 COUNT = 400
 
@@ -50,12 +50,12 @@ def sweep(call: Call, leaf: int, points: Tensor) -> Sweep | None:
     if iterates(call):
         return None
     call = call.double or call
-    for wide in widened(call, leaf, len(points)):
+    for wide in widen(call, leaf, len(points)):
         start = wide.leaves[leaf].value
         order = torch.arange(start.numel()) % len(points)
         value = points.to(start)[order].reshape(start.shape)
         try:
-            found = followed(wide, leaf, value)
+            found = follow_sweep(wide, leaf, value)
         except Exception:  # forward refuses it
             continue
         if found is not None:
@@ -63,7 +63,7 @@ def sweep(call: Call, leaf: int, points: Tensor) -> Sweep | None:
     return None
 
 
-def widened(call: Call, leaf: int, count: int) -> Iterator[Call]:
+def widen(call: Call, leaf: int, count: int) -> Iterator[Call]:
     """Yield the call with about as many elements in a leaf as there are points."""
     value = call.leaves[leaf].value
     if value.numel() >= count:
@@ -73,10 +73,10 @@ def widened(call: Call, leaf: int, count: int) -> Iterator[Call]:
         if axes.of[leaf]:
             power, others = len(axes.of[leaf]), value.numel() // axes.size ** len(axes.of[leaf])
             size = round((count / max(others, 1)) ** (1 / power) + 0.5)
-            yield from resized(call, axes, size)
+            yield from resize(call, axes, size)
 
 
-def followed(call: Call, leaf: int, value: Tensor) -> Sweep | None:
+def follow_sweep(call: Call, leaf: int, value: Tensor) -> Sweep | None:
     """Compare backward with differences at each value."""
     values = [own.value for own in call.leaves]
     values[leaf] = value
@@ -91,18 +91,18 @@ def followed(call: Call, leaf: int, value: Tensor) -> Sweep | None:
 
     def curve(t: float) -> Tensor:
         values[leaf] = (start + t * scale).to(value)
-        return flat(here.values(values)[:1])
+        return flatten(here.values(values)[:1])
 
     eps = max(rounding(value.dtype), rounding(output.dtype))
-    own = slope(curve, eps=eps)
+    own = differentiate_curve(curve, eps=eps)
     run = here.forward()
     gradient = run.backward(
         [torch.ones_like(own) if own.requires_grad else None for own in run.outputs]
     )
-    analytic = flat([torch.zeros_like(value) if gradient[leaf] is None else gradient[leaf]])
-    step = flat([scale])
+    analytic = flatten([torch.zeros_like(value) if gradient[leaf] is None else gradient[leaf]])
+    step = flatten([scale])
     numeric, error = own.value / step, own.error / step
-    result = flat([output])
+    result = flatten([output])
     typical = (
         result[result.isfinite()].abs().median()
         if result.isfinite().any()
@@ -114,7 +114,7 @@ def followed(call: Call, leaf: int, value: Tensor) -> Sweep | None:
     judged = error.isfinite() & result.isfinite() & ~own.kink
     judged &= 16 * error < 0.25 * torch.maximum(analytic.abs(), numeric.abs()) + floor
     # Near a pole differences are meaningless.
-    near = result.abs() <= 1e6 * (typical + flat([value]).abs())
+    near = result.abs() <= 1e6 * (typical + flatten([value]).abs())
     bounded = result.isfinite() & near & (error.isfinite() | own.kink)
     # Between two steps of a staircase the slope is 0, whatever it seems to be across many.
     tiny = eps**0.6
@@ -122,9 +122,9 @@ def followed(call: Call, leaf: int, value: Tensor) -> Sweep | None:
     judged &= ~still
     unlike = judged & analytic.isfinite() & ((analytic - numeric).abs() > allowed)
     wrong = unlike | (bounded & ~analytic.isfinite())
-    order = flat([value]).argsort()
+    order = flatten([value]).argsort()
     return Sweep(
-        x=flat([value])[order],
+        x=flatten([value])[order],
         analytic=analytic[order],
         numeric=numeric[order],
         wrong=wrong[order],
@@ -140,14 +140,14 @@ def is_elementwise(call: Call, leaf: int) -> bool:
     if len(first) != 1 or first[0].shape != value.shape or value.is_complex():
         return False
     # Chosen at random: every other element could be whole columns.
-    generator = drawing(value.numel())
+    generator = make_generator(value.numel())
     some = torch.rand(value.shape, generator=generator) < 0.5
     for moved in (some, ~some):
         values[leaf] = torch.where(moved, value + 1e-3 * value.abs() + 1e-3, value)
         second = call.values(values)
-        if not same(first[0][~moved], second[0][~moved]):
+        if not is_same(first[0][~moved], second[0][~moved]):
             return False
-    return not same(first[0], second[0])
+    return not is_same(first[0], second[0])
 
 
 def points_for(limits: list[float]) -> Tensor:
@@ -164,7 +164,7 @@ def points_for(limits: list[float]) -> Tensor:
     return torch.cat([sizes, -sizes, steps, -steps, extra]).unique()
 
 
-def region(found: Sweep, limits: Sequence[float] = ()) -> str:
+def describe_region(found: Sweep, limits: Sequence[float] = ()) -> str:
     """Say for which values backward is right: "|x| < 20", if possible with a number in the code."""
     bad, good = found.x[found.wrong], found.x[found.judged & ~found.wrong]
     if not good.numel():

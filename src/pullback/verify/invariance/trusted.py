@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from pullback.verify.call import Call
-from pullback.verify.numbers.gradient import Mismatch, backward_of, spacing
-from pullback.verify.numbers.numeric import direction, flat
-from pullback.verify.randomness import drawing
+from pullback.verify.numbers.gradient import Mismatch, backward_of, spacing_of
+from pullback.verify.numbers.numeric import draw_direction, flatten
+from pullback.verify.randomness import make_generator
 
 # Over a step of a quarter of its size, a function that can be judged changes by less than this.
 STEEPEST = 1e4
@@ -32,42 +32,44 @@ def is_trusted(call: Call, found: Mismatch) -> bool:
     run = call.forward()
     if not run.outputs[found.output].requires_grad:
         return True
-    eps = spacing(call, run)
-    curve = along(call, found.leaf, [found.output])
+    eps = spacing_of(call, run)
+    curve = outputs_along(call, found.leaf, [found.output])
     here, far = curve(0.0), [curve(FAR), curve(-FAR)]
     seen = max(float(own.nan_to_num(0, 0, 0).norm()) for own in (here, *far))
-    if seen > LARGEST * max(1.0, float(flat([own.value for own in call.leaves]).abs().max())):
+    if seen > LARGEST * max(1.0, float(flatten([own.value for own in call.leaves]).abs().max())):
         return False
     if math.isnan(found.analytic):
         # A jump of another output shows a point where none of them is defined.
-        every = along(call, found.leaf, run.differentiable)
+        every = outputs_along(call, found.leaf, run.differentiable)
         return is_lipschitz(every, every(0.0), [every(FAR), every(-FAR)], eps)
     if found.size > STEEPEST * seen or is_fragile(call, found, eps):
         return False
-    generator = drawing(11)
+    generator = make_generator(11)
     drawn = torch.randn(here.shape, dtype=torch.float64, generator=generator)
     output = run.outputs[found.output]
     if output.is_complex():
         grad = torch.view_as_complex(drawn.reshape(*output.shape, 2)).to(output)
     else:
         grad = drawn.reshape(output.shape).to(output)
-    v = direction(call.leaves[found.leaf].value, 31 * found.leaf)
+    v = draw_direction(call.leaves[found.leaf].value, 31 * found.leaf)
     gradient = backward_of(run, found.output, grad)[found.leaf]
     if gradient is None or not bool(gradient.any()):
         return not is_staircase(curve, here, far, eps)
-    return not agrees_at_a_step(curve, here, flat([grad]), flat([gradient]) @ flat([v]), eps)
+    return not agrees_at_a_step(
+        curve, here, flatten([grad]), flatten([gradient]) @ flatten([v]), eps
+    )
 
 
-def along(call: Call, leaf: int, outputs: Sequence[int]) -> Callable[[float], Tensor]:
+def outputs_along(call: Call, leaf: int, outputs: Sequence[int]) -> Callable[[float], Tensor]:
     """Return outputs as a function of the distance in a random direction of one input.
 
     NaN where forward refuses, at the edge of its domain.
     """
     values = [own.value for own in call.leaves]
     start = values[leaf]
-    v = direction(start, 31 * leaf)
+    v = draw_direction(start, 31 * leaf)
     first = call.values(values)
-    unknown = torch.full_like(flat([first[i] for i in outputs]), math.nan)
+    unknown = torch.full_like(flatten([first[i] for i in outputs]), math.nan)
 
     def curve(t: float) -> Tensor:
         values[leaf] = (start.to(v) + t * v).to(start)
@@ -75,7 +77,7 @@ def along(call: Call, leaf: int, outputs: Sequence[int]) -> Callable[[float], Te
             found = call.values(values)
         except Exception:
             return unknown
-        return flat([found[i] for i in outputs])
+        return flatten([found[i] for i in outputs])
 
     return curve
 
@@ -124,9 +126,11 @@ def is_lipschitz(
 def is_fragile(call: Call, found: Mismatch, eps: float) -> bool:
     """Tell whether other last bits of the inputs change the gradient by as much as it is off."""
     plain = gradient_of(call, found.leaf)
-    generator = drawing(5)
+    generator = make_generator(5)
     values = [
-        leaf.value * (1 + 4 * eps * noise(leaf.value, generator)) if leaf.wanted else leaf.value
+        leaf.value * (1 + 4 * eps * draw_noise(leaf.value, generator))
+        if leaf.wanted
+        else leaf.value
         for leaf in call.leaves
     ]
     kept = [v.to(leaf.value) for v, leaf in zip(values, call.leaves, strict=True)]
@@ -134,7 +138,7 @@ def is_fragile(call: Call, found: Mismatch, eps: float) -> bool:
     return float((moved - plain).norm()) > found.relative / 30 * float(plain.norm())
 
 
-def noise(value: Tensor, generator: torch.Generator) -> Tensor:
+def draw_noise(value: Tensor, generator: torch.Generator) -> Tensor:
     """Return normal numbers of a tensor's shape, in float64."""
     return torch.randn(value.shape, dtype=torch.float64, generator=generator).to(value.device)
 
@@ -142,4 +146,4 @@ def noise(value: Tensor, generator: torch.Generator) -> Tensor:
 def gradient_of(call: Call, leaf: int) -> Tensor:
     """Return the gradient of a leaf for fixed random gradients."""
     run = call.forward()
-    return flat([run.backward(run.random_grads())[leaf]])
+    return flatten([run.backward(run.random_grads())[leaf]])

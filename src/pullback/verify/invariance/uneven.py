@@ -10,12 +10,12 @@ from pullback.verify.invariance.sizes import (
     follows,
     has_numbers,
     is_small,
-    redrawn,
-    resized,
+    redraw_values,
+    resize,
 )
 from pullback.verify.invariance.variants import is_taken
 from pullback.verify.remembered import remembered
-from pullback.verify.tracing.guard import guarded
+from pullback.verify.tracing.guard import guard
 from pullback.verify.tracing.unwritten import memory_of
 
 # Past a warp, and past the largest block; neither is a multiple of the width of a vector.
@@ -36,7 +36,7 @@ def calls_of(call: Call) -> list[Call]:
     end = time.process_time() + SECONDS
     for axes in axes_of(call):
         moved = [leaf.value for leaf, own in zip(call.leaves, axes.of, strict=True) if own]
-        redraw = redrawn(call, axes)
+        redraw = redraw_values(call, axes)
         if not all(map(can_require_grad, moved)) or not is_taken_from_zeros(redraw):
             continue
         if not memory_of(redraw).clean:
@@ -45,7 +45,7 @@ def calls_of(call: Call) -> list[Call]:
             late = time.process_time() > end and len(found) > 1
             if late or not is_small(call, axes, size):
                 break
-            other = next(resized(call, axes, size))
+            other = next(resize(call, axes, size))
             if not is_taken_from_zeros(other):
                 break
             if follows(call, other, axes):
@@ -55,5 +55,5 @@ def calls_of(call: Call) -> list[Call]:
 
 def is_taken_from_zeros(call: Call) -> bool:
     """Tell whether forward takes the call; memory that it never writes, maybe NaN, is 0."""
-    with guarded(0):
+    with guard(0):
         return is_taken(call)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pullback.verify.call import Call, can_require_grad
-from pullback.verify.invariance.options import constants
+from pullback.verify.invariance.options import constants_in
 from pullback.verify.numbers.gradient import structure_of
 from pullback.verify.source import Text, last_name
 
@@ -24,7 +24,7 @@ MOST = 6
 
 
 @dataclass(frozen=True, kw_only=True)
-class Variant:
+class ValueVariant:
     """Other values for one input.
 
     Attributes:
@@ -46,7 +46,7 @@ class Variant:
         return call.with_values([leaf.value for leaf in leaves])
 
 
-def variants_of(call: Call) -> Iterator[Variant]:
+def variants_of(call: Call) -> Iterator[ValueVariant]:
     """Yield other values for each input whose gradient is checked, the likeliest faults first."""
     limits = limits_of(call)
     makers = [make(call, leaf, limits) for leaf in call.wanted]
@@ -58,46 +58,50 @@ def variants_of(call: Call) -> Iterator[Variant]:
                 yield variant
 
 
-def keeps_structure(call: Call, variant: Variant) -> bool:
+def keeps_structure(call: Call, variant: ValueVariant) -> bool:
     """Tell whether values are symmetric, or a triangle, if the given ones are."""
     restore = structure_of(call.leaves[variant.leaf].value)
     return restore is None or torch.allclose(restore(variant.value), variant.value)
 
 
-def make(call: Call, leaf: int, limits: list[float]) -> Iterator[Variant]:
+def make(call: Call, leaf: int, limits: list[float]) -> Iterator[ValueVariant]:
     """Yield other values for one input."""
     value = call.leaves[leaf].value
     if not value.numel():
         return
-    yield Variant(leaf=leaf, name="of zeros", value=torch.zeros_like(value))
+    yield ValueVariant(leaf=leaf, name="of zeros", value=torch.zeros_like(value))
     yield from equal_to_others(call, leaf)
-    yield Variant(leaf=leaf, name="30 times as large", value=value * 30)
+    yield ValueVariant(leaf=leaf, name="30 times as large", value=value * 30)
     if value.ndim > 1 and value.shape[0] > 1:
         rows = value.clone()
         rows[0] = 0
-        yield Variant(leaf=leaf, name="with a row of zeros", value=rows)
+        yield ValueVariant(leaf=leaf, name="with a row of zeros", value=rows)
     if not value.is_complex():
         for limit in limits:
-            yield Variant(leaf=leaf, name=f"around {limit:g}", value=around(value, limit))
-        yield Variant(leaf=leaf, name="larger by 30", value=value + 30)
-        yield Variant(leaf=leaf, name="smaller by 30", value=value - 30)
-    yield Variant(leaf=leaf, name="1000 times as large", value=value * 1000)
-    yield Variant(leaf=leaf, name="of the opposite sign", value=-value)
+            yield ValueVariant(
+                leaf=leaf, name=f"around {limit:g}", value=values_around(value, limit)
+            )
+        yield ValueVariant(leaf=leaf, name="larger by 30", value=value + 30)
+        yield ValueVariant(leaf=leaf, name="smaller by 30", value=value - 30)
+    yield ValueVariant(leaf=leaf, name="1000 times as large", value=value * 1000)
+    yield ValueVariant(leaf=leaf, name="of the opposite sign", value=-value)
     mean = value.mean() if value.ndim else value
-    yield Variant(leaf=leaf, name="of equal elements", value=mean.expand(value.shape).clone())
-    yield Variant(leaf=leaf, name="a millionth as large", value=value * 1e-6)
+    yield ValueVariant(leaf=leaf, name="of equal elements", value=mean.expand(value.shape).clone())
+    yield ValueVariant(leaf=leaf, name="a millionth as large", value=value * 1e-6)
 
 
-def equal_to_others(call: Call, leaf: int) -> Iterator[Variant]:
+def equal_to_others(call: Call, leaf: int) -> Iterator[ValueVariant]:
     """Yield the values of other inputs of the same shape: a distance is 0 there."""
     value = call.leaves[leaf].value
     for index, other in enumerate(call.leaves):
         alike = other.value.shape == value.shape and other.value.dtype == value.dtype
         if index > leaf and alike and can_require_grad(other.value):
-            yield Variant(leaf=leaf, name=f"equal to `{other.name}`", value=other.value.clone())
+            yield ValueVariant(
+                leaf=leaf, name=f"equal to `{other.name}`", value=other.value.clone()
+            )
 
 
-def around(value: Tensor, limit: float) -> Tensor:
+def values_around(value: Tensor, limit: float) -> Tensor:
     """Return values on both sides of a limit, with the signs of the ordinary ones."""
     size = max(abs(limit), 1e-3)
     steps = value.new_tensor([-0.2, 0.2, 0.05, -0.05, 0.4, -0.4])
@@ -119,7 +123,7 @@ def limits_of(call: Call) -> list[float]:
             else:
                 continue
             for side in sides:
-                found |= dict.fromkeys(float(own) for own in constants(side) if is_limit(own))
+                found |= dict.fromkeys(float(own) for own in constants_in(side) if is_limit(own))
     every = [*call.arguments, *call.keywords.values()]
     found |= dict.fromkeys(own for own in every if isinstance(own, float) and is_limit(own))
     return list(found)[:MOST]

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from pullback.verify.agreement import rounding
 from pullback.verify.call import Call, can_require_grad
 from pullback.verify.composition.refusal import is_refusal
-from pullback.verify.invariance.answer import answer
-from pullback.verify.invariance.sizes import axes_of, has_numbers, resized
+from pullback.verify.invariance.answer import compute_answer
+from pullback.verify.invariance.sizes import axes_of, has_numbers, resize
 from pullback.verify.invariance.trusted import is_trusted
-from pullback.verify.numbers.gradient import Mismatch, compared
+from pullback.verify.numbers.gradient import Mismatch, compare_gradients
 from pullback.verify.probe import NotApplicable
 from pullback.verify.remembered import remembered
-from pullback.verify.source import Place, place_of_error
-from pullback.verify.target import shortened
+from pullback.verify.source import SourcePlace, place_of_error
+from pullback.verify.target import shorten
 
 # Judging a variant takes some hundred calls; a slower one is left out.
 SLOWEST = 0.03
@@ -45,13 +45,13 @@ class Wrong:
     call: Call
     mismatch: Mismatch | None = None
     error: Exception | None = None
-    place: Place | None = None
+    place: SourcePlace | None = None
 
     @property
     def text(self) -> str:
         """What is wrong, to follow "for n = 130: "."""
         if self.error is not None:
-            error = f"{type(self.error).__name__}: {shortened(str(self.error))}"
+            error = f"{type(self.error).__name__}: {shorten(str(self.error))}"
             return f"backward raises {error}"
         assert self.mismatch is not None
         name = self.call.leaves[self.mismatch.leaf].name
@@ -63,13 +63,13 @@ class Wrong:
             return "0"
         if math.isnan(mismatch.analytic):
             return "NaN"
-        ratio = simple(mismatch)
+        ratio = simple_factor(mismatch)
         if ratio is not None:
             return f"{ratio} of the true one"
         return f"wrong: {mismatch.analytic:.4g} for {mismatch.numeric:.4g} in a random direction"
 
 
-def simple(mismatch: Mismatch) -> str | None:
+def simple_factor(mismatch: Mismatch) -> str | None:
     """Return the factor between a gradient and the true one, if it is a simple one."""
     if not mismatch.numeric:
         return None
@@ -94,7 +94,7 @@ def require_sound(call: Call) -> None:
         raise NotApplicable("no input needs a gradient")
     if not call.repeatable:
         raise NotApplicable("forward gives other values each time")
-    found = compared(call)
+    found = compare_gradients(call)
     if found.mismatches:
         raise NotApplicable("the gradient is wrong for the call as it is given")
     if not found.agreed:
@@ -121,13 +121,13 @@ def wrong_of(call: Call, *, floor: float = 0.0) -> Wrong | None:
     if not is_taken(call):
         return None
     try:
-        answer(call)
+        compute_answer(call)
     except Exception as error:
         place = place_of_error(error)
         if is_meant(error) or (place is None and call.target.kind in OTHERS):
             return None
         return Wrong(call=call, error=error, place=place)
-    found = [m for m in compared(call).mismatches if not is_slight(call, m, floor)]
+    found = [m for m in compare_gradients(call).mismatches if not is_slight(call, m, floor)]
     found = [m for m in found if is_trusted(call, m)]
     if not found:
         return None
@@ -140,7 +140,7 @@ def is_meant(error: Exception) -> bool:
     return is_refusal(error) or (place is not None and is_raised(place))
 
 
-def is_raised(place: Place) -> bool:
+def is_raised(place: SourcePlace) -> bool:
     """Tell whether a line refuses something on purpose."""
     if place.text.startswith(("raise", "assert")):
         return True
@@ -166,7 +166,7 @@ def is_taken(call: Call) -> bool:
     return some and all(bool(output.isfinite().all()) for output in outputs)
 
 
-def reduced(call: Call) -> Call:
+def reduce_size(call: Call) -> Call:
     """Return a large call at a smaller size, for questions that do not depend on size."""
     if has_numbers(call):
         return call
@@ -175,7 +175,7 @@ def reduced(call: Call) -> Call:
         if max((leaf.value.numel() for leaf in small.leaves), default=0) <= LARGE:
             break
         for size in SMALL:
-            other = next(resized(small, axes, size), None)
+            other = next(resize(small, axes, size), None)
             if size < axes.size and other is not None and is_taken(other):
                 small = other
                 break

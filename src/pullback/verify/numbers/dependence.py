@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from pullback.verify.call import Call, can_require_grad
-from pullback.verify.numbers.gradient import along, parts_of
-from pullback.verify.numbers.numeric import Slope, direction
+from pullback.verify.numbers.gradient import parts_of, slope_along
+from pullback.verify.numbers.numeric import Slope, draw_direction
 
 # A derivative counts as nonzero if it is this many standard errors away from zero.
 SURE = 32.0
@@ -41,8 +41,8 @@ def dependences(call: Call, leaf: int, outputs: Sequence[int]) -> list[Dependenc
     chosen = [i for i in outputs if can_require_grad(run.outputs[i]) and run.outputs[i].numel()]
     if not chosen or not own.leaves[leaf].value.numel():
         return []
-    v = direction(own.leaves[leaf].value, 17 + leaf)
-    parts = parts_of(along(own, run, {leaf: v}, chosen), run, chosen)
+    v = draw_direction(own.leaves[leaf].value, 17 + leaf)
+    parts = parts_of(slope_along(own, run, {leaf: v}, chosen), run, chosen)
     found = [strongest(leaf, output, part) for output, part in zip(chosen, parts, strict=True)]
     return [one for one in found if one is not None]
 

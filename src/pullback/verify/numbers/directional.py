@@ -15,8 +15,16 @@ import torch
 from torch import Tensor
 
 from pullback.verify.call import Call, Run
-from pullback.verify.numbers.numeric import DOUBLE, LARGE, Curve, Slope, direction, flat, slope
-from pullback.verify.randomness import drawing
+from pullback.verify.numbers.numeric import (
+    DOUBLE,
+    LARGE,
+    Curve,
+    Slope,
+    differentiate_curve,
+    draw_direction,
+    flatten,
+)
+from pullback.verify.randomness import make_generator
 
 # By chance an error is ten standard errors once in some 10⁴ times; mismatches are confirmed.
 SAFETY = 10.0
@@ -65,7 +73,7 @@ class Unjudged:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class DirectionalComparison:
     """All inputs and outputs of a call.
 
     Attributes:
@@ -79,7 +87,7 @@ class Comparison:
     agreed: int = 0
 
 
-def once(call: Call, leaves: Sequence[int], *, seed: int) -> Comparison:
+def compare_once(call: Call, leaves: Sequence[int], *, seed: int) -> DirectionalComparison:
     """Compare for one direction of each leaf.
 
     In a large call all leaves are moved at once, and one by one only if that shows a mismatch.
@@ -87,47 +95,49 @@ def once(call: Call, leaves: Sequence[int], *, seed: int) -> Comparison:
     run = call.forward()
     size = sum(own.value.numel() for own in call.leaves) + sum(o.numel() for o in run.outputs)
     if size > LARGE and len(leaves) > 1:
-        together = compared_along(call, run, leaves, seed=seed)
+        together = compare_along(call, run, leaves, seed=seed)
         if not together.mismatches:
             return replace(together, agreed=together.agreed * len(leaves))
-    found = [compared_along(call, run, [leaf], seed=seed) for leaf in leaves]
-    return Comparison(
+    found = [compare_along(call, run, [leaf], seed=seed) for leaf in leaves]
+    return DirectionalComparison(
         mismatches=[m for own in found for m in own.mismatches],
         unjudged=[u for own in found for u in own.unjudged],
         agreed=sum(own.agreed for own in found),
     )
 
 
-def compared_along(call: Call, run: Run, leaves: Sequence[int], *, seed: int) -> Comparison:
+def compare_along(
+    call: Call, run: Run, leaves: Sequence[int], *, seed: int
+) -> DirectionalComparison:
     """Compare for one direction of some leaves together; they are reported as the first one."""
     outputs = run.differentiable
-    v = {leaf: direction(call.leaves[leaf].value, seed + 31 * leaf) for leaf in leaves}
-    own = along(call, run, v)
-    eps = spacing(call, run)
+    v = {leaf: draw_direction(call.leaves[leaf].value, seed + 31 * leaf) for leaf in leaves}
+    own = slope_along(call, run, v)
+    eps = spacing_of(call, run)
     # Each from a graph of its own: a second backward that fails is another fault.
     results = [
-        judged(call.forward(), output, v, part, seed=seed, eps=eps)
+        judge(call.forward(), output, v, part, seed=seed, eps=eps)
         for output, part in zip(outputs, parts_of(own, run, outputs), strict=True)
     ]
-    return Comparison(
+    return DirectionalComparison(
         mismatches=[r for r in results if isinstance(r, Mismatch)],
         unjudged=[r for r in results if isinstance(r, Unjudged)],
         agreed=results.count(None),
     )
 
 
-def spacing(call: Call, run: Run) -> float:
+def spacing_of(call: Call, run: Run) -> float:
     """Return the spacing of the coarsest of the dtypes that take part, and of float64 at least."""
     dtypes = {call.leaves[i].value.dtype for i in call.wanted}
     dtypes |= {run.outputs[i].dtype for i in run.differentiable}
     return max([DOUBLE, *(torch.finfo(dtype).eps for dtype in dtypes)])
 
 
-def along(
+def slope_along(
     call: Call, run: Run, v: Mapping[int, Tensor], outputs: Sequence[int] | None = None
 ) -> Slope:
     """Return the derivative of the outputs along directions of some leaves, as one vector."""
-    return slope(curve_of(call, run, v, outputs), eps=spacing(call, run))
+    return differentiate_curve(curve_of(call, run, v, outputs), eps=spacing_of(call, run))
 
 
 def curve_of(
@@ -137,7 +147,7 @@ def curve_of(
     chosen = run.differentiable if outputs is None else outputs
     values = [own.value for own in call.leaves]
     shapes = [run.outputs[i].shape for i in chosen]
-    unknown = torch.full_like(flat([run.outputs[i] for i in chosen]), math.nan)
+    unknown = torch.full_like(flatten([run.outputs[i] for i in chosen]), math.nan)
     starts = {leaf: values[leaf] for leaf in v}
 
     def curve(t: float) -> Tensor:
@@ -149,14 +159,14 @@ def curve_of(
             return unknown
         if len(found) <= max(chosen) or [found[i].shape for i in chosen] != shapes:
             return unknown
-        return flat([found[i] for i in chosen])
+        return flatten([found[i] for i in chosen])
 
     return curve
 
 
 def parts_of(own: Slope, run: Run, outputs: Sequence[int]) -> list[Slope]:
     """Cut the derivative of all outputs into that of each."""
-    sizes = [flat([run.outputs[i]]).numel() for i in outputs]
+    sizes = [flatten([run.outputs[i]]).numel() for i in outputs]
     cut = [t.split(sizes) for t in (own.value, own.error, own.kink, own.finite)]
     return [
         Slope(value=value, error=error, kink=kink, finite=finite)
@@ -173,7 +183,7 @@ def is_judged(own: Slope) -> Tensor:
     return own.error <= torch.maximum(16 * own.error[known].median(), 1e-3 * size)
 
 
-def judged(  # noqa: PLR0911, PLR0913  (what a comparison is made of)
+def judge(  # noqa: PLR0911, PLR0913  (what a comparison is made of)
     run: Run, output: int, v: Mapping[int, Tensor], own: Slope, *, seed: int, eps: float
 ) -> Mismatch | Unjudged | None:
     """Compare one output along directions of some inputs; None if they agree."""
@@ -189,12 +199,12 @@ def judged(  # noqa: PLR0911, PLR0913  (what a comparison is made of)
         gradients = backward_of(run, output, grad)
     except Exception as error:
         return replace(unjudged, reason=f"backward raises {type(error).__name__}")
-    found = mismatch(run, output, v, own, chosen, grad, gradients, eps)
+    found = measure_mismatch(run, output, v, own, chosen, grad, gradients, eps)
     if math.isnan(found.analytic):
         return found if own.finite.all() and is_bounded(own) else unjudged
     difference = abs(found.analytic - found.numeric)
     # An output that is constant except for rounding, and a gradient that is only rounding.
-    sent = float((flat([run.outputs[output]]) * flat([grad]))[chosen].norm())
+    sent = float((flatten([run.outputs[output]]) * flatten([grad]))[chosen].norm())
     if difference <= found.allowed < 1e-3 * sent:
         return None
     if difference and found.allowed > 0.5 * max(
@@ -204,7 +214,7 @@ def judged(  # noqa: PLR0911, PLR0913  (what a comparison is made of)
     return found if difference > found.allowed else None
 
 
-def mismatch(  # noqa: PLR0913, PLR0917  (what a comparison is made of)
+def measure_mismatch(  # noqa: PLR0913, PLR0917  (what a comparison is made of)
     run: Run,
     output: int,
     v: Mapping[int, Tensor],
@@ -215,8 +225,8 @@ def mismatch(  # noqa: PLR0913, PLR0917  (what a comparison is made of)
     eps: float,
 ) -> Mismatch:
     """Return both inner products, and by how much they may differ."""
-    terms = torch.cat([torch.zeros(1).double(), *(products(gradients[i], v[i]) for i in v)])
-    u = flat([grad])[chosen]
+    terms = torch.cat([torch.zeros(1).double(), *(product_terms(gradients[i], v[i]) for i in v)])
+    u = flatten([grad])[chosen]
     value, error = own.value[chosen] * u, own.error[chosen] * u
     rounding = 2 * eps * float(terms.norm() + value.norm())
     return Mismatch(
@@ -224,15 +234,15 @@ def mismatch(  # noqa: PLR0913, PLR0917  (what a comparison is made of)
         output=output,
         analytic=float(terms.sum()) if terms.isfinite().all() else math.nan,
         numeric=float(value.sum()),
-        allowed=SAFETY * (float(error.norm()) + rounding) + float(bias(own, chosen, u, eps)),
+        allowed=SAFETY * (float(error.norm()) + rounding) + float(bias_of(own, chosen, u, eps)),
         size=float(value.norm()),
         missing=all(gradients[i] is None for i in v),
     )
 
 
-def products(gradient: Tensor | None, v: Tensor) -> Tensor:
+def product_terms(gradient: Tensor | None, v: Tensor) -> Tensor:
     """Return the terms of the inner product of a gradient and a direction."""
-    return torch.zeros(0).double() if gradient is None else flat([gradient]) * flat([v])
+    return torch.zeros(0).double() if gradient is None else flatten([gradient]) * flatten([v])
 
 
 def gradient_of(output: Tensor, own: Slope, chosen: Tensor, *, seed: int, eps: float) -> Tensor:
@@ -240,7 +250,7 @@ def gradient_of(output: Tensor, own: Slope, chosen: Tensor, *, seed: int, eps: f
 
     In half precision no sum of random signs rises above the noise: there all terms are positive.
     """
-    generator = drawing(seed + 7919)
+    generator = make_generator(seed + 7919)
     drawn = torch.randn(chosen.numel(), dtype=torch.float64, generator=generator) * chosen
     if eps > COARSE:
         drawn = drawn.abs() * own.value.sign()
@@ -249,7 +259,7 @@ def gradient_of(output: Tensor, own: Slope, chosen: Tensor, *, seed: int, eps: f
     return drawn.reshape(output.shape).to(output)
 
 
-def bias(own: Slope, chosen: Tensor, u: Tensor, eps: float) -> Tensor:
+def bias_of(own: Slope, chosen: Tensor, u: Tensor, eps: float) -> Tensor:
     """Return by how much a sum of terms made positive may be too large."""
     if eps <= COARSE:
         return torch.zeros(())

@@ -14,31 +14,31 @@ from torch import Tensor
 
 from pullback.verify.call import Call
 from pullback.verify.numbers.directional import (
-    Comparison,
+    DirectionalComparison,
     Mismatch,
     Unjudged,
-    along,
     backward_of,
-    judged,
-    once,
+    compare_once,
+    judge,
     parts_of,
-    spacing,
+    slope_along,
+    spacing_of,
 )
 from pullback.verify.numbers.iterated import is_right_over_steps
-from pullback.verify.numbers.numeric import DOUBLE, direction, flat
-from pullback.verify.randomness import drawing
+from pullback.verify.numbers.numeric import DOUBLE, draw_direction, flatten
+from pullback.verify.randomness import make_generator
 from pullback.verify.tracing.operations import names_in_forward
 
 __all__ = [
-    "Comparison",
+    "DirectionalComparison",
     "Mismatch",
     "Unjudged",
-    "along",
     "backward_of",
     "compare",
-    "compared",
+    "compare_gradients",
     "parts_of",
-    "spacing",
+    "slope_along",
+    "spacing_of",
 ]
 
 # Mismatches below this part of the derivative's size may be rounding in backward.
@@ -57,19 +57,19 @@ def compare(call: Call, *, seed: int = 0) -> list[Mismatch]:
         call: its ordinary forward and backward do not raise.
         seed: of the directions.
     """
-    return compared(call, seed=seed).mismatches
+    return compare_gradients(call, seed=seed).mismatches
 
 
 @lru_cache(maxsize=16)
-def compared(call: Call, *, seed: int = 0) -> Comparison:
+def compare_gradients(call: Call, *, seed: int = 0) -> DirectionalComparison:
     """Compare backward with differences of forward; a mismatch has to show for two directions."""
     digits = digits_of(call)
     call = call.double or call
-    found = once(call, call.wanted, seed=seed)
+    found = compare_once(call, call.wanted, seed=seed)
     if not found.mismatches:
         return found
     leaves = sorted({m.leaf for m in found.mismatches})
-    again = {(m.leaf, m.output) for m in once(call, leaves, seed=seed + 1000).mismatches}
+    again = {(m.leaf, m.output) for m in compare_once(call, leaves, seed=seed + 1000).mismatches}
     sure: list[Mismatch] = []
     unjudged = list(found.unjudged)
     for own in found.mismatches:
@@ -88,7 +88,7 @@ def compared(call: Call, *, seed: int = 0) -> Comparison:
             sure.append(own)
         else:
             unjudged.append(Unjudged(leaf=own.leaf, output=own.output, reason=reason))
-    return Comparison(mismatches=sure, unjudged=unjudged, agreed=found.agreed)
+    return DirectionalComparison(mismatches=sure, unjudged=unjudged, agreed=found.agreed)
 
 
 def digits_of(call: Call) -> float:
@@ -110,9 +110,9 @@ def is_ill_conditioned(call: Call, own: Mismatch, *, seed: int) -> bool:
     """
     run = call.forward()
     grads = run.random_grads()
-    plain = flat(run.backward(grads))
-    generator = drawing(seed + 5)
-    eps = spacing(call, run)
+    plain = flatten(run.backward(grads))
+    generator = make_generator(seed + 5)
+    eps = spacing_of(call, run)
     largest = 0.0
     for _ in range(3):
         values = [
@@ -124,7 +124,7 @@ def is_ill_conditioned(call: Call, own: Mismatch, *, seed: int) -> bool:
         moved = call.with_values(
             [v.to(leaf.value) for v, leaf in zip(values, call.leaves, strict=True)]
         )
-        change = flat(moved.forward().backward(grads)) - plain
+        change = flatten(moved.forward().backward(grads)) - plain
         largest = max(largest, float(change.norm() / plain.norm()))
     return largest > own.relative / 30
 
@@ -159,19 +159,19 @@ def is_right_if_symmetric(call: Call, own: Mismatch, *, seed: int) -> bool:
     Decompositions read one triangle of it and return the gradient of the whole.
     """
     if not is_symmetric(call.leaves[own.leaf].value):
-        whole = mirrored(call, own.leaf)
+        whole = mirror(call, own.leaf)
         if whole is None:
             return False
         call = whole
     value = call.leaves[own.leaf].value
     run = call.forward()
-    v = direction(value, seed + 3)
+    v = draw_direction(value, seed + 3)
     v = {own.leaf: (v + v.mH) / 2}
-    part = parts_of(along(call, run, v, [own.output]), run, [own.output])[0]
-    return judged(run, own.output, v, part, seed=seed, eps=spacing(call, run)) is None
+    part = parts_of(slope_along(call, run, v, [own.output]), run, [own.output])[0]
+    return judge(run, own.output, v, part, seed=seed, eps=spacing_of(call, run)) is None
 
 
-def mirrored(call: Call, leaf: int) -> Call | None:
+def mirror(call: Call, leaf: int) -> Call | None:
     """Return the call with the symmetric matrix of which forward reads one triangle.
 
     None where forward reads both, neither, or takes the triangle by an operation of its own, which
@@ -188,6 +188,6 @@ def mirrored(call: Call, leaf: int) -> Call | None:
             triangle + triangle.mH - torch.diag_embed(triangle.diagonal(dim1=-2, dim2=-1)).conj()
         )
         one = call.with_values(list(values))
-        if torch.equal(flat(one.forward().outputs), flat(call.forward().outputs)):
+        if torch.equal(flatten(one.forward().outputs), flatten(call.forward().outputs)):
             read.append(one)
     return read[0] if len(read) == 1 else None

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from pullback.verify.call import Call
 from pullback.verify.numbers.directional import Mismatch, curve_of
-from pullback.verify.numbers.numeric import Curve, direction, dot, flat
+from pullback.verify.numbers.numeric import Curve, dot, draw_direction, flatten
 from pullback.verify.remembered import remembered
 from pullback.verify.source import is_authors
 
@@ -89,11 +89,11 @@ def is_right_over_steps(call: Call, own: Mismatch, *, seed: int) -> bool:
     run = call.forward()
     if own.missing or not iterates(call):
         return False
-    v = direction(call.leaves[own.leaf].value, seed + 31 * own.leaf)
+    v = draw_direction(call.leaves[own.leaf].value, seed + 31 * own.leaf)
     curve = curve_of(call, run, {own.leaf: v}, [own.output])
     grad = run.random_grads(seed)
     only = [g if i == own.output else None for i, g in enumerate(grad)]
-    u = flat([only[own.output]])
+    u = flatten([only[own.output]])
     return is_met(curve, u, dot(run.backward(only)[own.leaf], v))
 
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from pullback.verify.call import Call
-from pullback.verify.numbers.numeric import Slope, flat
-from pullback.verify.randomness import drawing
+from pullback.verify.numbers.numeric import Slope, flatten
+from pullback.verify.randomness import make_generator
 
 # An element whose slope is not known to three digits does not count.
 KNOWN = 1e-3
@@ -23,7 +23,7 @@ def eps_of(call: Call) -> float:
     return max(torch.finfo(dtype).eps for dtype in dtypes)
 
 
-def weight(found: Slope, seed: int) -> Tensor | None:
+def draw_weights(found: Slope, seed: int) -> Tensor | None:
     """Return Gaussian weights where the slope is known, zero elsewhere; None if few are known."""
     if not found.value.numel():
         return None
@@ -32,16 +32,16 @@ def weight(found: Slope, seed: int) -> Tensor | None:
     good = (found.error <= KNOWN * floor) & ~found.kink & found.finite
     if float(good.double().mean()) < 0.5:
         return None
-    generator = drawing(seed + 5)
+    generator = make_generator(seed + 5)
     drawn = torch.randn(good.shape, dtype=torch.float64, generator=generator)
     return torch.where(good, drawn, 0.0)
 
 
-def disagreement(
+def find_disagreement(
     call: Call, tangent: Tensor | None, found: Slope, weights: Tensor
 ) -> tuple[float, float] | None:
     """Return the weighted sums of a tangent and of a slope, if they do not agree."""
-    mine = torch.zeros_like(found.value) if tangent is None else flat([tangent])
+    mine = torch.zeros_like(found.value) if tangent is None else flatten([tangent])
     used = weights != 0
     a, b = (weights * mine)[used], (weights * found.value)[used]
     size = float(a.abs().sum() + b.abs().sum())

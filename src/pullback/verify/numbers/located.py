@@ -9,8 +9,8 @@ from torch import Tensor
 
 from pullback.verify.call import Call
 from pullback.verify.numbers.gradient import Mismatch
-from pullback.verify.numbers.numeric import flat, slope
-from pullback.verify.randomness import drawing
+from pullback.verify.numbers.numeric import differentiate_curve, flatten
+from pullback.verify.randomness import make_generator
 
 SAMPLE = 24
 
@@ -35,7 +35,7 @@ class Elements:
         values = [leaf.value for leaf in self.call.leaves]
         start = values[self.leaf]
         chosen = [i for i, grad in enumerate(self.grads) if grad is not None]
-        weights = flat([self.grads[i] for i in chosen])
+        weights = flatten([self.grads[i] for i in chosen])
         # A step of the element's own size; near zero, of the others'.
         scale = float(start.reshape(-1)[index].abs()) or float(start.abs().mean()) or 1.0
         # Steps of the size of a large value would take a staircase for a slope.
@@ -46,9 +46,9 @@ class Elements:
             moved[index] += t * scale
             values[self.leaf] = moved.reshape(start.shape)
             found = self.call.values(values)
-            return flat([found[i] for i in chosen])
+            return flatten([found[i] for i in chosen])
 
-        own = slope(curve, eps=self.eps)
+        own = differentiate_curve(curve, eps=self.eps)
         value, error = own.value * weights, own.error * weights.abs()
         if not bool(error.isfinite().all()):
             return math.nan, math.inf
@@ -76,7 +76,7 @@ def is_confirmed(call: Call, leaf: int) -> bool:
     if value.is_complex():
         return True
     size = float(value.abs().max()) or 1.0
-    generator = drawing(value.numel())
+    generator = make_generator(value.numel())
     noise = torch.randn(value.shape, dtype=torch.float64, generator=generator).to(value)
     values = [own.value for own in call.leaves]
     values[leaf] = value + 1e-3 * size * noise
@@ -89,17 +89,17 @@ def is_confirmed(call: Call, leaf: int) -> bool:
         return False
 
 
-def wrong_elements(call: Call, mismatch: Mismatch | None) -> str | None:
+def describe_wrong_elements(call: Call, mismatch: Mismatch | None) -> str | None:
     """Say which elements of a gradient are wrong, if they are one range of a right gradient."""
     if mismatch is None or call.leaves[mismatch.leaf].value.is_complex():
         return None
     try:
-        return ranged(Elements(call, mismatch.leaf), call.leaves[mismatch.leaf].name)
+        return describe_range(Elements(call, mismatch.leaf), call.leaves[mismatch.leaf].name)
     except Exception:  # it was only to say it better
         return None
 
 
-def ranged(elements: Elements, name: str) -> str | None:
+def describe_range(elements: Elements, name: str) -> str | None:
     """Return "the gradient of `x` is 0 for elements 64..99 of 100"."""
     count = elements.gradient.numel()
     sample = sorted({round(k * (count - 1) / (SAMPLE - 1)) for k in range(SAMPLE)})
@@ -113,9 +113,9 @@ def ranged(elements: Elements, name: str) -> str | None:
     before = max((index for index in right if index < first), default=None)
     behind = min((index for index in right if index > last), default=None)
     if before is not None:
-        first = edge(elements, before, first)
+        first = find_edge(elements, before, first)
     if behind is not None:
-        last = edge(elements, behind, last)
+        last = find_edge(elements, behind, last)
     part = elements.gradient.reshape(-1)[first : last + 1]
     what = "0" if not bool(part.any()) else "NaN" if bool(part.isnan().all()) else "wrong"
     where = f"element {first}" if first == last else f"elements {first}..{last}"
@@ -123,7 +123,7 @@ def ranged(elements: Elements, name: str) -> str | None:
     return f"the gradient of `{name}` is {what} for {where} of {count}{tail}"
 
 
-def edge(elements: Elements, right: int, wrong: int) -> int:
+def find_edge(elements: Elements, right: int, wrong: int) -> int:
     """Return the wrong element next to the right ones, by halving."""
     while abs(wrong - right) > 1:
         middle = (wrong + right) // 2

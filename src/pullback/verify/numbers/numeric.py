@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pullback.verify.randomness import drawing
+from pullback.verify.randomness import make_generator
 
 # s(t) -> the values at the point t along a line, as one real vector in float64.
 Curve = Callable[[float], Tensor]
@@ -65,7 +65,7 @@ class Slope:
 
 
 @dataclass(frozen=True)
-class Fit:
+class CurveFit:
     """The result at one scale: the derivative, its error, the bend at 0, and the relative noise."""
 
     scale: float
@@ -77,7 +77,7 @@ class Fit:
     finite: Tensor
 
 
-def slope(curve: Curve, *, eps: float = DOUBLE) -> Slope:
+def differentiate_curve(curve: Curve, *, eps: float = DOUBLE) -> Slope:
     """Differentiate a curve at 0.
 
     Args:
@@ -85,16 +85,16 @@ def slope(curve: Curve, *, eps: float = DOUBLE) -> Slope:
         eps: the spacing of the values that it is computed in.
     """
     centre = curve(0.0)
-    fits: list[Fit] = []
+    fits: list[CurveFit] = []
     large = centre.numel() > LARGE
     # Kinks on the way cost a large call all of its scales: there we start with a small one.
     # Otherwise we start where rounding and the term of seventh degree are about equal.
     for scale in scales(eps, first=eps ** (1 / 3 if large else 1 / 7)):
-        fits.append(fit(curve, centre, scale, eps))
+        fits.append(fit_curve(curve, centre, scale, eps))
         if is_good(fits[-1], GOOD if large else BEST, part=0.9 if large else 1.0):
             break
     fits.sort(key=lambda f: -f.scale)
-    value, error = merged(fits)
+    value, error = merge_fits(fits)
     return Slope(
         value=torch.where(error.isfinite(), value, 0.0),
         error=error,
@@ -103,7 +103,7 @@ def slope(curve: Curve, *, eps: float = DOUBLE) -> Slope:
     )
 
 
-def merged(fits: Sequence[Fit]) -> tuple[Tensor, Tensor]:
+def merge_fits(fits: Sequence[CurveFit]) -> tuple[Tensor, Tensor]:
     """Return the best derivative and its error, element by element; the largest scale is first.
 
     A function computed in few digits is a staircase: at a small scale it is constant, without any
@@ -131,7 +131,7 @@ def scales(eps: float, *, first: float) -> list[float]:
     return sorted(usable, key=lambda h: abs(math.log2(h / first)))
 
 
-def fit(curve: Curve, centre: Tensor, scale: float, eps: float) -> Fit:
+def fit_curve(curve: Curve, centre: Tensor, scale: float, eps: float) -> CurveFit:
     """Fit a polynomial to a curve at one scale."""
     right = torch.stack([curve(scale * t) for t in STEPS.tolist()])
     left = torch.stack([curve(-scale * t) for t in STEPS.tolist()])
@@ -147,10 +147,10 @@ def fit(curve: Curve, centre: Tensor, scale: float, eps: float) -> Fit:
     # A constant element may be a difference of numbers as large as its neighbours, rounded to 0.
     largest = torch.where(size.isfinite(), size, 0.0).amax() if size.numel() else size
     rounding = torch.where((odd == 0).all(0), largest, size)
-    noise = typical((rest / FREEDOM).sqrt() * unit, size) + 2 * eps * rounding
+    noise = raise_noise((rest / FREEDOM).sqrt() * unit, size) + 2 * eps * rounding
     error = AMPLIFIED / scale * noise
     bend = (even[:-1] / STEPS[:, None]).abs().mean(0) * unit / scale
-    return Fit(
+    return CurveFit(
         scale=scale,
         value=(WEIGHTS @ odd * unit / scale).nan_to_num(),
         error=torch.where(finite, error, math.inf).nan_to_num(nan=math.inf, posinf=math.inf),
@@ -161,7 +161,7 @@ def fit(curve: Curve, centre: Tensor, scale: float, eps: float) -> Fit:
     )
 
 
-def typical(noise: Tensor, size: Tensor) -> Tensor:
+def raise_noise(noise: Tensor, size: Tensor) -> Tensor:
     """Raise noise that is small by luck to half of the usual noise for values of that size."""
     known = noise.isfinite() & (size > 0)
     if not known.any():
@@ -170,13 +170,13 @@ def typical(noise: Tensor, size: Tensor) -> Tensor:
     return noise.maximum(0.5 * usual * size)
 
 
-def is_good(fit: Fit, enough: float, *, part: float) -> bool:
+def is_good(fit: CurveFit, enough: float, *, part: float) -> bool:
     """Tell whether one scale is enough: whether enough elements are known to many digits."""
     error, size = fit.error.square(), fit.value.square().mean()
     return bool((error <= enough**2 * size).double().mean() >= part)
 
 
-def is_kink(fits: Sequence[Fit]) -> Tensor:
+def is_kink(fits: Sequence[CurveFit]) -> Tensor:
     """Tell where a curve bends at 0 as much at a small scale as at the one above it.
 
     A smooth curve bends less there, and noise, divided by the scale, many times more.
@@ -189,7 +189,7 @@ def is_kink(fits: Sequence[Fit]) -> Tensor:
     return found & fits[-1].finite
 
 
-def flat(tensors: Sequence[Tensor | None]) -> Tensor:
+def flatten(tensors: Sequence[Tensor | None]) -> Tensor:
     """Return tensors as one real vector in float64; a complex number is two; None is left out."""
     parts: list[Tensor] = []
     for tensor in tensors:
@@ -208,12 +208,12 @@ def dot(a: Tensor | None, b: Tensor | None) -> float:
     """Return the real inner product in float64; None is zero."""
     if a is None or b is None:
         return 0.0
-    return float(flat([a]) @ flat([b]))
+    return float(flatten([a]) @ flatten([b]))
 
 
-def direction(value: Tensor, seed: int) -> Tensor:
+def draw_direction(value: Tensor, seed: int) -> Tensor:
     """Return a Gaussian direction of the size of a value: of unit size where that is zero."""
-    generator = drawing(seed)
+    generator = make_generator(seed)
     wide = value.detach().to("cpu", torch.complex128 if value.is_complex() else torch.float64)
     known = wide[wide.isfinite()]
     size = float(known.abs().square().mean().sqrt()) if known.numel() else 1.0

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
-from pullback.verify.call import Call, Run, in_precision
-from pullback.verify.numbers.gradient import compared
-from pullback.verify.numbers.numeric import flat
+from pullback.verify.call import Call, Run, cast_precision
+from pullback.verify.numbers.gradient import compare_gradients
+from pullback.verify.numbers.numeric import flatten
 from pullback.verify.probe import NotApplicable
-from pullback.verify.randomness import drawing
+from pullback.verify.randomness import make_generator
 
 MULTIPLE = 30.0
 LOWER = (torch.float32, torch.bfloat16, torch.float16)
@@ -77,12 +77,12 @@ def right_in_float64(call: Call) -> Call:
     double = call.double
     if double is None:
         raise NotApplicable("forward does not compute in float64")
-    if compared(call).mismatches:
+    if compare_gradients(call).mismatches:
         raise NotApplicable("the float64 gradient is wrong itself")
     return double
 
 
-def losses(
+def measure_losses(
     call: Call, dtype: torch.dtype, *, seed: int = 0, positive: bool = False
 ) -> list[Loss] | None:
     """Return the errors of a call's gradients in a dtype; None if they cannot be compared.
@@ -93,10 +93,10 @@ def losses(
         seed: of the gradient that arrives.
         positive: make all its elements, and those of the inputs, positive: nothing cancels.
     """
-    values = [in_precision(leaf.value, dtype) for leaf in call.leaves]
+    values = [cast_precision(leaf.value, dtype) for leaf in call.leaves]
     if positive:
         values = [v.abs() if v.is_floating_point() else v for v in values]
-    wide = [in_precision(v, torch.float64) for v in values]
+    wide = [cast_precision(v, torch.float64) for v in values]
     try:
         lower = call.with_values(values).forward()
         grads = [
@@ -110,9 +110,9 @@ def losses(
     right = right_of(exact, grads)
     if right is None or not is_same_function(lower, exact, dtype):
         return None
-    moved = [right_of(run, g) for run, g in rounded(call, wide, grads, dtype)]
+    moved = [right_of(run, g) for run, g in run_rounded(call, wide, grads, dtype)]
     sent = sum(
-        float(flat([g * o]).norm())
+        float(flatten([g * o]).norm())
         for g, o in zip(grads, exact.outputs, strict=True)
         if g is not None
     )
@@ -128,18 +128,18 @@ def is_same_function(lower: Run, exact: Run, dtype: torch.dtype) -> bool:
     """Tell whether forward computes in the dtype, and the same as in float64."""
     own = (dtype, dtype.to_complex())
     return all(lower.outputs[i].dtype in own for i in lower.differentiable) and all(
-        bool(flat([a]).isfinite().all()) and close(a, b, dtype)
+        bool(flatten([a]).isfinite().all()) and close(a, b, dtype)
         for a, b in zip(lower.outputs, exact.outputs, strict=True)
     )
 
 
 def is_clear(right: Tensor | None, value: Tensor, sent: float, dtype: torch.dtype) -> bool:
     """Tell whether a gradient is more than rounding, and fits the dtype."""
-    if right is None or not flat([right]).isfinite().all() or not right.numel():
+    if right is None or not flatten([right]).isfinite().all() or not right.numel():
         return False
     # A gradient that cancels except for rounding, as that of x/|x|, is not compared.
-    effect, info = float(flat([right * value]).norm()), torch.finfo(dtype)
-    size = float(flat([right]).abs().max())
+    effect, info = float(flatten([right * value]).norm()), torch.finfo(dtype)
+    size = float(flatten([right]).abs().max())
     return effect > 64 * info.eps * sent and 64 * info.smallest_normal < size < info.max / 16
 
 
@@ -155,26 +155,27 @@ def loss_of(
         return None
     eps = torch.finfo(dtype).eps
     allowed = max(
-        MULTIPLE * max([eps, *(spread(right, other) for other in moved)]), 2 * math.sqrt(eps)
+        MULTIPLE * max([eps, *(relative_difference(right, other) for other in moved)]),
+        2 * math.sqrt(eps),
     )
-    return Loss(leaf=leaf, dtype=dtype, own=flat([own]), right=flat([right]), allowed=allowed)
+    return Loss(leaf=leaf, dtype=dtype, own=flatten([own]), right=flatten([right]), allowed=allowed)
 
 
 def right_of(run: Run, grads: Sequence[Tensor | None]) -> tuple[Tensor | None, ...] | None:
     """Return the gradients in float64; None if there are none."""
     try:
-        wide = [None if g is None else in_precision(g, torch.float64) for g in grads]
+        wide = [None if g is None else cast_precision(g, torch.float64) for g in grads]
         return run.backward(wide)
     except Exception:
         return None
 
 
-def rounded(
+def run_rounded(
     call: Call, wide: Sequence[Tensor], grads: Sequence[Tensor | None], dtype: torch.dtype
 ) -> list[tuple[Run, Sequence[Tensor | None]]]:
     """Return forwards with inputs off by half a spacing, and with saved tensors rounded."""
     eps = torch.finfo(dtype).eps
-    generator = drawing(17)
+    generator = make_generator(17)
 
     def off(value: Tensor) -> Tensor:
         drawn = torch.rand(value.shape, dtype=torch.float64, generator=generator)
@@ -188,11 +189,11 @@ def rounded(
         found.append(
             (
                 moved.forward(),
-                [None if g is None else off(in_precision(g, torch.float64)) for g in grads],
+                [None if g is None else off(cast_precision(g, torch.float64)) for g in grads],
             )
         )
         with saved_tensors_hooks(
-            lambda t: in_precision(t, dtype), lambda t: in_precision(t, torch.float64)
+            lambda t: cast_precision(t, dtype), lambda t: cast_precision(t, torch.float64)
         ):
             found.append((call.with_values(list(wide)).forward(), grads))
     except Exception:
@@ -200,18 +201,18 @@ def rounded(
     return found
 
 
-def spread(gradient: Tensor, other: Tensor | None) -> float:
+def relative_difference(gradient: Tensor, other: Tensor | None) -> float:
     """Return the difference of two gradients relative to their size."""
-    if other is None or not flat([other]).isfinite().all():
+    if other is None or not flatten([other]).isfinite().all():
         return math.inf
-    a = flat([gradient])
-    return float((a - flat([other])).norm() / a.norm().clamp_min(1e-300))
+    a = flatten([gradient])
+    return float((a - flatten([other])).norm() / a.norm().clamp_min(1e-300))
 
 
 def close(a: Tensor, b: Tensor, dtype: torch.dtype) -> bool:
     """Tell whether an output is the same function in both dtypes, to half of the digits."""
     if a.shape != b.shape:
         return False
-    one, other = flat([a]), flat([b])
+    one, other = flatten([a]), flatten([b])
     size = float(other.norm())
     return float((one - other).norm()) <= 4 * math.sqrt(torch.finfo(dtype).eps) * size

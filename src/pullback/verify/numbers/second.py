@@ -16,10 +16,17 @@ from torch import Tensor
 
 from pullback.verify.call import Call, Run
 from pullback.verify.composition.refusal import is_refusal
-from pullback.verify.numbers.gradient import is_symmetric, mirrored
+from pullback.verify.numbers.gradient import is_symmetric, mirror
 from pullback.verify.numbers.iterated import is_met, iterates
-from pullback.verify.numbers.judged import ERRORS, eps_of, weight
-from pullback.verify.numbers.numeric import Curve, Slope, direction, dot, flat, slope
+from pullback.verify.numbers.judged import ERRORS, draw_weights, eps_of
+from pullback.verify.numbers.numeric import (
+    Curve,
+    Slope,
+    differentiate_curve,
+    dot,
+    draw_direction,
+    flatten,
+)
 from pullback.verify.probe import NotApplicable
 from pullback.verify.remembered import remembered
 
@@ -66,7 +73,7 @@ class Second:
 
 
 @remembered
-def second(call: Call) -> Second:
+def compare_second(call: Call) -> Second:
     """Compare the second derivatives of a call; made once for each call.
 
     Raises:
@@ -78,30 +85,32 @@ def second(call: Call) -> Second:
     run = work.forward()
     if not run.differentiable:
         raise NotApplicable("no output has a gradient")
-    grads = starting(run)
-    way = directions(work, grads)
+    grads = draw_grads(run)
+    way = draw_directions(work, grads)
     try:
         first = run.backward(grads, create_graph=True)
         # Before the costly part. A node that raises but is not on a path to the inputs is not run.
         if refuses(first):
             raise NotApplicable("backward is @once_differentiable, or is not differentiable again")
-        differentiated(run, grads, first, {i: ones(g) for i, g in present(first).items()})
+        differentiate_sums(
+            run, grads, first, {i: ones(g) for i, g in present_gradients(first).items()}
+        )
     except NotApplicable:
         raise
     except Exception as error:
         if is_refusal(error):
             raise NotApplicable("backward refuses to be differentiated") from error
         return Second(call=work, way=way, weights={}, lost=(), error=error)
-    found = moved(work, grads, way)
-    weights = {i: weight(part, i) for i, part in found.items()}
+    found = slopes_along(work, grads, way)
+    weights = {i: draw_weights(part, i) for i, part in found.items()}
     weights = {i: w for i, w in weights.items() if w is not None}
     if not weights:
         raise NotApplicable("differences say nothing: backward is not smooth here")
-    again = differentiated(run, grads, first, weights)
-    cut = set(weights) - set(present(first))
+    again = differentiate_sums(run, grads, first, weights)
+    cut = set(weights) - set(present_gradients(first))
     lost = tuple(
         own
-        for own in disagreements(work, again, way, weights, found, cut=cut)
+        for own in find_disagreements(work, again, way, weights, found, cut=cut)
         if own.cut
         or not iterates(work)
         or not is_met(curve_of(work, grads, way, [own.leaf]), weights[own.leaf], own.analytic)
@@ -124,7 +133,7 @@ def refuses(first: Sequence[Tensor | None]) -> bool:
     return False
 
 
-def starting(run: Run) -> tuple[Tensor | None, ...]:
+def draw_grads(run: Run) -> tuple[Tensor | None, ...]:
     """Return Gaussian gradients that require one themselves."""
     return tuple(
         None if grad is None else grad.requires_grad_(grad.is_floating_point() or grad.is_complex())
@@ -132,25 +141,29 @@ def starting(run: Run) -> tuple[Tensor | None, ...]:
     )
 
 
-def directions(call: Call, grads: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+def draw_directions(call: Call, grads: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
     """Return a direction of the wanted leaves and of the gradients that arrive."""
-    leaves = [within(call, i) if leaf.wanted else None for i, leaf in enumerate(call.leaves)]
+    leaves = [
+        symmetric_direction(call, i) if leaf.wanted else None for i, leaf in enumerate(call.leaves)
+    ]
     arriving = [
-        None if grad is None else direction(grad.detach(), call.seed + 977 + 31 * i)
+        None if grad is None else draw_direction(grad.detach(), call.seed + 977 + 31 * i)
         for i, grad in enumerate(grads)
     ]
     return (*leaves, *arriving)
 
 
-def within(call: Call, leaf: int) -> Tensor:
+def symmetric_direction(call: Call, leaf: int) -> Tensor:
     """Return a direction in which a symmetric matrix stays one: only one triangle may be read."""
     value = call.leaves[leaf].value
-    drawn = direction(value, call.seed + 31 * leaf)
-    symmetric = is_symmetric(value) or mirrored(call, leaf) is not None
+    drawn = draw_direction(value, call.seed + 31 * leaf)
+    symmetric = is_symmetric(value) or mirror(call, leaf) is not None
     return (drawn + drawn.mH) / 2 if symmetric else drawn
 
 
-def along(values: Sequence[Tensor | None], way: Sequence[Tensor | None], t: float) -> list[Tensor]:
+def move_along(
+    values: Sequence[Tensor | None], way: Sequence[Tensor | None], t: float
+) -> list[Tensor]:
     """Return the values at a point of the line; those without a direction stay."""
     return [
         value.detach() if d is None else (value.detach() + t * d).to(value.dtype)  # type: ignore[union-attr]
@@ -163,9 +176,9 @@ def gradients_at(
 ) -> tuple[Tensor | None, ...]:
     """Return the gradients at a point of the line."""
     count = len(call.leaves)
-    there = call.with_values(along([leaf.value for leaf in call.leaves], way[:count], t))
+    there = call.with_values(move_along([leaf.value for leaf in call.leaves], way[:count], t))
     arriving = [
-        None if grad is None else along([grad], [d], t)[0]
+        None if grad is None else move_along([grad], [d], t)[0]
         for grad, d in zip(grads, way[count:], strict=True)
     ]
     return there.forward().backward(arriving, retain=False)
@@ -175,13 +188,13 @@ def curve_of(
     call: Call, grads: Sequence[Tensor | None], way: Sequence[Tensor | None], leaves: Sequence[int]
 ) -> Curve:
     """Return the gradients of some leaves along a direction, as one vector."""
-    sizes = [flat([call.leaves[i].value]).numel() for i in leaves]
+    sizes = [flatten([call.leaves[i].value]).numel() for i in leaves]
 
     def curve(t: float) -> Tensor:
         found = gradients_at(call, grads, way, t)
         return torch.cat(
             [
-                torch.zeros(size, dtype=torch.float64) if (g := found[i]) is None else flat([g])
+                torch.zeros(size, dtype=torch.float64) if (g := found[i]) is None else flatten([g])
                 for i, size in zip(leaves, sizes, strict=True)
             ]
         )
@@ -189,13 +202,13 @@ def curve_of(
     return curve
 
 
-def moved(
+def slopes_along(
     call: Call, grads: Sequence[Tensor | None], way: Sequence[Tensor | None]
 ) -> dict[int, Slope]:
     """Return the slope of each wanted leaf's gradient along a direction."""
     wanted = call.wanted
-    sizes = [flat([call.leaves[i].value]).numel() for i in wanted]
-    whole = slope(curve_of(call, grads, way, wanted), eps=eps_of(call))
+    sizes = [flatten([call.leaves[i].value]).numel() for i in wanted]
+    whole = differentiate_curve(curve_of(call, grads, way, wanted), eps=eps_of(call))
     parts = [part.split(sizes) for part in (whole.value, whole.error, whole.kink, whole.finite)]
     return {
         leaf: Slope(value=value, error=error, kink=kink, finite=finite)
@@ -203,23 +216,23 @@ def moved(
     }
 
 
-def present(first: Sequence[Tensor | None]) -> dict[int, Tensor]:
+def present_gradients(first: Sequence[Tensor | None]) -> dict[int, Tensor]:
     """Return the gradients that have a graph, by leaf."""
     return {i: g for i, g in enumerate(first) if g is not None and g.requires_grad}
 
 
 def ones(gradient: Tensor) -> Tensor:
     """Return weights of one."""
-    return torch.ones(flat([gradient]).numel(), dtype=torch.float64)
+    return torch.ones(flatten([gradient]).numel(), dtype=torch.float64)
 
 
-def weighted(gradient: Tensor, weights: Tensor) -> Tensor:
+def weighted_sum(gradient: Tensor, weights: Tensor) -> Tensor:
     """Return the weighted sum of a gradient's real numbers."""
     parts = torch.view_as_real(gradient) if gradient.is_complex() else gradient
     return (parts.to(torch.float64).reshape(-1) * weights).sum()
 
 
-def differentiated(
+def differentiate_sums(
     run: Run,
     grads: Sequence[Tensor | None],
     first: Sequence[Tensor | None],
@@ -229,10 +242,10 @@ def differentiated(
     sources = [*run.leaves, *grads]
     asked = [s for s in sources if s is not None and s.requires_grad]
     found: dict[int, tuple[Tensor | None, ...]] = {}
-    for leaf, gradient in present(first).items():
+    for leaf, gradient in present_gradients(first).items():
         if leaf not in weights:
             continue
-        loss = weighted(gradient, weights[leaf])
+        loss = weighted_sum(gradient, weights[leaf])
         got = iter(torch.autograd.grad(loss, asked, retain_graph=True, allow_unused=True))
         found[leaf] = tuple(
             next(got) if s is not None and s.requires_grad else None for s in sources
@@ -240,7 +253,7 @@ def differentiated(
     return found
 
 
-def disagreements(  # noqa: PLR0913  (what is compared, and by what)
+def find_disagreements(  # noqa: PLR0913  (what is compared, and by what)
     call: Call,
     again: dict[int, tuple[Tensor | None, ...]],
     way: Sequence[Tensor | None],
@@ -259,7 +272,7 @@ def disagreements(  # noqa: PLR0913  (what is compared, and by what)
         used = w != 0
         numeric = float((w * value)[used].sum())
         size = float((w * value).abs()[used].sum()) + sum(
-            float((flat([g]) * flat([d])).abs().sum()) for g, d in pairs
+            float((flatten([g]) * flatten([d])).abs().sum()) for g, d in pairs
         )
         allowed = ERRORS * float((w.abs() * error)[used].sum()) + math.sqrt(eps_of(call)) * size
         if abs(analytic - numeric) > allowed or not math.isfinite(analytic):

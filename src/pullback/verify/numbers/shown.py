@@ -7,7 +7,7 @@ from typing import Any
 from pullback.verify.numbers.second import Second
 
 
-def wrong_seconds(found: Second) -> dict[str, Any]:
+def describe_wrong_seconds(found: Second) -> dict[str, Any]:
     """Return the evidence on wrong second derivatives: one line for each gradient."""
     shown: dict[str, Any] = {}
     for lost in found.lost[:3]:

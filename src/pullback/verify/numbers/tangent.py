@@ -12,9 +12,9 @@ from torch.autograd import forward_ad
 
 from pullback.verify.call import Call, tensors_in
 from pullback.verify.composition.refusal import is_refusal
-from pullback.verify.numbers.judged import disagreement, eps_of, weight
-from pullback.verify.numbers.numeric import direction, dot, flat, slope
-from pullback.verify.numbers.second import along
+from pullback.verify.numbers.judged import draw_weights, eps_of, find_disagreement
+from pullback.verify.numbers.numeric import differentiate_curve, dot, draw_direction, flatten
+from pullback.verify.numbers.second import move_along
 from pullback.verify.probe import NotApplicable
 from pullback.verify.remembered import remembered
 
@@ -55,18 +55,18 @@ def forward_mode(call: Call) -> Forward:
         raise NotApplicable("no input has a gradient")
     work = call.double or call
     way = tuple(
-        direction(leaf.value, work.seed + 41 * i).to(leaf.value.dtype) if leaf.wanted else None
+        draw_direction(leaf.value, work.seed + 41 * i).to(leaf.value.dtype) if leaf.wanted else None
         for i, leaf in enumerate(work.leaves)
     )
     try:
-        return Forward(call=work, way=way, tangents=tangents(work, way))
+        return Forward(call=work, way=way, tangents=compute_tangents(work, way))
     except Exception as error:
         if is_refusal(error):
             raise NotApplicable("it says that it has no forward mode") from error
         return Forward(call=work, way=way, error=error)
 
 
-def tangents(call: Call, way: Tangents) -> Tangents:
+def compute_tangents(call: Call, way: Tangents) -> Tangents:
     """Return the tangents of the outputs for tangents of the leaves; None where there is none."""
     with torch.no_grad(), forward_ad.dual_level():
         copies = [leaf.value.detach().clone() for leaf in call.leaves]
@@ -94,7 +94,7 @@ class Apart:
     wanted: float
 
 
-def apart_from_differences(found: Forward) -> list[Apart]:
+def compare_with_differences(found: Forward) -> list[Apart]:
     """Return the outputs whose tangents disagree with differences.
 
     Raises:
@@ -102,12 +102,12 @@ def apart_from_differences(found: Forward) -> list[Apart]:
     """
     call = found.call
     values = [leaf.value for leaf in call.leaves]
-    sizes = [flat([output]).numel() for output in call.values(values)]
+    sizes = [flatten([output]).numel() for output in call.values(values)]
 
     def curve(t: float) -> Tensor:
-        return flat(call.values(along(values, found.way, t)))
+        return flatten(call.values(move_along(values, found.way, t)))
 
-    whole = slope(curve, eps=eps_of(call))
+    whole = differentiate_curve(curve, eps=eps_of(call))
     parts = zip(*(p.split(sizes) for p in (whole.value, whole.error)), strict=True)
     apart: list[Apart] = []
     judged = False
@@ -121,11 +121,11 @@ def apart_from_differences(found: Forward) -> list[Apart]:
             kink=whole.kink.split(sizes)[index],
             finite=whole.finite.split(sizes)[index],
         )
-        weights = weight(own, index)
+        weights = draw_weights(own, index)
         if weights is None:
             continue
         judged = True
-        if numbers := disagreement(call, found.tangents[index], own, weights):
+        if numbers := find_disagreement(call, found.tangents[index], own, weights):
             apart.append(Apart(output=index, tangent=numbers[0], wanted=numbers[1]))
     if not judged:
         raise NotApplicable("differences say nothing: forward is not smooth here")
@@ -143,7 +143,7 @@ def by_backward(found: Forward) -> tuple[float, float, float]:
         *((g, d) for g, d in zip(gradients, found.way, strict=True) if d is not None),
     ]
     size = sum(
-        float((flat([a]) * flat([b])).abs().sum())
+        float((flatten([a]) * flatten([b])).abs().sum())
         for a, b in pairs
         if a is not None and b is not None
     )
@@ -152,12 +152,12 @@ def by_backward(found: Forward) -> tuple[float, float, float]:
     return forward, backward, math.sqrt(eps_of(call)) * size
 
 
-def only(way: Tangents, leaf: int) -> Tangents:
+def only_tangent(way: Tangents, leaf: int) -> Tangents:
     """Return a direction with one leaf's tangent alone."""
     return tuple(d if i == leaf else None for i, d in enumerate(way))
 
 
-def added(parts: Sequence[Tangents]) -> Tangents:
+def add_tangents(parts: Sequence[Tangents]) -> Tangents:
     """Return the sum of tangents."""
     found: list[Tensor | None] = list(parts[0])
     for part in parts[1:]:

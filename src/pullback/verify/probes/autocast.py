@@ -8,7 +8,7 @@ from pullback.diagnostic import Finding, Level
 from pullback.verify.call import Call, Run
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import place_of_error
-from pullback.verify.target import shortened
+from pullback.verify.target import shorten
 
 
 class Autocast(Probe):
@@ -78,7 +78,7 @@ class Autocast(Probe):
             raise NotApplicable("it does not take float32, which autocast is for") from error
         asked = False
         for dtype in (torch.bfloat16, torch.float16):
-            run = under(single, dtype)
+            run = run_under_autocast(single, dtype)
             if run is None:
                 continue
             asked = True
@@ -94,7 +94,7 @@ class Autocast(Probe):
                     level=level,
                     autocast=f"torch.autocast('{single.leaves[0].value.device.type}', {dtype})",
                     outputs=", ".join(dtypes),
-                    raised=f"{type(error).__name__}: {shortened(str(error))}",
+                    raised=f"{type(error).__name__}: {shorten(str(error))}",
                 )
                 return
         if not asked:
@@ -106,7 +106,7 @@ def is_double(call: Call) -> bool:
     return any(leaf.value.dtype in (torch.float64, torch.complex128) for leaf in call.leaves)
 
 
-def under(call: Call, dtype: torch.dtype) -> Run | None:
+def run_under_autocast(call: Call, dtype: torch.dtype) -> Run | None:
     """Return a run whose forward was under autocast; None if that raises."""
     device = call.leaves[0].value.device.type if call.leaves else "cpu"
     try:

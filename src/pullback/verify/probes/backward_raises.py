@@ -14,10 +14,10 @@ from pullback.verify.nodes import (
     backward_text,
     extra_arguments,
     name_of,
-    own_nodes,
+    nodes_of_target,
 )
 from pullback.verify.probe import NotApplicable, Probe
-from pullback.verify.source import Place, place_of_error
+from pullback.verify.source import SourcePlace, place_of_error
 from pullback.verify.trace import NodeTrace, Trace, trace
 
 NO_AUTOGRAD = re.compile(r"no autograd formula was registered|autograd kernel is not registered")
@@ -27,7 +27,7 @@ UNIMPLEMENTED = re.compile(r"must implement either the backward")
 PHASE = re.compile(r"specified up to multiplication by e\^\{i phi\}.*ill-defined", re.S)
 STRUCTURE = re.compile(r"same structure|expected.*list", re.I | re.S)
 
-Cause = tuple[str, str | None, Place | None]
+Cause = tuple[str, str | None, SourcePlace | None]
 UNREGISTERED: Cause = (
     "no autograd is registered for this operator",
     "register a derivative: op.register_autograd(backward, setup_context=...)",
@@ -92,7 +92,7 @@ class BackwardRaises(Probe):
                 "refuses gradients that depend on it; check what you compute of them: pb.check("
                 "lambda a: loss(f(a)), a)"
             )
-        message, cure, where = cause(call, found, error, text)
+        message, cure, where = explain(call, found, error, text)
         yield self.breach(
             f"{call.target.name}: {message}",
             where=where or place_of_error(error),
@@ -101,38 +101,38 @@ class BackwardRaises(Probe):
         )
 
 
-def cause(call: Call, found: Trace, error: Exception, text: str) -> Cause:
+def explain(call: Call, found: Trace, error: Exception, text: str) -> Cause:
     """Return what is wrong, the cure and the line."""
-    nodes = own_nodes(call, found) or [node for node in found.nodes if node.ctx is not None]
+    nodes = nodes_of_target(call, found) or [node for node in found.nodes if node.ctx is not None]
     for node in nodes:
         if node.errors and node.errors[-1] is not None:
-            return inside(call, node, text)
-        if node.gave and (said := miscounted(call, node)):
+            return explain_inside(call, node, text)
+        if node.gave and (said := explain_miscounted(call, node)):
             return said
     if NO_AUTOGRAD.search(text):
         return UNREGISTERED
-    if STRUCTURE.search(text) and (said := for_a_list(call)):
+    if STRUCTURE.search(text) and (said := explain_list(call)):
         return said
     if IN_PLACE in text:
-        return in_place(nodes)
+        return explain_in_place(nodes)
     return f"backward raises {type(error).__name__} ({text[:160]})", None, None
 
 
-def inside(call: Call, node: NodeTrace, text: str) -> Cause:
+def explain_inside(call: Call, node: NodeTrace, text: str) -> Cause:
     """Say what the author's backward raised."""
     if NO_AUTOGRAD.search(text):
         return UNREGISTERED
     if UNIMPLEMENTED.search(text):
         return "it has no backward", "write backward(ctx, *grads)", node_place(node)
     if IN_PLACE in text:
-        return in_place([node])
-    known = for_a_list(call) if STRUCTURE.search(text) else None
-    known = known or cleared(node) or not_expected(node, text)
+        return explain_in_place([node])
+    known = explain_list(call) if STRUCTURE.search(text) else None
+    known = known or explain_cleared(node) or explain_not_expected(node, text)
     where = place_of_error_of(node) or backward_text(node).place
     return known or (f"backward raises ({text[:200]})", None, where)
 
 
-def cleared(node: NodeTrace) -> Cause | None:
+def explain_cleared(node: NodeTrace) -> Cause | None:
     """Say that the saved tensors are read once more than they can be."""
     clears = getattr(node.function, "clear_saved_tensors_on_access", False)
     if not clears or len(node.unpacks) < 2:
@@ -146,7 +146,7 @@ def cleared(node: NodeTrace) -> Cause | None:
     )
 
 
-def not_expected(node: NodeTrace, text: str) -> Cause | None:
+def explain_not_expected(node: NodeTrace, text: str) -> Cause | None:
     """Say that backward does not expect a None."""
     missing = [f"output {i}" for i, grad in enumerate(node.arrived[-1]) if grad is None]
     if not missing or "NoneType" not in text:
@@ -158,19 +158,19 @@ def not_expected(node: NodeTrace, text: str) -> Cause | None:
     )
 
 
-def place_of_error_of(node: NodeTrace) -> Place | None:
+def place_of_error_of(node: NodeTrace) -> SourcePlace | None:
     """Return where a node's backward raised."""
     error = node.errors[-1]
     return None if error is None else place_of_error(error)
 
 
-def node_place(node: NodeTrace) -> Place | None:
+def node_place(node: NodeTrace) -> SourcePlace | None:
     """Return where a Function's forward begins."""
     code = getattr(node.function.forward, "__code__", None)
-    return code and Place.at(code.co_filename, code.co_firstlineno, code.co_name)
+    return code and SourcePlace.at(code.co_filename, code.co_firstlineno, code.co_name)
 
 
-def in_place(nodes: list[NodeTrace]) -> Cause:
+def explain_in_place(nodes: list[NodeTrace]) -> Cause:
     """Say that a saved tensor was changed before backward ran."""
     lines = [told.place for n in nodes for told in n.told if told.method == "save_for_backward"]
     return (
@@ -180,7 +180,7 @@ def in_place(nodes: list[NodeTrace]) -> Cause:
     )
 
 
-def for_a_list(call: Call) -> Cause | None:
+def explain_list(call: Call) -> Cause | None:
     """Say which argument is a list, whose gradient is a list as well."""
     signature = call.target.signature
     names = list(signature.parameters) if signature else []
@@ -199,7 +199,7 @@ def for_a_list(call: Call) -> Cause | None:
     )
 
 
-def miscounted(call: Call, node: NodeTrace) -> Cause | None:
+def explain_miscounted(call: Call, node: NodeTrace) -> Cause | None:
     """Say which arguments have no gradient, or have one that cannot have one."""
     names, gave = argument_names(node), list(node.gave[-1])
     line, who = backward_text(node).returns(), name_of(call, node)

@@ -11,7 +11,7 @@ from pullback.verify.call import Call, Run, tensors_in
 from pullback.verify.composition.fakes import copy_of
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import place_of_error
-from pullback.verify.target import shortened
+from pullback.verify.target import shorten
 
 
 class BackwardUntraceable(Probe):
@@ -101,5 +101,5 @@ class BackwardUntraceable(Probe):
                 f"{call.target.name}: backward is not traceable: it reads values (numpy, item, an "
                 "address) that fake tensors do not have, so torch.compile fails",
                 where=place,
-                raised=f"{type(error).__name__}: {shortened(str(error))}",
+                raised=f"{type(error).__name__}: {shorten(str(error))}",
             )

@@ -6,7 +6,7 @@ from pullback.diagnostic import Finding
 from pullback.verify.call import Call
 from pullback.verify.nodes import require_own
 from pullback.verify.probe import Probe
-from pullback.verify.tracing.captured import Read, captured
+from pullback.verify.tracing.captured import Read, find_captured
 
 
 class CapturedTensor(Probe):
@@ -64,7 +64,7 @@ class CapturedTensor(Probe):
     def examine(self, call: Call) -> Iterator[Finding]:
         """Find the tensors that are read, matter, require a gradient, and get none."""
         require_own(call)
-        for read in captured(call):
+        for read in find_captured(call):
             name = read.name or named_in(read) or "a tensor"
             yield self.breach(
                 f"{call.target.name}: {name} is read inside forward and requires a gradient, but "

@@ -4,11 +4,16 @@ from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.composition.composed import apart, changes_inputs, ordinary, result
-from pullback.verify.composition.recompute import recomputed
+from pullback.verify.composition.composed import (
+    changes_inputs,
+    describe_difference,
+    ordinary_result,
+    result_of,
+)
+from pullback.verify.composition.recompute import run_recomputing
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import place_of_error
-from pullback.verify.target import shortened
+from pullback.verify.target import shorten
 
 
 class Checkpoint(Probe):
@@ -63,21 +68,23 @@ class Checkpoint(Probe):
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Compare with the call under a checkpoint."""
-        wanted = ordinary(call)
+        wanted = ordinary_result(call)
         if changes_inputs(call):
             raise NotApplicable("forward writes into its inputs, which a checkpoint gives it twice")
         try:
-            found = result(recomputed(call))
+            found = result_of(run_recomputing(call))
             call.forward()
-            again = result(recomputed(call))  # after an odd number of calls as well
+            again = result_of(run_recomputing(call))  # after an odd number of calls as well
         except Exception as error:
             yield self.breach(
                 f"{call.target.name}: fails under torch.utils.checkpoint(use_reentrant=False)",
                 where=place_of_error(error),
-                raised=f"{type(error).__name__}: {shortened(str(error))}",
+                raised=f"{type(error).__name__}: {shorten(str(error))}",
             )
             return
-        if difference := apart(call, found, wanted) or apart(call, again, wanted):
+        if difference := describe_difference(call, found, wanted) or describe_difference(
+            call, again, wanted
+        ):
             yield self.breach(
                 f"{call.target.name}: torch.utils.checkpoint changes the results",
                 difference=difference,

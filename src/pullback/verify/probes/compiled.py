@@ -4,11 +4,17 @@ from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.composition.composed import apart, changes_inputs, ordinary, result, run_by
+from pullback.verify.composition.composed import (
+    changes_inputs,
+    describe_difference,
+    ordinary_result,
+    result_of,
+    run_by,
+)
 from pullback.verify.nodes import require_own
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Text, place_of_error
-from pullback.verify.target import shortened
+from pullback.verify.target import shorten
 
 
 class Compiled(Probe):
@@ -64,27 +70,27 @@ class Compiled(Probe):
     def examine(self, call: Call) -> Iterator[Finding]:
         """Compare outputs and gradients of the call with those of its traced graphs."""
         require_own(call)
-        wanted = ordinary(call)
+        wanted = ordinary_result(call)
         if call.random or changes_inputs(call):
             raise NotApplicable("it draws random numbers or writes into its inputs")
-        from pullback.verify.composition.compiler import traced  # noqa: PLC0415  (it takes two seconds)
+        from pullback.verify.composition.compiler import compile_traced  # noqa: PLC0415  (it takes two seconds)
 
-        program = traced(lambda *given: call.on(given))
+        program = compile_traced(lambda *given: call.on(given))
         backward = call.target.parts.get("backward")
         where = Text(backward).place if backward else None
         try:
-            found = result(run_by(call, lambda given: program(*given)))
+            found = result_of(run_by(call, lambda given: program(*given)))
         except Exception as error:
             yield self.breach(
                 f"{call.target.name}: it cannot be compiled, or its backward cannot",
                 level="advice",
                 where=place_of_error(error) or where,
-                raised=f"{type(error).__name__}: {shortened(str(error).partition(chr(10))[0])}",
+                raised=f"{type(error).__name__}: {shorten(str(error).partition(chr(10))[0])}",
                 help="an operator of its own hides it from the compiler: pb.operator(line, "
                 "function=...)",
             )
             return
-        if difference := apart(call, found, wanted):
+        if difference := describe_difference(call, found, wanted):
             yield self.breach(
                 f"{call.target.name}: torch.compile gives other numbers than eager mode",
                 where=where,

@@ -11,9 +11,9 @@ from pullback.verify.call import Call
 from pullback.verify.invariance.answer import backward_place
 from pullback.verify.nodes import require_own
 from pullback.verify.numbers.causes import name_cause
-from pullback.verify.numbers.gradient import compared
+from pullback.verify.numbers.gradient import compare_gradients
 from pullback.verify.probe import NotApplicable, Probe
-from pullback.verify.randomness import drawing
+from pullback.verify.randomness import make_generator
 
 
 class ComplexTwin(Probe):
@@ -66,7 +66,7 @@ class ComplexTwin(Probe):
         if call.target.kind != "function" or any(leaf.value.is_complex() for leaf in call.leaves):
             raise NotApplicable("it is not an autograd.Function, or the example is complex itself")
         twin = call.with_values(
-            [complexed(leaf.value, call.seed + i) for i, leaf in enumerate(call.leaves)]
+            [to_complex(leaf.value, call.seed + i) for i, leaf in enumerate(call.leaves)]
         )
         try:
             outputs = twin.forward().outputs
@@ -74,7 +74,7 @@ class ComplexTwin(Probe):
             raise NotApplicable("forward does not take complex numbers") from error
         if not all(output.is_complex() for output in outputs):
             raise NotApplicable("its outputs are not complex where its inputs are")
-        for mismatch in compared(twin).mismatches:
+        for mismatch in compare_gradients(twin).mismatches:
             cause = None
             with suppress(Exception):
                 cause = name_cause(twin, mismatch)
@@ -88,10 +88,10 @@ class ComplexTwin(Probe):
                 return
 
 
-def complexed(value: Tensor, seed: int) -> Tensor:
+def to_complex(value: Tensor, seed: int) -> Tensor:
     """Return a floating-point tensor with an imaginary part of its size; others as they are."""
     if not value.is_floating_point():
         return value
     wide = value.detach().to(torch.float64)
-    drawn = torch.randn(value.shape, dtype=torch.float64, generator=drawing(seed + 41))
+    drawn = torch.randn(value.shape, dtype=torch.float64, generator=make_generator(seed + 41))
     return torch.complex(wide, drawn.to(wide) * wide.square().mean().sqrt())

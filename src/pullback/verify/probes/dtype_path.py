@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.numbers.precision import LOWER, Loss, is_lost, losses, right_in_float64
+from pullback.verify.numbers.precision import LOWER, Loss, is_lost, measure_losses, right_in_float64
 from pullback.verify.probe import Probe
 from pullback.verify.source import Text
 
@@ -62,9 +62,9 @@ class DtypePath(Probe):
         own = {leaf.value.dtype for leaf in call.leaves}
         some = call.target.kind in ("module", "callable")
         for dtype in [dtype for dtype in LOWER if not some or dtype in own]:
-            lost = [loss for loss in losses(double, dtype) or [] if is_lost(loss)]
+            lost = [loss for loss in measure_losses(double, dtype) or [] if is_lost(loss)]
             # Again, with another gradient: a few numbers may be off by chance.
-            again = losses(double, dtype, seed=1) or [] if lost else []
+            again = measure_losses(double, dtype, seed=1) or [] if lost else []
             sure = {loss.leaf for loss in again if is_lost(loss)}
             for loss in lost:
                 if loss.leaf in sure:

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 import torch
 
 from pullback.diagnostic import Finding, Level
-from pullback.verify.agreement import differing
+from pullback.verify.agreement import find_differing
 from pullback.verify.call import Call
-from pullback.verify.invariance.answer import Answer, answer, backward_place
-from pullback.verify.invariance.sizes import Axes, axes_of, follows, has_numbers, resized
+from pullback.verify.invariance.answer import Answer, backward_place, compute_answer
+from pullback.verify.invariance.sizes import Axes, axes_of, follows, has_numbers, resize
 from pullback.verify.invariance.variants import is_meant
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import place_of_error
-from pullback.verify.target import shortened
+from pullback.verify.target import shorten
 
 
 class Empty(Probe):
@@ -68,7 +68,7 @@ class Empty(Probe):
         # A tensor of one element is there to be broadcast, not to have one for each row.
         groups = [axes for axes in axes_of(call) if axes.size > 1]
         for axes in sorted(groups, key=lambda own: not is_leading(own)):
-            for empty in resized(call, axes, 0):
+            for empty in resize(call, axes, 0):
                 finding = self.emptied(call, empty, axes)
                 if finding is not None:
                     yield finding
@@ -89,7 +89,7 @@ class Empty(Probe):
         if not run.differentiable or not follows(call, empty, axes):
             return None
         try:
-            found = answer(empty)
+            found = compute_answer(empty)
         except Exception as error:
             # If the engine refuses, and not the author's code, other shapes may have been meant.
             certain = place_of_error(error) is not None or is_rowwise(call, axes)
@@ -107,7 +107,10 @@ class Empty(Probe):
         if any(o.numel() for o, grad in used if grad is not None):
             return None
         for leaf, gradient in zip(call.leaves, found.gradients, strict=True):
-            if gradient is not None and differing(gradient, torch.zeros_like(gradient)) is not None:
+            if (
+                gradient is not None
+                and find_differing(gradient, torch.zeros_like(gradient)) is not None
+            ):
                 return self.breach(
                     f"{call.target.name}: for an empty batch the gradient of `{leaf.name}` is not "
                     "0, though the outputs have no elements",
@@ -125,7 +128,7 @@ class Empty(Probe):
             level=level,
             where=place_of_error(error) or backward_place(call),
             inputs=shapes,
-            error=f"{type(error).__name__}: {shortened(str(error))}",
+            error=f"{type(error).__name__}: {shorten(str(error))}",
         )
 
 
@@ -160,8 +163,8 @@ def is_rowwise(call: Call, axes: Axes) -> bool:
         and own.shape == now.shape
         and own.shape[0] == axes.size
         and part.shape == own[:-1].shape
-        and differing(own[others], now[others]) is None
-        and differing(own[row], now[row]) is not None
-        and differing(part, own[:-1]) is None
+        and find_differing(own[others], now[others]) is None
+        and find_differing(own[row], now[row]) is not None
+        and find_differing(part, own[:-1]) is None
         for own, now, part in zip(before, after, fewer, strict=True)
     )

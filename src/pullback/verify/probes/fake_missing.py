@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.composition.fakes import compared
+from pullback.verify.composition.fakes import compare_calls
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import place_of_error
-from pullback.verify.target import shortened
+from pullback.verify.target import shorten
 
 
 class FakeMissing(Probe):
@@ -54,7 +54,7 @@ class FakeMissing(Probe):
         if call.target.overload is None:
             raise NotApplicable("it is not a registered operator")
         missing = "fake" not in call.target.parts and call.target.kind == "library"
-        for one in compared(call):
+        for one in compare_calls(call):
             if one.error is not None:
                 # If a kernel was found, its error has a line of the author's.
                 place = place_of_error(one.error)
@@ -65,6 +65,6 @@ class FakeMissing(Probe):
                     f"{call.target.name}: {what}{when}: torch.compile and fake tensors fail",
                     where=place,
                     help=None if none else "it has to take all that the real kernel takes",
-                    raised=f"{type(one.error).__name__}: {shortened(str(one.error))}",
+                    raised=f"{type(one.error).__name__}: {shorten(str(one.error))}",
                 )
                 return

@@ -7,7 +7,7 @@ import torch
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call, tensors_in
-from pullback.verify.composition.fakes import Compared, compared, copy_of
+from pullback.verify.composition.fakes import Compared, compare_calls, copy_of
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Text
 
@@ -80,7 +80,7 @@ class FakeWrong(Probe):
                 evidence=fixed,
             )
             return
-        every = list(compared(call))
+        every = list(compare_calls(call))
         for one in every:
             if found := one.unlike:
                 yield self.breach(
@@ -130,7 +130,7 @@ def depends_on_values(call: Call) -> str | None:
             continue
     if len(set(shapes)) < 2:
         return None
-    one = next(iter(compared(call)))
+    one = next(iter(compare_calls(call)))
     if one.fake is None or any(is_symbol(n) for m in one.fake for n in m.shape):
         return None
     return f"output {shapes[0]} for the inputs, {shapes[1]} for other values of the same shapes"

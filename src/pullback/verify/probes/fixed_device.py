@@ -10,10 +10,10 @@ from torch import Tensor
 from pullback.diagnostic import Finding
 from pullback.verify import forks, isolation
 from pullback.verify.call import Call
-from pullback.verify.composition.devices import ELSEWHERE, NOWHERE, elsewhere
+from pullback.verify.composition.devices import ELSEWHERE, NOWHERE, run_elsewhere
 from pullback.verify.probe import NotApplicable, Probe
-from pullback.verify.source import Place, Text, last_name, place_of_error
-from pullback.verify.target import shortened
+from pullback.verify.source import SourcePlace, Text, last_name, place_of_error
+from pullback.verify.target import shorten
 
 # Functions that make a tensor on the default device if no device is given.
 MAKERS = (
@@ -78,16 +78,20 @@ class FixedDevice(Probe):
         if not forks.can_fork():
             raise NotApplicable("PyTorch without CUDA may end the process, and none can be forked")
         # Autograd on a fake CUDA tensor ends a PyTorch that was built without CUDA.
-        seen: list[tuple[Place | None, str | None]] = []
+        seen: list[tuple[SourcePlace | None, str | None]] = []
         for device in (ELSEWHERE, NOWHERE):
-            seen = seen or list(isolation.stream(partial(looked, call, device), seconds=20))
+            seen = seen or list(
+                isolation.run_forked(partial(look_on_device, call, device), seconds=20)
+            )
         if not seen:
             raise NotApplicable("it does not run on fake tensors")
         place, said = seen[0]
         if said is not None:
             yield self.found(call, texts, place, said)
 
-    def found(self, call: Call, texts: Sequence[Text], place: Place | None, said: str) -> Finding:
+    def found(
+        self, call: Call, texts: Sequence[Text], place: SourcePlace | None, said: str
+    ) -> Finding:
         """Return the finding: a fault where the text names a device, else advice."""
         named = [line for text in texts if (line := text.find(partial(names_device, text)))]
         made = [line for text in texts if (line := text.find(is_default))]
@@ -101,13 +105,15 @@ class FixedDevice(Probe):
         )
 
 
-def looked(call: Call, device: torch.device) -> Iterator[tuple[Place | None, str | None]]:
+def look_on_device(
+    call: Call, device: torch.device
+) -> Iterator[tuple[SourcePlace | None, str | None]]:
     """Yield once what was seen on a device: the line and the words, None if nothing is wrong."""
     try:
-        arguments, gave = elsewhere(call, device)
+        arguments, gave = run_elsewhere(call, device)
     except Exception as error:
         if any(words in str(error) for words in TWO_DEVICES):
-            yield place_of_error(error), shortened(str(error))
+            yield place_of_error(error), shorten(str(error))
         return
     gradients = gave if isinstance(gave, tuple | list) else (gave,)
     for argument, gradient in zip(arguments, gradients, strict=False):

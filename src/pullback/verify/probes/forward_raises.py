@@ -9,7 +9,7 @@ from pullback.diagnostic import Finding
 from pullback.verify.call import Call, tensors_in
 from pullback.verify.nodes import EVERYTHING
 from pullback.verify.probe import Probe
-from pullback.verify.source import Place, Text, place_of_error
+from pullback.verify.source import SourcePlace, Text, place_of_error
 from pullback.verify.trace import trace
 from pullback.verify.tracing.memory import is_same_memory, shares
 
@@ -80,7 +80,7 @@ class ForwardRaises(Probe):
             where=place_of_error(error) or self.likely(call, text),
             help=cure,
             raised=f"{type(error).__name__}: {text[:300]}",
-            without_autograd=unrecorded(call),
+            without_autograd=explain_unrecorded(call),
         )
 
     def cause(self, call: Call, text: str) -> tuple[str, str | None]:
@@ -117,7 +117,7 @@ class ForwardRaises(Probe):
                         return f"the operator returns a view of its input {leaf.name}", cure
         return "the operator returns an alias of an input: the input itself, or a view of it", cure
 
-    def likely(self, call: Call, text: str) -> Place | None:
+    def likely(self, call: Call, text: str) -> SourcePlace | None:
         """Return the line that tells ctx what PyTorch refuses only later."""
         name = "mark_dirty" if DIRTY in text else "save_for_backward"
         if name not in text and DIRTY not in text:
@@ -128,7 +128,7 @@ class ForwardRaises(Probe):
         return next((place for part in parts if (place := Text(part).calls(name))), None)
 
 
-def unrecorded(call: Call) -> str | None:
+def explain_unrecorded(call: Call) -> str | None:
     """Say that forward works where autograd does not record it."""
     try:
         call.values([leaf.value for leaf in call.leaves])

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
-from pullback.verify.agreement import described, differing
+from pullback.verify.agreement import describe_differing, find_differing
 from pullback.verify.call import Call
-from pullback.verify.invariance.answer import Answer, answer, backward_place, steady
+from pullback.verify.invariance.answer import Answer, backward_place, compute_answer, steady_answer
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import place_of_error
-from pullback.verify.target import shortened
+from pullback.verify.target import shorten
 
 MOST = 8
 
@@ -74,7 +74,7 @@ class FrozenInput(Probe):
         """Ask for the gradient of each input alone, then of all but one."""
         if not 2 <= len(call.wanted) <= MOST:
             raise NotApplicable(f"{len(call.wanted)} inputs need a gradient")
-        base = steady(call)
+        base = steady_answer(call)
         subsets = [{i} for i in call.wanted] + [set(call.wanted) - {i} for i in call.wanted]
         for subset in dict.fromkeys(map(frozenset, subsets)):
             found = self.frozen(call, base, subset)
@@ -89,20 +89,20 @@ class FrozenInput(Probe):
         names = " and ".join(rest)
         needs = "needs no gradient" if len(rest) == 1 else "need no gradient"
         try:
-            found = answer(call, base.grads, wanted=wanted)
+            found = compute_answer(call, base.grads, wanted=wanted)
         except Exception as error:
             return self.breach(
                 f"{call.target.name}: it raises if {names} {needs} (frozen)",
                 where=place_of_error(error) or backward_place(call),
-                error=f"{type(error).__name__}: {shortened(str(error))}",
+                error=f"{type(error).__name__}: {shorten(str(error))}",
             )
         for index in subset:
             own, right = found.gradients[index], base.gradients[index]
-            if (where := differing(own, right)) is not None:
+            if (where := find_differing(own, right)) is not None:
                 return self.breach(
                     f"{call.target.name}: the gradient of `{call.leaves[index].name}` is another "
                     f"one if {names} {needs} (frozen)",
                     where=backward_place(call),
-                    wrong="none arrives" if own is None else described(where, own, right),
+                    wrong="none arrives" if own is None else describe_differing(where, own, right),
                 )
         return None

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.composition.composed import apart_tensors, changes_inputs, ordinary
+from pullback.verify.composition.composed import changes_inputs, describe_tensors, ordinary_result
 from pullback.verify.composition.refusal import is_refusal
 from pullback.verify.composition.transforms import gradients_of, supports_transforms
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import place_of_error
-from pullback.verify.target import shortened
+from pullback.verify.target import shorten
 
 
 class FuncGrad(Probe):
@@ -69,7 +69,7 @@ class FuncGrad(Probe):
             raise NotApplicable("the Functions in it are checked")
         if changes_inputs(call) or not call.wanted:
             raise NotApplicable("it writes into its inputs, or has no gradient")
-        wanted = ordinary(call)
+        wanted = ordinary_result(call)
         values = [leaf.value.detach().clone() for leaf in call.leaves]
         try:
             function = gradients_of(call)
@@ -81,12 +81,12 @@ class FuncGrad(Probe):
                 f"{call.target.name}: the gradient by torch.func raises; autograd's does not",
                 where=place_of_error(error),
                 level="advice",
-                raised=f"{type(error).__name__}: {shortened(str(error))}",
+                raised=f"{type(error).__name__}: {shorten(str(error))}",
             )
             return
         gradients = [wanted.gradients[i] for i in call.wanted]
         names = [f"the gradient of `{call.leaves[i].name}`" for i in call.wanted]
-        if difference := apart_tensors(found, gradients, names):
+        if difference := describe_tensors(found, gradients, names):
             yield self.breach(
                 f"{call.target.name}: torch.func.vjp gives another gradient than autograd",
                 difference=difference,

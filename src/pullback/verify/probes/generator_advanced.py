@@ -11,7 +11,7 @@ from pullback.verify.call import Call
 from pullback.verify.nodes import require_own
 from pullback.verify.probe import Probe
 from pullback.verify.probes.random_backward import DRAWS
-from pullback.verify.randomness import seeded
+from pullback.verify.randomness import seed_everything
 from pullback.verify.source import Text
 
 # PyTorch's, NumPy's and Python's, in this order.
@@ -71,7 +71,7 @@ class GeneratorAdvanced(Probe):
             python = repr(random.getstate()).encode()
             return torch.get_rng_state().numpy().tobytes(), numpy, python
 
-        with seeded(5):
+        with seed_everything(5):
             before = states()
             pairs = [(o, g) for o, g in zip(run.outputs, grads, strict=True) if g is not None]
             if pairs:
@@ -102,7 +102,7 @@ class GeneratorAdvanced(Probe):
     def state_after(self, call: Call, seed: int, states: States) -> Sequence[bytes]:
         """Return the states of the generators after forward."""
         arguments, keywords, parameters = call.filled([leaf.value.clone() for leaf in call.leaves])
-        with seeded(seed):
+        with seed_everything(seed):
             if not parameters:
                 call.target.call(*arguments, **keywords)
             return states()

@@ -11,12 +11,12 @@ from pullback.diagnostic import Finding
 from pullback.verify.call import Call
 from pullback.verify.nodes import require_own
 from pullback.verify.probe import Probe
-from pullback.verify.source import Place, Text
+from pullback.verify.source import SourcePlace, Text
 from pullback.verify.tracing.fresh import set_deterministic
 
 
 @dataclass(frozen=True)
-class Setting:
+class GlobalSetting:
     """A setting: what it is now, how to set it, and two values to begin a call with."""
 
     read: Callable[[], Any]
@@ -25,31 +25,31 @@ class Setting:
 
 
 # Two values each: a setting that an earlier call has changed would not change again.
-SETTINGS: dict[str, Setting] = {
-    "default dtype": Setting(
+SETTINGS: dict[str, GlobalSetting] = {
+    "default dtype": GlobalSetting(
         torch.get_default_dtype, torch.set_default_dtype, (torch.float32, torch.float64)
     ),
-    "deterministic algorithms": Setting(
+    "deterministic algorithms": GlobalSetting(
         torch.are_deterministic_algorithms_enabled,
         lambda on: set_deterministic(on, warn_only=True),
         (False, True),
     ),
     # Not two: OpenMP's threads do not survive the fork that this may run in.
-    "number of threads": Setting(torch.get_num_threads, torch.set_num_threads, (1, 1)),
-    "autocast on the CPU": Setting(
+    "number of threads": GlobalSetting(torch.get_num_threads, torch.set_num_threads, (1, 1)),
+    "autocast on the CPU": GlobalSetting(
         lambda: torch.is_autocast_enabled("cpu"),
         lambda on: torch.set_autocast_enabled("cpu", on),
         (False, False),
     ),
-    "anomaly detection": Setting(
+    "anomaly detection": GlobalSetting(
         torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, (False, False)
     ),
-    "precision of float32 products": Setting(
+    "precision of float32 products": GlobalSetting(
         torch.get_float32_matmul_precision,
         torch.set_float32_matmul_precision,
         ("highest", "medium"),
     ),
-    "NumPy's treatment of floating-point errors": Setting(
+    "NumPy's treatment of floating-point errors": GlobalSetting(
         np.geterr, lambda how: np.seterr(**how), (np.geterr(), {**np.geterr(), "under": "warn"})
     ),
 }
@@ -136,7 +136,7 @@ def settings() -> dict[str, Any]:
     return {name: setting.read() for name, setting in SETTINGS.items()}
 
 
-def line_of(call: Call) -> Place | None:
+def line_of(call: Call) -> SourcePlace | None:
     """Return the line that sets something."""
     texts = [Text(own) for own in call.target.parts.values()]
     return next((place for text in texts if (place := text.calls(*SETTERS))), None)

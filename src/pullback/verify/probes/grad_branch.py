@@ -10,7 +10,7 @@ from pullback.verify.invariance.answer import backward_place
 from pullback.verify.nodes import require_own
 from pullback.verify.probe import Probe
 from pullback.verify.source import place_of_error
-from pullback.verify.target import shortened
+from pullback.verify.target import shorten
 
 # PyTorch's errors where a batched tensor is asked for a Python value.
 BRANCHES = ("aten::is_nonzero", "aten::item", "aten::_local_scalar_dense", "aten::equal")
@@ -84,5 +84,5 @@ class GradBranch(Probe):
                 f"{call.target.name}: backward branches on the values of the gradient that "
                 f"arrives: several gradients at once (is_grads_batched=True) raise",
                 where=place_of_error(error) or backward_place(call),
-                raised=shortened(" ".join(text.split())),
+                raised=shorten(" ".join(text.split())),
             )

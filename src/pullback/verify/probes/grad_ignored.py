@@ -3,8 +3,14 @@
 from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
-from pullback.verify.call import Call, same
-from pullback.verify.invariance.answer import answer, backward_place, grad_name, scaled, steady
+from pullback.verify.call import Call, is_same
+from pullback.verify.invariance.answer import (
+    backward_place,
+    compute_answer,
+    grad_name,
+    scale_grads,
+    steady_answer,
+)
 from pullback.verify.probe import Probe
 
 
@@ -54,14 +60,14 @@ class GradIgnored(Probe):
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Send another gradient: the result has to change as well."""
-        base = steady(call)
-        others = [answer(call, scaled(base.grads, factor)) for factor in (-2.0, 0.25)]
+        base = steady_answer(call)
+        others = [compute_answer(call, scale_grads(base.grads, factor)) for factor in (-2.0, 0.25)]
         names: list[str] = []
         for index, gradient in enumerate(base.gradients):
             own = [other.gradients[index] for other in others]
             if gradient is None or not gradient.any() or not gradient.isfinite().all():
                 continue
-            if all(other is not None and same(other, gradient) for other in own):
+            if all(other is not None and is_same(other, gradient) for other in own):
                 names.append(f"`{call.leaves[index].name}`")
         if names:
             sent = [grad_name(call, i) for i, grad in enumerate(base.grads) if grad is not None]

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
 from pullback.verify.invariance.answer import backward_place
-from pullback.verify.invariance.strides import grad_trials
+from pullback.verify.invariance.strides import try_grads
 from pullback.verify.probe import Probe
 from pullback.verify.source import place_of_error
-from pullback.verify.target import shortened
+from pullback.verify.target import shorten
 
 
 class GradLayoutRefused(Probe):
@@ -53,7 +53,7 @@ class GradLayoutRefused(Probe):
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Send gradients of other strides and equal values."""
-        failed = [trial for trial in grad_trials(call) if trial.error is not None]
+        failed = [trial for trial in try_grads(call) if trial.error is not None]
         if not failed:
             return
         first = failed[0]
@@ -65,5 +65,5 @@ class GradLayoutRefused(Probe):
             f"{' or '.join(dict.fromkeys(trial.layout.origin for trial in failed))}",
             help=first.layout.cure,
             where=place_of_error(first.error) or backward_place(call, "view"),
-            error=f"{type(first.error).__name__}: {shortened(str(first.error))}",
+            error=f"{type(first.error).__name__}: {shorten(str(first.error))}",
         )

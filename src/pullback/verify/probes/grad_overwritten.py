@@ -7,11 +7,11 @@ from torch import Tensor
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.nodes import SPOILT, backward_text, name_of, own_nodes, require_own
+from pullback.verify.nodes import SPOILT, backward_text, name_of, nodes_of_target, require_own
 from pullback.verify.probe import Probe
-from pullback.verify.source import Place, Text
+from pullback.verify.source import SourcePlace, Text
 from pullback.verify.trace import trace
-from pullback.verify.tracing.difference import kept
+from pullback.verify.tracing.difference import copy_values
 from pullback.verify.tracing.memory import count_changed
 
 
@@ -75,7 +75,7 @@ class GradOverwritten(Probe):
     def written(self, call: Call) -> Iterator[Finding]:
         """Yield a finding for the first gradient that is changed."""
         found = trace(call)
-        for node in own_nodes(call, found):
+        for node in nodes_of_target(call, found):
             if node.arrived:
                 yield from self.compared(
                     name_of(call, node), backward_text(node), node.copies[-1], node.arrived[-1]
@@ -84,7 +84,7 @@ class GradOverwritten(Probe):
             return
         run = call.forward()
         grads = list(run.random_grads())
-        before = kept(grads)
+        before = copy_values(grads)
         run.backward(grads)
         own = call.target.parts.get("backward")
         yield from self.compared(call.target.name, Text(own) if own else None, before, grads)
@@ -100,7 +100,7 @@ class GradOverwritten(Probe):
         for index, (old, now) in enumerate(zip(before, after, strict=True)):
             if old is None or now is None or not (count := count_changed(old, now)):
                 continue
-            where: Place | None = (text.writes() or text.mentions("data")) if text else None
+            where: SourcePlace | None = (text.writes() or text.mentions("data")) if text else None
             yield self.breach(
                 f"{name}: backward writes into grad_output {index}, the gradient that arrives: "
                 f"other branches that use the same gradient get wrong values",

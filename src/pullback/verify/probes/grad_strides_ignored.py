@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
 from pullback.verify.invariance.answer import backward_place
-from pullback.verify.invariance.strides import Trial, grad_trials
+from pullback.verify.invariance.strides import LayoutTrial, try_grads
 from pullback.verify.probe import Probe
 
 RAW = ("data_ptr", "as_strided", "numpy", "view", "untyped_storage", "storage", "set_")
@@ -55,7 +55,7 @@ class GradStridesIgnored(Probe):
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Send gradients of other strides and equal values."""
-        failed = [trial for trial in grad_trials(call) if trial.error is None]
+        failed = [trial for trial in try_grads(call) if trial.error is None]
         if not failed:
             return
         first = failed[0]
@@ -70,7 +70,7 @@ class GradStridesIgnored(Probe):
         )
 
 
-def reason(failed: list[Trial]) -> str:
+def reason(failed: list[LayoutTrial]) -> str:
     """Return what goes wrong."""
     expanded = any("stride 0" in trial.layout.name for trial in failed)
     past = "; y.sum().backward() sends a stride-0 gradient, and the kernel reads past its end"

@@ -80,7 +80,9 @@ class GradientAliases(Probe):
         if not pairs:
             return
         torch.autograd.backward([o for o, _ in pairs], [g for _, g in pairs], retain_graph=True)
-        others = [(what, tensor.detach().clone(), tensor) for what, tensor in needed(call, run)]
+        others = [
+            (what, tensor.detach().clone(), tensor) for what, tensor in tensors_needed(call, run)
+        ]
         text = Text(call.target.parts["backward"]) if "backward" in call.target.parts else None
         for leaf, value in zip(call.leaves, run.leaves, strict=True):
             if value.grad is None or value.grad.layout != torch.strided:
@@ -99,7 +101,7 @@ class GradientAliases(Probe):
                     return
 
 
-def needed(call: Call, run: Run) -> Iterator[tuple[str, Tensor]]:
+def tensors_needed(call: Call, run: Run) -> Iterator[tuple[str, Tensor]]:
     """Yield what a gradient should not be part of: inputs, outputs, and what is kept."""
     for leaf, given in zip(call.leaves, run.given, strict=True):
         yield f"the input {leaf.name}", given

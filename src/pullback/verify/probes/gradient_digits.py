@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.numbers.gradient import Mismatch, compared
+from pullback.verify.numbers.gradient import Mismatch, compare_gradients
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Text
 from pullback.verify.trace import trace
@@ -66,7 +66,7 @@ class GradientDigits(Probe):
         double = call.double
         if double is None:
             raise NotApplicable("forward does not compute in float64")
-        for mismatch in compared(call).mismatches:
+        for mismatch in compare_gradients(call).mismatches:
             lower = lower_dtype(double, mismatch)
             if lower is None:
                 continue

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.nodes import SPOILT, backward_text, in_containers, own_nodes
+from pullback.verify.nodes import SPOILT, backward_text, leaves_in_containers, nodes_of_target
 from pullback.verify.numbers.dependence import Dependence, dependences
 from pullback.verify.probe import NotApplicable, Probe
-from pullback.verify.source import Place, Text
+from pullback.verify.source import SourcePlace, Text
 from pullback.verify.trace import Trace, trace
 
 
@@ -61,7 +61,7 @@ class GradientMissing(Probe):
         if found.run is None or found.gradients is None:
             return
         outputs = found.run.differentiable
-        hidden = in_containers(call) if call.target.kind == "function" else {}
+        hidden = leaves_in_containers(call) if call.target.kind == "function" else {}
         missing: dict[str, Dependence] = {}
         for leaf in call.wanted:
             if found.gradients[leaf] is not None or leaf in hidden or not outputs:
@@ -79,9 +79,9 @@ class GradientMissing(Probe):
             )
 
 
-def line_of(call: Call, found: Trace) -> Place | None:
+def line_of(call: Call, found: Trace) -> SourcePlace | None:
     """Return the line that returns the gradients."""
-    for node in own_nodes(call, found):
+    for node in nodes_of_target(call, found):
         return backward_text(node).returns()
     own = call.target.parts.get("backward")
     return Text(own).returns() if own else None

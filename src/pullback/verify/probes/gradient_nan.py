@@ -8,7 +8,7 @@ from pullback.verify.call import Call
 from pullback.verify.invariance.answer import backward_place
 from pullback.verify.invariance.regions import regions_of
 from pullback.verify.probe import Probe
-from pullback.verify.source import Place, Text
+from pullback.verify.source import SourcePlace, Text
 
 
 class GradientNaN(Probe):
@@ -70,7 +70,7 @@ class GradientNaN(Probe):
                 )
 
 
-def division(call: Call) -> Place | None:
+def division(call: Call) -> SourcePlace | None:
     """Return the line of backward that divides; otherwise where backward begins."""
     backward = call.target.parts.get("backward")
     if backward is None:

@@ -7,14 +7,14 @@ from torch import Tensor
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.nodes import SPOILT, argument_names, backward_text, name_of, own_nodes
+from pullback.verify.nodes import SPOILT, argument_names, backward_text, name_of, nodes_of_target
 from pullback.verify.probe import Probe
 from pullback.verify.trace import NodeTrace, Trace, trace
 from pullback.verify.tracing.reduction import (
     Directional,
     engines_axes,
+    iter_permutations,
     known_directional,
-    permutations,
     right_axes,
 )
 
@@ -66,7 +66,7 @@ class GradientShape(Probe):
     def examine(self, call: Call) -> Iterator[Finding]:
         """Compare the shape of what backward returned with the input's, before the engine does."""
         found = trace(call)
-        for node in own_nodes(call, found):
+        for node in nodes_of_target(call, found):
             if not node.gave or node.errors[-1] is not None:
                 continue
             if exchanged := self.exchanged(call, node):
@@ -119,18 +119,18 @@ class GradientShape(Probe):
             if known is None or known.fits(summed):
                 return
         name = argument_names(node)[index]
-        message, cure = told(name, gradient, own, axes, known)
+        message, cure = explain_shape(name, gradient, own, axes, known)
         yield self.breach(
             f"{name_of(call, node)}: {message}",
             where=backward_text(node).returns(),
             help=cure,
             returned=str(tuple(gradient.shape)),
             input=f"{name} {tuple(own.shape)}",
-            engine="raises" if axes is None else f"sums axis {listed(axes)}, without a word",
+            engine="raises" if axes is None else f"sums axis {format_axes(axes)}, without a word",
         )
 
 
-def told(
+def explain_shape(
     name: str, gradient: Tensor, own: Tensor, axes: list[int] | None, known: Directional | None
 ) -> tuple[str, str]:
     """Return what is wrong with the shape of a gradient, and the cure."""
@@ -139,18 +139,19 @@ def told(
     )
     right = right_axes(known, gradient, own.shape)
     if right:
-        cure = f"sum over axis {listed(right)} before returning: .sum({right})"
+        cure = f"sum over axis {format_axes(right)} before returning: .sum({right})"
         if axes is None:
             return (
-                f"{shapes}: it is not summed over axis {listed(right)}, which was broadcast",
+                f"{shapes}: it is not summed over axis {format_axes(right)}, which was broadcast",
                 cure,
             )
         return (
-            f"{shapes}. The engine sums axis {listed(axes)}; the right axis is {listed(right)}",
+            f"{shapes}. The engine sums axis {format_axes(axes)}; the right axis is "
+            f"{format_axes(right)}",
             cure,
         )
     if axes is None:
-        orders = list(permutations(gradient, own.shape))
+        orders = list(iter_permutations(gradient, own.shape))
         if orders:
             cure = f"transpose it to {name}'s shape before returning: .t(), .mT or .permute(...)"
             return f"{shapes}: it is returned transposed (its axes are in another order)", cure
@@ -165,12 +166,12 @@ def told(
             f"return a gradient of {name}'s shape",
         )
     return (
-        f"{shapes}. The engine sums axis {listed(axes)}{off}",
+        f"{shapes}. The engine sums axis {format_axes(axes)}{off}",
         f"sum it to {name}'s shape yourself",
     )
 
 
-def listed(axes: list[int]) -> str:
+def format_axes(axes: list[int]) -> str:
     """Print axes: "0", "0 and 2"."""
     return " and ".join(str(axis) for axis in axes) or "none"
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
-from pullback.verify.call import Call, Leaf, can_require_grad
-from pullback.verify.nodes import SPOILT, in_containers
+from pullback.verify.call import Call, InputLeaf, can_require_grad
+from pullback.verify.nodes import SPOILT, leaves_in_containers
 from pullback.verify.numbers.dependence import dependences
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Text
@@ -63,12 +63,12 @@ class HiddenInContainer(Probe):
         """Find the inputs in containers that the outputs depend on and that get no gradient."""
         if call.target.kind != "function":
             raise NotApplicable("PyTorch's own operators take lists")
-        inside = in_containers(call)
+        inside = leaves_in_containers(call)
         if not inside:
             return
         run = call.forward()
         gradients = trace(call).gradients or (None,) * len(call.leaves)
-        hidden: dict[str, tuple[Leaf, str, str]] = {}
+        hidden: dict[str, tuple[InputLeaf, str, str]] = {}
         for index, (name, container) in inside.items():
             leaf = call.leaves[index]
             if not can_require_grad(leaf.value) or gradients[index] is not None:

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from torch import Tensor
 
 from pullback.diagnostic import Finding
-from pullback.verify.call import Call, Run, shown
-from pullback.verify.invariance.sizes import axes_of, is_small, resized
+from pullback.verify.call import Call, Run, format_call
+from pullback.verify.invariance.sizes import axes_of, is_small, resize
 from pullback.verify.invariance.variants import is_taken
 from pullback.verify.nodes import EVERYTHING
 from pullback.verify.probe import NotApplicable, Probe
-from pullback.verify.source import Place, Text
-from pullback.verify.trace import NodeTrace, watched
+from pullback.verify.source import SourcePlace, Text
+from pullback.verify.trace import NodeTrace, watch_calls
 from pullback.verify.tracing.memory import count_changed, shares
 
 
@@ -64,8 +64,8 @@ class InputChanged(Probe):
             raise NotApplicable(
                 "what a function of tensors does to its arguments is its own affair"
             )
-        for own in (call, *uneven(call)):
-            found = list(self.changes(own, inputs=None if own is call else shown(own)))
+        for own in (call, *uneven_calls(call)):
+            found = list(self.changes(own, inputs=None if own is call else format_call(own)))
             yield from found
             if found:
                 return
@@ -80,7 +80,7 @@ class InputChanged(Probe):
             versions.append(copy._version)
             return copy
 
-        with watched(nodes):
+        with watch_calls(nodes):
             run = call.forward(prepare=counted)
         declared = declared_of(call, run, nodes)
         for index, (leaf, given) in enumerate(zip(call.leaves, run.given, strict=True)):
@@ -90,7 +90,9 @@ class InputChanged(Probe):
             moved = given._version != versions[index]
             harmless = call.target.kind == "function" and moved and not leaf.wanted
             yield self.breach(
-                message(call, run, leaf.name, given, f"{count} of {given.numel()} elements"),
+                describe_change(
+                    call, run, leaf.name, given, f"{count} of {given.numel()} elements"
+                ),
                 level="advice" if harmless else "fault",
                 where=line_of(call),
                 help=cure(call, run, leaf.name, given),
@@ -100,18 +102,18 @@ class InputChanged(Probe):
             )
 
 
-def uneven(call: Call) -> Iterator[Call]:
+def uneven_calls(call: Call) -> Iterator[Call]:
     """Yield the call at odd, small and large sizes: forward may take another path for one."""
     for axes in axes_of(call):
         for size in (axes.size + 1, 2, 67):
             if size == axes.size or not is_small(call, axes, size):
                 continue
-            other = next(resized(call, axes, size))
+            other = next(resize(call, axes, size))
             if is_taken(other):
                 yield other
 
 
-def line_of(call: Call) -> Place | None:
+def line_of(call: Call) -> SourcePlace | None:
     """Return where forward does something in place, or where it begins."""
     if "forward" not in call.target.parts:
         return None
@@ -119,7 +121,7 @@ def line_of(call: Call) -> Place | None:
     return text.writes() or text.place
 
 
-def message(call: Call, run: Run, name: str, given: Tensor, count: str) -> str:
+def describe_change(call: Call, run: Run, name: str, given: Tensor, count: str) -> str:
     """Say what happened to an input, and that it is not declared."""
     target = call.target
     if target.kind != "function":

@@ -8,12 +8,12 @@ from torch import Tensor
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call, Run, can_require_grad
-from pullback.verify.nodes import forward_text, own_nodes, require_own
+from pullback.verify.nodes import forward_text, nodes_of_target, require_own
 from pullback.verify.probe import NotApplicable, Probe
-from pullback.verify.randomness import drawing
-from pullback.verify.source import Place
+from pullback.verify.randomness import make_generator
+from pullback.verify.source import SourcePlace
 from pullback.verify.trace import NodeTrace, Trace, trace
-from pullback.verify.tracing.difference import Difference, difference, kept
+from pullback.verify.tracing.difference import Difference, copy_values, find_difference
 from pullback.verify.tracing.memory import shares, tensors_held
 
 
@@ -22,7 +22,7 @@ class Keeper:
     """Where an input or an output is kept: "ctx.x", and the line that keeps it."""
 
     path: str
-    place: Place | None
+    place: SourcePlace | None
 
 
 class InputKept(Probe):
@@ -79,18 +79,18 @@ class InputKept(Probe):
         """Change each input and output in place between forward and backward: that must raise."""
         require_own(call)
         run = call.forward()
-        first = kept(run.backward(run.random_grads()))
-        if difference(first, run.backward(run.random_grads())) is not None:
+        first = copy_values(run.backward(run.random_grads()))
+        if find_difference(first, run.backward(run.random_grads())) is not None:
             raise NotApplicable("a second backward differs all the same")
         found = trace(call)
-        nodes = own_nodes(call, found)
+        nodes = nodes_of_target(call, found)
         outputs = found.run.outputs if found.run else ()
         names = [f"input {leaf.name}" for leaf in call.leaves]
         names += [f"output {index}" for index in range(len(run.outputs))]
         silent: list[str] = []
         for index, name in enumerate(names):
             changed = gradients_after(call, lambda own, i=index: [*own.given, *own.outputs][i])
-            if changed is None or (apart := difference(first, changed)) is None:
+            if changed is None or (apart := find_difference(first, changed)) is None:
                 continue
             tensor = [*run.given, *run.outputs][index]
             if index >= len(run.given) and is_cycle(nodes, outputs[index - len(run.given)]):
@@ -170,7 +170,7 @@ def gradients_after(call: Call, choose: Callable[[Run], Tensor]) -> list[Tensor 
         except RuntimeError:  # it cannot be changed: expanded memory, a view of a custom Function
             return None
     try:
-        return kept(run.backward(grads))
+        return copy_values(run.backward(grads))
     except Exception:
         return None
 
@@ -182,7 +182,7 @@ def change(tensor: Tensor) -> None:
     if tensor.dtype == torch.bool:
         tensor.logical_not_()
     elif can_require_grad(tensor):
-        generator = drawing(5)
+        generator = make_generator(5)
         factors = 0.5 + 0.4 * torch.rand(tensor.shape, dtype=torch.float64, generator=generator)
         tensor.mul_(factors.to(tensor.dtype))
     elif tensor.dim():

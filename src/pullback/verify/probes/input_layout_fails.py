@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.invariance.strides import input_trials
+from pullback.verify.invariance.strides import try_inputs
 from pullback.verify.probe import Probe
 from pullback.verify.source import place_of_error
-from pullback.verify.target import shortened
+from pullback.verify.target import shorten
 
 
 class InputLayoutFails(Probe):
@@ -55,7 +55,7 @@ class InputLayoutFails(Probe):
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Give inputs of other strides and equal values."""
-        failed = [trial for trial in input_trials(call) if trial.error is not None]
+        failed = [trial for trial in try_inputs(call) if trial.error is not None]
         if not failed:
             return
         first = failed[0]
@@ -66,5 +66,5 @@ class InputLayoutFails(Probe):
             f"fails if it is {' or '.join(names)}",
             help=first.layout.cure,
             where=place_of_error(first.error),
-            error=f"{type(first.error).__name__}: {shortened(str(first.error))}",
+            error=f"{type(first.error).__name__}: {shorten(str(first.error))}",
         )

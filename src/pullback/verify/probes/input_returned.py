@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call, tensors_in
-from pullback.verify.nodes import argument_names, forward_text, name_of, own_nodes
+from pullback.verify.nodes import argument_names, forward_text, name_of, nodes_of_target
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Text
 from pullback.verify.trace import NodeTrace, Trace, trace
@@ -60,10 +60,10 @@ class InputReturned(Probe):
         if call.target.kind != "function":
             raise NotApplicable("PyTorch looks after operators itself")
         found = trace(call)
-        for node in own_nodes(call, found):
+        for node in nodes_of_target(call, found):
             dirty = [t for one in node.told if one.method == "mark_dirty" for t in one.arguments]
             for index, output in enumerate(tensors_in(node.raw)):
-                what = returned(node, output)
+                what = describe_returned(node, output)
                 if what is None or any(shares(output, own) for own in dirty):
                     continue
                 if is_changed(call, found, output):
@@ -80,7 +80,7 @@ class InputReturned(Probe):
                 )
 
 
-def returned(node: NodeTrace, output: Tensor) -> str | None:
+def describe_returned(node: NodeTrace, output: Tensor) -> str | None:
     """Say which input an output of forward is, or is a part of in other sizes or strides."""
     for name, argument in zip(argument_names(node), node.arguments, strict=True):
         if not isinstance(argument, Tensor) or not argument.requires_grad:

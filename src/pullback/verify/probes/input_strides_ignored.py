@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.invariance.strides import input_trials
+from pullback.verify.invariance.strides import try_inputs
 from pullback.verify.probe import NotApplicable, Probe
-from pullback.verify.source import Place, Text
+from pullback.verify.source import SourcePlace, Text
 from pullback.verify.tracing.operations import names_in_forward
 
 RAW = ("data_ptr", "as_strided", "numpy", "untyped_storage", "storage")
@@ -57,7 +57,7 @@ class InputStridesIgnored(Probe):
         """Give inputs of other strides and equal values."""
         if call.random:
             raise NotApplicable("random numbers are drawn in the order of the strides")
-        failed = [trial for trial in input_trials(call) if trial.error is None]
+        failed = [trial for trial in try_inputs(call) if trial.error is None]
         if not failed:
             return
         if not call.target.parts and reads_strides(call):
@@ -75,7 +75,7 @@ class InputStridesIgnored(Probe):
         )
 
 
-def raw_place(call: Call) -> Place | None:
+def raw_place(call: Call) -> SourcePlace | None:
     """Return the line that takes an input's memory."""
     for part in ("forward", "setup", "backward"):
         function = call.target.parts.get(part)

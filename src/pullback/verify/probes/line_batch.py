@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.composition.lines import apart_in_batch, line_of
+from pullback.verify.composition.lines import compare_batch, line_of
 from pullback.verify.probe import NotApplicable, Probe
 
 
@@ -51,7 +51,7 @@ class LineBatch(Probe):
         line = line_of(call)
         if call.random or not call.repeatable or line.changed:
             raise NotApplicable("it is random, or writes into its inputs")
-        if difference := apart_in_batch(call):
+        if difference := compare_batch(call):
             yield self.breach(
                 f"{call.target.name}: '...' promises that each element of the batch is computed "
                 "for itself, but a batch gives other numbers than its elements do alone",

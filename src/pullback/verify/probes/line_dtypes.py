@@ -7,10 +7,10 @@ import torch
 from pullback.bind.check import dtype_named
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.composition.composed import apart_tensors
+from pullback.verify.composition.composed import describe_tensors
 from pullback.verify.composition.lines import line_of
 from pullback.verify.probe import NotApplicable, Probe
-from pullback.verify.target import shortened
+from pullback.verify.target import shorten
 
 
 class LineDtypes(Probe):
@@ -83,11 +83,11 @@ class LineDtypes(Probe):
             except Exception as error:
                 yield self.breach(
                     f"{call.target.name}: fails for {dtype}, which it declares",
-                    raised=f"{type(error).__name__}: {shortened(str(error))}",
+                    raised=f"{type(error).__name__}: {shorten(str(error))}",
                 )
                 return
             names = [f"output {i}" for i in range(len(exact))]
-            if difference := apart_tensors(found, exact, names):
+            if difference := describe_tensors(found, exact, names):
                 yield self.breach(
                     f"{call.target.name}: gives other numbers for {dtype}, which it declares",
                     difference=difference,

@@ -5,7 +5,12 @@ from dataclasses import replace
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.composition.composed import apart, apart_tensors, ordinary, result
+from pullback.verify.composition.composed import (
+    describe_difference,
+    describe_tensors,
+    ordinary_result,
+    result_of,
+)
 from pullback.verify.composition.lines import line_of
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Text
@@ -60,9 +65,9 @@ class LineReference(Probe):
             raise NotApplicable("it is random")
         run, other = call.forward(), wanted.forward()
         names = [f"output {i}" for i in range(len(run.outputs))]
-        difference = apart_tensors(run.outputs, other.outputs, names)
+        difference = describe_tensors(run.outputs, other.outputs, names)
         if difference is None and run.differentiable == other.differentiable:
-            difference = apart(call, ordinary(call), result(other))
+            difference = describe_difference(call, ordinary_result(call), result_of(other))
         if difference is not None:
             yield self.breach(
                 f"{call.target.name}: the operator differs from its reference",

@@ -6,7 +6,7 @@ import torch
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.invariance.answer import answer, backward_place
+from pullback.verify.invariance.answer import backward_place, compute_answer
 from pullback.verify.probe import NotApplicable, Probe
 
 
@@ -69,7 +69,7 @@ class LostChannelsLast(Probe):
         values = [leaf.value for leaf in call.leaves]
         values[first] = values[first].contiguous(memory_format=last)
         given = call.with_values(values)
-        found = answer(
+        found = compute_answer(
             given,
             lambda outputs: [
                 torch.randn_like(o, memory_format=torch.preserve_format)

@@ -7,7 +7,7 @@ from pullback.verify.call import Call
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.probes.input_changed import declared_of
 from pullback.verify.source import Text
-from pullback.verify.trace import NodeTrace, watched
+from pullback.verify.trace import NodeTrace, watch_calls
 from pullback.verify.tracing.memory import count_changed
 
 
@@ -63,7 +63,7 @@ class MutationUnused(Probe):
         if call.target.kind in ("module", "callable"):
             raise NotApplicable("nothing is declared")
         nodes: list[NodeTrace] = []
-        with watched(nodes):
+        with watch_calls(nodes):
             run = call.forward()
         for index in sorted(declared_of(call, run, nodes)):
             leaf, given = call.leaves[index], run.given[index]

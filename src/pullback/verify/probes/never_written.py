@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from torch import Tensor
 
 from pullback.diagnostic import Finding
-from pullback.verify.call import Call, shown
+from pullback.verify.call import Call, format_call
 from pullback.verify.invariance.uneven import calls_of
 from pullback.verify.nodes import EVERYTHING, require_own
 from pullback.verify.probe import Probe
-from pullback.verify.source import Place, Text
+from pullback.verify.source import SourcePlace, Text
 from pullback.verify.target import Part
 from pullback.verify.tracing.unwritten import memory_of
 
@@ -71,9 +71,9 @@ class NeverWritten(Probe):
             for seen in spoilt:
                 yield self.breach(
                     f"{call.target.name}: {seen.name} contains uninitialised memory: {seen.part} "
-                    f"never writes {elements(seen.unwritten)}",
+                    f"never writes {name_elements(seen.unwritten)}",
                     where=place_of_fresh(call, seen.part),
-                    inputs=None if own is call else shown(own),
+                    inputs=None if own is call else format_call(own),
                     seen=f"{int(seen.unwritten.sum())} of {seen.unwritten.numel()} elements show "
                     "what fresh memory is filled with",
                 )
@@ -81,7 +81,7 @@ class NeverWritten(Probe):
                 return
 
 
-def elements(spoilt: Tensor) -> str:
+def name_elements(spoilt: Tensor) -> str:
     """Name elements: "elements 5 to 8", "elements [0, 2], [1, 2], ..."."""
     found = spoilt.nonzero().tolist()
     if spoilt.dim() == 1:
@@ -93,7 +93,7 @@ def elements(spoilt: Tensor) -> str:
     return f"elements {', '.join(str(index) for index in found[:4])}{more}"
 
 
-def place_of_fresh(call: Call, part: Part) -> Place | None:
+def place_of_fresh(call: Call, part: Part) -> SourcePlace | None:
     """Return the line that allocates uninitialised memory."""
     own = call.target.parts.get(part)
     return None if own is None else Text(own).calls(*FRESH)

@@ -6,15 +6,15 @@ from math import inf
 from torch import Tensor
 
 from pullback.diagnostic import Finding
-from pullback.verify.agreement import described, differing, rounding
+from pullback.verify.agreement import describe_differing, find_differing, rounding
 from pullback.verify.call import Call
 from pullback.verify.invariance.answer import (
     Answer,
-    answer,
     backward_place,
-    largest,
-    scaled,
-    steady,
+    compute_answer,
+    max_finite,
+    scale_grads,
+    steady_answer,
 )
 from pullback.verify.probe import NotApplicable, Probe
 
@@ -74,16 +74,16 @@ class Nonlinear(Probe):
 
     def found(self, call: Call) -> Finding | None:
         """Return the first way in which the gradient is not linear."""
-        base = steady(call)
+        base = steady_answer(call)
         if any(g is not None and not g.isfinite().all() for g in base.gradients):
             raise NotApplicable("the ordinary gradient is not finite")
         return self.offset(call, base) or self.scales(call, base) or self.sums(call, base)
 
     def offset(self, call: Call, base: Answer) -> Finding | None:
         """Send zeros, which have to give zeros."""
-        zero = answer(call, scaled(base.grads, 0.0))
+        zero = compute_answer(call, scale_grads(base.grads, 0.0))
         for index, gradient in enumerate(zero.gradients):
-            size, ordinary = largest(gradient), largest(base.gradients[index])
+            size, ordinary = max_finite(gradient), max_finite(base.gradients[index])
             # An iterative solver for the gradient leaves a small rest where the result should be 0.
             if gradient is None or base.floors[index] >= size:
                 continue
@@ -99,24 +99,24 @@ class Nonlinear(Probe):
     def scales(self, call: Call, base: Answer) -> Finding | None:
         """Send multiples."""
         for factor in FACTORS_OF_HALF if of_half_range(base) else FACTORS:
-            other = answer(call, scaled(base.grads, factor))
+            other = compute_answer(call, scale_grads(base.grads, factor))
             for index, gradient in enumerate(other.gradients):
                 right = base.gradients[index]
                 right = None if right is None else right * factor
                 if not is_fair(gradient, right):
                     continue
-                where = differing(gradient, right, floor=abs(factor) * base.floors[index])
+                where = find_differing(gradient, right, floor=abs(factor) * base.floors[index])
                 # An iterative solver that stops at some absolute error is nearly linear.
                 if where is None or (abs(factor) < 1 and not is_lost(gradient, right)):
                     continue
-                ratio = largest(gradient) / (largest(base.gradients[index]) or 1.0)
+                ratio = max_finite(gradient) / (max_finite(base.gradients[index]) or 1.0)
                 return self.breach(
                     f"{call.target.name}: backward is not linear in grad_output: "
                     f"{factor:.3g} × grad gives {ratio:.3g} × the gradient of "
                     f"`{call.leaves[index].name}` (in size): something clips, rounds or "
                     "normalizes it",
                     where=backward_place(call, "clamp", "clamp_", "clip", "clip_", "round", "sign"),
-                    wrong=described(where, gradient, right),
+                    wrong=describe_differing(where, gradient, right),
                 )
         return None
 
@@ -125,8 +125,8 @@ class Nonlinear(Probe):
         sent = [grad for grad in base.grads if grad is not None]
         if max(rounding(grad.dtype) for grad in sent) > 1e-4:
             return None  # in half precision, rounding changes the sum
-        second = answer(call, other_grads(base))
-        both = answer(
+        second = compute_answer(call, other_grads(base))
+        both = compute_answer(
             call,
             [
                 None if a is None or b is None else a + b
@@ -137,13 +137,13 @@ class Nonlinear(Probe):
             zip(base.gradients, second.gradients, both.gradients, strict=True)
         ):
             right = a if b is None else b if a is None else a + b
-            where = differing(found, right, floor=both.floors[index])
+            where = find_differing(found, right, floor=both.floors[index])
             if is_fair(found, right) and where is not None:
                 return self.breach(
                     f"{call.target.name}: backward is not linear in grad_output: the gradient of "
                     f"`{call.leaves[index].name}` for g + h is not the sum of those for g and h",
                     where=backward_place(call),
-                    wrong=described(where, found, right),
+                    wrong=describe_differing(where, found, right),
                 )
         return None
 

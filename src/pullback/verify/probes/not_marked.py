@@ -6,8 +6,8 @@ import torch
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.nodes import forward_text, own_nodes
-from pullback.verify.numbers.numeric import direction
+from pullback.verify.nodes import forward_text, nodes_of_target
+from pullback.verify.numbers.numeric import draw_direction
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.trace import trace
 
@@ -75,7 +75,7 @@ class NotMarked(Probe):
                 continue
             if not run.outputs[index].numel() or not is_constant(call, index):
                 continue
-            nodes = own_nodes(call, trace(call))
+            nodes = nodes_of_target(call, trace(call))
             yield self.breach(
                 f"{call.target.name}: output {index} is constant around the inputs and its "
                 f"gradient is never used, but it is not marked: ctx.mark_non_differentiable",
@@ -90,7 +90,7 @@ def is_constant(call: Call, index: int) -> bool:
     before = call.values(values)[index]
     for step in STEPS:
         moved = [
-            value + (step * direction(value, i)).to(value) if i in call.wanted else value
+            value + (step * draw_direction(value, i)).to(value) if i in call.wanted else value
             for i, value in enumerate(values)
         ]
         if not torch.equal(before, call.values(moved)[index]):

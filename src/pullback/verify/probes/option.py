@@ -7,8 +7,8 @@ from contextlib import suppress
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
 from pullback.verify.invariance.answer import backward_place
-from pullback.verify.invariance.options import Option, options_of, with_option
-from pullback.verify.invariance.variants import Wrong, reduced, require_sound, wrong_of
+from pullback.verify.invariance.options import Option, options_of, set_option
+from pullback.verify.invariance.variants import Wrong, reduce_size, require_sound, wrong_of
 from pullback.verify.probe import NotApplicable, Probe
 
 SECONDS = 1.5
@@ -75,7 +75,7 @@ class WrongOption(Probe):
         if not options:
             raise NotApplicable("it has no options")
         require_sound(call)
-        call = reduced(call)
+        call = reduce_size(call)
         end = time.process_time() + SECONDS
         for option in options:
             found: dict[object, Wrong] = {}
@@ -84,7 +84,7 @@ class WrongOption(Probe):
                     break
                 wrong = None
                 with suppress(Exception):  # it cannot be given
-                    wrong = wrong_of(with_option(call, option.name, value))
+                    wrong = wrong_of(set_option(call, option.name, value))
                 if wrong is not None:
                     found[value] = wrong
                 # One arbitrary number may make an approximation bad; that two do is unlikely.

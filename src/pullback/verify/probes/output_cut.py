@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call, can_require_grad
-from pullback.verify.nodes import in_containers
+from pullback.verify.nodes import leaves_in_containers
 from pullback.verify.numbers.dependence import Dependence, dependences
 from pullback.verify.probe import NotApplicable, Probe
-from pullback.verify.source import Place, Text
-from pullback.verify.trace import NodeTrace, Told, watched
+from pullback.verify.source import SourcePlace, Text
+from pullback.verify.trace import NodeTrace, Told, watch_calls
 
 
 class OutputCut(Probe):
@@ -67,7 +67,7 @@ class OutputCut(Probe):
         if call.target.kind in ("module", "callable"):
             raise NotApplicable("a function of tensors may detach what it returns")
         nodes: list[NodeTrace] = []
-        with watched(nodes):
+        with watch_calls(nodes):
             run = call.forward()
         if call.target.kind != "function" and not marks(nodes):
             raise NotApplicable("no output is marked non-differentiable")
@@ -76,7 +76,7 @@ class OutputCut(Probe):
             for index, output in enumerate(run.outputs)
             if can_require_grad(output) and not output.requires_grad
         ]
-        hidden = in_containers(call) if call.target.kind == "function" else {}
+        hidden = leaves_in_containers(call) if call.target.kind == "function" else {}
         visible = [leaf for leaf in call.wanted if leaf not in hidden]
         found: dict[int, Dependence] = {}
         for leaf in visible if cut else []:
@@ -99,7 +99,7 @@ def marks(nodes: list[NodeTrace]) -> list[Told]:
     return [one for n in nodes for one in n.told if one.method == "mark_non_differentiable"]
 
 
-def line_of(call: Call, nodes: list[NodeTrace]) -> Place | None:
+def line_of(call: Call, nodes: list[NodeTrace]) -> SourcePlace | None:
     """Return the line that marks it."""
     if told := marks(nodes):
         return told[0].place

@@ -6,10 +6,16 @@ import torch
 from torch import Tensor
 
 from pullback.diagnostic import Finding
-from pullback.verify.agreement import described, differing
+from pullback.verify.agreement import describe_differing, find_differing
 from pullback.verify.call import Call
-from pullback.verify.invariance.answer import Answer, answer, backward_place, grad_name, steady
-from pullback.verify.numbers.gradient import compared
+from pullback.verify.invariance.answer import (
+    Answer,
+    backward_place,
+    compute_answer,
+    grad_name,
+    steady_answer,
+)
+from pullback.verify.numbers.gradient import compare_gradients
 from pullback.verify.probe import NotApplicable, Probe
 
 
@@ -59,11 +65,11 @@ class OutputIgnored(Probe):
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Send a gradient for each output alone."""
-        base = steady(call)
+        base = steady_answer(call)
         used = [i for i, grad in enumerate(base.grads) if grad is not None]
         if len(used) < 2:
             raise NotApplicable("there is one differentiable output")
-        alone = {i: answer(call, only(base, i)) for i in used}
+        alone = {i: compute_answer(call, only_grad(base, i)) for i in used}
         found = self.ignored(call, base, alone) or self.parts(call, base, alone)
         if found is not None:
             yield found
@@ -79,7 +85,7 @@ class OutputIgnored(Probe):
         ]
         if not silent:
             return None
-        wrong = {(m.leaf, m.output): m for m in compared(call).mismatches}
+        wrong = {(m.leaf, m.output): m for m in compare_gradients(call).mismatches}
         hit = [pair for pair in silent if pair in wrong]
         if not hit:
             return None
@@ -103,18 +109,18 @@ class OutputIgnored(Probe):
             whole = base.gradients[leaf]
             if not all(bool(t.isfinite().all()) for t in (total, whole) if t is not None):
                 continue
-            if (where := differing(whole, total)) is not None:
+            if (where := find_differing(whole, total)) is not None:
                 return self.breach(
                     f"{call.target.name}: the gradient of `{call.leaves[leaf].name}` for all "
                     "outputs together is not the sum of its gradients for each output alone: "
                     "one of them is ignored, or used twice, when others arrive",
                     where=backward_place(call),
-                    wrong=described(where, whole, total),
+                    wrong=describe_differing(where, whole, total),
                 )
         return None
 
 
-def only(base: Answer, output: int) -> list[Tensor | None]:
+def only_grad(base: Answer, output: int) -> list[Tensor | None]:
     """Return the gradient for one output, None for the others."""
     return [grad if i == output else None for i, grad in enumerate(base.grads)]
 

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
-from pullback.verify.call import Call, shown
+from pullback.verify.call import Call, format_call
 from pullback.verify.invariance.uneven import calls_of
 from pullback.verify.nodes import EVERYTHING, require_own
 from pullback.verify.probe import Probe
-from pullback.verify.probes.never_written import elements
+from pullback.verify.probes.never_written import name_elements
 from pullback.verify.tracing.guard import Outside
 from pullback.verify.tracing.unwritten import memory_of
 
@@ -68,10 +68,10 @@ class OutsideOfTensor(Probe):
         require_own(call)
         for own in calls_of(call):
             memory = memory_of(own)
-            inputs = None if own is call else shown(own)
+            inputs = None if own is call else format_call(own)
             for part, outside in memory.written[:1]:
                 yield self.breach(
-                    f"{call.target.name}: {part} writes {where(outside)}",
+                    f"{call.target.name}: {part} writes {describe_outside(outside)}",
                     inputs=inputs,
                     seen=f"the memory beside it has changed: it has {outside.count} elements",
                 )
@@ -81,7 +81,7 @@ class OutsideOfTensor(Probe):
                     yield self.breach(
                         f"{call.target.name}: {seen.name} depends on memory outside of every "
                         f"tensor: {seen.part} reads past the end or before the start of one for "
-                        f"{elements(seen.outside)}",
+                        f"{name_elements(seen.outside)}",
                         inputs=inputs,
                         seen=f"{int(seen.outside.sum())} of {seen.outside.numel()} elements are "
                         "NaN where the memory beside tensors is filled with NaN",
@@ -89,7 +89,7 @@ class OutsideOfTensor(Probe):
                     return
 
 
-def where(outside: Outside) -> str:
+def describe_outside(outside: Outside) -> str:
     """Say which elements: "past the end of output 0: element 9"."""
     side = "before the start of" if outside.first < 0 else "past the end of"
     one = outside.first == outside.last

@@ -6,8 +6,8 @@ from pullback.diagnostic import Finding
 from pullback.verify.call import Call
 from pullback.verify.nodes import EVERYTHING, require_own
 from pullback.verify.probe import NotApplicable, Probe
-from pullback.verify.source import Place, Text
-from pullback.verify.tracing.difference import difference, kept
+from pullback.verify.source import SourcePlace, Text
+from pullback.verify.tracing.difference import copy_values, find_difference
 
 DRAWS = (
     *("rand", "randn", "randint", "rand_like", "randn_like", "randint_like", "randperm"),
@@ -70,11 +70,11 @@ class RandomBackward(Probe):
         require_own(call)
         run = call.forward()
         grads = run.random_grads()
-        first = kept(run.backward(grads, seed=11))
-        if difference(first, run.backward(grads, seed=11)) is not None:
+        first = copy_values(run.backward(grads, seed=11))
+        if find_difference(first, run.backward(grads, seed=11)) is not None:
             raise NotApplicable("a second backward differs all the same")
         for seed in (12, 13):
-            found = difference(first, run.backward(grads, seed=seed))
+            found = find_difference(first, run.backward(grads, seed=seed))
             if found is None:
                 continue
             name = call.leaves[found.index].name
@@ -87,7 +87,7 @@ class RandomBackward(Probe):
             return
 
 
-def place_of_draw(call: Call) -> Place | None:
+def place_of_draw(call: Call) -> SourcePlace | None:
     """Return the line of backward that draws."""
     own = call.target.parts.get("backward")
     return None if own is None else Text(own).calls(*DRAWS)

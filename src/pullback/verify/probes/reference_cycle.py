@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.nodes import forward_text, name_of, own_nodes, require_own
+from pullback.verify.nodes import forward_text, name_of, nodes_of_target, require_own
 from pullback.verify.probe import Probe
 from pullback.verify.trace import NodeTrace, trace
 from pullback.verify.tracing.memory import tensors_held
@@ -67,7 +67,7 @@ class ReferenceCycle(Probe):
     def examine(self, call: Call) -> Iterator[Finding]:
         """Drop a call while the garbage collector is off, then let it run."""
         require_own(call)
-        with collected_by_hand():
+        with collect_by_hand():
             run = call.forward()
             watched = [weakref.ref(output) for output in run.outputs if output.requires_grad]
             watched += [weakref.ref(n) for n in nodes_of(run.outputs)]
@@ -78,8 +78,8 @@ class ReferenceCycle(Probe):
         if not freed:
             return
         holder, line, name = None, None, call.target.name
-        for node in own_nodes(call, trace(call)):
-            holder = held_output(node)
+        for node in nodes_of_target(call, trace(call)):
+            holder = find_held_output(node)
             if holder is not None:
                 line = forward_text(node).assigns(holder.partition(".")[2].partition("[")[0])
                 name = name_of(call, node)
@@ -99,7 +99,7 @@ def nodes_of(outputs: tuple[Tensor, ...]) -> list[Any]:
     return [node for node in found if node is not None and hasattr(node, "_forward_cls")]
 
 
-def held_output(node: NodeTrace) -> str | None:
+def find_held_output(node: NodeTrace) -> str | None:
     """Return which attribute of ctx holds an output."""
     for name, value in node.attributes.items():
         for path, tensor in tensors_held(value, f"ctx.{name}"):
@@ -109,7 +109,7 @@ def held_output(node: NodeTrace) -> str | None:
 
 
 @contextmanager
-def collected_by_hand() -> Generator[None]:
+def collect_by_hand() -> Generator[None]:
     """Switch the garbage collector off within the block, and let it see only what is made there."""
     on = gc.isenabled()
     gc.freeze()

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
 from pullback.verify.invariance.answer import backward_place
-from pullback.verify.invariance.options import constants
+from pullback.verify.invariance.options import constants_in
 from pullback.verify.invariance.regions import Region, regions_of
 from pullback.verify.probe import Probe
-from pullback.verify.source import Place, Text
+from pullback.verify.source import SourcePlace, Text
 
 
 class WrongRegion(Probe):
@@ -70,7 +70,7 @@ class WrongRegion(Probe):
                 )
 
 
-def branch(call: Call, found: Region) -> Place | None:
+def branch(call: Call, found: Region) -> SourcePlace | None:
     """Return the line that names a number near the edge of the region; otherwise backward."""
     if found.wrong is not None and found.wrong.place is not None:
         return found.wrong.place
@@ -83,7 +83,7 @@ def branch(call: Call, found: Region) -> Place | None:
         def names(node: ast.AST, near: float = near) -> bool:
             return isinstance(node, ast.expr) and any(
                 isinstance(own, int | float) and abs(abs(own) - near) <= 0.25 * near
-                for own in constants(node)
+                for own in constants_in(node)
             )
 
         place = Text(function).find(names)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.numbers.gradient import Mismatch, compared
+from pullback.verify.numbers.gradient import Mismatch, compare_gradients
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Text
 
@@ -57,7 +57,7 @@ class Reversal(Probe):
         if "reversal" not in call.intentions:
             raise NotApplicable("no reversal is declared")
         backward = call.target.parts.get("backward")
-        several = [compared(call, seed=seed).mismatches for seed in (0, 1, 2)]
+        several = [compare_gradients(call, seed=seed).mismatches for seed in (0, 1, 2)]
         for first in several[0]:
             place = (first.leaf, first.output)
             same = [m for found in several for m in found if (m.leaf, m.output) == place]

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.numbers.precision import LOWER, Loss, is_lost, losses, right_in_float64
+from pullback.verify.numbers.precision import LOWER, Loss, is_lost, measure_losses, right_in_float64
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Text
 from pullback.verify.tracing.accumulated import AddingInFloat32
@@ -76,14 +76,14 @@ class RunningSum(Probe):
         if call.target.kind in ("module", "callable"):
             raise NotApplicable("its operators are looked at one by one")
         for size in sorted({s for leaf in call.leaves for s in leaf.value.shape}, reverse=True):
-            large = grown(double, size)
+            large = grow(double, size)
             if large is None or not any(is_sum(leaf, large) for leaf in large.wanted):
                 continue
             for dtype in LOWER:
-                if (loss := lost_sum(large, dtype)) is None:
+                if (loss := find_lost_sum(large, dtype)) is None:
                     continue
                 with AddingInFloat32():
-                    own = lost_sum(large, dtype)
+                    own = find_lost_sum(large, dtype)
                 yield self.finding(call, loss, large, by_torch=own is None)
                 return
 
@@ -103,9 +103,9 @@ class RunningSum(Probe):
         )
 
 
-def lost_sum(large: Call, dtype: torch.dtype) -> Loss | None:
+def find_lost_sum(large: Call, dtype: torch.dtype) -> Loss | None:
     """Return the first sum over the rows that loses its digits."""
-    found = losses(large, dtype, positive=True) or []
+    found = measure_losses(large, dtype, positive=True) or []
     return next((loss for loss in found if is_lost(loss) and is_sum(loss.leaf, large)), None)
 
 
@@ -114,12 +114,12 @@ def is_sum(leaf: int, large: Call) -> bool:
     return large.leaves[leaf].value.numel() * 64 <= max(leaf.value.numel() for leaf in large.leaves)
 
 
-def grown(call: Call, size: int) -> Call | None:
+def grow(call: Call, size: int) -> Call | None:
     """Return a call with one size made large, wherever it occurs; None if forward refuses it."""
     if size == 0:
         return None
     times = math.ceil(ROWS / size)
-    values = [repeated(leaf.value, size, times) for leaf in call.leaves]
+    values = [repeat(leaf.value, size, times) for leaf in call.leaves]
     if max(v.numel() for v in values) > LARGEST:
         return None
     try:
@@ -131,7 +131,7 @@ def grown(call: Call, size: int) -> Call | None:
     return large
 
 
-def repeated(value: Tensor, size: int, times: int) -> Tensor:
+def repeat(value: Tensor, size: int, times: int) -> Tensor:
     """Repeat a tensor along the first axis of that size."""
     if size not in value.shape:
         return value

@@ -8,10 +8,10 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.composition.composed import apart, ordinary, result
+from pullback.verify.composition.composed import describe_difference, ordinary_result, result_of
 from pullback.verify.probe import Probe
 from pullback.verify.source import Text, place_of_error
-from pullback.verify.target import shortened
+from pullback.verify.target import shorten
 from pullback.verify.trace import trace
 
 
@@ -64,22 +64,22 @@ class SavedHooks(Probe):
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Give backward contiguous copies of what was saved."""
-        wanted = ordinary(call)
+        wanted = ordinary_result(call)
         nodes = [node for node in trace(call).nodes if "backward" in node.parts]
         where = Text(nodes[-1].parts["backward"]).place if nodes else None
         try:
-            with saved_tensors_hooks(packed, lambda tensor: tensor):
+            with saved_tensors_hooks(pack, lambda tensor: tensor):
                 run = call.forward()
-            found = result(run)
+            found = result_of(run)
         except Exception as error:
             yield self.breach(
                 f"{call.target.name}: backward fails if saved tensors were packed and unpacked, as "
                 "save_on_cpu does",
                 where=place_of_error(error) or where,
-                raised=f"{type(error).__name__}: {shortened(str(error))}",
+                raised=f"{type(error).__name__}: {shorten(str(error))}",
             )
             return
-        if difference := apart(call, found, wanted):
+        if difference := describe_difference(call, found, wanted):
             yield self.breach(
                 f"{call.target.name}: gradients change if saved tensors are packed and unpacked, "
                 "as save_on_cpu does",
@@ -88,7 +88,7 @@ class SavedHooks(Probe):
             )
 
 
-def packed(tensor: Tensor) -> Tensor:
+def pack(tensor: Tensor) -> Tensor:
     """Return a contiguous copy, as `save_on_cpu` does."""
     if tensor.layout != torch.strided:
         return tensor

@@ -6,11 +6,18 @@ from torch import Tensor
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call, Run
-from pullback.verify.nodes import SPOILT, backward_text, described, name_of, own_nodes, require_own
+from pullback.verify.nodes import (
+    SPOILT,
+    backward_text,
+    describe_saved,
+    name_of,
+    nodes_of_target,
+    require_own,
+)
 from pullback.verify.probe import Probe
-from pullback.verify.source import Place, Text
-from pullback.verify.trace import NodeTrace, Trace, watched
-from pullback.verify.tracing.difference import difference, kept
+from pullback.verify.source import SourcePlace, Text
+from pullback.verify.trace import NodeTrace, Trace, watch_calls
+from pullback.verify.tracing.difference import copy_values, find_difference
 from pullback.verify.tracing.memory import count_changed, tensors_held
 
 
@@ -61,14 +68,14 @@ class SavedOverwritten(Probe):
         """Compare what forward was given, kept and returned, before backward and after it."""
         require_own(call)
         nodes: list[NodeTrace] = []
-        with watched(nodes):
+        with watch_calls(nodes):
             run = call.forward()
-            before = [*kept(run.given), *kept(run.outputs)]
-            owned = [held_copies(node) for node in nodes]
+            before = [*copy_values(run.given), *copy_values(run.outputs)]
+            owned = [copy_held(node) for node in nodes]
             first = run.backward(run.random_grads())
         found = False
         for node, held in zip(nodes, owned, strict=True):
-            if node not in own_nodes(call, Trace(nodes=nodes)):
+            if node not in nodes_of_target(call, Trace(nodes=nodes)):
                 continue
             for what, old, tensor in held:
                 count = count_changed(old, tensor)
@@ -87,7 +94,7 @@ class SavedOverwritten(Probe):
         self, call: Call, node: NodeTrace | None, what: str, tensor: Tensor, count: int
     ) -> Finding:
         """Say which tensor backward changed."""
-        where: Place | None = None
+        where: SourcePlace | None = None
         text = backward_text(node) if node else None
         if text is None and "backward" in call.target.parts:
             text = Text(call.target.parts["backward"])
@@ -103,9 +110,9 @@ class SavedOverwritten(Probe):
         )
 
 
-def held_copies(node: NodeTrace) -> list[tuple[str, Tensor, Tensor]]:
+def copy_held(node: NodeTrace) -> list[tuple[str, Tensor, Tensor]]:
     """Return what a node keeps for backward: what it is, its values now, and the tensor."""
-    found = [(described(node, saved.what), saved.before, saved.tensor) for saved in node.saved]
+    found = [(describe_saved(node, saved.what), saved.before, saved.tensor) for saved in node.saved]
     for name, value in node.attributes.items():
         for path, tensor in tensors_held(value, f"ctx.{name}"):
             found.append((path, tensor.detach().clone(), tensor))
@@ -115,6 +122,6 @@ def held_copies(node: NodeTrace) -> list[tuple[str, Tensor, Tensor]]:
 def repeats(run: Run, first: Sequence[Tensor | None]) -> bool:
     """Tell whether a second backward gives the same as the first."""
     try:
-        return difference(first, run.backward(run.random_grads())) is None
+        return find_difference(first, run.backward(run.random_grads())) is None
     except Exception:
         return False

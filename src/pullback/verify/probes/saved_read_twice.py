@@ -7,7 +7,7 @@ from torch.utils.checkpoint import checkpoint
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call, tensors_in
-from pullback.verify.nodes import name_of, own_nodes, require_own
+from pullback.verify.nodes import name_of, nodes_of_target, require_own
 from pullback.verify.probe import Probe
 from pullback.verify.trace import trace
 
@@ -58,7 +58,7 @@ class SavedReadTwice(Probe):
     def examine(self, call: Call) -> Iterator[Finding]:
         """Count the reads, and test whether a checkpoint raises."""
         require_own(call)
-        for node in own_nodes(call, trace(call)):
+        for node in nodes_of_target(call, trace(call)):
             if len(node.unpacks) < 2:
                 continue
             error = error_under_checkpoint(call)

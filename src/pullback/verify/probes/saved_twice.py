@@ -5,10 +5,10 @@ from contextlib import suppress
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call, tensors_in
-from pullback.verify.nodes import SPOILT, described, name_of, own_nodes
+from pullback.verify.nodes import SPOILT, describe_saved, name_of, nodes_of_target
 from pullback.verify.numbers.gradient import compare
 from pullback.verify.probe import Probe
-from pullback.verify.trace import NodeTrace, Told, Trace, trace, what
+from pullback.verify.trace import NodeTrace, Told, Trace, describe_tensor, trace
 
 
 class SavedTwice(Probe):
@@ -59,14 +59,15 @@ class SavedTwice(Probe):
     def examine(self, call: Call) -> Iterator[Finding]:
         """Count the calls, and look at what the last one leaves out."""
         found = trace(call)
-        for node in own_nodes(call, found):
+        for node in nodes_of_target(call, found):
             told = [one for one in node.told if one.method == "save_for_backward"]
-            lost = missing(node, told)
+            lost = find_missing(node, told)
             if not lost:
                 continue
             lines = [f"line {one.place.line}: {one.place.text}" for one in told if one.place]
             yield self.breach(
-                f"{name_of(call, node)}: save_for_backward is called {times(len(told))}; only the "
+                f"{name_of(call, node)}: save_for_backward is called {format_times(len(told))}; "
+                "only the "
                 f"last call counts, {', '.join(lost)} is not saved",
                 level="fault" if is_wrong(call, found) else "advice",
                 where=told[-1].place,
@@ -74,20 +75,20 @@ class SavedTwice(Probe):
             )
 
 
-def missing(node: NodeTrace, told: list[Told]) -> list[str]:
+def find_missing(node: NodeTrace, told: list[Told]) -> list[str]:
     """Return the tensors that earlier calls save and the last one does not."""
     if len(told) < 2:
         return []
     last = tensors_in(told[-1].arguments)
     earlier = [tensor for one in told[:-1] for tensor in tensors_in(one.arguments)]
     return [
-        described(node, what(tensor, node))
+        describe_saved(node, describe_tensor(tensor, node))
         for tensor in earlier
         if not any(tensor is own for own in last)
     ]
 
 
-def times(count: int) -> str:
+def format_times(count: int) -> str:
     """Say how often."""
     return "twice" if count == 2 else f"{count} times"
 

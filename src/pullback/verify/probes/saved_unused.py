@@ -6,10 +6,10 @@ from torch import Tensor
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.nodes import described, forward_text, name_of, own_nodes
+from pullback.verify.nodes import describe_saved, forward_text, name_of, nodes_of_target
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.trace import NodeTrace, trace
-from pullback.verify.tracing.difference import difference
+from pullback.verify.tracing.difference import find_difference
 from pullback.verify.tracing.poison import ZEROS, backward_with, is_needed
 
 
@@ -57,13 +57,13 @@ class SavedUnused(Probe):
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Replace each saved tensor by NaN and by other values, and compare the gradients."""
-        nodes = [node for node in own_nodes(call, trace(call)) if node.saved]
+        nodes = [node for node in nodes_of_target(call, trace(call)) if node.saved]
         if len(nodes) != 1 or call.target.kind in ("module", "callable"):
             raise NotApplicable("nothing is saved, or it is not clear by whom")
         node = nodes[0]
         ordinary, count = backward_with(call, None, 0)
         again, _ = backward_with(call, None, 0)
-        if count != len(node.saved) or difference(ordinary, again) is not None:
+        if count != len(node.saved) or find_difference(ordinary, again) is not None:
             raise NotApplicable(
                 "more is saved than by this Function, or backward differs each time"
             )
@@ -88,7 +88,9 @@ class SavedUnused(Probe):
         kinds = {node.saved[i].what.partition(" ")[0]: i for i in spare}
         if not {"input", "output"} <= set(kinds):
             return
-        first, second = (described(node, node.saved[kinds[k]].what) for k in ("input", "output"))
+        first, second = (
+            describe_saved(node, node.saved[kinds[k]].what) for k in ("input", "output")
+        )
         yield self.breach(
             f"{name_of(call, node)}: {first} and {second} are both saved, but only one of them is "
             f"needed",
@@ -99,10 +101,12 @@ class SavedUnused(Probe):
     def waste(self, call: Call, node: NodeTrace, index: int, unused: list[int]) -> Finding:
         """Say which one is not used; of an input and an output, that one of them is enough."""
         tensor: Tensor = node.saved[index].tensor
-        what = described(node, node.saved[index].what)
+        what = describe_saved(node, node.saved[index].what)
         size = size_of(tensor)
         kinds = {node.saved[i].what.partition(" ")[0] for i in range(len(node.saved))}
-        others = [described(node, own.what) for i, own in enumerate(node.saved) if i not in unused]
+        others = [
+            describe_saved(node, own.what) for i, own in enumerate(node.saved) if i not in unused
+        ]
         enough = ""
         if {"input", "output"} <= kinds and others:
             enough = f"; only one of {what} and {others[0]} is needed"

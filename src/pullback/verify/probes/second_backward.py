@@ -5,11 +5,11 @@ from typing import Any
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.nodes import backward_text, own_nodes, require_own
+from pullback.verify.nodes import backward_text, nodes_of_target, require_own
 from pullback.verify.probe import NotApplicable, Probe
-from pullback.verify.source import Place, place_of_error
-from pullback.verify.trace import NodeTrace, Trace, watched
-from pullback.verify.tracing.difference import difference, kept
+from pullback.verify.source import SourcePlace, place_of_error
+from pullback.verify.trace import NodeTrace, Trace, watch_calls
+from pullback.verify.tracing.difference import copy_values, find_difference
 from pullback.verify.tracing.memory import tensors_held
 
 
@@ -62,12 +62,12 @@ class SecondBackward(Probe):
         """Run backward twice with the same gradients and random state."""
         require_own(call)
         nodes: list[NodeTrace] = []
-        with watched(nodes):
+        with watch_calls(nodes):
             run = call.forward()
             before = {id(node): contents(node) for node in nodes}
-            first = kept(run.backward(run.random_grads()))
-        own = own_nodes(call, Trace(nodes=nodes))
-        changes = [change for node in own for change in changed(node, before[id(node)])]
+            first = copy_values(run.backward(run.random_grads()))
+        own = nodes_of_target(call, Trace(nodes=nodes))
+        changes = [change for node in own for change in describe_changes(node, before[id(node)])]
         gone = changes[0] if changes else None
         where = next((p for node in own if (p := line_of(node, gone))), None) if gone else None
         said = f"backward {gone}" if gone else None
@@ -84,7 +84,7 @@ class SecondBackward(Probe):
                 raised=f"{type(error).__name__}: {text[:300]}",
             )
             return
-        found = difference(first, second)
+        found = find_difference(first, second)
         if found is not None:
             yield self.breach(
                 f"{call.target.name}: {said + ': ' if said else ''}a second backward through the "
@@ -99,22 +99,22 @@ def contents(node: NodeTrace) -> dict[str, tuple[Any, int, Any]]:
     """Return what forward has put on ctx: each value, its length, and what identifies it."""
     own: dict[str, Any] = dict(node.ctx.__dict__) if node.ctx is not None else {}
     own.pop("apply", None)  # the trace's own
-    return {name: (value, sized(value), marks(value)) for name, value in own.items()}
+    return {name: (value, length_of(value), mark_of(value)) for name, value in own.items()}
 
 
-def sized(value: object) -> int:
+def length_of(value: object) -> int:
     """Return the length of a container, -1 of anything else."""
     return len(value) if isinstance(value, list | dict | set | tuple) else -1
 
 
-def marks(value: object) -> object:
+def mark_of(value: object) -> object:
     """Return what changes when a value does."""
     if value is None or isinstance(value, int | float | str):
         return value
     return [(id(tensor), tensor._version) for _, tensor in tensors_held(value, "")]
 
 
-def changed(node: NodeTrace, before: dict[str, tuple[Any, int, Any]]) -> list[str]:
+def describe_changes(node: NodeTrace, before: dict[str, tuple[Any, int, Any]]) -> list[str]:
     """Say what backward has done to ctx."""
     if node.ctx is None:
         return []
@@ -125,14 +125,14 @@ def changed(node: NodeTrace, before: dict[str, tuple[Any, int, Any]]) -> list[st
             found.append(f"deletes ctx.{name}")
         elif now[name] is None and value is not None:
             found.append(f"sets ctx.{name} to None")
-        elif sized(value) != length:
+        elif length_of(value) != length:
             found.append(f"changes the list ctx.{name}")
-        elif now[name] is not value or marks(value) != mark:
+        elif now[name] is not value or mark_of(value) != mark:
             found.append(f"changes ctx.{name}")
     return found
 
 
-def line_of(node: NodeTrace, change: str) -> Place | None:
+def line_of(node: NodeTrace, change: str) -> SourcePlace | None:
     """Return the line that does it."""
     name = change.rpartition("ctx.")[2].partition(" ")[0]
     text = backward_text(node)

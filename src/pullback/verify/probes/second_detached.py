@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.numbers.second import second
-from pullback.verify.numbers.shown import wrong_seconds
+from pullback.verify.numbers.second import compare_second
+from pullback.verify.numbers.shown import describe_wrong_seconds
 from pullback.verify.probe import Probe
-from pullback.verify.tracing.kept import constants
+from pullback.verify.tracing.kept import find_constants
 
 
 class DetachedSaved(Probe):
@@ -58,15 +58,15 @@ class DetachedSaved(Probe):
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Look for detached inputs and outputs where second derivatives are wrong."""
-        found = second(call)
+        found = compare_second(call)
         if not found.lost:
             return
-        for kept in constants(found):
+        for kept in find_constants(found):
             if kept.what.endswith("detached"):
                 yield self.breach(
                     f"{call.target.name}: second derivatives are wrong: `{kept.name}` is saved, "
                     f"which is {kept.what}: this path is lost",
                     where=kept.place,
-                    **wrong_seconds(found),
+                    **describe_wrong_seconds(found),
                 )
                 return

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.numbers.second import second
-from pullback.verify.numbers.shown import wrong_seconds
+from pullback.verify.numbers.second import compare_second
+from pullback.verify.numbers.shown import describe_wrong_seconds
 from pullback.verify.probe import Probe
-from pullback.verify.tracing.kept import constants
+from pullback.verify.tracing.kept import find_constants
 
 
 class InnerGraphKept(Probe):
@@ -71,15 +71,15 @@ class InnerGraphKept(Probe):
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Look for tensors with a graph on ctx where second derivatives are wrong."""
-        found = second(call)
+        found = compare_second(call)
         if not found.lost:
             return
-        inner = [kept for kept in constants(found) if kept.inner]
+        inner = [kept for kept in find_constants(found) if kept.inner]
         if inner:
             names = " and ".join(f"`{kept.name}`" for kept in inner)
             yield self.breach(
                 f"{call.target.name}: second derivatives are wrong: an inner graph is kept on ctx "
                 f"({names}), and it does not lead to the inputs",
                 where=inner[0].place,
-                **wrong_seconds(found),
+                **describe_wrong_seconds(found),
             )

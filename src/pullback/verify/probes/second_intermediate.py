@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.numbers.second import second
-from pullback.verify.numbers.shown import wrong_seconds
+from pullback.verify.numbers.second import compare_second
+from pullback.verify.numbers.shown import describe_wrong_seconds
 from pullback.verify.probe import Probe
-from pullback.verify.tracing.kept import constants
+from pullback.verify.tracing.kept import find_constants
 
 
 class IntermediateSaved(Probe):
@@ -68,10 +68,10 @@ class IntermediateSaved(Probe):
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Where second derivatives are wrong, replace kept tensors by ones that have a gradient."""
-        found = second(call)
+        found = compare_second(call)
         if not found.lost:
             return
-        own = [kept for kept in constants(found) if kept.what == "intermediate"]
+        own = [kept for kept in find_constants(found) if kept.what == "intermediate"]
         if own:
             names = " and ".join(f"`{kept.name}`" for kept in own)
             yield self.breach(
@@ -79,5 +79,5 @@ class IntermediateSaved(Probe):
                 f"{'is' if len(own) == 1 else 'are'} neither input nor output but an intermediate "
                 "result, a constant to autograd",
                 where=own[0].place,
-                **wrong_seconds(found),
+                **describe_wrong_seconds(found),
             )

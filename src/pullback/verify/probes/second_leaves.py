@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.numbers.second import second
-from pullback.verify.numbers.shown import wrong_seconds
+from pullback.verify.numbers.second import compare_second
+from pullback.verify.numbers.shown import describe_wrong_seconds
 from pullback.verify.probe import Probe
-from pullback.verify.source import Place, Text
+from pullback.verify.source import SourcePlace, Text
 from pullback.verify.trace import trace
-from pullback.verify.tracing.kept import leaving
+from pullback.verify.tracing.kept import find_leaving
 
 
 class LeavesAutograd(Probe):
@@ -65,7 +65,7 @@ class LeavesAutograd(Probe):
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Look for gradients without a graph, and for the line where it is lost."""
-        found = second(call)
+        found = compare_second(call)
         if not found.lost:
             return
         place = leaving_place(call)
@@ -78,14 +78,14 @@ class LeavesAutograd(Probe):
             f"{call.target.name}: backward leaves autograd without @once_differentiable: the "
             f"gradient of {names} {effect}, so second derivatives are silently wrong",
             where=place,
-            **wrong_seconds(found),
+            **describe_wrong_seconds(found),
         )
 
 
-def leaving_place(call: Call) -> Place | None:
+def leaving_place(call: Call) -> SourcePlace | None:
     """Return the first line of the backwards that leaves autograd."""
     for node in trace(call).nodes:
         backward = node.parts.get("backward")
-        if backward is not None and (place := leaving(Text(backward))):
+        if backward is not None and (place := find_leaving(Text(backward))):
             return place
     return None

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.numbers.second import second
+from pullback.verify.numbers.second import compare_second
 from pullback.verify.probe import Probe
 from pullback.verify.source import place_of_error
-from pullback.verify.target import shortened
+from pullback.verify.target import shorten
 
 
 class SecondRaises(Probe):
@@ -58,11 +58,11 @@ class SecondRaises(Probe):
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Look at what differentiating backward raised."""
-        error = second(call).error
+        error = compare_second(call).error
         if error is not None:
             yield self.breach(
                 f"{call.target.name}: backward raises where it is to be differentiated again "
                 "(create_graph=True)",
                 where=place_of_error(error),
-                raised=f"{type(error).__name__}: {shortened(str(error))}",
+                raised=f"{type(error).__name__}: {shorten(str(error))}",
             )

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.numbers.second import second
-from pullback.verify.numbers.shown import wrong_seconds
+from pullback.verify.numbers.second import compare_second
+from pullback.verify.numbers.shown import describe_wrong_seconds
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Text
 from pullback.verify.trace import trace
@@ -70,7 +70,7 @@ class SecondWrong(Probe):
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Compare the derivative of backward with differences of it."""
-        found = second(call)
+        found = compare_second(call)
         if found.error is not None:
             raise NotApplicable("backward raises where it is differentiated")
         if not found.lost:
@@ -82,5 +82,5 @@ class SecondWrong(Probe):
             f"{call.target.name}: second derivatives are wrong: differentiating the gradient of "
             f"{names} does not give what differences of it give",
             where=where,
-            **wrong_seconds(found),
+            **describe_wrong_seconds(found),
         )

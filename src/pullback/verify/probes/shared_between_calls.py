@@ -10,9 +10,9 @@ from pullback.verify.call import Call, can_require_grad
 from pullback.verify.nodes import require_own
 from pullback.verify.numbers.gradient import compare
 from pullback.verify.probe import NotApplicable, Probe
-from pullback.verify.randomness import drawing
-from pullback.verify.tracing.difference import Difference, difference, kept
-from pullback.verify.tracing.shared_state import line_that_sets, state, written_between
+from pullback.verify.randomness import make_generator
+from pullback.verify.tracing.difference import Difference, copy_values, find_difference
+from pullback.verify.tracing.shared_state import line_that_sets, state_of, written_between
 
 
 class SharedBetweenCalls(Probe):
@@ -67,15 +67,15 @@ class SharedBetweenCalls(Probe):
         require_own(call)
         if call.random:
             raise NotApplicable("forward is random")
-        other = elsewhere(call)
-        before = state(call)
-        first, second = alone(call), alone(other)
+        other = move_elsewhere(call)
+        before = state_of(call)
+        first, second = run_alone(call), run_alone(other)
         names = written_between(call, before)
-        for kind, found in mixed(call, other, first, second):
+        for kind, found in run_mixed(call, other, first, second):
             if found is None:
                 continue
             yield self.breach(
-                f"{call.target.name}: {said(kind, call, found)}"
+                f"{call.target.name}: {explain(kind, call, found)}"
                 + (f": {names[0]} is shared by all calls, not kept on ctx" if names else ""),
                 where=line_that_sets(call, names[0]) if names else None,
                 alone_and_together=found.evidence,
@@ -113,16 +113,16 @@ class Alone:
 
     def __init__(self, call: Call) -> None:
         run = call.forward()
-        self.outputs = kept(run.outputs)
-        self.gradients = kept(run.backward(run.random_grads()))
+        self.outputs = copy_values(run.outputs)
+        self.gradients = copy_values(run.backward(run.random_grads()))
 
 
-def alone(call: Call) -> Alone:
+def run_alone(call: Call) -> Alone:
     """Run a call by itself."""
     return Alone(call)
 
 
-def elsewhere(call: Call) -> Call:
+def move_elsewhere(call: Call) -> Call:
     """Return the call for other values, which forward is as likely to take as its own."""
     return call.with_values([other_values(leaf.value, i) for i, leaf in enumerate(call.leaves)])
 
@@ -131,30 +131,30 @@ def other_values(value: Tensor, index: int) -> Tensor:
     """Return a tensor's values in another order, and a bit smaller: same range, same signs."""
     if not can_require_grad(value) or value.layout != torch.strided:
         return value
-    generator = drawing(index)
+    generator = make_generator(index)
     factors = 0.5 + 0.5 * torch.rand(value.shape, dtype=torch.float64, generator=generator)
     return value * factors.to(value)
 
 
-def mixed(
+def run_mixed(
     call: Call, other: Call, first: Alone, second: Alone
 ) -> Iterator[tuple[str, Difference | None]]:
     """Yield what differs when both calls are in flight, in the order of likelihood."""
     one = call.forward()
     two = other.forward()
-    yield "outputs", difference(first.outputs, one.outputs)
+    yield "outputs", find_difference(first.outputs, one.outputs)
     backward_of_one = one.backward(one.random_grads())
-    yield "gradients", difference(first.gradients, backward_of_one)
-    copies = kept(backward_of_one)
+    yield "gradients", find_difference(first.gradients, backward_of_one)
+    copies = copy_values(backward_of_one)
     backward_of_two = two.backward(two.random_grads())
-    yield "gradients of the second", difference(second.gradients, backward_of_two)
-    yield "kept gradients", difference(copies, backward_of_one)
+    yield "gradients of the second", find_difference(second.gradients, backward_of_two)
+    yield "kept gradients", find_difference(copies, backward_of_one)
     one, two = call.forward(), other.forward()
     two.backward(two.random_grads())
-    yield "gradients", difference(first.gradients, one.backward(one.random_grads()))
+    yield "gradients", find_difference(first.gradients, one.backward(one.random_grads()))
 
 
-def said(kind: str, call: Call, found: Difference) -> str:
+def explain(kind: str, call: Call, found: Difference) -> str:
     """Say what is wrong."""
     if kind == "outputs":
         return f"the second call overwrites output {found.index} of the first call"

@@ -12,17 +12,17 @@ from pullback.verify.invariance.sizes import (
     Axes,
     axes_of,
     follows,
-    halves,
+    halve,
     is_index,
-    redrawn,
+    redraw_values,
     repeats,
-    resized,
-    shuffled,
+    resize,
+    shuffle,
     size_of,
     sizes_for,
 )
 from pullback.verify.invariance.variants import Wrong, require_sound, wrong_of
-from pullback.verify.numbers.located import wrong_elements
+from pullback.verify.numbers.located import describe_wrong_elements
 from pullback.verify.probe import Probe
 
 # A target that is slow at large sizes is checked only at the smaller ones.
@@ -87,7 +87,7 @@ class Size(Probe):
             for size in sizes_for(call, axes):
                 if time.process_time() > end:
                     return
-                wrong = at_size(call, axes, size)
+                wrong = judge_at_size(call, axes, size)
                 if wrong is not None:
                     yield self.told(call, axes, size, wrong, right)
                     return
@@ -96,7 +96,7 @@ class Size(Probe):
     def told(self, call: Call, axes: Axes, size: int, wrong: "AtSize", right: list[int]) -> Finding:
         """Say what is to blame: repeated places, values, or the size from which on it is wrong."""
         own = wrong.wrong
-        at = wrong_elements(own.call, own.mismatch) or own.text
+        at = describe_wrong_elements(own.call, own.mismatch) or own.text
         shapes = ", ".join(f"{leaf.name} {tuple(leaf.value.shape)}" for leaf in own.call.leaves)
         if wrong.blame == "repeat":
             index = next(repeats(call, own.call), None)
@@ -110,7 +110,7 @@ class Size(Probe):
             below = max((n for n in right if n < size), default=None)
             until = f"right at size {axes.size}"
             if below is not None:
-                until = f"right up to size {boundary(call, axes, below, size) - 1}"
+                until = f"right up to size {find_boundary(call, axes, below, size) - 1}"
             text, cure = f"{until}, wrong at size {size}: {at}", None
         return self.breach(
             f"{call.target.name}: {text}",
@@ -129,39 +129,39 @@ class AtSize:
     blame: Literal["size", "repeat", "values"]
 
 
-def at_size(call: Call, axes: Axes, size: int) -> AtSize | None:
+def judge_at_size(call: Call, axes: Axes, size: int) -> AtSize | None:
     """Judge a call at another size."""
-    for other in resized(call, axes, size):
+    for other in resize(call, axes, size):
         wrong = wrong_of(other)
         # If the engine refuses, and not the author's code, the shapes do not fit.
         if wrong is not None and (wrong.error is None or wrong.place is not None):
             defined = follows(call, other, axes) and not is_overwritten(call, wrong)
-            return blamed(call, axes, wrong) if defined else None
+            return blame(call, axes, wrong) if defined else None
     return None
 
 
-def blamed(call: Call, axes: Axes, wrong: Wrong) -> AtSize | None:
+def blame(call: Call, axes: Axes, wrong: Wrong) -> AtSize | None:
     """Ask the size as given with what another size brings; None if that breaks what held.
 
     Values that were symmetric, sorted, or the inverse of others need not be so any more.
     """
-    if wrong_of(redrawn(call, axes)) is not None:
+    if wrong_of(redraw_values(call, axes)) is not None:
         return None
     if any(is_index(leaf.value) for leaf in call.leaves):
-        if wrong_of(shuffled(call)) is not None:
+        if wrong_of(shuffle(call)) is not None:
             return None
         if next(repeats(call, wrong.call), None) is not None:
             return AtSize(wrong=wrong, blame="repeat")
-    elif wrong.mismatch is not None and (smaller := at_given_size(wrong, axes)) is not None:
+    elif wrong.mismatch is not None and (smaller := judge_at_given_size(wrong, axes)) is not None:
         return AtSize(wrong=smaller, blame="values")
     return AtSize(wrong=wrong, blame="size")
 
 
-def at_given_size(wrong: Wrong, axes: Axes) -> Wrong | None:
+def judge_at_given_size(wrong: Wrong, axes: Axes) -> Wrong | None:
     """Halve a call down to the size as given; None where no half is wrong any more."""
     now: Wrong | None = wrong
     while now is not None and size_of(now.call, axes) > axes.size:
-        now = next(filter(None, map(wrong_of, halves(now.call, axes))), None)
+        now = next(filter(None, map(wrong_of, halve(now.call, axes))), None)
     return now if now is not None and size_of(now.call, axes) == axes.size else None
 
 
@@ -174,11 +174,11 @@ def is_overwritten(call: Call, wrong: Wrong) -> bool:
     return any(value.shape[: index.ndim] == index.shape for index in indices)
 
 
-def boundary(call: Call, axes: Axes, right: int, wrong: int) -> int:
+def find_boundary(call: Call, axes: Axes, right: int, wrong: int) -> int:
     """Return the first size that is wrong, by halving."""
     while wrong - right > 1:
         middle = (right + wrong) // 2
-        if at_size(call, axes, middle) is None:
+        if judge_at_size(call, axes, middle) is None:
             right = middle
         else:
             wrong = middle

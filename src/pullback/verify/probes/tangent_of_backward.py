@@ -11,8 +11,8 @@ from pullback.diagnostic import Finding
 from pullback.verify.call import Call, Run, tensors_in
 from pullback.verify.composition.refusal import is_refusal
 from pullback.verify.composition.transforms import gradients_of
-from pullback.verify.numbers.judged import disagreement, weight
-from pullback.verify.numbers.second import directions, moved, second
+from pullback.verify.numbers.judged import draw_weights, find_disagreement
+from pullback.verify.numbers.second import compare_second, draw_directions, slopes_along
 from pullback.verify.numbers.tangent import forward_mode
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Text
@@ -75,21 +75,21 @@ class TangentOfBackward(Probe):
         """Push a tangent of the inputs through forward and backward."""
         if forward_mode(call).error is not None:
             raise NotApplicable("forward mode raises")
-        known = second(call)
+        known = compare_second(call)
         work = known.call
         grads = [None if g is None else g.detach() for g in work.forward().random_grads()]
-        way = [*directions(work, grads)[: len(work.leaves)], *(None for _ in grads)]
+        way = [*draw_directions(work, grads)[: len(work.leaves)], *(None for _ in grads)]
         try:
             found = through_backward(work, grads, way[: len(work.leaves)])
         except Exception as error:
             why = "there is none" if is_refusal(error) else "it raises"
             raise NotApplicable(f"forward mode through backward: {why}") from error
-        slopes = moved(work, grads, way)
+        slopes = slopes_along(work, grads, way)
         for leaf, part in slopes.items():
-            weights = weight(part, leaf)
+            weights = draw_weights(part, leaf)
             if weights is None:
                 continue
-            if numbers := disagreement(work, found[leaf], part, weights):
+            if numbers := find_disagreement(work, found[leaf], part, weights):
                 backward = call.target.parts.get("backward")
                 yield self.breach(
                     f"{call.target.name}: forward mode through backward is wrong for the gradient "
@@ -125,7 +125,7 @@ def through_backward(
         )
         gradients = run.backward(grads, create_graph=True)
         return tuple(
-            None if g is None else unpacked(forward_ad.unpack_dual(g).tangent) for g in gradients
+            None if g is None else unpack(forward_ad.unpack_dual(g).tangent) for g in gradients
         )
 
 
@@ -150,6 +150,6 @@ def by_func(call: Call, way: list[Tensor | None]) -> tuple[Tensor | None, ...]:
     return tuple(found)
 
 
-def unpacked(tangent: Tensor | None) -> Tensor | None:
+def unpack(tangent: Tensor | None) -> Tensor | None:
     """Return a tangent that outlives its level."""
     return None if tangent is None else tangent.detach().clone()

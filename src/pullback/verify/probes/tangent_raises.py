@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.numbers.tangent import forward_mode, only, tangents
+from pullback.verify.numbers.tangent import compute_tangents, forward_mode, only_tangent
 from pullback.verify.probe import Probe
 from pullback.verify.source import Text, place_of_error
-from pullback.verify.target import shortened
+from pullback.verify.target import shorten
 from pullback.verify.trace import trace
 
 
@@ -70,7 +70,7 @@ class TangentRaises(Probe):
             return
         for leaf in call.wanted:
             try:
-                tangents(found.call, only(found.way, leaf))
+                compute_tangents(found.call, only_tangent(found.way, leaf))
             except Exception as error:
                 name = call.leaves[leaf].name
                 yield self.raised(call, error, f" if `{name}` alone has a tangent")
@@ -92,5 +92,5 @@ class TangentRaises(Probe):
             f"{call.target.name}: forward mode fails{when}",
             where=place,
             help=cure,
-            raised=f"{type(error).__name__}: {shortened(str(error))}",
+            raised=f"{type(error).__name__}: {shorten(str(error))}",
         )

@@ -3,16 +3,16 @@
 from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
-from pullback.verify.agreement import described, first_differing
+from pullback.verify.agreement import describe_differing, find_first_differing
 from pullback.verify.call import Call
 from pullback.verify.numbers.tangent import (
     Forward,
-    added,
-    apart_from_differences,
+    add_tangents,
     by_backward,
+    compare_with_differences,
+    compute_tangents,
     forward_mode,
-    only,
-    tangents,
+    only_tangent,
 )
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Text
@@ -83,7 +83,7 @@ class TangentWrong(Probe):
         forward, backward, allowed = by_backward(found)
         disagree = f"{forward:.6g} and {backward:.6g}"
         try:
-            apart = apart_from_differences(found)
+            apart = compare_with_differences(found)
         except NotApplicable:
             # This does not say which of the two is right, but works for a forward with kinks too.
             if abs(forward - backward) > allowed:
@@ -114,9 +114,11 @@ class TangentWrong(Probe):
         wanted = found.call.wanted
         if len(wanted) < 2:
             return None
-        total = added([tangents(found.call, only(found.way, leaf)) for leaf in wanted])
-        apart = first_differing(total, found.tangents)
+        total = add_tangents(
+            [compute_tangents(found.call, only_tangent(found.way, leaf)) for leaf in wanted]
+        )
+        apart = find_first_differing(total, found.tangents)
         if apart is None:
             return None
         index, where = apart
-        return described(where, total[index], found.tangents[index])
+        return describe_differing(where, total[index], found.tangents[index])

@@ -6,20 +6,20 @@ import torch
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.composition.composed import apart_tensors, changes_inputs
+from pullback.verify.composition.composed import changes_inputs, describe_tensors
 from pullback.verify.composition.refusal import is_refusal
 from pullback.verify.composition.transforms import (
     InDims,
-    batched,
     gradients_of,
     in_dims_of,
-    looped,
+    make_batch,
     outputs_of,
+    run_loop,
     supports_vmap,
 )
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.source import Text, place_of_error
-from pullback.verify.target import shortened
+from pullback.verify.target import shorten
 
 
 class Vmap(Probe):
@@ -94,10 +94,10 @@ class Vmap(Probe):
         """Return the finding for one way to batch the inputs."""
         vmap = call.target.parts.get("vmap")
         where = None if vmap is None else Text(vmap).place
-        given, singles = batched(call, dims)
+        given, singles = make_batch(call, dims)
         for word, function in (("", outputs_of(call)), (" of the gradient", gradients_of(call))):
             try:
-                wanted = looped(function, singles)
+                wanted = run_loop(function, singles)
             except NotApplicable:
                 continue
             try:
@@ -108,10 +108,10 @@ class Vmap(Probe):
                 return self.breach(
                     f"{call.target.name}: vmap(in_dims={dims}) raises, a loop does not",
                     where=place_of_error(error) or where,
-                    raised=f"{type(error).__name__}: {shortened(str(error))}",
+                    raised=f"{type(error).__name__}: {shorten(str(error))}",
                 )
             names = [f"result {i}" for i in range(len(wanted))]
-            if difference := apart_tensors(found, wanted, names):
+            if difference := describe_tensors(found, wanted, names):
                 return self.breach(
                     f"{call.target.name}: vmap{word}(in_dims={dims}) differs from a loop",
                     where=where,

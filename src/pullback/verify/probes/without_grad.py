@@ -5,12 +5,12 @@ from collections.abc import Iterator
 import torch
 
 from pullback.diagnostic import Finding
-from pullback.verify.call import Call, copied, tensors_in
-from pullback.verify.composition.composed import apart_tensors, ordinary
+from pullback.verify.call import Call, copy_leaf, tensors_in
+from pullback.verify.composition.composed import describe_tensors, ordinary_result
 from pullback.verify.composition.refusal import is_refusal
 from pullback.verify.probe import Probe
 from pullback.verify.source import place_of_error
-from pullback.verify.target import shortened
+from pullback.verify.target import shorten
 
 
 class WithoutGrad(Probe):
@@ -59,23 +59,23 @@ class WithoutGrad(Probe):
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Compare the outputs in grad mode with those in the other two."""
-        wanted = ordinary(call).outputs
+        wanted = ordinary_result(call).outputs
         names = [f"output {i}" for i in range(len(wanted))]
         for mode in (torch.no_grad, torch.inference_mode):
             word = f"torch.{mode.__name__}"
             try:
                 with mode():
-                    found = tensors_in(call.on([copied(leaf.value) for leaf in call.leaves]))
+                    found = tensors_in(call.on([copy_leaf(leaf.value) for leaf in call.leaves]))
             except Exception as error:
                 if is_refusal(error):
                     continue
                 yield self.breach(
                     f"{call.target.name}: forward fails under {word}()",
                     where=place_of_error(error),
-                    raised=f"{type(error).__name__}: {shortened(str(error))}",
+                    raised=f"{type(error).__name__}: {shorten(str(error))}",
                 )
                 return
-            if difference := apart_tensors(found, wanted, names):
+            if difference := describe_tensors(found, wanted, names):
                 yield self.breach(
                     f"{call.target.name}: forward gives other outputs under {word}()",
                     difference=difference,

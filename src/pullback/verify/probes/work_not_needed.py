@@ -6,7 +6,13 @@ from torch import Tensor
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.nodes import argument_names, backward_text, in_containers, name_of, own_nodes
+from pullback.verify.nodes import (
+    argument_names,
+    backward_text,
+    leaves_in_containers,
+    name_of,
+    nodes_of_target,
+)
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.trace import NodeTrace, trace
 from pullback.verify.tracing.memory import shares
@@ -59,7 +65,7 @@ class WorkNotNeeded(Probe):
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Require the gradient of each input alone, and look at what backward returned."""
-        if call.target.kind in ("module", "callable") or in_containers(call):
+        if call.target.kind in ("module", "callable") or leaves_in_containers(call):
             raise NotApplicable("the parts of a function of tensors are looked at one by one")
         if len(call.wanted) < 2:
             raise NotApplicable("there is one gradient")
@@ -67,8 +73,8 @@ class WorkNotNeeded(Probe):
         shown, where, who = "", None, call.target.name
         for alone in call.wanted:
             only = call.wanting([index == alone for index in range(len(call.leaves))])
-            for node in own_nodes(only, trace(only)):
-                for index, name in wasted(node):
+            for node in nodes_of_target(only, trace(only)):
+                for index, name in find_wasted(node):
                     found.setdefault(name, index)
                     shown = shown or f"only {call.leaves[alone].name} requires a gradient"
                     where, who = backward_text(node).returns(), name_of(call, node)
@@ -83,7 +89,7 @@ class WorkNotNeeded(Probe):
             )
 
 
-def wasted(node: NodeTrace) -> Iterator[tuple[int, str]]:
+def find_wasted(node: NodeTrace) -> Iterator[tuple[int, str]]:
     """Yield the arguments for which a gradient was computed though none is needed."""
     if not node.gave or node.errors[-1] is not None:
         return

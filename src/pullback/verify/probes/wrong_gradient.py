@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
 from pullback.verify.numbers.causes import Cause, cause_of, samples
-from pullback.verify.numbers.causes.heatmap import heat_map
+from pullback.verify.numbers.causes.heatmap import draw_heat_map
 from pullback.verify.numbers.causes.sample import Sample
-from pullback.verify.numbers.gradient import Comparison, Mismatch, compared
+from pullback.verify.numbers.gradient import DirectionalComparison, Mismatch, compare_gradients
 from pullback.verify.probe import NotApplicable, Probe
-from pullback.verify.source import Place, Text
+from pullback.verify.source import SourcePlace, Text
 from pullback.verify.tracing.operations import names_in_forward
 
 # Each cause that is named costs a Jacobian; a module may have a hundred parameters.
@@ -73,22 +73,22 @@ class WrongGradient(Probe):
 
     def examine(self, call: Call) -> Iterator[Finding]:
         """Compare every wanted input with every output, and name the cause of what disagrees."""
-        found = compared(call)
+        found = compare_gradients(call)
         if not found.mismatches:
-            unjudged(call, found)
+            require_judged(call, found)
             return
         backward = call.target.parts.get("backward")
         where = Text(backward).returns() if backward else None
-        for own in grouped(call, found.mismatches[:MOST]):
+        for own in group_mismatches(call, found.mismatches[:MOST]):
             yield self.finding(call, own, where)
 
-    def finding(self, call: Call, own: Explained, where: Place | None) -> Finding:
+    def finding(self, call: Call, own: Explained, where: SourcePlace | None) -> Finding:
         """Return a finding for one cause."""
         first = own.mismatches[0]
         name = call.leaves[first.leaf].name
         several = len({m.output for m in own.mismatches}) > 1 or first.output > 0
         on = f" for output {first.output}" if several else ""
-        text = own.cause.text if own.cause else described(first, name, on)
+        text = own.cause.text if own.cause else describe_unknown(first, name, on)
         others = sorted({call.leaves[m.leaf].name for m in own.mismatches} - {name})
         return self.breach(
             f"{call.target.name}: {text}",
@@ -97,7 +97,9 @@ class WrongGradient(Probe):
             also_of=", ".join(f"`{other}`" for other in others) or None,
             along_a_random_direction=f"backward {first.analytic:.6g}, differences "
             f"{first.numeric:.6g} (may be off by {first.allowed:.1g})",
-            where_it_differs=heat_map(own.sample.pair) if own.sample and not own.cause else None,
+            where_it_differs=draw_heat_map(own.sample.pair)
+            if own.sample and not own.cause
+            else None,
         )
 
 
@@ -122,7 +124,7 @@ def rounding_hint(call: Call, own: Explained) -> str:
     return "; forward rounds: a straight-through estimator is declared: straight_through=True"
 
 
-def grouped(call: Call, mismatches: Sequence[Mismatch]) -> list[Explained]:
+def group_mismatches(call: Call, mismatches: Sequence[Mismatch]) -> list[Explained]:
     """Put mismatches of the same kind of cause together."""
     found: list[Explained] = []
     for mismatch in mismatches:
@@ -140,7 +142,7 @@ def grouped(call: Call, mismatches: Sequence[Mismatch]) -> list[Explained]:
     return found
 
 
-def described(mismatch: Mismatch, name: str, on: str) -> str:
+def describe_unknown(mismatch: Mismatch, name: str, on: str) -> str:
     """Say that a gradient is wrong for an unknown cause."""
     if mismatch.relative < 1e-2:
         return (
@@ -150,7 +152,7 @@ def described(mismatch: Mismatch, name: str, on: str) -> str:
     return f"the gradient of `{name}`{on} is wrong; no known cause fits"
 
 
-def unjudged(call: Call, found: Comparison) -> None:
+def require_judged(call: Call, found: DirectionalComparison) -> None:
     """Say why nothing could be compared, if that is so."""
     if not found.agreed and found.unjudged:
         first = found.unjudged[0]

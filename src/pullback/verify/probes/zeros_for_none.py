@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
-from pullback.verify.call import Call, same
-from pullback.verify.nodes import backward_text, own_nodes
+from pullback.verify.call import Call, is_same
+from pullback.verify.nodes import backward_text, nodes_of_target
 from pullback.verify.probe import NotApplicable, Probe
 from pullback.verify.trace import trace
 
@@ -84,7 +84,7 @@ class ZerosForNone(Probe):
                 if not has_no_effect(call, leaf, index):
                     continue
                 name = call.leaves[leaf].name
-                nodes = own_nodes(call, found)
+                nodes = nodes_of_target(call, found)
                 yield self.breach(
                     f"{call.target.name}: where output {index} alone is used, which does not "
                     f"depend on {name}, the gradient of {name} is zeros rather than None: an "
@@ -100,4 +100,4 @@ def has_no_effect(call: Call, leaf: int, output: int) -> bool:
     before = call.values(values)
     values[leaf] = values[leaf] * 0.875
     after = call.values(values)
-    return before[output].equal(after[output]) and not all(map(same, before, after))
+    return before[output].equal(after[output]) and not all(map(is_same, before, after))

@@ -34,13 +34,13 @@ class AddingInFloat32(TorchDispatchMode):
             or first.dtype not in LOW
         ):
             return func(*args, **kwargs)
-        wide = tree_map_only(Tensor, widened, (args, kwargs))
+        wide = tree_map_only(Tensor, widen, (args, kwargs))
         result = func(*wide[0], **wide[1])
         if func._schema.is_mutable:
             return first.copy_(result)
         return result.to(first.dtype)
 
 
-def widened(tensor: Tensor) -> Tensor:
+def widen(tensor: Tensor) -> Tensor:
     """Return a tensor in float32, if it is of a lower precision."""
     return tensor.float() if tensor.dtype in LOW else tensor

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree
 
-from pullback.verify.call import Call, Run, can_require_grad, same
-from pullback.verify.source import Place, authors_place
+from pullback.verify.call import Call, Run, can_require_grad, is_same
+from pullback.verify.source import SourcePlace, authors_place
 from pullback.verify.tracing.memory import tensors_held
 
 
@@ -24,10 +24,10 @@ class Read:
 
     tensor: Tensor
     name: str | None
-    place: Place | None
+    place: SourcePlace | None
 
 
-class Reading(TorchFunctionMode):
+class ReadingMode(TorchFunctionMode):
     """Records the tensors that require a gradient and come from outside a call."""
 
     def __init__(self, known: Sequence[Tensor]) -> None:
@@ -64,21 +64,21 @@ def wants_gradient(tensor: Tensor) -> bool:
         return tensor.requires_grad
 
 
-def captured(call: Call) -> list[Read]:
+def find_captured(call: Call) -> list[Read]:
     """Return the tensors that forward reads, that require a gradient, and that get none.
 
     Each is shown to matter: forward gives something else if the tensor is changed, and no gradient
     arrives at it in an ordinary backward, not even from one that backward runs itself.
     """
     run = call.forward()
-    found = [read for read in candidates(call) if matters(call, run, read.tensor)]
+    found = [read for read in find_candidates(call) if matters(call, run, read.tensor)]
     return [read for read in found if not arrives(call, read.tensor)]
 
 
-def candidates(call: Call) -> list[Read]:
+def find_candidates(call: Call) -> list[Read]:
     """Return candidates: tensors that PyTorch's functions get, or that the author's hold."""
-    names = dict(held_by(call))
-    reading = Reading([leaf.value for leaf in call.leaves])
+    names = dict(tensors_held_by(call))
+    reading = ReadingMode([leaf.value for leaf in call.leaves])
 
     def noted(value: Tensor) -> Tensor:
         copy = value.clone()
@@ -93,7 +93,7 @@ def candidates(call: Call) -> list[Read]:
     return [Read(read.tensor, read.name or names.get(read.tensor), read.place) for read in found]
 
 
-def leaves_and_copies(call: Call, reading: Reading, noted: Callable[[Tensor], Tensor]) -> None:
+def leaves_and_copies(call: Call, reading: ReadingMode, noted: Callable[[Tensor], Tensor]) -> None:
     """Run forward; the copies that it is given count as known."""
     leaves = [leaf.value.detach().clone().requires_grad_(leaf.wanted) for leaf in call.leaves]
     with torch.enable_grad():
@@ -103,7 +103,7 @@ def leaves_and_copies(call: Call, reading: Reading, noted: Callable[[Tensor], Te
             call.on(given)
 
 
-def held_by(call: Call) -> Iterator[tuple[Tensor, str]]:
+def tensors_held_by(call: Call) -> Iterator[tuple[Tensor, str]]:
     """Yield the tensors with a gradient that the author's functions can reach, with their names."""
     passed = [leaf for leaf in _pytree.tree_leaves(call.arguments) if isinstance(leaf, Tensor)]
     for path, value in reachable(call):
@@ -153,8 +153,8 @@ def matters(call: Call, run: Run, tensor: Tensor) -> bool:
     finally:
         tensor.data.copy_(kept)
     again = call.values(values)
-    differs = len(before) != len(after) or not all(map(same, before, after))
-    return differs and all(map(same, before, again))
+    differs = len(before) != len(after) or not all(map(is_same, before, after))
+    return differs and all(map(is_same, before, again))
 
 
 def arrives(call: Call, tensor: Tensor) -> bool:

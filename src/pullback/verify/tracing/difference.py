@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pullback.verify.agreement import differing
+from pullback.verify.agreement import find_differing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,27 +43,27 @@ class Difference:
         )
 
 
-def difference(
+def find_difference(
     first: Sequence[Tensor | None], second: Sequence[Tensor | None]
 ) -> Difference | None:
     """Return the first pair in which two lists of tensors differ, and how; None if they agree."""
     for index, (a, b) in enumerate(zip(first, second, strict=True)):
-        found = between(index, a, b)
+        found = compare_pair(index, a, b)
         if found is not None:
             return found
     return None
 
 
-def between(index: int, a: Tensor | None, b: Tensor | None) -> Difference | None:
+def compare_pair(index: int, a: Tensor | None, b: Tensor | None) -> Difference | None:
     """Compare one pair; None is zero."""
     if a is None and b is None:
         return None
     a = torch.zeros_like(b) if a is None else a  # type: ignore[arg-type]
     b = torch.zeros_like(a) if b is None else b
-    a, b = dense(a), dense(b)
+    a, b = densify(a), densify(b)
     if a.shape != b.shape:
         return Difference(index=index, count=0, total=0, element=(), first=0.0, second=0.0)
-    unequal = differing(a, b)
+    unequal = find_differing(a, b)
     if unequal is None:
         return None
     wide = torch.complex128 if a.is_complex() or b.is_complex() else torch.float64
@@ -82,12 +82,12 @@ def between(index: int, a: Tensor | None, b: Tensor | None) -> Difference | None
     )
 
 
-def dense(tensor: Tensor) -> Tensor:
+def densify(tensor: Tensor) -> Tensor:
     """Return a tensor's values without its graph; a sparse one as a dense one."""
     tensor = tensor.detach()
     return tensor if tensor.layout == torch.strided else tensor.to_dense()
 
 
-def kept(tensors: Sequence[Tensor | None]) -> list[Tensor | None]:
+def copy_values(tensors: Sequence[Tensor | None]) -> list[Tensor | None]:
     """Return copies that nobody writes to."""
     return [None if tensor is None else tensor.detach().clone() for tensor in tensors]

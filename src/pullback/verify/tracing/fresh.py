@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pullback.verify.tracing.guard import guarded
+from pullback.verify.tracing.guard import guard
 
 NUMPY = ("empty", "empty_like")
 # A byte that makes every floating-point number NaN, and one that makes none NaN.
@@ -17,7 +17,7 @@ NAN, OTHER = 0xFF, 0x4B
 
 
 @contextmanager
-def filled_with_nan() -> Generator[None]:
+def fill_with_nan() -> Generator[None]:
     """Fill all memory that PyTorch and NumPy hand out with NaN, and the zones with numbers.
 
     GPU memory, and without a compiler all memory, is filled by PyTorch itself, as for reproducible
@@ -32,7 +32,7 @@ def filled_with_nan() -> Generator[None]:
     set_deterministic(True, warn_only=True)
     fills.fill_uninitialized_memory = True
     try:
-        with guarded(NAN, OTHER), numpy_filled(NAN):
+        with guard(NAN, OTHER), fill_numpy(NAN):
             yield
     finally:
         fills.fill_uninitialized_memory = before[2]
@@ -40,18 +40,18 @@ def filled_with_nan() -> Generator[None]:
 
 
 @contextmanager
-def filled_with_numbers() -> Generator[None]:
+def fill_with_numbers() -> Generator[None]:
     """Fill all memory that PyTorch and NumPy hand out with numbers, and the zones with NaN."""
-    with left_as_it_is(), guarded(OTHER, NAN), numpy_filled(OTHER):
+    with leave_as_it_is(), guard(OTHER, NAN), fill_numpy(OTHER):
         yield
 
 
 @contextmanager
-def numpy_filled(byte: int) -> Generator[None]:
+def fill_numpy(byte: int) -> Generator[None]:
     """Fill memory from NumPy with a byte."""
     kept = {name: getattr(np, name) for name in NUMPY}
     for name, make in kept.items():
-        setattr(np, name, filling(make, byte))
+        setattr(np, name, make_filling(make, byte))
     try:
         yield
     finally:
@@ -60,7 +60,7 @@ def numpy_filled(byte: int) -> Generator[None]:
 
 
 @contextmanager
-def left_as_it_is() -> Generator[None]:
+def leave_as_it_is() -> Generator[None]:
     """Fill no memory, even if a user asked for reproducible results, where PyTorch does."""
     fills: Any = torch.utils.deterministic
     before = fills.fill_uninitialized_memory
@@ -83,7 +83,7 @@ def set_deterministic(on: bool, *, warn_only: bool) -> None:
         inner(on, warn_only=warn_only)
 
 
-def filling(make: Callable[..., Any], byte: int) -> Callable[..., Any]:
+def make_filling(make: Callable[..., Any], byte: int) -> Callable[..., Any]:
     """Return a function of NumPy's that also fills its result."""
 
     def made(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401

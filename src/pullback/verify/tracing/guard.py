@@ -19,7 +19,7 @@ from pullback.bind import runtime
 from pullback.diagnostic import PullbackError
 from pullback.kernels import compile as compilation
 from pullback.kernels import toolchain
-from pullback.kernels.plan import Plan, Unit
+from pullback.kernels.plan import BuildPlan, TranslationUnit
 from pullback.verify.tracing.memory import storage_of
 
 SOURCE = Path(runtime.__file__).parent.parent / "csrc" / "guard.cpp"
@@ -62,7 +62,7 @@ class Outside:
 
 
 @contextmanager
-def guarded(fill: int = LEFT, zone: int = ZONE) -> Generator[None]:
+def guard(fill: int = LEFT, zone: int = ZONE) -> Generator[None]:
     """Guard the tensors that are made within the block; without a compiler do nothing.
 
     Args:
@@ -89,19 +89,19 @@ def guarded(fill: int = LEFT, zone: int = ZONE) -> Generator[None]:
 _now: tuple[int, int] | None = None
 
 
-def trespasses(named: dict[str, Tensor]) -> list[Outside]:
-    """Return the writes beside tensors since `guarded` began, those with a name first."""
+def find_trespasses(named: dict[str, Tensor]) -> list[Outside]:
+    """Return the writes beside tensors since `guard` began, those with a name first."""
     own = library()
     if own is None:
         return []
     found = (Trespass * MOST)()
     count = own.pullback_trespasses(found, MOST)
     tensors = {storage_of(tensor): (name, tensor) for name, tensor in reversed(named.items())}
-    seen = [outside(each, tensors.get(each.block)) for each in found[: min(count, MOST)]]
+    seen = [locate_outside(each, tensors.get(each.block)) for each in found[: min(count, MOST)]]
     return sorted(seen, key=lambda own: own.name not in named)
 
 
-def outside(seen: Trespass, known: tuple[str, Tensor] | None) -> Outside:
+def locate_outside(seen: Trespass, known: tuple[str, Tensor] | None) -> Outside:
     """Count in elements of the tensor, if it is known."""
     if known is None:
         name, size = f"a tensor of {seen.bytes} bytes", 1
@@ -129,12 +129,12 @@ def library() -> ctypes.CDLL | None:
     return own
 
 
-def plan() -> Plan:
+def plan() -> BuildPlan:
     """Return the plan of the library for the running PyTorch."""
-    return Plan(
+    return BuildPlan(
         name="pullback-guard",
         compiler=toolchain.find("c++"),
-        units=(Unit("guard.cpp", f'#include "{SOURCE}"\n'),),
+        units=(TranslationUnit("guard.cpp", f'#include "{SOURCE}"\n'),),
         sources=(SOURCE,),
         flags=(*runtime.FLAGS, *runtime.include_flags()),
         link=runtime.link_flags(),

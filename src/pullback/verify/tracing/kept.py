@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree
 
-from pullback.verify.call import Run, same
-from pullback.verify.numbers.second import Second, along, starting, weighted
-from pullback.verify.source import Place, Text, last_name
-from pullback.verify.trace import FunctionBase, NodeTrace, watched, what
+from pullback.verify.call import Run, is_same
+from pullback.verify.numbers.second import Second, draw_grads, move_along, weighted_sum
+from pullback.verify.source import SourcePlace, Text, last_name
+from pullback.verify.trace import FunctionBase, NodeTrace, describe_tensor, watch_calls
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,12 +35,12 @@ class Kept:
 
     name: str
     what: str
-    place: Place | None
+    place: SourcePlace | None
     inner: bool
 
 
 @dataclass(frozen=True, kw_only=True)
-class Slot:
+class KeptSlot:
     """Where a tensor is kept: saved under a number, or an attribute of ctx with a path in it."""
 
     node: int
@@ -49,7 +49,7 @@ class Slot:
     path: int = 0
 
 
-def slots(nodes: Sequence[NodeTrace]) -> Iterator[tuple[Slot, Tensor]]:
+def slots(nodes: Sequence[NodeTrace]) -> Iterator[tuple[KeptSlot, Tensor]]:
     """Yield every tensor that the nodes keep."""
     for index, node in enumerate(nodes):
         if node.ctx is None:
@@ -60,41 +60,41 @@ def slots(nodes: Sequence[NodeTrace]) -> Iterator[tuple[Slot, Tensor]]:
             saved = ()
         for number, tensor in enumerate(saved):
             if isinstance(tensor, Tensor):
-                yield Slot(node=index, saved=number), tensor
+                yield KeptSlot(node=index, saved=number), tensor
         for name, value in node.attributes.items():
             for path, leaf in enumerate(_pytree.tree_leaves(value)):
                 if isinstance(leaf, Tensor):
-                    yield Slot(node=index, saved=None, attribute=name, path=path), leaf
+                    yield KeptSlot(node=index, saved=None, attribute=name, path=path), leaf
 
 
-def constants(found: Second) -> list[Kept]:
+def find_constants(found: Second) -> list[Kept]:
     """Return the kept tensors that depend on the inputs but are constants to a second backward."""
     call = found.call
     nodes: list[NodeTrace] = []
-    with watched(nodes):
+    with watch_calls(nodes):
         run = call.forward()
     suspects = [
         (slot, tensor)
         for slot, tensor in slots(nodes)
         if tensor.is_floating_point() or tensor.is_complex()
-        if what(tensor, nodes[slot.node]) not in known_to_autograd(nodes[slot.node])
+        if describe_tensor(tensor, nodes[slot.node]) not in known_to_autograd(nodes[slot.node])
     ]
     if not suspects:
         return []
     count = len(call.leaves)
-    values = along([leaf.value for leaf in call.leaves], found.way[:count], 2.0**-6)
+    values = move_along([leaf.value for leaf in call.leaves], found.way[:count], 2.0**-6)
     others: list[NodeTrace] = []
-    with watched(others):
+    with watch_calls(others):
         elsewhere = call.with_values(values).forward()
     there = dict(slots(others))
     moving = [
         (slot, tensor)
         for slot, tensor in suspects
-        if slot in there and not same(tensor.detach(), there[slot].detach())
+        if slot in there and not is_same(tensor.detach(), there[slot].detach())
     ]
     del elsewhere
     read = read_smoothly(run, nodes, moving, found)
-    return [described(slot, tensor, nodes[slot.node]) for slot, tensor in read]
+    return [describe_kept(slot, tensor, nodes[slot.node]) for slot, tensor in read]
 
 
 def known_to_autograd(node: NodeTrace) -> set[str]:
@@ -106,20 +106,20 @@ def known_to_autograd(node: NodeTrace) -> set[str]:
 
 
 def read_smoothly(
-    run: Run, nodes: Sequence[NodeTrace], suspects: Sequence[tuple[Slot, Tensor]], found: Second
-) -> list[tuple[Slot, Tensor]]:
+    run: Run, nodes: Sequence[NodeTrace], suspects: Sequence[tuple[KeptSlot, Tensor]], found: Second
+) -> list[tuple[KeptSlot, Tensor]]:
     """Return the suspects on which the gradients depend."""
     own = {slot: tensor.detach().clone().requires_grad_() for slot, tensor in suspects}
     if not own:
         return []
     inner = [(s, tensor) for s, tensor in suspects if is_inner(tensor, nodes[s.node])]
     try:
-        with exchanged(nodes, own):
-            first = run.backward(starting(run), create_graph=True)
+        with exchange_kept(nodes, own):
+            first = run.backward(draw_grads(run), create_graph=True)
     except Exception:  # backward does not take other tensors: an inner graph has its own
         return inner
     losses = [
-        weighted(g, found.weights[i])
+        weighted_sum(g, found.weights[i])
         for i, g in enumerate(first)
         if g is not None and g.requires_grad and i in found.weights
     ]
@@ -149,7 +149,7 @@ def has_source(text: Text) -> bool:
 
 
 @contextmanager
-def exchanged(nodes: Sequence[NodeTrace], own: dict[Slot, Tensor]) -> Generator[None]:
+def exchange_kept(nodes: Sequence[NodeTrace], own: dict[KeptSlot, Tensor]) -> Generator[None]:
     """Let backward find other tensors in place of those that are kept."""
     kinds: set[type] = set()
     before: list[tuple[Any, str, Any]] = []
@@ -166,7 +166,7 @@ def exchanged(nodes: Sequence[NodeTrace], own: dict[Slot, Tensor]) -> Generator[
         kinds.add(type(node.ctx))
         for name in {slot.attribute for slot in mine if slot.attribute}:
             before.append((node.ctx, name, node.ctx.__dict__[name]))
-            setattr(node.ctx, name, replaced(node.ctx.__dict__[name], name, mine))
+            setattr(node.ctx, name, replace_tensors(node.ctx.__dict__[name], name, mine))
 
     def saved_tensors(ctx: Any) -> tuple[Any, ...]:  # noqa: ANN401
         return saved.get(id(ctx)) or FunctionBase.saved_tensors.__get__(ctx)
@@ -182,7 +182,7 @@ def exchanged(nodes: Sequence[NodeTrace], own: dict[Slot, Tensor]) -> Generator[
             setattr(ctx, name, value)
 
 
-def replaced(value: object, name: str, own: dict[Slot, Tensor]) -> object:
+def replace_tensors(value: object, name: str, own: dict[KeptSlot, Tensor]) -> object:
     """Return an attribute with other tensors in it."""
     leaves, spec = _pytree.tree_flatten(value)
     for slot, tensor in own.items():
@@ -191,7 +191,7 @@ def replaced(value: object, name: str, own: dict[Slot, Tensor]) -> object:
     return _pytree.tree_unflatten(leaves, spec)
 
 
-def described(slot: Slot, tensor: Tensor, node: NodeTrace) -> Kept:
+def describe_kept(slot: KeptSlot, tensor: Tensor, node: NodeTrace) -> Kept:
     """Name what is kept."""
     name, place = f"ctx.{slot.attribute}", None
     writers = [Text(node.parts[part]) for part in ("forward", "setup") if part in node.parts]
@@ -202,10 +202,12 @@ def described(slot: Slot, tensor: Tensor, node: NodeTrace) -> Kept:
     else:
         assert slot.attribute is not None
         place = next((p for text in writers if (p := text.assigns(slot.attribute))), None)
-    return Kept(name=name, what=what(tensor, node), place=place, inner=is_inner(tensor, node))
+    return Kept(
+        name=name, what=describe_tensor(tensor, node), place=place, inner=is_inner(tensor, node)
+    )
 
 
-def saved_name(writers: Sequence[Text], number: int) -> tuple[str, Place | None]:
+def saved_name(writers: Sequence[Text], number: int) -> tuple[str, SourcePlace | None]:
     """Return the author's name for the saved tensor of a number, and where it is saved."""
     for text in writers:
         calls: list[Any] = [n for n in ast.walk(text.tree) if is_save(n)]
@@ -224,7 +226,7 @@ def is_save(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and last_name(node.func) == "save_for_backward"
 
 
-def leaving(text: Text) -> Place | None:
+def find_leaving(text: Text) -> SourcePlace | None:
     """Return the line of a backward that leaves autograd."""
     return text.find(is_leaving)
 

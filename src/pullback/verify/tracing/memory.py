@@ -55,10 +55,10 @@ def tensors_held(value: object, path: str, depth: int = DEPTH) -> Iterator[tuple
     In lists, dicts, attributes, modules, closures and partial functions; a NumPy array is a tensor
     of the same memory.
     """
-    yield from held(value, path, depth, set())
+    yield from iter_held(value, path, depth, set())
 
 
-def held(value: Any, path: str, depth: int, seen: set[int]) -> Iterator[tuple[str, Tensor]]:  # noqa: ANN401
+def iter_held(value: Any, path: str, depth: int, seen: set[int]) -> Iterator[tuple[str, Tensor]]:  # noqa: ANN401
     """Yield the tensors of an object that was not yet seen."""
     if isinstance(value, Tensor):
         yield path, value
@@ -71,7 +71,7 @@ def held(value: Any, path: str, depth: int, seen: set[int]) -> Iterator[tuple[st
         return
     seen.add(id(value))
     for step, inner in parts_of(value):
-        yield from held(inner, path + step, depth - 1, seen)
+        yield from iter_held(inner, path + step, depth - 1, seen)
 
 
 def parts_of(value: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN401

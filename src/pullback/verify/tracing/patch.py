@@ -18,7 +18,7 @@ watching: list[Apply] = []
 
 
 @functools.cache
-def pytorchs() -> Any:  # noqa: ANN401
+def pytorch_apply() -> Any:  # noqa: ANN401
     """Return the function that PyTorch defines as `Function.apply`.
 
     A program may have replaced it by another one, which calls it.
@@ -36,7 +36,7 @@ def is_pytorchs(function: Any) -> bool:  # noqa: ANN401
     return defined and code is not None and code.co_freevars == ("__class__",)
 
 
-def made() -> Callable[..., Any]:
+def make_apply() -> Callable[..., Any]:
     """Return a replacement for `Function.apply`, with the same free variable."""
     __class__ = Function
 
@@ -59,7 +59,7 @@ def apply_watched(
     Also if an author wrote `square = Square.apply` long before: that refers to the function, so its
     code is replaced, and not the attribute.
     """
-    own = pytorchs()
+    own = pytorch_apply()
     code = own.__code__
     real = types.FunctionType(code, own.__globals__, "apply", None, own.__closure__)
 
@@ -69,7 +69,7 @@ def apply_watched(
     before = watching[-1] if watching else call
     watching.append(functools.partial(watch, before))
     if len(watching) == 1:
-        own.__code__ = made().__code__
+        own.__code__ = make_apply().__code__
     try:
         yield
     finally:

@@ -9,13 +9,13 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from pullback.verify.call import Call, can_require_grad
-from pullback.verify.randomness import drawing
-from pullback.verify.tracing.difference import difference, kept
+from pullback.verify.randomness import make_generator
+from pullback.verify.tracing.difference import copy_values, find_difference
 
 ZEROS = -1
 
 
-def spoilt(tensor: Tensor, way: int) -> Tensor | None:
+def spoil(tensor: Tensor, way: int) -> Tensor | None:
     """Return other values for a tensor: NaN, or random ones; for integers another order."""
     if not tensor.numel():
         return None
@@ -25,7 +25,7 @@ def spoilt(tensor: Tensor, way: int) -> Tensor | None:
     if can_require_grad(tensor):
         if way in (0, ZEROS):
             return torch.full_like(tensor, 0.0 if way else math.nan)
-        generator = drawing(way)
+        generator = make_generator(way)
         drawn = torch.randn(tensor.shape, dtype=torch.float64, generator=generator)
         return (drawn * 3).to(tensor)
     if tensor.dtype == torch.bool:
@@ -47,14 +47,14 @@ def backward_with(call: Call, index: int | None, way: int) -> tuple[list[Tensor 
         number, tensor = packed
         if number != index:
             return tensor
-        other = spoilt(tensor, way)
+        other = spoil(tensor, way)
         if other is None:
             raise ValueError("it has no other values")
         return other
 
     with saved_tensors_hooks(pack, unpack):
         run = call.forward()
-    return kept(run.backward(run.random_grads())), count
+    return copy_values(run.backward(run.random_grads())), count
 
 
 def is_needed(
@@ -72,6 +72,6 @@ def is_needed(
             found, _ = backward_with(call, index, way)
         except Exception:
             return True
-        if difference(ordinary, found) is not None:
+        if find_difference(ordinary, found) is not None:
             return True
     return False

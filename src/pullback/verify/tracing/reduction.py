@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from pullback.verify.call import Call, Run
-from pullback.verify.numbers.gradient import along, spacing
-from pullback.verify.numbers.numeric import direction, dot
+from pullback.verify.numbers.gradient import slope_along, spacing_of
+from pullback.verify.numbers.numeric import dot, draw_direction
 
 # A difference of forward is trusted to this many standard errors.
 SURE = 16.0
@@ -51,18 +51,20 @@ class Directional:
         return found[0]
 
 
-def directional(call: Call, run: Run, leaf: int, grads: Sequence[Tensor | None]) -> Directional:
+def differentiate_directional(
+    call: Call, run: Run, leaf: int, grads: Sequence[Tensor | None]
+) -> Directional:
     """Differentiate ⟨grads, outputs⟩ along a few directions of a leaf.
 
     Raises:
         ArithmeticError: it is unknown: a kink, noise, a value that is not finite.
     """
     outputs = run.differentiable
-    eps = spacing(call, run)
+    eps = spacing_of(call, run)
     directions, values, allowed = list[Tensor](), list[float](), list[float]()
     for trial in range(TRIALS):
-        v = direction(call.leaves[leaf].value, 101 * trial + leaf)
-        slope = along(call, run, {leaf: v})
+        v = draw_direction(call.leaves[leaf].value, 101 * trial + leaf)
+        slope = slope_along(call, run, {leaf: v})
         weights = torch.cat([as_real(grads[i]) for i in outputs if grads[i] is not None])
         terms = weights * slope.value
         error = weights * slope.error
@@ -97,7 +99,7 @@ def engines_axes(given: torch.Size, wanted: torch.Size) -> list[int] | None:
     return axes
 
 
-def reductions(gradient: Tensor, wanted: torch.Size) -> Iterator[tuple[list[int], Tensor]]:
+def iter_reductions(gradient: Tensor, wanted: torch.Size) -> Iterator[tuple[list[int], Tensor]]:
     """Yield each choice of axes that leaves the wanted shape, and the gradient summed over them."""
     for count in range(gradient.dim() + 1):
         for axes in itertools.combinations(range(gradient.dim()), count):
@@ -107,7 +109,7 @@ def reductions(gradient: Tensor, wanted: torch.Size) -> Iterator[tuple[list[int]
                 yield list(axes), own.reshape(wanted)
 
 
-def permutations(gradient: Tensor, wanted: torch.Size) -> Iterator[tuple[int, ...]]:
+def iter_permutations(gradient: Tensor, wanted: torch.Size) -> Iterator[tuple[int, ...]]:
     """Yield the orders of the axes that give the wanted shape."""
     if gradient.dim() == len(wanted) <= 5:
         for order in itertools.permutations(range(gradient.dim())):
@@ -117,7 +119,7 @@ def permutations(gradient: Tensor, wanted: torch.Size) -> Iterator[tuple[int, ..
 
 def right_axes(known: Directional | None, gradient: Tensor, wanted: torch.Size) -> list[int] | None:
     """Return the axes over which to sum to get the right gradient."""
-    choices = list(reductions(gradient, wanted))
+    choices = list(iter_reductions(gradient, wanted))
     if known is None:
         return choices[0][0] if len(choices) == 1 else None
     return next((axes for axes, summed in choices if known.fits(summed)), None)
@@ -128,5 +130,5 @@ def known_directional(
 ) -> Directional | None:
     """Differentiate, or return None if that is inconclusive."""
     with suppress(ArithmeticError, RuntimeError, ValueError, TypeError):
-        return directional(call, run, leaf, grads)
+        return differentiate_directional(call, run, leaf, grads)
     return None

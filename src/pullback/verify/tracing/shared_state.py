@@ -9,16 +9,16 @@ from contextlib import suppress
 from torch import Tensor
 
 from pullback.verify.call import Call
-from pullback.verify.source import Place, Text
+from pullback.verify.source import SourcePlace, Text
 from pullback.verify.tracing.memory import tensors_held
 
 
-def state(call: Call) -> dict[str, tuple[int, int]]:
+def state_of(call: Call) -> dict[str, tuple[int, int]]:
     """Return the tensors that calls share: by name, the object and its version."""
-    return {name: (id(tensor), tensor._version) for name, tensor in shared(call)}
+    return {name: (id(tensor), tensor._version) for name, tensor in shared_tensors(call)}
 
 
-def shared(call: Call) -> Iterator[tuple[str, Tensor]]:
+def shared_tensors(call: Call) -> Iterator[tuple[str, Tensor]]:
     """Yield the tensors that the author's functions reach beside their arguments."""
     for path, value in reachable(call):
         yield from tensors_held(value, path)
@@ -49,10 +49,10 @@ def reachable(call: Call) -> Iterator[tuple[str, object]]:
 
 def written_between(call: Call, before: dict[str, tuple[int, int]]) -> list[str]:
     """Return the names of the shared tensors that a call has set or written to."""
-    return [name for name, now in state(call).items() if before.get(name) != now]
+    return [name for name, now in state_of(call).items() if before.get(name) != now]
 
 
-def line_that_sets(call: Call, name: str) -> Place | None:
+def line_that_sets(call: Call, name: str) -> SourcePlace | None:
     """Return the line of the author's that sets a shared tensor."""
     attribute = name.split("[", maxsplit=1)[0].rsplit(".", maxsplit=1)[-1]
     texts = [Text(call.target.parts[p]) for p in ("forward", "setup") if p in call.target.parts]

@@ -18,14 +18,14 @@ from torch import Tensor
 from pullback.verify.call import Call, Run
 from pullback.verify.remembered import remembered
 from pullback.verify.target import Part
-from pullback.verify.tracing.difference import kept
+from pullback.verify.tracing.difference import copy_values
 from pullback.verify.tracing.fresh import (
     OTHER,
-    filled_with_nan,
-    filled_with_numbers,
-    left_as_it_is,
+    fill_with_nan,
+    fill_with_numbers,
+    leave_as_it_is,
 )
-from pullback.verify.tracing.guard import Outside, trespasses
+from pullback.verify.tracing.guard import Outside, find_trespasses
 
 Filled = AbstractContextManager[None]
 
@@ -48,7 +48,7 @@ class Seen:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Memory:
+class MemoryUse:
     """What forward and backward did to memory.
 
     Attributes:
@@ -67,7 +67,7 @@ class Memory:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tried:
+class FilledRun:
     """One run in filled memory: what it returned, and what it wrote beside tensors."""
 
     outputs: list[Tensor | None]
@@ -76,34 +76,34 @@ class Tried:
 
 
 @remembered
-def memory_of(call: Call) -> Memory:
+def memory_of(call: Call) -> MemoryUse:
     """Make the call with memory as it is, and with each of the patterns."""
     plain, nan, numbers = (
-        tried(call, fill) for fill in (left_as_it_is(), filled_with_nan(), filled_with_numbers())
+        run_filled(call, fill) for fill in (leave_as_it_is(), fill_with_nan(), fill_with_numbers())
     )
     names = [f"output {index}" for index in range(len(plain.outputs))]
     forward: Part = "forward"
-    seen = list(compared(forward, names, plain.outputs, nan.outputs, numbers.outputs))
+    seen = list(compare_runs(forward, names, plain.outputs, nan.outputs, numbers.outputs))
     if not any(bool(own.unwritten.any()) for own in seen):
         names = [f"the gradient of {leaf.name}" for leaf in call.leaves]
         part = backward_or_forward(call, plain.gradients, nan.gradients)
-        seen += compared(part, names, plain.gradients, nan.gradients, numbers.gradients)
+        seen += compare_runs(part, names, plain.gradients, nan.gradients, numbers.gradients)
     written = dict.fromkeys((*nan.written, *numbers.written))
-    return Memory(seen=tuple(seen), written=tuple(written))
+    return MemoryUse(seen=tuple(seen), written=tuple(written))
 
 
-def tried(call: Call, filled: Filled) -> Tried:
+def run_filled(call: Call, filled: Filled) -> FilledRun:
     """Run forward and backward in filled memory."""
     with filled:
         run = call.forward()
-        outputs = kept([as_written(output) for output in run.outputs])
-        written = [("forward", own) for own in trespasses(names_in(call, run))]
+        outputs = copy_values([as_written(output) for output in run.outputs])
+        written = [("forward", own) for own in find_trespasses(names_in(call, run))]
         gradients = backward_of(call, run)
         named = names_in(call, run, gradients)
-        both = [("backward", own) for own in trespasses(named)]
+        both = [("backward", own) for own in find_trespasses(named)]
     known = {own for _, own in written}
     every = (*written, *(own for own in both if own[1] not in known))
-    return Tried(outputs=outputs, gradients=kept(gradients), written=every)  # type: ignore[arg-type]
+    return FilledRun(outputs=outputs, gradients=copy_values(gradients), written=every)  # type: ignore[arg-type]
 
 
 def backward_of(call: Call, run: Run) -> tuple[Tensor | None, ...]:
@@ -133,13 +133,13 @@ def backward_or_forward(
     if not any(bool((b.isnan() & ~a.isnan()).any()) for a, b in pairs if a.shape == b.shape):
         return "backward"
     run = call.forward()
-    with filled_with_nan():
-        again = kept(backward_of(call, run))
+    with fill_with_nan():
+        again = copy_values(backward_of(call, run))
     spoilt = any(own is not None and bool(own.isnan().any()) for own in again)
     return "backward" if spoilt else "forward"
 
 
-def compared(
+def compare_runs(
     part: Part,
     names: list[str],
     plain: list[Tensor | None],

@@ -35,7 +35,7 @@ class Arrangement(Hypothesis):
             own, right = own.reshape(-1, *shape), right.reshape(-1, *shape)
             for how, arrange in arrangements(tuple(tensor.shape)):
                 moved = arrange(right)
-                if moved.shape == own.shape and pair_same(moved, own, pair.tolerance):
+                if moved.shape == own.shape and is_same_pair(moved, own, pair.tolerance):
                     return Cause(
                         name="arrangement",
                         text=text.format(how),
@@ -46,7 +46,7 @@ class Arrangement(Hypothesis):
         return None
 
 
-def pair_same(a: Tensor, b: Tensor, tolerance: float) -> bool:
+def is_same_pair(a: Tensor, b: Tensor, tolerance: float) -> bool:
     """Tell whether two tensors are the same."""
     return float((a - b).norm()) <= tolerance * max(float(a.norm()), float(b.norm()))
 
@@ -59,7 +59,7 @@ def arrangements(shape: tuple[int, ...]) -> Iterator[tuple[str, Arrange]]:
             moved = [axis for axis in axes if order[axis] != axis]
             what = "transposed" if len(moved) == 2 else f"with its axes permuted to {order}"
             several = f" (axes {moved[0]} and {moved[1]})" if len(shape) > 2 else ""
-            yield what + (several if len(moved) == 2 else ""), permuting(order, len(shape))
+            yield what + (several if len(moved) == 2 else ""), make_permutation(order, len(shape))
     for axis in axes:
         if shape[axis] < 2:
             continue
@@ -72,7 +72,7 @@ def arrangements(shape: tuple[int, ...]) -> Iterator[tuple[str, Arrange]]:
             )
             yield (
                 f"shifted {along} by {by}: an index is off by one,",
-                lambda t, axis=axis, by=by: shifted(t, axis + 1, by),
+                lambda t, axis=axis, by=by: shift(t, axis + 1, by),
             )
         for by in range(2, min(shape[axis], 9) - 1):
             yield f"rolled {along} by {by}", lambda t, axis=axis, by=by: t.roll(by, axis + 1)
@@ -85,12 +85,12 @@ def arrangements(shape: tuple[int, ...]) -> Iterator[tuple[str, Arrange]]:
         yield "written in column-major order", lambda t: row_major(t, len(shape))
 
 
-def permuting(order: tuple[int, ...], count: int) -> Arrange:
+def make_permutation(order: tuple[int, ...], count: int) -> Arrange:
     """Return a function that permutes the axes except the first and those past `count`."""
     return lambda t: t.permute(0, *(axis + 1 for axis in order), *range(count + 1, t.dim()))
 
 
-def shifted(t: Tensor, axis: int, by: int) -> Tensor:
+def shift(t: Tensor, axis: int, by: int) -> Tensor:
     """Return a tensor moved by one along an axis, with zeros after it."""
     moved = t.roll(by, axis).clone()
     moved.select(axis, 0 if by > 0 else -1).zero_()
@@ -127,10 +127,10 @@ class MissingPlace(Hypothesis):
         right = pair.numeric.reshape(-1, *shape)
         for how, arrange in arrangements(shape):
             moved = arrange(own)
-            if pair_same(moved, own, pair.tolerance):
+            if is_same_pair(moved, own, pair.tolerance):
                 continue
             for share, what in ((1.0, "is missing"), (0.5, "stands in its own place instead")):
-                if pair_same(share * (own + moved), right, pair.tolerance):
+                if is_same_pair(share * (own + moved), right, pair.tolerance):
                     return Cause(
                         name="missing place",
                         text=f"forward uses `{sample.name}` {how} as well, and that part of its "
@@ -152,7 +152,7 @@ class Jacobian(Hypothesis):
         pair = sample.pair
         if not pair.whole or sample.value.shape != sample.returned.shape or sample.is_complex:
             return None
-        if not pair.known.all() or not pair_same(pair.analytic, pair.numeric.T, pair.tolerance):
+        if not pair.known.all() or not is_same_pair(pair.analytic, pair.numeric.T, pair.tolerance):
             return None
         lower = not torch.triu(pair.numeric, 1).any() or not torch.tril(pair.numeric, -1).any()
         why = "running sums and recurrences go backwards there" if lower else "it is not symmetric"

@@ -48,10 +48,10 @@ class Conjugate(Hypothesis):
                     help="for y = f(x) holomorphic, the gradient is grad * f'(x).conj()",
                     key=(text,),
                 )
-        return lost_part(sample)
+        return explain_lost_part(sample)
 
 
-def lost_part(sample: Sample) -> Cause | None:
+def explain_lost_part(sample: Sample) -> Cause | None:
     """Look for an imaginary or real part that is thrown away."""
     pair, name = sample.pair, sample.name
     for sign, part in ((1.0, "imaginary"), (-1.0, "real")):

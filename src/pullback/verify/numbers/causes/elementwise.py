@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from pullback.verify.numbers.causes.features import recognised, times
+from pullback.verify.numbers.causes.features import format_multiple, recognise
 from pullback.verify.numbers.causes.hypothesis import Cause, Hypothesis
 from pullback.verify.numbers.causes.sample import Pair, Sample
 
@@ -28,13 +28,13 @@ class ElementFactor(Hypothesis):
             if factor is None:
                 continue
             ratio, used = factor
-            found = recognised(1 / ratio, sample, like, indices[used], pair.tolerance)
+            found = recognise(1 / ratio, sample, like, indices[used], pair.tolerance)
             if found and found[0] != "1":
-                what = times(found[1], found[0])
+                what = format_multiple(found[1], found[0])
                 return cause(sample, f"a factor {what} is missing", found[0])
-            found = recognised(ratio, sample, like, indices[used], pair.tolerance)
+            found = recognise(ratio, sample, like, indices[used], pair.tolerance)
             if found and found[0] != "1":
-                what = times(found[1], found[0])
+                what = format_multiple(found[1], found[0])
                 return cause(sample, f"a factor {what} is too many", found[0])
         return None
 
@@ -80,10 +80,12 @@ class ElementFormula(Hypothesis):
         what = f"{float(factor[0].min()):.3g} to {float(factor[0].max()):.3g} x the true one"
         if pair.same(pair.numeric, torch.diag(pair.numeric.diag())) and pair.whole:
             names = [
-                recognised(m.diag()[used], sample, sample.value, pair.columns[used], pair.tolerance)
+                recognise(m.diag()[used], sample, sample.value, pair.columns[used], pair.tolerance)
                 for m in (pair.analytic, pair.numeric)
             ]
-            found, right = (None if own is None else times(own[1], own[0]) for own in names)
+            found, right = (
+                None if own is None else format_multiple(own[1], own[0]) for own in names
+            )
             if found and right:
                 what = f"grad * {found} where grad * {right} is right"
         return Cause(
@@ -107,10 +109,10 @@ class ElementTerm(Hypothesis):
         rest = pair.numeric - pair.analytic
         if not pair.same(rest, torch.diag(rest.diag())):
             return None
-        found = recognised(rest.diag(), sample, sample.value, pair.columns, pair.tolerance)
+        found = recognise(rest.diag(), sample, sample.value, pair.columns, pair.tolerance)
         if found is None:
             return None
-        what = times(found[1], found[0])
+        what = format_multiple(found[1], found[0])
         return Cause(
             name="element term",
             text=f"a term is missing in the gradient of `{sample.name}`: grad * ({what})",

@@ -37,10 +37,10 @@ class Exchanged(Hypothesis):
                     f"`{other.name}`",
                     key=(index,),
                 )
-        return exchanged_outputs(sample)
+        return explain_exchanged_outputs(sample)
 
 
-def exchanged_outputs(sample: Sample) -> Cause | None:
+def explain_exchanged_outputs(sample: Sample) -> Cause | None:
     """Compare with the Jacobians of the other outputs."""
     own = sample.run.outputs[sample.output]
     for index in sample.run.differentiable:

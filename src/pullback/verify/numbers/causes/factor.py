@@ -42,8 +42,8 @@ class Factor(Hypothesis):
         c = float((pair.analytic * pair.numeric).sum()) / size
         if c == 0 or not pair.same(pair.analytic, c * pair.numeric):
             return None
-        lost = named(1 / c, sample.call)
-        extra = named(c, sample.call)
+        lost = name_number(1 / c, sample.call)
+        extra = name_number(c, sample.call)
         if extra and (not lost or len(extra) <= len(lost)) and abs(c) > 1:
             why = f"a constant factor is too many ({extra}?)"
         elif lost:
@@ -60,7 +60,7 @@ class Factor(Hypothesis):
         )
 
 
-def named(c: float, call: Call) -> str | None:
+def name_number(c: float, call: Call) -> str | None:
     """Return a name for a number: a simple one, or one made of a size or an argument."""
     found = [(text, value) for text, value in numbers(call) if value and abs(c / value - 1) < 1e-4]
     return found[0][0] if found else None

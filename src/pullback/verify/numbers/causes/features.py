@@ -76,7 +76,7 @@ def tensors(sample: Sample) -> Iterator[tuple[str, Tensor]]:
             yield leaf.name, leaf.value
 
 
-def recognised(
+def recognise(
     values: Tensor, sample: Sample, like: Tensor, indices: Tensor, tolerance: float
 ) -> tuple[str, float] | None:
     """Return a function f and a constant c with values = c f, if one is known."""
@@ -93,7 +93,7 @@ def recognised(
     return None
 
 
-def times(c: float, text: str) -> str:
+def format_multiple(c: float, text: str) -> str:
     """Write c times f."""
     if text == "1":
         return f"{c:.4g}"

@@ -11,15 +11,15 @@ RAMP = "·░▒▓█"
 HEIGHT, WIDTH = 16, 48
 
 
-def heat_map(pair: Pair) -> str:
+def draw_heat_map(pair: Pair) -> str:
     """Draw |analytic - numeric|, outputs by inputs, each cell as a part of the largest one."""
     apart = (pair.analytic - pair.numeric).abs() * pair.known
     rows, columns = min(HEIGHT, apart.shape[0]), min(WIDTH, apart.shape[1])
     cells = adaptive_max_pool2d(apart[None, None], (rows, columns))[0, 0]
-    return "\n".join(drawn(row, float(cells.max())) for row in cells)
+    return "\n".join(draw_row(row, float(cells.max())) for row in cells)
 
 
-def drawn(row: Tensor, largest: float) -> str:
+def draw_row(row: Tensor, largest: float) -> str:
     """Return one row of the picture."""
     if largest == 0:
         return RAMP[0] * len(row)

@@ -23,7 +23,7 @@ TOO_MANY = (
 Change = tuple[str, str, Callable[[Tensor], Tensor]]
 
 
-class Operand(Hypothesis):
+class WrongOperand(Hypothesis):
     """Backward is right for another value of an input: evaluated with it, the two agree."""
 
     order = 26

@@ -23,7 +23,7 @@ class OneElement(Hypothesis):
         row = int(used.nonzero()[0, 0])
         if pair.analytic[row].ne(0).sum() <= pair.numeric[row].ne(0).sum():
             return None  # some of the elements, not one for all
-        index = place(int(pair.rows[row]), sample.returned)
+        index = position_of(int(pair.rows[row]), sample.returned)
         return Cause(
             name="one element of grad",
             text=f"only element {index} of the gradient that arrives is read for `{sample.name}`",
@@ -53,7 +53,7 @@ class SumOfAll(Hypothesis):
         )
 
 
-def place(index: int, tensor: Tensor) -> list[int]:
+def position_of(index: int, tensor: Tensor) -> list[int]:
     """Return where an element of a flattened tensor is."""
     index = index // 2 if tensor.is_complex() else index
     return [int(i) for i in torch.unravel_index(torch.tensor(index), tensor.shape)]

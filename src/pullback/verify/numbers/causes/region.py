@@ -11,7 +11,7 @@ from pullback.verify.numbers.causes.hypothesis import Cause, Hypothesis
 from pullback.verify.numbers.causes.sample import Pair, Sample
 
 
-class Region(Hypothesis):
+class WrongElements(Hypothesis):
     """Wrong elements that an index or a threshold of the input determines."""
 
     order = 34
@@ -34,7 +34,8 @@ class Region(Hypothesis):
             for text, key in splits(bad[there], indices[there], like, what, sample, axis):
                 return Cause(
                     name="region",
-                    text=f"the gradient of `{sample.name}` is {text}: {instead(pair, wrong)}",
+                    text=f"the gradient of `{sample.name}` is {text}: "
+                    f"{describe_wrong(pair, wrong)}",
                     help="look at the branch, mask, index or block of backward that treats these "
                     "elements",
                     key=key,
@@ -82,7 +83,7 @@ def thresholds(
                 yield f"{text}{float(inside.max()):.3g}", (axis, name, -1)
 
 
-def instead(pair: Pair, wrong: Tensor) -> str:
+def describe_wrong(pair: Pair, wrong: Tensor) -> str:
     """Say what the wrong elements are."""
     found, right = pair.analytic[wrong], pair.numeric[wrong]
     if not found.any():

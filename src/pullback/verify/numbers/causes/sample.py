@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from pullback.verify.call import Call, Run
-from pullback.verify.numbers.gradient import along, backward_of, compared, spacing
-from pullback.verify.numbers.numeric import direction, flat
+from pullback.verify.numbers.gradient import backward_of, compare_gradients, slope_along, spacing_of
+from pullback.verify.numbers.numeric import draw_direction, flatten
 
 # A Jacobian costs some seventy forward calls a column and a backward a row.
 MOST_INPUTS = 64
@@ -108,7 +108,7 @@ class Sample:
         """Return the Jacobians of another input, or of another call of the same shapes."""
         known = self._pairs.get((leaf, id(call)))
         if known is None:
-            known = jacobians(call or self.call, leaf, self.output)
+            known = compute_jacobians(call or self.call, leaf, self.output)
             self._pairs[leaf, id(call)] = known
             self._kept.append(call)
         return known
@@ -119,11 +119,11 @@ class Sample:
         It is compared along one random direction, which costs no Jacobian.
         """
         pair, run = self.pair, call.forward()
-        drawn = flat([direction(self.value, 5)])
+        drawn = flatten([draw_direction(self.value, 5)])
         wide = torch.zeros_like(drawn)
         wide[pair.columns] = drawn[pair.columns]
-        step = shaped(wide, self.value)
-        own = along(call, run, {self.leaf if leaf is None else leaf: step}, [self.output])
+        step = unflatten(wide, self.value)
+        own = slope_along(call, run, {self.leaf if leaf is None else leaf: step}, [self.output])
         right, error = own.value[pair.rows], own.error[pair.rows]
         found = pair.analytic @ wide[pair.columns]
         known = error.isfinite() & pair.known.all(1)
@@ -142,17 +142,17 @@ class Sample:
         return []
 
 
-def jacobians(call: Call, leaf: int, output: int) -> Pair:
+def compute_jacobians(call: Call, leaf: int, output: int) -> Pair:
     """Return both Jacobians of one input and one output."""
     run = call.forward()
     value, returned = call.leaves[leaf].value, run.outputs[output].detach()
-    columns = chosen(flat([value]).numel(), MOST_INPUTS)
-    rows = chosen(flat([returned]).numel(), MOST_OUTPUTS)
+    columns = choose_indices(flatten([value]).numel(), MOST_INPUTS)
+    rows = choose_indices(flatten([returned]).numel(), MOST_OUTPUTS)
     numeric, error = [], []
-    size = float(flat([direction(value, 0)]).square().mean().sqrt()) or 1.0
+    size = float(flatten([draw_direction(value, 0)]).square().mean().sqrt()) or 1.0
     for column in columns.tolist():
         step = unit_like(value, column, size)
-        own = along(call, run, {leaf: step}, [output])
+        own = slope_along(call, run, {leaf: step}, [output])
         numeric.append(own.value[rows] / size)
         error.append(own.error[rows] / size)
     analytic = [
@@ -165,7 +165,7 @@ def jacobians(call: Call, leaf: int, output: int) -> Pair:
     noise = float((off * known).nan_to_num().norm() / max(float((j * known).norm()), 1e-300))
     j, a = j * known, a.nan_to_num() * known
     # Rounding counts as 0, since hypotheses look at which elements depend on which.
-    eps = spacing(call, run)
+    eps = spacing_of(call, run)
     j = torch.where(j.abs() <= 10 * off, 0.0, j)
     a = torch.where(a.abs() <= 256 * eps * a.abs().max(), 0.0, a)
     return Pair(
@@ -178,7 +178,7 @@ def jacobians(call: Call, leaf: int, output: int) -> Pair:
     )
 
 
-def chosen(count: int, most: int) -> Tensor:
+def choose_indices(count: int, most: int) -> Tensor:
     """Return all indices, or some spread over them."""
     if count <= most:
         return torch.arange(count)
@@ -187,13 +187,13 @@ def chosen(count: int, most: int) -> Tensor:
 
 def unit_like(value: Tensor, index: int, size: float) -> Tensor:
     """Return a tensor like `value` that is 0 except at one of its real numbers."""
-    wide = torch.zeros(flat([value]).numel(), dtype=torch.float64)
+    wide = torch.zeros(flatten([value]).numel(), dtype=torch.float64)
     wide[index] = size
-    return shaped(wide, value)
+    return unflatten(wide, value)
 
 
-def shaped(vector: Tensor, value: Tensor) -> Tensor:
-    """Return a real vector in the shape of a tensor; undo `flat`."""
+def unflatten(vector: Tensor, value: Tensor) -> Tensor:
+    """Return a real vector in the shape of a tensor; undo `flatten`."""
     if value.is_complex():
         return torch.view_as_complex(vector.reshape(*value.shape, 2)).to(value)
     return vector.reshape(value.shape).to(value)
@@ -201,7 +201,7 @@ def shaped(vector: Tensor, value: Tensor) -> Tensor:
 
 def part_of(gradient: Tensor | None, value: Tensor) -> Tensor:
     """Return a gradient as a vector; a missing one is 0."""
-    return torch.zeros_like(flat([value])) if gradient is None else flat([gradient])
+    return torch.zeros_like(flatten([value])) if gradient is None else flatten([gradient])
 
 
 def samples(call: Call, leaf: int, output: int) -> Iterator[Sample]:
@@ -210,38 +210,38 @@ def samples(call: Call, leaf: int, output: int) -> Iterator[Sample]:
     Sizes are cut as far as forward allows; if a fault needs the size, a few elements are looked at.
     """
     call = call.double or call
-    for index, small in enumerate([*shrunk(call), call]):
+    for index, small in enumerate([*shrink(call), call]):
         with suppress(Exception):
             if is_wrong(small, leaf, output):
                 yield Sample(call=small, leaf=leaf, output=output)
-                yield from fresh(small, leaf, output)
+                yield from draw_fresh(small, leaf, output)
                 return
         assert index < 8
 
 
 def is_wrong(call: Call, leaf: int, output: int) -> bool:
     """Tell whether the mismatch is there too."""
-    return any((m.leaf, m.output) == (leaf, output) for m in compared(call).mismatches)
+    return any((m.leaf, m.output) == (leaf, output) for m in compare_gradients(call).mismatches)
 
 
-def fresh(call: Call, leaf: int, output: int) -> Iterator[Sample]:
+def draw_fresh(call: Call, leaf: int, output: int) -> Iterator[Sample]:
     """Yield a sample of other values near the given ones on which the derivative is wrong."""
     for seed, spread in ((1, 0.3), (2, 0.1), (3, 0.01)):
         values = [
-            own.value + spread * direction(own.value, seed).to(own.value)
+            own.value + spread * draw_direction(own.value, seed).to(own.value)
             if own.value.is_floating_point() or own.value.is_complex()
             else own.value
             for own in call.leaves
         ]
         other = call.with_values(values)
         with suppress(Exception):
-            finite = all(flat([o]).isfinite().all() for o in other.values(values))
+            finite = all(flatten([o]).isfinite().all() for o in other.values(values))
             if finite and is_wrong(other, leaf, output):
                 yield Sample(call=other, leaf=leaf, output=output)
                 return
 
 
-def shrunk(call: Call) -> Iterator[Call]:
+def shrink(call: Call) -> Iterator[Call]:
     """Yield smaller calls; equal sizes stay equal and different ones different."""
     shapes = [own.value.shape for own in call.leaves]
     sizes = sorted({size for shape in shapes for size in shape})

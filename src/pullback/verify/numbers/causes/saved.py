@@ -12,9 +12,9 @@ from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import saved_tensors_hooks
 
 from pullback.verify.numbers.causes.hypothesis import Cause, Hypothesis
-from pullback.verify.numbers.causes.sample import Sample, shaped
-from pullback.verify.numbers.numeric import flat
-from pullback.verify.randomness import drawing
+from pullback.verify.numbers.causes.sample import Sample, unflatten
+from pullback.verify.numbers.numeric import flatten
+from pullback.verify.randomness import make_generator
 
 Put = Callable[[Tensor], Tensor]
 
@@ -26,11 +26,11 @@ class WrongSaved(Hypothesis):
 
     def explain(self, sample: Sample) -> Cause | None:
         """Run backward again with each saved tensor replaced by others of its shape."""
-        kept = Kept(sample)
+        kept = SavedParts(sample)
         if kept.fits({}):
             return None
         for place, tensor in kept.tensors().items():
-            own = label(tensor, sample)
+            own = label_tensor(tensor, sample)
             for text, other in self.candidates(tensor, sample):
                 with suppress(Exception):
                     if text != own and kept.fits({place: other}):
@@ -46,7 +46,7 @@ class WrongSaved(Hypothesis):
 
     def candidates(self, tensor: Tensor, sample: Sample) -> Iterator[tuple[str, Tensor]]:
         """Yield other tensors of the shape of a kept one: inputs and outputs."""
-        for text, other in known(sample):
+        for text, other in known_tensors(sample):
             if other.shape == tensor.shape:
                 yield text, other.to(tensor.dtype)
 
@@ -58,23 +58,23 @@ class SavedInOtherForm(WrongSaved):
 
     def candidates(self, tensor: Tensor, sample: Sample) -> Iterator[tuple[str, Tensor]]:
         """Yield functions of the kept tensor."""
-        return forms(tensor, label(tensor, sample))
+        return forms_of(tensor, label_tensor(tensor, sample))
 
 
-class Kept:
+class SavedParts:
     """What forward keeps for backward, and backward with parts of it replaced."""
 
     def __init__(self, sample: Sample) -> None:
         self.sample = sample
         pair, value = sample.pair, sample.value
-        generator = drawing(11)
-        u = torch.zeros_like(flat([sample.returned]))
+        generator = make_generator(11)
+        u = torch.zeros_like(flatten([sample.returned]))
         drawn = torch.randn(len(pair.rows), dtype=torch.float64, generator=generator)
         # Only rows that are completely known.
         u[pair.rows] = drawn * pair.known.all(1)
-        self.grad = shaped(u, sample.returned)
+        self.grad = unflatten(u, sample.returned)
         self.right = pair.numeric.T @ u[pair.rows]
-        self.blank = torch.zeros_like(flat([value]))
+        self.blank = torch.zeros_like(flatten([value]))
 
     def run(self, places: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the gradient with tensors put in these places, and the tensors of all places."""
@@ -101,7 +101,7 @@ class Kept:
                         setattr(node, name, places[place])
         grads = [None if i != sample.output else self.grad for i in range(len(run.outputs))]
         gradient = run.backward(grads)[sample.leaf]
-        return self.blank if gradient is None else flat([gradient]), found
+        return self.blank if gradient is None else flatten([gradient]), found
 
     def tensors(self) -> dict[str, Tensor]:
         """Return what is kept, by its place."""
@@ -133,15 +133,15 @@ def nodes_of(output: Tensor) -> Iterator[Any]:
         waiting.extend(following for following, _ in node.next_functions)
 
 
-def label(tensor: Tensor, sample: Sample) -> str:
+def label_tensor(tensor: Tensor, sample: Sample) -> str:
     """Return what a kept tensor is: an input, an output, or something in between."""
-    for text, other in known(sample):
+    for text, other in known_tensors(sample):
         if other.shape == tensor.shape and torch.equal(other, tensor.to(other)):
             return text
     return f"tensor of shape {tuple(tensor.shape)}"
 
 
-def known(sample: Sample) -> Iterator[tuple[str, Tensor]]:
+def known_tensors(sample: Sample) -> Iterator[tuple[str, Tensor]]:
     """Yield the inputs and outputs."""
     for leaf in sample.call.leaves:
         yield f"the input `{leaf.name}`", leaf.value
@@ -150,7 +150,7 @@ def known(sample: Sample) -> Iterator[tuple[str, Tensor]]:
         yield (f"output {index}" if several else "the output"), output.detach()
 
 
-def forms(tensor: Tensor, own: str) -> Iterator[tuple[str, Tensor]]:
+def forms_of(tensor: Tensor, own: str) -> Iterator[tuple[str, Tensor]]:
     """Yield functions of a tensor, with their text."""
     if tensor.dim() > 1 and tensor.shape[-1] == tensor.shape[-2]:
         yield f"the transpose of {own}", tensor.mT

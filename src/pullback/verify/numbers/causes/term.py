@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from pullback.verify.numbers.causes.features import recognised, times
+from pullback.verify.numbers.causes.features import format_multiple, recognise
 from pullback.verify.numbers.causes.hypothesis import Cause, Hypothesis
 from pullback.verify.numbers.causes.sample import Pair, Sample
 
@@ -35,7 +35,7 @@ class MissingSum(Hypothesis):
         return Cause(
             name="missing sum",
             text=f"each output element depends on several elements of `{name}` ({row}), but "
-            f"backward uses {own}: a sum{over} is missing{formula(sample)}",
+            f"backward uses {own}: a sum{over} is missing{describe_term(sample)}",
             help="the derivative of a normalisation, a softmax or a mean has a term that sums "
             "grad over the same axis",
             key=tuple(axes),
@@ -49,7 +49,7 @@ class WrongTerm(Hypothesis):
 
     def explain(self, sample: Sample) -> Cause | None:
         """Look for a difference of rank one."""
-        found = formula(sample)
+        found = describe_term(sample)
         if not found:
             return None
         return Cause(
@@ -70,14 +70,14 @@ def axes_of(lost: Tensor, pair: Pair, sample: Sample) -> list[int]:
     return [axis for axis in range(len(inner)) if bool((here[axis] != there[axis]).any())]
 
 
-def formula(sample: Sample) -> str:
+def describe_term(sample: Sample) -> str:
     """Return the term that is missing, ": -y * sum(grad * y)", if it can be recognised."""
     pair = sample.pair
     if sample.is_complex or not pair.known.all():
         return ""
     rest = pair.numeric - pair.analytic
     texts: set[str] = set()
-    for rows, columns in blocks(rest, 10 * pair.tolerance * float(pair.numeric.abs().max())):
+    for rows, columns in find_blocks(rest, 10 * pair.tolerance * float(pair.numeric.abs().max())):
         if len(rows) < 2 or len(columns) < 2:
             return ""
         block = rest[rows][:, columns]
@@ -85,19 +85,19 @@ def formula(sample: Sample) -> str:
         if values[1] > 1e-4 * values[0]:
             return ""
         tolerance = max(pair.tolerance, 1e-6)
-        a = recognised(left[:, 0], sample, sample.returned, pair.rows[rows], tolerance)
-        b = recognised(right[0], sample, sample.value, pair.columns[columns], tolerance)
+        a = recognise(left[:, 0], sample, sample.returned, pair.rows[rows], tolerance)
+        b = recognise(right[0], sample, sample.value, pair.columns[columns], tolerance)
         if a is None or b is None:
             texts.add(" (the difference has rank one in each block: a sum times a vector)")
             continue
         c = float(values[0]) * a[1] * b[1]
         inside = "grad" if a[0] == "1" else f"grad * {a[0]}"
-        texts.add(f": {times(c, b[0]) if b[0] != '1' else f'{c:.4g}'} * sum({inside})")
+        texts.add(f": {format_multiple(c, b[0]) if b[0] != '1' else f'{c:.4g}'} * sum({inside})")
     first = sorted(texts)
     return first[0] if first else ""
 
 
-def blocks(matrix: Tensor, floor: float) -> list[tuple[Tensor, Tensor]]:
+def find_blocks(matrix: Tensor, floor: float) -> list[tuple[Tensor, Tensor]]:
     """Return the rows and columns of a matrix's blocks."""
     used = matrix.abs() > floor
     left = set(used.any(1).nonzero()[:, 0].tolist())
