@@ -46,6 +46,30 @@ def test_a_header_of_any_name_compiles(tmp_path: Path) -> None:
     assert compiled.stderr == ""
 
 
+# NVIDIA's headers read one another, and programs name what came along.
+COMES_ALONG = {
+    "cub/block/block_exchange.cuh": "cub::WarpExchange<int, 2>",
+    "cub/block/block_histogram.cuh": "cub::BlockRadixSort<int, 64, 2>",
+    "cub/block/block_load.cuh": "cub::BlockExchange<int, 64, 2>",
+    "cub/block/block_radix_rank.cuh": "cub::BlockScan<int, 64>",
+    "cub/block/block_radix_sort.cuh": "cub::BlockExchange<int, 64, 2>",
+    "cub/block/block_reduce.cuh": "cub::WarpReduce<int>",
+    "cub/block/block_scan.cuh": "cub::WarpScan<int>",
+    "cub/device/device_reduce.cuh": "cub::BlockReduce<int, 64>",
+    "cub/device/device_scan.cuh": "cub::BlockScan<int, 64>",
+    "cub/device/device_select.cuh": "cub::BlockLoad<int, 64, 2>",
+}
+
+
+@pytest.mark.parametrize("name", COMES_ALONG)
+def test_a_header_brings_what_comes_along_with_nvidias(tmp_path: Path, name: str) -> None:
+    unit = tmp_path / "one.cpp"
+    unit.write_text(f"#include <{name}>\nusing Storage = {COMES_ALONG[name]}::TempStorage;\n")
+    command = [*toolchain.find("c++").command, *library.flags("none"), "-fsyntax-only", str(unit)]
+    compiled = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert compiled.stderr == ""
+
+
 def test_who_asks_at_the_same_time_gets_one_folder(root: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         found = {each.result() for each in [pool.submit(headers.folder) for _ in range(8)]}

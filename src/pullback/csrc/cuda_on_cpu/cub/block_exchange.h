@@ -2,6 +2,7 @@
 #pragma once
 
 #include "block.h"
+#include "warp_sort.h"
 
 CUB_NAMESPACE_BEGIN
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "block.h"
+#include "block_sort.h"
 
 namespace cuda_on_cpu {
 

@@ -2,7 +2,8 @@
 /// thread gets other items only if they are striped.
 #pragma once
 
-#include "block.h"
+#include "block_exchange.h"
+#include "iterators.h"
 
 CUB_NAMESPACE_BEGIN
 

@@ -2,7 +2,7 @@
 /// BlockRadixRank: where each item goes, by a few bits of it.
 #pragma once
 
-#include "block.h"
+#include "block_scan.h"
 
 CUB_NAMESPACE_BEGIN
 

@@ -4,7 +4,8 @@
 
 #include <algorithm>
 
-#include "block.h"
+#include "block_exchange.h"
+#include "block_raking.h"
 #include "block_scan.h"
 
 namespace cuda_on_cpu {

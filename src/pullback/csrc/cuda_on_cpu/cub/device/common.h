@@ -5,7 +5,9 @@
 #include <numeric>
 #include <vector>
 
-#include "../iterators.h"
+#include "../block_io.h"
+#include "../block_reduce.h"
+#include "../block_scan.h"
 
 /// Every function is called twice: first without storage, to ask how much it needs.
 #define CUDA_ON_CPU_ASKS(storage, bytes) \
