@@ -23,7 +23,7 @@ HERE = Path(__file__).parent / "cuda_extension"
 
 FILES = {
     # Read in a few seconds, and without a precompiled header.
-    "operators": (HERE / "operators.cu",),
+    "operators": (HERE / "operators.cu", HERE / "shift.cu"),
     # The first of a session precompiles <torch/extension.h>, which takes half a minute.
     "bindings": (HERE / "bindings.cpp", HERE / "kernels.cu"),
 }
