@@ -1,3 +1,4 @@
 #pragma once
 
 #include "../../../torch/context.h"
+#include "Exceptions.h"
