@@ -159,13 +159,23 @@ LACKING = {
     "fp8": "#include <cuda_fp8.h>",
     "cuFFT": "#include <cufft.h>",
     "textures": "__global__ void k(cudaTextureObject_t t) {}",
+    "a function of cuBLASLt": "auto f(cublasLtHandle_t h) { return cublasLtMatmul(h); }",
+    "a function of cuDNN": "auto f(cudnnHandle_t h) { return cudnnSetStream(h, 0); }",
+    "a function of cuSOLVER": "auto f(cusolverDnHandle_t* h) { return cusolverDnCreate(h); }",
+    "a function of cuSPARSE": "auto f(cusparseHandle_t* h) { return cusparseCreate(h); }",
+    "a function of NCCL": "auto f(ncclUniqueId* id) { return ncclGetUniqueId(id); }",
 }
+# Headers that have types alone.
+TYPES = "".join(
+    f"#include <{name}.h>\n" for name in ("cublasLt", "cudnn", "cusolverDn", "cusparse", "nccl")
+)
 
 
 @pytest.mark.parametrize("what", LACKING)
 def test_what_the_cpu_has_not_is_said_at_the_authors_line(what: str, tmp_path: Path) -> None:
     file = tmp_path / "author.cu"
-    file.write_text(f"// {what}\n{LACKING[what]}\n")
+    (tmp_path / "types.h").write_text(TYPES)
+    file.write_text(f'#include "types.h"  // {what}\n{LACKING[what]}\n')
     with pytest.raises(PullbackError) as caught:
         compile(program.plan_of(file, "none"))
     at = dict(caught.value.finding.evidence)["at"]

@@ -21,18 +21,26 @@ class TranslationNotice(UserWarning):
     """CUDA code was translated that no compiler would accept as it is."""
 
 
-# Libraries of which the CPU has at most one header, in a compiler's message about the others.
-LACKING = re.compile(r"(?P<library>cutlass|cute)/\S+: No such file")
+# What a compiler says of libraries of which the CPU has at most one header, or types alone.
+NO_HEADER = re.compile(r"(cutlass|cute)/\S+: No such file")
+NO_FUNCTION = re.compile(r"'(cublasLt|cudnn|cusolver|cusparse|nccl)[A-Z]\w*' was not declared")
+NAMES = {
+    "cublasLt": "cuBLASLt",
+    "cudnn": "cuDNN",
+    "cusolver": "cuSOLVER",
+    "cusparse": "cuSPARSE",
+    "nccl": "NCCL",
+}
 
 CannotTranslate = Rule("PB234", "cuda-translation")
 
 
 def cure(error: str) -> str | None:
-    """Return the cure for an author's file that includes something that the CPU lacks."""
-    lacking = LACKING.search(error)
+    """Return the cure for an author's file that includes, or calls, something the CPU lacks."""
+    lacking = NO_HEADER.search(error) or NO_FUNCTION.search(error)
     if lacking is None:
         return None
-    name = lacking["library"]
+    name = NAMES.get(lacking[1], lacking[1])
     return f"{name} does not run on the CPU; guard its use with #ifndef CUDA_ON_CPU"
 
 
