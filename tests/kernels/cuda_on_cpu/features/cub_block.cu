@@ -288,6 +288,30 @@ void test_flags() {
   cudaFree(histogram);
 }
 
+__global__ void search(const int* sorted, int n, int* lower, int* upper, int2* path) {
+  const int i = threadIdx.x;
+  lower[i] = cub::LowerBound(sorted, n, i);
+  upper[i] = cub::UpperBound(sorted, n, i);
+  cub::MergePathSearch(i, sorted, sorted + 30, 30, n - 30, path[i]);
+}
+
+void test_searches() {
+  const int n = 100;
+  int *sorted = make<int>(n), *lower = make<int>(threads), *upper = make<int>(threads);
+  int2* path = make<int2>(threads);
+  for (int i = 0; i < n; ++i) sorted[i] = i / 3 * 3;
+  search<<<1, n>>>(sorted, n, lower, upper, path);
+  FINISH();
+  for (int i = 0; i < n; ++i) {
+    EXPECT(lower[i] == std::lower_bound(sorted, sorted + n, i) - sorted);
+    EXPECT(upper[i] == std::upper_bound(sorted, sorted + n, i) - sorted);
+    EXPECT(path[i].x == std::min(i, 30));
+    EXPECT(path[i].y == std::max(i - 30, 0));
+  }
+  for (int* p : {sorted, lower, upper}) cudaFree(p);
+  cudaFree(path);
+}
+
 template <int size>
 void test_warps() {
   float *in = make<float>(threads), *sums = make<float>(threads), *scans = make<float>(threads);
@@ -311,6 +335,7 @@ int main() {
   test_moves();
   test_sorts();
   test_flags();
+  test_searches();
   test_warps<32>();
   test_warps<16>();
   test_warps<8>();

@@ -1,7 +1,23 @@
-/// Operations of one thread by itself: its place in the block, loads, reductions of its own items.
+/// Operations of one thread by itself: its place in the block, loads, reductions of its own items,
+/// searches among sorted ones.
 #pragma once
 
 #include "types.h"
+
+namespace cuda_on_cpu {
+
+/// The first of `count` indices that is not `before`, by halving; `count` if all of them are.
+template <class Offset, class Before>
+Offset first_not(Before before, Offset count) {
+  Offset first = 0;
+  while (first < count) {
+    const Offset middle = first + (count - first) / 2;
+    before(middle) ? first = middle + 1 : count = middle;
+  }
+  return first;
+}
+
+}  // namespace cuda_on_cpu
 
 CUB_NAMESPACE_BEGIN
 
@@ -72,6 +88,24 @@ T ThreadReduce(const T (&items)[length], Op op) {
 template <int length, class T, class Op>
 T ThreadReduce(const T (&items)[length], Op op, T prefix) {
   return ThreadReduce<length>(&items[0], op, prefix);
+}
+
+template <class Iterator, class Offset, class T>
+Offset LowerBound(Iterator input, Offset count, T value) {
+  return ::cuda_on_cpu::first_not([&](Offset i) { return input[i] < value; }, count);
+}
+template <class Iterator, class Offset, class T>
+Offset UpperBound(Iterator input, Offset count, T value) {
+  return ::cuda_on_cpu::first_not([&](Offset i) { return !(value < input[i]); }, count);
+}
+/// How many of `a` and of `b` are among the first `diagonal` of both merged.
+template <class A, class B, class Offset, class Coordinate>
+void MergePathSearch(Offset diagonal, A a, B b, Offset of_a, Offset of_b, Coordinate& path) {
+  const Offset least = diagonal > of_b ? diagonal - of_b : 0;
+  const Offset most = diagonal < of_a ? diagonal : of_a;
+  const auto goes_first = [&](Offset i) { return a[least + i] <= b[diagonal - least - i - 1]; };
+  path.x = least + ::cuda_on_cpu::first_not(goes_first, most > least ? most - least : Offset(0));
+  path.y = diagonal - path.x;
 }
 
 CUB_NAMESPACE_END
