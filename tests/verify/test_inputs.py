@@ -322,6 +322,20 @@ def test_a_fault_that_no_contract_takes_away_is_one() -> None:
     assert [finding.code for finding in report.faults] == ["PB553"]
 
 
+def test_a_crash_that_no_contract_takes_away_is_one() -> None:
+    class Crash(Cube):
+        @staticmethod
+        def backward(ctx: Any, *grads: Tensor) -> Any:
+            (matrix,) = ctx.saved_tensors
+            if not matrix.is_contiguous():
+                os.abort()
+            return 3 * grads[0][..., None, None] * (matrix @ matrix).mT
+
+    report = pb.check(Crash, skip=["PB583"])
+    assert [finding.code for finding in report.faults] == ["PB403"]
+    assert not any("hang on what was guessed" in note for note in report.notes)
+
+
 def test_a_float_constant_is_preferred_to_indices_that_a_name_does_not_say() -> None:
     class Scale(Function):
         @staticmethod

@@ -130,7 +130,7 @@ class Examination:
         return replace(report, notes=notes, replay=replay, took=time.monotonic() - began)
 
     def ask(self, call: Call, codes: Collection[str] | None) -> Report:
-        """Ask some of the probes, or all, without a word to who waits for the first answers."""
+        """Run some of the probes, or all, on another call; `tell` hears nothing of it."""
         probes = [p for p in self.probes if codes is None or p.code in codes]
         return replace(self, probes=probes, tell=lambda _: None).of_call(call)
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
+from pullback.verify.numbers.gradient import is_square
 from pullback.verify.randomness import make_generator
 from pullback.verify.report import Outcome, Report
 
@@ -49,10 +50,9 @@ def contracts(call: Call, ungraded: Collection[str]) -> Iterator[Contract]:
         if leaf.name in ungraded and len(call.wanted) > 1:
             yield Contract(words=f"{leaf.name} is a constant", keep=without_gradient(index))
         value = leaf.value
-        if value.dim() > 1 and value.shape[-1] == value.shape[-2] > 1:
+        if is_square(value) and value.is_floating_point():
             for words, change in (("symmetric", definite), ("lower triangular", triangular)):
-                if value.is_floating_point():
-                    yield Contract(words=f"{leaf.name} is {words}", keep=with_value(index, change))
+                yield Contract(words=f"{leaf.name} is {words}", keep=with_value(index, change))
         if value.dtype in (torch.int32, torch.int64) and value.dim() == 1:
             words = f"{leaf.name} is a permutation"
             yield Contract(words=words, keep=with_value(index, permutation))
@@ -115,8 +115,8 @@ def hedge(call: Call, ungraded: Collection[str], report: Report, ask: Ask) -> Re
 
 
 def count_faults(report: Report) -> Counter[str]:
-    """Return how many faults there are of each probe."""
-    return Counter(finding.code for finding in report.faults)
+    """Return how many faults each probe found: also those with another code, as of a crash."""
+    return Counter(o.code for o in report.everything for f in o.findings if f.level == "fault")
 
 
 def answered(report: Report, codes: Collection[str]) -> bool:

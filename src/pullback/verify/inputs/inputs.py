@@ -100,9 +100,7 @@ def find_inputs(target: Target, *, seed: int, isolate: bool) -> FoundInputs:
     """
     known = slots_of(target)
     search = None
-    for slots in (
-        [unknown_slots(1), unknown_slots(2), unknown_slots(3)] if known is None else [known]
-    ):
+    for slots in [known] if known is not None else map(unknown_slots, (1, 2, 3)):
         search = InputSearch(target, slots, seed)
         search.run(isolate=isolate)
         if search.best is not None:

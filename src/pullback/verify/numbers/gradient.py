@@ -129,10 +129,14 @@ def is_ill_conditioned(call: Call, own: Mismatch, *, seed: int) -> bool:
     return largest > own.relative / 30
 
 
+def is_square(value: Tensor) -> bool:
+    """Tell whether a tensor is of square matrices of more than one element."""
+    return value.dim() >= 2 and value.shape[-1] == value.shape[-2] > 1
+
+
 def is_symmetric(value: Tensor) -> bool:
     """Tell whether a tensor consists of symmetric matrices, neither diagonal nor constant."""
-    square = value.dim() >= 2 and value.shape[-1] == value.shape[-2] > 1
-    if not square or not torch.allclose(value, value.mH, rtol=1e-6, atol=0):
+    if not is_square(value) or not torch.allclose(value, value.mH, rtol=1e-6, atol=0):
         return False
     diagonal = value.diagonal(dim1=-2, dim2=-1).diag_embed()
     return not torch.equal(value, diagonal) and not bool((value == value.reshape(-1)[0]).all())
@@ -145,7 +149,7 @@ def structure_of(value: Tensor) -> Callable[[Tensor], Tensor] | None:
     """
     if is_symmetric(value):
         return lambda other: (other + other.mH) / 2
-    if value.dim() < 2 or not value.shape[-1] == value.shape[-2] > 1:
+    if not is_square(value):
         return None
     lower, upper = torch.equal(value, value.tril()), torch.equal(value, value.triu())
     if lower == upper:
@@ -178,8 +182,7 @@ def mirror(call: Call, leaf: int) -> Call | None:
     backward has to undo.
     """
     value = call.leaves[leaf].value
-    square = value.dim() >= 2 and value.shape[-1] == value.shape[-2] > 1
-    if not square or TAKEN & names_in_forward(call):
+    if not is_square(value) or TAKEN & names_in_forward(call):
         return None
     values = [each.value for each in call.leaves]
     read: list[Call] = []
