@@ -116,7 +116,7 @@ def test_a_backward_of_halves_moves_eight_at_once(dtype: str, tmp_path: Path) ->
 )
 def test_nvcc_makes_a_library_that_says_why_it_cannot_launch(text: str, dtype: str) -> None:
     loop = loop_of(text, dtype)
-    compiled = gpu.compile_loop(loop, ARCHITECTURE, toolchain.find("cuda"))
+    compiled = gpu.compile_unit(gpu.unit_of(loop), ARCHITECTURE, toolchain.find("cuda"))
     if not torch.cuda.is_available():
         assert launched_nowhere(compiled, loop).startswith("2: CUDA: ")
 
@@ -129,8 +129,8 @@ def test_nvcc_makes_a_library_that_says_why_it_cannot_launch(text: str, dtype: s
 def test_nvrtc_makes_a_library_that_says_why_it_cannot_launch(text: str, dtype: str) -> None:
     assert NVRTC
     loop = loop_of(text, dtype)
-    compiled = gpu.compile_loop(loop, ARCHITECTURE, NVRTC)
-    assert gpu.compile_loop(loop, ARCHITECTURE, NVRTC) == compiled
+    compiled = gpu.compile_unit(gpu.unit_of(loop), ARCHITECTURE, NVRTC)
+    assert gpu.compile_unit(gpu.unit_of(loop), ARCHITECTURE, NVRTC) == compiled
     if not torch.cuda.is_available():
         assert launched_nowhere(compiled, loop).startswith("2: CUDA: the NVIDIA driver is missing")
 

@@ -76,7 +76,7 @@ def set_mode_everywhere(wanted: Mode) -> Generator[Mode]:
 def _compile_anew() -> None:
     """Compile what is there for the current mode; what cannot be any more stays as it was."""
     for operator in list(operators.values()):
-        if operator.definition.cuda and not operator.definition.cpu:
+        if operator.kind.runs_on_a_gpu:
             # Said when it was defined, or not to be said: nobody has called it here.
             _announced.add(operator.line.qualname)
             try:

@@ -35,7 +35,7 @@ HALVES = (
     ("autograd", "derivative", "kernel", "zeros", "interpreter"),
     (
         *("python/module", "python/caller", "python/fields", "python/lazy"),
-        *("python/parallel", "python/signals", "python/trial"),
+        *("python/loops", "python/signals", "python/trial"),
         *("operator", "signature", "formula"),
     ),
 )
@@ -66,6 +66,19 @@ class Runtime(Protocol):
         /,
     ) -> int:
         """Run a kernel of csrc/index over tasks that PyTorch's threads share."""
+        ...
+
+    def launch(  # noqa: PLR0913, PLR0917  (as above)
+        self,
+        address: int,
+        tensors: tuple[torch.Tensor, ...],
+        sizes: tuple[int, ...],
+        scalars: tuple[float, ...],
+        tasks: int,
+        scratch: int,
+        /,
+    ) -> str | None:
+        """Launch a kernel of csrc/index/cuda; return what went wrong."""
         ...
 
     def saved(self, grad_fn: object, /) -> list[tuple[str, torch.Tensor]] | None:

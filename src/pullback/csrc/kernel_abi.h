@@ -91,4 +91,26 @@ struct Launch {
 /// The entry point of a formula's loop on a GPU. On failure it writes a message as a kernel does.
 using Launcher = int (*)(const Launch* launch, char* message, uint64_t capacity);
 
+/// The arguments of one call of a loop over indices.
+struct IndexCall {
+  char* const* data;       // the operands: inputs and outputs
+  const int64_t* strides;  // in bytes, of every dimension of every operand
+  const int64_t* sizes;
+  const Scalar* scalars;
+};
+
+/// A loop over indices on the CPU, which works on the tasks from `begin` up to `end`.
+using IndexKernel = int (*)(const IndexCall* call, int64_t begin, int64_t end);
+
+/// One call of a loop over indices on a GPU.
+struct IndexLaunch {
+  IndexCall call;
+  int64_t tasks;
+  int64_t scratch;  // bytes of shared memory for each task
+  void* stream;
+};
+
+/// The entry point of a loop over indices on a GPU. On failure it writes a message as a kernel does.
+using IndexLauncher = int (*)(const IndexLaunch* launch, char* message, uint64_t capacity);
+
 }  // namespace pullback

@@ -166,7 +166,7 @@ def jobs_of_gpu_loops(
     """Yield the libraries of a formula's loops on GPUs."""
     for compute, entries, distinct in group_loops(shipped, dtypes, "cuda"):
         first = next(iter(distinct.values()))
-        plan = gpu.plan_of(first, None, toolchain.find("cuda"))
+        plan = gpu.plan_of(gpu.unit_of(first), None, toolchain.find("cuda"))
         unit = TranslationUnit("loops.cu", pointwise_cuda.generate_together(distinct))
         plan = replace(plan, name=f"{plan.name}-{compute}", units=(unit,))
         yield Job(

@@ -65,7 +65,22 @@ class Mathematics(Kind):
 
     def install(self) -> None:
         """Hand the definition to the runtime, which asks for the rest when it needs it."""
-        self.lazy(self).begin()
+        self.supplied.begin()
+
+    @cached_property
+    def supplied(self) -> Lazy:
+        """What the runtime asks for."""
+        return self.lazy(self)
+
+    @property
+    def runs_on_a_gpu(self) -> bool:
+        """That a formula does."""
+        return self.runtime is not None
+
+    def reload(self) -> None:
+        """Ask again for loops: others may be wanted, as where CUDA runs on the CPU."""
+        if self.runtime is not None:
+            self.supplied.reload()
 
     def in_pytorch(self) -> Callable[..., object]:
         """Return it by PyTorch's operations."""

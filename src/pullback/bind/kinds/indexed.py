@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import torch
 
@@ -36,7 +37,17 @@ class Indexed(Mathematics):
 
     def kernel(self) -> Callable[..., object]:
         """Return what chooses who computes a call."""
+        return self.executor
+
+    @cached_property
+    def executor(self) -> execute.Executor:
+        """What chooses who computes a call."""
         return execute.Executor(self.definition)
+
+    def reload(self) -> None:
+        """Choose again."""
+        super().reload()
+        self.executor.prepared.clear()
 
     def in_pytorch(self) -> Callable[..., object]:
         """Return it by PyTorch's operations."""

@@ -103,6 +103,11 @@ class Kind:
             PullbackError: PB2xx, it does not compile; the earlier kernels stay.
         """
 
+    @property
+    def runs_on_a_gpu(self) -> bool:
+        """Whether it has CUDA that may run on the CPU."""
+        return False
+
     # What runs.
 
     def kernel(self) -> Callable[..., object]:

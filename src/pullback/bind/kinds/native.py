@@ -20,6 +20,11 @@ class Native(Declared):
         names = {"cpu": "C++", "cuda": "CUDA"}
         return [names[device] for device in self.definition.sources]
 
+    @property
+    def runs_on_a_gpu(self) -> bool:
+        """Whether CUDA is all it has."""
+        return bool(self.definition.cuda and not self.definition.cpu)
+
     def reload(self) -> None:
         """Compile the kernels whose files have changed; the dispatcher calls them from now on."""
         fresh = Native(self.definition)

@@ -13,6 +13,7 @@ from pullback.define.math.formula import Formula, require_real
 from pullback.diagnostic import PullbackError
 from pullback.kernels import compile as compilation
 from pullback.kernels import prebuilt, toolchain
+from pullback.kernels.cuda_on_cpu import mode
 from pullback.kernels.glue import Device
 from pullback.kernels.identity import FORMULA_ABI
 from pullback.kernels.loops import pointwise
@@ -36,6 +37,11 @@ def request(
 
 def load_loop(loop: Loop, device: Device) -> tuple[object, Any]:
     """Return what keeps a loop in memory, and the loop: brought by a package, else compiled."""
+    if device == "cpu" and mode.is_chosen():
+        from pullback.bind.loops import on_cpu  # noqa: PLC0415  (only CUDA needs it)
+
+        library = on_cpu.load_loop(loop, mode.current_mode())
+        return library, library.pullback_loop
     if brought := prebuilt.find_loop(loop, device, current.architecture(device)):
         library = compilation.open_library(brought.path)
         return library, getattr(library, brought.symbol)

@@ -1,8 +1,8 @@
-"""The loops of a formula on a GPU: compiled by nvcc, or by NVRTC where there is no CUDA toolkit.
+"""Loops on a GPU: compiled by nvcc, or by NVRTC where there is no CUDA toolkit.
 
 NVRTC gives device code alone. Its half of the work becomes a header of bytes, read by a small
 translation unit for g++ that launches them by the driver; so either way the result is a library
-with one entry point, `pullback_launch`, which the cache keeps like any other.
+with the same entry points, which the cache keeps like any other.
 """
 
 from __future__ import annotations
@@ -34,6 +34,37 @@ NOT_CONTRACTED = "--fmad=false"
 # `Body`'s constructor and what else is for the host alone is compiled as well, and then dropped.
 NVRTC_FLAGS = ("--std=c++20", NOT_CONTRACTED, "--device-as-default-execution-space")
 INSTALL = "or install NVRTC: pip install 'pullback[cuda]'"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuUnit:
+    """Kernels and their launchers, as texts.
+
+    Attributes:
+        name: of the library.
+        nvcc: both together.
+        nvrtc: the kernels alone.
+        host: their launchers, for g++; a header with the compiled kernels comes before it.
+        abi: what the library has to agree with.
+    """
+
+    name: str
+    nvcc: str
+    nvrtc: str
+    host: str
+    abi: str
+
+
+def unit_of(loop: Loop) -> GpuUnit:
+    """Return the kernels of a pointwise formula, whose entry point is `pullback_launch`."""
+    line = loop.formula.line
+    return GpuUnit(
+        name=f"{line.namespace}-{line.name}-cuda",
+        nvcc=pointwise_cuda.generate_nvcc(loop),
+        nvrtc=pointwise_cuda.generate_nvrtc(loop),
+        host=pointwise_cuda.generate_host(loop),
+        abi=FORMULA_ABI,
+    )
 
 
 @dataclass(frozen=True)
@@ -141,46 +172,44 @@ def announce(reason: str) -> None:
     )
 
 
-def plan_of(loop: Loop, architecture: str | None, with_: Compiler | Nvrtc) -> BuildPlan:
-    """Return what to compile for a loop.
+def plan_of(unit: GpuUnit, architecture: str | None, with_: Compiler | Nvrtc) -> BuildPlan:
+    """Return what to compile for a GPU.
 
     Args:
-        loop: the kernel.
+        unit: the kernels.
         architecture: the GPU, such as "sm_90"; None leaves it to nvcc.
         with_: nvcc; or NVRTC, for which this is the host's half.
     """
-    line = loop.formula.line
-    name = f"{line.namespace}-{line.name}-cuda"
     if isinstance(with_, Compiler):
         return BuildPlan(
-            name=name,
+            name=unit.name,
             compiler=with_,
-            units=(TranslationUnit("loop.cu", pointwise_cuda.generate_nvcc(loop)),),
+            units=(TranslationUnit("loop.cu", unit.nvcc),),
             sources=(),
             flags=(*kernel_flags(with_, architecture), NOT_CONTRACTED),
-            abi=FORMULA_ABI,
+            abi=unit.abi,
         )
     assert architecture
     host = toolchain.find("c++")
     return BuildPlan(
-        name=name,
+        name=unit.name,
         compiler=host,
-        units=(TranslationUnit("loop.cpp", pointwise_cuda.generate_host(loop)),),
+        units=(TranslationUnit("loop.cpp", unit.host),),
         sources=(),
         flags=(*kernel_flags(host), "-ffp-contract=off"),
         link=("-ldl",),
         # Its text and the headers it reads say the rest of what is in the device's half.
-        abi=" ".join((f"{FORMULA_ABI} nvrtc", with_.version, architecture, *NVRTC_FLAGS)),
+        abi=" ".join((f"{unit.abi} nvrtc", with_.version, architecture, *NVRTC_FLAGS)),
     )
 
 
-def compile_loop(loop: Loop, architecture: str, with_: Compiler | Nvrtc) -> Path:
-    """Return the path of a loop's library, compiled if need be.
+def compile_unit(unit: GpuUnit, architecture: str, with_: Compiler | Nvrtc) -> Path:
+    """Return the path of a library of kernels, compiled if need be.
 
     Raises:
         PullbackError: as `kernels.compile`.
     """
-    plan = plan_of(loop, architecture, with_)
+    plan = plan_of(unit, architecture, with_)
     if isinstance(with_, Compiler):
         return compilation.compile(plan)
     with ExitStack() as meanwhile:
@@ -188,7 +217,7 @@ def compile_loop(loop: Loop, architecture: str, with_: Compiler | Nvrtc) -> Path
         def ahead() -> dict[str, Path]:
             # In the cache's folder: a file there is no dependency of the library.
             header = meanwhile.enter_context(cache.workspace(plan)) / "cubin.h"
-            module = with_.compile(plan.name, pointwise_cuda.generate_nvrtc(loop), architecture)
+            module = with_.compile(plan.name, unit.nvrtc, architecture)
             header.write_text(pointwise_cuda.generate_cubin(module), encoding="ascii")
             return {plan.units[0].file: header}
 
@@ -199,5 +228,5 @@ def load_launcher(loop: Loop) -> tuple[ctypes.CDLL, Any]:
     """Return the compiled library of a loop for the current GPU, and its entry point."""
     chosen = current.architecture("cuda")
     assert chosen
-    library = compilation.open_library(compile_loop(loop, chosen, find_compiler()))
+    library = compilation.open_library(compile_unit(unit_of(loop), chosen, find_compiler()))
     return library, library.pullback_launch

@@ -1,4 +1,4 @@
-"""Own loops on the CPU for formulas in index notation, where they are of a family that has them."""
+"""Own loops for formulas in index notation, where they are of a family that has them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from pullback.bind import native
-from pullback.bind.loops.compiled import FLAGS, link_flags
-from pullback.bind.loops.own_call import KernelCall, KernelSizing, PreparedKernel
+from pullback.bind.loops.backends import Backend, CpuBackend
+from pullback.bind.loops.own_call import LoopCall, convert_scalar, lay_out, prepare_call
 from pullback.bind.memo import Memo
 from pullback.define.line import Tensor as TensorSpec
 from pullback.define.math import absent
@@ -24,13 +23,12 @@ from pullback.define.math.index import BATCH, size
 from pullback.define.math.node import in_order, may_divide_by_zero
 from pullback.define.math.ranges import Ranges
 from pullback.kernels import compile as compilation
-from pullback.kernels import toolchain
 from pullback.kernels.loops import schedule as schedules
 from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.nest import KernelSetting, Output
 from pullback.kernels.loops.schedule import Schedule, ScheduleStep
 from pullback.kernels.loops.scope import RefusedLoops
-from pullback.kernels.plan import BuildPlan, TranslationUnit, kernel_flags
+from pullback.kernels.loops.target import Target
 
 # A kernel is made for sizes up to this, if the call is not small.
 SMALL = 16
@@ -57,6 +55,8 @@ class Own:
         indexed: whose outputs they are.
         outputs: which ones.
         compute: the dtype that real numbers are computed in.
+        backend: what compiles and runs them.
+        target: what they are written for.
         schedules: the kernels, for all outputs or one schedule for each.
         specialised: the sizes that they are made for.
         dtypes: of the tensors as the kernels read them.
@@ -66,12 +66,12 @@ class Own:
     indexed: Formula
     outputs: tuple[int, ...]
     compute: torch.dtype
+    backend: Backend
+    target: Target
     schedules: tuple[Schedule, ...]
     specialised: dict[str, int]
     dtypes: dict[str, str]
-    known: Memo[Key, tuple[PreparedKernel, ...]] = field(
-        default_factory=Memo[Key, tuple[PreparedKernel, ...]], compare=False
-    )
+    known: Memo[Key, LoopCall] = field(default_factory=Memo[Key, LoopCall], compare=False)
 
     @property
     def family(self) -> str:
@@ -80,47 +80,31 @@ class Own:
 
     def work(self, sizes: Mapping[str, int]) -> float:
         """Return about how many scalar operations they do."""
-        lanes = 16 if self.compute == torch.float32 else 8
-        return sum(schedule.work(sizes) for schedule in self.schedules) * lanes
+        return sum(schedule.work(sizes) for schedule in self.schedules) * self.target.lanes
 
-    def compile(self) -> Path:
-        """Return the library of the kernels, compiled first if need be."""
-        return compilation.compile(self.plan)
+    @property
+    def name(self) -> str:
+        """What its library is called."""
+        line = self.indexed.line
+        return f"{line.namespace}-{line.name}-index"
 
     @cached_property
     def library(self) -> ctypes.CDLL:
-        """The kernels, loaded."""
-        library = compilation.open_library(self.compile())
+        """The kernels, loaded; compiled first if need be."""
+        library = compilation.open_library(self.backend.compile(self))
         _loaded.append(library)
         return library
 
     @cached_property
     def addresses(self) -> tuple[int, ...]:
         """Where the kernels are."""
-        names = (schedules.NAME.format(k) for k in range(len(self.steps)))
+        names = self.backend.entry_points(self)
         return tuple(native.address_of(getattr(self.library, name)) for name in names)
 
     @cached_property
     def lanes(self) -> int:
-        """How many elements a vector of theirs has."""
-        return ctypes.c_int64.in_dll(self.library, schedules.LANES).value
-
-    @property
-    def plan(self) -> BuildPlan:
-        """What to compile."""
-        line = self.indexed.line
-        compiler = toolchain.find("c++")
-        compute = "double" if self.compute == torch.float64 else "float"
-        unit = schedules.write_unit(self.schedules, compute, self.indexed.accuracy)
-        return BuildPlan(
-            name=f"{line.namespace}-{line.name}-index",
-            compiler=compiler,
-            units=(TranslationUnit("loops.cpp", unit),),
-            sources=(),
-            flags=(*kernel_flags(compiler), *FLAGS),
-            link=link_flags(),
-            abi="index-1",
-        )
+        """How many elements a statement of theirs computes."""
+        return self.backend.count_lanes(self)
 
     def run(
         self,
@@ -130,28 +114,26 @@ class Own:
     ) -> list[Tensor]:
         """Return the outputs; `...` is one dimension, in tensors and in outputs."""
         assert all(sizes[name] == value for name, value in self.specialised.items())
-        call = KernelCall(self, arguments)
-        made: list[Tensor] = []
-        for step, prepared, address in zip(
-            self.steps, self.prepared(sizes), self.addresses, strict=True
-        ):
-            if step.totals:
-                call.add_up(step, prepared, address)
-            else:
-                made += call.run(step, prepared, address)
-        return [value.to(dtype) for value, dtype in zip(made, dtypes, strict=True)]
+        call = self.prepared(sizes)
+        tensors = {name: value for name, value in arguments.items() if isinstance(value, Tensor)}
+        device = next((value.device for value in tensors.values()), torch.device("cpu"))
+        inputs = [lay_out(tensors[operand.name], operand) for operand in call.inputs]
+        values = call.run(inputs, self.scalars(arguments), device)
+        return [value.to(dtype) for value, dtype in zip(values, dtypes, strict=True)]
+
+    def scalars(self, arguments: Mapping[str, object]) -> tuple[float, ...]:
+        """Return the scalars of a call, as kernels take them."""
+        return tuple(convert_scalar(s, arguments[s.name]) for s in self.indexed.line.scalars)
 
     @cached_property
     def steps(self) -> tuple[ScheduleStep, ...]:
         """All kernels, in order."""
         return tuple(step for schedule in self.schedules for step in schedule.steps)
 
-    def prepared(self, sizes: Mapping[str, int]) -> tuple[PreparedKernel, ...]:
+    def prepared(self, sizes: Mapping[str, int]) -> LoopCall:
         """Return what follows from the sizes of a call, worked out once for each."""
         key = tuple(sizes.items())
-        return self.known.get_or_make(
-            key, lambda: tuple(KernelSizing(step, self, sizes).prepared() for step in self.steps)
-        )
+        return self.known.get_or_make(key, lambda: prepare_call(self, sizes))
 
 
 _loaded: list[object] = []  # never unloaded
@@ -163,15 +145,16 @@ def compile_together(several: Sequence[Own]) -> None:
     if len(missing) > 1:
         with ThreadPoolExecutor() as pool:
             for own in missing:
-                pool.submit(own.compile)
+                pool.submit(own.backend.compile, own)
 
 
-def find(
+def find(  # noqa: PLR0913, PLR0917  (all that decides which loops there are)
     indexed: Formula,
     dtype: torch.dtype,
     outputs: tuple[int, ...],
     present: frozenset[str],
     sizes: Mapping[str, int],
+    backend: Backend | None = None,
 ) -> Own | NoLoops:
     """Return the loops that compute some outputs together, or why there are none.
 
@@ -182,12 +165,14 @@ def find(
         present: the names of the arguments that are not None.
         sizes: of one call. Loops may be made for the small ones, `Own.specialised`; the others are
             rounded, so that calls of about the same sizes have the same loops.
+        backend: what runs them; None means the CPU.
     """
     typical = {name: round_size(size) for name, size in sizes.items()}
-    key = (id(indexed), dtype, outputs, present, *typical.items())
+    backend = backend or CpuBackend()
+    key = (id(indexed), dtype, outputs, present, backend, *typical.items())
     # With the operator, so that no other one gets its id.
     return _found.get_or_make(
-        key, lambda: (indexed, generate(indexed, dtype, outputs, present, typical))
+        key, lambda: (indexed, generate(indexed, dtype, outputs, present, typical, backend))
     )[1]
 
 
@@ -199,12 +184,13 @@ def round_size(size: int) -> int:
 _found: Memo[tuple[object, ...], tuple[Formula, Own | NoLoops]] = Memo()
 
 
-def generate(
+def generate(  # noqa: PLR0913, PLR0917  (as `find`)
     indexed: Formula,
     dtype: torch.dtype,
     outputs: tuple[int, ...],
     present: frozenset[str],
     sizes: Mapping[str, int],
+    backend: Backend,
 ) -> Own | NoLoops:
     """Generate the loops that compute some outputs together; as `find`."""
     if dtype not in (torch.float32, torch.float64):
@@ -220,18 +206,30 @@ def generate(
         for k, line, node in zip(outputs, lines, nodes, strict=True)
     ]
     dtypes = {t.name: stored_dtype(t, shown) for t in indexed.line.tensors}
-    try:
-        found, known = choose_schedules(indexed, made, dtypes, shown, sizes)
-    except RefusedLoops as refused:
-        return NoLoops(reason=f"no family: {refused}")
-    return Own(
-        indexed=indexed,
-        outputs=outputs,
-        compute=dtype,
-        schedules=found,
-        specialised=known,
-        dtypes=dtypes,
-    )
+    compute = "double" if dtype == torch.float64 else "float"
+    found: list[tuple[float, Own]] = []
+    reasons: list[str] = []
+    for target in backend.targets(compute):
+        try:
+            chosen, known = choose_schedules(indexed, made, dtypes, target, sizes)
+        except RefusedLoops as refused:
+            reasons.append(str(refused))
+            continue
+        own = Own(
+            indexed=indexed,
+            outputs=outputs,
+            compute=dtype,
+            backend=backend,
+            target=target,
+            schedules=chosen,
+            specialised=known,
+            dtypes=dtypes,
+        )
+        cost = sum(schedules.estimate_cost(schedule, target, sizes) for schedule in chosen)
+        found.append((cost * target.lanes, own))
+    if not found:
+        return NoLoops(reason=f"no family: {reasons[0]}")
+    return min(found, key=lambda each: each[0])[1]
 
 
 def group_outputs(
@@ -258,23 +256,23 @@ def choose_schedules(
     indexed: Formula,
     outputs: Sequence[Output],
     dtypes: dict[str, str],
-    compute: str,
+    target: Target,
     sizes: Mapping[str, int],
 ) -> tuple[tuple[Schedule, ...], dict[str, int]]:
     """Return schedules, and the sizes that they are made for: none, if the call is a small one."""
     usual = {**dict.fromkeys(sizes, USUAL), **{k: v for k, v in sizes.items() if k.isdecimal()}}
     # What is refused for large sizes may do for those of this call.
     with suppress(RefusedLoops):
-        general = schedules_of(outputs, make_setting(indexed, outputs, dtypes, compute, {}), usual)
+        setting = make_setting(indexed, outputs, dtypes, target, sizes, {})
+        general = schedules_of(outputs, setting, usual)
         if sum(schedule.work(sizes) for schedule in general) < FEW:
             return general, {}
     names = {i.rstrip("'") for t in indexed.line.tensors for i in t.labels} - {BATCH}
     # A size that follows from others cannot be chosen where loops are tried on tiny inputs.
     names -= set(indexed.sizes)
     known = {name: n for name, n in sizes.items() if n <= SMALL and name in names}
-    return schedules_of(
-        outputs, make_setting(indexed, outputs, dtypes, compute, known), sizes
-    ), known
+    setting = make_setting(indexed, outputs, dtypes, target, sizes, known)
+    return schedules_of(outputs, setting, sizes), known
 
 
 def schedules_of(
@@ -289,11 +287,12 @@ def schedules_of(
         return tuple(schedules.choose_schedule([output], setting, sizes) for output in outputs)
 
 
-def make_setting(
+def make_setting(  # noqa: PLR0913, PLR0917  (the parts of a setting)
     indexed: Formula,
     outputs: Sequence[Output],
     dtypes: Mapping[str, str],
-    compute: str,
+    target: Target,
+    sizes: Mapping[str, int],
     known: Mapping[str, int],
 ) -> KernelSetting:
     """Return what the kernels of an operator share."""
@@ -303,9 +302,10 @@ def make_setting(
     dims |= {o.name: tuple(ranges.size(index) for index in o.indices) for o in outputs}
     return KernelSetting(
         known=known,
+        typical=sizes,
         ranges=indexed.sizes,
         dtypes={**dtypes, **{o.name: o.dtype for o in outputs}},
         dims=dims,
         scalars={s.name: place for place, s in enumerate(line.scalars)},
-        compute="double" if compute == "float64" else "float",
+        target=target,
     )

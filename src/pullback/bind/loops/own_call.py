@@ -1,17 +1,17 @@
-"""One call of own loops: tensors laid out as the kernels read them, outputs, and partial sums."""
+"""One call of own loops: all that follows from its sizes, worked out once, and how it runs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
 
-from pullback.bind import runtime
 from pullback.define.line import Scalar
+from pullback.define.math.index import Affine
 from pullback.kernels.loops import schedule as schedules
 from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.nest import CHUNKS
@@ -21,33 +21,124 @@ from pullback.kernels.loops.schedule import ScheduleStep
 if TYPE_CHECKING:
     from pullback.bind.loops.nests import Own
 
-# Vector operations that a thread should have to do at least: about 20 microseconds.
+Shape = tuple[int, ...]
+Written = tuple[Shape, torch.dtype]
+# Vector operations that a thread of the CPU should have to do at least: about 20 microseconds.
 GRAIN = 40_000
-# Chunks that a long sum is cut into, whatever the number of threads: the result is always the same.
-CHUNKS_AT_MOST = 32
 
 
 @dataclass(frozen=True, kw_only=True)
-class PreparedKernel:
-    """All of the call of one kernel that follows from the sizes.
+class Total:
+    """What becomes of a kernel's totals: the chunks are summed, and the indices put in order.
 
     Attributes:
-        shapes: of what it writes.
-        dtypes: of those.
-        sizes: that it takes.
-        count: how many tasks there are.
-        grain: how many of them a thread does at least.
-        summed: of totals, the dimension of the chunks.
-        orders: of totals, the dimensions that are left, in the order of their indices.
+        place: of the totals, among the tensors of the call.
+        shape: of the totals, chunk by chunk.
+        summed: the dimension of the chunks.
+        order: the dimensions that are left, in the order of their indices.
     """
 
-    shapes: tuple[tuple[int, ...], ...]
-    dtypes: tuple[torch.dtype, ...]
+    place: int
+    shape: Shape
+    summed: int
+    order: tuple[int, ...]
+
+    def of(self, part: Tensor) -> Tensor:
+        """Return the total, as the next kernel reads it."""
+        parts = part.view(self.shape)
+        one = self.shape[self.summed] == 1
+        return (parts.squeeze(self.summed) if one else parts.sum(self.summed)).permute(self.order)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelCall:
+    """One kernel of a call.
+
+    Attributes:
+        address: of its entry point.
+        tensors: their places in the list of a call's tensors.
+        totals_read: which arguments are totals, and how they have to lie.
+        written: the shapes and dtypes of what it writes.
+        sizes: that it takes.
+        count: how many tasks there are.
+        grain: how many of them a thread of the CPU does at least.
+        scratch: on a GPU, the bytes of shared memory that a task takes.
+        totals: what becomes of what it writes, if it adds up chunks.
+    """
+
+    address: int
+    tensors: tuple[int, ...]
+    totals_read: tuple[tuple[int, Operand], ...]
+    written: tuple[Written, ...]
     sizes: tuple[int, ...]
     count: int
     grain: int
-    summed: int = 0
-    orders: tuple[tuple[int, ...], ...] = ()
+    scratch: int
+    totals: tuple[Total, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopCall:
+    """All kernels that compute some outputs, for the sizes of a call.
+
+    The list of a call's tensors begins with its inputs; then come, kernel by kernel, what it writes
+    and its totals.
+
+    Attributes:
+        own: whose kernels.
+        inputs: the tensors that are read, as they have to lie.
+        kernels: in order.
+    """
+
+    own: Own
+    inputs: tuple[Operand, ...]
+    kernels: tuple[KernelCall, ...]
+
+    def run(
+        self, inputs: Sequence[Tensor], scalars: tuple[float, ...], device: torch.device
+    ) -> list[Tensor]:
+        """Return what the kernels write, but for totals.
+
+        Args:
+            inputs: laid out as `inputs` says.
+            scalars: those of the line, in its order.
+            device: of the tensors.
+        """
+        tensors, outputs = list(inputs), list[Tensor]()
+        launch = self.own.backend.launch
+        for kernel in self.kernels:
+            written = [torch.empty(s, dtype=dtype, device=device) for s, dtype in kernel.written]
+            tensors += written
+            if kernel.count:
+                operands = [tensors[place] for place in kernel.tensors]
+                for place, operand in kernel.totals_read:
+                    operands[place] = lay_out(operands[place], operand)
+                launch(self.own, kernel, tuple(operands), scalars)
+            if kernel.totals:
+                tensors += [total.of(tensors[total.place]) for total in kernel.totals]
+            else:
+                outputs += written
+        return outputs
+
+
+def prepare_call(own: Own, sizes: Mapping[str, int]) -> LoopCall:
+    """Return all that follows from the sizes of a call."""
+    made = {output.name for step in own.steps for output in step.kernel.nest.outputs}
+    operands = (operand for step in own.steps for operand in step.kernel.operands)
+    inputs = tuple(dict.fromkeys(each for each in operands if each.name not in made))
+    places: dict[Operand | str, int] = {operand: place for place, operand in enumerate(inputs)}
+    first = len(inputs)
+    kernels: list[KernelCall] = []
+    for step, address in zip(own.steps, own.addresses, strict=True):
+        names = [output.name for output in step.kernel.nest.outputs]
+        places |= {name: first + k for k, name in enumerate(names)}
+        sizing = KernelSizing(step, own, sizes)
+        kernels.append(sizing.call(address, places, first))
+        first += len(names)
+        # A total has the name of what it is the sum of.
+        places |= {total.name: first + k for k, total in enumerate(step.totals)}
+        first += len(step.totals)
+    return LoopCall(own=own, inputs=inputs, kernels=tuple(kernels))
 
 
 class KernelSizing:
@@ -55,120 +146,90 @@ class KernelSizing:
 
     def __init__(self, step: ScheduleStep, own: Own, sizes: Mapping[str, int]) -> None:
         self.step, self.own, self.sizes = step, own, sizes
-        self.nest = step.kernel.nest
+        self.nest, self.target = step.kernel.nest, own.target
         self.extents = Extents(sizes)
         self.ranges = own.indexed.ranges
         self.work = schedules.count_operations(step.kernel, sizes)
+        self.outer = [self.size(index) for index in self.nest.outer]
+        self.chunks = 1
+        if self.nest.over:
+            length = self.size(self.nest.over)
+            self.chunks = self.target.count_chunks(self.work, math.prod(self.outer), length)
 
     def size(self, index: str) -> int:
         """Return how far an index of the nest runs."""
         extent = self.nest.over_size if index == self.nest.over else self.ranges.size(index)
         assert extent is not None
+        return self.number(extent)
+
+    def number(self, extent: Affine) -> int:
+        """Return a size as a number."""
         number = self.extents.number(extent)
-        assert number is not None, index
+        assert number is not None, extent
         return number
 
-    def prepared(self) -> PreparedKernel:
-        """Return all that follows."""
-        return self.totals() if self.nest.over else self.outputs()
+    def call(self, address: int, places: Mapping[Operand | str, int], first: int) -> KernelCall:
+        """Return the call of the kernel.
 
-    def totals(self) -> PreparedKernel:
-        """Return what follows for a kernel that adds up."""
-        nest, totals = self.nest, self.step.totals
-        outer = [self.size(index) for index in nest.outer]
-        pieces = int(self.work / (GRAIN / 4)) + 1
-        chunks = max(1, min(CHUNKS_AT_MOST, self.size(str(nest.over)), pieces))
-        lies = [[*nest.outer, *(i for i in t.indices if i in nest.small)] for t in totals]
-        if nest.lane:
-            lies = [[*indices, nest.lane] for indices in lies]
-        rest = [[self.size(i) for i in indices[len(outer) :]] for indices in lies]
-        placed = zip(lies, totals, strict=True)
-        count = math.prod(outer) * chunks
-        return PreparedKernel(
-            shapes=tuple((*outer, chunks, *sizes) for sizes in rest),
-            dtypes=(torch.float64,) * len(totals),
-            sizes=self.taken({CHUNKS: chunks}),
+        Args:
+            address: of its entry point.
+            places: of the inputs, and of what is written and added up so far, by its name.
+            first: the place of what it writes.
+        """
+        operands = self.step.kernel.operands
+        own = {output.name for output in self.nest.outputs}
+        sizes = {**self.sizes, CHUNKS: self.chunks}
+        written, totals = self.totals(first) if self.nest.over else (self.outputs(), ())
+        empty = not self.nest.over and not all(math.prod(shape) for shape, _ in written)
+        # Nothing is written where an output is empty.
+        count = 0 if empty else self.count_tasks()
+        return KernelCall(
+            address=address,
+            tensors=tuple(places.get(each, places.get(each.name, -1)) for each in operands),
+            totals_read=tuple(
+                (k, each)
+                for k, each in enumerate(operands)
+                if each not in places and each.name not in own
+            ),
+            written=written,
+            sizes=tuple(sizes[name] for name in self.step.kernel.sizes),
             count=count,
-            grain=self.grain(count),
-            summed=len(outer),
-            orders=tuple(tuple(i.index(index) for index in t.indices) for i, t in placed),
+            grain=max(1, int(GRAIN * count / max(self.work, 1))),
+            scratch=self.target.count_scratch(list(map(self.number, self.step.kernel.rows))),
+            totals=totals,
         )
 
-    def outputs(self) -> PreparedKernel:
-        """Return what follows for a kernel that writes outputs."""
+    def count_tasks(self) -> int:
+        """Return how many tasks there are."""
         nest = self.nest
-        count = math.prod(
-            -(-self.size(index) // (nest.rows if index == nest.tile else 1)) for index in nest.outer
-        )
+        if nest.over:
+            return math.prod(self.outer) * self.chunks
         if nest.lane is not None and not nest.outer:
-            count = -(-self.size(nest.lane) // (nest.vectors * self.own.lanes))
-        shapes = tuple(tuple(map(self.size, output.indices)) for output in nest.outputs)
-        return PreparedKernel(
-            shapes=shapes,
-            dtypes=tuple(getattr(torch, output.dtype) for output in nest.outputs),
-            sizes=self.taken({}),
-            # Nothing is written where an output is empty.
-            count=count if all(map(math.prod, shapes)) else 0,
-            grain=self.grain(count),
+            return -(-self.size(nest.lane) // (nest.vectors * self.own.lanes))
+        return math.prod(
+            -(-size // (nest.rows if index == nest.tile else 1))
+            for index, size in zip(nest.outer, self.outer, strict=True)
         )
 
-    def taken(self, more: Mapping[str, int]) -> tuple[int, ...]:
-        """Return the sizes that the kernel takes."""
-        sizes = {**self.sizes, **more}
-        return tuple(sizes[name] for name in self.step.kernel.sizes)
-
-    def grain(self, count: int) -> int:
-        """Return how many tasks are worth a thread."""
-        return max(1, int(GRAIN * count / max(self.work, 1)))
-
-
-class KernelCall:
-    """One call of some kernels."""
-
-    def __init__(self, own: Own, arguments: Mapping[str, object]) -> None:
-        self.tensors = {
-            name: value for name, value in arguments.items() if isinstance(value, Tensor)
-        }
-        self.scalars = tuple(convert_scalar(s, arguments[s.name]) for s in own.indexed.line.scalars)
-        self.laid: dict[Operand, Tensor] = {}
-
-    def add_up(self, step: ScheduleStep, prepared: PreparedKernel, address: int) -> None:
-        """Compute the totals of a step."""
-        parts = self.run(step, prepared, address)
-        for total, part, order in zip(step.totals, parts, prepared.orders, strict=True):
-            # Of the same name as another step's, perhaps.
-            self.laid = {o: t for o, t in self.laid.items() if o.name != total.name}
-            self.tensors[total.name] = part.sum(prepared.summed).permute(order)
-
-    def run(self, step: ScheduleStep, prepared: PreparedKernel, address: int) -> list[Tensor]:
-        """Run one kernel and return what it writes."""
-        outputs = step.kernel.nest.outputs
-        shaped = zip(prepared.shapes, prepared.dtypes, strict=True)
-        made = [torch.empty(shape, dtype=dtype, device="cpu") for shape, dtype in shaped]
-        if not prepared.count:
-            return made
-        written = {output.name: value for output, value in zip(outputs, made, strict=True)}
-        tensors = tuple(
-            self.operand(operand)
-            if operand.name not in written
-            else written[operand.name].view(-1)
-            if operand.dimensions == 1
-            else written[operand.name]
-            for operand in step.kernel.operands
+    def outputs(self) -> tuple[Written, ...]:
+        """Return the shapes and dtypes of outputs."""
+        return tuple(
+            (tuple(map(self.size, output.indices)), getattr(torch, output.dtype))
+            for output in self.nest.outputs
         )
-        status = runtime.load().parallel(
-            address, tensors, prepared.sizes, self.scalars, prepared.count, prepared.grain
-        )
-        if status:
-            raise MemoryError
-        return made
 
-    def operand(self, operand: Operand) -> Tensor:
-        """Return a tensor as a kernel takes it."""
-        found = self.laid.get(operand)
-        if found is None:
-            found = self.laid[operand] = lay_out(self.tensors[operand.name], operand)
-        return found
+    def totals(self, first: int) -> tuple[tuple[Written, ...], tuple[Total, ...]]:
+        """Return what a kernel that adds up chunks writes, flat, and what becomes of it."""
+        nest, written, totals = self.nest, list[Written](), list[Total]()
+        for k, total in enumerate(self.step.totals):
+            small = [index for index in total.indices if index in nest.small]
+            indices = [*nest.outer, *small, *([nest.lane] if nest.lane else [])]
+            rest = map(self.size, indices[len(nest.outer) :])
+            shape = (*self.outer, self.chunks, *rest)
+            written.append(((math.prod(shape),), torch.float64))
+            order = tuple(indices.index(index) for index in total.indices)
+            totals.append(Total(place=first + k, shape=shape, summed=len(self.outer), order=order))
+        return tuple(written), tuple(totals)
 
 
 def lay_out(tensor: Tensor, operand: Operand) -> Tensor:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from pullback.bind.dense.elements import FormulaNotice
 from pullback.bind.loops import nests
+from pullback.bind.loops.backends import Backend, find_backend
 from pullback.bind.loops.nests import NoLoops, Own
 from pullback.bind.math import ready, verify
 from pullback.bind.math.call import Choice, IndexedCall, compute_outputs
@@ -45,28 +46,29 @@ LONG = 0.25
 
 def choose_executors(call: IndexedCall) -> list[Choice]:
     """Return who computes which of the wanted outputs."""
-    if call.outputs.device.type != "cpu":
+    backend = find_backend(call.outputs.device)
+    if backend is None:
         return []
     groups = nests.group_outputs(call.indexed, call.places, call.sizes)
     parts = [call.wanting(group) for group in groups]
-    found = [(part, find_candidate(part)) for part in parts]
+    found = [(part, find_candidate(part, backend)) for part in parts]
     nests.compile_together([own for _, own in found if isinstance(own, Own)])
-    return [one for part, own in found for one in choose_together(part, own)]
+    return [one for part, own in found for one in choose_together(part, own, backend)]
 
 
-def choose_together(call: IndexedCall, own: Own | NoLoops) -> list[Choice]:
+def choose_together(call: IndexedCall, own: Own | NoLoops, backend: Backend) -> list[Choice]:
     """Return who computes a call's outputs: one loop, or each of them is asked about alone."""
     found = choose_executor(call, own)
     if found.own is not None or len(call.places) == 1:
         return [found]
     parts = [call.wanting([k]) for k in call.places]
-    return [choose_executor(part, find_candidate(part)) for part in parts]
+    return [choose_executor(part, find_candidate(part, backend)) for part in parts]
 
 
-def find_candidate(call: IndexedCall) -> Own | NoLoops:
+def find_candidate(call: IndexedCall, backend: Backend) -> Own | NoLoops:
     """Return the loop for a call's outputs that is worth compiling, or why none is."""
     group = tuple(call.places)
-    own = nests.find(call.indexed, call.compute, group, call.present, call.sizes)
+    own = nests.find(call.indexed, call.compute, group, call.present, call.sizes, backend)
     if isinstance(own, NoLoops):
         return own
     work = own.work(call.sizes)
@@ -83,6 +85,8 @@ def choose_executor(call: IndexedCall, own: Own | NoLoops) -> Choice:
         return Choice(outputs=group, own=None, reason=own.reason)
     if reason := why_unusable(own, call.present):
         return Choice(outputs=group, own=None, reason=reason)
+    if own.backend.is_preferred:
+        return Choice(outputs=group, own=own, reason=own.target.name, takes_own=True)
     needed, work, threads = call.needed, own.work(call.sizes), torch.get_num_threads()
     modelled = max(work / OPERATIONS, (needed.read + needed.written) / BANDWIDTH) / threads
     other = needed.dense / BANDWIDTH / threads

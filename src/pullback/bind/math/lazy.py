@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pullback.bind import native, runtime
 from pullback.bind.dense import arrange
 from pullback.bind.kinds.kind import Kind
@@ -46,6 +48,12 @@ class Lazy:
             if kind not in self.programs:
                 self.programs[kind] = derive.register_derivative(self.kind, kind)
                 self.install()
+
+    def reload(self) -> None:
+        """Hand it to the runtime as another operator, whose loops are not known yet."""
+        # Another object than before, by which the runtime would know it.
+        self.supply = replace(self.supply, complete=self.complete)
+        self.install()
 
     def install(self) -> None:
         """Hand the definition to the runtime, with the derivatives known so far."""

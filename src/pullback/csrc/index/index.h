@@ -6,13 +6,7 @@
 
 namespace pullback::index {
 
-/// The arguments of one call of a kernel, which works on the tasks from `begin` up to `end`.
-struct Call {
-  char* const* data;       // the operands: inputs and outputs
-  const int64_t* strides;  // in bytes, of every dimension of every operand
-  const int64_t* sizes;
-  const Scalar* scalars;
-};
+using Call = IndexCall;
 
 enum Status : int { ok = 0, no_memory = 1 };
 

@@ -86,6 +86,12 @@ PULLBACK_INLINE Truth inside_lanes(Whole place, int64_t size) {
   return logical_and(ge(place, Whole{}), lt(place, splat(size)));
 }
 
+/// The number that is in every lane.
+template <class Vector>
+PULLBACK_INLINE auto one(Vector x) {
+  return x[0];
+}
+
 /// One element, in every lane.
 template <class Stored>
 PULLBACK_INLINE Value<Stored> load_one(const char* from) {

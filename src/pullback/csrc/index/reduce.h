@@ -78,6 +78,9 @@ struct Greatest {
   }
 };
 
+/// Adds a number that is in every lane to a total that is kept in double.
+PULLBACK_INLINE void add_one(double& total, Real value) { total += double(value[0]); }
+
 /// Adds the first `count` lanes of a vector to totals that are kept in double.
 PULLBACK_INLINE void add_to(double* total, Real value, int64_t count) {
   if (count >= lanes) {

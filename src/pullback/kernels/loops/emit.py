@@ -50,9 +50,10 @@ class Emitter:
     """
 
     def __init__(self, setting: KernelSetting) -> None:
-        self.lanes = setting.lanes
+        self.target = setting.target
         self.extents, self.ranges = Extents(setting.known), Ranges(setting.ranges)
         self.dims, self.scalars = setting.dims, setting.scalars
+        self.typical = setting.typical
         self.operands = Operands()
         self.memory = KernelReads(self, setting.dtypes)
         self.places = Places(self)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from pullback.define.math.node import Node
 from pullback.kernels.loops.emit import Emitter
+from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.nest import CHUNKS, KernelSetting, KernelText, Nest, Output
 from pullback.kernels.loops.operands import Operand
 from pullback.kernels.loops.passes import LanePass
@@ -22,7 +23,8 @@ def write_kernel(nest: Nest, setting: KernelSetting) -> KernelText:
         for place, (node, runs) in enumerate(first.emitter.uses.items())
         if len(runs) > 1
     }
-    if not kept:
+    rows = [first.length(node) for node in kept]
+    if not kept or not setting.target.keeps(rows):
         return first.kernel()
     second = _KernelWriter(nest, setting, kept)
     second.written()
@@ -131,7 +133,7 @@ class _KernelWriter:
             if index in self.nest.small:
                 number = number * emitter.counts[index] + copy[index]
         if lane is None:
-            emitter.line(f"total{place}[{number}] += double({value}[0]);", 3)
+            emitter.line(f"add_one(total{place}[{number}], {value});", 3)
             return
         at = f"total{place} + {number} * {self.size(lane)} + {emitter.places.index(lane, copy)}"
         count = f"last_lane - ({emitter.places.index(lane, copy)})" if edge else "lanes"
@@ -155,20 +157,7 @@ class _KernelWriter:
             for slot in self.extents.slots.values()
         ]
         taken += emitter.operands.declarations()
-        lines = [
-            *taken,
-            *opening,
-            "for (int64_t task = begin; task < end; ++task) {",
-            *body,
-            "}",
-            "return ok;",
-        ]
-        return (
-            'extern "C" __attribute__((visibility("default")))\n'
-            "int @name(const Call* call, int64_t begin, int64_t end) {\n"
-            + "\n".join(line for line in lines if line)
-            + "\n}\n"
-        )
+        return emitter.target.write_function([*taken, *opening], body)
 
     def rows(self) -> list[str]:
         """Return the statements that give the buffers of a row their memory."""
@@ -178,13 +167,17 @@ class _KernelWriter:
             name: f"({self.size(self.lane_of(node))} + 4 * lanes) * int64_t{{sizeof(Compute)}}"
             for node, (name, _) in self.kept.items()
         }
-        total = " + ".join(f"{size} + 64" for size in sizes.values())
-        lines = [f"Scratch scratch({total});", "if (!scratch.memory) return no_memory;"]
+        lines = self.emitter.target.write_scratch(list(sizes.values()))
         lines += [
             f"Compute* const {name} = reinterpret_cast<Compute*>(scratch.take({size}));"
             for name, size in sizes.items()
         ]
         return lines
+
+    def length(self, node: Node) -> int:
+        """Return how many values a row that is kept has, in a call of typical sizes."""
+        extents = Extents({**self.emitter.typical, **self.extents.known})
+        return extents.number(self.ranges.size(self.lane_of(node))) or 0
 
     def lane_of(self, node: Node) -> str:
         return next(iter(node.free & self.emitter.row_lanes))
@@ -241,7 +234,7 @@ class _KernelWriter:
             lines += [
                 f"double* const total{place} = "
                 f"reinterpret_cast<double*>(data{own}) + task * ({many});",
-                f"for (int64_t k = 0; k < {many}; ++k) total{place}[k] = 0;",
+                emitter.target.write_cleared(f"total{place}", many),
             ]
         return [
             *lines,
@@ -256,6 +249,7 @@ class _KernelWriter:
             text=self.text,
             operands=tuple(self.emitter.operands.all),
             sizes=tuple(self.extents.slots),
+            rows=tuple(self.ranges.size(self.lane_of(node)) for node in self.kept),
             costs=tuple(self.emitter.costs),
             dims=self.emitter.dims,
             ranges=self.ranges.sizes,

@@ -13,9 +13,6 @@ from pullback.kernels.loops.scope import RefusedLoops
 if TYPE_CHECKING:
     from pullback.kernels.loops.emit import Emitter
 
-# What a vector costs that is gathered, and one of which another part lies in a far place.
-GATHERED, FAR = 24, 6
-
 
 class KernelReads:
     """The reads of one kernel."""
@@ -53,38 +50,60 @@ class KernelReads:
 
     def one(self, node: Node, copy: Mapping[str, int]) -> str:
         """Return one element for all lanes."""
-        operand = self.operand(node.name, len(node.places) - 1 if node.places else None)
+        neighbours = self.emitter.target.needs_neighbours and node.places
+        operand = self.operand(node.name, len(node.places) - 1 if neighbours else None)
         places = [self.safe(node, d, copy) for d in range(len(node.places))]
         return f"load_one<{operand.stored}>({self.emitter.operands.address(operand, places)})"
 
     def contiguous(self, node: Node, copy: Mapping[str, int], own: int) -> str:
         """Return elements next to each other."""
         emitter = self.emitter
+        if not emitter.target.needs_neighbours:
+            return self.strided(node, copy, own)
         operand = self.operand(node.name, own)
-        places = [
-            emitter.places.place(place, copy) if d == own else self.safe(node, d, copy)
-            for d, place in enumerate(node.places)
-        ]
+        places = self.places(node, own, copy)
         address = emitter.operands.address(operand, places)
         if self.is_far(node):
-            emitter.line("", FAR)
+            emitter.line("", emitter.target.far)
         if not emitter.here.edge and self.is_inside(node, own):
             return f"load<{operand.stored}>({address})"
         size = emitter.extents.text(emitter.dims[node.name][own])
         return f"load_edge<{operand.stored}>({address}, {places[own]}, {size})"
 
+    def strided(self, node: Node, copy: Mapping[str, int], own: int) -> str:
+        """Return elements next to each other along a dimension, wherever they are in memory."""
+        emitter = self.emitter
+        if own != len(node.places) - 1:
+            emitter.line("", emitter.target.apart)
+        operand = self.operand(node.name, None)
+        places = self.places(node, own, copy)
+        address, step = (
+            emitter.operands.address(operand, places),
+            emitter.operands.step(operand, own),
+        )
+        if not emitter.here.edge and self.is_inside(node, own):
+            return f"load_strided<{operand.stored}>({address}, {step})"
+        size = emitter.extents.text(emitter.dims[node.name][own])
+        return f"load_apart<{operand.stored}>({address}, {step}, {places[own]}, 1, {size})"
+
+    def places(self, node: Node, own: int, copy: Mapping[str, int]) -> list[str]:
+        """Return the places of a read: that of the first lane, and those that all lanes share."""
+        return [
+            self.emitter.places.place(place, copy) if d == own else self.safe(node, d, copy)
+            for d, place in enumerate(node.places)
+        ]
+
     def apart(self, node: Node, copy: Mapping[str, int], own: int) -> str:
         """Return elements whose places are a number apart."""
         emitter = self.emitter
-        emitter.line("", GATHERED)
+        emitter.line("", emitter.target.gathered)
         operand = self.operand(node.name, None)
-        place = emitter.places.place(node.places[own], copy)
-        places = [place if d == own else self.safe(node, d, copy) for d in range(len(node.places))]
+        places = self.places(node, own, copy)
         address = emitter.operands.address(operand, places)
         factor = node.places[own].factor(str(emitter.here.lane))
         step = f"{emitter.operands.step(operand, own)} * {factor}"
         size = emitter.extents.text(emitter.dims[node.name][own])
-        return f"load_apart<{operand.stored}>({address}, {step}, {place}, {factor}, {size})"
+        return f"load_apart<{operand.stored}>({address}, {step}, {places[own]}, {factor}, {size})"
 
     def diagonal(self, node: Node, copy: Mapping[str, int], own: list[int]) -> str:
         """Return elements of which several places grow with the lane."""
@@ -92,7 +111,7 @@ class KernelReads:
         lane = str(emitter.here.lane)
         if any(node.places[d].nodes or not self.is_proven(node, d) for d in own):
             raise RefusedLoops("a guarded diagonal")
-        emitter.line("", GATHERED)
+        emitter.line("", emitter.target.gathered)
         operand = self.operand(node.name, None)
         places = [
             emitter.places.place(place, copy) if d in own else self.safe(node, d, copy)
@@ -112,7 +131,7 @@ class KernelReads:
     def gathered(self, node: Node, copy: Mapping[str, int], own: int) -> str:
         """Return elements at places that the lanes say."""
         emitter = self.emitter
-        emitter.line("", GATHERED)
+        emitter.line("", emitter.target.gathered)
         operand = self.operand(node.name, None)
         places = ["0" if d == own else self.safe(node, d, copy) for d in range(len(node.places))]
         address = emitter.operands.address(operand, places, own)

@@ -9,6 +9,7 @@ from pullback.define.math.index import Affine
 from pullback.define.math.node import Node
 from pullback.kernels.loops.operands import Operand
 from pullback.kernels.loops.scope import Trip
+from pullback.kernels.loops.target import Target
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,24 +65,21 @@ class KernelSetting:
 
     Attributes:
         known: sizes that they are made for.
+        typical: of a call.
         ranges: of the indices.
         dtypes: of the tensors in memory.
         dims: of the tensors.
         scalars: the place of each.
-        compute: "float" or "double".
+        target: what runs them.
     """
 
     known: Mapping[str, int]
+    typical: Mapping[str, int]
     ranges: Mapping[str, Affine]
     dtypes: Mapping[str, str]
     dims: Mapping[str, tuple[Affine, ...]]
     scalars: Mapping[str, int]
-    compute: str
-
-    @property
-    def lanes(self) -> int:
-        """How many there are, for the model of costs: with the widest registers."""
-        return 16 if self.compute == "float" else 8
+    target: Target
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +91,7 @@ class KernelText:
         text: a function in C++; `@name` is for its name.
         operands: the tensors, in order.
         sizes: the names of the sizes that it takes, in order.
+        rows: how far the lanes run of each value that is kept for a row.
         costs: vector operations, and how often each is run.
         dims: how far the dimensions of the tensors run.
         ranges: how far the indices run that are no dimensions.
@@ -102,6 +101,7 @@ class KernelText:
     text: str
     operands: tuple[Operand, ...]
     sizes: tuple[str, ...]
+    rows: tuple[Affine, ...]
     costs: tuple[tuple[float, tuple[Trip, ...]], ...]
     dims: Mapping[str, tuple[Affine, ...]]
     ranges: Mapping[str, Affine]

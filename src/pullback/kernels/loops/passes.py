@@ -18,9 +18,6 @@ from pullback.kernels.loops.scope import Scope
 if TYPE_CHECKING:
     from pullback.kernels.loops.emit import Emitter
 
-# As many vectors are added at a time, so that none waits for the one before.
-CHAINS = 8
-
 
 class LanePass:
     """One run of the lanes over an index.
@@ -72,7 +69,7 @@ class LanePass:
         """Write one version of the loop's body."""
         emitter = self.emitter
         outer = emitter.here
-        trip = (emitter.ranges.size(self.index), vectors * emitter.lanes)
+        trip = (emitter.ranges.size(self.index), vectors * emitter.target.lanes)
         scope = Scope(
             indices=frozenset({self.index}),
             lane=self.index,
@@ -109,7 +106,7 @@ def write_lanes(emitter: Emitter, group: Sequence[Node]) -> None:
     """Write a pass of the lanes over a row."""
     index = lane_of(emitter, group)
     copies = sum(len(emitter.copies(node.free)) for node in group)
-    vectors = max(1, min(4, CHAINS // copies))
+    vectors = max(1, min(4, emitter.target.chains // copies))
     run = LanePass(emitter, index, vectors)
     # A pass that comes to stand before another one of the same index.
     before = emitter.counts.get(index)

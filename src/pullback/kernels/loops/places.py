@@ -53,7 +53,7 @@ class Places:
             return self.emitter.constant(node)
         if self.emitter.here.lane in node.free:
             raise RefusedLoops("a place that data decides lane by lane")
-        return f"{self.emitter.value(node, copy)}[0]"
+        return f"one({self.emitter.value(node, copy)})"
 
     def whole(self, place: Affine, copy: Mapping[str, int]) -> str:
         """Return an affine index as a vector."""

@@ -32,6 +32,11 @@ def generate_host(loop: Loop) -> str:
     return write_unit(loop, "driver.h")
 
 
+def generate_on_cpu(loop: Loop) -> str:
+    """Return the translation unit for CUDA on the CPU, called as a loop on the CPU is."""
+    return write_unit(loop, "on_cpu.cuh")
+
+
 def generate_cubin(content: bytes) -> str:
     """Return a header that holds a compiled module."""
     numbers = ",".join(map(str, content))

@@ -15,9 +15,8 @@ from pullback.kernels.loops import sums, worth
 from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.kernel import write_kernel
 from pullback.kernels.loops.nest import CHUNKS, KernelSetting, KernelText, Nest, Output
-from pullback.kernels.loops.passes import CHAINS
-from pullback.kernels.loops.pointwise import CSRC
 from pullback.kernels.loops.scope import RefusedLoops
+from pullback.kernels.loops.target import Target
 
 # Values that are written out side by side, at most.
 MOST_COPIES = 16
@@ -25,13 +24,8 @@ MOST_COPIES = 16
 OVERHEAD = 2000.0
 # What it costs to move one element of a tensor that is laid out anew.
 MOVED = 4.0
-# How much longer one thread takes than several.
-ALONE = 4.0
 # Less work than this may be done more than once.
 SLIGHT = 20_000.0
-# What a library has: its kernels, by their place, and how many lanes a vector of theirs has.
-NAME = "pullback_index_{}"
-LANES = "pullback_index_lanes"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,15 +84,13 @@ def choose_schedule(
         except RefusedLoops as refused:
             reasons.append(str(refused))
             continue
-        moved = sum(cost_of_moving(step.kernel, sizes) for step in made.steps)
-        cost = made.work(sizes) * slowdown(made.steps[0].kernel, sizes)
-        found.append((cost + moved + candidate.extra, made))
+        found.append((estimate_cost(made, setting.target, sizes), made))
     if not found:
         raise RefusedLoops(reasons[0] if reasons else "no loops fit it")
     best = min(found, key=lambda each: each[0])[1]
     times = (
         best.work(sizes)
-        * setting.lanes
+        * setting.target.lanes
         / max(1.0, worth.count_needed(outputs, setting.ranges, sizes))
     )
     if best.work(sizes) > SLIGHT and times > worth.MOST:
@@ -106,13 +98,28 @@ def choose_schedule(
     return best
 
 
-def slowdown(kernel: KernelText, sizes: Mapping[str, int]) -> float:
-    """Return how much longer a kernel takes because threads cannot share its work."""
-    nest, extents = kernel.nest, Extents(sizes)
-    ranges = Ranges(kernel.ranges)
-    parts = [nest.over, *nest.outer] if nest.over or nest.outer else [nest.lane]
-    tasks = math.prod(extents.number(ranges.size(part)) or 1 for part in parts if part)
-    return 1.0 if tasks > 1 else ALONE
+def estimate_cost(schedule: Schedule, target: Target, sizes: Mapping[str, int]) -> float:
+    """Return what a schedule costs, in vector operations of a machine that is full."""
+    first, *others = schedule.steps
+    moved = sum(cost_of_moving(step.kernel, sizes) for step in schedule.steps)
+    slow = target.slow_down(count_tasks(first.kernel, sizes, target))
+    return schedule.work(sizes) * slow + moved + OVERHEAD * len(others)
+
+
+def count_tasks(kernel: KernelText, sizes: Mapping[str, int], target: Target) -> int:
+    """Return how many tasks a kernel has."""
+    nest, extents, ranges = kernel.nest, Extents(sizes), Ranges(kernel.ranges)
+
+    def length(index: str, step: int = 1) -> int:
+        return -(-(extents.number(ranges.size(index)) or 1) // step)
+
+    outer = math.prod(length(i, nest.rows if i == nest.tile else 1) for i in nest.outer)
+    if nest.over:
+        operations = count_operations(kernel, sizes)
+        return outer * target.count_chunks(operations, outer, length(nest.over))
+    if nest.lane is not None and not nest.outer:
+        return length(nest.lane, nest.vectors * target.lanes)
+    return outer
 
 
 def cost_of_moving(kernel: KernelText, sizes: Mapping[str, int]) -> float:
@@ -134,7 +141,6 @@ class Candidate:
 
     nests: tuple[tuple[Nest, tuple[Output, ...]], ...]
     setting: KernelSetting
-    extra: float = 0.0
 
     def made(self) -> Schedule:
         """Return its kernels."""
@@ -190,7 +196,8 @@ def nests(
         own = [i for i in small if i != lane]
         if lane in small and any(i not in small for i in shared) and lane != shared[-1]:
             continue
-        yield nest_of(outputs, lane, rest, own, setting, sizes, over)
+        for most in setting.target.blocks if lane else (4,):
+            yield nest_of(outputs, lane, rest, own, setting, sizes, over, most)
 
 
 def nest_of(  # noqa: PLR0913, PLR0917  (the parts of a nest)
@@ -201,6 +208,7 @@ def nest_of(  # noqa: PLR0913, PLR0917  (the parts of a nest)
     setting: KernelSetting,
     sizes: Mapping[str, int],
     over: str | None,
+    most: int,
 ) -> Nest:
     """Return a nest, with as many values side by side as there are registers for."""
     extents, ranges = Extents(setting.known), Ranges(setting.ranges)
@@ -209,11 +217,11 @@ def nest_of(  # noqa: PLR0913, PLR0917  (the parts of a nest)
         math.prod(extents.number(ranges.size(i)) or 1 for i in output.indices if i in small)
         for output in outputs
     )
-    vectors = max(1, min(4, CHAINS // copies))
+    vectors = max(1, min(most, setting.target.chains // copies))
     rows = 1
     if lane is not None:
         extent = Extents(sizes).number(ranges.size(lane)) or 1
-        needed = max(1, -(-extent // setting.lanes))
+        needed = max(1, -(-extent // setting.target.lanes))
         if needed < vectors and outer and over is None:
             rows = 4 // needed
             vectors = needed
@@ -256,9 +264,7 @@ def peel(
     finish = add_totals(setting, totals)
     for last in nests(after, finish, sizes):
         for nest in nests(totals, setting, sizes, over=index):
-            yield Candidate(
-                nests=((nest, tuple(totals)), (last, ())), setting=setting, extra=OVERHEAD
-            )
+            yield Candidate(nests=((nest, tuple(totals)), (last, ())), setting=setting)
         break
 
 
@@ -306,19 +312,3 @@ def family(nodes: Sequence[Node], nest: Nest) -> str:
 def is_shifted(place: Affine) -> bool:
     """Return whether a place is more than one index alone."""
     return place.index is None and bool(place.free) and not place.nodes
-
-
-def write_unit(schedules: Iterable[Schedule], compute: str, accuracy: int) -> str:
-    """Return the translation unit of some kernels, which are called by `NAME` and their place."""
-    steps = (step for schedule in schedules for step in schedule.steps)
-    functions = "\n".join(
-        step.kernel.text.replace("@name", NAME.format(place)) for place, step in enumerate(steps)
-    )
-    return f"""#define PULLBACK_COMPUTE {compute}
-#define PULLBACK_ULP {accuracy}
-#include "{CSRC}/kernel_abi.h"
-#include "{CSRC}/index/index.h"
-using namespace pullback::index;
-extern "C" __attribute__((visibility("default"))) const int64_t {LANES};
-const int64_t {LANES} = lanes;
-{functions}"""

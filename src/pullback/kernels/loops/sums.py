@@ -142,7 +142,8 @@ def write_loop(emitter: Emitter, group: Sequence[Node]) -> None:
         emitter.variables[index] = outside
     extent = emitter.extents.text(size)
     body = "\n".join(scope.code)
-    loop = f"for (int64_t {variable} = @begin; {variable} < @end; ++{variable}) {{\n{body}\n}}"
+    head = f"for (int64_t {variable} = @begin; {variable} < @end; ++{variable})"
+    loop = f"{emitter.target.unroll}{head} {{\n{body}\n}}"
     write_blocks(emitter, all_of, loop, extent, "block_of_sum")
     for a in all_of:
         value = f"{a.name}.place" if a.node.op == ARGMAX else a.name

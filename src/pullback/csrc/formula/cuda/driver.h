@@ -3,80 +3,18 @@
 /// Included after `Body`, `Operands` and `pullback_cubin`, the compiled kernels.
 #pragma once
 
-#include <dlfcn.h>
-
 #include "kernels.cuh"
 #include "launch.h"
-
-#if !defined(PULLBACK_DRIVER)  // a test has its own
-#define PULLBACK_DRIVER "libcuda.so.1"
-#endif
+#include "module.h"
 
 namespace pullback::formula {
 
-/// The part of cuda.h that we use, in plain C: handles are pointers, results and options are int.
-struct Driver {
-  using GetErrorString = int(int, const char**);
-  using LibraryLoadData = int(void**, const void*, int*, void**, unsigned, int*, void**, unsigned);
-  using LibraryGetKernel = int(void**, void*, const char*);
-  using LaunchKernel = int(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
-                           unsigned, void*, void**, void**);
-  using CtxGetCurrent = int(void**);
-  using CtxSetCurrent = int(void*);
-  using PointerGetAttribute = int(void*, int, unsigned long long);
-  using DevicePrimaryCtxRetain = int(void**, int);
-  static constexpr int device_ordinal = 9;  // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+/// Both kernels, loaded once.
+struct Kernels : Module {
+  void* dense = find("pullback_dense");
+  void* strided = find("pullback_strided");
 
-  void* library = dlopen(PULLBACK_DRIVER, RTLD_NOW | RTLD_LOCAL);
-  GetErrorString* get_error_string = find<GetErrorString>("cuGetErrorString");
-  LibraryLoadData* load = find<LibraryLoadData>("cuLibraryLoadData");
-  LibraryGetKernel* get_kernel = find<LibraryGetKernel>("cuLibraryGetKernel");
-  LaunchKernel* launch = find<LaunchKernel>("cuLaunchKernel");
-  CtxGetCurrent* get_context = find<CtxGetCurrent>("cuCtxGetCurrent");
-  CtxSetCurrent* set_context = find<CtxSetCurrent>("cuCtxSetCurrent");
-  PointerGetAttribute* get_attribute = find<PointerGetAttribute>("cuPointerGetAttribute");
-  DevicePrimaryCtxRetain* retain = find<DevicePrimaryCtxRetain>("cuDevicePrimaryCtxRetain");
-
-  template <class Function>
-  Function* find(const char* name) const {
-    void* const found = library ? dlsym(library, name) : nullptr;
-    if (!found) throw "the NVIDIA driver is missing, or older than CUDA 12";
-    return reinterpret_cast<Function*>(found);
-  }
-  /// Throws the driver's own words for anything but success.
-  void require(int result) const {
-    if (result == 0) return;
-    const char* text = nullptr;
-    get_error_string(result, &text);
-    throw text ? text : "an error that the driver has no words for";
-  }
-  /// Gives this thread the context of the GPU where `data` is, if it has none.
-  ///
-  /// CUDA's runtime does so in each of its calls. A thread may come here before its first such
-  /// call.
-  void require_context(const void* data) const {
-    void* context = nullptr;
-    require(get_context(&context));
-    if (context) return;
-    int device = 0;
-    require(get_attribute(&device, device_ordinal, reinterpret_cast<unsigned long long>(data)));
-    require(retain(&context, device));
-    require(set_context(context));
-  }
-};
-
-/// Both kernels, loaded once. A CUlibrary, unlike a CUmodule, serves every GPU.
-struct Kernels {
-  Driver driver;
-  void* dense = nullptr;
-  void* strided = nullptr;
-
-  explicit Kernels(const void* cubin) {
-    void* library = nullptr;
-    driver.require(driver.load(&library, cubin, nullptr, nullptr, 0, nullptr, nullptr, 0));
-    driver.require(driver.get_kernel(&dense, library, "pullback_dense"));
-    driver.require(driver.get_kernel(&strided, library, "pullback_strided"));
-  }
+  using Module::Module;
 };
 
 }  // namespace pullback::formula
@@ -91,9 +29,8 @@ extern "C" __attribute__((visibility("default"))) int pullback_launch(
       static const Kernels kernels(pullback_cubin);
       kernels.driver.require_context(launch->data[0]);
       void* parameters[] = {&body, operands};
-      kernels.driver.require(kernels.driver.launch(dense ? kernels.dense : kernels.strided, blocks,
-                                                   1, 1, block, 1, 1, 0, launch->stream, parameters,
-                                                   nullptr));
+      kernels.launch(dense ? kernels.dense : kernels.strided, blocks, block, 0, launch->stream,
+                     parameters);
       return nullptr;
     } catch (const char* error) {
       return error;

@@ -8,16 +8,21 @@
 
 namespace pullback::formula {
 
-/// Launches one of two kernels, given by their addresses.
+/// Launches one of two kernels.
 template <class Operands, class Body>
 int launch_by_runtime(const Launch& launch, char* message, uint64_t capacity,
-                      const void* dense_kernel, const void* strided_kernel) {
+                      void (*dense_entry)(const Body, const Dense<Operands::operands>),
+                      void (*strided_entry)(const Body, const Strided<Operands::operands>)) {
   Body body(launch.scalars);
   const auto start = [&](bool dense, uint32_t blocks, void* operands) -> const char* {
-    void* parameters[] = {&body, operands};
     const auto stream = static_cast<cudaStream_t>(launch.stream);
-    cudaLaunchKernel(dense ? dense_kernel : strided_kernel, dim3(blocks), dim3(block), parameters,
-                     0, stream);
+    if (dense) {
+      dense_entry<<<blocks, block, 0, stream>>>(
+          body, *static_cast<const Dense<Operands::operands>*>(operands));
+    } else {
+      strided_entry<<<blocks, block, 0, stream>>>(
+          body, *static_cast<const Strided<Operands::operands>*>(operands));
+    }
     const cudaError_t error = cudaGetLastError();
     return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
   };
@@ -38,9 +43,8 @@ __global__ void __launch_bounds__(block)
 
 template <class Operands, class Body>
 int launch_loop(const Launch& launch, char* message, uint64_t capacity) {
-  return launch_by_runtime<Operands, Body>(
-      launch, message, capacity, reinterpret_cast<const void*>(dense_kernel<Operands, Body>),
-      reinterpret_cast<const void*>(strided_kernel<Operands, Body>));
+  return launch_by_runtime<Operands, Body>(launch, message, capacity, dense_kernel<Operands, Body>,
+                                           strided_kernel<Operands, Body>);
 }
 
 }  // namespace pullback::formula

@@ -7,7 +7,6 @@
 extern "C" __attribute__((visibility("default"))) int pullback_launch(
     const pullback::Launch* launch, char* message, uint64_t capacity) {
   using namespace pullback::formula;
-  return launch_by_runtime<Operands, Body>(*launch, message, capacity,
-                                           reinterpret_cast<const void*>(pullback_dense),
-                                           reinterpret_cast<const void*>(pullback_strided));
+  return launch_by_runtime<Operands, Body>(*launch, message, capacity, pullback_dense,
+                                           pullback_strided);
 }

@@ -13,7 +13,8 @@ struct Bfloat16 {
 };
 
 // CUDA's own types would need cuda_fp16.h, which NVRTC does not bring.
-#if defined(__CUDA_ARCH__)
+// CUDA on the CPU does not run these instructions.
+#if defined(__CUDA_ARCH__) && !defined(CUDA_ON_CPU)
 PULLBACK_INLINE float from_half(uint16_t bits) {
   float value;
   asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
@@ -51,7 +52,7 @@ PULLBACK_INLINE uint16_t to_half(float x) {
 
 PULLBACK_INLINE float from_bfloat16(uint16_t bits) { return from_bits(uint32_t(bits) << 16); }
 PULLBACK_INLINE uint16_t to_bfloat16(float value) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800 && !defined(CUDA_ON_CPU)
   uint16_t bits;
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
   return bits;

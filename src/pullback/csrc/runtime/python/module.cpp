@@ -2,7 +2,7 @@
 #include "../node.h"
 #include "caller.h"
 #include "fields.h"
-#include "parallel.h"
+#include "loops.h"
 #include "signals.h"
 #include "trial.h"
 
@@ -54,6 +54,8 @@ PyMethodDef module_methods[] = {
     {"accelerate", accelerate, METH_O, "Let instances be called in C."},
     {"parallel", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(parallel)),
      METH_FASTCALL, "Run a kernel over tasks that threads share."},
+    {"launch", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(launch)), METH_FASTCALL,
+     "Launch a kernel on a GPU."},
     {"saved", py_saved, METH_O, "What a node of pullback's saved."},
     {nullptr, nullptr, 0, nullptr}};
 PyModuleDef module_definition = {PyModuleDef_HEAD_INIT,

@@ -1,26 +1,19 @@
-#include "parallel.h"
+#include "loops.h"
 
-#include "../../kernel_abi.h"
+#include "../kernel.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/ops/from_blob.h>
 
 #include <atomic>
+#include <cstring>
+#include <optional>
 #include <stdexcept>
 
 namespace pullback {
 
 namespace {
-
-/// As in csrc/index/index.h, which cannot be included here: it is for kernels, and wants a dtype.
-struct IndexCall {
-  char* const* data;
-  const int64_t* strides;
-  const int64_t* sizes;
-  const Scalar* scalars;
-};
-using IndexKernel = int (*)(const IndexCall*, int64_t begin, int64_t end);
 
 PyObject* require_tuple(PyObject* object) {
   if (!PyTuple_Check(object)) throw std::invalid_argument("pullback_runtime: a tuple was expected");
@@ -29,11 +22,20 @@ PyObject* require_tuple(PyObject* object) {
 
 /// The arguments of a kernel, converted from Python's.
 struct Arguments {
+  c10::Device device = c10::kCPU;  // where the tensors are
   c10::SmallVector<char*, 8> data;
   c10::SmallVector<int64_t, 24> strides;
   c10::SmallVector<int64_t, 8> sizes;
   c10::SmallVector<Scalar, 4> scalars;
 
+  Arguments(PyObject* tensors, PyObject* sizes, PyObject* scalars) {
+    take_tensors(require_tuple(tensors));
+    take_sizes(require_tuple(sizes));
+    take_scalars(require_tuple(scalars));
+  }
+  IndexCall call() const { return {data.data(), strides.data(), sizes.data(), scalars.data()}; }
+
+ private:
   void take_tensors(PyObject* tuple) {
     for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(tuple); ++k) {
       PyObject* const object = PyTuple_GET_ITEM(tuple, k);
@@ -41,6 +43,7 @@ struct Arguments {
         throw std::invalid_argument("pullback_runtime: a tensor was expected");
       }
       const at::Tensor& tensor = reinterpret_cast<PyTensor*>(object)->tensor;
+      device = tensor.device();
       data.push_back(static_cast<char*>(const_cast<void*>(tensor.const_data_ptr())));
       const auto bytes = static_cast<int64_t>(tensor.element_size());
       for (const int64_t stride : tensor.strides()) strides.push_back(stride * bytes);
@@ -94,20 +97,37 @@ PyObject* parallel(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
   return guarded([&]() -> PyObject* {
     if (count != 6) throw std::invalid_argument("pullback_runtime: six arguments were expected");
     const auto kernel = reinterpret_cast<IndexKernel>(PyLong_AsVoidPtr(arguments[0]));
-    Arguments taken;
-    taken.take_tensors(require_tuple(arguments[1]));
-    taken.take_sizes(require_tuple(arguments[2]));
-    taken.take_scalars(require_tuple(arguments[3]));
+    const Arguments taken(arguments[1], arguments[2], arguments[3]);
     const int64_t tasks = PyLong_AsLongLong(arguments[4]), grain = PyLong_AsLongLong(arguments[5]);
     if (PyErr_Occurred()) return nullptr;
-    const IndexCall call{taken.data.data(), taken.strides.data(), taken.sizes.data(),
-                         taken.scalars.data()};
     int status = 0;
     {
       const WithoutGil without;
-      status = shared(kernel, call, tasks, grain);
+      status = shared(kernel, taken.call(), tasks, grain);
     }
     return PyLong_FromLong(status);
+  });
+}
+
+PyObject* launch(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
+  return guarded([&]() -> PyObject* {
+    if (count != 6) throw std::invalid_argument("pullback_runtime: six arguments were expected");
+    const auto launcher = reinterpret_cast<IndexLauncher>(PyLong_AsVoidPtr(arguments[0]));
+    const Arguments taken(arguments[1], arguments[2], arguments[3]);
+    IndexLaunch launch{taken.call(), PyLong_AsLongLong(arguments[4]),
+                       PyLong_AsLongLong(arguments[5]), nullptr};
+    if (PyErr_Occurred()) return nullptr;
+    char message[4096];
+    message[0] = '\0';
+    int status = 0;
+    {
+      const WithoutGil without;
+      std::optional<OnDevice> on;
+      if (!taken.device.is_cpu()) launch.stream = on.emplace(taken.device).stream;
+      status = launcher(&launch, message, sizeof message);
+    }
+    if (status == Status::ok) Py_RETURN_NONE;
+    return PyUnicode_DecodeUTF8(message, static_cast<Py_ssize_t>(strlen(message)), "replace");
   });
 }
 

@@ -1,0 +1,188 @@
+"""Who compiles and runs loops over indices: the CPU, a GPU, or the CPU in a GPU's place."""
+
+from __future__ import annotations
+
+import ctypes
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from pullback.bind import gpu as current
+from pullback.bind import runtime
+from pullback.bind.loops import gpu, on_cpu
+from pullback.bind.loops.compiled import FLAGS, link_flags
+from pullback.bind.loops.gpu import GpuUnit
+from pullback.diagnostic import PullbackError, Rule, parse
+from pullback.kernels import compile as compilation
+from pullback.kernels import toolchain
+from pullback.kernels.cuda_on_cpu import mode
+from pullback.kernels.cuda_on_cpu.mode import Mode
+from pullback.kernels.loops import cpu, cuda
+from pullback.kernels.loops.cpu import Cpu
+from pullback.kernels.loops.cuda import Cuda
+from pullback.kernels.loops.target import Target
+from pullback.kernels.plan import BuildPlan, TranslationUnit, kernel_flags
+
+if TYPE_CHECKING:
+    from pullback.bind.loops.nests import Own
+    from pullback.bind.loops.own_call import KernelCall
+
+KernelFailed = Rule("PB304", "kernel-raised")
+ABI = "index-2"
+
+
+class Backend(ABC):
+    """What loops are compiled by and run on. Equal ones share compiled loops."""
+
+    # Whether a loop is called wherever there is one, and the clock is not asked.
+    is_preferred = False
+
+    @abstractmethod
+    def targets(self, compute: str) -> Sequence[Target]:
+        """Return the targets that loops may be written for; the cheapest one is taken."""
+
+    @abstractmethod
+    def compile(self, own: Own) -> Path:
+        """Return the library of some kernels, compiled first if need be."""
+
+    @abstractmethod
+    def launch(
+        self, own: Own, kernel: KernelCall, tensors: tuple[Tensor, ...], scalars: tuple[float, ...]
+    ) -> None:
+        """Run one kernel."""
+
+    def count_lanes(self, own: Own) -> int:
+        """Return how many lanes the compiled kernels have."""
+        return own.target.lanes
+
+    def entry_points(self, own: Own) -> list[str]:
+        """Return the names of the kernels in their library."""
+        return [cpu.NAME.format(place) for place in range(len(own.steps))]
+
+
+@dataclass(frozen=True)
+class CpuBackend(Backend):
+    """g++ and PyTorch's threads."""
+
+    def targets(self, compute: str) -> Sequence[Target]:
+        """Return the one of the CPU."""
+        return (Cpu.of(compute),)
+
+    def compile(self, own: Own) -> Path:
+        """Return the library, compiled for this processor."""
+        return compilation.compile(self.plan(own))
+
+    @staticmethod
+    def plan(own: Own) -> BuildPlan:
+        """Return what to compile."""
+        compiler = toolchain.find("c++")
+        kernels = [step.kernel.text for step in own.steps]
+        unit = cpu.write_unit(kernels, own.target.compute, own.indexed.accuracy)
+        return BuildPlan(
+            name=own.name,
+            compiler=compiler,
+            units=(TranslationUnit("loops.cpp", unit),),
+            sources=(),
+            flags=(*kernel_flags(compiler), *FLAGS),
+            link=link_flags(),
+            abi=ABI,
+        )
+
+    def count_lanes(self, own: Own) -> int:
+        """Return those of a vector of this processor."""
+        return ctypes.c_int64.in_dll(own.library, cpu.LANES).value
+
+    def launch(
+        self, own: Own, kernel: KernelCall, tensors: tuple[Tensor, ...], scalars: tuple[float, ...]
+    ) -> None:
+        """Run a kernel in PyTorch's threads."""
+        del own
+        if runtime.load().parallel(
+            kernel.address, tensors, kernel.sizes, scalars, kernel.count, kernel.grain
+        ):
+            raise MemoryError
+
+
+@dataclass(frozen=True)
+class CudaBackend(Backend):
+    """nvcc or NVRTC, and the current stream of a GPU.
+
+    Attributes:
+        architecture: such as "sm_90".
+    """
+
+    architecture: str
+
+    def targets(self, compute: str) -> Sequence[Target]:
+        """Return one for each number of threads that may share a task."""
+        return tuple(Cuda(compute, lanes) for lanes in cuda.LANES)
+
+    def compile(self, own: Own) -> Path:
+        """Return the library, compiled for the GPU."""
+        kernels = [step.kernel for step in own.steps]
+        scalars = len(own.indexed.line.scalars)
+        unit = GpuUnit(
+            name=f"{own.name}-cuda",
+            nvcc=cuda.write_nvcc(kernels, own.target, scalars),
+            nvrtc=cuda.write_nvrtc(kernels, own.target, scalars),
+            host=cuda.write_host(kernels, own.target, scalars),
+            abi=ABI,
+        )
+        return gpu.compile_unit(unit, self.architecture, gpu.find_compiler())
+
+    def launch(
+        self, own: Own, kernel: KernelCall, tensors: tuple[Tensor, ...], scalars: tuple[float, ...]
+    ) -> None:
+        """Launch a kernel on the current stream of the tensors' device."""
+        said = runtime.load().launch(
+            kernel.address, tensors, kernel.sizes, scalars, kernel.count, kernel.scratch
+        )
+        if said is not None:
+            raise failure(own, said)
+
+
+@dataclass(frozen=True)
+class CudaOnCpuBackend(CudaBackend):
+    """The same CUDA by g++, on tensors of the CPU.
+
+    Attributes:
+        mode: how it runs, and what is checked.
+    """
+
+    mode: Mode
+    is_preferred = True
+
+    def compile(self, own: Own) -> Path:
+        """Return the library, translated to C++."""
+        kernels = [step.kernel for step in own.steps]
+        text = cuda.write_nvcc(kernels, own.target, len(own.indexed.line.scalars))
+        return on_cpu.compile_unit(f"{own.name}-cuda", text, self.mode, ABI)
+
+
+def failure(own: Own, said: str) -> PullbackError:
+    """Return the error for what a kernel said; CUDA on the CPU reports findings of its own."""
+    name = own.indexed.line.qualname
+    if found := parse(said):
+        return PullbackError(found)
+    return KernelFailed.error(f"{name}: its kernel raised: {said}")
+
+
+def find_backend(device: torch.device) -> Backend | None:
+    """Return who runs loops for tensors of a device; None if only PyTorch's operations do."""
+    if mode.is_chosen():
+        return CudaOnCpuBackend(ON_CPU, mode.current_mode())
+    if device.type == "cpu":
+        return CpuBackend()
+    if device.type == "cuda" and gpu.is_usable():
+        with torch.cuda.device(device):
+            return CudaBackend(str(current.architecture("cuda")))
+    return None
+
+
+# What a kernel is written for where there is no GPU.
+ON_CPU = "sm_80"

@@ -1,0 +1,56 @@
+"""Loops in CUDA on the CPU: what a GPU would run, checked where there is none."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+from pullback.bind import runtime
+from pullback.kernels import compile as compilation
+from pullback.kernels import toolchain
+from pullback.kernels.cuda_on_cpu import library, runtimes
+from pullback.kernels.cuda_on_cpu.mode import Mode
+from pullback.kernels.identity import FORMULA_ABI
+from pullback.kernels.loops import pointwise_cuda
+from pullback.kernels.loops.pointwise import CSRC, Loop
+from pullback.kernels.plan import BuildPlan, Translation, TranslationUnit
+
+# A loop's own headers for CUDA are translated as an author's are; those of functions are C++ too.
+KEPT = (CSRC / "cuda_on_cpu",)
+
+
+def compile_unit(name: str, text: str, now: Mode, abi: str) -> Path:
+    """Return the path of the library of a translation unit in CUDA, compiled if need be.
+
+    Args:
+        name: of the library.
+        text: of the unit.
+        now: how it is to run, and what is checked.
+        abi: what the library has to agree with.
+    """
+    check = now.check
+    library.runtime(check, runtime.announce)
+    every_order = ("-DCUDA_ON_CPU_EVERY_ORDER",) if now.order == "all" else ()
+    path = compilation.compile(
+        BuildPlan(
+            name=f"{name}-on-cpu",
+            compiler=toolchain.find("c++"),
+            units=(TranslationUnit("loops.cpp", f"#include <cuda_runtime.h>\n{text}"),),
+            sources=(),
+            flags=(*library.flags(check), "-ffp-contract=off", *every_order),
+            compile_flags=library.SANITIZE[check],
+            link=library.link(check),
+            translation=Translation(folders=(), keep=KEPT, torch=False),
+            abi=f"{abi} {library.abi()}",
+        )
+    )
+    runtimes.load(now)
+    return path
+
+
+def load_loop(loop: Loop, now: Mode) -> ctypes.CDLL:
+    """Return the library of a pointwise formula's kernels, which is called as its loop is."""
+    line = loop.formula.line
+    text = pointwise_cuda.generate_on_cpu(loop)
+    path = compile_unit(f"{line.namespace}-{line.name}-cuda", text, now, FORMULA_ABI)
+    return compilation.open_library(path)

@@ -1,0 +1,20 @@
+/// Running generated loops over indices, for `bind/loops`.
+#pragma once
+
+#include "python.h"
+
+namespace pullback {
+
+/// parallel(address, tensors, sizes, scalars, count, grain) -> what the kernel returned.
+///
+/// The kernel is an `IndexKernel` and works on tasks from 0 up to `count`, at least `grain` of them
+/// at a time, which PyTorch's threads share. Python may run meanwhile.
+PyObject* parallel(PyObject*, PyObject* const* arguments, Py_ssize_t count);
+
+/// launch(address, tensors, sizes, scalars, tasks, scratch) -> None, or what went wrong.
+///
+/// The address is of an `IndexLauncher`; the tensors are on one GPU, whose current stream it uses,
+/// or on the CPU, where CUDA runs on the CPU.
+PyObject* launch(PyObject*, PyObject* const* arguments, Py_ssize_t count);
+
+}  // namespace pullback

@@ -1,0 +1,93 @@
+"""Loops on the CPU: vectors, and threads that share tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pullback.kernels.loops.pointwise import CSRC
+from pullback.kernels.loops.target import Target
+
+# How much longer one thread takes than several.
+ALONE = 4.0
+# Vector operations of a chunk at least.
+CHUNK = 10_000
+# Chunks that a long sum is cut into, whatever the number of threads: the result is always the same.
+CHUNKS_AT_MOST = 32
+# What a library has: its kernels, by their place, and how many lanes a vector of theirs has.
+NAME = "pullback_index_{}"
+LANES = "pullback_index_lanes"
+
+
+@dataclass(frozen=True)
+class Cpu(Target):
+    """A CPU; the lanes are those of the widest registers."""
+
+    @classmethod
+    def of(cls, compute: str) -> Cpu:
+        """Return the target for a type."""
+        return cls(compute, 16 if compute == "float" else 8)
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return "cpu"
+
+    def slow_down(self, tasks: int) -> float:
+        """Return that of one thread where there is nothing to share."""
+        return 1.0 if tasks > 1 else ALONE
+
+    def count_chunks(self, operations: float, tasks: int, length: int) -> int:
+        """Return as many as are worth a task each."""
+        del tasks
+        return max(1, min(CHUNKS_AT_MOST, length, int(operations / CHUNK) + 1))
+
+    def count_scratch(self, rows: Sequence[int]) -> int:
+        """Return that nothing is given: a kernel allocates."""
+        del rows
+        return 0
+
+    def keeps(self, rows: Sequence[int]) -> bool:
+        """Return that there is."""
+        del rows
+        return True
+
+    def write_scratch(self, sizes: Sequence[str]) -> list[str]:
+        """Return the statements that allocate."""
+        total = " + ".join(f"{size} + 64" for size in sizes)
+        return [f"Scratch scratch({total});", "if (!scratch.memory) return no_memory;"]
+
+    def write_cleared(self, total: str, count: str) -> str:
+        """Return a loop."""
+        return f"for (int64_t k = 0; k < {count}; ++k) {total}[k] = 0;"
+
+    def write_function(self, opening: Sequence[str], task: Sequence[str]) -> str:
+        """Return a function of a range of tasks."""
+        lines = [
+            *opening,
+            "for (int64_t task = begin; task < end; ++task) {",
+            *task,
+            "}",
+            "return ok;",
+        ]
+        return (
+            'extern "C" __attribute__((visibility("default")))\n'
+            "int @name(const Call* call, int64_t begin, int64_t end) {\n"
+            + "\n".join(line for line in lines if line)
+            + "\n}\n"
+        )
+
+
+def write_unit(kernels: Sequence[str], compute: str, accuracy: int) -> str:
+    """Return the translation unit of some kernels, which are called by `NAME` and their place."""
+    functions = "\n".join(
+        text.replace("@name", NAME.format(place)) for place, text in enumerate(kernels)
+    )
+    return f"""#define PULLBACK_COMPUTE {compute}
+#define PULLBACK_ULP {accuracy}
+#include "{CSRC}/kernel_abi.h"
+#include "{CSRC}/index/index.h"
+using namespace pullback::index;
+extern "C" __attribute__((visibility("default"))) const int64_t {LANES};
+const int64_t {LANES} = lanes;
+{functions}"""

@@ -1,0 +1,160 @@
+"""Loops in CUDA: a thread stands where the CPU has a lane, and a group of threads has a task.
+
+The kernels are one text for nvcc, for NVRTC and, as CUDA on the CPU, for g++.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pullback.kernels.loops.cpu import NAME
+from pullback.kernels.loops.nest import KernelText
+from pullback.kernels.loops.pointwise import CSRC
+from pullback.kernels.loops.scope import RefusedLoops
+from pullback.kernels.loops.target import Target
+
+FOLDER = CSRC / "index" / "cuda"
+# Threads that share a task: a part of a warp, a warp, or a block.
+LANES = (128, 32, 512, 8)
+# Threads that fill a large GPU.
+FULL = 2**17
+# Chunks that a long sum is cut into: by the sizes of the call and never by the number of
+# multiprocessors, so that the result is the same on every GPU.
+CHUNKS_AT_MOST = 256
+# Statements of a chunk at least.
+CHUNK = 256
+# Bytes of shared memory that a block may have without asking for more, but for what the reductions
+# of a block take.
+SHARED = 48 * 1024 - 1024
+# Bytes of parameters that a kernel may have.
+PARAMETERS = 4096
+
+
+@dataclass(frozen=True)
+class Cuda(Target):
+    """A GPU; a task is shared by `lanes` threads."""
+
+    blocks = (4, 1)
+    needs_neighbours = False
+    # Of elements apart, each costs the transfer of 32 bytes.
+    gathered, apart, far = 10, 6, 0
+    unroll = "#pragma unroll 4\n"
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return f"cuda, {self.lanes} threads a task"
+
+    @property
+    def groups(self) -> int:
+        """How many tasks a block has; csrc/index/cuda/index.cuh says the same."""
+        return max(64, self.lanes) // self.lanes
+
+    def slow_down(self, tasks: int) -> float:
+        """Return by how much the GPU is larger than what there is to do at a time."""
+        return max(1.0, FULL / (tasks * self.lanes))
+
+    def count_chunks(self, operations: float, tasks: int, length: int) -> int:
+        """Return as many as fill a large GPU, if there is enough to do."""
+        wanted = -(-FULL // max(1, tasks * self.lanes))
+        return max(1, min(CHUNKS_AT_MOST, length, wanted, int(operations / CHUNK) + 1))
+
+    def count_scratch(self, rows: Sequence[int]) -> int:
+        """Return what the rows take: as `kernel._KernelWriter.rows` divides it."""
+        size = 4 if self.compute == "float" else 8
+        return sum(-(-(row + 4 * self.lanes) * size // 64) * 64 for row in rows)
+
+    def keeps(self, rows: Sequence[int]) -> bool:
+        """Return whether the rows of a block's tasks fit its shared memory."""
+        return self.count_scratch(rows) * self.groups <= SHARED
+
+    def write_scratch(self, sizes: Sequence[str]) -> list[str]:
+        """Return the statement that finds the task's part of the shared memory."""
+        del sizes
+        return ["Scratch scratch(call->scratch);"]
+
+    def write_cleared(self, total: str, count: str) -> str:
+        """Return a call: the threads of a task do it together."""
+        return f"clear({total}, {count});"
+
+    def write_function(self, opening: Sequence[str], task: Sequence[str]) -> str:
+        """Return a function of one task, which all threads that share it run."""
+        lines = "\n".join(line for line in (*opening, *task) if line)
+        return (
+            f"__device__ __forceinline__ void @name_task(const Call* call, int64_t task) {{\n"
+            f"{lines}\n}}\n"
+        )
+
+
+def write_nvcc(kernels: Sequence[KernelText], target: Target, scalars: int) -> str:
+    """Return the translation unit for nvcc: the kernels and their launchers.
+
+    Args:
+        kernels: in order.
+        target: that they are written for.
+        scalars: how many the line has.
+    """
+    launchers = write_launchers(kernels, scalars, "runtime.cuh")
+    return f"{write_kernels(kernels, target, scalars)}{launchers}"
+
+
+def write_nvrtc(kernels: Sequence[KernelText], target: Target, scalars: int) -> str:
+    """Return the translation unit for NVRTC: the kernels alone."""
+    return write_kernels(kernels, target, scalars)
+
+
+def write_host(kernels: Sequence[KernelText], target: Target, scalars: int) -> str:
+    """Return the translation unit for g++ that loads and launches what NVRTC compiled.
+
+    A header with the compiled kernels has to be included before it.
+    """
+    head = write_head(kernels, target, scalars)
+    return f"{head}{write_launchers(kernels, scalars, 'driver.h')}"
+
+
+def write_head(kernels: Sequence[KernelText], target: Target, scalars: int) -> str:
+    """Return what the headers are told: how many threads share a task, and the largest call."""
+    counts = [count_arguments(kernel, scalars) for kernel in kernels]
+    most = [max(1, *(count[k] for count in counts)) for k in range(4)]
+    if 8 * sum(most) + 16 > PARAMETERS:
+        raise RefusedLoops("a kernel takes no more than 4096 bytes of arguments")
+    names = ("OPERANDS", "STRIDES", "SIZES", "SCALARS")
+    sizes = "".join(f"#define PULLBACK_{name} {n}\n" for name, n in zip(names, most, strict=True))
+    return f"""#define PULLBACK_COMPUTE {target.compute}
+#define PULLBACK_LANES {target.lanes}
+{sizes}#include "{FOLDER}/call.h"
+"""
+
+
+def count_arguments(kernel: KernelText, scalars: int) -> tuple[int, int, int, int]:
+    """Return how many operands, strides, sizes and scalars a kernel takes."""
+    strides = sum(operand.dimensions for operand in kernel.operands)
+    return len(kernel.operands), strides, len(kernel.sizes), scalars
+
+
+def write_kernels(kernels: Sequence[KernelText], target: Target, scalars: int) -> str:
+    """Return the kernels, in our namespace: there `exp` is ours and not the C library's."""
+    functions = "\n".join(
+        f"{kernel.text}PULLBACK_INDEX_KERNEL(@name)".replace("@name", name)
+        for name, kernel in named(kernels)
+    )
+    return f"""{write_head(kernels, target, scalars)}#include "{FOLDER}/index.cuh"
+namespace pullback::index {{
+{functions}
+}}
+"""
+
+
+def write_launchers(kernels: Sequence[KernelText], scalars: int, header: str) -> str:
+    """Return the entry points."""
+    launchers = "\n".join(
+        f"PULLBACK_INDEX_LAUNCHER({name}, {', '.join(map(str, count_arguments(kernel, scalars)))})"
+        for name, kernel in named(kernels)
+    )
+    return f'#include "{FOLDER}/{header}"\n{launchers}\n'
+
+
+def named(kernels: Sequence[KernelText]) -> Iterable[tuple[str, KernelText]]:
+    """Return kernels with the names of their entry points."""
+    return ((NAME.format(place), kernel) for place, kernel in enumerate(kernels))

@@ -1,0 +1,80 @@
+"""What runs a kernel, as far as its text and the choice of its loops depend on it.
+
+The statements of a kernel are in words that every target defines: a `Real` is a vector of `lanes`
+elements on a CPU, and one element in each of `lanes` threads on a GPU. What differs is asked here.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Target(ABC):
+    """One kind of machine, for one type that real numbers are computed in.
+
+    Attributes:
+        compute: that type in C++, "float" or "double".
+        lanes: how many elements one statement computes.
+    """
+
+    compute: str
+    lanes: int
+
+    # As many vectors are added at a time, so that none waits for the one before.
+    chains = 8
+    # How many vectors of the lanes' index are a block, if that is the index of an output.
+    blocks: tuple[int, ...] = (4,)
+    # Whether elements of neighbouring lanes have to be neighbours in memory.
+    needs_neighbours = True
+    # What a vector costs that is gathered, one whose elements are not neighbours, and one of which
+    # another part lies in a far place.
+    gathered, apart, far = 24, 0, 6
+    # What stands before an inner loop.
+    unroll = ""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What it is called in messages and file names."""
+
+    @abstractmethod
+    def slow_down(self, tasks: int) -> float:
+        """Return how much longer so few tasks take than as many as fill the machine."""
+
+    @abstractmethod
+    def count_chunks(self, operations: float, tasks: int, length: int) -> int:
+        """Return into how many chunks a long sum is cut: by the sizes of the call alone.
+
+        Args:
+            operations: of the kernel, each for all lanes.
+            tasks: without the chunks.
+            length: of the sum.
+        """
+
+    @abstractmethod
+    def count_scratch(self, rows: Sequence[int]) -> int:
+        """Return the bytes that a launch gives a task for rows of so many values."""
+
+    @abstractmethod
+    def keeps(self, rows: Sequence[int]) -> bool:
+        """Return whether there is memory for rows of so many values."""
+
+    @abstractmethod
+    def write_scratch(self, sizes: Sequence[str]) -> list[str]:
+        """Return the statements that open the memory for kept rows of so many values."""
+
+    @abstractmethod
+    def write_cleared(self, total: str, count: str) -> str:
+        """Return the statement that makes totals zero."""
+
+    @abstractmethod
+    def write_function(self, opening: Sequence[str], task: Sequence[str]) -> str:
+        """Return the function of a kernel; `@name` is for its name.
+
+        Args:
+            opening: the statements before the tasks, from the declarations of operands on.
+            task: those of one task, whose number is `task`.
+        """
