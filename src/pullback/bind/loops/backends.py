@@ -41,6 +41,8 @@ class Backend(ABC):
 
     # Whether a loop is called wherever there is one, and the clock is not asked.
     is_preferred = False
+    # Operations that are done sooner than PyTorch calls a few of its own, whatever is necessary.
+    little = 200_000.0
 
     @abstractmethod
     def targets(self, compute: str) -> Sequence[Target]:
@@ -117,6 +119,7 @@ class CudaBackend(Backend):
     """
 
     architecture: str
+    little = 5e7
 
     def targets(self, compute: str) -> Sequence[Target]:
         """Return one for each number of threads that may share a task."""

@@ -28,8 +28,6 @@ from pullback.kernels.compile import CompileFailed
 
 # A loop may do this many times the operations that are needed if each value is computed once.
 MOST_WORK = 4
-# So little is done sooner than PyTorch calls a few operations, whatever is necessary.
-LITTLE = 200_000
 # What one thread does, roughly: scalar operations of a vectorised loop, and bytes moved, a second.
 OPERATIONS = 8e9
 BANDWIDTH = 5e9
@@ -73,7 +71,7 @@ def find_candidate(call: IndexedCall, backend: Backend) -> Own | NoLoops:
         return own
     work = own.work(call.sizes)
     least = max(call.needed.flops, call.needed.read + call.needed.written, 1.0)
-    if work > max(MOST_WORK * least, LITTLE):
+    if work > max(MOST_WORK * least, backend.little):
         return NoLoops(reason=f"a loop would do {work / least:.1f} times the necessary operations")
     return own
 

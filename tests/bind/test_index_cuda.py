@@ -1,0 +1,213 @@
+"""Loops over indices in CUDA, run by CUDA on the CPU: values, races, bounds; and who calls them."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import pullback as pb
+from pullback.bind.loops import nests
+from pullback.bind.loops.backends import CudaOnCpuBackend
+from pullback.bind.loops.nests import Own
+from pullback.bind.math import samples, verify
+from pullback.define.math import derived
+from pullback.define.math.formula import Formula
+from pullback.diagnostic import PullbackError
+from pullback.kernels.cuda_on_cpu import runtimes
+from pullback.kernels.cuda_on_cpu.mode import Mode
+from pullback.kernels.loops import cuda
+from pullback.kernels.loops.pointwise import CSRC
+from tests.bind.test_index_loops import NAMES, arguments, formula, sizes_for
+from tests.telling import telling
+
+pytestmark = pytest.mark.compiler
+
+# Of each family: a pass or several over a row, rows that are kept, totals in chunks, a place that a
+# maximum gives, borders, whole numbers, scalars.
+FEW = ("softmax", "rowmax", "scaled", "gauss", "pair", "correlate", "counted")
+WATCHED = ("softmax", "pair")
+# Sizes of a call that is small, and of one whose last dimensions fit registers.
+SMALL = {"d": 3, "p": 3, "q": 3}
+
+
+def loops_of(name: str, mode: Mode, dtype: torch.dtype) -> Iterator[tuple[Own, frozenset[str]]]:
+    """Yield the loops of a formula, of its gradient and of the gradient's gradient."""
+    indexed: Formula | None = formula(name)
+    for _ in range(3):
+        assert indexed
+        case = next(samples.draw_cases(indexed, dtype, {}, frozenset()))
+        present = frozenset(case.arguments)
+        for sizes in (case.sizes, {name: SMALL.get(name, 300) for name in case.sizes}):
+            for group in nests.group_outputs(indexed, range(len(indexed.nodes)), sizes):
+                backend = CudaOnCpuBackend("sm_80", mode)
+                own = nests.find(indexed, dtype, group, present, sizes, backend)
+                on_cpu = nests.find(indexed, dtype, group, present, sizes)
+                # Whatever has a loop on the CPU has one on a GPU.
+                assert isinstance(own, Own) == isinstance(on_cpu, Own), own
+                if isinstance(own, Own):
+                    yield own, present
+        backward = derived.backward(indexed)
+        indexed = backward and backward.formula
+        if indexed is None:
+            return
+
+
+def compare(name: str, mode: Mode, dtype: torch.dtype = torch.float32) -> int:
+    found = list(loops_of(name, mode, dtype))
+    for own, present in found:
+        assert verify.compare(own, present), (own.indexed, own.specialised)
+    return len(found)
+
+
+@pytest.mark.parametrize("name", telling(NAMES, FEW))
+def test_a_loop_in_cuda_computes_what_pytorch_does(name: str) -> None:
+    assert compare(name, Mode())
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", NAMES)
+def test_a_loop_in_cuda_computes_what_pytorch_does_in_double(name: str) -> None:
+    assert compare(name, Mode(), torch.float64)
+
+
+@pytest.mark.parametrize("name", telling(NAMES, WATCHED))
+def test_no_loop_has_a_race_in_any_order_of_threads(name: str) -> None:
+    for order in ("reverse", "random:3"):
+        assert compare(name, Mode(check="race", order=order))
+
+
+MEMORY = """
+import sys
+from tests.bind.test_index_cuda import compare
+from pullback.kernels.cuda_on_cpu.mode import Mode
+for name in sys.argv[1:]:
+    compare(name, Mode(check="memory"))
+"""
+
+
+@pytest.mark.thorough
+def test_no_loop_leaves_its_tensors(tmp_path: Path) -> None:
+    script = tmp_path / "watched.py"
+    script.write_text(MEMORY)
+    command = [sys.executable, "-m", "pullback", "cuda", "memory", str(script), *NAMES]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "no fault found" in done.stdout + done.stderr
+
+
+ROOM = "if (threadIdx.x % 32 == 0) room"
+FAULTS = {
+    "no barrier before the room is used again": (f"__syncthreads();\n    {ROOM}", ROOM),
+    "no barrier before the room is read": (
+        "= x;\n    __syncthreads();\n    x = room[0];",
+        "= x;\n    x = room[0];",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_barrier_that_is_left_out_is_a_race(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Its second sum over a row needs the memory of the first.
+    indexed = formula("layernorm")
+    sizes = sizes_for(indexed, {"n": 700, "...": 1})
+    given = arguments(indexed, sizes, torch.float32)
+    backend = CudaOnCpuBackend("sm_80", Mode(check="race"))
+
+    def run() -> None:
+        present = frozenset(given)
+        own = nests.generate(indexed, torch.float32, (0,), present, sizes, backend)
+        assert isinstance(own, Own)
+        own.run(given, sizes, [torch.float32])
+
+    run()
+    monkeypatch.setattr(cuda, "FOLDER", plant(*FAULTS[fault], tmp_path))
+    with pytest.raises(PullbackError, match="race"):
+        run()
+
+
+def plant(old: str, new: str, folder: Path) -> Path:
+    """Return a folder of the headers of loops in which one has a fault."""
+    for each in ("formula", "index"):
+        shutil.copytree(CSRC / each, folder / each)
+    shutil.copy(CSRC / "kernel_abi.h", folder)
+    header = folder / "index" / "cuda" / "index.cuh"
+    text = header.read_text()
+    assert text.count(old) == 1, old
+    header.write_text(text.replace(old, new))
+    return header.parent
+
+
+@pytest.mark.thorough
+def test_a_lane_beyond_the_edge_is_an_access_out_of_bounds(tmp_path: Path) -> None:
+    folder = plant("lane() * factor, size)", "lane() * factor, size + 1)", tmp_path)
+    script = tmp_path / "watched.py"
+    faulty = (
+        f"from pullback.kernels.loops import cuda\ncuda.FOLDER = cuda.FOLDER / {str(folder)!r}\n"
+    )
+    script.write_text(faulty + MEMORY)
+    command = [sys.executable, "-m", "pullback", "cuda", "memory", str(script), "rowmax"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "PB223" in done.stdout + done.stderr
+
+
+# --- who calls them
+
+MISH = "(x[...]) -> y[...] = x*tanh(log1p(exp(x)))"
+GAUSS = "(x[n, d], y[m, d], v[m]) -> u[n] = sum[m](exp(-sum[d]((x[n, d] - y[m, d])**2))*v[m])"
+
+
+def launches(run: Any) -> tuple[Any, int]:
+    before = runtimes.count_launches()
+    return run(), runtimes.count_launches() - before
+
+
+def test_operators_run_their_cuda_where_cuda_runs_on_the_cpu() -> None:
+    generator = torch.Generator().manual_seed(0)
+    mish = pb.operator(f"on_cpu::mish{MISH}")
+    gauss = pb.operator(f"on_cpu::gauss{GAUSS}")
+    x, y, v = (torch.randn(s, generator=generator) for s in ((70, 3), (40, 3), (40,)))
+    given = [t.requires_grad_() for t in (x, y, v)]
+
+    def run() -> list[Tensor]:
+        u = gauss(*given)
+        grads = torch.autograd.grad(u.sin().sum(), given, create_graph=True)
+        second = torch.autograd.grad([g.square().sum() for g in grads], given)
+        return [u, *grads, *second, mish(x), *torch.autograd.grad(mish(x).sum(), x)]
+
+    first, none = launches(run)
+    with pb.cuda.on_cpu():
+        on_gpu, some = launches(run)
+        half, one = launches(lambda: mish(x.detach().half().t()))
+        plan = str(gauss.plan(*given))
+    again, after = launches(run)
+    assert (none, after, one) == (0, 0, 1)
+    assert some > 8
+    assert "cuda" in plan
+    assert "cuda" not in str(gauss.plan(*given))
+    for a, b, c in zip(first, on_gpu, again, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+        assert torch.equal(a, c)
+    torch.testing.assert_close(half, mish(x.detach().half().t()), rtol=2e-3, atol=2e-3)
+
+
+def test_what_a_loop_gives_does_not_depend_on_the_order_of_threads() -> None:
+    op = pb.operator(f"on_cpu::ordered{GAUSS}")
+    generator = torch.Generator().manual_seed(1)
+    given = [torch.randn(s, generator=generator) for s in ((33, 3), (400, 3), (400,))]
+    found: list[Tensor] = []
+    for order in ("forward", "reverse", "random:5"):
+        with pb.cuda.on_cpu(order=order, workers=2):
+            found.append(op(*given))
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
