@@ -1,10 +1,11 @@
-"""Where a call stands: levels of functorch, forward mode, tracers; and how to go one below."""
+"""Where a call stands: levels of functorch, forward mode, tracers; how to go below, or outside."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -153,3 +154,22 @@ def allow_single_level() -> Generator[None]:
     finally:
         _functorch.set_single_level_autograd_function_allowed(function)
         _functorch.set_inplace_requires_grad_allowed(in_place)
+
+
+Result = TypeVar("Result")
+
+
+def run_isolated(function: Callable[[], Result]) -> Result:
+    """Call a function in a thread of its own, away from `vmap`, forward mode, autocast and tracers.
+
+    A loop is compiled, compared and timed in the middle of a user's call, whose state must not
+    reach that work: it all belongs to the thread. Autograd is left out too, since the arguments
+    may be dual numbers, whose tangents it would compute.
+    """
+
+    def run() -> Result:
+        with torch.no_grad(), BELOW():
+            return function()
+
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        return pool.submit(run).result()

@@ -12,7 +12,7 @@ from pullback.bind import runtime
 from pullback.bind.batching import BatchedCall
 from pullback.bind.dense import elements
 from pullback.bind.kinds.kind import Derivatives, Kind
-from pullback.bind.math import batched, derive, fake
+from pullback.bind.math import derive, fake
 from pullback.bind.math.lazy import Lazy, LazyFormula
 from pullback.bind.math.shown import Derivative, show_derivative
 from pullback.bind.operator import Operator
@@ -92,7 +92,7 @@ class Mathematics(Kind):
 
     def batched(self, call: BatchedCall) -> tuple[Any, Any]:
         """Return what a call under `torch.vmap` gives: the same formula with a dimension more."""
-        return batched.call_batched(self, call)
+        return derive.call_batched(self, call)
 
     def described(self) -> list[str]:
         """Return that it has a formula."""

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from pullback.bind.dense.elements import FormulaNotice
+from pullback.bind.levels import run_isolated
 from pullback.bind.loops import nests
 from pullback.bind.loops.backends import Backend, find_backend
 from pullback.bind.loops.nests import NoLoops, Own
 from pullback.bind.math import ready, verify
 from pullback.bind.math.call import Choice, IndexedCall, compute_outputs
-from pullback.bind.math.isolated import run_isolated
 from pullback.bind.memo import Memo
 from pullback.bind.notice import notice
 from pullback.diagnostic import PullbackError

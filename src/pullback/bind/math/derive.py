@@ -1,6 +1,19 @@
-"""The derivatives of a formula as operators: derived, registered and wired when first needed."""
+"""The operators made from a formula when first needed: its derivatives, and what `vmap` calls."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from pullback.define.line import Line
+from pullback.define.line import Tensor as TensorSpec
+from pullback.define.math.derived import add_dimension
+from pullback.define.math.formula import Formula
+from pullback.define.operator import Definition
+
+if TYPE_CHECKING:
+    from pullback.bind.batching import BatchedCall
 
 import itertools
 import threading
@@ -14,11 +27,8 @@ from pullback.bind.operator import Operator
 from pullback.bind.program import OperatorCall, Origin, Program, Reference
 from pullback.bind.register import register
 from pullback.bind.registry import operators
-from pullback.define.line import Line
 from pullback.define.math import derived, notation
 from pullback.define.math.draft import Derived
-from pullback.define.math.formula import Formula
-from pullback.define.operator import Definition
 
 KindOf = Literal["backward", "jvp"]
 DERIVE = {"backward": derived.backward, "jvp": derived.jvp}
@@ -103,3 +113,38 @@ def call_of(
     if made.masked:
         arguments.append(Reference(Origin.mask))
     return OperatorCall(made.line.qualname, "", tuple(arguments), len(made.line.outputs))
+
+
+# --- the formula with one dimension more, which `vmap` calls
+
+# The name of that dimension; in `vmap` of `vmap` each has one `_` more.
+DIMENSION = "vmapped"
+
+
+def call_batched(kind: Kind, call: BatchedCall) -> tuple[Any, Any]:
+    """Return what a formula's call under `vmap` gives, and where that is batched."""
+    definition = kind.definition
+    rows = list(zip(definition.line.parameters, call.arguments, call.dims, strict=True))
+    moved = [
+        value.movedim(dim, 0) if isinstance(value, Tensor) and dim is not None else value
+        for _, value, dim in rows
+    ]
+    batched = {p.name for p, _, dim in rows if dim is not None and isinstance(p, TensorSpec)}
+    with lock:
+        made = operator_of(batch_formula(definition, batched), type(kind))
+    results = made.overload(*moved, **call.keywords)
+    if isinstance(results, Tensor):
+        return results, 0
+    return results, tuple(None if result is None else 0 for result in results)
+
+
+def batch_formula(definition: Definition, batched: set[str]) -> Formula:
+    """Return an operator's formula with the dimension of `vmap`."""
+    dimension = DIMENSION + "_" * count_nesting(definition.line)
+    assert definition.formula
+    return add_dimension(definition.formula, batched, dimension)
+
+
+def count_nesting(line: Line) -> int:
+    """Return how many dimensions of this kind a line has already: `vmap` of `vmap`."""
+    return sum(name.startswith(DIMENSION) for name in line.dimensions)

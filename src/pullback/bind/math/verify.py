@@ -14,10 +14,10 @@ from torch import Tensor
 
 from pullback.bind import check
 from pullback.bind.dense import evaluate
+from pullback.bind.levels import run_isolated
 from pullback.bind.loops import nests
 from pullback.bind.loops.nests import Own
 from pullback.bind.math import samples, verified
-from pullback.bind.math.isolated import run_isolated
 from pullback.bind.math.samples import Case
 from pullback.bind.math.tolerance import (
     describe_difference,

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 
 from pullback.define.math import build, show
-from pullback.define.math.alike import Alike
 from pullback.define.math.formula import Formula, strip_conversion
 from pullback.define.math.functions import CONSTANTS
 from pullback.define.math.index import BATCH, Affine, size
@@ -30,6 +29,7 @@ from pullback.define.math.node import (
     names_read,
 )
 from pullback.define.math.node import index as index_number
+from pullback.define.math.program import FormulaFacts
 from pullback.define.math.ranges import Ranges
 
 Form = tuple[int, tuple[Affine, ...]]
@@ -75,7 +75,7 @@ class _StatementWriter(show.Printer):
         self.used = {*values, *self.dims, *names_read(roots)}
         self.taken = {*values}
         self.labels = {tensor.name: tensor.labels for tensor in line.tensors}
-        self.alike = Alike(roots)
+        self.facts = FormulaFacts({}, ())
         self.sizes, unclear = _bound_sizes(roots)
         self.first: dict[Form, Node] = {}
         self.named: dict[Form, str] = {}
@@ -85,7 +85,7 @@ class _StatementWriter(show.Printer):
 
     def form(self, node: Node) -> Form:
         """Return what alike nodes of equal ranges have in common."""
-        number, indices = self.alike[node]
+        number, indices = self.facts.identity(node)
         return number, tuple(self.extent(node, index) for index in indices)
 
     def extent(self, node: Node, index: str) -> Affine:
@@ -123,9 +123,9 @@ class _StatementWriter(show.Printer):
         name = self.named.get(self.form(node)) if node.args else None
         if name is None:
             return None
-        first = self.alike[self.same(node)][1]
+        first = self.facts.identity(self.same(node))[1]
         places = [first.index(index) for index in self.displayed(self.same(node))]
-        own = self.alike[node][1]
+        own = self.facts.identity(node)[1]
         return _format_read(name, [self.bound.get(own[place], own[place]) for place in places])
 
     def displayed(self, node: Node) -> list[str]:
@@ -139,7 +139,7 @@ class _StatementWriter(show.Printer):
             place = ranges.index(extent) if extent in ranges else len(ranges)
             return place + 0.5, index
 
-        return sorted(self.alike[node][1], key=order)
+        return sorted(self.facts.identity(node)[1], key=order)
 
     # --- values
 
