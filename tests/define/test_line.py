@@ -162,7 +162,7 @@ def test_a_syntax_error_points_at_its_column(marked: str, message: str) -> None:
 def test_a_syntax_error_in_a_later_row_shows_that_row() -> None:
     finding = finding_of("demo::f(x[n],\n\ty[n + 1]) -> z[n]")
     assert dict(finding.evidence)["at"] == " y[n + 1]) -> z[n]\n     ^"
-    assert finding.help == "name this dimension; arithmetic stands in outputs"
+    assert finding.help == "name this dimension; arithmetic belongs in outputs"
 
 
 def test_a_misspelt_type_has_a_hint() -> None:
@@ -195,9 +195,9 @@ def test_any_text_parses_or_is_refused_with_a_column(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "code", "message"),
     [
-        ("demo::f(x[n], x[n]) -> y[n]", "PB102", "'x' stands twice"),
-        ("demo::f(x[n], y[m]) -> x[m]", "PB102", "'x' stands twice"),
-        ("demo::f(x[n]) -> x[n]: int64", "PB102", "'x' stands twice"),
+        ("demo::f(x[n], x[n]) -> y[n]", "PB102", "'x' appears twice"),
+        ("demo::f(x[n], y[m]) -> x[m]", "PB102", "'x' appears twice"),
+        ("demo::f(x[n]) -> x[n]: int64", "PB102", "'x' appears twice"),
         ("demo::f(x[n]) -> y[n]*", "PB108", "the output 'y' is a list"),
         ("demo::f(x[n], k: int? = 2) -> y[n]", "PB109", "'k' has '?', so its default is None: 2"),
         (
@@ -205,7 +205,11 @@ def test_any_text_parses_or_is_refused_with_a_column(text: str) -> None:
             "PB103",
             "'k' is both a dimension and a scalar of type int?",
         ),
-        ("demo::f(k: int[] = [1, True]) -> y[1]", "PB109", "the default of 'k' is no int[]: True"),
+        (
+            "demo::f(k: int[] = [1, True]) -> y[1]",
+            "PB109",
+            "the default of 'k' is not of type int[]: True",
+        ),
         (
             "demo::f(x[n], n: int) -> y[n]",
             "PB103",
@@ -224,24 +228,32 @@ def test_any_text_parses_or_is_refused_with_a_column(text: str) -> None:
         ("demo::lambda(x[n]) -> y[n]", "PB104", "'lambda' is a keyword of Python"),
         ("demo::f(in[n]) -> y[n]", "PB104", "'in' is a keyword of Python"),
         ("demo::f(x[n]: float46) -> y[n]", "PB105", "'x' has the unknown dtype 'float46'"),
-        ("demo::f(x[rows]) -> y[row]", "PB106", "'y' has the dimension 'row', but no input has"),
-        ("demo::f(x[n]) -> y[m - n] = x", "PB106", "'y' has the dimension 'm', but no input has"),
-        ("demo::f(x[n]) -> y[...]", "PB106", "'y' has '...', but no input has"),
+        ("demo::f(x[rows]) -> y[row]", "PB106", "'y' has the dimension 'row', but no input has it"),
+        (
+            "demo::f(x[n]) -> y[m - n] = x",
+            "PB106",
+            "'y' has the dimension 'm', but no input has it",
+        ),
+        ("demo::f(x[n]) -> y[...]", "PB106", "'y' has '...', but no input has it"),
         (
             "demo::f(a: int = 1, x[n]) -> y[n]",
             "PB107",
-            "'x' has no default but stands after 'a', which has one",
+            "'x' has no default but comes after 'a', which has one",
         ),
         (
             "demo::f(x[n], a: int = 1, o[n]?, b: int) -> y[n]",
             "PB107",
-            "'b' has no default but stands after 'a', which has one",
+            "'b' has no default but comes after 'a', which has one",
         ),
         ("demo::f(x[n]) -> y[n]?", "PB108", "the output 'y' is optional"),
-        ("demo::f(k: int = 1.5) -> y[1]", "PB109", "the default of 'k' is no int: 1.5"),
-        ("demo::f(k: bool = 1) -> y[1]", "PB109", "the default of 'k' is no bool: 1"),
-        ("demo::f(k: float = True) -> y[1]", "PB109", "the default of 'k' is no float: True"),
-        ("demo::f(k: str = -2) -> y[1]", "PB109", "the default of 'k' is no str: -2"),
+        ("demo::f(k: int = 1.5) -> y[1]", "PB109", "the default of 'k' is not of type int: 1.5"),
+        ("demo::f(k: bool = 1) -> y[1]", "PB109", "the default of 'k' is not of type bool: 1"),
+        (
+            "demo::f(k: float = True) -> y[1]",
+            "PB109",
+            "the default of 'k' is not of type float: True",
+        ),
+        ("demo::f(k: str = -2) -> y[1]", "PB109", "the default of 'k' is not of type str: -2"),
         ("demo::f(k: float = 1e999) -> y[1]", "PB109", "the default of 'k' is not finite: inf"),
         ("demo::f(x[n]) -> y[-1]", "PB101", "the size -1 of 'y' is below zero"),
     ],

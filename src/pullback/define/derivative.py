@@ -158,7 +158,7 @@ class _Parser:
 
 
 def formulas_in(declared: object) -> dict[str, str]:
-    """Return those entries of a derivative that are mathematics: `grad * cos(x)`."""
+    """Return the entries of a derivative that are formulas, such as `grad * cos(x)`."""
     if not isinstance(declared, Mapping):
         return {}
     return {n: t for n, t in declared.items() if isinstance(t, str) and is_formula(t)}
@@ -179,14 +179,14 @@ def names_in(expression: Expression) -> Iterator[str]:
 
 
 def require_names(expression: Expression, known: list[str], *, of: str) -> None:
-    """Stop at a name that nothing has."""
+    """Stop at an undefined name."""
     for name in names_in(expression):
         if name not in known:
             raise unknown_name(name, known, of=of)
 
 
 def unknown_name(name: str, known: list[str], *, of: str) -> PullbackError:
-    """Return the error for a name that nothing has."""
+    """Return the error for an undefined name."""
     return UnknownName.error(
         f"{of} uses '{name}', which is not defined",
         have=", ".join(sorted(known)),
@@ -195,7 +195,7 @@ def unknown_name(name: str, known: list[str], *, of: str) -> PullbackError:
 
 
 def differentiable(line: Line) -> list[str]:
-    """Return the inputs that have a gradient: those of the shared dtype, or of a floating one."""
+    """Return the inputs that can have a gradient: of the shared dtype or of a floating one."""
     return [t.name for t in line.tensors if is_floating(t.dtype)]
 
 
@@ -205,18 +205,18 @@ def is_floating(dtype: str | None) -> bool:
 
 
 def has_derivative(output: Tensor) -> bool:
-    """Return whether an output has a derivative: its dtype can, and the line does not deny it."""
+    """Return whether an output has a derivative: its dtype can, and it is not marked `!`."""
     return is_floating(output.dtype) and not output.detached
 
 
 def grad_names(line: Line) -> dict[str, int]:
-    """Return the names by which a backward can call the gradients, with the output's index."""
+    """Return the names that a backward may use for gradients, each with its output's index."""
     of = {index: output.name for index, output in enumerate(line.outputs) if not output.detached}
     return _incoming(line, "grad", of)
 
 
 def tangent_names(line: Line) -> dict[str, int]:
-    """Return the names by which a jvp can call the tangents, with the input's index."""
+    """Return the names that a jvp may use for tangents, each with its input's index."""
     of = {index: tensor.name for index, tensor in enumerate(line.tensors)}
     return _incoming(line, "tangent", of)
 
@@ -224,10 +224,11 @@ def tangent_names(line: Line) -> dict[str, int]:
 def _incoming(line: Line, word: str, of: Mapping[int, str]) -> dict[str, int]:
     taken = {value.name for value in (*line.parameters, *line.outputs)}
     names = {f"{word}_{name}": index for index, name in of.items()}
+    kind = {"grad": "gradient"}.get(word, word)
     for name in names:
         if name in taken:
             raise TwoMeanings.error(
-                f"{line.qualname}: '{name}' is both a tensor of the line and what arrives",
+                f"{line.qualname}: '{name}' is both a tensor of the line and a {kind} that arrives",
                 help="give the tensor another name",
             )
     # A tensor called `grad` keeps its name: in the derivative of a backward that is its input.
@@ -235,7 +236,7 @@ def _incoming(line: Line, word: str, of: Mapping[int, str]) -> dict[str, int]:
 
 
 def require_keys(given: Mapping[str, object], wanted: list[str], *, of: str, kind: str) -> None:
-    """Stop unless a dictionary of derivatives has exactly the keys it should have."""
+    """Stop unless a dictionary of derivatives has exactly the expected keys."""
     for key in given:
         if key not in wanted:
             raise DerivativeKeys.error(

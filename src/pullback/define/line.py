@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from pullback.diagnostic import Rule, an, did_you_mean
+from pullback.diagnostic import PullbackError, Rule, an, did_you_mean
 
 Syntax = Rule("PB101", "syntax")
 DuplicateName = Rule("PB102", "duplicate-name")
@@ -51,7 +51,7 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class Anything:
-    """`*`, alone: any dimensions at all, which nothing is said about."""
+    """`*`, alone: any dimensions at all."""
 
     def __str__(self) -> str:
         return "*"
@@ -93,9 +93,9 @@ class Arithmetic:
         """Print with the fewest parentheses that keep the tree."""
         if self.operator not in PRECEDENCE:
             return f"{self.operator}({self.left}, {self.right})"
-        own = PRECEDENCE[self.operator]
-        left = f"({self.left})" if precedence(self.left) < own else str(self.left)
-        right = f"({self.right})" if precedence(self.right) <= own else str(self.right)
+        binding = PRECEDENCE[self.operator]
+        left = f"({self.left})" if precedence(self.left) < binding else str(self.left)
+        right = f"({self.right})" if precedence(self.right) <= binding else str(self.right)
         return f"{left} {self.operator} {right}"
 
 
@@ -161,7 +161,7 @@ class Tensor:
 
     @cached_property
     def has_any_shape(self) -> bool:
-        """Whether nothing is said about its shape: `x[*]`."""
+        """Whether it may have any shape: `x[*]`."""
         return Anything() in self.dims
 
     @cached_property
@@ -177,7 +177,7 @@ class Tensor:
 
 
 def expressions(dims: tuple[Dim, ...]) -> tuple[Expression, ...]:
-    """Return those of the dimensions that have a size of their own."""
+    """Return the dimensions that have a size of their own: not `...` and not `*`."""
     return tuple(dim for dim in dims if not isinstance(dim, Batch | Anything))
 
 
@@ -199,16 +199,22 @@ class Scalar:
             return
         if self.optional:
             raise WrongDefault.error(f"'{self.name}' has '?', so its default is None: {default!r}")
-        # `type` and not `isinstance`: True is no int here.
+        # `type` and not `isinstance`: True is not an int here.
         if type(default) is not PYTHON_TYPES[self.type]:
-            raise WrongDefault.error(f"the default of '{self.name}' is no {self.type}: {default!r}")
+            raise self.wrong_type(default)
         for value in default if isinstance(default, tuple) else (default,):
             self.require_number(value)
+
+    def wrong_type(self, value: Default) -> PullbackError:
+        """Return the error for a default, or an element of one, of another type."""
+        return WrongDefault.error(
+            f"the default of '{self.name}' is not of type {self.type}: {value!r}"
+        )
 
     def require_number(self, value: Default) -> None:
         """Stop at a number in the default that a schema cannot hold."""
         if self.type.endswith("[]") and type(value).__name__ != self.type[:-2]:
-            raise WrongDefault.error(f"the default of '{self.name}' is no {self.type}: {value!r}")
+            raise self.wrong_type(value)
         if isinstance(value, float) and not math.isfinite(value):
             raise WrongDefault.error(f"the default of '{self.name}' is not finite: {value}")
         if isinstance(value, int) and abs(value) >= INT_LIMIT:
@@ -227,7 +233,7 @@ class Scalar:
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """All that one line says of an operator: `parse(str(line)) == line`."""
+    """Everything that one line says about an operator: `parse(str(line)) == line`."""
 
     namespace: str
     name: str
@@ -286,7 +292,7 @@ class Line:
 
 
 def check_names(line: Line) -> None:
-    """Stop at a name that is not one, is reserved, stands twice or has two meanings."""
+    """Stop at a name that is invalid, reserved, repeated or ambiguous."""
     values = {value.name: value for value in (*line.parameters, *line.outputs)}
     returned = [output for output in line.outputs if output not in line.tensors]
     names = [value.name for value in (*line.parameters, *returned)]
@@ -302,7 +308,7 @@ def check_names(line: Line) -> None:
             reserved = ", ".join(sorted(RESERVED))
             raise ReservedName.error(f"'{name}' is reserved", at=line, reserved=reserved)
         if names.count(name) > 1:
-            raise DuplicateName.error(f"'{name}' stands twice", at=line, help=cure_for(name, line))
+            raise DuplicateName.error(f"'{name}' appears twice", at=line, help=cure_for(name, line))
     for name in dims:
         value = values.get(name)
         if value and not (is_int_scalar(value) and name not in line.dimensions):
@@ -312,7 +318,7 @@ def check_names(line: Line) -> None:
 
 
 def cure_for(name: str, line: Line) -> str | None:
-    """Return what to do about a name that an input and an output have."""
+    """Return the cure for a name that an input and an output share."""
     for tensor in line.tensors:
         if tensor.name == name and tensor.name in {output.name for output in line.outputs}:
             return f"write '{tensor}' in both places if it is changed in place"
@@ -354,19 +360,19 @@ def check_outputs(line: Line) -> None:
         if output.many:
             raise UnusableOutput.error(f"the output '{output.name}' is a list", at=line)
         if output.has_batch and not any(tensor.has_batch for tensor in line.tensors):
-            raise UnknownDimension.error(f"'{output.name}' has '...', but no input has", at=line)
+            raise UnknownDimension.error(f"'{output.name}' has '...', but no input has it", at=line)
         for dim in output.dims:
             check_output_dim(dim, output, known, line)
 
 
 def check_output_dim(dim: Dim, output: Tensor, known: tuple[str, ...], line: Line) -> None:
-    """Stop at a name that no input gives; a formula may name new dimensions, but alone."""
+    """Stop at a name that no input gives; a formula may name new ones, but not in arithmetic."""
     if isinstance(dim, Number) and dim.value < 0:
         raise Syntax.error(f"the size {dim} of '{output.name}' is below zero", at=output)
     for name in names_in(dim):
         if name not in known and not (line.formula and isinstance(dim, Name)):
             raise UnknownDimension.error(
-                f"'{output.name}' has the dimension '{name}', but no input has",
+                f"'{output.name}' has the dimension '{name}', but no input has it",
                 at=line,
                 have=", ".join(known) or None,
                 help=did_you_mean(name, known),
@@ -381,7 +387,7 @@ def check_defaults(line: Line) -> None:
             with_default = p
         elif with_default and not p.optional:
             raise RequiredAfterDefault.error(
-                f"'{p.name}' has no default but stands after '{with_default.name}', which has one",
+                f"'{p.name}' has no default but comes after '{with_default.name}', which has one",
                 at=line,
                 help=f"move '{p.name}' before '{with_default.name}'",
             )

@@ -31,7 +31,7 @@ class Definition:
         python: a function of tensors and scalars in place of kernels.
         formula: the mathematics, from which everything else is generated.
         function: a `torch.autograd.Function`, which brings its own backward.
-        reference: the same in plain PyTorch, for checks and exporters.
+        reference: the same function in plain PyTorch, for checks and exporters.
         backward: the gradients of the inputs.
         jvp: the tangents of the outputs.
         autocast: what `torch.autocast` does to its inputs.
@@ -64,16 +64,16 @@ class Definition:
 
     @property
     def pointwise(self) -> Formula | None:
-        """Its formula, if each element is computed for itself."""
+        """Its formula, if that is pointwise."""
         return self.formula if self.formula and self.formula.pointwise else None
 
     @property
     def shaped(self) -> Line:
-        """The line with what the sizes of all outputs are: a formula may give them new names."""
+        """The line with the size of every output dimension: a formula may give them new names."""
         return self.line if self.formula is None or self.pointwise else self.formula.shaped
 
     @property
     def masked(self) -> bool:
-        """Whether it is a backward that is told which gradients are wanted, by `output_mask`."""
-        # What somebody else registered has no parameter of ours.
+        """Whether it is a backward with `output_mask`, which says which gradients are wanted."""
+        # An operator that somebody else registered has no such parameter.
         return self.taken == "no" and self.line.returns_gradients

@@ -31,7 +31,7 @@ from pullback.diagnostic import PullbackError, did_you_mean
 
 Kind = Literal["name", "float", "int", "string", "sign", "other", "end"]
 Item = TypeVar("Item")
-# Names, numbers and signs before them in one dimension: nobody reads more, nor can Python nest it.
+# Names, numbers and minus signs in one dimension: Python's stack has no room for many more.
 MOST_PARTS = 200
 
 # The escapes are those that `repr` writes; whatever matches is a Python literal.
@@ -73,7 +73,7 @@ def parse(text: str) -> Line:
         text: such as `demo::linear(input[n, i], weight[o, i], bias[o]?) -> output[n, o]`.
 
     Raises:
-        PullbackError: PB101, a syntax error; PB102 to PB109, a line that means nothing.
+        PullbackError: PB101, a syntax error; PB102 to PB109, a line that makes no sense.
     """
     return Parser(text).line()
 
@@ -135,7 +135,7 @@ class Parser:
         return items
 
     def line(self) -> Line:
-        """Read all of the text."""
+        """Read the whole text."""
         namespace = self.name("a namespace")
         self.expect("::")
         name = self.name("the name of the operator")
@@ -175,7 +175,7 @@ class Parser:
         return self.tensor(name, self.dims(self.output_dim))
 
     def tensor(self, name: str, dims: tuple[Dim, ...]) -> Tensor:
-        """Read what stands after `]`: a dtype; a question mark, a star, an exclamation mark."""
+        """Read what follows `]`: a dtype, then `?`, `*` or `!`."""
         dtype = self.name("a dtype") if self.accept(":") else None
         mark = self.accept("?", "*", "!")
         optional, many, detached = (bool(mark and mark.text == sign) for sign in "?*!")
@@ -190,7 +190,7 @@ class Parser:
         def batch_or_dim() -> Dim:
             nonlocal batch
             if batch and self.token.text == "...":
-                raise self.error("a name or a number", "a tensor has one '...' at most")
+                raise self.error("a name or a number", "a tensor has at most one '...'")
             if token := self.accept("..."):
                 batch = token
                 return Batch()
@@ -208,7 +208,7 @@ class Parser:
             raise self.error("a name, a number or '...'")
         dim = self.atom()
         if self.token.text in PRECEDENCE:
-            raise self.error("',' or ']'", "name this dimension; arithmetic stands in outputs")
+            raise self.error("',' or ']'", "name this dimension; arithmetic belongs in outputs")
         return dim
 
     def output_dim(self) -> Expression:
@@ -217,7 +217,7 @@ class Parser:
         while sign := self.accept("+", "-"):
             left = arithmetic(sign, left, self.product())
         if self.token.text in ("<", "<="):
-            raise self.error("',' or ']'", "a limit stands in the formula: = y[i < 5] = ...")
+            raise self.error("',' or ']'", "a limit belongs in the formula: = y[i < 5] = ...")
         return left
 
     def product(self) -> Expression:
@@ -260,7 +260,7 @@ class Parser:
     def integer(self) -> int:
         """Read digits that fit in 64 bits."""
         digits = self.token.text
-        # Python refuses to convert thousands of digits, so the length is looked at first.
+        # Python refuses to convert thousands of digits, so the length is checked first.
         if len(digits) > 19 or int(digits) >= INT_LIMIT:
             raise self.error("a number below 2**63")
         return int(self.advance().text)
@@ -294,7 +294,7 @@ class Parser:
         if self.token.kind == "string":
             text = ast.literal_eval(self.token.text)
             if "\0" in text:
-                raise self.error("a string without \\x00, where a kernel's would end")
+                raise self.error("a string without \\x00, which would end it in a kernel")
             self.advance()
             return text
         minus = bool(self.accept("-"))

@@ -8,11 +8,11 @@ from pullback.define.line import Default, Line, Scalar, Tensor
 def schema(line: Line, *, masked: bool) -> str:
     """Return the schema without its namespace: `add2(Tensor a, Tensor b) -> Tensor`.
 
-    An optional tensor may be left out by the caller, `=None`, where everything after it may.
+    An optional tensor has the default `=None` if every parameter after it may be left out too.
 
     Args:
         line: the operator.
-        masked: whether to add `output_mask`, by which a backward is told what is wanted.
+        masked: whether to add `output_mask`, which tells a backward what is wanted.
     """
     arguments: list[str] = []
     may_be_left_out = True
@@ -57,6 +57,6 @@ def format_literal(value: Default) -> str:
         return repr(list(value))
     if not isinstance(value, str):
         return repr(value)
-    # PyTorch reads few escapes; of the characters it does not take as they are, these are all.
+    # PyTorch reads few escapes; these are all the characters that need one.
     escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\012")
     return f'"{escaped}"'

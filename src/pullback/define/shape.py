@@ -34,20 +34,20 @@ Shape = Sequence[Size]
 
 
 def bound(of: str, by: Callable[[Size, Size], Size]) -> Callable[[Size, Size], Size]:
-    """Return `min` or `max`, which asks a symbolic size for a symbolic answer.
+    """Return `min` or `max` that keeps a symbolic size symbolic.
 
     Args:
-        of: the method that a `torch.SymInt` has for it.
-        by: what a number has.
+        of: the method of `torch.SymInt`.
+        by: the function of numbers.
     """
 
-    def chosen(left: Size, right: Size) -> Size:
+    def extreme(left: Size, right: Size) -> Size:
         for one, other in ((left, right), (right, left)):
             if hasattr(one, of):
                 return getattr(one, of)(other)
         return by(left, right)
 
-    return chosen
+    return extreme
 
 
 OPERATIONS: dict[str, Callable[[Size, Size], Size]] = {
@@ -105,7 +105,7 @@ def solve(line: Line, shapes: Mapping[str, Shape | Sequence[Shape] | None]) -> S
 def present_tensors(
     line: Line, shapes: Mapping[str, Shape | Sequence[Shape] | None]
 ) -> Iterator[tuple[Tensor, Shape]]:
-    """Yield each tensor that is there and its shape, those of a list one by one: `xs[0]`."""
+    """Yield each tensor that is present with its shape; those of a list one by one, as `xs[0]`."""
     for tensor in line.tensors:
         shape = shapes[tensor.name]
         if shape is None:
@@ -160,7 +160,7 @@ def check_number(line: Line, found: Owner, number: Number) -> None:
 
 
 def check_name(line: Line, name: Name, first: Owner, found: Owner) -> None:
-    """Stop at a size that differs from the one where the name stands first."""
+    """Stop at a size that differs from the one where the name appears first."""
     if not found.size == first.size:
         raise SizeMismatch.error(
             f"{line.qualname}: dimension '{name}' is {first.size} in {first} "
@@ -171,13 +171,13 @@ def check_name(line: Line, name: Name, first: Owner, found: Owner) -> None:
 def broadcast(
     line: Line, tensor: Tensor, own: tuple[Size, ...], batch: tuple[Size, ...]
 ) -> tuple[Size, ...]:
-    """Return the batch dimensions of `tensor` and of all before it together, as NumPy does."""
+    """Broadcast the batch dimensions of `tensor` with those before it, as NumPy does."""
     overlap = min(len(own), len(batch))
     leading = max(own, batch, key=len)[: max(len(own), len(batch)) - overlap]
     pairs = zip(batch[len(batch) - overlap :], own[len(own) - overlap :], strict=True)
     together: list[Size] = []
     for a, b in pairs:
-        # Equality first: it is all that can be known of a size that depends on data.
+        # Equality first: an unbacked size, which depends on data, can answer nothing else.
         if b in (a, 1):
             together.append(a)
         elif a == 1:
@@ -193,7 +193,7 @@ def broadcast(
 def output_shapes(
     line: Line, sizes: Sizes, scalars: Mapping[str, object] = {}
 ) -> list[tuple[Size, ...]]:
-    """Return the shapes of the outputs, in order; that of `y[*]` is not known and left empty.
+    """Return the shapes of the outputs, in order; that of `y[*]` is unknown and left empty.
 
     Args:
         line: the operator.
@@ -223,11 +223,11 @@ def output_shape(
 def output_size(
     line: Line, output: Tensor, index: int, dim: Expression, values: Mapping[str, Size]
 ) -> Size:
-    """Return one size of an output, which is not below zero."""
+    """Return one size of an output; stop if it would be below zero."""
     for name in names_in(dim):
         if name not in values:
             raise unknown_dimension(line, output, name)
-    # A size of an input is not below zero; one that depends on data could not even be asked.
+    # An input's size is never below zero, and an unbacked one could not be asked.
     if isinstance(dim, Name) and dim.name in line.dimensions:
         return values[dim.name]
     place = f"{line.qualname}: dimension {index} of '{output.name}'"
@@ -257,7 +257,7 @@ def evaluate(dim: Expression, values: Mapping[str, Size]) -> Size:
     if isinstance(dim, Name):
         return values[dim.name]
     left, right = evaluate(dim.left, values), evaluate(dim.right, values)
-    # Asked here, because a symbolic size would divide without a word.
+    # Checked here, because a symbolic size would divide by zero silently.
     if dim.operator in ("//", "%") and right == 0:
         raise ZeroDivisionError
     return OPERATIONS[dim.operator](left, right)

@@ -1,8 +1,8 @@
-"""Which dimensions of an operator may be split over processes: what its line alone says of that.
+"""Which dimensions of an operator may be split over processes, as far as its line alone tells.
 
-Along `...` an operator acts on each element for itself, and a pointwise formula does along every
-dimension; so each process may compute its part. What a gradient lacks of them it is a sum over. Of
-index notation more is known: `math/sharding.py`.
+An operator acts on each element along `...` separately, and a pointwise formula does so along every
+dimension; so each process may compute its part. A gradient is a sum over the dimensions it lacks.
+`math/sharding.py` knows more about index notation.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ Placement = Replicate | Shard | Partial
 
 @dataclass(frozen=True, kw_only=True)
 class Placements:
-    """One way to split an operator, or why that is none.
+    """One way to split an operator, or why it is refused.
 
     Attributes:
         split: what is split: a dimension, `...` (any batch dimension); or "partial x, y", tensors
             that arrive as partial sums.
-        inputs: what each process is given, by the name of the tensor. One that all processes have
-            may become partial: one process keeps it, and the others take zeros.
-        outputs: what each output then is; of one that is not wanted it says nothing.
+        inputs: what each process is given, by the name of the tensor. A tensor that all processes
+            have may become partial: one process keeps it, and the others take zeros.
+        outputs: what each output then is; meaningless for one that is not wanted.
         reason: why this may not be done; None if it may.
     """
 
@@ -83,9 +83,9 @@ def of_formula(formula: Formula) -> list[Placements]:
 
 
 def of_line(line: Line) -> list[Placements]:
-    """Return the ways to split an operator of which only the line is known: along `...`.
+    """Return the ways to split an operator when only its line is known: along `...`.
 
-    Of a dimension with a name it says nothing: `x[..., n] -> y[..., n]` may be a softmax along n.
+    A named dimension is refused: `x[..., n] -> y[..., n]` may be a softmax along n.
     """
     names = dict.fromkeys(label.rstrip("'") for tensor in line.tensors for label in tensor.labels)
     return [
@@ -103,7 +103,7 @@ def _reason(line: Line, dim: str) -> str | None:
     of an input without `...` is a sum over them.
     """
     if dim != BATCH:
-        return "along `...` alone does a kernel promise to act on each element for itself"
+        return "a kernel promises to act on each element separately only along `...`"
     arriving = [t for t in line.tensors if t.name == "grad" or t.name.startswith("grad_")]
     is_gradient = arriving and all(output.name.startswith("grad_") for output in line.outputs)
     lacking = [t.name for t in (arriving if is_gradient else line.outputs) if not t.has_batch]
@@ -111,27 +111,27 @@ def _reason(line: Line, dim: str) -> str | None:
 
 
 def _split(line: Line, dim: str) -> Placements:
-    """Return what splitting one dimension does: what an output lacks of it, it is a sum over."""
+    """Return the effect of splitting one dimension: an output that lacks it is a sum over it."""
     try:
         inputs = {tensor.name: part(tensor, [dim]) for tensor in line.tensors}
-        made = [part(output, [dim]) for output in line.outputs]
+        parts = [part(output, [dim]) for output in line.outputs]
     except RefusedSplit as refused:
         return Placements(split=dim, reason=str(refused))
-    outputs = tuple(Partial() if own == Replicate() else own for own in made)
+    outputs = tuple(Partial() if placed == Replicate() else placed for placed in parts)
     return Placements(split=dim, inputs=inputs, outputs=outputs)
 
 
 def part(tensor: Tensor, indices: Collection[str]) -> Placement:
-    """Return what a process has of a tensor some of whose indices are split."""
-    own = tensor.labels
-    places = [place for place, label in enumerate(own) if label.rstrip("'") in indices]
+    """Return a process's part of a tensor some of whose indices are split."""
+    labels = tensor.labels
+    places = [place for place, label in enumerate(labels) if label.rstrip("'") in indices]
     if len(places) > 1:
         raise RefusedSplit(f"{tensor.name} has it twice")
     if not places:
         return Replicate()
     [place] = places
-    after = BATCH in own[: place + 1]
-    return Shard(place - len(own) if after else place)
+    after = BATCH in labels[: place + 1]
+    return Shard(place - len(labels) if after else place)
 
 
 def format_table(found: Sequence[Placements], line: Line) -> str:

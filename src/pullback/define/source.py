@@ -1,4 +1,4 @@
-"""Where a kernel's code is, as an author says it."""
+"""A kernel's code, as its author declares it."""
 
 from __future__ import annotations
 
@@ -52,5 +52,5 @@ def is_inline(code: str | Path) -> bool:
 
 def folder_of(frame: FrameType | None) -> str:
     """Return the folder of the Python file that a call comes from, else the working folder."""
-    named = frame.f_globals.get("__file__") if frame else None
-    return str(Path(named).parent.absolute()) if named else str(Path.cwd())
+    file = frame.f_globals.get("__file__") if frame else None
+    return str(Path(file).parent.absolute()) if file else str(Path.cwd())

@@ -33,7 +33,7 @@ def alignment(tensor: TensorSpec, space: TensorSpec) -> tuple[int, ...] | None:
 
 
 def finishes(formula: Formula) -> tuple[Finish, ...]:
-    """Return for each output what it is summed over."""
+    """Return what each output is summed over."""
     places = core_indices(formula.space)
     return tuple(
         Finish(tuple(places.index(i) for i in summed if i != BATCH), BATCH in summed)
@@ -74,7 +74,7 @@ def view_in_space(tensor: Tensor, spec: TensorSpec, space: TensorSpec, batch: in
 
 
 def finish_output(result: Tensor, formula: Formula, index: int, batch: int) -> Tensor:
-    """Return what is computed over the space as output `index` has it: summed, in its order."""
+    """Return output `index` from its values over the space: summed, its dimensions in order."""
     whole = spread_axes(formula.space.labels, batch)
     own = spread_axes(formula.line.outputs[index].labels, batch)
     over = [place for place, label in enumerate(whole) if label not in own]

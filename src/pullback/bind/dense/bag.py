@@ -1,6 +1,6 @@
-"""Sums over what a tensor gives at places that are data, `sum[m](x[idx[n, m], d])`.
+"""Sums over rows of a tensor that data picks, `sum[m](x[idx[n, m], d])`.
 
-PyTorch's embedding bag adds the rows up where they lie, and no tensor of all of them is made.
+PyTorch's embedding bag adds the rows up where they lie, without a tensor of all of them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def sum_bags(dense: Dense, product: Product, bag: Bag, env: Env) -> Value | None:
-    """Return the sum; None where PyTorch's own does not do."""
+    """Return the sum; None where an embedding bag does not apply."""
     inner = {**env, **dict(product.bound)}
     data, axes, left = reading.spread_places(dense, bag.read, inner)
     place = places.compute_place(dense, bag.place, inner)

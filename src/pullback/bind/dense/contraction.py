@@ -1,8 +1,8 @@
 """Sums over products, factor by factor: products of matrices wherever two factors allow one.
 
 The factors are values of their own, each over its own indices, so no tensor has the indices of all.
-A condition is put on the one factor that has its indices, and 0 times infinity is no 0: the other
-factors have to be finite then, which is looked at in each call.
+A condition is put on one factor that has its indices. Since 0 times infinity is not 0, the other
+factors have to be finite then, which is checked in each call.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def contract(dense: Dense, product: Product, env: Env) -> Value | None:
 
 
 def divide_factors(dense: Dense, factors: list[Value], divisor: Value, env: Env) -> list[Value]:
-    """Return factors the best of which is divided: the smallest that has the divisor's axes."""
+    """Return factors, the best one divided: the smallest that has the divisor's axes."""
     having = [f for f in factors if set(divisor.axes) <= set(f.axes)]
     best = min(having or factors, key=lambda factor: len(factor.axes))
     axes = join_axes([best, divisor], dense.space.axes(env))
@@ -61,7 +61,7 @@ def divide_factors(dense: Dense, factors: list[Value], divisor: Value, env: Env)
 def select_factors(
     dense: Dense, factors: list[Value], conditions: list[Value], env: Env
 ) -> list[Value] | None:
-    """Return factors of which one is 0 where the conditions do not hold.
+    """Return factors, one of them 0 where the conditions do not hold.
 
     None if no factor has all their axes, or another one is not finite.
     """
@@ -125,7 +125,7 @@ def contract_pair(dense: Dense, x: Value, y: Value, over: Sequence[Axis], env: E
     alone = [[axis for axis in over if axis in own.axes and axis not in shared] for own in (x, y)]
     x, y = sum_axes(dense, x, alone[0], env), sum_axes(dense, y, alone[1], env)
     if axes and not shared.intersection(axes) and axes[0] in y.axes:
-        x, y = y, x  # so that the result lies as it is asked for
+        x, y = y, x  # so that the result's axes come in the order asked for
     return multiply_matrices(dense, x, y, [axis for axis in over if axis in shared], env)
 
 
@@ -149,7 +149,7 @@ def multiply_matrices(dense: Dense, x: Value, y: Value, over: Sequence[Axis], en
 
 
 def reshape_to(data: Tensor, shape: Sequence[Size]) -> Tensor:
-    """Return a tensor in a shape, which it may have."""
+    """Return a tensor in a shape, unchanged if it has that."""
     return data if list(data.shape) == list(shape) else data.reshape(shape)
 
 

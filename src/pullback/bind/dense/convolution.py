@@ -1,12 +1,12 @@
 """Sums over `x[i + p] * k[p]` by PyTorch's convolutions, in the three ways that they come.
 
-- `forward`: what is summed over are the taps of a small kernel. The gradient for the input of a
-  convolution is one as well, of the kernel turned round: `grad[h - p] * k[p]`.
-- `backward`: what is summed over are the places, and the result are the taps: a kernel's gradient.
+- `forward`: the sum runs over the taps of a small kernel. The gradient for the input of a
+  convolution is one as well, with the kernel flipped: `grad[h - p] * k[p]`.
+- `backward`: the sum runs over the places, and the result is the taps: a kernel's gradient.
 - `transposed`: `k[h - 2*j] * grad[j]`, the gradient for the input of a convolution with a stride.
 
-Where zeros stand in for what is outside, they meet elements of the other factor that the formula
-leaves out: those have to be finite, as 0 times infinity is no 0.
+Zeros that stand in for what is outside are multiplied by elements of the other factor that the
+formula leaves out: those have to be finite, as 0 times infinity is not 0.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TRANSPOSED = (
 
 @dataclass(frozen=True, kw_only=True)
 class Roles:
-    """What the axes are that are no window's.
+    """The roles of the axes that belong to no window.
 
     Attributes:
         common: in both factors and summed over: channels.
@@ -65,7 +65,7 @@ class Convolution:
         self.over = dense.space.axes(dict(product.bound))
         self.windows = stencil.windows
         self.data, axes, left = reading.spread_places(dense, stencil.read, self.env)
-        # A place that is no window's is left where its index does not run over the dimension.
+        # A place that belongs to no window is left if its index does not run over the dimension.
         self.is_whole = left == [stencil.read.places[w.dimension] for w in self.windows]
         self.dims = {axis: dim for dim, axis in enumerate(axes) if axis is not None}
         self.at = [dim for dim, axis in enumerate(axes) if axis is None]
@@ -81,7 +81,7 @@ class Convolution:
         return [self.space.extent(self.env[index]) for index in indices]
 
     def roles(self) -> Roles | None:
-        """Return what the other axes are; None if one is none of these."""
+        """Return the roles of the other axes; None if one has no role."""
         own = list(self.dims)
         within = {(w.bound, 0) for w in self.windows}
         others = [axis for axis in self.other.axes if axis not in within]
@@ -120,9 +120,9 @@ class Convolution:
     def padded(self, axes: Sequence[Axis]) -> tuple[Tensor, list[int]] | None:
         """Return the factor that is read with dimensions in an order, the windows' last.
 
-        It has exactly the elements that the windows see. Of the zeros for what is outside, those
-        are returned as numbers that are as many on both sides: PyTorch adds them on the way. None
-        if zeros meet an element that is not finite, or a window sees nothing else.
+        It has exactly the elements that the windows see. Zeros for what is outside are returned as
+        counts if there are as many on both sides: PyTorch adds them on the way. None if zeros are
+        multiplied by an element that is not finite, or a window sees nothing else.
         """
         data, sides = self.data, list[tuple[int, int]]()
         for window, dim in zip(self.windows, self.at, strict=True):
@@ -152,7 +152,7 @@ class Convolution:
     def turned(self, axes: Sequence[Axis]) -> Tensor:
         """Return the other factor with dimensions in an order, the windows' last.
 
-        It is turned round where the window runs against it: `x[h - p]` is `x[h - (n - 1) + p]`.
+        It is flipped where the window runs against it: `x[h - p]` is `x[h - (n - 1) + p]`.
         """
         inner = [(w.bound, 0) for w in self.windows]
         data = permute(self.other.data, self.other.axes, [*axes, *inner])
@@ -250,7 +250,7 @@ class Convolution:
 
 
 def convolve(dense: Dense, product: Product, stencil: Stencil, env: Env) -> Value | None:
-    """Return a sum over a product as a convolution; None where it is better not one."""
+    """Return a sum over a product as a convolution; None where another way is better."""
     value = Convolution(dense, stencil, product, env).result()
     if value is None or product.factor == 1:
         return value

@@ -27,7 +27,7 @@ class FormulaNotice(UserWarning):
 
 
 def announce(line: Line, reason: PullbackError) -> None:
-    """Say why a formula goes the slow way; of a derivative it is said with the operator."""
+    """Say why a formula runs the slow way; for a derivative, its operator has said so."""
     if line.name.startswith("_"):
         return
     text = f"{line.qualname} runs by PyTorch's operations, derivatives included\n{reason}"
@@ -61,7 +61,7 @@ def kernel_of(definition: Definition) -> Callable[..., object]:
 def evaluate(
     formula: Formula, arguments: Mapping[str, object], outputs: kernel.Outputs
 ) -> list[Tensor | None]:
-    """Return the outputs of a formula, None for those that nobody wants."""
+    """Return the outputs of a formula, None for those that are not wanted."""
     line = formula.line
     missing = {tensor.name for tensor in line.tensors if arguments[tensor.name] is None}
     nodes = absent.drop_absent(formula.elements, missing)
@@ -102,7 +102,7 @@ class Values:
         self.known: dict[Node, Any] = {}
 
     def of(self, root: Node) -> Any:  # noqa: ANN401
-        """Return a node's value: a tensor, or a Python number where only scalars are in it."""
+        """Return a node's value: a tensor, or a Python number if only scalars are in it."""
         for node in in_order([root]):
             if node not in self.known:
                 self.known[node] = self.compute_one(node, [self.known[arg] for arg in node.args])
@@ -136,7 +136,7 @@ class Values:
         return tensor if node.type == "bool" else tensor.to(torch.int64)
 
     def laid_out(self, name: str) -> Tensor:
-        """Return a tensor as it lies where its elements are computed with."""
+        """Return a tensor with the dimensions in which its elements are computed with."""
         tensor = self.arguments[name]
         assert isinstance(tensor, Tensor)
         return tensor
@@ -149,7 +149,7 @@ class Values:
         return torch.as_tensor(value, dtype=dtype, device=self.device)
 
 
-# As the runtime says it of a loop.
+# The runtime says the same of a loop.
 DIVIDED = "a whole number is divided by zero"
 CHOSEN = (
     "where(...) chooses between values that are both computed, so let it choose the divisor: "
@@ -186,12 +186,12 @@ def _convert(dtype: torch.dtype | None, kind: type) -> Callable[..., Any]:
 
 
 def _softplus(values: Values, _: Node, args: Sequence[Any]) -> Tensor:
-    # Exact for all x, where PyTorch's softplus goes over to x at 20.
+    # Exact for all x, where PyTorch's softplus switches to x at 20.
     x = values.tensor(args[0])
     return torch.logaddexp(x, torch.zeros_like(x))
 
 
-# Functions that PyTorch's own of that name does not compute as it stands.
+# Functions that need more than a call of PyTorch's function of that name.
 SPECIAL: dict[str, Callable[[Values, Node, Sequence[Any]], Any]] = {
     "powi": lambda _, node, args: args[0] ** node.data,
     "real": _convert(None, float),

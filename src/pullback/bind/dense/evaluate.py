@@ -1,11 +1,11 @@
 """A formula in index notation by PyTorch's operations, on every device.
 
-A node's value is a tensor with one dimension for each index that the node depends on, so nothing is
-computed twice that is the same for all of an index, and broadcast as late as can be. Values are
-known by what they compute and not by the names of their indices: the scores of an attention that
-are summed over `t` and maximised over `t1` are computed once. Sums of products are contractions
-(`contraction`), convolutions (`convolution`) or scatters (`scatter`); what a sum or maximum is
-taken of is computed in slices where it would not fit a bound (`slices`).
+A node's value is a tensor with one dimension for each index that the node depends on, so what is
+constant along an index is computed once, and broadcast as late as possible. Values are known by
+what they compute and not by the names of their indices: the scores of an attention that are summed
+over `t` and maximised over `t1` are computed once. Sums of products are contractions
+(`contraction`), convolutions (`convolution`) or scatters (`scatter`); the body of a sum or maximum
+is computed in slices if it would exceed a bound (`slices`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  (all of a call)
     *,
     reuse: bool = False,
 ) -> list[Tensor | None]:
-    """Return the outputs of a formula, None for those that nobody wants.
+    """Return the outputs of a formula, None for those that are not wanted.
 
     Args:
         indexed: the formula.
@@ -54,12 +54,11 @@ def evaluate(  # noqa: PLR0913, PLR0917  (all of a call)
         wanted: which outputs.
         dtypes: of the outputs.
         device: of the tensors.
-        reuse: whether memory of what is not needed any more may be written to again, which nobody
-            may do where a derivative is recorded.
+        reuse: whether unused memory may be written to again: not where a derivative is recorded.
 
     Raises:
-        PullbackError: PB148, a maximum over nothing; PB149, an index that data gives is outside of
-            its tensor.
+        PullbackError: PB148, a maximum over nothing; PB149, an index that data gives is outside its
+            tensor.
     """
     missing = frozenset(t.name for t in indexed.line.tensors if arguments[t.name] is None)
     known = prepare(indexed.layout, indexed.nodes, tuple(indexed.sizes.items()), missing)
@@ -80,7 +79,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  (all of a call)
 
 
 class PreparedFormula:
-    """What follows from a formula and which of its tensors are None."""
+    """What follows from a formula, and from which of its tensors are None."""
 
     def __init__(self, nodes: tuple[Node, ...], sizes: Mapping[str, Affine]) -> None:
         self.nodes = nodes
@@ -92,12 +91,12 @@ class PreparedFormula:
 
 @functools.lru_cache(maxsize=MOST_PROGRAMS)
 def prepare(
-    layout: tuple[tuple[str, ...], ...],  # of whose calls the records are
+    layout: tuple[tuple[str, ...], ...],  # keeps apart the records of different operators
     nodes: tuple[Node, ...],
     sizes: tuple[tuple[str, Affine], ...],
     missing: frozenset[str],
 ) -> PreparedFormula:
-    """Return what is worked out once for a formula, and the records of its calls."""
+    """Return what is worked out once for a formula, with the records of its calls."""
     present = absent.drop_absent(nodes, set(missing)) if missing else nodes
     return PreparedFormula(softmax.normalize(present), dict(sizes))
 
@@ -108,11 +107,11 @@ class Dense:
     Attributes:
         program: what is known of the nodes.
         bound: how many bytes one value may take.
-        reuses: whether memory of what is not needed any more is written to again.
+        reuses: whether unused memory is written to again.
         space: the sizes of the indices.
         memo: values by what they compute, with the names of the indices that they were computed
             with.
-        inside: what data gives of places, and was seen to be inside.
+        inside: places that data gives and that were seen to be inside.
         numbers: computes functions of the table, element by element.
     """
 
@@ -169,7 +168,7 @@ class Dense:
             del self.memo[key]
 
     def finished(self, value: Value, env: Env, dtype: torch.dtype, taken: set[int]) -> Tensor:
-        """Return an output in memory of its own and as large as it is."""
+        """Return an output in memory of its own and of its full size."""
         axes = self.space.axes(env)
         shape = [self.space.length(axis, env) for axis in axes]
         data = value.data
@@ -186,14 +185,8 @@ class Dense:
             return result.contiguous()
         return result.clone(memory_format=torch.contiguous_format)
 
-    def size(self, index: str) -> Affine:
-        """Return how far an index of an output runs."""
-        from pullback.define.math.index import size as named  # noqa: PLC0415
-
-        return self.program.sizes.get(index) or named(index)
-
     def tensor(self, name: str, type: str) -> Tensor:
-        """Return a tensor in the dtype that is computed in."""
+        """Return a tensor in the dtype that the call computes in."""
         if name not in self.tensors:
             value = self.call.arguments[name]
             assert isinstance(value, Tensor)
@@ -255,7 +248,7 @@ class Dense:
         return value._replace(axes=tuple((now[name], k) for name, k in value.axes))
 
     def taken(self, node: Node, env: Env) -> tuple[Value, bool]:
-        """Return an operand's value, and whether nobody else needs it: it is forgotten then."""
+        """Return an operand's value, and whether nothing else uses it: it is forgotten then."""
         value = self.one(node, env)
         if not self.reuses or node.op == NUMBER or not self.program.is_for_one(node):
             return value, False

@@ -1,4 +1,4 @@
-"""Indices as numbers: where a tensor is read, and whether that is inside of it."""
+"""Indices as numbers: where a tensor is read, and whether that is inside it."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def compute_inside(dense: Dense, node: Node, env: Env) -> Value:
 
 
 def require(dense: Dense, gathers: Iterable[Gather], env: Env) -> None:
-    """Stop at an index that data gives and that is outside of its tensor, where it is selected."""
+    """Stop at an index that data gives and that is outside its tensor, where it is selected."""
     for gather in gathers:
         inner = {**env, **dict(gather.bound)}
         dimension = dense.space.dimension(gather.read, gather.dimension)
@@ -144,7 +144,7 @@ def is_inside(dense: Dense, index: Affine, extent: Size, env: Env) -> bool:
 
 
 def describe_range(dense: Dense, index: Affine, extent: Size, env: Env) -> tuple[object, ...]:
-    """Return an index with how far those in it run."""
+    """Return an index together with how far the indices in it run."""
     return (index, extent, *(dense.space.whole(env[name]) for name in sorted(index.free)))
 
 
@@ -176,7 +176,7 @@ def find_selected(
 
 
 def index_error(dense: Dense, gather: Gather, found: int, extent: Size) -> Exception:
-    """Return the error of an index outside."""
+    """Return the error for an index outside."""
     name = gather.read.name
     label = dense.space.labels[name][gather.dimension]
     return IndexOutside.error(

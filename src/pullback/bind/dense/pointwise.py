@@ -1,4 +1,4 @@
-"""Functions of the table, element by element, into memory that nobody needs any more."""
+"""Functions of the table, element by element, into unused memory where there is some."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # Python's own division stops at zero, where that of tensors gives infinity or NaN.
 DIVIDING = ("div", "powi", "pow", "remainder", "fmod", "floor_divide")
-# What PyTorch computes into given memory; the first two in either order of their operands.
+# Operations that PyTorch computes into given memory; those below in either order of operands.
 INTO = ("add", "mul", "sub", "div", "neg", "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid")
 SWAPPED = ("add", "mul")
 
@@ -34,7 +34,7 @@ def compute_function(
         dense: the call.
         node: the function.
         args: its operands.
-        free: which of them nobody else needs.
+        free: which of them nothing else uses.
         env: how far the indices run.
     """
     simple = _fold_constant(node, args)
@@ -79,7 +79,7 @@ def _compute_into(  # noqa: PLR0913, PLR0917  (all that is known of an operation
     free: Sequence[bool],
     axes: Sequence[Axis],
 ) -> Tensor | None:
-    """Return the value in the memory of an operand of its shape; None where there is none."""
+    """Return the value in the memory of an unused operand of its shape; None if there is none."""
     if node.op not in INTO or any(
         isinstance(x, Tensor) and x.dtype != dense.call.compute for x in operands
     ):

@@ -1,7 +1,7 @@
 """Elements of a tensor at places: by views where the places are affine, by gathers where not.
 
 `x[2*i + p]` is a view with two dimensions that both move along x: nothing is copied. What may lie
-outside of the tensor is under a condition, so zeros take its place.
+outside the tensor is under a condition, so zeros take its place.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOST_PADDING = 4
 
 
 def read(dense: Dense, node: Node, env: Env) -> Value:
-    """Return the elements that a node reads, in the dtype that is computed in."""
+    """Return the elements that a node reads, in the dtype that the call computes in."""
     data, axes, left = spread_places(dense, node, env)
     by_place: dict[int, Affine] = {}
     for place in left:
@@ -50,7 +50,7 @@ def read(dense: Dense, node: Node, env: Env) -> Value:
 def spread_places(
     dense: Dense, node: Node, env: Env
 ) -> tuple[Tensor, list[Axis | None], list[Affine]]:
-    """Return a tensor, the axes of its dimensions, None where one is left, and the places there.
+    """Return a tensor, its axes, with None where a place is left to be read, and these places.
 
     Dimensions of `...` line up from the right; one of size 1 is the same for all.
     """
@@ -85,7 +85,7 @@ def view_at(
     Returns:
         the tensor with the first of the new dimensions in place of the old one and the others
         last, and their axes. None where data decides the places, or most of them are outside; and
-        for windows of which a tracer leaves the number open: ONNX's exporter would fix it.
+        for windows whose number is symbolic: ONNX's exporter would fix it.
     """
     ends = None if place.nodes else places.reach(dense, place, env)
     steps = [(t, f) for t, f in place.terms if isinstance(t, str) and not is_size(t)]
@@ -166,7 +166,7 @@ def clamp_places(
 
 
 def take_diagonal(data: Tensor, axes: list[Axis]) -> tuple[Tensor, list[Axis]]:
-    """Return a tensor with an axis once that it has twice."""
+    """Return the diagonal of a tensor along an axis that it has twice."""
     twice = next(axis for axis in axes if axes.count(axis) > 1)
     first = axes.index(twice)
     second = axes.index(twice, first + 1)

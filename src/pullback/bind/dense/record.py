@@ -1,9 +1,9 @@
-"""A call's operations written down once, and done again for each call of the same shapes.
+"""A call's operations, recorded once and replayed in each call of the same shapes.
 
-Which operations a formula's nodes are takes Python longer to find out than small operations take,
-and depends on shapes and dtypes alone. So the operations of one call are listed as they come, and
-made a function without a decision in it. What a call reads from its data, such as whether an index
-is inside, is read again and has to come out the same: else the call is evaluated.
+To find out which operations compute a formula takes Python longer than small operations take, and
+depends on shapes and dtypes alone. So the operations of one call are recorded as they come, as a
+function without branches. What a call reads from its data, such as whether an index is inside, is
+read again and has to come out the same: else the call is evaluated.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Key = tuple[object, ...]
 Outputs = list[Tensor | None]
 Replay = Callable[..., Outputs | None]
 
-# Others may have their own way with operations.
+# Other subclasses of tensors may override operations.
 PLAIN = (Tensor, Parameter)
 MOST_KNOWN = 64  # shapes that one formula remembers
 # A call of more operations takes slices of large tensors: Python's part of it is small.
 MOST_STEPS = 400
-# What a tensor is asked that its values do not decide.
+# Methods whose answer does not depend on a tensor's values.
 OF_SHAPE = ("dim", "numel", "size", "stride", "element_size", "is_floating_point", "__len__")
 
 
@@ -39,12 +39,12 @@ class RecordedStep:
     """One operation.
 
     Attributes:
-        call: it, as source.
+        call: the operation, as source.
         used: the tensors in it, by number.
-        made: the tensors that it returns, None for a result that is none.
-        is_one: whether it returns a tensor and no tuple.
+        made: the tensors that it returns, by number; None for a result that is not a tensor.
+        is_one: whether it returns one tensor and not a tuple.
         expected: the name of what it has to return; None if that does not matter.
-        changes: whether it writes to one of those in it.
+        changes: whether it writes to one of its tensors.
     """
 
     call: str
@@ -80,7 +80,7 @@ class Recorder(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> object:
-        """Do an operation, and write it down."""
+        """Run an operation, and record it."""
         result = func(*args, **(kwargs or {}))
         if self.is_complete:
             self.write(func, args, kwargs or {}, result)
@@ -93,7 +93,7 @@ class Recorder(TorchFunctionMode):
         kwargs: Mapping[str, Any],
         result: object,
     ) -> None:
-        """Add an operation."""
+        """Record an operation."""
         name = getattr(func, "__name__", "")
         changes = "out" in kwargs or (name.endswith("_") and not name.endswith("__"))
         results = result if isinstance(result, tuple | list) else [result]
@@ -101,13 +101,13 @@ class Recorder(TorchFunctionMode):
             if name == "__get__" or name in OF_SHAPE:
                 return
         elif isinstance(result, Tensor) and result in self.numbers and not changes:
-            return  # it was there already, such as a tensor in the dtype that it has
+            return  # not a new tensor, such as one converted to the dtype that it has
         used: set[int] = set()
         given = [self.source(arg, used) for arg in args]
         given += [f"{key}={self.source(arg, used)}" for key, arg in kwargs.items()]
         call = f"{self.named(func)}({', '.join(given)})"
         if name == "__getitem__" and any(map(is_mask, many_of(args[1]))):
-            self.is_complete = False  # how many elements that gives, data decides
+            self.is_complete = False  # data decides how many elements that gives
         elif changes:
             self.steps.append(RecordedStep(call, frozenset(used), changes=True))
         elif not any(isinstance(value, Tensor) for value in results):
@@ -134,7 +134,7 @@ class Recorder(TorchFunctionMode):
         """Return an argument as source, and add the tensors in it to those used."""
         if isinstance(value, Tensor):
             if value not in self.numbers:
-                self.is_complete = False  # made where this does not look
+                self.is_complete = False  # made by something that is not recorded
                 return "None"
             used.add(self.numbers[value])
             return f"t{self.numbers[value]}"
@@ -144,10 +144,10 @@ class Recorder(TorchFunctionMode):
         return self.named(value)
 
     def replay(self, outputs: Outputs) -> Replay | None:
-        """Return what does it all again: with other inputs, it returns other outputs.
+        """Return a function that replays the operations on other inputs; None if it cannot.
 
-        It returns None where the inputs are such that the operations would have been others. A
-        tensor is given up as soon as nothing needs it any more.
+        The function returns None for inputs that need other operations. It drops each tensor after
+        its last use.
         """
         if not self.is_complete or any(o not in self.numbers for o in outputs if o is not None):
             return None
@@ -188,16 +188,16 @@ def many_of(value: object) -> Sequence[object]:
 
 
 def is_mask(value: object) -> bool:
-    """Return whether an index is a tensor that says which elements."""
+    """Return whether an index is a boolean mask."""
     return isinstance(value, Tensor) and value.dtype == torch.bool
 
 
 class Records:
-    """What was written down of the calls of one formula, by their shapes.
+    """The recorded calls of one formula, by their shapes.
 
     Attributes:
-        known: for each key, what does a call again; None where it is evaluated each time.
-        seen: the keys of calls that were evaluated once. The second one is written down.
+        known: for each key, what replays a call; None if such calls are evaluated each time.
+        seen: the keys of calls that were evaluated once. The second one is recorded.
     """
 
     def __init__(self) -> None:
@@ -228,15 +228,15 @@ class Records:
         if key in self.known or key not in self.seen:
             self.seen[key] = None
             return evaluated(arguments)
-        return self.written(key, arguments, evaluated)
+        return self.record(key, arguments, evaluated)
 
-    def written(
+    def record(
         self,
         key: Key,
         arguments: Mapping[str, object],
         evaluated: Callable[[Mapping[str, object]], Outputs],
     ) -> Outputs:
-        """Return the outputs of a call, which is written down."""
+        """Return the outputs of a call, and record it."""
         # The same tensor may be given twice, and be two in another call of these shapes.
         given = {k: v.detach() if isinstance(v, Tensor) else v for k, v in arguments.items()}
         with Recorder([v for v in given.values() if isinstance(v, Tensor)]) as recorder:
@@ -246,7 +246,7 @@ class Records:
 
 
 def key_of_argument(value: object) -> object:
-    """Return all of an argument that the operations of a call depend on."""
+    """Return all that the operations of a call depend on in an argument."""
     if isinstance(value, Tensor):
         return (value.shape, value.stride(), value.dtype, value.device)
     return repr(value)  # -0.0 is not 0.0 here

@@ -62,13 +62,13 @@ def compute_max(dense: Dense, node: Node, env: Env) -> Value:
         data = data.to(torch.uint8)
     if node.op == ARGMAX:
         return Value(data.argmax(dim), axes)
-    # The gradient of `amax` is shared among all that are greatest; that of `max` is one's.
+    # The gradient of `amax` is shared among all greatest elements; that of `max` goes to one.
     most = data.max(dim).values if is_differentiated(data) else data.amax(dim)
     return Value(most.to(value.data.dtype), axes)
 
 
 def compute_softmax(dense: Dense, node: Node, env: Env) -> Value | None:
-    """Return weights divided by their sum, of which PyTorch makes one pass; None if it is none."""
+    """Return weights divided by their sum, in PyTorch's one pass; None if a node is not that."""
     found = softmax.match_softmax(node)
     if found is None:
         return None
@@ -83,7 +83,7 @@ def compute_softmax(dense: Dense, node: Node, env: Env) -> Value | None:
 
 
 def compute_empty_max(dense: Dense, node: Node, axes: tuple[Axis, ...], env: Env) -> Value:
-    """Return a maximum over nothing, which nobody needs: `places.require_values` has seen to it."""
+    """Return a maximum over nothing, which is unused: `places.require_values` has checked that."""
     shape = [dense.space.length(axis, env) for axis in axes]
     types = {"real": dense.call.compute, "int": torch.int64, "bool": torch.bool}
     return Value(torch.zeros(shape, dtype=types[node.type], device=dense.call.device), axes)

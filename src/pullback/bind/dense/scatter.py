@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def scatter_add(dense: Dense, scatter: Scatter, factor: float, env: Env) -> Value:
-    """Return the sum: what is added is computed once, for each value of what is summed over.
+    """Return the sum: what is added is computed once for each value of the summed indices.
 
-    What lies outside of the result is added nowhere.
+    What lies outside the result is dropped.
     """
     inner = {**{i: s for i, s in env.items() if i not in dict(scatter.places)}}
     inner |= dict(scatter.bound)
@@ -74,7 +74,7 @@ def linearize(
     env: Env,
     shape: Sequence[int],
 ) -> tuple[Tensor, Tensor | None]:
-    """Return where each element goes, counted through the result, and which go inside of it.
+    """Return each element's flat index in the result, and which elements are inside it.
 
     Args:
         dense: the call.

@@ -1,8 +1,8 @@
 """Reductions in slices, where what is reduced would take too much memory as a whole.
 
 `sum[m](exp(-sum[d]((x[n, d] - y[m, d])**2))*v[m])` needs a tensor over n, m and d for an output
-over n. Beyond a bound it is computed for some of n at a time; a sum over everything, for some of
-what is summed over.
+over n. Beyond a bound it is computed for a part of n at a time; a sum over everything, for a part
+of what is summed over.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pullback.define.math.node import ARGMAX, SUM, Node
 if TYPE_CHECKING:
     from pullback.bind.dense.evaluate import Dense
 
-# One value may take as many bytes, or this many times the inputs and outputs if that is more.
+# One value may take this many bytes, or this many times the inputs and outputs if that is more.
 MOST_BYTES = 64 * 2**20
 MOST_TIMES = 8
 
@@ -40,7 +40,7 @@ class TooLarge(Exception):  # noqa: N818  (a reduction around it catches it)
 
 
 def bound_of(tensors: Sequence[Tensor], written: int) -> int | None:
-    """Return how many bytes one value may take; None while a tracer looks on.
+    """Return how many bytes one value may take; None under a tracer.
 
     Args:
         tensors: the inputs.
@@ -80,7 +80,7 @@ def reduce_bounded(dense: Dense, node: Node, env: Env, reduce: Reduce) -> Value:
 
 
 def reduce_whole(dense: Dense, node: Node, env: Env, reduce: Reduce) -> Value:
-    """Return a reduction of which nothing is left to cut: it takes the memory that it takes."""
+    """Return a reduction that cannot be cut further, without a bound."""
     bound, dense.bound = dense.bound, None
     try:
         return reduce(dense, node, env)
@@ -90,7 +90,7 @@ def reduce_whole(dense: Dense, node: Node, env: Env, reduce: Reduce) -> Value:
 
 @dataclass(frozen=True)
 class Cut:
-    """How slices are taken: of an index that runs so far, so many of its values at a time."""
+    """How slices are taken: `step` values at a time of an index that runs over `whole`."""
 
     index: str
     whole: Affine
@@ -98,7 +98,7 @@ class Cut:
 
 
 def choose_cut(dense: Dense, node: Node, env: Env, needed: int) -> Cut | None:
-    """Return how to cut a reduction: by the output's outermost index, else by what is bound.
+    """Return how to cut a reduction: by its outermost free index, else by the one it binds.
 
     Args:
         dense: the call.
@@ -139,9 +139,9 @@ def reduce_by_slices(dense: Dense, node: Node, env: Env, reduce: Reduce, cut: Cu
 
 
 def concatenate(dense: Dense, parts: list[Value], axis: Axis, lengths: list[int]) -> Value:
-    """Return slices one after another, each so many values of an axis.
+    """Concatenate slices along an axis, each with its own number of values.
 
-    One in which nothing is selected lacks axes that others have: it is the same all along them.
+    A slice in which nothing is selected lacks axes that others have: it is constant along them.
     """
     axes = tuple(dict.fromkeys(own for part in parts for own in (*part.axes, axis)))
     dim = axes.index(axis)

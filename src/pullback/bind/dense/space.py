@@ -17,7 +17,7 @@ from pullback.define.math.index import BATCH, Affine, size
 from pullback.define.math.node import Node
 from pullback.define.shape import Size, broadcast
 
-# How far each index runs that a node may have, the outermost first.
+# How far each index that a node may have runs, the outermost first.
 Env = Mapping[str, Affine]
 ALL_BATCH = size(BATCH)
 
@@ -48,7 +48,7 @@ class Space:
         labels: the indices of each tensor.
         batch: the sizes of `...`.
         sizes: of every index.
-        starts: where an index begins that runs over a slice of its range; `wholes`: the range.
+        starts: where an index that runs over a slice of its range begins; `wholes`: the range.
     """
 
     def __init__(self, call: SpaceCall) -> None:
@@ -92,7 +92,7 @@ class Space:
         return self.starts.get(size, 0)
 
     def whole(self, size: Affine) -> Affine:
-        """Return a size, or that of the range which a slice is one of."""
+        """Return a size; for a slice's, the size of its whole range."""
         return self.wholes.get(size, size)
 
     def covers(self, size: Affine, extent: Size) -> bool:
@@ -100,11 +100,11 @@ class Space:
         return self.start(size) == 0 and self.extent(size) == extent
 
     def is_batch(self, size: Affine) -> bool:
-        """Return whether what has this size runs over all of `...`."""
+        """Return whether an index of this size runs over all of `...`."""
         return self.has_batch and size == ALL_BATCH
 
     def axes_of(self, index: str, size: Affine) -> list[Axis]:
-        """Return the axes of an index: what runs over `...` has one for each dimension."""
+        """Return the axes of an index: one that runs over `...` has one for each dimension."""
         return [(index, k) for k in range(len(self.batch) if self.is_batch(size) else 1)]
 
     def axes(self, env: Env) -> tuple[Axis, ...]:
@@ -120,7 +120,7 @@ class Space:
         return self.batch[axis[1]] if self.is_batch(own) else self.extent(own)
 
     def dimension(self, read: Node, index: int) -> int:
-        """Return which dimension of a tensor an index of its read is for."""
+        """Return the dimension of a tensor that an index of its read is for."""
         own = self.labels[read.name]
         return index if BATCH not in own[:index] else index - len(own)
 

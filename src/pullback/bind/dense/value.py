@@ -14,7 +14,7 @@ from pullback.define.shape import Size
 
 # An index, and which dimension of it: `...` has several, and so has an index that runs over it.
 Axis = tuple[str, int]
-# What a size may be of which a tracer knows nothing at all.
+# The size that is assumed where a tracer knows nothing about it.
 UNKNOWN = 64
 
 
@@ -23,7 +23,7 @@ class Value(NamedTuple):
 
     Attributes:
         data: a tensor, or a number where no tensor is in it.
-        axes: what each dimension of the tensor is; none stands twice.
+        axes: what each dimension of the tensor is; none appears twice.
         own: whether the tensor's memory is not a parameter's.
     """
 
@@ -54,15 +54,15 @@ def permute(data: Tensor, axes: Sequence[Axis], order: Sequence[Axis]) -> Tensor
 
 
 def join_axes(values: Iterable[Value], order: Iterable[Axis]) -> tuple[Axis, ...]:
-    """Return the axes of all of some values, in a given order."""
+    """Return the axes of several values together, in a given order."""
     present = {axis for value in values for axis in value.axes}
     return tuple(axis for axis in order if axis in present)
 
 
 def likely_size(size: Size) -> int:
-    """Return a size for a choice of what is faster; where a tracer keeps it open, the example's.
+    """Return a size for choosing what is faster; for a symbolic one, its hint.
 
-    As a number it would be fixed, and what is traced would be right for that size alone.
+    Converted to a number, it would specialise the trace to that size.
     """
     if not isinstance(size, torch.SymInt):
         return int(size)
@@ -80,11 +80,11 @@ def is_traced(tensor: object) -> bool:
 
 
 def is_proxied() -> bool:
-    """Return whether `make_fx` traces; who lets it has imported it, and with it all of SymPy."""
+    """Return whether `make_fx` traces: only if it is imported already, since that imports SymPy."""
     tracer = sys.modules.get("torch.fx.experimental.proxy_tensor")
     return tracer is not None and tracer.get_proxy_mode() is not None
 
 
 def is_differentiated(tensor: Tensor) -> bool:
-    """Return whether autograd records what is done with a tensor: not below it, in a kernel."""
+    """Return whether autograd records what is done with a tensor; in a kernel, it does not."""
     return tensor.requires_grad and torch.is_grad_enabled()

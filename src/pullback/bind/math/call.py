@@ -79,13 +79,13 @@ class IndexedCall:
 
     @cached_property
     def flat(self) -> dict[str, object]:
-        """The arguments, in tensors that have batch dimensions all of these as one."""
-        found = dict(self.named)
+        """The arguments, each tensor's batch dimensions flattened into one."""
+        arguments = dict(self.named)
         for spec in self.indexed.line.tensors:
-            value = found[spec.name]
+            value = arguments[spec.name]
             if spec.has_batch and isinstance(value, Tensor):
-                found[spec.name] = flatten_batch(value, spec, self.outputs.sizes.batch)
-        return found
+                arguments[spec.name] = flatten_batch(value, spec, self.outputs.sizes.batch)
+        return arguments
 
     @cached_property
     def needed(self) -> cost.Cost:
@@ -96,7 +96,7 @@ class IndexedCall:
 
 
 def compute_outputs(call: IndexedCall, choices: Sequence[Choice]) -> list[Tensor | None]:
-    """Return the outputs that are wanted: by own loops where these are chosen."""
+    """Return the wanted outputs, by own loops where these are chosen."""
     outputs = call.outputs
     values: list[Tensor | None] = [None] * len(outputs.wanted)
     left = list(outputs.wanted)
@@ -115,10 +115,10 @@ def compute_outputs(call: IndexedCall, choices: Sequence[Choice]) -> list[Tensor
 
 
 def compute_by_pytorch(call: IndexedCall) -> list[Tensor | None]:
-    """Return outputs by PyTorch's operations; of one without elements, nothing is computed."""
+    """Return outputs by PyTorch's operations; for an empty one, nothing is computed."""
     outputs = call.outputs
     empty = [any(type(n) is int and n == 0 for n in shape) for shape in outputs.shapes]
-    wanted = [asked and not none for asked, none in zip(outputs.wanted, empty, strict=True)]
+    wanted = [asked and not void for asked, void in zip(outputs.wanted, empty, strict=True)]
     values = evaluate.evaluate(
         call.indexed,
         call.named,
@@ -137,7 +137,7 @@ def compute_by_pytorch(call: IndexedCall) -> list[Tensor | None]:
 
 
 def call_of(definition: Definition, given: Sequence[object]) -> IndexedCall:
-    """Return a call, its arguments checked.
+    """Return a call, with its arguments checked.
 
     Raises:
         PullbackError: what a line refuses, and as for `sizes_of`.
@@ -153,7 +153,7 @@ def call_of(definition: Definition, given: Sequence[object]) -> IndexedCall:
 
 
 def sizes_of(indexed: Formula, outputs: kernel.Outputs) -> dict[str, int]:
-    """Return every size of a call, and stop where it cannot be computed.
+    """Return every size of a call, and stop if it cannot be computed.
 
     Raises:
         PullbackError: PB112, PB116, PB139 and those of `required`.
@@ -166,7 +166,7 @@ def sizes_of(indexed: Formula, outputs: kernel.Outputs) -> dict[str, int]:
 
 
 def flatten_batch(tensor: Tensor, spec: TensorSpec, batch: Sequence[int]) -> Tensor:
-    """Return a tensor with one batch dimension, of the size of all those of the call."""
+    """Return a tensor with all batch dimensions of the call, broadcast and flattened into one."""
     place = spec.labels.index(BATCH)
     before, after = len(spec.before), len(spec.after)
     shape = tensor.shape
@@ -175,5 +175,5 @@ def flatten_batch(tensor: Tensor, spec: TensorSpec, batch: Sequence[int]) -> Ten
     # Dimensions of `...` line up from the right.
     for _ in range(len(batch) - (tensor.dim() - before - after)):
         whole = whole.unsqueeze(place)
-    # Not -1: of a tensor without elements it could be any number.
+    # Not -1: for an empty tensor it could be any number.
     return whole.expand(*core[0], *batch, *core[1]).reshape(*core[0], math.prod(batch), *core[1])

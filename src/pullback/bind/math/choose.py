@@ -33,12 +33,12 @@ OPERATIONS = 8e9
 BANDWIDTH = 5e9
 # Where the model says that a loop is this much faster, the clock is not asked.
 CLEAR = 8
-# More than this is not moved to compare a call with PyTorch's operations.
+# At most this many bytes are moved to time PyTorch's operations.
 MOST_COMPARED = 2**28
 # A measurement ends after this many seconds or runs.
 ENOUGH = 0.05
 RUNS = 5
-# A first call that takes as long is not repeated.
+# A first call that takes this long is not repeated.
 LONG = 0.25
 
 
@@ -95,7 +95,7 @@ def choose_executor(call: IndexedCall, own: Own | NoLoops) -> Choice:
 
 
 def why_unusable(own: Own, present: frozenset[str]) -> str | None:
-    """Return why a loop is not called. A call goes on by PyTorch's operations, where it can."""
+    """Return why a loop is not called, so that PyTorch's operations compute the call."""
     try:
         return verify.why_not(own, present)
     except PullbackError as error:
@@ -108,8 +108,8 @@ def why_unusable(own: Own, present: frozenset[str]) -> str | None:
 def measure_choice(call: IndexedCall, with_loop: Choice) -> Choice:
     """Let the clock choose, once for all calls of about the same sizes.
 
-    Calls whose sizes vary are not timed each, and what a batch gives does not depend on its size
-    by more than the loop's own blocks.
+    So not every call is timed where sizes vary, and a batch's results depend on its size by no more
+    than the loop's own blocks.
     """
     key = (
         *(id(with_loop.own), torch.get_num_threads(), *call.outputs.dtypes),
@@ -133,7 +133,7 @@ def time_choice(call: IndexedCall, with_loop: Choice) -> Choice:
 
 
 def make_loop_call(call: IndexedCall, with_loop: Choice) -> Callable[[], object]:
-    """Return what computes a call by a loop, as it will be called."""
+    """Return a function that computes a call by a loop, as it will be called."""
     given = tuple(call.named[parameter.name] for parameter in call.indexed.line.parameters)
     if (found := ready.make_ready(call, [with_loop])) and found.run(given):
         return lambda: found.run(given)
@@ -143,8 +143,8 @@ def make_loop_call(call: IndexedCall, with_loop: Choice) -> Callable[[], object]
 def measure_seconds(ways: Mapping[str, Callable[[], object]]) -> dict[str, float]:
     """Return the time of each way: the least of a few, after two that count only if they are long.
 
-    The second call of PyTorch's operations writes them down, from the third on they are replayed.
-    The ways take turns: what else the machine does disturbs both.
+    PyTorch's operations are recorded in their second call, and replayed from the third on. The ways
+    take turns, so that what else the machine does disturbs both.
     """
     times = {name: time_once(way) for name, way in ways.items()}
     short = {name: way for name, way in ways.items() if times[name] < LONG}

@@ -22,7 +22,7 @@ from pullback.define.parse import parse
 def formula(
     line: str, *, autocast: Autocast = "as_is", accuracy: Accuracy = "4ulp"
 ) -> Callable[[Callable[..., Any]], Operator]:
-    """Make an operator of a Python function of PyTorch's functions, element by element.
+    """Make an operator from a Python function that uses PyTorch's functions, element by element.
 
     The function is called once, with symbols: what it does to them is the formula, and the kernels
     and the derivatives of every order come from that.
@@ -56,7 +56,7 @@ def formula(
         declared = trace.line_of(line, function) if is_name(line) else parse(line)
         if declared.formula is not None:
             raise WrongDeclaration.error(
-                f"{declared.qualname}: the line has a formula, and the function is another",
+                f"{declared.qualname}: the line has a formula, and the function is another one",
                 help="leave out '= ...', or the function",
             )
         names = formulas.names_of(declared.parameters, declared.qualname)

@@ -37,7 +37,7 @@ lock = threading.RLock()
 
 
 def register_derivative(own: Kind, kind: KindOf) -> Program:
-    """Return the program of a formula's derivative, its operator registered."""
+    """Register the operator of a formula's derivative, and return the program that calls it."""
     definition = own.definition
     found = derive_formula(definition, kind)
     if found is None:
@@ -56,7 +56,7 @@ def derive_formula(definition: Definition, kind: KindOf) -> Derived | None:
 
 
 def operator_of(formula: Formula, kind: type[Kind]) -> Operator:
-    """Return the registered operator of a derived formula; one that has just this formula is kept.
+    """Return the registered operator of a derived formula; an equal one is used again.
 
     A graph that was made before its operator was defined again still calls the earlier derivative.
     So a derivative never replaces another: it gets a name of its own.
@@ -86,7 +86,7 @@ def rename_line(line: Line, name: str) -> Line:
 
 
 def attach_text(formula: Formula) -> Line:
-    """Return a formula's line with its text."""
+    """Return a formula's line with the formula's text."""
     return replace(formula.line, formula=notation.format_formula(formula))
 
 
@@ -122,7 +122,7 @@ DIMENSION = "vmapped"
 
 
 def call_batched(kind: Kind, call: BatchedCall) -> tuple[Any, Any]:
-    """Return what a formula's call under `vmap` gives, and where that is batched."""
+    """Return a formula's results under `vmap`, and their batch dimensions."""
     definition = kind.definition
     rows = list(zip(definition.line.parameters, call.arguments, call.dims, strict=True))
     moved = [

@@ -1,4 +1,4 @@
-"""The kernel of an operator in index notation: what a call needs is decided once for its shapes."""
+"""The kernel of an operator in index notation: calls of the same shapes are prepared once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PreparedCall:
         outputs: what the line says of the outputs.
         sizes: of every index.
         choices: who computes which outputs; PyTorch's operations compute what is left.
-        ready: what runs if these are own loops alone.
+        ready: what runs if own loops compute everything; else None.
     """
 
     outputs: kernel.Outputs
@@ -49,7 +49,7 @@ class Executor:
         self.prepared: Memo[Key, PreparedCall] = Memo()
 
     def __call__(self, *arguments: object, output_mask: list[bool] | None = None) -> object:
-        """Return the outputs, None for those that nobody wants."""
+        """Return the outputs, None for those that are not wanted."""
         given = kernel.fill_defaults(self.definition, arguments, output_mask)
         known = self.prepared.get(key_of(given))
         if known and known.ready and (values := known.ready.run(given)):
@@ -87,7 +87,7 @@ def prepare_call(definition: Definition, given: tuple[object, ...]) -> PreparedC
 
 
 def key_of(given: tuple[object, ...]) -> Key:
-    """Return all of a call's arguments that what is prepared depends on."""
+    """Return all that a prepared call depends on."""
     # The value of a scalar decides nothing; its type was checked by PyTorch.
     return (
         *(key_of_argument(v) if isinstance(v, Tensor | list) else v is None for v in given),
@@ -96,7 +96,7 @@ def key_of(given: tuple[object, ...]) -> Key:
 
 
 def make_pytorch_kernel(definition: Definition) -> Callable[..., object]:
-    """Return what runs by PyTorch's operations alone, which autograd and tracers see through."""
+    """Return a kernel of PyTorch's operations alone, which autograd and tracers see through."""
 
     def run(*arguments: object, output_mask: list[bool] | None = None) -> object:
         given = kernel.fill_defaults(definition, arguments, output_mask)

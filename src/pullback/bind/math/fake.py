@@ -25,16 +25,16 @@ def make_fake_kernel(definition: Definition) -> Callable[..., object]:
         named = arrange.name_arguments(definition.line, given)
         space = arrange.shape_of_space(formula, outputs.sizes)
         strides = strides_of(formula, named, outputs, space)
-        made: list[Tensor | None] = []
+        results: list[Tensor | None] = []
         for k, wanted in enumerate(outputs.wanted):
             if not wanted:
-                made.append(None)
+                results.append(None)
                 continue
             whole = torch.empty_strided(
                 space, strides, dtype=outputs.dtypes[k], device=outputs.device
             )
-            made.append(arrange.finish_output(whole, formula, k, len(outputs.sizes.batch)))
-        return kernel.unwrap_single(made)
+            results.append(arrange.finish_output(whole, formula, k, len(outputs.sizes.batch)))
+        return kernel.unwrap_single(results)
 
     return run
 
@@ -45,7 +45,7 @@ def strides_of(
     outputs: kernel.Outputs,
     space: tuple[int, ...],
 ) -> tuple[int, ...]:
-    """Return the strides of what the loop writes: in the order of those that it reads."""
+    """Return the strides of what the loop writes, in the order of the strides that it reads."""
     given = [arguments[tensor.name] for tensor in formula.line.tensors]
     loop = Loop(
         formula=formula,
@@ -59,7 +59,7 @@ def strides_of(
         tensor = arguments[spec.name]
         assert isinstance(tensor, Tensor)
         views.append(arrange.view_in_space(tensor, spec, formula.space, batch).expand(space))
-    # Imported here: it brings much with it, and eager code needs none of it.
+    # Imported here: it imports much, and eager code needs none of it.
     from torch._prims_common import compute_elementwise_output_strides  # noqa: PLC0415
 
     if not views:

@@ -26,7 +26,7 @@ def register(definition: Definition, overload: torch._ops.OpOverload) -> None:
 
     def act() -> None:
         counter: Any = sys.modules[MODULE]
-        # An earlier definition's; a second registration is refused.
+        # The counter refuses a second registration, after that of an earlier definition.
         counter.flop_registry.pop(packet, None)
         counter.register_flop_formula(packet)(count(definition))
 

@@ -1,4 +1,4 @@
-"""The definition of any formula -> what the runtime needs of it."""
+"""Hands a formula's definition to the runtime, which asks for its derivatives and loops later."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Lazy:
     """One formula operator, whose derivatives are made when they are asked for.
 
     Attributes:
-        kind: what it is.
+        kind: the operator.
         programs: the derivatives known so far, by their kind.
         native: its loops, where the runtime calls them.
         supply: what the runtime asks for.

@@ -26,7 +26,7 @@ class Step:
         way: "own loop", with its family, or "PyTorch".
         reason: why.
         flops: the operations that are needed, if each value is computed once.
-        bytes: what has to be read and written at least.
+        bytes: the least that has to be read and written.
     """
 
     operator: str
@@ -59,7 +59,7 @@ class Plan:
 
 
 def plan(kind: Kind, given: tuple[object, ...]) -> Plan:
-    """Return how a call is computed; loops are compiled and compared as the call would have them.
+    """Return how a call is computed; loops are compiled and compared as for the call itself.
 
     Args:
         kind: the operator.

@@ -18,7 +18,7 @@ from pullback.define.math.index import BATCH
 from pullback.define.math.node import READ, in_order
 from pullback.diagnostic import PullbackError
 
-# Sizes of the dimensions in turn, the first ones repeated: around the widths of vectors, and none.
+# Sizes of the dimensions in turn, repeated if there are more: around the widths of vectors, and 0.
 PATTERNS = (
     *((5, 4, 3, 2), (19, 17, 2, 3), (33, 3, 18), (2, 35, 3), (1,), (4, 4), (7, 6, 5, 4, 3, 2)),
     *((0, 3), (3, 0), (0,)),
@@ -28,7 +28,7 @@ SPECIAL = (math.nan, math.inf, -math.inf, 0.0, -0.0, 30.0)
 
 @dataclass(frozen=True)
 class Case:
-    """One call: what is passed, by name, and every size; all batch dimensions are one."""
+    """One call: its arguments by name, and every size; all batch dimensions are one."""
 
     arguments: dict[str, object]
     sizes: dict[str, int]
@@ -104,7 +104,7 @@ def draw_argument(  # noqa: PLR0913, PLR0917  (what an argument depends on)
         most = index_bound(indexed, parameter.name, sizes)
         values = torch.randint(max(most, 1), size, generator=generator)
         return values.to(getattr(torch, parameter.dtype))
-    # Halves, so that values are equal and maxima taken twice.
+    # Multiples of a half, so that values are equal and a maximum is taken at several places.
     tensor = (2 * torch.randn(size, generator=generator, dtype=torch.float64)).round() / 2
     if kind == "special" and tensor.numel():
         places = torch.randint(tensor.numel(), (len(SPECIAL),), generator=generator)

@@ -15,7 +15,7 @@ from pullback.define.math.node import Node, in_order
 
 @dataclass(frozen=True)
 class Derivative:
-    """The derivative of a formula; SymPy simplifies what is pointwise.
+    """The derivative of a formula; SymPy simplifies a pointwise one.
 
     Attributes:
         formula: what it is the derivative of.
@@ -72,7 +72,7 @@ class Derivative:
         return list(zip(names, self._as_written(made.elements), made.sums, strict=True))
 
     def _as_written(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-        """Return expressions in which what has a form of its own is as people write it."""
+        """Return expressions in which derivatives of functions are as people write them."""
         others: dict[Node, Node] = {}
         for node in in_order(self.formula.elements):
             function = TABLE.get(node.op)
@@ -101,7 +101,7 @@ class Derivative:
 
 
 def show_derivative(formula: Formula) -> Derivative:
-    """Return what there is to show of a formula's derivative."""
+    """Return a formula's derivative, for showing."""
     return Derivative(formula, derived.backward(formula))
 
 

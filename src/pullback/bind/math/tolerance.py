@@ -14,11 +14,11 @@ from pullback.bind.math.samples import Case
 
 # Roundings that a loop may make beyond those that PyTorch's operations make.
 ROUNDINGS = 64
-# How often the noise of PyTorch's operations themselves.
+# How many times the noise of PyTorch's operations themselves.
 NOISES = 16
-# By how much results of operations are moved to see what becomes of it, and how often.
+# By how much the results of operations are perturbed to see the effect, and how often.
 LITTLE, TIMES = 2.0**-30, 4
-# What does not round.
+# Operations that do not round.
 EXACT = (
     *("neg", "abs", "where", "maximum", "minimum", "amax", "amin", "max", "min", "clamp", "relu"),
     *("gather", "index", "index_select", "take", "masked_fill", "constant_pad_nd", "cat", "stack"),
@@ -47,10 +47,10 @@ def change_tensors(case: Case, change: Callable[[Tensor], Tensor]) -> Case:
 
 
 def measure_noises(run: Callable[[], Sequence[Tensor]]) -> list[float]:
-    """Return how far results move if each operation's is moved by a little, relative to that.
+    """Return how far results move if every operation's result is perturbed, relative to that.
 
-    What cancels shows it: the result is small and its terms, which roundings are in proportion to,
-    are not. PyTorch's operations may be exact there by luck, as with halves they often are.
+    This shows cancellation: the result is small, but its terms, which roundings are in proportion
+    to, are not. PyTorch's operations may be exact there by luck, as they often are with halves.
 
     Args:
         run: PyTorch's operations in float64.
@@ -58,15 +58,15 @@ def measure_noises(run: Callable[[], Sequence[Tensor]]) -> list[float]:
     exact = run()
     found = [0.0] * len(exact)
     for seed in range(TIMES):
-        with _Moved(seed):
+        with _Perturbed(seed):
             moved = run()
         pairs = zip(found, moved, exact, strict=True)
         found = [max(most, measure_distance(value, true) / LITTLE) for most, value, true in pairs]
     return found
 
 
-class _Moved(TorchDispatchMode):
-    """Moves what arithmetic returns, each value by a factor of its own: equal ones stay equal."""
+class _Perturbed(TorchDispatchMode):
+    """Multiplies what arithmetic returns by a factor for each value: equal values stay equal."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -91,9 +91,9 @@ class _Moved(TorchDispatchMode):
 
 def measure_distance(value: Tensor, exact: Tensor) -> float:
     """Return the largest distance of two tensors where both are finite."""
-    apart = (value.double() - exact.double()).abs()
-    apart = apart[apart.isfinite()]
-    return apart.max().item() if apart.numel() else 0.0
+    distance = (value.double() - exact.double()).abs()
+    distance = distance[distance.isfinite()]
+    return distance.max().item() if distance.numel() else 0.0
 
 
 def describe_difference(
@@ -104,8 +104,8 @@ def describe_difference(
     Args:
         got: by a loop.
         want: by PyTorch's operations in the same dtype.
-        exact: by the same in float64.
-        noisy: what `measure_noises` says of it.
+        exact: by the same operations in float64.
+        noisy: what `measure_noises` returns for it.
         has_sums: whether something is added up. A product of matrices may then add up a factor
             first, and `inf*(a + b)` is infinite where `inf*a + inf*b` is NaN.
     """
@@ -130,5 +130,5 @@ def describe_difference(
 
 
 def same_kind(want: Tensor, exact: Tensor) -> Tensor:
-    """Return where float64 says the same: elsewhere a number is just too large for the dtype."""
+    """Return where float64 agrees: elsewhere a number is just too large for the dtype."""
     return (want.isnan() & exact.isnan()) | (want.double() == exact)

@@ -1,8 +1,8 @@
-"""What has been compared before, in any process: remembered in the cache of libraries.
+"""Remembers in the cache of libraries what has been compared before, in any process.
 
-A mark is a folder like that of a library, with one empty file: `cache.clean` removes it with the
-others. Its name is a digest of all that the comparison depends on: the formula, what generates
-loops and what evaluates without them, the compiler, PyTorch.
+A mark is a folder like a library's, with one empty file: `cache.clean` removes it with the others.
+Its name is a digest of all that the comparison depends on: the formula, the code that generates
+loops and that evaluates without them, the compiler, PyTorch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pullback.kernels import toolchain
 from pullback.kernels.plan import kernel_flags
 
 MARK = "agreed"
-# What decides the loops, and what they are compared with.
+# The sources that decide the loops, and what these are compared with.
 SOURCES = (
     *("bind/math/*.py", "bind/loops/*.py", "bind/dense/*.py", "kernels/*.py", "kernels/loops/*.py"),
     *("define/*.py", "define/math/*.py", "csrc/*.h", "csrc/index/*.h", "csrc/formula/*.h"),
@@ -45,12 +45,12 @@ def digest(*parts: object) -> str:
 
 
 def is_marked(name: str) -> bool:
-    """Return whether somebody has seen two executions agree."""
+    """Return whether two executions have been seen to agree."""
     return any(libraries.is_ours(entry, MARK) for entry in libraries.entries(name))
 
 
 def mark(name: str) -> None:
-    """Remember that two executions agree; where that cannot be written they are compared again."""
+    """Remember that two executions agree; if that cannot be written, they are compared again."""
     entry = libraries.folder() / name
     with suppress(OSError):
         entry.mkdir(mode=0o700, exist_ok=True)
@@ -58,7 +58,7 @@ def mark(name: str) -> None:
 
 
 def serialize_formula(indexed: Formula) -> list[object]:
-    """Return all of a formula, as data."""
+    """Return a whole formula as plain data."""
     numbers: dict[Node, int] = {}
     rows: list[object] = []
     for node in in_order(indexed.nodes):

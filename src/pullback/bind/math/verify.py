@@ -1,8 +1,8 @@
-"""Two executions of every operator held against each other, before the faster one is believed.
+"""Compares two executions of every operator, before the faster one is trusted.
 
 A generated loop and PyTorch's operations have nothing in common but the expression graph. On tiny
 sizes, with ties, NaN, infinities and empty dimensions, they have to agree; the tolerance follows
-from how far PyTorch's operations in the same dtype are from themselves in float64.
+from how far PyTorch's operations in the same dtype are from the same operations in float64.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pullback.kernels import toolchain
 
 ExecutionsDiffer = Rule("PB147", "executions-differ")
 
-# Which of 0 and -0 is the greater one depends on the order; what is divided by it is inf or -inf.
+# Which of 0 and -0 is the greater one depends on the order, and dividing by it gives inf or -inf.
 CHOOSING_ZEROS = frozenset({MAX, "maximum", "minimum", "fmax", "fmin"})
 
 _agreed: set[str] = set()
@@ -64,7 +64,7 @@ def verify_at_definition(definition: Definition) -> None:
 
 
 def mark_of(*parts: object) -> str | None:
-    """Return what is remembered by, None where nothing compiles loops."""
+    """Return the name of a mark; None where nothing compiles loops."""
     try:
         return verified.digest(*parts)
     except PullbackError as error:
@@ -74,7 +74,7 @@ def mark_of(*parts: object) -> str | None:
 
 
 def loops_of(indexed: Formula) -> Iterator[tuple[Own, frozenset[str]]]:
-    """Yield the loops that an operator has for calls of any size, and which arguments it has."""
+    """Yield an operator's loops for calls of any size, each with the arguments that are present."""
     case = next(samples.draw_cases(indexed, torch.float32, {}, frozenset()), None)
     if case is None:
         return
@@ -86,9 +86,9 @@ def loops_of(indexed: Formula) -> Iterator[tuple[Own, frozenset[str]]]:
 
 
 def why_not(own: Own, present: frozenset[str]) -> str | None:
-    """Return why a loop cannot be called; stop if it computes something else than PyTorch.
+    """Return why a loop cannot be called; stop if its results differ from PyTorch's.
 
-    Each loop is looked at once, and what was seen is remembered for other processes.
+    Each loop is compared once, and that is remembered for other processes.
 
     Args:
         own: the loop.
@@ -113,7 +113,7 @@ def why_not(own: Own, present: frozenset[str]) -> str | None:
 
 
 def compare(own: Own, present: frozenset[str]) -> bool:
-    """Hold a loop against PyTorch's operations on tiny inputs; return whether there are any."""
+    """Compare a loop with PyTorch's operations on tiny inputs; return whether there are any."""
     compared = False
     indexed, outputs = own.indexed, own.outputs
     absent = frozenset(p.name for p in indexed.line.parameters) - present
@@ -123,7 +123,7 @@ def compare(own: Own, present: frozenset[str]) -> bool:
             continue
         got, want = run_both(own, case)
         if want == bounds.EmptyMaximum.code:
-            continue  # of what nothing selects: a call that needs it has been stopped before
+            continue  # nothing selects it: a call that needs it has been stopped before
         compared |= not isinstance(want, str)
         worst = describe_disagreement(own, case, got, want, has_sums=SUM in ops)
         if worst and ops & CHOOSING_ZEROS:
@@ -135,7 +135,7 @@ def compare(own: Own, present: frozenset[str]) -> bool:
 
 
 def run_both(own: Own, case: Case) -> tuple[Sequence[Tensor] | str, Sequence[Tensor] | str]:
-    """Return what a loop and PyTorch make of a call, or the codes of what they raise."""
+    """Return what a loop and PyTorch compute in a call, or the codes of their errors."""
     dtypes = [dtypes_of(own.indexed, own.compute)[k] for k in own.outputs]
     return (
         attempt(lambda: own.run(case.arguments, case.sizes, dtypes)),
@@ -169,7 +169,7 @@ def describe_disagreement(
 
 
 def attempt(run: Callable[[], Sequence[Tensor]]) -> Sequence[Tensor] | str:
-    """Return what a call returns, or the code of what it raises."""
+    """Return what a call returns, or the code of its error."""
     try:
         return run()
     except PullbackError as error:

@@ -34,7 +34,7 @@ def add_operators(
     of = line.outputs if backward else line.tensors
     arriving = [Tensor(name=n, dims=of[k].dims, dtype=of[k].dtype) for n, k in incoming.items()]
     words = written.words_of(line, kind, arriving)
-    # One operator for what is computed over the same space, and one for what has indices.
+    # One operator for each space of pointwise formulas, and one for those with indices.
     groups: dict[tuple[Dim, ...] | None, dict[int, Formula]] = {}
     for place, target in enumerate(targets):
         if target.name in texts:

@@ -1,4 +1,4 @@
-"""A formula of which some tensors are None: they count as zeros, with which nothing is computed."""
+"""Formulas some of whose tensors are None: these count as zeros, and drop out."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from pullback.define.math.node import (
 
 
 def drop_absent(nodes: Sequence[Node], absent: set[str]) -> tuple[Node, ...]:
-    """Return expressions in which some tensors are None: they count as zeros.
+    """Return expressions without the tensors that are None, which count as zeros.
 
-    A product with one of them is nothing and not a product with 0, which may be NaN.
+    A product with one of them drops out: multiplied by 0 it could be NaN.
     """
-    made: dict[Node, Node | None] = {}
+    rebuilt: dict[Node, Node | None] = {}
     for node in in_order(nodes):
-        args = [made[arg] for arg in node.args]
+        args = [rebuilt[arg] for arg in node.args]
         if node.op == READ and node.name in absent:
-            made[node] = None
+            rebuilt[node] = None
         elif None not in args and node.op in (*PLACED, *REDUCTIONS):
-            made[node] = _rebuild_operands(node, made)
+            rebuilt[node] = _rebuild_operands(node, rebuilt)
         elif None not in args:
-            made[node] = build.rebuild(node, tuple(a for a in args if a)) if args else node
+            rebuilt[node] = build.rebuild(node, tuple(a for a in args if a)) if args else node
         else:
-            made[node] = _drop_zeros(node, args)
-    return tuple(made[node] or number(0.0) for node in nodes)
+            rebuilt[node] = _drop_zeros(node, args)
+    return tuple(rebuilt[node] or number(0.0) for node in nodes)
 
 
-def _rebuild_operands(node: Node, made: Mapping[Node, Node | None]) -> Node:
-    """Return an indexed node whose operands, those in its indices too, are made anew."""
-    args = tuple(made[arg] or number(0) for arg in node.args)
+def _rebuild_operands(node: Node, rebuilt: Mapping[Node, Node | None]) -> Node:
+    """Return an indexed node with its new operands, those in its indices too."""
+    args = tuple(rebuilt[arg] or number(0) for arg in node.args)
     if args == node.args:
         return node
     others: dict[str | Node, Affine] = {
@@ -51,7 +51,7 @@ def _rebuild_operands(node: Node, made: Mapping[Node, Node | None]) -> Node:
 def _drop_zeros(  # noqa: PLR0911  (one a kind)
     node: Node, args: list[Node | None]
 ) -> Node | None:
-    """Return a node some of whose operands are certainly zero."""
+    """Return a node simplified for operands that are zero; None if it is zero itself."""
     match node.op, args:
         case ("sum" | "max", _):
             return None

@@ -1,4 +1,4 @@
-"""Where data decides what is read: the reads to be checked in each call, and what selects them."""
+"""What every call has to check: reads at indices that data gives, and maxima; and their context."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ EmptyMaximum = Rule("PB148", "empty-maximum")
 
 @dataclass(frozen=True, kw_only=True)
 class Gather:
-    """One place of a read that data decides.
+    """One index of a read that data gives.
 
     Attributes:
         read: of the tensor.
         dimension: which of the tensor's indices.
-        place: what stands there.
-        conditions: those of all selections around it: where one does not hold, nothing is read.
+        place: that index.
+        conditions: those of all selections around it; where one does not hold, nothing is read.
         bound: the indices of the reductions around it, with their sizes, the outermost first.
     """
 
@@ -36,13 +36,13 @@ class Gather:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What is around a node."""
+    """The selections and reductions around a node."""
 
     conditions: tuple[Node, ...] = ()
     bound: tuple[tuple[str, Affine], ...] = ()
 
     def under(self, *conditions: Node) -> Surroundings:
-        """Return the same within a selection."""
+        """Return the surroundings within a selection."""
         return Surroundings(tuple(dict.fromkeys((*self.conditions, *conditions))), self.bound)
 
 
@@ -51,8 +51,8 @@ class Maximum:
     """A maximum, or the place of one, in an expression.
 
     Attributes:
-        node: it.
-        conditions: those of all selections around it: where one does not hold, nobody needs it.
+        node: the "max" or "argmax".
+        conditions: those of all selections around it; where one does not hold, it is not needed.
         bound: the indices of the reductions around it, with their sizes, the outermost first.
     """
 
@@ -62,7 +62,7 @@ class Maximum:
 
 
 def find_gathers(root: Node) -> tuple[Gather, ...]:
-    """Return the reads of an expression whose place depends on data."""
+    """Return the indices of reads in an expression that depend on data."""
     found = _find_with_context(
         root, lambda n: n.op == READ and any(place.nodes for place in n.places)
     )
@@ -80,7 +80,7 @@ def find_maxima(root: Node) -> tuple[Maximum, ...]:
 def _find_with_context(
     root: Node, wanted: Callable[[Node], bool]
 ) -> list[tuple[Node, Surroundings]]:
-    """Return some nodes with all that is around them, once for each way to them."""
+    """Return the nodes that are wanted, once with each of their surroundings."""
     leading: set[Node] = set()
     for part in in_order([root]):
         if wanted(part) or any(arg in leading for arg in part.args):
@@ -128,7 +128,7 @@ def _operands(node: Node, context: Surroundings) -> Iterator[tuple[Node, Surroun
 
 
 def empty(line: Line, maximum: Node) -> PullbackError:
-    """Return the error of a maximum over nothing."""
+    """Return the error for a maximum over nothing."""
     # Indices that are bound around it have lost their names: '#2'.
     shown = show.format_node(maximum).replace("#", "i")
     return EmptyMaximum.error(

@@ -1,7 +1,7 @@
-"""A function and its operands -> a node: types made to fit, and what is certain simplified.
+"""A function and its operands -> a node, with types converted and exact simplifications made.
 
-What is simplified keeps every value, NaN, infinities and the sign of zero included: `x*1` is x, but
-`x*0` is not 0 and `x + 0` is not x.
+Simplifying keeps every value, NaN, infinities and the sign of zero included: `x*1` is x, but `x*0`
+is not 0 and `x + 0` is not x.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pullback.define.math.node import (
     place_of,
 )
 
-# An integral exponent up to this is a product; beyond, it is the library's power.
+# A power with a whole exponent up to this is a product; beyond, it is the library's.
 MOST_PRODUCT = 32
 
 
@@ -49,7 +49,7 @@ def apply(name: str, *args: Node) -> Node:
 
 
 def powi(base: Node, exponent: int) -> Node:
-    """Return `base` to a whole power that is known."""
+    """Return `base` to a known whole power."""
     if exponent == 0:
         return number(1) if base.type == "int" else number(1.0)
     if exponent == 1:
@@ -75,12 +75,12 @@ NONE: frozenset[str] = frozenset()
 
 
 def evaluate(text: str, names: Mapping[str, Node]) -> Node:
-    """Return what a text of the table says of some operands."""
+    """Return an expression of the table, evaluated for some operands."""
     return grammar.evaluate_text(text, names, apply)
 
 
 def fit_operands(function: FunctionRow, args: Sequence[Node]) -> tuple[tuple[Node, ...], Type]:
-    """Return the operands in the types that a function takes, and the type of its value."""
+    """Return the operands converted to the types that a function takes, and its value's type."""
     match function.kind:
         case "real":
             if function.name == "polygamma":
@@ -107,7 +107,7 @@ def fit_operands(function: FunctionRow, args: Sequence[Node]) -> tuple[tuple[Nod
 
 
 def to_whole_bound(bound: Node) -> Node:
-    """Return the bound of a whole number: the last there is for an infinite one."""
+    """Return a bound of whole numbers: in place of infinity, the last that fits in 64 bits."""
     if bound.op != NUMBER or math.isfinite(bound.number):
         return bound
     return number(2**63 - 1 if bound.number > 0 else -(2**63))
@@ -143,7 +143,9 @@ def to_real(node: Node) -> Node:
 def to_whole(node: Node) -> Node:
     """Return a condition as 0 or 1; a whole number as it is."""
     if node.type == "real":
-        raise Misfit("int(...) makes a number of a condition; of a real number, trunc(...) does")
+        raise Misfit(
+            "int(...) converts a condition to a number; for a real number, write trunc(...)"
+        )
     if node.type == "int":
         return node
     return (
@@ -152,7 +154,7 @@ def to_whole(node: Node) -> Node:
 
 
 def simplify(function: FunctionRow, args: tuple[Node, ...], type: Type) -> Node:
-    """Return the node, or a simpler one that has the same value whatever the operands are."""
+    """Return the node, or a simpler one that has the same value for all operands."""
     name = function.name
     if name in ("real", "whole"):
         return args[0]
@@ -160,7 +162,9 @@ def simplify(function: FunctionRow, args: tuple[Node, ...], type: Type) -> Node:
         return product
     if name == "pow" and type == "int" and is_negative(args[1]):
         exponent = show.format_node(args[1])
-        raise Misfit(f"a whole number to a negative power is none: write float(...)**{exponent}")
+        raise Misfit(
+            f"a whole number to a negative power is not whole: write float(...)**{exponent}"
+        )
     if all(arg.op == NUMBER for arg in args) and (folded := fold(name, args, type)):
         return folded
     if (
@@ -174,7 +178,7 @@ def simplify(function: FunctionRow, args: tuple[Node, ...], type: Type) -> Node:
 
 
 def fold_affine(name: str, args: Sequence[Node]) -> Node | None:
-    """Return a sum or a multiple of indices as the one index that it is."""
+    """Return a sum or a multiple of indices as one affine index; None for anything else."""
     if all(arg.op != INDEX for arg in args):
         return None
     if name == "mul" and all(arg.op != NUMBER for arg in args):
@@ -189,7 +193,7 @@ TOO_LARGE = "this whole number does not fit in 64 bits; write it as a real one: 
 
 
 def fits(value: float) -> bool:
-    """Return whether a kernel can hold a whole number."""
+    """Return whether a whole number fits in 64 bits."""
     return -(2**63) <= value < 2**63
 
 
@@ -199,7 +203,7 @@ def is_negative(node: Node) -> bool:
 
 
 def expand_power(base: Node, exponent: Node) -> Node | None:
-    """Return a power whose exponent is known as PyTorch computes it: by products and roots."""
+    """Return a power with a known exponent as PyTorch computes it, by products and roots."""
     if exponent.op != NUMBER:
         return None
     value = exponent.number
@@ -217,7 +221,7 @@ def expand_power(base: Node, exponent: Node) -> Node | None:
 
 
 def fold(name: str, args: Sequence[Node], type: Type) -> Node | None:
-    """Return the number that a function of numbers is; None where Python does not know it."""
+    """Return the value of a function of numbers; None where Python cannot compute it."""
     if name not in FOLDED:
         return None
     try:
@@ -232,7 +236,7 @@ def fold(name: str, args: Sequence[Node], type: Type) -> Node | None:
 
 
 def _pow(base: float, exponent: float) -> object:
-    """Return a power, without computing a whole one that is much too large to be of use."""
+    """Return a power; infinity in place of a whole one that is far too large for 64 bits."""
     if isinstance(base, int) and isinstance(exponent, int) and abs(base) > 1 and exponent > 63:
         return math.inf
     return base**exponent

@@ -1,16 +1,16 @@
-"""What an operator costs: its operations, the bytes it must move, and those of a naive way.
+"""What an operator costs: its operations, the bytes it must move, and those of a naive evaluation.
 
-Counted are operations on real numbers, where each value is computed once; two expressions that
-differ in the names of their indices are one.
+Operations on real numbers are counted, and each value is computed once; two expressions that differ
+only in the names of their indices are one.
 
 - Addition, subtraction and multiplication are one; a sum or maximum of k values is k, so that a
   product of matrices is 2·n·o·i, as PyTorch counts it.
-- Another function is what the table says (`Function.work`): a division or root 4, exp 10. A whole
-  power is the multiplications that make it.
-- A change of sign, a comparison, a selection, and all that is done with whole numbers are nothing.
+- Another function is what the table says (`FunctionRow.work`): a division or root 4, exp 10. A
+  whole power is the multiplications that make it.
+- A change of sign, a comparison, a selection, and everything done with whole numbers are free.
 
-A guarded sum counts as if nothing were left out; but where the guard says which element of an
-output is meant, as in the gradient of a gather, each value is added to one element.
+A guarded sum counts as if nothing were left out; but where the guard picks one element of an
+output, as in the gradient of a gather, each value is added to one element.
 """
 
 from __future__ import annotations
@@ -74,14 +74,14 @@ class Volumes:
         return self.count(node.free, bound)
 
     def extents(self, node: Node, bound: Bound) -> dict[str, Affine]:
-        """Return how far the indices of an expression run, in its own terms."""
+        """Return how far the indices of an expression run, as sizes."""
         return {
             name: Affine(bound[name]) if name in bound else self.indexed.ranges.size(name)
             for name in node.free
         }
 
     def around(self, indices: Iterable[tuple[str, Affine]], bound: Bound) -> Bound:
-        """Return how far bound indices run, with some more of them."""
+        """Return how far bound indices run, with some more indices added."""
         return {**bound, **{name: self.extent(size) for name, size in indices}}
 
     def tensor(self, name: str) -> Tensor:
@@ -110,7 +110,7 @@ class Volumes:
     def parts(
         self, roots: Iterable[Node], inner: Callable[[Part], Iterable[Part]]
     ) -> Iterator[Part]:
-        """Yield every expression once: those that differ in the names of their indices are one."""
+        """Yield every expression once; those that differ only in their indices' names are one."""
         program = FormulaFacts({}, ())
         seen: set[tuple[object, ...]] = set()
         left: list[Part] = [(root, {}) for root in roots]
@@ -145,7 +145,7 @@ class Cost:
     dense: int
 
     def __str__(self) -> str:
-        """Return it in a line."""
+        """Return the cost in one line."""
         return (
             f"{abbreviate(self.flops)}FLOP, {abbreviate(self.read)}B read, "
             f"{abbreviate(self.written)}B written;"
@@ -208,10 +208,10 @@ def _flops(volumes: Volumes, node: Node, bound: Bound) -> int:
 
 
 def _count_reduced(volumes: Volumes, node: Node, bound: Bound) -> int:
-    """Return how many values a reduction takes together."""
+    """Return how many values a reduction combines."""
     body = node.args[0]
     if body.type != "real" or node.op == body.op:
-        return 0  # several indices at once are counted for the inner one
+        return 0  # a reduction over several indices is counted at the innermost
     if node.op == SUM:
         scatter = scatter_of(product_of(node), volumes.extents(node, bound))
         decided = {index for index, _ in scatter.places} if scatter else set[str]()
@@ -220,14 +220,14 @@ def _count_reduced(volumes: Volumes, node: Node, bound: Bound) -> int:
 
 
 def count_multiplications(exponent: int) -> int:
-    """Return how many multiplications make a whole power, and a division if it is negative."""
+    """Return the work of a whole power: its multiplications, and a division if it is negative."""
     most = abs(exponent)
     steps = max(most.bit_length() - 1, 0) + max(most.bit_count() - 1, 0)
     return steps + (TABLE["div"].work if exponent < 0 else 0)
 
 
 def _read(volumes: Volumes, parts: Sequence[Part]) -> int:
-    """Return the bytes that reads can touch: of no tensor more than all of it."""
+    """Return the bytes that reads can touch: at most all of each tensor."""
     counts: Counter[str] = Counter()
     for node, bound in parts:
         if node.op == READ:
@@ -240,7 +240,7 @@ def _read(volumes: Volumes, parts: Sequence[Part]) -> int:
 
 
 def _inputs(volumes: Volumes, part: Part) -> list[Part]:
-    """Return the expressions that are tensors before this one is."""
+    """Return the expressions that have to be tensors before this one is computed."""
     node, bound = part
     if node.op != SUM:
         return _operands(volumes, part)

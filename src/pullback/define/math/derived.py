@@ -21,11 +21,11 @@ from pullback.define.math.functions import TABLE
 from pullback.define.math.index import Affine, at
 from pullback.define.math.node import NUMBER, READ, SCALAR, Node, in_order, place_of, read, remake
 
-# Stands for the text of a formula until its line is there to write it with.
+# Stands for a formula's text until its line exists, which is needed to write the text.
 UNWRITTEN = "..."
-# More outputs than this are not tried in every combination: 2**n derivatives would be compared.
+# At most this many outputs are tried in every combination: 2**n derivatives are compared.
 MOST_TRIED = 4
-# A tensor that lacks a dimension of the space is small beside one that has them all.
+# What saving a tensor counts that lacks a dimension of the space, beside 1 for one with all.
 SMALL = 0.01
 
 # A derivative that reads some results of the original: nodes, and the reads that stand for them.
@@ -65,7 +65,7 @@ def jvp(formula: Formula) -> Derived | None:
 
 
 def make_operator(drafted: Draft) -> Derived | None:
-    """Return a draft as an operator of what it reads, and of what tells the sizes."""
+    """Return a draft as an operator, which takes what it reads and what tells the sizes."""
     if not drafted.nodes:
         return None
     original = drafted.original
@@ -92,18 +92,19 @@ def make_operator(drafted: Draft) -> Derived | None:
 
 
 def _cheapest(formula: Formula, drafted: Drafted) -> Derived | None:
-    """Return the derivative that reads outputs of the original back, as far as it is cheaper so."""
+    """Return the cheaper derivative: reading outputs of the original back, or computing again."""
     if formula.pointwise:
         return make_operator(_cheapest_choice(drafted({})))
     results = recall.results_of(formula)
-    told = drafted(results)
-    nodes = recall.recall_results(tuple(told.nodes.values()), results, formula.ranges)
-    reading = make_operator(replace(told, nodes=dict(zip(told.nodes, nodes, strict=True))))
+    recalling = drafted(results)
+    nodes = recall.recall_results(tuple(recalling.nodes.values()), results, formula.ranges)
+    recalled = dict(zip(recalling.nodes, nodes, strict=True))
+    reading = make_operator(replace(recalling, nodes=recalled))
     if reading is None or not {read.name for read in results.values()} & {*reading.saved}:
         return reading
     computing = make_operator(drafted({}))
     if computing is None:
-        # Without the outputs it is seen to be zero: x/x has y/x - y/x, and 1/x - x/x/x.
+        # It shows that it is zero only without the outputs: x/x has y/x - y/x, and 1/x - x/x/x.
         return None
     sizes = recall.usual_sizes(formula)
     return min(computing, reading, key=lambda made: recall.usual_cost(made.formula, sizes))
@@ -136,7 +137,7 @@ def _cheapest_choice(drafted: Draft) -> Draft:
 def read_outputs(formula: Formula, chosen: Iterable[int]) -> dict[Node, Node]:
     """Return the nodes of some outputs, and the reads that stand for them.
 
-    With an output is known what the table says can be told from it.
+    An output also stands for what the table can tell from it (`FunctionRow.told`).
     """
     line = formula.line
     found: dict[Node, Node] = {}
@@ -154,13 +155,13 @@ def read_outputs(formula: Formula, chosen: Iterable[int]) -> dict[Node, Node]:
 
 def replace_nodes(nodes: Sequence[Node], others: Mapping[Node, Node]) -> tuple[Node, ...]:
     """Return expressions with some nodes replaced."""
-    made: dict[Node, Node] = dict(others)
-    # What is replaced is not looked into.
+    rebuilt: dict[Node, Node] = dict(others)
+    # The operands of a replaced node are not visited.
     for node in in_order(nodes, lambda node: () if node in others else node.args):
-        if node not in made:
-            args = tuple(made[arg] for arg in node.args)
-            made[node] = node if args == node.args else build.rebuild(node, args)
-    return tuple(made[node] for node in nodes)
+        if node not in rebuilt:
+            args = tuple(rebuilt[arg] for arg in node.args)
+            rebuilt[node] = node if args == node.args else build.rebuild(node, args)
+    return tuple(rebuilt[node] for node in nodes)
 
 
 def _cost(drafted: Draft) -> tuple[float, int]:
@@ -192,7 +193,7 @@ def add_dimension(formula: Formula, batched: Set[str], dimension: str) -> Formul
     """Return a formula in which some tensors, and so all outputs, have one dimension more.
 
     Args:
-        formula: any one.
+        formula: the formula.
         batched: the tensors that have the dimension.
         dimension: its name, which comes first.
     """
@@ -224,13 +225,13 @@ def _add_dimension_to_line(line: Line, batched: Set[str], dimension: str) -> Lin
 
 def _add_index(nodes: Sequence[Node], names: Set[str], index: str) -> tuple[Node, ...]:
     """Return expressions in which some tensors are read with one index more, their first."""
-    made: dict[Node, Node] = {}
+    rebuilt: dict[Node, Node] = {}
     others: dict[str | Node, Affine] = {}
     for node in in_order(nodes):
-        args = tuple(made[arg] for arg in node.args)
-        made[node] = remake(node, args, lambda place: place.replaced(others))
+        args = tuple(rebuilt[arg] for arg in node.args)
+        rebuilt[node] = remake(node, args, lambda place: place.replaced(others))
         if node.op == READ and node.name in names:
-            made[node] = read(node.name, (at(index), *made[node].places), node.type)
+            rebuilt[node] = read(node.name, (at(index), *rebuilt[node].places), node.type)
         if node.type == "int":
-            others[node] = place_of(made[node])
-    return tuple(made[node] for node in nodes)
+            others[node] = place_of(rebuilt[node])
+    return tuple(rebuilt[node] for node in nodes)

@@ -1,7 +1,7 @@
 """Reverse and forward mode on the graph: the derivative of a formula is a formula.
 
-Each function's own derivative stands in the table; here is the chain rule. What is certainly zero
-is None and never a product with zero, so that no NaN comes out of a branch that is not taken.
+Each function's own derivative is in the table; the chain rule is here. A derivative that is zero is
+None and never a product with zero, so that no NaN comes out of a branch that is not taken.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Rule = Callable[[Node, Node], Node]
 def vjp(outputs: Sequence[tuple[Node, Node]], wrt: Sequence[str]) -> list[Node | None]:
     """Return the gradient for each name, element by element; None if it is zero.
 
-    Of formulas whose reads are all bare: what a tensor lacks of the dimensions is left to sum over.
+    This is for pointwise formulas; the caller sums over the dimensions that a tensor lacks.
     `reverse.gradients` is for all formulas.
 
     Args:
@@ -81,11 +81,11 @@ class Reverse:
         self.adjoints[node] = grad if before is None else plus(before, grad)
 
     def arrived(self, node: Node) -> list[Node]:
-        """Return a node's gradient, in parts that are carried on one by one."""
+        """Return a node's gradient, in parts that are propagated one by one."""
         return [self.adjoints[node]] if node in self.adjoints else []
 
     def pulled(self, node: Node, place: int, grad: Node) -> Node | None:
-        """Return what a node's gradient gives its operand."""
+        """Return what a node's gradient adds to its operand's."""
         return self.graph.pulled(node, place, grad)
 
 
@@ -99,9 +99,9 @@ def jvp(
 
     Args:
         outputs: expressions.
-        tangents: those of tensors, by name: reads of other tensors of the same dimensions.
+        tangents: the tensors' tangents, by name: reads of other tensors of the same dimensions.
         ranges: of the indices, where they are not the dimensions of their name.
-        results: nodes whose values are at hand, and the reads of these.
+        results: nodes whose values need not be computed, each with the read of its value.
     """
     graph = OpenedGraph(ranges or Ranges(), results)
     active = graph.active(outputs, set(tangents))
@@ -124,9 +124,9 @@ def jvp(
 
 
 class OpenedGraph:
-    """The graph as it is differentiated: reductions opened, their body the one operand.
+    """The graph as it is differentiated: a reduction is open, and its body is the one operand.
 
-    A derivative that is told by a node's value uses the one in `results`, where there is one.
+    A derivative in terms of a node's value takes the read in `results`, where there is one.
     """
 
     def __init__(self, ranges: Ranges, results: Mapping[Node, Node] | None = None) -> None:
@@ -165,7 +165,7 @@ class OpenedGraph:
         return pull_back(node, place, tangent, self.results.get(node))
 
     def active(self, roots: Sequence[Node], wrt: set[str]) -> set[Node]:
-        """Return the nodes on a path from an output to a tensor that something is derived by."""
+        """Return the nodes on a path from an output to a real tensor of `wrt`."""
         active: set[Node] = set()
         for node in in_order(roots, self.operands):
             if node.op == READ:
@@ -184,7 +184,7 @@ def pull_back(node: Node, place: int, grad: Node, result: Node | None = None) ->
 
     `result` is the node's value, if it need not be computed.
 
-    A selection goes round the product: `where(c, grad*y, 0)` and not `where(c, grad, 0)*y`, which
+    A selection goes around the product: `where(c, grad*y, 0)` and not `where(c, grad, 0)*y`, which
     is NaN where c does not hold and y overflows.
     """
     if grad.op == "where":
@@ -215,7 +215,7 @@ def where(condition: Node, x: Node, y: Node) -> Node:
 
 
 def plus(x: Node, y: Node) -> Node:
-    """Return the sum of two parts of a gradient; two selections by one condition are one."""
+    """Return the sum of two parts of a gradient; two selections by one condition become one."""
     if is_number(x, 0):
         return y
     if is_number(y, 0):

@@ -17,14 +17,14 @@ SUFFIXES = {"backward": "grad", "jvp": "tangent", "vmap": "vmap"}
 
 @dataclass(frozen=True, kw_only=True)
 class Draft:
-    """A derivative of which it is not yet decided what it reads.
+    """A derivative whose operands are not decided yet.
 
     Attributes:
         original: what it is the derivative of.
         kind: "backward" or "jvp".
-        arriving: the gradients or tangents that are its first parameters, by their place.
+        arriving: its first parameters: gradients by the output's place, or tangents by the input's.
         outputs: what it returns.
-        nodes: one for each output, of the place that it is the derivative of.
+        nodes: its outputs' nodes, by the place of the input or output each is the derivative of.
     """
 
     original: Formula
@@ -40,8 +40,8 @@ class Derived:
 
     Attributes:
         formula: its line and mathematics.
-        arrives: for each of its first parameters, the place of the output or input of the original
-            that the gradient or tangent is of.
+        arrives: for each of its first parameters, a gradient or tangent, the place of its output or
+            input in the original.
         gives: for each of its outputs, the place of the input or output it is the derivative of.
     """
 
@@ -59,7 +59,7 @@ def backward(
     original: Formula,
     gradients: Callable[[Mapping[int, Node], Sequence[Tensor]], Sequence[Node | None]],
 ) -> Draft:
-    """Return the operator of the gradients, with no node for those that are zero.
+    """Return the draft of the gradients, without those that are zero.
 
     Args:
         original: what it is the derivative of.
@@ -90,7 +90,7 @@ def jvp(
     original: Formula,
     pushed: Callable[[Sequence[Node], Mapping[str, Node]], Sequence[Node | None]],
 ) -> Draft:
-    """Return the operator of the tangents, with no node for those that are zero.
+    """Return the draft of the tangents, without those that are zero.
 
     Args:
         original: what it is the derivative of.
@@ -128,36 +128,36 @@ def is_real(tensor: Tensor) -> bool:
 
 
 def strip_default(value: Tensor | Scalar) -> Tensor | Scalar:
-    """Return a parameter as a derivative is given it: without a default, and no output's mark."""
+    """Return a parameter as a derivative has it: without a default, and without an output's `!`."""
     if isinstance(value, Scalar):
         return Scalar(name=value.name, type=value.type)
     return replace(value, detached=False)
 
 
 def name_of(line: Line, kind: str) -> str:
-    """Return the name of what is made of a formula: `_mul_grad`, `_mul_grad_tangent`.
+    """Return the name of an operator made from a formula: `_mul_grad`, `_mul_grad_tangent`.
 
-    Other derivatives, which authors write, are called `_mul_backward` and `_mul_jvp`.
+    Derivatives that authors write are called `_mul_backward` and `_mul_jvp`.
     """
     return f"_{line.name.removeprefix('_')}_{SUFFIXES[kind]}"
 
 
 class FreeNames:
-    """Names that nothing in a line has: an output named as an input would be changed in place."""
+    """Names that are free in a line: an output named like an input would be changed in place."""
 
     def __init__(self, line: Line) -> None:
         self.taken = {value.name for value in (*line.parameters, *line.outputs)}
         self.taken.update(line.dimensions)
 
     def fresh(self, name: str) -> str:
-        """Return the name, or one like it."""
+        """Return the name, with `_` after it while it is taken."""
         while name in self.taken:
             name += "_"
         self.taken.add(name)
         return name
 
 
-# --- what the operator of a derivative is given
+# --- the parameters of a derivative's operator
 
 Operands = tuple[Tensor | Scalar, ...]
 
@@ -181,7 +181,7 @@ def full_tensors(drafted: Draft, tensors: Iterable[Tensor]) -> frozenset[str]:
 
 
 def _in_space(drafted: Draft, saved: list[Tensor | Scalar]) -> Operands:
-    """Return what arrives and what is saved, and what has the shape of the space."""
+    """Return what arrives, what is saved, and what tells the shape of the space."""
     arriving = list(drafted.arriving.values())
     if len(arriving) > 1:
         if drafted.kind == "jvp":
@@ -201,9 +201,9 @@ def _carriers_of_space(drafted: Draft) -> list[Tensor]:
 
 
 def _optional_in_space(drafted: Draft, saved: Sequence[Tensor | Scalar]) -> list[Tensor]:
-    """Return what arrives, optional as far as the shape of the space can be told from the rest.
+    """Return what arrives, optional as far as the rest tells the shape of the space.
 
-    What does not arrive is then None, and no zeros are made of it.
+    What does not arrive is then None, and no zeros are made for it.
     """
     arriving, space = list(drafted.arriving.values()), {*drafted.original.space.labels}
     tensors = [value for value in saved if isinstance(value, Tensor) and not value.optional]
@@ -219,10 +219,10 @@ def _optional_in_space(drafted: Draft, saved: Sequence[Tensor | Scalar]) -> list
 
 
 def _of_sizes(drafted: Draft, saved: list[Tensor | Scalar]) -> Operands:
-    """Return what arrives and what is saved, and what tells the sizes that these do not."""
+    """Return what arrives, what is saved, and what tells the remaining sizes."""
     arriving = list(drafted.arriving.values())
     if len(arriving) > 1:
-        # What does not arrive is None, and no zeros are made of it, if the sizes are known anyhow.
+        # If the other tensors tell the sizes, what does not arrive is None, and not zeros.
         saved += _carriers_of_sizes(drafted, saved)
         known = _dimensions_told(drafted, saved) | set(drafted.original.sizes)
         arriving = [replace(t, optional=set(dimensions_of(t)) <= known) for t in arriving]
@@ -231,7 +231,7 @@ def _of_sizes(drafted: Draft, saved: list[Tensor | Scalar]) -> Operands:
 
 
 def _carriers_of_sizes(drafted: Draft, given: Sequence[Tensor | Scalar]) -> list[Tensor]:
-    """Return tensors of the original that tell the sizes that those given do not."""
+    """Return tensors of the original that tell the sizes missing from those given."""
     line = drafted.original.line
     missing = _dimensions_needed(drafted) - _dimensions_told(drafted, given)
     found: list[Tensor] = []
@@ -257,7 +257,7 @@ def _dimensions_needed(drafted: Draft) -> set[str]:
 
 
 def _dimensions_told(drafted: Draft, tensors: Iterable[Tensor | Scalar]) -> set[str]:
-    """Return the dimensions that some tensors tell; `...` only where certainly all of it."""
+    """Return the dimensions whose sizes some tensors tell; `...` only if certainly all of it."""
     given = [t for t in tensors if isinstance(t, Tensor) and not t.optional]
     names = {name for tensor in given for name in dimensions_of(tensor)} - {BATCH}
     whole = any(_has_whole_batch(drafted, tensor) for tensor in given)
@@ -286,7 +286,7 @@ def _has_whole_batch(drafted: Draft, tensor: Tensor) -> bool:
 
 
 def _certain_names(drafted: Draft) -> set[str]:
-    """Return the names of what certainly is as large as the outputs, in the dimensions it has."""
+    """Return the tensors that are certainly as large as the outputs in the dimensions they have."""
     line, known = drafted.original.line, drafted.original.full
     arriving = {
         tensor.name

@@ -32,7 +32,7 @@ def sizes_of_call(indexed: Formula, sizes: Sizes) -> dict[str, Size]:
 
 
 def evaluate_size(size: Affine, known: Mapping[str, Size]) -> Size | None:
-    """Return a size as a number; None if something in it is not known, or is an index."""
+    """Return a size as a number; None if a part of it is unknown, or an index."""
     total: Size = size.constant
     for term, factor in size.terms:
         value = term_of(term, known)

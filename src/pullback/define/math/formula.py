@@ -35,8 +35,8 @@ class Formula:
         dims: of a pointwise formula the dimensions that the elements are computed over: its space.
             An output that lacks one of them is summed over it.
         accuracy: the largest error of one function, in units of the last place.
-        full: the inputs that certainly have all batch dimensions, of a pointwise formula the shape
-            of the space: what arrives in a backward.
+        full: the inputs that certainly have all batch dimensions, or in a pointwise formula the
+            shape of the space, as what arrives in a backward does.
     """
 
     line: Line
@@ -53,7 +53,7 @@ class Formula:
 
     @cached_property
     def space(self) -> Tensor:
-        """What the elements of a pointwise formula are computed over, as a tensor has it."""
+        """The dimensions that a pointwise formula is computed over, as those of a tensor."""
         assert self.dims is not None
         return Tensor(name="space", dims=self.dims)
 
@@ -72,15 +72,15 @@ class Formula:
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
-        """What each output is at its own indices: summed over what it lacks of the space."""
+        """Each output at its own indices: summed over the dimensions of the space that it lacks."""
         return tuple(map(_sum_over, self.elements, self.sums)) if self.pointwise else self.elements
 
     @cached_property
     def layout(self) -> tuple[tuple[str, ...], ...]:
         """The names of its parameters and outputs, in their order, each with its indices.
 
-        What one operator computes is not what another one does that has just these nodes, if its
-        parameters come in another order, or its dimensions do.
+        Operators with the same nodes compute different things if their parameters, or dimensions,
+        come in a different order.
         """
         parameters, outputs = self.line.parameters, self.line.outputs
         return tuple(
@@ -114,7 +114,7 @@ def _sum_over(element: Node, indices: Sequence[str]) -> Node:
 
 
 def of_nodes(line: Line, nodes: list[Node], accuracy: int = 4) -> Formula:
-    """Return the formula that says some nodes of a line's outputs."""
+    """Return the pointwise formula of a line whose outputs are these nodes."""
     if line.changed:
         raise FormulaOutputs.error(
             f"{line.qualname}: '{line.changed[0]}' is an input and an output, and a formula "
@@ -129,7 +129,7 @@ def of_nodes(line: Line, nodes: list[Node], accuracy: int = 4) -> Formula:
         shown = ", ".join(str(output) for output in line.outputs)
         raise FormulaDimensions.error(
             f"{line.qualname}: the outputs of one formula have the same dimensions: {shown}",
-            help="make two operators of it",
+            help="make it two operators",
         )
     dims = line.outputs[0].dims
     return Formula(line=line, elements=tuple(values), dims=dims, accuracy=accuracy)
@@ -209,7 +209,7 @@ def convert_to_output(line: Line, place: int, node: Node) -> Node:
 
 
 def strip_conversion(node: Node) -> Node:
-    """Return an output's value as it is written: that a whole number becomes real is clear."""
+    """Return an output's value as it is written: a whole number becomes real by itself."""
     return node.args[0] if node.op == "real" and node.args[0].type == "int" else node
 
 

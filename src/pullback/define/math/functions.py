@@ -31,8 +31,8 @@ class FunctionRow:
         parameters: their names; `defaults` are those of the last ones.
         kind: of numbers that it takes and gives.
         vjp: for each parameter the gradient, or None where it is zero.
-        told: what the derivative computes from the parameters, and the same told from `result`, for
-            where that is saved anyway: with less work, and as PyTorch does it, with less precision.
+        told: an expression of the derivative in the parameters, and the same in `result`, used if
+            that is saved anyway: with less work and, as in PyTorch, with less precision.
         shown: what the derivative computes, and how people write it, for `op.derivative()`.
         defined: the same in other functions of the table, in place of all that follows.
         code: C++ and CUDA, with the parameters in braces.
@@ -67,7 +67,7 @@ def row(  # noqa: PLR0913  (the columns)
     torch: str | None = None,
     work: int = 10,
 ) -> None:
-    """Add a row; `signature` is such as "elu(x, alpha=1)"."""
+    """Add a row, with a signature such as "elu(x, alpha=1)"."""
     name, _, inside = signature.rstrip(")").partition("(")
     words = [word.strip().partition("=") for word in inside.split(",")]
     parameters = tuple(word for word, _, _ in words)
@@ -278,7 +278,7 @@ row(
 )
 row("threshold(x, threshold, value)", defined="where(x <= threshold, value, x)")
 
-# Other names that PyTorch has for the same.
+# PyTorch's other names for the same functions.
 ALIASES = {
     **{"absolute": "abs", "arccos": "acos", "arccosh": "acosh", "arcsin": "asin"},
     **{"arcsinh": "asinh", "arctan": "atan", "arctan2": "atan2", "arctanh": "atanh"},
@@ -287,9 +287,9 @@ ALIASES = {
     **{"multiply": "mul", "negative": "neg", "not_equal": "ne", "sgn": "sign"},
     **{"subtract": "sub", "max": "maximum", "min": "minimum", "float": "real", "int": "whole"},
 }
-# Rows that the language makes, and nobody writes.
+# Rows that the language makes itself; users cannot write them.
 HIDDEN = ("powi", "real", "whole", "softplus_beta", "gelu_tanh", "tanh_softplus")
-# Which parameter of what divides.
+# The functions that divide, and by which parameter.
 DIVISORS = {
     **{"div": 1, "true_divide": 1, "remainder": 1, "floor_divide": 1, "fmod": 1, "reciprocal": 0},
 }
@@ -305,5 +305,5 @@ def find_function(name: str) -> FunctionRow | None:
 
 
 def known_names() -> list[str]:
-    """Return every name of a function."""
+    """Return every name of a function that users may write."""
     return [name for name in (*TABLE, *ALIASES) if name not in HIDDEN]

@@ -26,7 +26,7 @@ OPERATORS: dict[type[ast.AST], str] = {
     **{ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne"},
     **{ast.And: "logical_and", ast.Or: "logical_or", ast.Not: "logical_not"},
 }
-# What people write that knows other languages, and what this one says instead.
+# What people write who know other languages, and what to write here instead.
 INSTEAD: dict[type[ast.AST], str] = {
     ast.IfExp: "write where(condition, a, b)",
     ast.BitAnd: "write 'and'",
@@ -42,7 +42,7 @@ DEEPEST = 200
 
 
 def parse_statement(text: str, of: str) -> ast.stmt:
-    """Return Python's tree of a statement, or stop where it is none."""
+    """Return Python's syntax tree of a statement; stop if the text is not one."""
     if "#" in text:
         raise FormulaSyntax.error(f"{of}: a formula has no comments", at=text)
     try:
@@ -61,7 +61,7 @@ def parse_statement(text: str, of: str) -> ast.stmt:
 
 
 class TreeReader(ABC):
-    """Reads expressions; what makes a node of a function is the language's.
+    """Reads expressions; how a function becomes a node, a subclass says.
 
     Attributes:
         text: what is read.
@@ -122,11 +122,11 @@ class TreeReader(ABC):
                 self.refuse(tree)
 
     def special(self, tree: ast.Call, name: str) -> Node | None:
-        """Return a call that is read in a way of its own; None if it is one of the table's."""
+        """Return a call with a syntax of its own; None if its function is in the table."""
         return None
 
     def at_indices(self, tree: ast.Subscript | ast.Call) -> Node:
-        """Return what has indices behind its name: an element, or a reduction."""
+        """Return what has indices after its name: an element, or a reduction."""
         self.refuse(tree)
 
     def literal(self, value: float, tree: ast.expr) -> Node:
@@ -142,7 +142,7 @@ class TreeReader(ABC):
         return self.names.get(name) or constant(name) or self.undefined(name, tree)
 
     def undefined(self, name: str, tree: ast.expr, known: Sequence[str] = ()) -> NoReturn:
-        """Stop at a name that nothing has."""
+        """Stop at an undefined name."""
         known = [*self.names, *known]
         function = find_function(name) is not None
         raise UnknownFormulaName.error(
@@ -177,11 +177,11 @@ class TreeReader(ABC):
         return self.joined(tree, "logical_and", tests)
 
     def of_indices(self, ops: Sequence[ast.cmpop], operands: Sequence[Node]) -> Node | None:
-        """Return a comparison as a condition on indices; None if it is none."""
+        """Return a comparison as a condition on indices; None if it is not one."""
         return None
 
     def refuse(self, tree: ast.expr) -> NoReturn:
-        """Stop at something that is no mathematics of this language."""
+        """Stop at syntax that the language does not have."""
         shown, kind = self.shown(tree), type(getattr(tree, "op", tree))
         cure = INSTEAD.get(kind)
         if isinstance(tree, ast.Call):
@@ -193,11 +193,11 @@ class TreeReader(ABC):
 
     def shown(self, tree: ast.expr) -> str:
         """Return the part of the text that a tree is."""
-        # Its columns count bytes; a text that is read has one row.
+        # A tree's columns count bytes; a text that is read has one row.
         return self.text.encode()[tree.col_offset : tree.end_col_offset].decode().replace("\n", " ")
 
 
-class _Own(TreeReader):
+class _TableReader(TreeReader):
     """Reads texts of the table, which may use functions that users may not."""
 
     def __init__(self, text: str, names: Mapping[str, Node], make: Callable[..., Node]) -> None:
@@ -212,15 +212,15 @@ class _Own(TreeReader):
 
 
 def evaluate_text(text: str, names: Mapping[str, Node], make: Callable[..., Node]) -> Node:
-    """Return what a text of the table says of some operands; `make` is `build.apply`."""
-    return _Own(text, names, make).expression(_own_tree(text))
+    """Return an expression of the table for some operands; `make` is `build.apply`."""
+    return _TableReader(text, names, make).expression(_table_tree(text))
 
 
 TABLE_OF = "the table of functions"
 
 
 @functools.cache
-def _own_tree(text: str) -> ast.expr:
+def _table_tree(text: str) -> ast.expr:
     """Return the tree of a text of the table, which every derivative asks for again."""
     statement = parse_statement(text, TABLE_OF)
     assert isinstance(statement, ast.Expr)

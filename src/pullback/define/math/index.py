@@ -1,4 +1,4 @@
-"""What stands between the brackets of a read: whole-number sums of indices, `i + p`, `2*i - 1`."""
+"""Affine indices, as between the brackets of a read: whole-number sums, `i + p`, `2*i - 1`."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ class Affine:
         return dict(self.terms).get(term, 0)
 
     def replaced(self, others: Mapping[str | Node, Affine]) -> Affine:
-        """Return the same with other things in place of some terms."""
+        """Return the sum with other sums in place of some terms."""
         total = Affine(self.constant)
         for term, factor in self.terms:
             total += others.get(term, Affine(0, ((term, 1),))) * factor
         return total
 
     def __add__(self, other: Affine | int) -> Affine:
-        """Add two of them, or a number."""
+        """Add another sum, or a number."""
         other = Affine(other) if isinstance(other, int) else other
         total = dict(self.terms)
         for term, factor in other.terms:
@@ -72,14 +72,14 @@ class Affine:
 
     def __mul__(self, factor: int) -> Affine:
         """Multiply by a whole number."""
-        return affine(self.constant * factor, {term: own * factor for term, own in self.terms})
+        return affine(self.constant * factor, {term: each * factor for term, each in self.terms})
 
     def __neg__(self) -> Affine:
         """Return the negative."""
         return self * -1
 
     def __sub__(self, other: Affine | int) -> Affine:
-        """Subtract one of them, or a number."""
+        """Subtract another sum, or a number."""
         return self + (-other)
 
     def __str__(self) -> str:
@@ -88,7 +88,7 @@ class Affine:
 
 
 def affine(constant: int, terms: dict[str | Node, int]) -> Affine:
-    """Return the sum in its one form: nothing times zero, in a fixed order."""
+    """Return the sum in its canonical form: no term times zero, in a fixed order."""
     kept = ((term, factor) for term, factor in terms.items() if factor)
     return Affine(constant, tuple(sorted(kept, key=_order)))
 
@@ -112,7 +112,7 @@ def size(index: str) -> Affine:
 def never_negative(sizes: Affine) -> bool:
     """Return whether a sum of sizes cannot be negative, whatever they are: each is at least 1.
 
-    What is divided, `(h - p)//2`, lies between its quotient and less than 1 below.
+    A quotient that is rounded down, `(h - p)//2`, is less than 1 below the exact one.
     """
     for term, factor in sizes.terms:
         if isinstance(term, str):
@@ -148,5 +148,5 @@ def is_size(term: str) -> bool:
 
 def _order(item: tuple[str | Node, int]) -> tuple[int, str, int]:
     term = item[0]
-    # Nodes by what they say first: in which order they were made differs from run to run.
+    # Nodes come in the order of their text: the order in which they were made varies between runs.
     return (0, term, 0) if isinstance(term, str) else (1, repr(term), term.serial)

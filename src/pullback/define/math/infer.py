@@ -1,7 +1,7 @@
-"""How far indices run that are no dimension of an input: as far as what they read allows.
+"""How far indices run that are not a dimension of an input: as far as their reads allow.
 
 In `y[i] = sum[p](x[i + p]*k[p])` i stays below |x| - |k| + 1. Where two reads allow a different
-range and neither is certainly the smaller one, nobody can tell what was meant, and it is refused.
+range and neither is certainly the smaller one, the formula is ambiguous, and it is refused.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def infer(program: FormulaProgram) -> None:
         ready = ready or [index for index in left if _find_bounds(index, program)]
         if not ready:
             raise _unbounded(left, program)
-        # At once: none of them may depend on which of them comes first.
+        # All at once, so that none depends on which comes first.
         found = [_infer_range(index, program) for index in ready]
         for index, extent in zip(ready, found, strict=True):
             index.extent = extent
@@ -62,7 +62,7 @@ def _find_accesses(index: Index, program: FormulaProgram) -> list[Access]:
 
 
 def _is_ready(index: Index, program: FormulaProgram) -> bool:
-    """Return whether everything is known that bounds an index."""
+    """Return whether everything that bounds an index is known."""
     own = _find_accesses(index, program)
     return bool(_find_bounds(index, program)) and not any(_pending(a, index, program) for a in own)
 
@@ -92,7 +92,7 @@ def _find_bounds(index: Index, program: FormulaProgram) -> list[Bound]:
 
 
 def _find_bound(access: Access, index: Index, known: Mapping[str, Affine]) -> Affine | None:
-    """Return how far one read allows an index to run; None if it says nothing of it."""
+    """Return how far one read allows an index to run; None if it does not bound it."""
     sizes = {size_of(key): extent for key, extent in known.items()}
     factor = access.place.factor(index.key)
     if factor == 0 or any(index.key in part.free for part in access.place.nodes):
@@ -104,14 +104,14 @@ def _find_bound(access: Access, index: Index, known: Mapping[str, Affine]) -> Af
         return None
     room = extent - 1 - reach[1] if factor > 0 else reach[0]
     found = quotient(room, abs(factor)) + 1
-    # Beside an index that goes through all of the tensor nothing is left; and where the read may be
-    # outside, pad(x[h + q - 1]), its ends are no reason for q to stop.
+    # An index that goes through all of the tensor leaves no room for another; and where the read
+    # may be outside, pad(x[h + q - 1]), the tensor's ends do not bound q.
     varies = bool(rest.free) or any(part.op == ARGMAX for part in rest.nodes)
     return None if varies and (access.weak or factor < 0 or never_negative(-found + 1)) else found
 
 
 def _infer_range(index: Index, program: FormulaProgram) -> Affine:
-    """Return the smallest of what the reads allow."""
+    """Return the smallest range that the reads allow."""
     bounds = _find_bounds(index, program)
     least = bounds[0]
     for bound in bounds[1:]:
@@ -140,7 +140,7 @@ def _ambiguous(index: Index, one: Bound, other: Bound, program: FormulaProgram) 
 
 
 def _format_limit(index: Index, limit: str) -> str:
-    """Return how an index is given a limit where it is bound."""
+    """Return the advice to write an index's limit where it is bound."""
     if index.name.endswith("'"):
         return "give the output's dimensions different names"
     written = re.sub(rf"(?<=[\[ ]){re.escape(index.name)}\b", f"{index.name} < {limit}", index.at)
@@ -169,7 +169,7 @@ def _unbounded(left: Sequence[Index], program: FormulaProgram) -> PullbackError:
     why = "no tensor is read at it"
     if own:
         why = "the data decides" if is_data(own[0].place) else "the other indices go all the way"
-        why = f"{own[0].shown} says nothing of it, {why}"
+        why = f"{own[0].shown} does not bound it, since {why}"
     limit = next(iter(map(format_size, [*read, *program.declared.values()])), "5")
     return UnboundedIndex.error(
         f"{program.of}: nothing says how far '{index.name}' runs: {why}",

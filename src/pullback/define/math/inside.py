@@ -1,4 +1,4 @@
-"""Whether a read stays inside of its tensor, whatever the sizes are."""
+"""Whether a read stays inside its tensor for all sizes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OPPOSITE = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "e
 def derive_facts(condition: Node, holds: bool, ranges: Ranges) -> list[Affine]:  # noqa: PLR0911
     """Return sums of indices that are not negative where a condition holds, or where it does not.
 
-    Not all of them: what `or` says is left out.
+    Not all of them: those that `or` implies are left out.
     """
     match condition.op:
         case "logical_and" | "logical_or" if holds == (condition.op == "logical_and"):
@@ -42,7 +42,7 @@ def derive_facts(condition: Node, holds: bool, ranges: Ranges) -> list[Affine]: 
 
 
 def _derive_from_comparison(name: str, difference: Affine, ranges: Ranges) -> list[Affine]:
-    """Return what follows from `difference < 0` and its like."""
+    """Return what follows from `difference < 0` and the like."""
     match name:
         case "lt":
             return [-difference - 1]
@@ -55,7 +55,7 @@ def _derive_from_comparison(name: str, difference: Affine, ranges: Ranges) -> li
         case "eq":
             return [difference, -difference]
         case _:
-            # Other than its least value, it is one more at least.
+            # A value that is not the least is at least one more.
             either = (difference, -difference)
             return [side - 1 for side in either if is_positive(side, (), ranges)]
 
@@ -82,7 +82,7 @@ def require(program: FormulaProgram, scope: Scope, access: Access, facts: Sequen
 
 
 def is_inside(program: FormulaProgram, access: Access, facts: Sequence[Affine]) -> bool:
-    """Return whether a read is certainly inside of its tensor."""
+    """Return whether a read is certainly inside its tensor."""
     if access.weak and program.trusted:
         return True
     ends = (access.place, access.extent - 1 - access.place)
@@ -92,7 +92,7 @@ def is_inside(program: FormulaProgram, access: Access, facts: Sequence[Affine]) 
 def _outside(
     program: FormulaProgram, scope: Scope, access: Access, *, below: bool
 ) -> PullbackError:
-    """Return the error of a read: where it leaves, and what to do."""
+    """Return the error for a read: where it leaves its tensor, and the cure."""
     shown, name = access.shown, access.name
     index = access.place.index
     bounds = program.ranges.bounds(access.place)
@@ -134,5 +134,5 @@ def _outside(
 
 
 def format_size(place: Affine) -> str:
-    """Return a size as it is written."""
+    """Return a size as users write it."""
     return show.format_node(node.index(place))

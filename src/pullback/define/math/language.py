@@ -1,6 +1,6 @@
-"""Users' calls and expressions -> nodes: functions by their names, arguments that may be wrong.
+"""Users' calls and expressions -> nodes, with names and arguments checked.
 
-The calls are of a text, or of a Python function that is traced.
+The calls are in a text, or in a Python function that is traced.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ Value = Node | str
 
 @dataclass(frozen=True)
 class FormulaPlace:
-    """Whose formula something is in, and where; for messages."""
+    """A place in a formula, for messages: whose formula it is, and which part."""
 
     of: str
     at: str | None = None
 
     def error(self, rule: Rule, message: str, *, help: str | None = None) -> PullbackError:
-        """Return the error of this place."""
+        """Return an error at this place."""
         return rule.error(f"{self.of}: {message}", at=self.at, help=help)
 
 
 def build_call(
     name: str, args: Sequence[Value], keywords: Mapping[str, Value], place: FormulaPlace
 ) -> Node:
-    """Return what a call makes.
+    """Return the node of a call.
 
     Args:
         name: of the function, as PyTorch has it; also one for an operator, such as "add".
@@ -69,14 +69,14 @@ def build_call(
         raise place.error(FormulaType, str(misfit)) from None
 
 
-# Functions of which an option makes another one.
+# Functions that an option turns into another one.
 VARIANTS = {"gelu": "gelu_tanh", "softplus": "softplus_beta"}
 
 
 def _choose_variant(
     name: str, args: Sequence[Value], keywords: dict[str, Value], place: FormulaPlace
 ) -> tuple[str, dict[str, Value]]:
-    """Return which function `gelu(x, approximate=...)` or `softplus(x, beta)` is."""
+    """Return which function `gelu(x, approximate=...)` or `softplus(x, beta)` means."""
     if name == "softplus" and (len(args) == 2 or "beta" in keywords):
         return VARIANTS[name], keywords
     if name == "gelu" and "approximate" in keywords:
@@ -148,5 +148,5 @@ class Reader(TreeReader):
 
 
 def word(tree: ast.expr) -> str | None:
-    """Return an argument that is a text: `approximate="tanh"`."""
+    """Return an argument that is a string, `approximate="tanh"`; None if it is not one."""
     return tree.value if isinstance(tree, ast.Constant) and isinstance(tree.value, str) else None

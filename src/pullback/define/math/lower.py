@@ -1,9 +1,9 @@
-"""What a formula in index notation is made of that PyTorch has an operation for.
+"""Recognises the parts of a formula in index notation that PyTorch has an operation for.
 
-Pure recognisers on nodes: chains of sums over a product (a contraction, or a convolution where a
-factor is read at `i + p`), and sums over a delta whose place is data (a scatter). Nothing is
-rewritten that would lose accuracy: a product is taken as it is written and never distributed, so a
-squared distance stays one.
+These are pure functions of nodes. They find chains of sums over a product (a contraction, or a
+convolution where a factor is read at `i + p`), and sums over a delta whose place is data (a
+scatter). No rewriting loses accuracy: a product is taken as it is written and never distributed, so
+a squared distance stays one.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def product_of(node: Node) -> Product:
 
 
 def _group_factors(factors: tuple[Node, ...]) -> tuple[Node, ...]:
-    """Return factors those of which that have the same indices are one: it may be known already."""
+    """Return factors, multiplied together if they have the same indices: that may exist already."""
     groups: dict[frozenset[str], Node] = {}
     for factor in factors:
         before = groups.get(factor.free)
@@ -89,8 +89,8 @@ def _group_factors(factors: tuple[Node, ...]) -> tuple[Node, ...]:
 def is_contraction(product: Product) -> bool:
     """Return whether the sum may be taken factor by factor, by products of matrices.
 
-    Not of whole numbers, of which PyTorch has no fast product. Conditions are put on one factor,
-    and where that has all indices nothing is won.
+    Not for whole numbers, for which PyTorch has no fast product. Conditions are put on one factor;
+    if that has all indices, nothing is gained.
     """
     if len(product.over) < 2 or any(part.type != "real" for part in product.over):
         return False
@@ -147,7 +147,7 @@ def scatter_of(product: Product, sizes: Sizes) -> Scatter | None:
 def _decide_place(
     condition: Node, candidates: list[str], bound: Mapping[str, Affine]
 ) -> tuple[str, Affine, tuple[str, Affine] | None] | None:
-    """Return an output's index, its place by data, and a new index that is in that place."""
+    """Return an output's index, the place that data gives it, and a new index in that place."""
     if condition.op not in (EQUAL, INSIDE) or not condition.places[0].nodes:
         return None
     place = condition.places[0]
@@ -170,8 +170,9 @@ class Bag:
 
     Attributes:
         read: of the rows.
-        place: which rows; it has the indices that are summed over, and of the read no other has.
-        weight: what they are multiplied by, which has no other index than the place.
+        place: which rows; it has all indices that are summed over, and the read's other places
+            have none of its indices.
+        weight: what they are multiplied by; it has only indices of the place.
     """
 
     read: Node
@@ -180,7 +181,7 @@ class Bag:
 
 
 def bag_of(product: Product) -> Bag | None:
-    """Return a sum over a product as one over rows; None if it is none."""
+    """Return a sum over a product as one over rows; None if it is not one."""
     if product.conditions or product.under or not 1 <= len(product.over) <= 2:
         return None
     bound = {name for name, _ in product.bound}
@@ -233,19 +234,19 @@ class Stencil:
 
 
 def stencil_of(product: Product) -> Stencil | None:
-    """Return a sum over a product as a convolution; None if it is none."""
+    """Return a sum over a product as a convolution; None if it is not one."""
     if len(product.over) != 2 or product.under:
         return None
     first, second = product.over
     for read, other in ((first, second), (second, first)):
-        found = _with(read, other, product)
+        found = _stencil_with(read, other, product)
         if found is not None:
             return found
     return None
 
 
-def _with(read: Node, other: Node, product: Product) -> Stencil | None:
-    """Return a stencil of which a given factor has the windows."""
+def _stencil_with(read: Node, other: Node, product: Product) -> Stencil | None:
+    """Return a convolution in which a given factor has the windows; None if it is not one."""
     if read.op != READ or read.type != "real" or other.type != "real":
         return None
     windows: list[Window] = []
@@ -275,7 +276,7 @@ def _with(read: Node, other: Node, product: Product) -> Stencil | None:
 
 
 def _window(dimension: int, place: Affine, bound: set[str], *, guarded: bool) -> Window | None:
-    """Return a place of an index that stays and one that is summed over."""
+    """Return a place as a window: one index that stays and one that is summed over."""
     terms = [(t, f) for t, f in place.terms if not isinstance(t, str) or not is_size(t)]
     summed = [(t, f) for t, f in terms if isinstance(t, str) and t in bound]
     free = [(t, f) for t, f in terms if isinstance(t, str) and t not in bound]

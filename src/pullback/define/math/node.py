@@ -1,4 +1,4 @@
-"""The expression graph: nodes that are made once, so that what is equal is the same object.
+"""The expression graph: nodes are hash-consed, so that equal ones are the same object.
 
 A shared subexpression is therefore computed once, and whether two derivatives share one is a
 comparison of pointers. Source: A. Ershov, "On programming of arithmetic operations" (1958).
@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 from pullback.define.math.index import Affine, at
 
 Type = Literal["bool", "int", "real"]
-# What data a node carries beside its operands: a number, a name and its indices, a bound index.
+# The data of a node besides its operands: a number, a name and its indices, a bound index.
 Data = int | float | bool | str | tuple[object, ...] | None
 
 NUMBER, READ, SCALAR = "number", "read", "scalar"
@@ -69,7 +69,7 @@ class Node:
 
     @property
     def places(self) -> tuple[Affine, ...]:
-        """The affine indices that it has: all of a read, one of an index and of a condition."""
+        """Its affine indices: all those of a read, the one of an index or a condition."""
         assert self.op in PLACED
         assert isinstance(self.data, tuple)
         found = [index for index in self.data if isinstance(index, Affine)]
@@ -98,7 +98,7 @@ class Node:
         return self.data
 
     def __repr__(self) -> str:
-        """Return its operation and what that is of; `show.format_node` writes the language."""
+        """Return the operation with its data and operands; `show.format_node` writes formulas."""
         data = self.data if isinstance(self.data, tuple) else (self.data,)
         parts = (*data, *self.args) if self.op not in PLACED else data
         return f"{self.op}({', '.join(str(part) for part in parts if part is not None)})"
@@ -110,7 +110,7 @@ _serial = 0
 
 
 def make(op: str, args: tuple[Node, ...], data: Data, type: Type, free: frozenset[str]) -> Node:
-    """Return the one node of this content; `free` adds to what the operands depend on.
+    """Return the one node with this content; `free` adds to the operands' indices.
 
     A reduction has a canonical index (`close`), so that sums that differ in its name are one node.
     """
@@ -150,9 +150,9 @@ def scalar(name: str, type: Type) -> Node:
 
 
 def index(place: Affine) -> Node:
-    """Return an affine index, a size among them, as a whole number.
+    """Return an affine index, or a size, as a whole number.
 
-    What has neither indices nor sizes of its own is a sum of products, as it is written.
+    One of data alone, without indices or sizes, is a sum of products, as it is written.
     """
     if not place.terms:
         return number(place.constant)
@@ -195,7 +195,7 @@ def place_of(node: Node) -> Affine:  # noqa: PLR0911  (one for each kind of node
 
 
 def inside(place: Affine, size: Affine) -> Node:
-    """Return the condition 0 <= place < size; of data and a number, two comparisons of numbers."""
+    """Return the condition 0 <= place < size; for data and a number, two comparisons of numbers."""
     if is_value(place) and is_value(size):
         value, zero = index(place), number(0)
         over, under = _compare("le", zero, value), _compare("lt", value, index(size))
@@ -204,9 +204,9 @@ def inside(place: Affine, size: Affine) -> Node:
 
 
 def equal(place: Affine) -> Node:
-    """Return the condition that an index is 0; of data alone, a comparison of numbers.
+    """Return the condition that an index is 0; for data alone, a comparison of numbers.
 
-    It is the same of the index's negative.
+    The negative of an index has the same node.
     """
     if not place.terms:
         return number(place.constant == 0)
@@ -219,7 +219,7 @@ def equal(place: Affine) -> Node:
 
 
 def is_value(place: Affine) -> bool:
-    """Return whether neither an index nor a size stands in a place: data and numbers alone do."""
+    """Return whether a place has neither an index nor a size in it, but only data and numbers."""
     return len(place.nodes) == len(place.terms)
 
 
@@ -233,7 +233,7 @@ def _make_placed(op: str, data: tuple[object, ...], places: Iterable[Affine], ty
 
 
 def remake(node: Node, args: tuple[Node, ...], change: Callable[[Affine], Affine]) -> Node:
-    """Return a node with other operands or other indices, and nothing simplified."""
+    """Return a node with other operands or other indices, without simplifying."""
     match node.op:
         case "read":
             return read(node.name, map(change, node.places), node.type)
@@ -248,23 +248,23 @@ def remake(node: Node, args: tuple[Node, ...], change: Callable[[Affine], Affine
 
 
 def rename_index(node: Node, old: str, new: str) -> Node:
-    """Return a node in which a free index has a name that is not in it yet."""
-    made: dict[Node, Node] = {}
+    """Return a node with a free index renamed; the new name is not in it yet."""
+    rebuilt: dict[Node, Node] = {}
     others: dict[str | Node, Affine] = {old: at(new)}
     for part in in_order([node], lambda part: tuple(a for a in part.args if old in a.free)):
         if old in part.free:
-            args = tuple(made.get(arg, arg) for arg in part.args)
-            made[part] = remake(part, args, lambda place: place.replaced(others))
+            args = tuple(rebuilt.get(arg, arg) for arg in part.args)
+            rebuilt[part] = remake(part, args, lambda place: place.replaced(others))
             if part.type == "int":
-                others[part] = place_of(made[part])
-    return made.get(node, node)
+                others[part] = place_of(rebuilt[part])
+    return rebuilt.get(node, node)
 
 
 def close(op: str, index: str, size: Affine, body: Node) -> Node:
     """Return a reduction of `body` over an index.
 
-    Its bound index is named by how many reductions are nested in it, so it is none of theirs; and
-    no expression has such an index free, so putting one in place of another captures nothing.
+    Its bound index is named by how many reductions are nested in it, so it differs from theirs; and
+    no expression has such an index free, so substitution captures nothing.
     """
     assert not any(name.startswith("#") for name in body.free), "opened first"
     bound = f"#{body.height + 1}"
@@ -282,7 +282,7 @@ def is_number(node: Node, value: float | None = None) -> bool:
 
 
 def may_divide_by_zero(node: Node) -> bool:
-    """Return whether a node divides whole numbers, by what is not certainly another than 0."""
+    """Return whether a node divides whole numbers by something that may be 0."""
     if node.op not in ("floor_divide", "remainder", "fmod") or node.type != "int":
         return False
     return node.args[1].op != NUMBER or node.args[1].number == 0

@@ -1,9 +1,8 @@
-"""A line -> its formula and back: what it says, and its text.
+"""A line -> its formula, and a formula -> its text.
 
-Its statements are read twice, before the ranges of indices are inferred and after that; but once if
-no index is written in them, where each name stands for an element:
-
-`sqdist(x[n, d], y[m, d]) -> z[n, m] = sum[d]((x[n, d] - y[m, d])**2)`.
+Statements with indices are read twice, before and after the ranges of the indices are inferred:
+`sqdist(x[n, d], y[m, d]) -> z[n, m] = sum[d]((x[n, d] - y[m, d])**2)`. Without indices, where each
+name stands for an element, they are read once.
 """
 
 from __future__ import annotations
@@ -39,14 +38,13 @@ def parse(
     Args:
         line: with the text of its formula.
         accuracy: the largest error of one function, in units of the last place.
-        sizes: of a derivative: what dimensions of its inputs have to be.
-        trusted: of one that was derived: reads under `where` are not asked whether they stay
-            inside.
+        sizes: for a derivative: the sizes that dimensions of its inputs must have.
+        trusted: for a derived formula: reads under `where` are not checked to stay inside.
 
     Raises:
         PullbackError: PB131 to PB139; PB140, an ambiguous range; PB141, a read that may be outside
-            of its tensor; PB142, an index without a range; PB143, a wrong number of indices;
-            PB144, what is no affine index; PB145, an unknown index; PB146, one that is taken.
+            its tensor; PB142, an index without a range; PB143, a wrong number of indices; PB144, an
+            index that is not affine; PB145, an unknown index; PB146, one that is taken.
     """
     try:
         return read(line, accuracy, sizes or {}, trusted=trusted)[1]
@@ -60,7 +58,7 @@ def parse(
 def read(
     line: Line, accuracy: int, sizes: Mapping[str, Affine], *, trusted: bool
 ) -> tuple[FormulaProgram, Formula]:
-    """Return the formula of a line, and what was found out about its indices."""
+    """Return the formula of a line, and what was learnt about its indices."""
     if line.changed:
         raise FormulaOutputs.error(
             f"{line.qualname}: '{line.changed[0]}' is an input and an output, and a formula "
@@ -90,7 +88,7 @@ def read(
 
 
 def program_of(line: Line, sizes: Mapping[str, Affine], *, trusted: bool) -> FormulaProgram:
-    """Return what is known of a formula before it is read."""
+    """Return what is known about a formula before it is read."""
     names = names_of(line.parameters, line.qualname)
     known = {**declared_ranges(line), **sizes}
     of_inputs = {label for tensor in line.tensors for label in tensor.labels}
@@ -130,10 +128,10 @@ def declared_ranges(line: Line) -> dict[str, Affine]:
 
 
 def format_formula(formula: Formula) -> str:
-    """Return the formula as it is written after `=`: with names for what is used more than once.
+    """Return the text of a formula after `=`, with names for what is used more than once.
 
-    It is read to the very same nodes, if what dimensions of inputs have to be is given as `sizes`.
-    A pointwise gradient is written as it is computed: `sum[...](3*grad)`, where a reader puts the
+    Reading it gives the very same nodes, if `sizes` says what dimensions of inputs must be. A
+    pointwise gradient is written as it is computed: `sum[...](3*grad)`, where a reader puts the
     number in front of the sum.
     """
     if formula.pointwise:
@@ -144,7 +142,7 @@ def format_formula(formula: Formula) -> str:
 
 
 def _shorten(indexed: Formula, rows: list[str], given: Mapping[str, Affine]) -> str | None:
-    """Return the text without the limits that follow from the reads; None if that is another."""
+    """Return the text without limits that follow from the reads; None if that reads differently."""
     line = replace(indexed.line, formula="; ".join(rows))
     try:
         program, _ = read(line, indexed.accuracy, given, trusted=True)

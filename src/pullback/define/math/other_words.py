@@ -1,8 +1,8 @@
-"""What other libraries call what this language says in another way, or cannot say."""
+"""Names of other libraries, and how this language says the same, or why it cannot."""
 
 from __future__ import annotations
 
-# A line that says it, as it stands after an operator's name.
+# A line for each name, from the operator's parameters on.
 LINES = {
     "softmax": "(x[..., n]) -> y[..., n] = t = exp(x - max[k](x[k])); y = t/sum[k](t[k])",
     "softmin": "(x[..., n]) -> y[..., n] = t = exp(min[k](x[k]) - x); y = t/sum[k](t[k])",
@@ -96,7 +96,7 @@ REASONS = {
 
 
 def suggest_instead(name: str) -> str | None:
-    """Return what to write in place of a function that the language has not."""
+    """Return what to write in place of a function that the language does not have."""
     known = SAME.get(name, name)
     if known not in LINES:
         return REASONS.get(name)

@@ -1,4 +1,4 @@
-"""What stands between brackets: the indices that a statement may use, and sums of them."""
+"""Reads what is between brackets: the indices that a statement may use, and sums of them."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class PlaceReader(Reader):
     Attributes:
         program: what it shares with the other statements.
         scope: the indices that may be used, by name.
-        open: of a part of the formula: the tree that owns the indices it turns out to depend on,
-            its `parameters`, and the names that stand between brackets in it.
-        part: of any part, the reads of which only its use says whether they are inside.
+        open: for a part of the formula: the tree that owns the indices it turns out to depend on,
+            its `parameters`, and the names between brackets in it.
+        part: for any part: the reads that have to be checked where the part is used.
         unread: the indices of reductions that nothing has been read at yet.
         alone: the tensors that have been read by their name alone, in the order of their reads.
     """
@@ -76,7 +76,7 @@ class PlaceReader(Reader):
         raise rule.error(f"{self.of}: {message}", at=shown, help=help)
 
     def find(self, name: str, *, of: str | None = None) -> Index | None:
-        """Return the index of a name, if there is one here; `of` what has it unsaid."""
+        """Return the index of a name, if there is one here; `of` is the tensor that implies it."""
         found = self.scope.get(name) or self.parameters.get(name)
         if found is not None or self.open is None:
             self.unread = [index for index in self.unread if index is not found]
@@ -103,7 +103,7 @@ class PlaceReader(Reader):
         """Stop at an index that nothing binds here."""
         known = sorted({**self.scope, **self.parameters})
         if of is not None and name.endswith("'"):
-            # Its second dimension of this name, which a formula cannot write as it is labelled.
+            # The second dimension of this name: a formula cannot write its label.
             plain = ", ".join(label.rstrip("'") for label in self.program.labels_of(of))
             message = f"'{of}' has two dimensions '{name.rstrip(chr(39))}'"
             cure = f"say which element is meant: {of}[{plain}] is one of the diagonal"
@@ -128,10 +128,10 @@ class PlaceReader(Reader):
     def require_read(
         self, indices: list[Index], tree: ast.Call, alone: Sequence[str], reads: Sequence[Access]
     ) -> None:
-        """Stop at a reduction in which something is read, and nothing at some of its indices.
+        """Stop at a reduction that reads something, but nothing at some of its indices.
 
-        Who writes `mean[k](x**2)` means `mean[k](x[k]**2)`, and not x[n]**2. Where the element is
-        said, and how far k runs, `sum[k < 3](x[n])`, it is meant.
+        `mean[k](x**2)` is meant as `mean[k](x[k]**2)`, and not as x[n]**2. If the element and the
+        limit of k are written, `sum[k < 3](x[n])`, it is meant as it stands.
         """
         left = [index for index in indices if index in self.unread]
         self.unread = [index for index in self.unread if index not in indices]
@@ -221,7 +221,7 @@ class PlaceReader(Reader):
         return place
 
     def no_tensor(self, name: str, tree: ast.expr) -> NoReturn:
-        """Stop at indices after something that has none."""
+        """Stop at indices after a name that has none."""
         known = [*self.program.labels, *self.program.definitions]
         if name in self.names:
             self.fail(WrongSubscripts, f"'{name}' is a scalar and has no indices", tree)
@@ -238,7 +238,7 @@ class PlaceReader(Reader):
     def places(
         self, tree: ast.expr, name: str, labels: Sequence[str], subscripts: list[ast.expr]
     ) -> list[Affine]:
-        """Return the indices between brackets; `...` is meant in its place if it is left out."""
+        """Return the indices between brackets, with `...` in its place if it is left out."""
         count, batch = len(labels), labels.index(BATCH) if BATCH in labels else None
         written = [place for place, each in enumerate(subscripts) if is_batch(each)]
         missing = batch is not None and len(subscripts) == count - 1 and not written

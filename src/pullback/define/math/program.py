@@ -1,4 +1,4 @@
-"""What the dense execution knows of a formula's nodes, worked out once for all calls."""
+"""Facts about a formula's nodes: which are equal but for indices' names, what PyTorch can do."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from pullback.define.math.lower import (
 from pullback.define.math.node import INSIDE, PLACED, REDUCTIONS, Node, in_order
 
 Key = tuple[object, ...]
-# Beyond this many operands in one another they are computed one by one.
+# Operands that are nested deeper than this are computed one by one.
 MOST_DEPTH = 100
 
 
 class FormulaFacts:
-    """What is known of a formula's nodes, each worked out once for all calls.
+    """Facts about a formula's nodes, each worked out once for all calls.
 
     Attributes:
         sizes: how far the outputs' indices run that are no dimensions.
@@ -39,7 +39,7 @@ class FormulaFacts:
         self.sizes = dict(sizes)
         self._identity: dict[Node, tuple[int, tuple[str, ...]]] = {}
         self._interned: dict[Key, int] = {}
-        # Not how many there are: two threads could take the same number for two nodes.
+        # Not the table's length: two threads could take the same number for two nodes.
         self._fresh = itertools.count()
         self._products: dict[Node, Product] = {}
         self._ranges: dict[Affine, Affine] = {}
@@ -50,7 +50,7 @@ class FormulaFacts:
         for part in in_order(roots):
             depths[part] = 1 + max((depths[arg] for arg in part.args), default=0)
         self.is_deep = max(depths.values(), default=0) > MOST_DEPTH
-        # Nodes of one number are computed once, so they use their operands once.
+        # Nodes with the same number are computed once, so they use their operands once.
         edges = {
             (self.identity(arg)[0], self.identity(part)[0], place)
             for part in in_order(roots)
@@ -64,22 +64,22 @@ class FormulaFacts:
         return self.range(self.sizes.get(index) or size(index))
 
     def range(self, size: Affine) -> Affine:
-        """Return the one object that stands for a size: what is the same is compared at once."""
+        """Return the one object that stands for a size, so that equal sizes compare quickly."""
         return self._ranges.setdefault(size, size)
 
     def identity(self, node: Node) -> tuple[int, tuple[str, ...]]:
-        """Return a number that nodes share which differ in their free indices' names, and these.
+        """Return a number shared by nodes that are equal but for indices' names, and these names.
 
-        The names come in the order in which the node has them first, so the values of two nodes
-        of one number are the same tensor, with these names on its dimensions.
+        The names come in the order in which they appear in the node, so two nodes with the same
+        number have the same tensor as their value, with these names on its dimensions.
         """
         if node not in self._identity:
             for part in in_order([node]):
                 if part not in self._identity:
-                    self._identity[part] = self._identified(part)
+                    self._identity[part] = self._identify(part)
         return self._identity[node]
 
-    def _identified(self, node: Node) -> tuple[int, tuple[str, ...]]:
+    def _identify(self, node: Node) -> tuple[int, tuple[str, ...]]:
         bound = node.bound if node.op in REDUCTIONS else None
         names: dict[str, int] = {}
         places = node.places if node.op in PLACED else ()
@@ -119,7 +119,7 @@ class FormulaFacts:
         return found
 
     def is_for_one(self, node: Node) -> bool:
-        """Return whether one other node at most needs a value."""
+        """Return whether a value is used at most once."""
         return self._uses[self.identity(node)[0]] == 1
 
     def product(self, node: Node) -> Product:
@@ -131,19 +131,19 @@ class FormulaFacts:
         return self._products[node]
 
     def stencil(self, node: Node) -> Stencil | None:
-        """Return a sum as a convolution; None if it is none."""
+        """Return a sum as a convolution; None if it is not one."""
         if node not in self._stencils:
             self._stencils[node] = stencil_of(self.product(node))
         return self._stencils[node]
 
     def bag(self, node: Node) -> Bag | None:
-        """Return a sum as one over rows that data picks; None if it is none."""
+        """Return a sum as one over rows that data picks; None if it is not one."""
         if node not in self._bags:
             self._bags[node] = bag_of(self.product(node))
         return self._bags[node]
 
     def scatter(self, node: Node, sizes: Sizes) -> Scatter | None:
-        """Return a sum as a scatter; None if it is none."""
+        """Return a sum as a scatter; None if it is not one."""
         key = (node, *sizes.items())
         if key not in self._scatters:
             self._scatters[key] = scatter_of(self.product(node), sizes)
@@ -151,7 +151,7 @@ class FormulaFacts:
 
 
 def elementwise(node: Node) -> tuple[Node, ...]:
-    """Return the operands of which each element of a node takes one."""
+    """Return the operands that a node uses element by element."""
     return () if node.op in REDUCTIONS or node.op in PLACED else node.args
 
 

@@ -26,7 +26,7 @@ class Ranges:
         return self.sizes.get(index) or size(index)
 
     def fresh(self, extent: Affine) -> str:
-        """Return an index that is nowhere yet."""
+        """Return a new index."""
         name = f"~{len(self.order)}"
         self.order[name] = len(self.order)
         self.sizes[name] = extent
@@ -41,8 +41,8 @@ class Ranges:
 
         Args:
             reduction: a sum, a max or an argmax.
-            alone: give it an index of its own, which substitution needs. Otherwise it is the one of
-                all reductions of this range and nesting, and what they share stays shared.
+            alone: give it an index of its own, which substitution needs. Otherwise all reductions
+                of this range and nesting have the same one, and what they share stays shared.
         """
         key = (reduction.bound, reduction.size)
         name = None if alone else self._opened.get(key)
@@ -54,7 +54,7 @@ class Ranges:
         return name, graph.rename_index(reduction.args[0], reduction.bound, name)
 
     def inside(self, place: Affine, extent: Affine) -> Node:
-        """Return the guard 0 <= place < extent, or what it is certain to be."""
+        """Return the guard 0 <= place < extent, or True or False where that is certain."""
         bounds = self.bounds(place)
         if bounds is not None:
             least, most = bounds

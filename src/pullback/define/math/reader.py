@@ -32,7 +32,7 @@ class IndexReader(PlaceReader):
     """Reads one statement: values at indices."""
 
     def value(self, tree: ast.expr) -> Node:
-        """Return what a statement says.
+        """Return the value of a statement.
 
         Raises:
             PullbackError: PB138, a name alone that could be read in two places: b[n] in y[n, n].
@@ -64,9 +64,9 @@ class IndexReader(PlaceReader):
                 self.refuse(tree)
 
     def conditions(self, op: ast.boolop, values: Sequence[ast.expr]) -> list[Node]:
-        """Return the parts of `a and b`; b is read where a holds: `i > 0 and x[i - 1] > 0`.
+        """Return the parts of `a and b`; b is read only where a holds: `i > 0 and x[i - 1] > 0`.
 
-        Where a says nothing of an index, b is read like anything else, as in `a or b`.
+        If a says nothing about indices, b is read like anything else, as in `a or b`.
         """
         if isinstance(op, ast.Or):
             return super().conditions(op, values)
@@ -102,7 +102,7 @@ class IndexReader(PlaceReader):
         return constant(name) or self.undefined(name, tree, [*program.definitions])
 
     def of_indices(self, ops: Sequence[ast.cmpop], operands: Sequence[Node]) -> Node | None:
-        """Return `0 <= i < size(n)` and `i == n` as conditions; None of what is data alone."""
+        """Return `0 <= i < size(n)` and `i == n` as conditions; None for data alone."""
         if any(operand.type != "int" for operand in operands):
             return None
         places = [place_of(operand) for operand in operands]
@@ -115,7 +115,7 @@ class IndexReader(PlaceReader):
         return equal(places[0] - places[1]) if kinds == [ast.Eq] else None
 
     def special(self, tree: ast.Call, name: str) -> Node | None:
-        """Return the call of what is no function of the table."""
+        """Return a call with a syntax of its own; None if its function is in the table."""
         if name in ("size", "pad"):
             self.program.pointwise = False
             return self.padded(tree) if name == "pad" else index(self.size(tree))
@@ -159,7 +159,7 @@ class IndexReader(PlaceReader):
 
     @contextmanager
     def under(self, facts: Sequence[Affine]) -> Generator[None]:
-        """Read what is selected where some indices are not negative."""
+        """Read a selected expression: these sums of indices are not negative there."""
         before = self.facts
         self.facts = [*before, *facts]
         self.weak += 1
@@ -189,7 +189,7 @@ class IndexReader(PlaceReader):
         return value if both is None else self.apply(tree, "where", both, value, other)
 
     def reduction(self, tree: ast.Call, kind: str, bound: list[ast.expr]) -> Node:
-        """Return `sum[i, j](...)` and its like."""
+        """Return `sum[i, j](...)` and the like."""
         if kind not in REDUCTIONS:
             known = kind in self.names or kind in self.program.definitions
             cure = f"'{kind}' is no function" if known else suggest_instead(kind)
@@ -257,7 +257,7 @@ class IndexReader(PlaceReader):
     def access(
         self, tree: ast.expr, name: str, places: Sequence[Affine], extents: Sequence[Affine]
     ) -> None:
-        """Remember what is read where; once ranges are known, stop where that is outside."""
+        """Remember a read; once ranges are known, stop if it may be outside."""
         outside, self.outside = self.outside, None
         for place, extent in zip(places, extents, strict=True):
             reached = Access(self.shown(tree), name, place, extent, self.weak > 0)
@@ -269,14 +269,14 @@ class IndexReader(PlaceReader):
         self.outside = outside
 
     def require(self, access: Access, facts: Sequence[Affine]) -> None:
-        """Stop at a read that may be outside; of a part it matters where the part is used."""
+        """Stop at a read that may be outside; a part's reads are checked where the part is used."""
         if self.part is None:
             inside.require(self.program, {**self.parameters, **self.scope}, access, facts)
         elif not inside.is_inside(self.program, access, facts):
             self.part[access.place, access.extent, tuple(facts)] = access
 
     def require_again(self, definition: NamedValue, places: Sequence[Affine], shown: str) -> None:
-        """Ask again for the reads of a part, at the indices at which it is used."""
+        """Check the reads of a part again, at the indices at which it is used."""
         keys = (parameter.key for parameter in definition.parameters)
         others: dict[str | Node, Affine] = dict(zip(keys, places, strict=True))
         for (_, _, facts), access in definition.open.items():

@@ -1,4 +1,4 @@
-"""What a derivative reads back from the outputs, rather than compute it again.
+"""What a derivative reads back from the outputs instead of computing it again.
 
 Where an output is `a/b`, each product with `a` over and `b` under has that output as a factor: the
 gradient of a softmax, `grad*e/z - sum(grad*e)*e/z/z`, is `grad*y - sum(grad*y)*y`.
@@ -20,7 +20,7 @@ from pullback.define.math.ranges import Ranges
 from pullback.define.math.reduce import rewrite_nodes
 from pullback.define.math.term import term_of
 
-# The sizes by which it is judged what is cheaper; LESS for what makes others smaller, as a filter.
+# The sizes at which costs are compared; LESS for one that makes others smaller, as a filter's does.
 USUAL, LESS = 64, 4
 # A byte of memory takes as long as this many operations.
 BYTE = 2
@@ -50,14 +50,14 @@ def recall_results(
 
 @dataclass(frozen=True)
 class Known:
-    """Results, which are known by whatever names their indices have.
+    """Results, which are recognised whatever names their indices have.
 
     Attributes:
         ranges: of all indices.
         program: tells what is equal but for the names.
-        wholes: of each result's number the names of its indices and the read.
-        quotients: of the numbers of a dividend and its divisor those of the dividend, the
-            divisor's, and the read.
+        wholes: for each result's number, the names of its indices and the read.
+        quotients: for the numbers of a dividend and its divisor, the names of the indices of both,
+            and the read.
     """
 
     ranges: Ranges
@@ -67,7 +67,7 @@ class Known:
 
     @staticmethod
     def of(results: Mapping[Node, Node], ranges: Ranges) -> Known:
-        """Return what some nodes are known by."""
+        """Return the table of some results."""
         known = Known(ranges, FormulaFacts({}, ()), {}, {})
         for node, read in results.items():
             number, names = known.program.identity(node)
@@ -79,7 +79,7 @@ class Known:
         return known
 
     def read(self, node: Node) -> Node | None:
-        """Return the read that a node is; None if it is none of the results."""
+        """Return the read that a node can be replaced by; None if the node is not a result."""
         number, names = self.program.identity(node)
         if number not in self.wholes:
             return None
@@ -87,7 +87,7 @@ class Known:
         return self._renamed(read, dict(zip(own, names, strict=True)))
 
     def factored(self, node: Node) -> Node:
-        """Return a product with reads in place of quotients that are in it."""
+        """Return a product with a read in place of a quotient in it."""
         if node.op not in ("mul", "div") or node.type != "real":
             return node
         term = term_of(node)
@@ -121,13 +121,13 @@ class Known:
 
 
 def usual_cost(indexed: Formula, sizes: Mapping[str, int]) -> int:
-    """Return what a derivative costs about, in operations."""
+    """Return roughly what a derivative costs, in operations."""
     found = cost(indexed, sizes)
     return found.flops + BYTE * found.read
 
 
 def usual_sizes(indexed: Formula) -> dict[str, int]:
-    """Return sizes of all names of a line."""
+    """Return usual sizes for all names of a line."""
     sizes = {name: USUAL for name in (*indexed.line.dimensions, BATCH) if name not in indexed.sizes}
     for size in indexed.sizes.values():
         less = {str(term).strip("|") for term, factor in size.terms if factor < 0}

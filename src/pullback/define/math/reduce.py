@@ -1,4 +1,4 @@
-"""Sums and maxima over indices, made simpler where that is certain; expressions made anew.
+"""Sums and maxima over indices, simplified where that is exact; expressions rewritten.
 
 A sum over a delta is its one term: `sum[i](where(i == h - p, f(i), 0))` is f(h - p) where h - p is
 in i's range. This is what makes the gradient of a convolution a gather and not a scatter.
@@ -92,37 +92,37 @@ def argmax_over(index: str, body: Node, ranges: Ranges) -> Node:
 
 
 def argmax_of(largest: Node) -> Node:
-    """Return where a maximum is taken."""
+    """Return the argmax of a maximum."""
     return node.make(ARGMAX, largest.args, largest.data, "int", frozenset())
 
 
 def substitute(root: Node, places: Mapping[str, Affine], ranges: Ranges) -> Node:
     """Return a node with other indices in place of some of its free ones.
 
-    Guards and sums are made anew, so what has become certain is simplified. A bound index is opened
-    under a fresh name, so that it captures none.
+    Guards and sums are built again, so that they simplify where they can now. A bound index is
+    opened under a fresh name, so that nothing is captured.
     """
-    wanted = frozenset(places)
-    made: dict[Node, Node] = {}
+    names = frozenset(places)
+    rebuilt: dict[Node, Node] = {}
     others: dict[str | Node, Affine] = {**places}
 
     def remaining(part: Node) -> tuple[Node, ...]:
-        return () if part.op in REDUCTIONS or not part.free & wanted else operands(part)
+        return () if part.op in REDUCTIONS or not part.free & names else operands(part)
 
     for part in in_order([root], remaining):
-        if not part.free & wanted:
+        if not part.free & names:
             continue
         if part.op in REDUCTIONS:
-            made[part] = _reopen(part, places, ranges)
+            rebuilt[part] = _reopen(part, places, ranges)
         elif part.op == INSIDE:
-            made[part] = ranges.inside(part.places[0].replaced(others), part.size)
+            rebuilt[part] = ranges.inside(part.places[0].replaced(others), part.size)
         elif part.op in PLACED:
-            made[part] = remake(part, (), lambda place: place.replaced(others))
+            rebuilt[part] = remake(part, (), lambda place: place.replaced(others))
         else:
-            made[part] = build.rebuild(part, tuple(made.get(arg, arg) for arg in part.args))
+            rebuilt[part] = build.rebuild(part, tuple(rebuilt.get(arg, arg) for arg in part.args))
         if part.type == "int":
-            others[part] = place_of(made[part])
-    return made.get(root, root)
+            others[part] = place_of(rebuilt[part])
+    return rebuilt.get(root, root)
 
 
 def _reopen(reduction: Node, places: Mapping[str, Affine], ranges: Ranges) -> Node:
@@ -150,7 +150,7 @@ def _at_delta(index: str, term: Term, ranges: Ranges) -> Node | None:
 
 
 def solve(condition: Node, index: str) -> Affine | None:
-    """Return what an index is where a delta holds; None if it does not say that."""
+    """Return what an index is where a delta holds; None if the delta does not say."""
     if condition.op != EQUAL:
         return None
     place = condition.places[0]
@@ -185,15 +185,15 @@ def _split(index: str, term: Term, ranges: Ranges) -> Node | None:
 def _factor_out(index: str, term: Term, body: Node, ranges: Ranges) -> Node:
     """Return a sum with what does not depend on the index in front.
 
-    Where the index decides what is selected, only the number leaves: a factor that is infinite
-    where nothing is selected has no part in the sum.
+    Where the index decides what is selected, only the number is moved out: a factor that is
+    infinite where nothing is selected is no part of the sum.
     """
     within = tuple(c for c in term.conditions if index in c.free)
     stays = [bool(within) or index in factor.free for factor in (*term.over, *term.under)]
     over = tuple(f for f in term.over if within or index in f.free)
     under = tuple(f for f in term.under if within or index in f.free)
     inner = Term(conditions=within, over=over, under=under)
-    # As it was written, if nothing leaves and nothing was lifted out of it.
+    # As it was written, if nothing is moved out of it.
     same = all(stays) and not term.conditions and term.factor == 1 and is_whole(body, term)
     summed = close(SUM, index, ranges.size(index), body if same else inner.node)
     return Term(
@@ -210,33 +210,33 @@ def rewrite_nodes(
     ranges: Ranges,
     known: Callable[[Node], Node | None] = lambda node: None,
 ) -> tuple[Node, ...]:
-    """Return expressions in which each function of changed operands is changed itself.
+    """Return expressions in which every function is changed, after its operands.
 
     Args:
         nodes: the expressions.
-        change: what a function's value is made to, when its operands have been.
+        change: returns what replaces a function whose operands have been changed.
         ranges: of their indices.
-        known: what stands for an expression whose operands need no look.
+        known: returns what replaces an expression whose operands are not visited; else None.
     """
-    made: dict[Node, Node] = {}
+    rebuilt: dict[Node, Node] = {}
 
     def inside(node: Node) -> tuple[Node, ...]:
-        if node not in made and (other := known(node)) is not None:
-            made[node] = other
-        if node in made:
+        if node not in rebuilt and (other := known(node)) is not None:
+            rebuilt[node] = other
+        if node in rebuilt:
             return ()
         if node.op in REDUCTIONS:
             return (ranges.opened(node, alone=False)[1],)
         return () if node.op in PLACED else node.args
 
     for each in in_order(nodes, inside):
-        args = tuple(made[arg] for arg in inside(each))
-        if each in made:
+        args = tuple(rebuilt[arg] for arg in inside(each))
+        if each in rebuilt:
             continue
         if each.op in REDUCTIONS:
-            made[each] = close(each.op, ranges.opened(each, alone=False)[0], each.size, args[0])
+            rebuilt[each] = close(each.op, ranges.opened(each, alone=False)[0], each.size, args[0])
         elif args:
-            made[each] = change(remake(each, args, lambda place: place))
+            rebuilt[each] = change(remake(each, args, lambda place: place))
         else:
-            made[each] = each
-    return tuple(made[each] for each in nodes)
+            rebuilt[each] = each
+    return tuple(rebuilt[each] for each in nodes)

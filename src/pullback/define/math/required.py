@@ -1,6 +1,6 @@
-"""What definition takes for granted and a call may break: every size is 1 or more.
+"""What a definition assumes and a call may break: that every size is 1 or more.
 
-`x[0]` of an empty tensor, `i < size(n) + size(m) - 1` where m is 0: such reads are outside then.
+`x[0]` of an empty tensor reads outside it, and so may `i < size(n) + size(m) - 1` where m is 0.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pullback.define.math.ranges import Ranges
 from pullback.define.math.subscripts import is_data
 from pullback.define.math.term import split_conjunction
 
-# So many calls of different sizes are remembered.
+# How many calls of different sizes are remembered.
 MOST = 256
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 
@@ -42,9 +42,9 @@ class Check:
     """A read or a maximum, and where it is evaluated.
 
     Attributes:
-        node: what is looked at.
+        node: the read or maximum.
         around: the reductions that it is in.
-        facts: of a branch of `where`: sums of indices that are not negative where it is taken.
+        facts: in a branch of `where`: sums of indices that are not negative where it is taken.
     """
 
     node: Node
@@ -58,15 +58,15 @@ _passed: WeakKeyDictionary[Node, set[tuple[tuple[str, int], ...]]] = WeakKeyDict
 
 
 def require_inside(indexed: Formula, sizes: Mapping[str, int]) -> None:
-    """Stop unless all that nothing guards stays inside of its tensor in a call of these sizes.
+    """Stop unless every unguarded read stays inside its tensor in a call of these sizes.
 
     Args:
         indexed: the formula.
-        sizes: of every dimension, every new index and "...". Those of tracing, which are no
-            numbers yet, are not looked at.
+        sizes: of every dimension, every new index and "...". Symbolic sizes, while tracing, are not
+            checked.
 
     Raises:
-        PullbackError: PB141, a read that is outside of its tensor; PB148, a maximum over nothing.
+        PullbackError: PB141, a read that is outside its tensor; PB148, a maximum over nothing.
     """
     if any(type(value) is not int for value in sizes.values()):
         return
@@ -124,7 +124,7 @@ def _evaluated_operands(node: Node) -> Iterable[Node]:
 
 
 def _is_of_indices(condition: Node) -> bool:
-    """Return whether a condition is one on indices, some of which are where a value is greatest."""
+    """Return whether a condition is on indices alone, where an argmax counts as one."""
     if condition.op in (INSIDE, EQUAL):
         places = condition.places
     elif condition.op in COMPARISONS and all(arg.type == "int" for arg in condition.args):
@@ -166,7 +166,7 @@ def _find_guarded(root: Node, ranges: Ranges) -> Iterator[Check]:
                 known = derive_facts(condition, holds, Ranges({**ranges.sizes, **dict(around)}))
                 known = [fact for fact in known if not is_data(fact)]
                 more = tuple(dict.fromkeys((*check.facts, *known)))
-                # A branch that says nothing of indices is a branch all the same.
+                # A branch without facts about indices is still a branch.
                 left.append(Check(branch, around, more or (Affine(0),)))
             left.append(Check(condition, around, check.facts))
             continue
@@ -201,7 +201,7 @@ def _require_read(
         if label == BATCH or is_data(place):
             continue
         if any(not evaluate_size(part.size, sizes) for part in place.nodes if part.op == ARGMAX):
-            continue  # there is no greatest element, which is said of the maximum itself
+            continue  # there is no greatest element, which the check of the maximum says
         extent = evaluate_size(size(label), sizes)
         least, most = _ends(place, extents, sizes)
         if extent is None or (least >= 0 and most < extent):

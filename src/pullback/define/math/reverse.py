@@ -31,7 +31,7 @@ def gradients(
         outputs: their indices, their elements and the gradients that arrive for those.
         wrt: the tensors, with the indices that their gradients are written with.
         ranges: of the indices, where they are not the dimensions of their name.
-        results: nodes whose values are at hand, and the reads of these.
+        results: nodes whose values need not be computed, each with the read of its value.
     """
     ranges = ranges or Ranges()
     chain = IndexedReverse(list(wrt), ranges, results)
@@ -63,7 +63,7 @@ def _name_indices(node: Node, places: Sequence[str], indices: Sequence[str]) -> 
 
 
 class IndexedReverse(Reverse):
-    """The chain rule in which a gradient has the indices of the node that it is for."""
+    """The chain rule in which a gradient has the indices of its own node."""
 
     def __init__(
         self, wrt: Sequence[str], ranges: Ranges, results: Mapping[Node, Node] | None = None
@@ -74,9 +74,9 @@ class IndexedReverse(Reverse):
         self.parts: dict[Node, Combination] = {}
 
     def give(self, node: Node, grad: Node, source: Node) -> None:
-        """Add a part to a node's gradient, summed over what the node does not depend on.
+        """Add a part to a node's gradient, summed over the indices that the node lacks.
 
-        Over all of `source`'s indices that it lacks: the part may be the same for all of one.
+        These are all such indices of `source`, even one along which the part is constant.
         """
         missing = self.ranges.sorted(source.free - node.free)
         summed = reduce.sums_over(missing, grad, self.ranges)
@@ -86,17 +86,17 @@ class IndexedReverse(Reverse):
         """Return a node's gradient, one part for each set of conditions."""
         parts = self.parts[node].parts() if node in self.parts else []
         found = [select(conditions, value) for conditions, value in parts]
-        # What a maximum only keeps from overflowing does not depend on it, and takes no argmax.
+        # A result that a maximum only keeps from overflowing does not depend on it: no argmax.
         return [] if node.op == MAX and self._is_zero(found) else found
 
     def _is_zero(self, found: Sequence[Node]) -> bool:
-        """Return whether a sum is zero, which may show only where no results are read."""
+        """Return whether a sum is zero, which may show only if results are written out."""
         if self.computed:
             found = rewrite_nodes(found, lambda node: node, self.ranges, self._computation)
         return vanish.is_zero(found, self.ranges)
 
     def _computation(self, node: Node) -> Node | None:
-        """Return how a result is computed that a node reads."""
+        """Return the expression of the result that a node reads; None if it does not read one."""
         if node.op != READ or node.name not in self.computed:
             return None
         read, result = self.computed[node.name]
@@ -107,7 +107,7 @@ class IndexedReverse(Reverse):
     def pulled(self, node: Node, place: int, grad: Node) -> Node | None:
         """Return what a node's gradient gives its operand, selected as the gradient is.
 
-        Conditions go round the product: `where(c, grad * y, 0)` and not `where(c, grad, 0) * y`,
+        Conditions go around the product: `where(c, grad * y, 0)` and not `where(c, grad, 0) * y`,
         which is NaN where c does not hold and y overflows.
         """
         conditions, value = split_guard(grad)

@@ -1,9 +1,9 @@
 """Which dimensions of an operator may be split over processes, and what its outputs then are.
 
 Every process evaluates the same formula on its own part of some dimension. What comes out is a part
-of an output, or a part of a sum or maximum that the processes still have to take together. Where
-neither is certain the split is refused, with the reason: a wrong rule would give wrong numbers
-without a word. What is certain is followed from the reads up, as a `Kind` of each expression.
+of an output, or a part of a sum or maximum that the processes still have to combine. Where neither
+is certain the split is refused, with the reason: a wrong rule would silently give wrong numbers.
+This is followed from the reads up, as a `Kind` of each expression.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pullback.define.sharding import Partial, Placement, Placements, RefusedSpli
 
 # Beyond this many tensors, incoming partial sums are tried one by one and not together.
 MOST_TOGETHER = 6
-# So many tensors, such as a bias, may be left to one process because they are added to a sum.
+# At most so many tensors, such as a bias, are left to one process if they are added to a sum.
 MOST_ADDED = 2
 
 
@@ -48,7 +48,7 @@ def _split(
     wanted: Sequence[bool],
     absent: frozenset[str],
 ) -> Placements:
-    """Return what splitting one dimension does."""
+    """Return the effect of splitting one dimension."""
     inputs: dict[str, Placement] = {}
     indices: list[str] = []
     try:
@@ -74,10 +74,10 @@ def _split(
 
 
 def _indices(indexed: Formula, dim: str) -> list[str]:
-    """Return a dimension and what always has its size.
+    """Return a dimension and the indices that always have its size.
 
     Raises:
-        Refused: its size is fixed, or another's depends on it.
+        RefusedSplit: its size is fixed, or another's depends on it.
     """
     if dim.isdecimal():
         raise RefusedSplit(f"the size {dim} is fixed")
@@ -101,7 +101,7 @@ def _indices(indexed: Formula, dim: str) -> list[str]:
 def _place_outputs(
     split: SplitFollower, indexed: Formula, wanted: Sequence[bool]
 ) -> tuple[Placement, ...]:
-    """Return what the outputs are; nothing is asked of those that nobody wants."""
+    """Return the placements of the outputs; those that are not wanted may be anything."""
     return tuple(
         _place_output(split, output, node) if needed else Replicate()
         for output, node, needed in zip(indexed.line.outputs, indexed.nodes, wanted, strict=True)
@@ -142,9 +142,9 @@ def _find_partial(
     names = [tensor.name for tensor in tensors if tensor.name in read]
     most = len(names) if len(names) <= MOST_TOGETHER else 1
     found: list[Placements] = []
-    taken: list[set[str]] = []
+    linear: list[set[str]] = []
     for chosen in _subsets(names, most):
-        if any(smaller <= set(chosen) for smaller in taken):
+        if any(smaller <= set(chosen) for smaller in linear):
             continue
         split = SplitFollower(indexed, partial=frozenset(chosen), absent=absent)
         try:
@@ -152,7 +152,7 @@ def _find_partial(
         except RefusedSplit:
             continue
         if kinds <= {"sum", "zero"}:
-            taken.append(set(chosen))
+            linear.append(set(chosen))
             found.append(_arriving(indexed, tensors, chosen))
     return found
 

@@ -1,4 +1,4 @@
-"""Nodes -> text in the language itself: what is printed is parsed to the very same nodes."""
+"""Nodes -> text in the language itself, which parses to the very same nodes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SIGNS = {
     **{"div": "/", "remainder": " % ", "floor_divide": "//", "pow": "**"},
     **{"lt": " < ", "le": " <= ", "gt": " > ", "ge": " >= ", "eq": " == ", "ne": " != "},
 }
-# Functions of ours that are written by those that users have.
+# Internal functions, written with those that users have.
 CALLS = {"real": "float({})", "whole": "int({})", "tanh_softplus": "tanh(softplus({}))"}
 ATOM = 9
 EXACT = 10**15  # up to here a whole real number is written without a point
@@ -117,7 +117,7 @@ def _fresh_name(used: set[str]) -> str:
 
 
 class Printer:
-    """Prints expressions; `bound` has names for the indices that are printed by another one."""
+    """Prints expressions; `bound` has the names of indices that are printed under another name."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class Printer:
         return self.names.get(node)
 
     def outer(self, node: Node) -> str:
-        """Print a node."""
+        """Print a node, by its name if it has one."""
         return self.reference(node) or self.inner(node)
 
     def inner(self, node: Node) -> str:
@@ -164,7 +164,7 @@ class Printer:
         return self.leaf(node, bare=bare) or (self.call(node), ATOM)
 
     def leaf(self, node: Node, *, bare: bool) -> tuple[str, int] | None:
-        """Return the same of what is neither an operation nor a call."""
+        """Return a leaf's text and how tightly it binds; None for an operation or a call."""
         match node.op:
             case "number":
                 written = format_number(node, bare=bare)
@@ -260,7 +260,7 @@ class Printer:
 
 
 def index_names(size: Affine) -> Iterator[str]:
-    """Yield names for a bound index: that of its dimension, else a usual one."""
+    """Yield names for a bound index: its dimension's, else usual ones."""
     dims = [term.strip("|") for term, _ in size.terms if isinstance(term, str)]
     named = len(dims) == 1 and size.constant == 0 and dims != [BATCH]
     first = dims if named else ["i", "j", "k", "l"]

@@ -20,7 +20,7 @@ from pullback.define.math.node import (
 
 
 def quotient(dividend: Affine, divisor: int) -> Affine:
-    """Return a size divided by a number, rounded down, in its one form."""
+    """Return a size divided by a number, rounded down, in its canonical form."""
     whole = Affine(
         dividend.constant // divisor,
         tuple((term, f // divisor) for term, f in dividend.terms if f % divisor == 0),
@@ -54,7 +54,7 @@ def arithmetic(size: Affine) -> Expression:
 
 
 def affine(dim: Expression) -> Affine | None:
-    """Return a dimension of a line as a size; None if it is no sum of multiples and quotients."""
+    """Return a line's dimension as a size; None if it is not a sum of multiples and quotients."""
     match dim:
         case Number():
             return Affine(dim.value)
@@ -78,7 +78,7 @@ def _combine(operator: str, left: Affine, right: Affine) -> Affine | None:
 
 
 def _part(term: str | Node) -> Expression:
-    """Return one term of a size: that of a dimension, or a quotient, (h - p)//2."""
+    """Return one term of a size: a dimension's, or a quotient, (h - p)//2."""
     if isinstance(term, str):
         assert is_size(term)
         return Name(name=term.strip("|"))
@@ -104,7 +104,7 @@ def dimensions_used(nodes: Iterable[Node], sizes: Iterable[Affine] = ()) -> set[
             places += node.places
         if node.op in (*REDUCTIONS, INSIDE):
             places.append(node.size)
-            # A size's quotients are no operands of the node.
+            # A size's quotients are not operands of the node.
             places += [
                 p for part in in_order(node.size.nodes) if part.op == INDEX for p in part.places
             ]

@@ -1,8 +1,8 @@
 """Weights that are divided by their sum: PyTorch has an operation for `exp(a - max(a))/sum(...)`.
 
 `sum[t](w[t]*v[t])/z` with `w[t] = exp(a[t] - max[r](a[r]))` and `z = sum[t](w[t])` is written as
-`sum[t]((w[t]/z)*v[t])` here: the weights are divided where they stand, whatever stands around them.
-They are from 0 to 1 and z from 1 up, so this neither overflows nor rounds more than it did.
+`sum[t]((w[t]/z)*v[t])` here: the weights themselves are divided, whatever is around them. They are
+between 0 and 1 and z is at least 1, so this neither overflows nor rounds more than it did.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def match_softmax(node: Node) -> tuple[Node, str] | None:
 
 
 def _index_of(weight: Node, total: Node) -> str | None:
-    """Return the index by which a node is one of the weights of a total; None if it is none."""
+    """Return the index by which a node is one of the weights of a total; None if it is not one."""
     if weight.op != "exp":
         return None
     for index in weight.free - total.free:
@@ -48,7 +48,7 @@ def _index_of(weight: Node, total: Node) -> str | None:
 def group_weights(
     over: Sequence[Node], under: Sequence[Node]
 ) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
-    """Return the factors and divisors of a product, weights and their sum as one factor."""
+    """Return the factors and divisors of a product, with weights over their sum as one factor."""
     factors, divisors = list(over), list(under)
     for total in filter(is_total, under):
         weight = next((w for w in factors if _index_of(w, total) is not None), None)
@@ -82,7 +82,7 @@ def divide(node: Node, total: Node, ranges: Ranges) -> Node | None:
     """Return a product divided by a total of weights, one of which is a factor; None if none is."""
     term = term_of(node)
     if total in term.under:
-        return None  # its weights are divided
+        return None  # its weights are divided already
     for place, factor in enumerate(term.over):
         part = None
         if _index_of(factor, total) is not None:
@@ -97,7 +97,7 @@ def divide(node: Node, total: Node, ranges: Ranges) -> Node | None:
 
 
 def factor_total(node: Node) -> tuple[Node, Node | None]:
-    """Return a sum times the total of weights that all its terms are divided by, and this."""
+    """Return a sum without the total of weights that divides all its terms, and that total."""
     parts = split_sum(node)
     totals = {part.args[1] if part.op == "div" else None for _, part in parts}
     total = totals.pop()

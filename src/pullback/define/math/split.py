@@ -24,9 +24,9 @@ from pullback.define.math.node import (
 )
 from pullback.define.sharding import RefusedSplit
 
-# "zero" is nothing at all, as of a tensor that is None; "same" is what all processes agree on;
-# "own" depends on the part that the process has, and is right for it; the others are parts of a
-# sum, a maximum or a minimum over all processes.
+# "zero" is certainly zero, as a tensor that is None; "same" is the same in all processes; "own"
+# depends on the part that the process has, and is right for it; the others are parts of a sum, a
+# maximum or a minimum over all processes.
 Kind = Literal["zero", "same", "own", "sum", "max", "min"]
 Over = Literal["sum", "max", "min"]
 KINDS: dict[Kind, Over] = {"sum": "sum", "max": "max", "min": "min"}
@@ -40,14 +40,14 @@ WORDS = {"mul": "a product", "div": "a quotient", "powi": "a power", "pow": "a p
 
 
 class Added(RefusedSplit):
-    """Something is added to a partial sum: it may, if it is one itself."""
+    """Something is added to a partial sum, which is right if it is a partial sum itself."""
 
 
 class SplitFollower:
     """Follows what the processes have through one operator's expressions.
 
     Attributes:
-        dims: the dimension that is split, and those that always have its size; none if none is.
+        dims: the dimension that is split, and those that always have its size; or none.
         partial: the tensors that are partial sums.
         absent: the tensors that are None, which count as zeros.
     """
@@ -68,14 +68,14 @@ class SplitFollower:
         self.known: dict[tuple[Node, frozenset[str]], Kind] = {}
 
     def kind(self, root: Node, split: frozenset[str]) -> Kind:
-        """Return what an expression is.
+        """Return the kind of an expression.
 
         Args:
             root: the expression.
             split: those of its free indices that run over a process's part of the dimension.
 
         Raises:
-            Refused: it is nothing that the processes could put together.
+            RefusedSplit: the processes could not combine it.
         """
 
         def remaining(node: Node) -> tuple[Node, ...]:
@@ -103,7 +103,7 @@ class SplitFollower:
         return self._function(node, kinds)
 
     def _read(self, node: Node, split: frozenset[str], kinds: Sequence[Kind]) -> Kind:
-        """Return what an element of a tensor is."""
+        """Return the kind of a tensor's element."""
         if node.name in self.absent:
             return "zero"
         self._require_whole(kinds, f"a place in {node.name}")
@@ -120,7 +120,7 @@ class SplitFollower:
         return kind
 
     def _placed(self, node: Node, split: frozenset[str], kinds: Sequence[Kind]) -> Kind:
-        """Return what an index is that is a number or in a condition."""
+        """Return the kind of an index that is used as a number or in a condition."""
         extents = [node.size] if node.op == INSIDE else []
         used = any(self._mentions(place, split) for place in (*node.places, *extents))
         if used or any(depends(extent, dim) for extent in extents for dim in self.dims):
@@ -153,7 +153,7 @@ class SplitFollower:
         return body if node.op == SUM or body != "zero" else "same"
 
     def _over(self, node: Node, split: frozenset[str], body: Kind) -> Kind:
-        """Return what a reduction over the dimension is."""
+        """Return the kind of a reduction over the dimension."""
         if body == "zero" and node.op == SUM:
             return body
         if body in KINDS:
@@ -161,11 +161,11 @@ class SplitFollower:
         if body != "own" or (split & node.args[0].free) - {node.bound}:
             raise RefusedSplit(f"{node.op}[...] takes all of it together with one part of it")
         if node.op not in (SUM, MAX):
-            raise RefusedSplit("a maximum over it is followed to its place")
+            raise RefusedSplit("an argmax over it cannot be combined")
         return "sum" if node.op == SUM else "max"
 
     def _function(self, node: Node, kinds: Sequence[Kind]) -> Kind:  # noqa: PLR0911  (one a kind)
-        """Return what a function of the table is."""
+        """Return the kind of a function of the table."""
         plain: Kind = "own" if "own" in kinds else "same"
         first, second = kinds[0], kinds[-1]
         if node.op == "add":
@@ -213,14 +213,14 @@ class SplitFollower:
         return plain
 
     def named(self, kind: Kind) -> str:
-        """Return what a partial result is called in a reason."""
+        """Return the name of a partial result, for a reason."""
         if self.partial:
             return "a partial sum"
         return {"sum": "the sum", "max": "the maximum", "min": "the minimum"}[KINDS[kind]]
 
 
 def depends(extent: Affine, dim: str) -> bool:
-    """Return whether a size depends on that of a dimension, in its quotients too."""
+    """Return whether a size depends on a dimension's, also in its quotients."""
     places = [extent]
     for node in in_order(extent.nodes):
         if node.op in PLACED:

@@ -34,7 +34,7 @@ class Statement:
         tree: of Python's grammar.
         name: what gets the value; None if that is not said.
         subscripts: between brackets; None if there are none.
-        values: what is given.
+        values: what is after the `=`.
     """
 
     text: str
@@ -45,13 +45,13 @@ class Statement:
 
 
 def nodes_of(text: str, names: Mapping[str, Node], outputs: Sequence[str], of: str) -> list[Node]:
-    """Return the nodes of some outputs, of names that are read as they are.
+    """Return the nodes of some outputs; each name stands for its node.
 
     Args:
         text: assignments with `;` between them, `t = tanh(x); y = t * t`; the last may be the value
             alone, or one value for each output.
         names: what the formula may use.
-        outputs: what it has to say.
+        outputs: the names that it has to define.
         of: whose formula it is, for messages.
 
     Raises:
@@ -84,7 +84,7 @@ def _read_statement(row: str, of: str) -> Statement:
             return Statement(row, tree, None, None, [value])
         case _:
             raise FormulaSyntax.error(
-                f"{of}: this is no statement of a formula", at=row, help="write y = ..."
+                f"{of}: this is not a statement of a formula", at=row, help="write y = ..."
             )
 
 
@@ -109,7 +109,7 @@ def values_of(program: FormulaProgram, statements: list[Statement]) -> list[Node
                 given[name] = reader.value(value)
         else:
             raise FormulaOutputs.error(
-                f"{program.of}: this value is given to nothing",
+                f"{program.of}: this value is assigned to nothing",
                 at=statement.text,
                 help=f"write {next(iter(outputs))} = ...",
             )

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pullback.define.math import node, reduce
-from pullback.define.math.functions import CONSTANTS
 from pullback.define.math.index import Affine, at, is_fixed, is_size
 from pullback.define.math.node import INDEX, READ, REDUCTIONS, Node
 from pullback.define.math.ranges import Ranges
@@ -47,7 +46,7 @@ class Access:
         shown: the read as it is written.
         name: of the tensor.
         place: where it reads; `extent`: how far it may.
-        weak: it is under `where` or `pad`, so nothing has to follow from it.
+        weak: whether it is under `where` or `pad`, so that it need not bound its indices.
     """
 
     shown: str
@@ -57,7 +56,7 @@ class Access:
     weak: bool
 
 
-# Reads by their place, its extent, and what is not negative where they are made.
+# Reads by their place, its extent, and the sums of indices that are not negative where they are.
 Open = dict[tuple[Affine, Affine, tuple[Affine, ...]], Access]
 
 
@@ -66,11 +65,10 @@ class NamedValue:
     """A name with a value: an output or a part of the formula.
 
     Attributes:
-        name: which.
+        name: the name.
         parameters: the indices that its value depends on.
         node: its value at them.
-        open: the reads of which only its use says whether they are inside, and where they are
-            made: sums of indices that are not negative there.
+        open: its reads that have to be checked where it is used.
         moved: its value at other indices.
     """
 
@@ -103,18 +101,19 @@ class FormulaProgram:
     Attributes:
         of: whose formula it is, for messages.
         text: the formula.
-        outputs: what it has to say, each with its indices.
+        outputs: what it has to define, each with its indices.
         names: its tensors, read at their own indices, and its scalars.
         labels: the indices of each tensor.
         declared: how far the dimensions of inputs run.
         results: the indices of the outputs, by label.
-        trusted: do not ask whether reads under `where` stay inside.
+        trusted: whether reads under `where` are not checked to stay inside.
         ranges: of all indices, as far as they are known.
         definitions: what has a value so far.
         accesses: what has been read so far.
         bound: the indices that something binds, by the tree that does.
-        pointwise: nothing that was read so far says an index: names stand for elements.
-        meant: what is wrong if something does: a name that is an index, and another thing too.
+        known: whether the ranges are known: in the second reading.
+        pointwise: whether no index has been read so far: names stand for elements.
+        meant: the errors if one is read: names that are indices and something else too.
     """
 
     of: str
@@ -139,7 +138,7 @@ class FormulaProgram:
         return [*self.results.values(), *self.bound.values()]
 
     def index(self, tree: ast.AST, name: str, shown: str, extent: Affine | None) -> Index:
-        """Return the index that a tree binds; the second reading finds that of the first."""
+        """Return the index that a tree binds; the second reading finds the one of the first."""
         key = (id(tree), name)
         if key not in self.bound:
             known = extent or self.declared.get(name)
@@ -147,7 +146,7 @@ class FormulaProgram:
         return self.bound[key]
 
     def parameter(self, tree: ast.AST, name: str, shown: str) -> Index:
-        """Return the index that a part turns out to depend on: a dimension is called so itself."""
+        """Return the index that a part turns out to depend on; a dimension keeps its own name."""
         if name not in self.declared:
             return self.index(tree, name, shown, None)
         return self.bound.setdefault(
@@ -155,7 +154,7 @@ class FormulaProgram:
         )
 
     def start(self) -> None:
-        """Begin a reading, with what is known of the ranges by now."""
+        """Begin a reading, with the ranges that are known by now."""
         extents = {index.key: index.extent for index in self.indices}
         sizes = {key: extent for key, extent in extents.items() if extent is not None}
         self.ranges = Ranges({**self.declared, **sizes})
@@ -169,7 +168,7 @@ class FormulaProgram:
         return self.labels[name]
 
     def is_taken(self, name: str) -> str | None:
-        """Return what a name is that therefore cannot be an index."""
+        """Return what a name stands for if it cannot be an index; else None."""
         if name in self.labels:
             return "a tensor"
         if name in self.names:
@@ -191,17 +190,12 @@ def is_limit(place: Affine, declared: Mapping[str, Affine]) -> bool:
 
 
 def has_index(value: Node) -> bool:
-    """Return whether a whole number depends on an index otherwise than through what is read."""
+    """Return whether a whole number depends on an index other than through a read."""
 
     def outside(part: Node) -> tuple[Node, ...]:
         return () if part.op in (READ, *REDUCTIONS) else part.args
 
     return any(part.op == INDEX and part.free for part in node.in_order([value], outside))
-
-
-def is_constant_too(name: str) -> bool:
-    """Return whether an index has the name of a number: `e`."""
-    return name in CONSTANTS
 
 
 def is_batch(tree: ast.expr) -> bool:
@@ -215,26 +209,26 @@ def elements(tree: ast.expr) -> list[ast.expr]:
 
 
 def plain_indices(indices: list[Affine]) -> list[str] | None:
-    """Return indices that are each alone and all different; None otherwise."""
+    """Return the names of indices that are each alone and all different; None otherwise."""
     names = [index.index for index in indices]
     found = [name for name in names if name is not None]
     return found if len(set(found)) == len(indices) else None
 
 
 def move_indices(value: Node, places: Mapping[str, Affine], ranges: Ranges) -> Node:
-    """Return a value at other indices; where these are only other names, nothing is made anew."""
+    """Return a value at other indices; if they are only renamed, nothing is simplified again."""
     changed = {key: place for key, place in places.items() if place != at(key)}
     if plain_indices(list(places.values())) is None:
         return reduce.substitute(value, changed, ranges)
-    made: dict[Node, Node] = {}
+    rebuilt: dict[Node, Node] = {}
     others: dict[str | Node, Affine] = {**changed}
     depends = frozenset(changed)
     for part in node.in_order(
         [value], lambda part: tuple(a for a in part.args if a.free & depends)
     ):
         if part.free & depends:
-            args = tuple(made.get(arg, arg) for arg in part.args)
-            made[part] = node.remake(part, args, lambda place: place.replaced(others))
+            args = tuple(rebuilt.get(arg, arg) for arg in part.args)
+            rebuilt[part] = node.remake(part, args, lambda place: place.replaced(others))
             if part.type == "int":
-                others[part] = node.place_of(made[part])
-    return made.get(value, value)
+                others[part] = node.place_of(rebuilt[part])
+    return rebuilt.get(value, value)

@@ -12,7 +12,7 @@ from pullback.define.math.node import NUMBER, READ, SCALAR, Node, in_order
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# What has more operations than this is shown as it is: simplifying it would take seconds.
+# An expression with more operations is shown as it is: simplifying it would take seconds.
 MOST_SIMPLIFIED = 60
 SAME = (
     *("exp", "log", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh"),
@@ -33,18 +33,18 @@ LOGIC = {"logical_and": "And", "logical_or": "Or", "logical_not": "Not", "logica
 def to_sympy(root: Node) -> Any:  # noqa: ANN401  (SymPy has no types)
     """Return a node as a SymPy expression.
 
-    What is another thing to SymPy is a symbol, which has the text of the language as its name:
-    log(0) is no infinity of a known sign there, sqrt(-1) no NaN, and isnan(x) no condition.
+    What means something else to SymPy becomes a symbol, with the text of the language as its name:
+    there log(0) is an infinity without a sign, sqrt(-1) is not NaN, and isnan(x) not a condition.
     """
     import sympy  # noqa: PLC0415  (half a second, and only where something is shown)
 
-    made: dict[Node, Any] = {}
+    forms: dict[Node, Any] = {}
     for node in in_order([root]):
-        found = _one(node, [made[arg] for arg in node.args])
+        found = _one(node, [forms[arg] for arg in node.args])
         foreign = found.has(sympy.zoo, sympy.I)
         foreign = foreign or (node.type == "bool" and not _is_condition(found))
-        made[node] = sympy.Symbol(show.format_node(node), real=True) if foreign else found
-    return made[root]
+        forms[node] = sympy.Symbol(show.format_node(node), real=True) if foreign else found
+    return forms[root]
 
 
 def _is_condition(form: Any) -> bool:  # noqa: ANN401
@@ -73,7 +73,7 @@ def _one(node: Node, args: list[Any]) -> Any:  # noqa: ANN401
 
 @functools.cache
 def _arithmetic() -> dict[str, Callable[..., Any]]:
-    """Return what is no function of SymPy's, but made of its operators."""
+    """Return the functions that SymPy expresses by its operators."""
     import sympy  # noqa: PLC0415
 
     return {
@@ -122,7 +122,7 @@ def to_text(root: Node) -> str:
 
 @functools.cache
 def _printer() -> Any:  # noqa: ANN401
-    """Return SymPy's printer with our words for what the two have in common."""
+    """Return SymPy's printer with the words of this language."""
     from sympy.printing.str import StrPrinter  # noqa: PLC0415
 
     class Printer(StrPrinter):

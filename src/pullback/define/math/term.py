@@ -1,4 +1,4 @@
-"""A product as its parts: the conditions that select it, its number, what multiplies, what divides.
+"""A product as its parts: the conditions that select it, its number, its factors and divisors.
 
 Conditions go outermost, so that what they leave out is 0 whatever its factors are: `0*inf` would be
 NaN. A condition that multiplies, `(t <= s)*exp(x[t])`, selects too.
@@ -31,7 +31,7 @@ class Term:
 
     @property
     def key(self) -> Key:
-        """What is equal in terms that differ in their number."""
+        """What is equal in terms that differ only in their number."""
         over, under = (Counter(part).items() for part in (self.over, self.under))
         return frozenset(self.conditions), frozenset(over), frozenset(under)
 
@@ -55,7 +55,7 @@ class Term:
 
     @property
     def node(self) -> Node:
-        """All of it."""
+        """The whole term."""
         return select(self.conditions, self.value)
 
 
@@ -108,14 +108,14 @@ def _both(condition: Node) -> tuple[Node, ...]:
 
 
 def negate(condition: Node) -> Node:
-    """Return where a condition does not hold."""
+    """Return the negation of a condition."""
     if condition.op == "logical_not":
         return condition.args[0]
     return build.apply("logical_not", condition)
 
 
 def term_of(node: Node) -> Term:
-    """Return a node's parts; what both multiplies and divides is gone."""
+    """Return a node's parts, with common factors cancelled."""
     term = _parts(node)
     conditions = tuple(dict.fromkeys(term.conditions))
     common = Counter(term.over) & Counter(term.under)
@@ -182,7 +182,7 @@ def _product(x: Term, y: Term) -> Term:
 
 
 def _inverse(term: Term) -> Term | None:
-    # A power of two divides without rounding; by another number it is divided as it is written.
+    # Only division by a power of two is exact; any other is kept as it is written.
     fraction, exponent = math.frexp(term.factor)
     if term.under or term.conditions or abs(fraction) != 0.5 or abs(exponent) > 1000:
         return None
@@ -201,7 +201,7 @@ def _remove_common(nodes: tuple[Node, ...], common: Counter[Node]) -> tuple[Node
 
 
 def split_sum(node: Node) -> list[tuple[int, Node]]:
-    """Return what a sum or difference of real numbers adds, each with its sign."""
+    """Return the addends of a sum or difference of real numbers, each with its sign."""
     found: list[tuple[int, Node]] = []
     left = [(1, node)]
     while left:
@@ -231,12 +231,12 @@ def add_parts(parts: Iterable[tuple[int, Node]]) -> Node:
 
 
 class Combination:
-    """A sum of terms in which equal ones are counted and opposite ones are gone.
+    """A sum of terms in which equal ones are counted and opposite ones cancel.
 
-    So the maximum that keeps a softmax from overflowing leaves its gradient by itself.
+    So the maximum that keeps a softmax from overflowing drops out of its gradient.
     """
 
-    # Beyond this many ways to be selected the terms are added after all: each way is carried
+    # Beyond this many ways to be selected, the terms are added after all: each way is propagated
     # through the rest of the graph on its own, and their number could double at every step.
     MOST = 8
 

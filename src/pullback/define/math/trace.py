@@ -66,7 +66,7 @@ class Symbol:
         return lambda *args, **kwargs: call(name, (self, *args), kwargs)
 
     def __bool__(self) -> bool:
-        """Refuse to be asked: `if x > 0`."""
+        """Refuse to be a condition of Python's: `if x > 0`."""
         raise FormulaType.error(
             f"{self.of}: a formula is the same for every element, so Python cannot ask whether one "
             "is true",
@@ -156,7 +156,7 @@ def parameters_of(function: Callable[..., Any], of: str) -> list[inspect.Paramet
 
 
 def line_of(qualname: str, function: Callable[..., Any]) -> Line:
-    """Return the line that a function's parameters say: numbers by annotation or default.
+    """Return the line that a function's parameters imply: scalars by annotation or default.
 
     Args:
         qualname: "demo::name".

@@ -1,10 +1,10 @@
-"""Whether a sum is zero whatever its tensors are, which its terms alone do not show.
+"""Whether a sum is zero for all values of its tensors, which its terms alone do not show.
 
 In `sum[t](w[t]*v[t])/sum[t](w[t])` with `w[t] = exp(s[t] - max[r](s[r]))` the maximum is there only
 to keep `exp` from overflowing, and the gradient for it is zero. What arrives there is
 `sum[t](w[t]*(v[t]/z - c/z**2))` with `c = sum[t](w[t]*v[t])` and `z = sum[t](w[t])`: multiplied by
-`z**2` and multiplied out it is a sum of products over `t` and `u` that cancel, by the names of the
-indices apart. Nothing is rewritten by this: products that are taken apart round differently.
+`z**2` and multiplied out it is a sum of products over `t` and `u` that cancel, but for the names of
+the indices. Nothing is rewritten by this: products that are multiplied out round differently.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from pullback.define.math.node import SUM, Node, number, rename_index
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.term import split_sum, term_of
 
-# What is multiplied out: beyond so many products, or indices that each is summed over, nothing is
-# known. All orders of the indices are tried.
+# The most products, and the most indices that each is summed over: beyond, nothing is known. All
+# orders of the indices are tried.
 MOST_PRODUCTS = 32
 MOST_BOUND = 4
 
@@ -120,7 +120,7 @@ def _clear_divisors(products: Sequence[Monomial], ranges: Ranges) -> Iterable[Mo
 
 
 def _invert(product: Monomial) -> Monomial:
-    """Return a product in which what divides each term of the sum is a factor, `1/x`."""
+    """Return a product in which divisors of the sum's terms are factors, `1/x`."""
     names = {name for name, _ in product.bound}
     within = [node for node in product.under if node.free & names]
     inverse = tuple(build.apply("div", number(1.0), node) for node in within)
@@ -129,13 +129,13 @@ def _invert(product: Monomial) -> Monomial:
 
 
 def _same(x: Monomial, y: Monomial) -> bool:
-    """Return whether two products differ in their number and the names of their indices alone."""
+    """Return whether two products differ only in their number and the names of their indices."""
     if len(x.bound) != len(y.bound):
         return False
-    wanted = _rename_bound(x.over, x.bound)
+    factors = _rename_bound(x.over, x.bound)
     return any(
         all(own == other for (_, own), (_, other) in zip(x.bound, order, strict=True))
-        and _rename_bound(y.over, order) == wanted
+        and _rename_bound(y.over, order) == factors
         for order in itertools.permutations(y.bound)
     )
 

@@ -1,7 +1,7 @@
-"""An operator in index notation -> its statements, which are read to the very same nodes.
+"""A formula -> its statements, which parse to the very same nodes.
 
-What is used more than once gets a name: `t1[n, m] = exp(x[n] - y[m]); ...`. Every index that is no
-dimension is written with its limit; `notation.format_formula` takes away those that follow from the
+What is used more than once gets a name: `t1[n, m] = exp(x[n] - y[m]); ...`. Every index that is not
+a dimension is written with its limit; `notation.format_formula` removes those that follow from the
 reads.
 """
 
@@ -45,7 +45,7 @@ def write_elements(formula: Formula) -> str:
 
 
 def write_rows(indexed: Formula) -> list[str]:
-    """Return the statements of a formula, every index that is no dimension with its limit."""
+    """Return the statements of a formula, with the limit of every index that is not a dimension."""
     return list(_StatementWriter(indexed).rows())
 
 
@@ -84,7 +84,7 @@ class _StatementWriter(show.Printer):
     # --- names
 
     def form(self, node: Node) -> Form:
-        """Return what alike nodes of equal ranges have in common."""
+        """Return what nodes share that are equal but for the names of indices of equal ranges."""
         number, indices = self.facts.identity(node)
         return number, tuple(self.extent(node, index) for index in indices)
 
@@ -93,11 +93,11 @@ class _StatementWriter(show.Printer):
         return self.sizes[node].get(index) or self.ranges.size(index)
 
     def same(self, node: Node) -> Node:
-        """Return the first node that is like this one."""
+        """Return the first node of the same form."""
         return self.first.setdefault(self.form(node), node)
 
     def operands(self, node: Node) -> tuple[Node, ...]:
-        """Return the first nodes that are like a node's operands."""
+        """Return a node's operands, each as the first node of its form."""
         shown = node.args[1:] if self.is_padded(node) else node.args
         return tuple(self.same(arg) for arg in shown)
 
@@ -191,7 +191,7 @@ class _StatementWriter(show.Printer):
                 others = {each for each in indices if each != index}
                 self.bound[index] = self.fresh(extent, index, node, others)
                 new = not is_output and self.bound[index] not in (*known, BATCH)
-            limit = show.format_node(_number(extent))
+            limit = show.format_node(index_number(extent))
             shown.append(f"{self.bound[index]} < {limit}" if new else self.bound[index])
         value = self.inner(node) if not is_output else self.outer(node)
         return f"{_format_read(name, shown)} = {value}"
@@ -202,10 +202,10 @@ class _StatementWriter(show.Printer):
         self.bound[link.bound] = name
         if name == BATCH or (name in self.dims and name in self.indexed_.line.dimensions):
             return name
-        return f"{name} < {show.format_node(_number(link.size))}"
+        return f"{name} < {show.format_node(index_number(link.size))}"
 
     def fresh(self, extent: Affine, index: str, body: Node, others: set[str]) -> str:
-        """Return a name for an index: that of a dimension of its size, or a usual one."""
+        """Return a name for an index: a dimension's of its size, or a usual one."""
         used = {*self.used - {*self.dims}, *self.bound.values(), *others}
         if extent == size(BATCH) and BATCH not in used and BATCH not in body.free:
             return BATCH
@@ -263,7 +263,3 @@ def _is_plain(label: str) -> bool:
 def _format_read(name: str, indices: Iterable[str]) -> str:
     shown = ", ".join(indices)
     return f"{name}[{shown}]" if shown else name
-
-
-def _number(extent: Affine) -> Node:
-    return index_number(extent)

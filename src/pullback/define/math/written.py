@@ -19,12 +19,12 @@ from pullback.diagnostic import PullbackError
 class Words:
     """What the derivatives of one line may name.
 
-    An output's size that is arithmetic, `y[h - p + 1]`, is a dimension with a name of its own here,
-    `y[y0]` and `grad[y0]`, which has to have that size.
+    An output's size that is arithmetic, `y[h - p + 1]`, has a name of its own here, `y[y0]` and
+    `grad[y0]`: a dimension that must have that size.
 
     Attributes:
         line: what arrives and the parameters -> the outputs.
-        sizes: what those dimensions have to be.
+        sizes: what those dimensions must be.
         arriving: the names of the gradients or tangents.
         kind: "backward" or "jvp".
         results: what is computed for each input or output, by its name.
@@ -37,7 +37,7 @@ class Words:
     results: Mapping[str, Tensor]
 
     def read(self, target: Tensor, text: str, of: str) -> Formula:
-        """Return the formula of one derivative, of all that there is.
+        """Return the formula of one derivative, with every name as a parameter.
 
         Args:
             target: the input or output that it is the derivative of.
@@ -59,7 +59,7 @@ class Words:
 
 
 def words_of(line: Line, kind: str, arriving: Sequence[Tensor]) -> Words:
-    """Return what the derivatives of a line may name, `arriving` and all that it has itself."""
+    """Return what the derivatives of a line may name: `arriving` and the line's own names."""
     names, sizes = FreeNames(line), dict[str, Affine]()
     names.taken.update(tensor.name for tensor in arriving)
     known: dict[Dim, Name] = {}
@@ -78,7 +78,7 @@ def words_of(line: Line, kind: str, arriving: Sequence[Tensor]) -> Words:
         return replace(tensor, dims=tuple(dims))
 
     outputs = tuple(with_names(output, output.name) for output in line.outputs)
-    # A parameter that is called as what arrives keeps its name.
+    # A parameter with the same name as something that arrives keeps it.
     given = {tensor.name: with_names(tensor, tensor.name) for tensor in arriving}
     given |= {value.name: value for value in line.parameters}
     return Words(
