@@ -228,7 +228,7 @@ def _incoming(line: Line, word: str, of: Mapping[int, str]) -> dict[str, int]:
     for name in names:
         if name in taken:
             raise TwoMeanings.error(
-                f"{line.qualname}: '{name}' is both a tensor of the line and a {kind} that arrives",
+                f"{line.qualname}: '{name}' is both a tensor of the line and the arriving {kind}",
                 help="give the tensor another name",
             )
     # A tensor called `grad` keeps its name: in the derivative of a backward that is its input.
