@@ -89,7 +89,11 @@ def test_a_second_derivative_of_its_own_is_refused() -> None:
         match="brings",
     )
     error_of(
-        "pbbad::a(x[...]) -> y[...]", Double, python=torch.sin, code="PB352", match="stands beside"
+        "pbbad::a(x[...]) -> y[...]",
+        Double,
+        python=torch.sin,
+        code="PB352",
+        match="is given with",
     )
 
 

@@ -61,7 +61,7 @@ def code_of(caught: pytest.ExceptionInfo[PullbackError]) -> str:
 
 @pytest.mark.parametrize("word", ["wheels", "make", "", "JIT"])
 def test_another_way_is_an_error_that_lists_the_choices(tmp_path: Path, word: str) -> None:
-    with pytest.raises(PullbackError, match="no way to build") as caught:
+    with pytest.raises(PullbackError, match="not a way to build") as caught:
         pb.build(written(tmp_path), as_=word)
     assert code_of(caught) == "PB700"
     assert dict(caught.value.finding.evidence)["have"] == "jit, wheel, setup, cmake"
@@ -166,7 +166,7 @@ def test_architectures_are_named_as_nvcc_or_pytorch_do() -> None:
 @pytest.mark.skipif(not HAS_NVCC, reason="no CUDA toolkit here")
 @pytest.mark.parametrize("word", ["sm_20", "sm_9000", "hopper", "9"])
 def test_an_architecture_that_nvcc_does_not_know(tmp_path: Path, word: str) -> None:
-    with pytest.raises(PullbackError, match="no GPU architecture") as caught:
+    with pytest.raises(PullbackError, match="not a GPU architecture") as caught:
         pb.build(written(tmp_path), as_="wheel", arch=f"sm_80,{word}", into=tmp_path / "dist")
     assert code_of(caught) == "PB705"
     assert not (tmp_path / "dist").exists()
@@ -209,7 +209,7 @@ def test_a_python_without_pytorch(tmp_path: Path) -> None:
     python = tmp_path / "python"
     python.write_text(f"#!/bin/sh\nexec {sys.executable} -S -c 'import torch_is_not_here'\n")
     python.chmod(0o755)
-    with pytest.raises(PullbackError, match="does not tell which PyTorch") as caught:
+    with pytest.raises(PullbackError, match="does not say which PyTorch") as caught:
         environment.query_environment(str(python))
     assert code_of(caught) == "PB703"
 

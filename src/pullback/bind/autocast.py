@@ -29,8 +29,8 @@ def register(
 ) -> None:
     """Register the casts of an operator's policy; without one, its inputs stay as they are.
 
-    What pullback calls itself is outside of autocast anyway; the kernel of an operator that was
-    taken over has to be put there.
+    pullback calls its own kernels outside of autocast anyway; the kernel of an operator that was
+    taken over has to be moved there.
     """
     if definition.autocast == "as_is" and definition.taken == "no":
         return
@@ -41,7 +41,7 @@ def register(
 def make_kernel(
     definition: Definition, overload: Callable[..., Any], device: str
 ) -> Callable[..., Any]:
-    """Return what casts the inputs and calls the operator outside of autocast."""
+    """Return a kernel that casts the inputs and calls the operator outside of autocast."""
 
     def run(*arguments: Any, **keywords: Any) -> Any:  # noqa: ANN401
         with disable_autocast():
@@ -71,7 +71,7 @@ def dtype_for(
 
 
 def cast(line: Line, arguments: Sequence[Any], dtype: torch.dtype | None) -> list[Any]:
-    """Return the arguments with every shared tensor in a dtype."""
+    """Return the arguments, with every tensor of the shared dtype cast to `dtype`."""
 
     def one(value: Any) -> Any:  # noqa: ANN401
         if isinstance(value, list | tuple):
@@ -84,12 +84,12 @@ def cast(line: Line, arguments: Sequence[Any], dtype: torch.dtype | None) -> lis
 
 def shared_tensors(line: Line, arguments: Sequence[Any]) -> list[Tensor]:
     """Return the tensors of the shared dtype."""
-    found: list[Tensor] = []
+    tensors: list[Tensor] = []
     for parameter, value in zip(line.parameters, arguments, strict=False):
         if is_shared(parameter):
             each = value if isinstance(value, list | tuple) else [value]
-            found += [tensor for tensor in each if isinstance(tensor, Tensor)]
-    return found
+            tensors += [tensor for tensor in each if isinstance(tensor, Tensor)]
+    return tensors
 
 
 def is_shared(parameter: object) -> bool:
@@ -98,5 +98,5 @@ def is_shared(parameter: object) -> bool:
 
 
 def is_cast(tensor: Tensor) -> bool:
-    """Return whether autocast touches a tensor: as in PyTorch, not one of float64."""
+    """Return whether autocast casts a tensor: as in PyTorch, it leaves float64 alone."""
     return tensor.is_floating_point() and tensor.dtype != torch.float64

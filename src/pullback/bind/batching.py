@@ -29,7 +29,7 @@ def make_batching_rule(
     Args:
         definition: the operator.
         overload: PyTorch's object for it.
-        otherwise: returns what any other call gives.
+        otherwise: computes any other call.
     """
 
     def rule(info: Any, in_dims: Any, *arguments: Any, **keywords: Any) -> Any:  # noqa: ANN401
@@ -67,7 +67,7 @@ class BatchedCall:
         )
 
     def at_once(self) -> tuple[Any, Any]:
-        """Call the operator once, with one batch dimension more."""
+        """Call the operator once, with one more batch dimension."""
         rows = list(zip(self.line.parameters, self.arguments, self.dims, strict=True))
         rank = max(
             value.dim() - (dim is not None) - len(spec.before) - len(spec.after)
@@ -89,7 +89,7 @@ class BatchedCall:
         )
 
     def one_by_one(self) -> tuple[Any, Any]:
-        """Call the operator for each element; once on zeros for the shapes if there is none."""
+        """Call the operator for each element of the batch; for an empty batch, once on zeros."""
         call = functools.partial(self.overload, **self.keywords)
         rows = loop_over_batch(call, self.size, self.dims, self.arguments)
         if len(self.line.outputs) == 1:
@@ -101,7 +101,7 @@ class BatchedCall:
 def loop_over_batch(
     call: Callable[..., Any], size: int, dims: Sequence[Any], arguments: Sequence[Any]
 ) -> list[Any]:
-    """Return what `call` returns for each element; for an empty batch, once for zeros."""
+    """Return the result of `call` for each element; for an empty batch, one result for zeros."""
     return [
         call(*(take_element(a, dim, i, size) for a, dim in zip(arguments, dims, strict=True)))
         for i in range(max(size, 1))
@@ -109,9 +109,9 @@ def loop_over_batch(
 
 
 def stack_columns(rows: Sequence[Sequence[Any]], size: int) -> list[Any]:
-    """Return the columns of some rows, each as one tensor; None for what is always None.
+    """Stack each column of the rows into one tensor; a column of None stays None.
 
-    `size` is 0 for an empty batch, of which there is one row.
+    `size` is 0 for an empty batch, which has one row.
     """
     return [
         None if column[0] is None else torch.stack(column)[:size]
@@ -120,7 +120,7 @@ def stack_columns(rows: Sequence[Sequence[Any]], size: int) -> list[Any]:
 
 
 def take_element(value: Any, dim: Any, index: int, size: int) -> Any:  # noqa: ANN401
-    """Return what one argument, or each of a list, is in one element of the batch."""
+    """Return one argument, or each item of a list, for one element of the batch."""
     if isinstance(dim, list | tuple):
         pairs: Any = zip(value, dim, strict=True)
         return [take_element(v, d, index, size) for v, d in pairs]
@@ -135,7 +135,7 @@ def move_batch_to_front(value: Tensor, dim: int, spec: TensorSpec, rank: int) ->
     """Move the batched dimension to the front of `...`, which gets `rank` dimensions after it."""
     first = len(spec.before)
     value = value.movedim(dim, first)
-    own = value.dim() - 1 - len(spec.before) - len(spec.after)
-    for _ in range(rank - own):
+    batch_rank = value.dim() - 1 - len(spec.before) - len(spec.after)
+    for _ in range(rank - batch_rank):
         value = value.unsqueeze(first + 1)
     return value

@@ -13,10 +13,10 @@ from pullback.kernels import glue
 from pullback.kernels.plan import WITH_FOLDER, TranslationUnit
 
 MODULE = "-DTORCH_EXTENSION_NAME="
-# Where text finds the headers that it names in quotes.
+# Precedes the folder in which inline code finds the headers that it includes in quotes.
 BESIDE_TEXT = "-iquote"
-# A module's function that is written by hand, without Python's macro, is one that Python looks for
-# all the same, whatever else is hidden.
+# Python looks for a module's init function. One that is written without Python's macro has to be
+# declared visible, because -fvisibility=hidden hides the rest.
 INITIALISES = re.compile(r"\bPyObject\s*\*\s*(PyInit_\w+)\s*\(")
 SHOWN = 'struct _object;\nextern "C" __attribute__((visibility("default"))) _object* {}();\n'
 FOR_LINKING = ("-l", "-L", "-Wl,")
@@ -27,11 +27,11 @@ class Build:
     """An extension to build.
 
     Attributes:
-        name: of the Python module, with its package's.
-        files: the author's; or C++ itself.
-        folder: where text finds the headers that it names in quotes.
-        compiling: the author's flags, in the words of g++ or nvcc; folders in them are absolute.
-        linking: the same for linking.
+        name: of the Python module, with its package.
+        files: the author's files, or inline C++.
+        folder: where inline code finds the headers that it includes in quotes.
+        compiling: the author's flags for g++ or nvcc; folders in them are absolute.
+        linking: the author's flags for the linker, likewise.
     """
 
     name: str
@@ -47,22 +47,22 @@ class Build:
 
     @property
     def folders(self) -> list[Path]:
-        """Where a file finds the headers beside it."""
+        """The folders of the files, where they find the headers beside them."""
         return [*(path.parent for path in self.paths), *([Path(self.folder)] * self._has_text)]
 
     @property
     def quoted(self) -> tuple[str, ...]:
-        """The flag by which text finds the headers beside it."""
+        """The flag with which inline code finds the headers beside it."""
         return (BESIDE_TEXT + self.folder,) * self._has_text
 
     @property
     def module(self) -> str:
-        """The flag that names the Python module, which Python looks for without its package."""
+        """The flag that names the Python module, without its package."""
         return MODULE + self.name.rpartition(".")[2]
 
     @property
     def word(self) -> str:
-        """The name for messages and files."""
+        """The name as one word, for messages and files."""
         return re.sub(r"\W", "_", self.name)
 
     @property
@@ -71,11 +71,11 @@ class Build:
 
 
 def build_of(files: Sequence[str | Path], folder: str, flags: Sequence[str]) -> Build:
-    """Return what `pb.source` is to build.
+    """Return the extension that `pb.source` is to build.
 
     Args:
-        files: names, or C++ itself.
-        folder: where relative names are looked up first, those in flags as well.
+        files: names of files, or inline C++.
+        folder: where relative names, also those in flags, are looked up first.
         flags: the author's.
     """
     given = [file if is_inline(file) else glue.locate(str(file), folder) for file in files]
@@ -91,7 +91,7 @@ def build_of(files: Sequence[str | Path], folder: str, flags: Sequence[str]) -> 
 
 
 def text_of(file: str | Path) -> str | None:
-    """Return what a file says; None where it is not there."""
+    """Return the text of a file, or inline code as it is; None if the file cannot be read."""
     if isinstance(file, str):
         return file
     try:
@@ -103,7 +103,7 @@ def text_of(file: str | Path) -> str | None:
 def unit_of(
     index: int, file: str | Path, *, suffix: str = "cpp", begin: str = ""
 ) -> TranslationUnit:
-    """Include a file by path, or repeat the text: messages name the author's lines."""
+    """Return a unit that includes a file, or repeats inline code; messages name its own lines."""
     begin += "".join(map(SHOWN.format, dict.fromkeys(INITIALISES.findall(text_of(file) or ""))))
     if isinstance(file, str):
         text = f'{begin}#line 1 "source of the extension"\n{file}\n'
@@ -112,13 +112,13 @@ def unit_of(
 
 
 def include_flags() -> tuple[str, ...]:
-    """Return where an extension's headers are: <torch/torch.h> has a folder of its own."""
+    """Return the include flags of an extension: <torch/torch.h> has a folder of its own."""
     api = runtime.ROOT / "include" / "torch" / "csrc" / "api" / "include"
     return (*runtime.include_flags(), "-isystem", str(api))
 
 
 def _split_flags(flags: Sequence[str], folder: str) -> tuple[list[str], list[str]]:
-    """Return flags for compiling and for linking; folders in them absolute."""
+    """Split flags into those for compiling and those for linking; make their folders absolute."""
     compiling: list[str] = []
     linking: list[str] = []
     words = iter(flags)
@@ -128,6 +128,6 @@ def _split_flags(flags: Sequence[str], folder: str) -> tuple[list[str], list[str
             (linking if word.startswith(FOR_LINKING) else compiling).append(word)
             continue
         # "-I folder" may be two words.
-        named = word.removeprefix(flag) or next(words, "")
-        (linking if flag == "-L" else compiling).extend([flag, str(Path(folder, named))])
+        path = word.removeprefix(flag) or next(words, "")
+        (linking if flag == "-L" else compiling).extend([flag, str(Path(folder, path))])
     return compiling, linking

@@ -1,7 +1,7 @@
 """Checks of tensors against the line, for kernels in Python and the fake kernel.
 
 The C++ runtime makes the same checks for its own kernels, in the same order and words; a
-property-based test holds the two together.
+property-based test compares the two.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NotDense = Rule("PB119", "layout")
 
 
 def dtype_named(name: str) -> torch.dtype:
-    """Return PyTorch's dtype of a name in the line."""
+    """Return PyTorch's dtype for its name in the line."""
     return getattr(torch, name)
 
 
@@ -71,7 +71,7 @@ def solve(line: Line, arguments: Mapping[str, object]) -> tuple[Sizes, torch.dty
 def iter_tensors(
     line: Line, spec: TensorSpec, given: object
 ) -> Iterator[tuple[TensorSpec, Tensor]]:
-    """Yield a tensor that is there, or each of a list by the name `xs[0]`."""
+    """Yield a tensor that is not None, or each tensor of a list, named as `xs[0]`."""
     if spec.many:
         for index, tensor in enumerate(cast("Sequence[Tensor | None]", given)):
             element = replace(spec, name=f"{spec.name}[{index}]", many=False)

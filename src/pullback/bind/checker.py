@@ -1,7 +1,7 @@
-"""The place of the checker that `pb.operator(..., check=True)` asks.
+"""Where `pb.operator(..., check=True)` finds the checker.
 
-The checker is a later stage, which no import leads to from here: it is loaded by its name, as a
-plugin is, and puts itself into `require_sound`.
+The checker is a later stage, which may not be imported from here. It is loaded by its name, like a
+plugin, and puts itself into `require_sound`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pullback.bind.operator import Operator
 
 CHECKER = "pullback.verify.definition"
 
-# Stops if an operator has a fault; the arguments to call it with are found where there are none.
+# Stops if an operator has a fault; if no arguments are given, it looks for some.
 require_sound: Callable[[Operator, Sequence[object]], None] | None = None
 
 

@@ -1,4 +1,4 @@
-"""Ordinary tensors, in the place of those of a transform or a tracer."""
+"""Ordinary tensors that stand in for those of a transform or a tracer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pullback.bind.levels import is_legacy, is_smooth
 
 
 def make_stand_in(value: Any) -> Any:  # noqa: ANN401
-    """Return a tensor of the same shape: random numbers, zeros for an index; others as they are."""
+    """Return a tensor of random numbers, or of zeros if it may be an index; others as they are."""
     if not isinstance(value, Tensor):
         return value
     make = torch.rand if is_smooth(value) else torch.zeros
@@ -20,14 +20,14 @@ def make_stand_in(value: Any) -> Any:  # noqa: ANN401
 
 
 def size_hint(size: Any) -> Any:  # noqa: ANN401
-    """Return the number that a symbol began with, None if it has none; others as they are."""
+    """Return the hint of a symbolic size, None if it has none; other values as they are."""
     return size.node.hint if isinstance(size, torch.SymInt | torch.SymFloat) else size
 
 
 def unwrap_values(tensor: Tensor | None) -> Tensor | None:
-    """Return the values of a tensor inside transforms, of a batch its first element.
+    """Return the values of a tensor inside transforms; for a batch, its first element.
 
-    Of a traced one, which has none, the like. To be called outside of all levels.
+    A traced tensor has no values, and gets a stand-in. Call this outside of all levels.
     """
     while tensor is not None and _functorch.is_functorch_wrapped_tensor(tensor):
         inner, dim = _functorch.get_unwrapped(tensor), _functorch.maybe_get_bdim(tensor)
@@ -36,12 +36,12 @@ def unwrap_values(tensor: Tensor | None) -> Tensor | None:
         tensor = inner
     if tensor is None:
         return None
-    there = type(tensor) in (Tensor, torch.nn.Parameter) and not is_legacy(tensor)
-    return tensor.detach() if there else make_stand_in(tensor)
+    has_values = type(tensor) in (Tensor, torch.nn.Parameter) and not is_legacy(tensor)
+    return tensor.detach() if has_values else make_stand_in(tensor)
 
 
 def metadata_of(tensor: Tensor | None) -> object:
-    """Return what a code may branch on of a tensor, but for its values."""
+    """Return all that code may branch on in a tensor, except its values."""
     if tensor is None:
         return None
     return (*map(size_hint, tensor.shape), tensor.dtype, tensor.device, tensor.layout)

@@ -52,7 +52,7 @@ def operator(  # noqa: PLR0913  (an operator's parts, each by its name)
         backward: the gradients: expressions by input, {"a": "demo::mul(grad, b)"}; or the name of
             an operator that takes `grad` (or `grad_<output>`), inputs and outputs by name and
             returns `grad_<input>`; or a function of the same names that returns the gradients in
-            the line's order. A gradient that nothing arrives for is zeros; it is None where the
+            the line's order. A gradient that does not arrive is zeros; it is None where the
             operator's line marks it optional, or the function's parameter is annotated so.
         jvp: the tangents of the outputs in the same three forms, of `tangent_<input>`. Without
             it, forward mode is derived by two reverse passes.
@@ -61,18 +61,18 @@ def operator(  # noqa: PLR0913  (an operator's parts, each by its name)
         accuracy: of a formula's functions: "4ulp", at most four units in the last place, or "1ulp",
             that of PyTorch's own.
         example: arguments of the Function's `apply`. With a name in place of the line, the line is
-            worked out by calling forward at a few sizes, and printed; with a line, forward is held
-            against it. With `check`, of any operator: what it is called with.
-        check: look for faults of its derivative, as `pb.check` does; without an example, inputs
-            that fit the line are found.
+            worked out by calling forward at a few sizes, and printed; with a line, forward is
+            compared with it. With `check`: what any operator is called with.
+        check: look for faults in its derivative, as `pb.check` does; without an example, it is
+            called with inputs that fit the line.
 
     Returns:
         The operator, which is `torch.ops.<namespace>.<name>` as well.
 
     Raises:
         PullbackError: PB1xx, the line or a derivative is wrong; PB2xx, a kernel does not compile;
-            PB3xx, it cannot be registered; PB407, with `check`, its derivative has a fault. It is
-            defined then all the same.
+            PB3xx, it cannot be registered; PB407, with `check`, its derivative has a fault, though
+            it is defined all the same.
     """
     if is_name(line) and function is None and line in operators:
         return operators[line]
@@ -119,12 +119,12 @@ def formula_of(line: Line, accuracy: Accuracy) -> Formula | None:
 
 
 def is_name(line: str) -> bool:
-    """Return whether a line is left out, and only the operator's name is given."""
+    """Return whether only an operator's name is given, without a line."""
     return "(" not in line
 
 
 def line_for(text: str, function: object, example: Sequence[object] | None) -> Line:
-    """Return the line that is given; or that of an example, or of a registered operator."""
+    """Return the line that is given, or that of an example or of a registered operator."""
     if not is_name(text):
         return parse(text)
     if function is None:
@@ -142,7 +142,7 @@ def line_for(text: str, function: object, example: Sequence[object] | None) -> L
 
 def is_foreign(line: Line) -> bool:
     """Return whether somebody else registered an operator of this name."""
-    own = operators.get(line.qualname)
-    if own is not None:
-        return own.definition.taken != "no"
+    operator = operators.get(line.qualname)
+    if operator is not None:
+        return operator.definition.taken != "no"
     return program.find_schema(line.qualname, "") is not None

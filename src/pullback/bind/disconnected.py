@@ -1,7 +1,7 @@
 """A backward that PyTorch cannot differentiate, because it goes through NumPy or `detach`.
 
-PyTorch leaves the second derivative out without a word. A gradient is linear in what arrives, so
-one that is not zero and has no path to it is cut off: it gets a node that raises.
+PyTorch silently leaves the second derivative out. A gradient is linear in the one that arrives, so
+if it is not zero and has no path to that one, it is cut off: it gets a node that raises.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ LIBRARY.define(
 
 
 def cut(value: Tensor, around: Sequence[Tensor], of: str) -> Tensor:
-    """Return a gradient that raises when it is differentiated by what it may depend on.
+    """Return a gradient that raises when differentiated with respect to what is `around` it.
 
-    It is an operator, so that it does so at every level of functorch.
+    This is an operator, so that it works at every level of functorch.
     """
     return torch.ops.pullback.cut(value, list(around), of)
 
@@ -64,7 +64,7 @@ class CutNode(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, of: str, value: Tensor, *around: Tensor) -> Tensor:  # noqa: ANN401
-        """Go on below."""
+        """Return the value, by the same operator one level below."""
         ctx.of = of
         with lower():
             return cut(value, around, of)
@@ -86,7 +86,7 @@ def cut_autograd(value: Tensor, around: list[Tensor], of: str) -> Tensor:
 
 
 def cut_batched(_info: object, dims: Any, value: Tensor, around: list[Tensor], of: str) -> Any:  # noqa: ANN401
-    """Keep the batch dimension of the value; the others are only looked at by autograd."""
+    """Keep the batch dimension of the value; only autograd looks at the others."""
     return cut(value, around, of), dims[0]
 
 
@@ -97,7 +97,7 @@ torch.library.register_vmap("pullback::cut", cut_batched, lib=LIBRARY)
 
 
 class Cuts:
-    """What is known of one backward: which of its results are cut off.
+    """Which results of one backward are cut off, as far as is known.
 
     Attributes:
         of: what to call the backward in messages.
@@ -111,8 +111,8 @@ class Cuts:
         """Run backward; its results raise if they are differentiated and cannot be.
 
         Args:
-            run: backward, of the gradients that arrive.
-            grads: those.
+            run: backward, which takes gradients.
+            grads: the gradients that arrive.
             around: what else the results may depend on.
         """
         results = as_list(run(grads))
@@ -131,7 +131,7 @@ class Cuts:
     def cut(
         self, results: list[Any], around: Sequence[Any], which: Sequence[int] | None = None
     ) -> list[Any]:
-        """Return the results, of which these, or all, raise when they are differentiated."""
+        """Return the results; those in `which`, or all, raise when they are differentiated."""
         tensors = [t for t in around if isinstance(t, Tensor) and t.requires_grad]
         return [
             cut(result, tensors, self.of)
@@ -159,7 +159,7 @@ class Cuts:
 
 
 def as_list(results: Any) -> list[Any]:  # noqa: ANN401
-    """Return what a backward returned, one value an input."""
+    """Return a backward's results as a list, one value for each input."""
     return list(results) if isinstance(results, tuple | list) else [results]
 
 
@@ -168,15 +168,15 @@ def has_path(result: Tensor, inputs: Sequence[Tensor]) -> bool:
     if not result.requires_grad:
         return False
     ones = torch.ones_like(result)
-    found = torch.autograd.grad(result, inputs, ones, retain_graph=True, allow_unused=True)
-    return any(f is not None for f in found)  # pyright: ignore[reportUnnecessaryComparison]
+    grads = torch.autograd.grad(result, inputs, ones, retain_graph=True, allow_unused=True)
+    return any(g is not None for g in grads)  # pyright: ignore[reportUnnecessaryComparison]
 
 
 def is_zero(result: Tensor) -> bool:
-    """Return whether a gradient is zero, which depends on nothing; also not one while traced."""
+    """Return whether a gradient is zero, and so depends on nothing; False without values."""
     value = unwrap(result)
     if type(value) not in (Tensor, torch.nn.Parameter):
         return False
-    # What NumPy computed is there also while PyTorch traces, which stops at a number from data.
+    # NumPy's results have values even while PyTorch traces, but a tracer refuses to read them.
     with torch._C._DisableTorchDispatch():
         return not bool(value.detach().any())

@@ -1,4 +1,4 @@
-"""The kernels of a definition: compiled, loaded, and where their entry points are."""
+"""Compile and load a definition's kernels, and find their entry points."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def compile_kernels(definition: Definition) -> dict[glue.Device, int]:
 
 
 def entry_of(line: Line, source: Source, device: glue.Device) -> int | None:
-    """Return the address of a kernel: of a library that a package brought, else compiled.
+    """Return the address of a kernel, in a library that a package brought, or else compiled.
 
     None for a device that the package was not built for, if nothing can be compiled here.
     """

@@ -41,12 +41,12 @@ class Environment:
 
     @property
     def abi(self) -> str:
-        """What a library compiled here has to agree with, to the last bit of a version."""
+        """What a library compiled here has to match, down to the build of PyTorch."""
         return f"torch {self.torch} {self.soabi}"
 
     @property
     def release(self) -> str:
-        """The same for what only calls PyTorch: its builds for CPU and for CUDA are alike."""
+        """The same for a library that only calls PyTorch: CPU and CUDA builds are alike."""
         return f"torch {self.torch.partition('+')[0]} {self.soabi}"
 
 
@@ -62,7 +62,7 @@ def current_environment() -> Environment:
 
 
 def query_environment(python: str) -> Environment:
-    """Return what an interpreter has; it is started and asked.
+    """Start an interpreter and return the PyTorch and Python that it has.
 
     Raises:
         PullbackError: PB703, it cannot be started, or has no PyTorch.
@@ -79,7 +79,7 @@ def query_environment(python: str) -> Environment:
         ) from error
     if answer.returncode:
         raise NoEnvironment.error(
-            f"{python} does not tell which PyTorch it has",
+            f"{python} does not say which PyTorch it has",
             reason=answer.stderr.strip().rpartition("\n")[2],
             help="install torch there",
         )

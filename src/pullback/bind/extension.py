@@ -1,7 +1,7 @@
 """`pb.source`: a kernel with `call=`, or, without, an extension that includes PyTorch's headers.
 
-The second kind is what `torch.utils.cpp_extension.load` takes. It is compiled as kernels are, so
-cache, locks, headers that change and messages are theirs. What of it is CUDA: `extension_cuda`.
+The second kind is what `torch.utils.cpp_extension.load` takes. It is compiled like kernels, with
+the same cache, locks, tracking of headers and messages. Those in CUDA are in `extension_cuda`.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ SeveralSources = Rule("PB212", "several-sources")
 FLAGS = ("-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-pipe", "-shared")
 # What shows that a file is an extension: it includes PyTorch, or defines a Python module.
 MARKS = re.compile(r"\b(torch|ATen|c10|pybind11)/|\b(TORCH_|PYBIND11_)\w+|\bPyInit_|\bPython\.h")
-# Headers that include most of PyTorch, each all that follow it; precompiled is the first that a
-# file includes. Few, so that few are kept.
+# Headers that include most of PyTorch, and each all that follow it. The first that a file includes
+# is precompiled. They are few, so that the cache keeps few.
 PRECOMPILED = (
     "torch/extension.h",
     "torch/torch.h",
@@ -47,7 +47,7 @@ PRECOMPILED = (
     "ATen/ATen.h",
     "torch/library.h",
 )
-# What the widest one lacks of the others.
+# Headers that the widest one does not include.
 BESIDE = {"ATen/ATen.h": {"torch/library.h"}}
 
 
@@ -136,7 +136,7 @@ def _load(build: Build, *, precompiled: bool) -> ModuleType:
     from pullback.bind import extension_cuda  # noqa: PLC0415  (kernels with call= do without)
 
     texts = [text_of(file) for file in build.files]
-    # A file that is not there is named when it is to be compiled.
+    # A missing file is reported when it is compiled.
     if None not in texts and not any(MARKS.search(text or "") for text in texts):
         raise _call_missing(build.files, "the code includes none of PyTorch's headers")
     if extension_cuda.is_cuda(build.files):
@@ -147,7 +147,7 @@ def _load(build: Build, *, precompiled: bool) -> ModuleType:
 
 
 def plan_of(build: Build) -> BuildPlan:
-    """Return what to compile for an extension in C++.
+    """Return the build plan of an extension in C++.
 
     Raises:
         PullbackError: PB201, no compiler.
@@ -165,28 +165,28 @@ def plan_of(build: Build) -> BuildPlan:
 
 def precompile_headers(plan: BuildPlan) -> dict[str, Path]:
     """Return the precompiled header of each unit that can begin with it."""
-    wanted: dict[str, list[str]] = {}
+    headers_of: dict[str, list[str]] = {}
     for unit in plan.units:
-        # A unit includes its file, or is the text.
-        found = precompile.leading_headers(Path(unit.file), unit.text, PRECOMPILED.__contains__)
-        if found:
-            wanted[unit.file] = found
-    if not wanted or not precompile.can(plan.compiler):
+        # A unit includes its file, or is inline code.
+        headers = precompile.leading_headers(Path(unit.file), unit.text, PRECOMPILED.__contains__)
+        if headers:
+            headers_of[unit.file] = headers
+    if not headers_of or not precompile.can(plan.compiler):
         return {}
-    named = {name for found in wanted.values() for name in found}
-    widest = min(named, key=PRECOMPILED.index)
-    includes = sorted({widest} | named & BESIDE.get(widest, set()))
-    # Neither changes what PyTorch's headers say: extensions share what is made of them.
+    names = {name for headers in headers_of.values() for name in headers}
+    widest = min(names, key=PRECOMPILED.index)
+    includes = sorted({widest} | names & BESIDE.get(widest, set()))
+    # These flags do not affect PyTorch's headers, so extensions share the precompiled header.
     flags = [flag for flag in plan.flags if not flag.startswith((MODULE, BESIDE_TEXT))]
-    made = precompile.plan_of(includes, plan.compiler, flags, plan.abi)
-    header = precompile.precompile_header(made, runtime.announce)
-    return dict.fromkeys(wanted, header) if header else {}
+    header_plan = precompile.plan_of(includes, plan.compiler, flags, plan.abi)
+    header = precompile.precompile_header(header_plan, runtime.announce)
+    return dict.fromkeys(headers_of, header) if header else {}
 
 
 def _call_missing(files: Sequence[str | Path], reason: str) -> PullbackError:
-    named = ", ".join("inline code" if is_inline(file) else Path(file).name for file in files)
+    names = ", ".join("inline code" if is_inline(file) else Path(file).name for file in files)
     return CallMissing.error(
         f"a source without call= is an extension that includes PyTorch's headers, and {reason}",
-        source=named,
+        source=names,
         help='say how the kernel is called, such as call="add(c, a, b, numel(c))"',
     )

@@ -25,7 +25,7 @@ IN_CUDA = (".cu", ".cuh")
 MARKS = re.compile(
     r"<<<|#\s*include\s*[<\"](cuda\w*\.h|c10/cuda/|ATen/cuda/|ATen/native/cuda/|THC/|cub/|thrust/)"
 )
-# PyTorch's own for .cu files: conversions that are explicit there are explicit here.
+# PyTorch's own flags for .cu files: conversions that are explicit there are explicit here.
 OF_TORCH = (
     "-D__CUDA_NO_HALF_OPERATORS__",
     "-D__CUDA_NO_HALF_CONVERSIONS__",
@@ -33,13 +33,13 @@ OF_TORCH = (
     "-D__CUDA_NO_HALF2_OPERATORS__",
 )
 EXTENSION = "-DTORCH_API_INCLUDE_EXTENSION_H"
-# What the author says of the standard and of optimising is for nvcc and its version.
+# The author's flags for the standard, optimising and the like are meant for nvcc.
 NOT_HERE = re.compile(r"-std=|-O|-g\d?$|-l|-L|-W(?!l,)|-ccbin|-march=|-mtune=")
 SUFFIXES_OF_CPP = (".cpp", ".cc", ".cxx", ".c", ".cp", ".c++")
 
 
 def is_cuda(files: Sequence[str | Path]) -> bool:
-    """Tell whether an extension has anything of CUDA in it."""
+    """Return whether any part of an extension is CUDA."""
     return any(
         (isinstance(file, Path) and file.suffix in IN_CUDA) or MARKS.search(text_of(file) or "")
         for file in files
@@ -55,7 +55,7 @@ def compile(build: Build, *, precompiled: bool = True) -> Path:
     if not mode.is_chosen() and gpu.is_available():
         return compilation.compile(plan_for_gpu(build), announce=runtime.announce)
     now = mode.current_mode()
-    # The runtime library first, so that what is said comes in the order of what is done.
+    # The runtime library first, so that messages come in the order of the work.
     library.runtime(now.check, runtime.announce)
     plan = plan_on_cpu(build, now)
     ahead = (
@@ -79,23 +79,23 @@ def load(build: Build, *, precompiled: bool = True) -> ModuleType:
 
 
 def plan_on_cpu(build: Build, now: Mode) -> BuildPlan:
-    """Return what to compile so that an extension in CUDA runs on the CPU.
+    """Return the build plan with which an extension in CUDA runs on the CPU.
 
     Raises:
         PullbackError: PB201, no compiler; PB311, no Python.h.
     """
-    # PyTorch's own tools say some of it as well; said twice it would be another precompiled header.
-    said = {*OF_TORCH, EXTENSION, build.module}
-    given = [
+    # PyTorch's own tools give some of these; given twice, they need another precompiled header.
+    ours = {*OF_TORCH, EXTENSION, build.module}
+    flags = [
         flag
         for flag in library.take_flags(build.compiling)
-        if flag not in said and not NOT_HERE.match(flag)
+        if flag not in ours and not NOT_HERE.match(flag)
     ]
-    folders = dict.fromkeys([*build.folders, *folders_in(given)])
+    folders = dict.fromkeys([*build.folders, *folders_in(flags)])
     plain = library.flags(now.check)
     if now.check == "none":
-        # PyTorch's headers are what takes time, and -O3 and line tables would double it. The lines
-        # of deadlocks, assertions and launches are known without; the checks have them all.
+        # PyTorch's headers take most of the time, and -O3 and line tables would double it. Lines of
+        # deadlocks, assertions and launches are known without; the checks have line tables.
         plain = (*("-O1" if flag == "-O3" else flag for flag in plain), "-g0")
     return BuildPlan(
         name=f"{build.word}-cuda-on-cpu",
@@ -106,7 +106,7 @@ def plan_on_cpu(build: Build, now: Mode) -> BuildPlan:
             f"-I{extension_cuda_headers.FOLDER}",
             *plain,
             *units.AS_BY_NVCC,
-            *_torch_flags(build, given),
+            *_torch_flags(build, flags),
         ),
         compile_flags=library.SANITIZE[now.check],
         link=(*library.link(now.check), *runtime.link_flags(), *_link_flags(build)),
@@ -116,7 +116,7 @@ def plan_on_cpu(build: Build, now: Mode) -> BuildPlan:
 
 
 def plan_for_gpu(build: Build) -> BuildPlan:
-    """Return what nvcc is to compile: with the flags of `torch.utils.cpp_extension`."""
+    """Return the build plan for nvcc, with the flags of `torch.utils.cpp_extension`."""
     major, minor = torch.cuda.get_device_capability()
     architecture = f"{major}{minor}"
     return BuildPlan(
@@ -146,8 +146,8 @@ def _torch_flags(build: Build, given: Sequence[str]) -> tuple[str, ...]:
 
 
 def _unit(index: int, file: str | Path) -> TranslationUnit:
-    """Include a file as nvcc does: the runtime first, and no CUDA in what is C++."""
-    # A header of the author's may define functions for .cu files alone.
+    """Include a file as nvcc does: the CUDA runtime first, and no CUDA in files of C++."""
+    # An author's header may define functions for .cu files alone.
     of_host = isinstance(file, Path) and file.suffix in SUFFIXES_OF_CPP
     host = "#undef __CUDACC__\n" if of_host else ""
     return unit_of(index, file, begin=f"#include <cuda_runtime.h>\n{host}")
@@ -159,7 +159,7 @@ def _unit_for_gpu(index: int, file: str | Path) -> TranslationUnit:
 
 
 def _translate_flags(flags: Sequence[str]) -> list[str]:
-    """Hand on to g++ what nvcc does not know itself."""
+    """Pass on to g++ the flags that nvcc does not know."""
     found: list[str] = []
     for flag in flags:
         host = re.match(r"-(f|m(?!axrreg)|W|pthread)", flag)
@@ -174,7 +174,7 @@ def _translate_flags(flags: Sequence[str]) -> list[str]:
 
 
 def _link_flags(build: Build) -> list[str]:
-    """Leave out the libraries that are only there for a GPU."""
+    """Leave out the libraries that only a GPU needs."""
     gone = ("-lcudart", "-lcuda", "-lc10_cuda", "-ltorch_cuda", "-lcudadevrt", "-lnvToolsExt")
     return [flag for flag in build.linking if flag not in gone]
 

@@ -12,9 +12,9 @@ from pullback.kernels import precompile
 from pullback.kernels.cuda_on_cpu import library
 from pullback.kernels.plan import BuildPlan
 
-# First on the include path: c10/cuda and ATen/cuda, which PyTorch without CUDA has by name only.
+# First on the include path: c10/cuda and ATen/cuda, of which PyTorch without CUDA has only names.
 FOLDER = library.CSRC / "include_torch"
-# Reading <torch/extension.h> takes most of the time, so all extensions share what is made of it.
+# Reading <torch/extension.h> takes most of the time, so all extensions share it precompiled.
 PRECOMPILED = ("cuda_runtime.h", "torch/extension.h")
 # An author's flags that leave PyTorch's headers as they are.
 OWN = re.compile(r"-D(?!TORCH_|AT_|C10_|PYBIND|Py_|NDEBUG|_GLIBCXX|__CUDA_NO|CUDA_ON_CPU)|-Wl,")
@@ -24,7 +24,7 @@ LINES = re.compile(
     re.MULTILINE,
 )
 NEEDS_TORCH = re.compile(r"(torch|ATen|c10|THC|pybind11)/")
-# Macros that PyTorch's headers, pybind11's and the standard library's ask for.
+# Macros that the headers of PyTorch, pybind11 and the standard library test.
 FOR_TORCH = re.compile(
     r"(TORCH|AT|C10|CAFFE2|PYBIND11|PY|Py|_GLIBCXX|__CUDA|USE)_|NDEBUG$|min$|max$"
 )
@@ -40,9 +40,9 @@ def precompile_headers(plan: BuildPlan) -> dict[str, Path]:
     if not wanted or not precompile.can(plan.compiler):
         return {}
     flags = [flag for flag in _shared_flags(plan.flags) if not flag.startswith(MODULE)]
-    # What a check watches is in what is made of a header too.
+    # A check instruments the code in a precompiled header too.
     flags += plan.compile_flags
-    # It is read as it is, so what the translator does is not part of it.
+    # Headers are precompiled untranslated, so the translator is not part of their identity.
     wide = precompile.plan_of(PRECOMPILED, plan.compiler, flags, runtime.abi())
     header = precompile.precompile_header(wide, runtime.announce)
     return dict.fromkeys(wanted, header) if header else {}
@@ -51,10 +51,10 @@ def precompile_headers(plan: BuildPlan) -> dict[str, Path]:
 def begins_with_torch(
     text: str, beside: Path | None, folders: Sequence[Path], seen: set[Path]
 ) -> bool | None:
-    """Tell whether a text comes to one of PyTorch's headers, and to no macro for them before.
+    """Return whether a text includes one of PyTorch's headers before any macro that affects them.
 
-    An author's other macros do not reach those headers, so that unlike `precompile.leading_headers`
-    this goes on past them. None stands for neither.
+    The author's other macros do not affect those headers, so this reads past them, unlike
+    `precompile.leading_headers`. None stands for neither a header nor a macro.
     """
     for line in LINES.finditer(precompile.COMMENT.sub(" ", text)):
         include, defined = line["name"], line["macro"]
@@ -69,16 +69,16 @@ def begins_with_torch(
         if path is None or path in seen:
             continue
         seen.add(path)
-        found = begins_with_torch(
+        begins = begins_with_torch(
             path.read_text(encoding="utf-8", errors="replace"), path.parent, folders, seen
         )
-        if found is not None:
-            return found
+        if begins is not None:
+            return begins
     return None
 
 
 def _shared_flags(flags: Sequence[str]) -> list[str]:
-    """Return the flags that decide what PyTorch's headers say: extensions share the rest."""
+    """Return the flags that affect PyTorch's headers; extensions may differ in the others."""
     kept: list[str] = []
     words = iter(flags)
     ours = {f"-I{FOLDER}", *library.include_flags()}

@@ -1,4 +1,4 @@
-"""Which GPU there is: in truth, whatever `pullback.cuda` makes PyTorch say."""
+"""Which GPU there really is, whatever `pullback.cuda` makes PyTorch say."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pullback.kernels.glue import Device
 
 
 def is_available() -> bool:
-    """Tell whether PyTorch can use a GPU."""
-    asked = torch.cuda.is_available
-    # `pullback.cuda.pretend` leaves what it replaces here.
-    return bool(getattr(asked, "__wrapped__", asked)())
+    """Return whether PyTorch can use a GPU."""
+    function = torch.cuda.is_available
+    # `pullback.cuda.pretend` keeps the function that it replaces as `__wrapped__`.
+    return bool(getattr(function, "__wrapped__", function)())
 
 
 def architecture(device: Device) -> str | None:

@@ -1,7 +1,7 @@
 """Does an author's code compute gradients itself? Such code has to run as it does above autograd.
 
-That costs a small call a quarter of its time, so it is looked for in the code and in all that it
-may call. Where that is too much to read, the answer is yes.
+That costs a small call a quarter of its time, so the code and all that it may call is searched
+first. If that is too much to read, the answer is yes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-# A kernel runs under no_grad, so one of these stands in whatever records a gradient.
+# A kernel runs under no_grad, so code that records a gradient has to use one of these names.
 WORDS = {"enable_grad", "set_grad_enabled", "autograd", "func", "functorch"}
 HOMES = ("torch.autograd", "torch.func", "torch._functorch", "functorch")
 # Libraries whose own code need not be read.
@@ -46,19 +46,19 @@ def computes_gradients(function: Callable[..., object]) -> bool:
 
 
 def home_of(value: object) -> str:
-    """Return the module that a value comes from; of an object, its class's."""
+    """Return the module that a value, or the class of an object, comes from."""
     home = getattr(value, "__module__", None) or type(value).__module__
     return home if isinstance(home, str) else ""
 
 
 def names_in(code: CodeType) -> set[str]:
-    """Return the globals and attributes that a code and those inside of it use."""
+    """Return the globals and attributes that a code object, and those nested in it, use."""
     inner = (names_in(c) for c in code.co_consts if isinstance(c, CodeType))
     return set(code.co_names).union(*inner)
 
 
 def iter_reachable(function: FunctionType) -> Iterator[object]:
-    """Return what a function may call, as far as its names say."""
+    """Yield what a function may call, judging by the names that it uses."""
     names = names_in(function.__code__)
     values = [function.__globals__[name] for name in names if name in function.__globals__]
     values += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
@@ -76,7 +76,7 @@ def iter_reachable(function: FunctionType) -> Iterator[object]:
 
 
 def parts_of(value: Any) -> Iterator[object]:  # noqa: ANN401
-    """Return what may run when a value that is no function is called, or a method of it."""
+    """Yield what may run when an object, or one of its methods, is called."""
     if isinstance(value, MethodType):
         yield from (value.__func__, value.__self__)
     elif isinstance(value, functools.partial):

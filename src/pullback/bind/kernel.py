@@ -26,7 +26,7 @@ WrongOutput = Rule("PB331", "wrong-output")
 
 @dataclass(frozen=True)
 class Outputs:
-    """What the line says of one call's outputs."""
+    """What the line says about the outputs of one call."""
 
     definition: Definition
     sizes: shape.Sizes
@@ -48,7 +48,7 @@ class Outputs:
 
 
 def select_wanted(outputs: Outputs, wanted: list[bool]) -> Outputs:
-    """Return the same of a call that wants some of the outputs."""
+    """Return the outputs of a call that wants only some of them."""
     return replace(outputs, wanted=wanted)
 
 
@@ -70,7 +70,7 @@ def outputs_of(definition: Definition, arguments: Sequence[object]) -> Outputs:
 def fill_defaults(
     definition: Definition, arguments: tuple[object, ...], output_mask: list[bool] | None
 ) -> tuple[object, ...]:
-    """Return the arguments with their defaults, which the dispatcher leaves out, and the mask."""
+    """Return the arguments with the defaults that the dispatcher leaves out, and the mask."""
     rest = definition.line.parameters[len(arguments) :]
     defaults = (p.default if isinstance(p, Scalar) else None for p in rest)
     return (*arguments, *defaults, *([output_mask] if definition.masked else []))
@@ -141,12 +141,12 @@ def make_python_kernel(definition: Definition) -> Callable[..., object]:
 
 
 def versions(values: Sequence[Any]) -> list[int]:
-    """Return how many times each tensor was changed in place, by PyTorch's count."""
+    """Return the version counter of each tensor."""
     return [t._version for t in values if isinstance(t, Tensor) and not t.is_inference()]
 
 
 def check_outputs(outputs: Outputs, returned: object, inputs: list[Tensor]) -> object:
-    """Return what the function returned as the line says it, or stop."""
+    """Return the function's results as the outputs of the line, or stop."""
     line = outputs.definition.line
     values = list(returned) if isinstance(returned, tuple | list) else [returned]
     if len(values) != len(line.outputs):
@@ -155,14 +155,14 @@ def check_outputs(outputs: Outputs, returned: object, inputs: list[Tensor]) -> o
             f"the line says {len(line.outputs)}"
         )
     tensors: list[Tensor | None] = []
-    # An operator's output is its own memory: a view of an input would escape autograd.
-    taken = {memory_of(tensor) for tensor in inputs if tensor.numel()}
+    # An output has memory of its own: a view of an input would escape autograd.
+    used = {memory_of(tensor) for tensor in inputs if tensor.numel()}
     for index, value in enumerate(values):
         tensor = check_output(outputs, index, value) if outputs.wanted[index] else None
         if tensor is not None and tensor.numel():
-            if memory_of(tensor) in taken:
+            if memory_of(tensor) in used:
                 tensor = tensor.clone()
-            taken.add(memory_of(tensor))
+            used.add(memory_of(tensor))
         tensors.append(tensor)
     return unwrap_single(tensors)
 
@@ -196,7 +196,7 @@ def check_output(outputs: Outputs, index: int, value: object) -> Tensor:
     if value.layout != torch.strided:
         raise WrongOutput.error(
             f"{place} '{spec.name}' as a tensor that is not dense",
-            help="return its to_dense()",
+            help="call to_dense() on it before returning it",
         )
     value = value.resolve_conj().resolve_neg()
     if value._is_view() or value.requires_grad:

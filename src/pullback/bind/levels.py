@@ -1,4 +1,4 @@
-"""Where a call stands: levels of functorch, forward mode, tracers; how to go below, or outside."""
+"""What surrounds a call: functorch, forward mode, tracers; and how to go below, or outside."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
 from torch.autograd import forward_ad
 
-# Of what `torch.autograd.grad(is_grads_batched=True)` makes, in an older way than `torch.vmap`.
+# `torch.autograd.grad(is_grads_batched=True)` batches in an older way than `torch.vmap`.
 is_legacy = _functorch.is_legacy_batchedtensor
 
 BELOW = torch._C._AutoDispatchBelowAutograd
@@ -21,7 +21,7 @@ INCLUDED, EXCLUDED = (
     torch._C._dispatch_tls_local_exclude_set,
 )
 FORCED = torch._C._ForceDispatchKeyGuard
-# What `BELOW` leaves out.
+# The dispatch keys that `BELOW` excludes.
 with FORCED(INCLUDED(), EXCLUDED() - EXCLUDED()), BELOW():
     AUTOGRAD = EXCLUDED()
 
@@ -69,7 +69,7 @@ def materialize_tangent(tangent: Tensor | None, value: object) -> Tensor | None:
 
 
 def is_hold() -> bool:
-    """Return whether intermediates stay out of sight: a tracer could not say their shapes."""
+    """Return whether intermediates stay hidden: a tracer could not know their shapes."""
     return torch._C._len_torch_dispatch_stack() > 0
 
 
@@ -88,7 +88,7 @@ def view_afresh(tensor: Tensor | None) -> Tensor | None:
 
 
 def direct(node: Any) -> Callable[..., Any]:  # noqa: ANN401
-    """Return what applies a node inside functorch, at the level at which a kernel is called."""
+    """Return a function that applies a node at the functorch level at which a kernel is called."""
     apply: Callable[..., Any] = super(torch.autograd.Function, node).apply  # pyright: ignore
 
     def call(*arguments: Any) -> Any:  # noqa: ANN401
@@ -113,9 +113,9 @@ def is_smooth(value: object) -> bool:
 def differentiate(
     results: Sequence[tuple[Tensor, Tensor]], inputs: Sequence[Tensor], *, differentiable: bool
 ) -> Sequence[Tensor | None]:
-    """Return what results and the gradients that arrive for them give for each input.
+    """Return the gradient of each input, given results and the gradients that arrive for them.
 
-    A result without a history gives nothing, as an input that none depends on gets nothing.
+    A result without a history adds nothing; an input that no result depends on gets None.
     """
     connected = [(result, grad) for result, grad in results if result.requires_grad]
     if not connected or not inputs:
@@ -130,14 +130,14 @@ def differentiate(
 
 
 def unwrap(tensor: Tensor) -> Tensor:
-    """Return what functorch has wrapped, all levels of it."""
+    """Return a tensor without functorch's wrappers, at all levels."""
     while _functorch.is_functorch_wrapped_tensor(tensor):
         tensor = _functorch.get_unwrapped(tensor)
     return tensor
 
 
 def copy_requiring_grad(tensor: Tensor) -> Tensor:
-    """Return a tensor of the same values that a derivative can be asked of."""
+    """Return a tensor of the same values that requires a gradient."""
     with allow_single_level():
         return tensor.detach().requires_grad_()
 

@@ -1,7 +1,7 @@
-"""Is a backward linear in the gradients that arrive? Tried out, once for each kind of call.
+"""Is a backward linear in the gradients that arrive? Tested once for each kind of call.
 
-Forward mode is backward transposed, which takes that for granted. An author's code need not be
-linear: it may clip, round or normalize.
+Forward mode is backward transposed, and only a linear function can be transposed. An author's code
+may clip, round or normalize.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from pullback.diagnostic import PullbackError
 Tensors = Sequence[Tensor]
 Run = Callable[[Sequence[Tensor | None]], Tensors]
 
-# Powers of two round nothing. A limit may be far from the gradients of any one loss.
+# Powers of two do not round. They are far apart, as a clipping limit may be anywhere.
 FACTORS = (-1.0, 2.0**30, 2.0**-10)
 FACTORS_OF_HALF = (-1.0, 2.0**4, 2.0**-4)  # of numbers up to 65504
-ALLOWED = 1e-3  # of the largest element: a solver stops at some error
-LOST = 0.5  # the same of what is made smaller, where that error is nearer
-ROUNDINGS = 16  # by which sums may differ in a dtype of few digits
+ALLOWED = 1e-3  # of the largest element: a solver leaves some error
+LOST = 0.5  # the same for gradients that are scaled down, which are closer to that error
+ROUNDINGS = 16  # that sums may differ by in a dtype of few digits
 
-# The kinds of operators' calls of which it is known.
+# The kinds of operators' calls that were found linear.
 _known: Memo[object, bool] = Memo()
 
 
@@ -47,39 +47,39 @@ def require_linear_of(
 
     Args:
         qualname: of the operator.
-        kind: the definition, and all but tensors that backward may branch on.
+        kind: the definition, and all that backward may branch on except tensors.
         tensors: inputs of the call, then its outputs.
         arriving: for each output, whether a gradient of it arrives.
-        run: backward, of inputs, outputs and gradients in this order.
+        run: backward, which takes inputs, outputs and gradients in this order.
     """
     key = (kind, *map(metadata_of, tensors))
     if key in _known:
         return
-    # On tensors of no level, so that their values are there to be looked at.
+    # On tensors outside of all levels, so that their values can be read.
     with _disable_current_modes(), temporarily_clear_interpreter_stack(), torch.no_grad():
         given = [unwrap_values(tensor) for tensor in tensors]
         outputs = given[len(tensors) - len(arriving) :]
         asked = [o if a else None for o, a in zip(outputs, arriving, strict=True)]
 
         def gradients(grads: Sequence[Tensor | None]) -> Tensors:
-            own = (None if g is None else g.clone() for g in grads)  # it may write into them
-            return [torch.zeros(()) if g is None else g for g in run(*given, *own)]
+            copies = (None if g is None else g.clone() for g in grads)  # it may write into them
+            return [torch.zeros(()) if g is None else g for g in run(*given, *copies)]
 
-        # What backward raises itself, the transposition raises as well.
+        # If backward itself raises, so will the transposition.
         if attempt(gradients, make_waves(asked, 1)) is None:
             return
         size = require_linear(f"backward of {qualname}", qualname, gradients, asked)
-    if size:  # zeros tell nothing
+    if size:  # zeros prove nothing
         _known[key] = True
 
 
 def require_linear(of: str, name: str, run: Run, outputs: Sequence[Tensor | None]) -> float:
-    """Stop at a backward whose result does not grow and add up; return the size of an ordinary one.
+    """Stop at a backward that is not linear; return the size of the gradients that it gives.
 
     Args:
         of: what to call it in messages.
-        name: of what it belongs to.
-        run: backward, of gradients.
+        name: of the operator that it belongs to.
+        run: backward, which takes gradients.
         outputs: of the call, None for one that has no gradient.
     """
     first, second = (make_waves(outputs, start) for start in (1, 2))
@@ -118,7 +118,7 @@ def not_linear(of: str, name: str, evidence: str) -> PullbackError:
 
 
 def make_waves(outputs: Sequence[Tensor | None], start: int) -> list[Tensor | None]:
-    """Return gradients for outputs: numbers that are all different, and are not drawn."""
+    """Return gradients for outputs: numbers that all differ and are not random."""
     return [None if output is None else make_wave(output, start) for output in outputs]
 
 
@@ -148,7 +148,7 @@ def run_seeded(run: Callable[[], Tensors]) -> Tensors:
 
 
 def attempt(run: Callable[[Sequence[Tensor | None]], Any], grads: Sequence[Tensor | None]) -> Any:  # noqa: ANN401
-    """Run backward; None if it takes no such gradients."""
+    """Run backward; return None if it raises."""
     try:
         return run_seeded(lambda: run(grads))
     except Exception:  # whatever its author's code raises at numbers of this size
@@ -172,8 +172,8 @@ def differ(found: Tensors, right: Tensors, allowed: float, *, beside: Tensors) -
     Args:
         found: gradients.
         right: what they should be.
-        allowed: by which part of the largest element of `beside` they may differ.
-        beside: the like of both.
+        allowed: how far they may differ, as a part of the largest element of `beside`.
+        beside: gradients of the usual size.
     """
     with torch.no_grad():
         for one, other, scale in zip(found, right, beside, strict=True):

@@ -1,8 +1,8 @@
-"""Load an extension: once, and not before it is known that loading does not end the process.
+"""Load an extension once, after a trial that loading it does not end the process.
 
-`TORCH_LIBRARY` registers while the library is loaded. What it refuses (a name that is taken, a
-schema with a typing error) is thrown where nobody can catch it, and ends the process. So a forked
-child, in which everything is registered that is registered here, loads the library first: 10 ms.
+`TORCH_LIBRARY` registers while the library is loaded. If it refuses (a name that is taken, a schema
+with a typing error), it throws where nobody can catch it, and the process ends. So a forked child,
+which has the same registrations, loads the library first: 10 ms.
 """
 
 from __future__ import annotations
@@ -100,26 +100,26 @@ def _operators() -> set[str]:
 
 
 def _try_in_a_child(library: Path) -> None:
-    """Raise what would end this process."""
-    with tempfile.TemporaryFile() as said:
+    """Raise the error that would end this process."""
+    with tempfile.TemporaryFile() as output:
         with warnings.catch_warnings():
             # Python 3.12 warns of threads that hold locks: hence `PATIENCE`.
             warnings.simplefilter("ignore", DeprecationWarning)
             child = os.fork()
         if child == 0:
-            _open_and_exit(library, said.fileno())
+            _open_and_exit(library, output.fileno())
         status = _status(child)
         if status in (0, None):
             return
-        said.seek(0)
-        text = said.read().decode(errors="replace")
+        output.seek(0)
+        text = output.read().decode(errors="replace")
     thrown = THROWN.search(text)
     reason = thrown[1].strip() if thrown else signal.strsignal(os.WTERMSIG(status)) or text
     raise _load_error(library, reason)
 
 
 def _open_and_exit(library: Path, output: int) -> None:
-    """In the child: load, and leave without running anything that is the parent's."""
+    """In the child: load, and exit without running the parent's handlers."""
     try:
         faulthandler.disable()
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -127,12 +127,12 @@ def _open_and_exit(library: Path, output: int) -> None:
         os.dup2(output, 2)
         ctypes.CDLL(str(library))
     finally:
-        # What Python reports (a missing symbol) the parent meets itself.
+        # An error that Python reports (a missing symbol) will be raised in the parent too.
         os._exit(0)
 
 
 def _status(child: int) -> int | None:
-    """Wait for the child; None if it hangs or its end is not to be known."""
+    """Wait for the child; return None if it hangs or its status cannot be known."""
     end = time.monotonic() + PATIENCE
     pause = 0.001
     while time.monotonic() < end:
@@ -150,12 +150,12 @@ def _status(child: int) -> int | None:
 
 
 def _load_error(library: Path, reason: str) -> PullbackError:
-    """Say why it cannot be loaded: a name that is taken, or something of its own."""
+    """Return the error for loading: a name that is taken, or an error of its own."""
     name = library.name.rpartition("-")[0]
     if TAKEN.search(reason):
         return RegisteredAlready.error(
             f"{name} registers what this process has registered already",
-            # What follows is advice for who writes another TORCH_LIBRARY.
+            # The rest is PyTorch's advice for authors of another TORCH_LIBRARY.
             reason=reason.partition(";")[0],
             first_at=first[1] if (first := FIRST_AT.search(reason)) else None,
             help=RESTART,

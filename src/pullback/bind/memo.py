@@ -1,4 +1,4 @@
-"""What is worked out once for each kind of call: its key, and where the answer is kept."""
+"""A bounded cache of what is worked out once for each kind of call, and its keys."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ Value = TypeVar("Value")
 
 
 class Memo(dict[Key, Value]):
-    """A dictionary that does not grow for ever: one that is full begins anew.
+    """A dictionary of bounded size, which is emptied when it is full.
 
-    Calls read it as any dictionary, at its price; only a new entry looks at how many there are.
+    Reading it costs no more than any dictionary; only a new entry checks the size.
 
     Args:
-        most: how many entries it has at the most.
+        most: the largest number of entries.
     """
 
     def __init__(self, most: int = 256) -> None:
@@ -31,17 +31,17 @@ class Memo(dict[Key, Value]):
         super().__setitem__(key, value)
 
     def get_or_make(self, key: Key, make: Callable[[], Value]) -> Value:
-        """Return an entry, made if there is none; another thread may empty the rest meanwhile."""
-        found = self.get(key)
-        if found is None:
-            found = self[key] = make()
-        return found
+        """Return an entry, made if there is none; another thread may empty the memo meanwhile."""
+        value = self.get(key)
+        if value is None:
+            value = self[key] = make()
+        return value
 
 
 def key_of_argument(value: object) -> object:
     """Return all of an argument that checks, shapes and the choice of kernels may depend on.
 
-    Of a tensor that is everything but its values and strides; a number is itself.
+    For a tensor that is everything but its values and strides; a number is its own key.
     """
     if isinstance(value, Tensor):
         return (value.shape, value.dtype, value.device, value.layout)

@@ -19,7 +19,7 @@ from pullback.kernels.glue import Device
 
 # One bit of a 64-bit mask says whether an argument is saved.
 MOST_ARGUMENTS = 63
-# `Step::Kind` of what is written between numbers and names.
+# `Step::Kind` of the operations between numbers and names.
 OPERATIONS = {
     **{"+": "add", "-": "subtract", "*": "multiply", "//": "divide", "%": "modulo"},
     **{"min": "least", "max": "greatest"},
@@ -37,11 +37,11 @@ Fields = dict[str, object]
 
 
 class Finish(NamedTuple):
-    """Over what the loop's result is summed for one output.
+    """What the loop's result is summed over for one output.
 
     Attributes:
         sums: core dimensions of the space, by position.
-        sums_batch: whether those of `...` too.
+        sums_batch: whether the dimensions of `...` too.
     """
 
     sums: tuple[int, ...]
@@ -55,10 +55,10 @@ class NativeFormula:
     Attributes:
         space: the index space of the loop, written like a tensor of the line. Its name stands in
             messages about its sizes, so it is best that of an output.
-        alignments: one an input tensor. None: it lines up with the space from the right as it is.
+        alignments: one for each input tensor. None: it lines up with the space from the right.
             Else, for each core dimension of the space (before `...`, then after), the position of
             that dimension among the input's, or -1 where it has none. `...` lines up by itself.
-        finishes: one an output. What is not summed over are its dimensions, in any order.
+        finishes: one for each output. The dimensions not summed over are its own, in any order.
         devices: where a loop can be asked for.
     """
 
@@ -70,12 +70,12 @@ class NativeFormula:
 
 @dataclass(frozen=True, kw_only=True)
 class Supply:
-    """What the runtime asks for when it first needs it.
+    """What the runtime asks for once it needs it.
 
     Attributes:
         complete: `complete("backward")` or `complete("jvp")` derives that derivative and defines
-            the operator again with it, and with this very `complete`: by that the runtime knows
-            that it is the same operator, and keeps the loops that it has.
+            the operator again with it, and with this very `complete`: so the runtime knows that
+            it is the same operator, and keeps the loops that it has.
         request: `request(device, dtype, wanted, present) -> (address, used)` returns the compiled
             loop, a `Loop` or on a GPU a `Launcher` of kernel_abi.h. `dtype` is the
             name of the shared dtype; `wanted` has a bit for each output that is asked for,
@@ -97,7 +97,7 @@ def definition_fields(  # noqa: PLR0913  (all that the runtime knows)
     formula: NativeFormula | None = None,
     supply: Supply | None = None,
 ) -> Fields:
-    """Return all that the runtime knows of an operator: a `Definition`, with its `Signature`.
+    """Return all that the runtime knows about an operator: a `Definition`, with its `Signature`.
 
     Args:
         definition: the operator.

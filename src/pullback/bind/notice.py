@@ -1,4 +1,4 @@
-"""Notices: warnings that point at the author's line, and not at one of ours."""
+"""Notices: warnings that point at the author's line, not at ours."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ def notice(text: str, category: type[Warning]) -> None:
 def authors_file() -> Path | None:
     """Return the Python file outside of pullback that led here; None in a notebook."""
     _, frame = author()
-    named = frame.f_globals.get("__file__") if frame else None
-    return Path(named).resolve() if named else None
+    file = frame.f_globals.get("__file__") if frame else None
+    return Path(file).resolve() if file else None
 
 
 def author() -> tuple[int, FrameType | None]:
     """Return the frame outside of pullback that led here, and how far above its caller it is.
 
-    A kernel is called by PyTorch, whose frames are no author's either. There is none at all where
-    its own threads ask for something.
+    PyTorch calls kernels, and its frames are not the author's either. On PyTorch's own threads
+    there is no such frame.
     """
     level, frame = 2, sys._getframe(2)
     while frame and frame.f_globals.get("__name__", "").startswith(("pullback.", "torch.")):

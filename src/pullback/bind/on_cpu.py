@@ -24,7 +24,7 @@ _announced: set[str] = set()
 
 
 def plan_of(definition: Definition) -> BuildPlan | None:
-    """Return what to compile so that an operator's CUDA kernel takes CPU tensors.
+    """Return the build plan with which an operator's CUDA kernel takes CPU tensors.
 
     None where there is a GPU and the kernel has no counterpart on the CPU: it is for that GPU.
     None as well for the kernel of an installed package, which brought a library and no source.
@@ -60,7 +60,7 @@ def announce(definition: Definition, now: Mode) -> None:
 def set_mode_everywhere(wanted: Mode) -> Generator[Mode]:
     """Run the CUDA kernels of all operators in a mode for a while.
 
-    Operators that are there are compiled anew for it, and again as before at the end.
+    Defined operators are compiled again for it, and at the end as they were before.
     """
     library.runtime(wanted.check, runtime.announce)
     try:
@@ -74,10 +74,10 @@ def set_mode_everywhere(wanted: Mode) -> Generator[Mode]:
 
 
 def _compile_anew() -> None:
-    """Compile what is there for the current mode; what cannot be any more stays as it was."""
+    """Compile all operators for the current mode; one that no longer compiles stays as it was."""
     for operator in list(operators.values()):
         if operator.kind.runs_on_a_gpu:
-            # Said when it was defined, or not to be said: nobody has called it here.
+            # Compiling again announces nothing: nobody has called the operator here.
             _announced.add(operator.line.qualname)
             try:
                 operator.reload()

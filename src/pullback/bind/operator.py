@@ -69,7 +69,7 @@ class Operator:
         """Call the operator through PyTorch's dispatcher."""
         if torch.compiler.is_compiling():
             return self.overload(*args, **kwargs)
-        # Before PyTorch's own check, which takes a tensor for a number, and cuts it to an int.
+        # Before PyTorch's own check, which accepts a tensor as a number and truncates it to an int.
         if wrong := find_misuse(self, args, kwargs):
             raise wrong
         try:
@@ -91,13 +91,13 @@ class Operator:
     def plan(self, *args: object) -> Plan:
         """Return how a call of an operator in index notation, and its backward, are computed.
 
-        Loops are compiled and compared as the call itself would have them; print what is returned.
+        Loops are compiled and compared as in the call itself; print the result.
 
         Args:
             args: what the operator is called with.
 
         Raises:
-            PullbackError: PB343, it is in no index notation; PB1xx, PB341, it cannot be called so.
+            PullbackError: PB343, it is not in index notation; PB1xx, PB341, it cannot be called so.
         """
         return self.kind.plan(self, args)
 
@@ -112,7 +112,7 @@ class Operator:
             args: what the operator is called with; tensors on `meta` will do.
 
         Raises:
-            PullbackError: PB343, it is in no index notation; PB1xx, PB341, it cannot be called so.
+            PullbackError: PB343, it is not in index notation; PB1xx, PB341, it cannot be called so.
         """
         return self.kind.cost(self, args)
 
@@ -130,12 +130,12 @@ class Operator:
         """Return the derivative of a formula, to print: text, LaTeX, and what is saved.
 
         Raises:
-            PullbackError: PB343, it is no formula.
+            PullbackError: PB343, it is not a formula.
         """
         return self.kind.derivative()
 
     def connect(self) -> None:
-        """Find the definition that is called; the native class does."""
+        """Look up the definition that a call runs; only the native class needs to."""
 
     @staticmethod
     def refine(error: Exception) -> Exception:
@@ -295,7 +295,7 @@ def fits(parameter: TensorSpec | Scalar, value: object) -> bool:
 
 
 def is_number(value: object, type: str) -> bool:
-    """Return whether a value is of a scalar's type; an int is a float, a bool is no number."""
+    """Return whether a value is of a scalar's type; an int is a float, a bool is not a number."""
     match type:
         case "int":
             return isinstance(value, int | torch.SymInt) and not isinstance(value, bool)

@@ -32,7 +32,7 @@ class Origin(Enum):
     mask = auto()
 
 
-# What a list of numbers becomes where another one is wanted.
+# How the items of a list are converted, by the types given and wanted.
 LISTS: dict[tuple[str, str], type] = {
     **{("List[]", f"List[{item}]"): int for item in ("int", "float", "bool")},
     **{(f"List[{given}]", "List[float]"): float for given in ("int", "float or int")},
@@ -56,7 +56,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class OperatorCall:
-    """The call of an operator."""
+    """A call of an operator."""
 
     operator: str
     overload: str
@@ -70,7 +70,7 @@ class OperatorCall:
 
 @dataclass(frozen=True)
 class Program:
-    """Calls in an order in which they can run, and the reference of each result; None is zero."""
+    """Calls in an order in which they can run, and a reference to each result; None is zero."""
 
     calls: tuple[OperatorCall, ...]
     results: tuple[Reference | None, ...]
@@ -179,7 +179,7 @@ class Wiring:
     def call(
         self, operator: str, overload: str, arguments: list[Reference], *, results: int
     ) -> Reference:
-        """Add a call, or find the same one; return its first result."""
+        """Add a call, or reuse an equal one; return its first result."""
         call = OperatorCall(operator, overload, tuple(arguments), results)
         if call not in self.calls:
             self.calls.append(call)
@@ -193,7 +193,7 @@ class Wiring:
         return Reference(reference.origin, reference.index, optional=optional)
 
     def schema(self, operator: str, overload: str) -> torch._C.FunctionSchema:
-        """Return an operator's schema: this one's own, or a registered one's."""
+        """Return the schema of the operator itself, or of a registered one."""
         if operator == self.line.qualname:
             return torch._C.parse_schema(
                 f"{self.line.namespace}::{schema(self.line, masked=self.definition.masked)}"
@@ -201,7 +201,7 @@ class Wiring:
         found = find_schema(operator, overload)
         if found is None and "::" not in operator:
             raise UnknownOperator.error(
-                f"{self.of} names '{operator}', and an operator has a namespace",
+                f"{self.of} names '{operator}', but an operator has a namespace",
                 help=did_you_mean(f"{self.line.namespace}::{operator}", self.lines),
             )
         if found is None:

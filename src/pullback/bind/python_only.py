@@ -1,6 +1,6 @@
 """Autograd without the C++ runtime: where no compiler is found, Python operators still work.
 
-They go through `torch.library`, which costs a few times more per call and has no forward mode. The
+They go through `torch.library`, which makes calls a few times slower and has no forward mode. The
 program of a derivative is the same; here it is run in Python.
 """
 
@@ -34,10 +34,10 @@ class PythonOnlyNotice(UserWarning):
 
 
 def announce(reason: PullbackError) -> None:
-    """Say once why operators go the slow way."""
+    """Say once why operators are slower."""
     text = (
-        "operators in Python go through torch.library: each call is slower, and forward mode is "
-        f"not there\n{reason}"
+        "operators in Python go through torch.library: each call is slower, and there is no "
+        f"forward mode\n{reason}"
     )
     notice(text, PythonOnlyNotice)
 
@@ -50,7 +50,7 @@ def register_autograd(
 ) -> None:
     """Register the autograd kernel of an operator, which the C++ runtime would otherwise have.
 
-    It is that of `torch.library.register_autograd`, which by itself drops a tangent in silence.
+    It is that of `torch.library.register_autograd`, which by itself silently drops a tangent.
     """
     line = definition.line
 
@@ -73,13 +73,13 @@ def register_autograd(
         values = [scalar if tensor is None else tensor for tensor, scalar in pairs]
         names = [parameter.name for parameter in line.parameters]
         given = dict(zip(names, values, strict=False))
-        # What the caller left out is no input of the node.
+        # An argument that the caller left out is not an input of the node.
         needs = dict(zip(names, ctx.needs_input_grad, strict=False))
         needed = [needs.get(spec.name, False) for spec in line.tensors]
-        made = gradients(definition, backward, values, grads, needed)
+        results = gradients(definition, backward, values, grads, needed)
         fits = {
             spec.name: None if gradient is None else fit_gradient(definition, spec, gradient, given)
-            for spec, gradient in zip(line.tensors, made, strict=True)
+            for spec, gradient in zip(line.tensors, results, strict=True)
         }
         return tuple(fits.get(name) for name in needs)
 
@@ -118,7 +118,7 @@ def gradients(
         program: of its backward.
         values: its arguments, and then its outputs.
         grads: of the outputs.
-        needed: whether each input's gradient is.
+        needed: whether each input needs a gradient.
     """
     count = len(definition.line.parameters)
     wanted = [each if need else None for each, need in zip(program.results, needed, strict=True)]
@@ -136,9 +136,10 @@ def gradients(
             case Origin.result:
                 return results(reference.index)[reference.result]
             case Origin.mask:
-                own = [r for r in wanted if r and r.origin is Origin.result and r.index == call]
-                asked = {reference.result for reference in own}
-                return [k in asked for k in range(program.calls[call].results)]
+                used = {
+                    r.result for r in wanted if r and r.origin is Origin.result and r.index == call
+                }
+                return [k in used for k in range(program.calls[call].results)]
             case _:
                 return reference.constant
 
@@ -150,9 +151,9 @@ def gradients(
         overload = getattr(packet, call.overload or "default")
         # By name: some arguments of a schema are for keywords only.
         names = [argument.name for argument in overload._schema.arguments]
-        given = [value(reference, index) for reference in call.arguments]
-        made = overload(**dict(zip(names, given, strict=True)))
-        return made if isinstance(made, tuple) else (made,)
+        arguments = [value(reference, index) for reference in call.arguments]
+        returned = overload(**dict(zip(names, arguments, strict=True)))
+        return returned if isinstance(returned, tuple) else (returned,)
 
     # The gradients have their inputs' dtypes: backward may run inside of autocast.
     with autocast.disable_autocast():
@@ -160,7 +161,7 @@ def gradients(
 
 
 def zeros(definition: Definition, arguments: Sequence[object], index: int) -> Tensor:
-    """Return the zeros that stand for the gradient of an output, also of one not asked for."""
+    """Return zeros for the gradient of an output, even of one that is not asked for."""
     outputs = kernel.outputs_of(definition, arguments)
     shape, dtype = outputs.shapes[index], outputs.dtypes[index]
     return torch.zeros(shape, dtype=dtype, device=outputs.device)
@@ -189,6 +190,6 @@ def fit_gradient(
             f"'{spec.name}', which has shape {format_shape(value.shape)}",
             help="return the shape of the input; only the dimensions of '...' are summed for you",
         )
-    own = (1,) * (len(batch) - (last - first)) + value.shape[first:last]
-    over = [first + k for k, size in enumerate(batch) if size != own[k]]
+    target = (1,) * (len(batch) - (last - first)) + value.shape[first:last]
+    over = [first + k for k, size in enumerate(batch) if size != target[k]]
     return (gradient.sum(over, keepdim=True) if over else gradient).reshape(value.shape)

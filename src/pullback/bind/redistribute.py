@@ -1,4 +1,4 @@
-"""A call with DTensors -> what every process is given and makes, chosen by what has to be moved."""
+"""A call with DTensors -> what every process gets and computes, so that the least is moved."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
     from torch.distributed.tensor.placement_types import Placement
 
-# How often the bytes of a tensor are moved to bring it from one kind of placement to another.
+# How many times a tensor's bytes are moved to change one kind of placement to another.
 MOVES = {
     ("shard", "replicate"): 1,
     ("shard", "shard"): 1,  # of another dimension
@@ -56,13 +56,13 @@ class SplitWay:
 
 @dataclass(frozen=True, kw_only=True)
 class Redistribution:
-    """What one call does.
+    """What one call moves and computes.
 
     Attributes:
         mesh: the processes.
-        moved: to what each input is redistributed.
+        moved: the placements to which each input is redistributed.
         once: for each input the mesh dimensions along which only the first process keeps it.
-        made: the placements of what is computed for the outputs.
+        made: the placements of the outputs as they are computed.
         outputs: what the line says of the whole outputs.
     """
 
@@ -73,15 +73,15 @@ class Redistribution:
     outputs: Outputs
 
     def gradients(self, name: str) -> list[Placement]:
-        """Return what the gradient is that each process computes for its part of an input.
+        """Return the placements of the gradient that processes compute for an input.
 
-        Where all have the input and each computes its part of an output, it is part of a sum.
+        Where all have the whole input and each computes a part of an output, it is a partial sum.
         """
         split = [any(p.is_shard() for p in along) for along in zip(*self.made, strict=True)]
         partial = _placement(sharding.Partial(), 0)
         return [
-            partial if apart and own.is_replicate() else own
-            for own, apart in zip(self.moved[name], split, strict=True)
+            partial if is_split and placement.is_replicate() else placement
+            for placement, is_split in zip(self.moved[name], split, strict=True)
         ]
 
     def wrapped(self, results: object) -> object:
@@ -95,12 +95,12 @@ class Redistribution:
         if result is None:
             return None
         local, placements = cast("Tensor", result), self.made[place]
-        made = self.part(place, local, placements)
+        output = self.part(place, local, placements)
         finished = [_finish_maximum(placement) for placement in placements]
         if finished == list(placements):
-            return made
-        # At once: a maximum between processes may lose a NaN, and 0 + NaN does not.
-        greatest = made.redistribute(self.mesh, finished)
+            return output
+        # Now: a maximum over processes may lose a NaN, while 0 + NaN keeps it.
+        greatest = output.redistribute(self.mesh, finished)
         if not local.is_floating_point():
             return greatest
         lost = torch.zeros_like(local).masked_fill_(local.isnan(), torch.nan)
@@ -135,7 +135,7 @@ class Redistribution:
 def ways_of(
     rules: Sequence[Placements], outputs: Outputs, tensors: Mapping[str, DTensor]
 ) -> list[SplitWay]:
-    """Return the ways to split a call: all processes do all of it, and one for each rule."""
+    """Return the ways to split a call: not at all, and one for each rule."""
     from torch.distributed.tensor import Replicate  # noqa: PLC0415  (it is imported by now)
 
     everything = SplitWay(
@@ -158,13 +158,13 @@ def ways_of(
 def _make_way(
     rule: Placements, outputs: Outputs, tensors: Mapping[str, DTensor], batch: int
 ) -> SplitWay:
-    """Return a rule for tensors of known shapes.
+    """Apply a rule to tensors of known shapes.
 
     Args:
         rule: of the operator.
         outputs: what the line says of the outputs.
         tensors: the inputs.
-        batch: which batch dimension is split if any is: 0 is the last.
+        batch: which batch dimension is split, if any; 0 is the last.
     """
     line = outputs.definition.line
     is_batch = rule.split == BATCH
@@ -199,9 +199,9 @@ def _batch_part(
     batch: Sequence[int],
     place: int,
 ) -> sharding.Placement:
-    """Return what a process has of a tensor of which one batch dimension is split.
+    """Return what a process has of a tensor that is split along one batch dimension.
 
-    All of it, where the tensor lacks the dimension or has it with size 1: it broadcasts.
+    All of it, if the tensor lacks the dimension or has it with size 1: it broadcasts.
     """
     own = len(shape) - len(spec.before) - len(spec.after)
     dim = part.dim - place
@@ -211,7 +211,7 @@ def _batch_part(
 
 
 def _placement(placement: sharding.Placement, rank: int) -> Placement:
-    """Return PyTorch's placement for a tensor of so many dimensions."""
+    """Return PyTorch's placement for a tensor of this rank."""
     from torch.distributed.tensor import Partial, Replicate, Shard  # noqa: PLC0415
 
     if isinstance(placement, sharding.Shard):
@@ -225,14 +225,14 @@ def _is_extreme(placement: Placement) -> bool:
 
 
 def _finish_maximum(placement: Placement) -> Placement:
-    """Return what is left of a placement when its maximum is taken."""
+    """Return the placement once its maximum or minimum is taken."""
     return _placement(sharding.Replicate(), 0) if _is_extreme(placement) else placement
 
 
 def plan_of(
     ways: Sequence[SplitWay], outputs: Outputs, tensors: Mapping[str, DTensor]
 ) -> Redistribution:
-    """Choose a way for each dimension of the mesh: what is moved least, as DTensor does."""
+    """Choose the way that moves the least for each dimension of the mesh, as DTensor does."""
     mesh: DeviceMesh = next(iter(tensors.values())).device_mesh
     chosen = [
         min(ways, key=lambda way, dim=dim: _price(way, dim, outputs, tensors))
@@ -253,7 +253,7 @@ def plan_of(
 
 
 def _is_new_partial(tensor: DTensor, dim: int, target: Placement) -> bool:
-    """Return whether a tensor is to be made a partial sum: redistribution does not do that."""
+    """Return whether a tensor has to become a partial sum, which redistribution cannot do."""
     return target.is_partial() and tensor.placements[dim] != target
 
 
@@ -262,8 +262,8 @@ def _price(
 ) -> tuple[bool, float, int]:
     """Return what a way costs along a dimension of the mesh, to be compared with others.
 
-    First nothing should have to be moved; then it counts how much, and what it will take to add up
-    partial results; then how many tensors change at all.
+    First comes whether anything has to be moved; then how much, with what adding up partial results
+    will take; then how many tensors change at all.
     """
     inputs = changed = 0
     for name, tensor in tensors.items():
@@ -288,7 +288,7 @@ def _kind(placement: Placement) -> str:
 
 
 def _reconcile(chosen: list[SplitWay], everything: SplitWay, mesh: DeviceMesh) -> list[SplitWay]:
-    """Return the ways with those replaced that do not go together."""
+    """Replace the ways that do not go together."""
     allowed = list(chosen)
     for dim, way in enumerate(chosen):
         same = [k for k, other in enumerate(chosen) if other.split == way.split]
@@ -312,5 +312,5 @@ def _parts(size: int, processes: Sequence[int]) -> list[int]:
         return [size]
     first, *others = processes
     most = -(-size // first)
-    own = [min(most, max(size - most * k, 0)) for k in range(first)]
-    return [part for size in own for part in _parts(size, others)]
+    sizes = [min(most, max(size - most * k, 0)) for k in range(first)]
+    return [part for size in sizes for part in _parts(size, others)]

@@ -16,7 +16,7 @@ from pullback.diagnostic import PullbackError, Rule
 
 ForeignOperator = Rule("PB354", "foreign-operator")
 
-# Torch's registrations last as long as these live.
+# PyTorch's registrations last as long as these objects.
 _registrations: dict[str, Registration] = {}
 
 
@@ -27,45 +27,45 @@ class RedefinitionNotice(UserWarning):
 def register(kind: Kind) -> Operator:
     """Compile, wire and register an operator, in place of an earlier one of the same name."""
     line = kind.definition.line
-    runtime = kind.runtime  # where there can be none, this is said first
+    runtime = kind.runtime  # if it cannot be had, that is the first error
     kind.prepare()
     if line.qualname in operators:
         announce_redefinition(line)
-    made = exchange_definition(kind)
-    if made is None:
+    operator = exchange_definition(kind)
+    if operator is None:
         if line.qualname in operators:
             remove(line.qualname)
         if kind.definition.taken == "no":
             require_free(kind)
         library = _registrations[line.qualname] = Registration(line.namespace)
-        made = register_with_pytorch(kind, library)
+        operator = register_with_pytorch(kind, library)
     if runtime:
         kind.install()
-        made.connect()
-    made.file = authors_file()
-    operators[line.qualname] = made
-    return made
+        operator.connect()
+    operator.file = authors_file()
+    operators[line.qualname] = operator
+    return operator
 
 
 def exchange_definition(kind: Kind) -> Operator | None:
-    """Put a definition in the place of an earlier one that registered the same; else None.
+    """Replace an earlier definition that registered the same; return None if there is none.
 
-    Another thread may be calling the operator: it finds the one or the other.
+    Another thread may be calling the operator: it gets one or the other.
     """
     line = kind.definition.line
     earlier = _registrations.get(line.qualname)
     if earlier is None:
         return None
-    noted = Registration(line.namespace, earlier)
+    registration = Registration(line.namespace, earlier)
     try:
-        made = register_with_pytorch(kind, noted)
+        operator = register_with_pytorch(kind, registration)
     except Differs:
         return None
-    return made if noted.exchange() else None
+    return operator if registration.exchange() else None
 
 
 def register_with_pytorch(kind: Kind, library: Registration) -> Operator:
-    """Register all of an operator but what the runtime holds; return it."""
+    """Register all of an operator except the runtime's part; return it."""
     definition = kind.definition
     line = definition.line
     if definition.taken == "no":
@@ -78,9 +78,9 @@ def register_with_pytorch(kind: Kind, library: Registration) -> Operator:
 
 
 def require_free(kind: Kind) -> None:
-    """Stop at a name, the operator's or its derivative function's, that another operator has."""
+    """Stop if another operator has the name of this one or of a function of its derivatives."""
     line = kind.definition.line
-    for name in (line.name, *(made.name for made in kind.derivatives.rules)):
+    for name in (line.name, *(each.name for each in kind.derivatives.rules)):
         if program.find_schema(f"{line.namespace}::{name}", ""):
             raise foreign_operator(f"{line.namespace}::{name}")
 

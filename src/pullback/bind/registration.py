@@ -1,8 +1,8 @@
-"""What a definition registers with PyTorch, such that another's can take its place at once.
+"""What a definition registers with PyTorch, so that another can replace it all at once.
 
-To take a kernel out of the dispatcher while another thread calls it ends in an error there, or in a
-crash. So what is registered is a function that calls the current definition's, and a redefinition
-that registers the same things exchanges them all by one assignment.
+Removing a kernel from the dispatcher while another thread calls it ends in an error there, or in a
+crash. So each registered kernel calls that of the current definition, and a redefinition that
+registers the same kernels exchanges them all with one assignment.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Function = Callable[..., Any]
 
 
 class Differs(Exception):  # noqa: N818  (it is no error: the earlier definition is removed first)
-    """Something is registered that the earlier definition has not."""
+    """A kernel is registered that the earlier definition lacks."""
 
 
 class Registration(torch.library.Library):
@@ -25,7 +25,7 @@ class Registration(torch.library.Library):
 
     Args:
         namespace: of the operators.
-        earlier: an earlier definition's. Then nothing is registered, only noted, to be exchanged.
+        earlier: an earlier definition's. Then kernels are only noted, to be exchanged.
     """
 
     def __init__(self, namespace: str, earlier: Registration | None = None) -> None:
@@ -34,7 +34,7 @@ class Registration(torch.library.Library):
         self.kernels: dict[Key, Function | None] = {}
 
     def exchange(self) -> bool:
-        """Let calls run what was noted from now on; tell whether it has the earlier one's place."""
+        """Let calls run the noted kernels from now on; return False if their keys differ."""
         assert self.earlier
         if self.kernels.keys() != self.earlier.kernels.keys():
             return False
@@ -42,7 +42,7 @@ class Registration(torch.library.Library):
         return True
 
     def entered(self, key: Key, function: Function | None) -> Function | None:
-        """Note a kernel; return what is to be registered for it, None if that is done already."""
+        """Note a kernel; return the function to register for it, None if there is one already."""
         if self.earlier and key not in self.earlier.kernels:
             raise Differs(key)
         self.kernels[key] = function
@@ -93,16 +93,16 @@ _overloads: dict[str, torch._ops.OpOverload] = {}
 
 
 def overload_of(qualname: str) -> torch._ops.OpOverload:
-    """Return PyTorch's Python object for the operator that was just defined: one for a name.
+    """Return PyTorch's Python object for the operator that was just defined: one for each name.
 
-    The dispatcher's entry remembers the first one for good, and tracing finds it there. So after a
-    redefinition the first one takes over what the new one knows.
+    The dispatcher remembers the first one for good, and tracing finds it there. So after a
+    redefinition the first one takes over the attributes of the new one.
     """
     namespace, _, name = qualname.partition("::")
     fresh = getattr(getattr(torch.ops, namespace), name).default
-    kept = _overloads.setdefault(qualname, fresh)
-    if kept is not fresh:
-        kept.__dict__.clear()
-        kept.__dict__.update(fresh.__dict__)
-        fresh._overloadpacket.default = kept
-    return kept
+    first = _overloads.setdefault(qualname, fresh)
+    if first is not fresh:
+        first.__dict__.clear()
+        first.__dict__.update(fresh.__dict__)
+        fresh._overloadpacket.default = first
+    return first

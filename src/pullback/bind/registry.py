@@ -1,4 +1,4 @@
-"""The operators of this process, by their names."""
+"""The operators of this process, by name."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ NotTensor = Rule("PB326", "not-a-tensor")
 LeavesPyTorch = Rule("PB327", "leaves-pytorch")
 
 NEEDS = "needs_input_grad"
-# What PyTorch says to `numpy()` of a tensor that autograd, functorch or a tracer watches.
+# PyTorch's errors for `numpy()` on a tensor that autograd, functorch or a tracer watches.
 LEAVES = re.compile(r"doesn't have storage|Can't call numpy\(\)|Cannot access data pointer")
 
 
@@ -127,7 +127,7 @@ class DerivativeRule:
         return Program((call,), tuple(self.reference_of(tensor) for tensor in of))
 
     def reference_of(self, tensor: TensorSpec) -> Reference | None:
-        """Return where a tensor's gradient or tangent is among the results."""
+        """Return the reference to a tensor's gradient or tangent among the results."""
         if tensor.name not in self.results:
             return None
         return Reference(Origin.result, 0, self.results.index(tensor.name))
@@ -157,7 +157,7 @@ class DerivativeRule:
         )
 
     def run(self, arguments: Sequence[object]) -> list[object]:
-        """Run the function; return one value a result."""
+        """Run the function; return one value for each result."""
         return self.in_order(self.function(*arguments))
 
     @property
@@ -185,15 +185,15 @@ class DerivativeRule:
 
     @property
     def is_known(self) -> bool:
-        """Whether it is known of every result if it is cut off from the gradients."""
+        """Whether it is known for every result if it is cut off from the gradients."""
         return len(self.cuts.known) == len(self.results)
 
     def learn(self, arguments: Sequence[object], places: Sequence[int]) -> None:
         """Find out which results are cut off, on values of the same shapes.
 
-        A level of functorch cannot be asked, but this is outside of all levels.
+        Inside a level of functorch that cannot be seen, so this runs outside of all levels.
         """
-        # Whatever the author's function raises on these values says nothing about its own.
+        # Whatever the author's function raises on these values, it may not raise on the real ones.
         with temporarily_clear_interpreter_stack(), torch.enable_grad(), suppress(Exception):
             given = [make_stand_in(value) for value in arguments]
             grads = [
@@ -206,11 +206,11 @@ class DerivativeRule:
 
     @cached_property
     def cuts(self) -> Cuts:
-        """What is known of results that are cut off from the gradients."""
+        """Which results are cut off from the gradients, as far as is known."""
         return Cuts(f"the {self.of}")
 
     def in_order(self, returned: object) -> list[object]:
-        """Return what the function returned, one value a result."""
+        """Return what the function returned, one value for each result."""
         if isinstance(returned, Mapping):
             derivative.require_keys(
                 returned, list(self.results), of=f"what the {self.of} returned", kind="result"
@@ -266,5 +266,5 @@ def register(rule: DerivativeRule, library: torch.library.Library) -> None:
     """Register a rule's operator."""
     library.define(rule.schema(), tags=(torch.Tag.pt2_compliant_tag,))
     library.impl(rule.name, rule, "CompositeImplicitAutograd")
-    # Without it vmap would call the operator once an element, and warn that this is slow.
+    # Without it vmap would call the operator once for each element, and warn that this is slow.
     library.impl(rule.name, rule, "FuncTorchBatched")

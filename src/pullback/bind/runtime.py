@@ -29,8 +29,8 @@ CANNOT_COMPILE = (toolchain.CompilerMissing.code, NoPythonHeaders.code)
 ROOT = Path(torch.__file__).parent
 SOURCES = Path(__file__).parent.parent / "csrc" / "runtime"
 # Reading PyTorch's headers is most of what compiling a file costs, so the files are compiled in two
-# halves, side by side, which take about as long as each other. What needs Python is in a folder
-# apart: a library for C++ is made of the rest.
+# halves, in parallel, which take about equally long. Those that need Python have a folder of their
+# own: a library for C++ is built from the rest.
 HALVES = (
     ("autograd", "derivative", "kernel", "zeros", "interpreter"),
     (
@@ -82,17 +82,17 @@ class Runtime(Protocol):
         ...
 
     def saved(self, grad_fn: object, /) -> list[tuple[str, torch.Tensor]] | None:
-        """Return what a node saved, by name; None if it is no node of pullback's."""
+        """Return what a node saved, by name; None if it is not a node of pullback's."""
         ...
 
 
 @functools.cache
 def load() -> Runtime:
-    """Return the runtime, compiled first if this PyTorch and Python have not seen it.
+    """Return the runtime, compiled first if it is new to this PyTorch and Python.
 
     Raises:
         PullbackError: PB201, no C++ compiler; PB202, it does not compile; PB311, no Python.h;
-            PB704, no compiler, and what packages brought is for other versions.
+            PB704, no compiler, and the runtimes of packages are for other versions.
     """
     found = prebuilt.find_runtime(SOURCES, environment.current_environment().release)
     library = found.path if found else compile_runtime()
@@ -100,7 +100,7 @@ def load() -> Runtime:
 
 
 def compile_runtime() -> Path:
-    """Return the runtime that is compiled here; say which packages brought if that cannot be."""
+    """Compile the runtime; if that is impossible, name the versions that packages brought."""
     try:
         return compilation.compile(plan(), announce=announce)
     except PullbackError as error:
@@ -137,7 +137,7 @@ def import_library(name: str, library: Path) -> ModuleType:
 
 
 def plan(of: Environment | None = None) -> BuildPlan:
-    """Return what to compile for the running PyTorch and Python, or for others."""
+    """Return the runtime's build plan for the running PyTorch and Python, or for others."""
     of = of or environment.current_environment()
     short = ((SOURCES, "pullback"), (of.root, "torch"), (of.headers, "python"))
     return BuildPlan(
@@ -151,7 +151,7 @@ def plan(of: Environment | None = None) -> BuildPlan:
             for half in HALVES
         ),
         sources=tuple(sorted(path for path in SOURCES.rglob("*") if path.is_file())),
-        # What a check of PyTorch's says it failed at names no folder of this machine.
+        # So messages of PyTorch's failed checks name no folder of this machine.
         flags=(*FLAGS, *include_flags(of), *(f"-ffile-prefix-map={a}={b}" for a, b in short)),
         link=link_flags(of),
         abi=of.abi,
@@ -159,7 +159,7 @@ def plan(of: Environment | None = None) -> BuildPlan:
 
 
 def include_flags(of: Environment | None = None) -> tuple[str, ...]:
-    """Return where PyTorch's and Python's headers are.
+    """Return the include flags for PyTorch's and Python's headers.
 
     Raises:
         PullbackError: PB311, no Python.h.
@@ -168,7 +168,7 @@ def include_flags(of: Environment | None = None) -> tuple[str, ...]:
     python = of.headers
     if not (python / "Python.h").exists():
         raise NoPythonHeaders.error(
-            "what includes PyTorch needs Python's headers, and Python.h is not installed",
+            "PyTorch's headers need Python's, and Python.h is not installed",
             looked=python,
             help="install them, such as with: apt install python3-dev",
         )
@@ -176,7 +176,7 @@ def include_flags(of: Environment | None = None) -> tuple[str, ...]:
 
 
 def link_flags(of: Environment | None = None) -> tuple[str, ...]:
-    """Return PyTorch's libraries; the process that loads the result has loaded them."""
+    """Return the flags for PyTorch's libraries, which the loading process has loaded already."""
     return (
         f"-L{(of or environment.current_environment()).root / 'lib'}",
         "-ltorch_python",
@@ -186,7 +186,7 @@ def link_flags(of: Environment | None = None) -> tuple[str, ...]:
 
 
 def abi() -> str:
-    """Return what a library compiled against PyTorch has to agree with."""
+    """Return the ABI that a library compiled against PyTorch has to match."""
     return environment.current_environment().abi
 
 

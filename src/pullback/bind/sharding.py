@@ -6,8 +6,8 @@ Which parts go together follows from the line (`define/sharding.py`, and of inde
 those remember their decision by the tensors alone, so that a backward asked for one gradient would
 be taken for one asked for both, and an optional tensor for another.
 
-A Function keeps between forward and backward what only it knows, so it is called whole, above
-autograd, and what is moved is differentiated by PyTorch.
+A Function keeps state of its own between forward and backward, so it is called as a whole, above
+autograd, and PyTorch differentiates the moving of its tensors.
 
 Nothing of `torch.distributed` is imported here: there is no DTensor before somebody imports it.
 """
@@ -40,7 +40,7 @@ NotDistributed = Rule("PB358", "not-distributed")
 
 MODULE = "torch.distributed.tensor"
 Key = tuple[object, ...]
-# Of the outputs that are wanted and the optional tensors that are None: `Kind.placements`.
+# `Kind.placements`: takes the outputs that are wanted and the optional tensors that are None.
 Ways = Callable[[Sequence[bool], frozenset[str]], list[Placements]]
 
 
@@ -50,7 +50,7 @@ def register(definition: Definition, ways: Ways, library: torch.library.Library)
     Args:
         definition: the operator.
         ways: returns the ways to split it.
-        library: its registration, with which the rule goes.
+        library: its registration, which holds the rule too.
     """
     rule = Distributed(definition, ways)
 
@@ -90,7 +90,7 @@ def show_tables(tables: Sequence[tuple[Line, list[Placements]]]) -> Sharding:
 
 
 class Distributed:
-    """One operator's rule: places the inputs, calls it on each process's part, says what comes."""
+    """One operator's rule: places the inputs, calls it on a process's parts, wraps the results."""
 
     def __init__(self, definition: Definition, ways: Ways) -> None:
         self.definition = definition
@@ -119,8 +119,8 @@ class Distributed:
         """Return the outputs of a call whose own autograd is below the moving of its tensors.
 
         Args:
-            call: of plain tensors.
-            arguments: all of them.
+            call: takes plain tensors.
+            arguments: of the call.
         """
         return self.called(lambda local: call(*local), arguments, arguments, place_for_autograd)
 
@@ -131,12 +131,12 @@ class Distributed:
         arguments: tuple[object, ...],
         place: Callable[[DTensor, Redistribution, str], Tensor],
     ) -> object:
-        """Place the tensors, call with this process's part of them, and say of what it is a part.
+        """Place the tensors, call with this process's parts of them, and wrap the results.
 
         Args:
-            call: with the arguments of one process.
+            call: takes the arguments of one process.
             given: the arguments, with defaults and the mask of outputs.
-            arguments: those to be passed on.
+            arguments: those to pass on.
             place: returns what this process needs of a tensor.
         """
         self.require_possible()
@@ -174,8 +174,8 @@ class Distributed:
         """Return the DTensors of a call, by name.
 
         Raises:
-            PullbackError: PB357, a plain tensor is among them that is no single number, or one of
-                another mesh.
+            PullbackError: PB357, among them is a plain tensor that is not a single number, or a
+                DTensor of another mesh.
         """
         module: Any = sys.modules[MODULE]
         line = self.definition.line
@@ -203,14 +203,14 @@ class Distributed:
         return found
 
     def plan(self, given: tuple[object, ...], tensors: Mapping[str, DTensor]) -> Redistribution:
-        """Return what is to be done, worked out once for each placement and shape."""
+        """Return the plan of a call, made once for each placement and shape."""
         key = tuple(map(key_of_argument, given))
         if None in key:
             return self.planned(given, tensors)  # while it is traced with sizes that are symbols
         return self.plans.get_or_make(key, lambda: self.planned(given, tensors))
 
     def planned(self, given: tuple[object, ...], tensors: Mapping[str, DTensor]) -> Redistribution:
-        """Decide what is to be done."""
+        """Make the plan of a call."""
         outputs = kernel.outputs_of(self.definition, given)
         values = zip(self.definition.line.parameters, given, strict=False)
         absent = frozenset(parameter.name for parameter, value in values if value is None)
@@ -221,8 +221,8 @@ class Distributed:
         """Return the ways to split the operator, worked out once."""
         key = (wanted, absent)
         if key not in self.rules:
-            found = self.ways_of(wanted, absent)
-            self.rules[key] = [rule for rule in found if rule.reason is None]
+            rules = self.ways_of(wanted, absent)
+            self.rules[key] = [rule for rule in rules if rule.reason is None]
         return self.rules[key]
 
 
@@ -239,20 +239,20 @@ def key_of_argument(value: object) -> object:
 
 
 def place_for_autograd(tensor: DTensor, plan: Redistribution, name: str) -> Tensor:
-    """Return what this process needs of a tensor, so that its gradient finds the way back."""
-    own = tensor.redistribute(plan.mesh, plan.moved[name])
-    return own.to_local(grad_placements=plan.gradients(name))
+    """Return what this process needs of a tensor, such that its gradient is moved back."""
+    moved = tensor.redistribute(plan.mesh, plan.moved[name])
+    return moved.to_local(grad_placements=plan.gradients(name))
 
 
 def place_tensor(tensor: DTensor, plan: Redistribution, name: str) -> Tensor:
     """Return what this process needs of a tensor."""
     if tensor.placements != plan.moved[name]:
-        # Of what requires a gradient, PyTorch 2.11 would detach the copy in place, which it cannot.
+        # If it requires a gradient, PyTorch 2.11 tries to detach the copy in place, and fails.
         leaf = cast("DTensor", tensor.detach())
         tensor = leaf.redistribute(plan.mesh, plan.moved[name])
     local = tensor.to_local()
     coordinate = plan.mesh.get_coordinate()
     if coordinate and any(coordinate[dim] for dim in plan.once[name]):
-        # All have it, and it is added to a sum over the processes: the first one adds it.
+        # All processes have it, and a sum over them counts it once: the first one keeps it.
         return torch.zeros_like(local)
     return local

@@ -30,7 +30,7 @@ has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
 
 
 def line_of(qualname: str) -> Line:
-    """Return the line of a registered operator, in which nothing is said about shapes."""
+    """Return the line of a registered operator, which says nothing about shapes."""
     schema = find_schema(qualname, "")
     if schema is None:
         known = [s.name for s in torch._C._jit_get_all_schemas()]
@@ -103,8 +103,8 @@ def require_same(line: Line) -> None:
     schema = find_schema(line.qualname, "")
     assert schema
     registered = [format_type(argument) for argument in schema.arguments]
-    own = [type_of(parameter) for parameter in line.parameters]
-    if registered != own or len(schema.returns) != len(line.outputs):
+    declared = [type_of(parameter) for parameter in line.parameters]
+    if registered != declared or len(schema.returns) != len(line.outputs):
         raise OtherSchema.error(
             f"{line.qualname} is registered with other parameters than the line's",
             registered=schema,
@@ -114,7 +114,7 @@ def require_same(line: Line) -> None:
 
 
 def format_type(argument: torch._C.Argument) -> str:
-    """Return a registered argument's type as a line's would be."""
+    """Return a registered argument's type as `type_of` writes it for a line."""
     text = str(argument.type).replace("SymInt", "int")
     optional = text.startswith("Optional[")
     text = text.removeprefix("Optional[").removesuffix("]") if optional else text
@@ -126,9 +126,9 @@ def format_type(argument: torch._C.Argument) -> str:
 @functools.cache
 def has_derivative(qualname: str) -> bool:
     """Return whether an operator came with a derivative of its own; asked before one is added."""
-    made = OPDEFS.get(qualname)
-    if made is not None:
-        return made._backward_fn is not None
+    custom_op = OPDEFS.get(qualname)
+    if custom_op is not None:
+        return custom_op._backward_fn is not None
     return any(has_kernel(qualname, key) for key in ("Autograd", "AutogradCPU")) or is_composite(
         qualname
     )
@@ -156,12 +156,12 @@ def require_addable(definition: Definition) -> Definition:
 def function_of(line: Line) -> type | None:
     """Return a Function that does what a `torch.library.custom_op` with a derivative does.
 
-    Adopted, it gets what PyTorch's does not have: forward mode, and `torch.func`.
+    Adopted, it gets what PyTorch's operator lacks: forward mode and `torch.func`.
     """
-    made = OPDEFS.get(line.qualname)
-    if made is None or made._backward_fn is None:
+    custom_op = OPDEFS.get(line.qualname)
+    if custom_op is None or custom_op._backward_fn is None:
         return None
-    overload = made._opoverload
+    overload = custom_op._opoverload
 
     def forward(*arguments: object) -> object:
         with torch._C._AutoDispatchBelowAutograd():
@@ -173,13 +173,13 @@ def function_of(line: Line) -> type | None:
     )
 
     def setup_context(ctx: object, inputs: tuple[object, ...], output: object) -> None:
-        if made._setup_context_fn is not None:
-            made._setup_context_fn(ctx=ctx, inputs=inputs, output=output)
+        if custom_op._setup_context_fn is not None:
+            custom_op._setup_context_fn(ctx=ctx, inputs=inputs, output=output)
 
     members = {
         "forward": staticmethod(forward),
         "setup_context": staticmethod(setup_context),
-        "backward": staticmethod(made._backward_fn),
+        "backward": staticmethod(custom_op._backward_fn),
     }
     return type(line.name, (torch.autograd.Function,), members)
 
@@ -196,8 +196,8 @@ def register(kind: Kind, library: torch.library.Library, overload: torch._ops.Op
 
 def has_fake(qualname: str) -> bool:
     """Return whether an operator has a fake kernel."""
-    made = OPDEFS.get(qualname)
-    if made is not None:
-        return made._abstract_fn is not None
+    custom_op = OPDEFS.get(qualname)
+    if custom_op is not None:
+        return custom_op._abstract_fn is not None
     entry = registry.find(qualname)
     return entry.fake_impl.kernel is not None or has_kernel(qualname, "Meta")

@@ -1,4 +1,4 @@
-"""Declarations that make no sense, whatever the machine: each has its error."""
+"""Declarations that make no sense on any machine: each has its error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KINDS = {
 
 
 def validate(definition: Definition) -> None:
-    """Stop at a definition that cannot be registered, whatever the machine."""
+    """Stop at a definition that cannot be registered on any machine."""
     require_types(definition)
     require_one_kind(definition)
     require_derivative(definition)
@@ -68,7 +68,7 @@ def require_types(definition: Definition) -> None:
 
 
 def require_one_kind(definition: Definition) -> None:
-    """Stop unless there is one kind of kernel, and tensors to say the device."""
+    """Stop unless there is one kind of kernel, and a tensor that determines the device."""
     line, kernels = definition.line, definition.kernels
     if not kernels and definition.taken == "no":
         raise NoKernel.error(
@@ -76,7 +76,7 @@ def require_one_kind(definition: Definition) -> None:
         )
     if len({KINDS[name] for name in kernels}) > 1:
         raise TwoKernels.error(
-            f"{line.qualname}: {format_kind(kernels[-1])} stands beside {format_kind(kernels[0])}",
+            f"{line.qualname}: {format_kind(kernels[-1])} is given with {format_kind(kernels[0])}",
             help="give a function as reference=, if it is the same in plain PyTorch",
         )
     if not line.tensors:
@@ -113,8 +113,8 @@ def require_derivative(definition: Definition) -> None:
             )
     if definition.function is not None and any(output.detached for output in line.outputs):
         raise WrongDeclaration.error(
-            f"{line.qualname}: '!' stands in the line, and function= says itself which outputs "
-            "have no derivative",
+            f"{line.qualname}: '!' is in the line, but the Function itself says which outputs have "
+            "no derivative",
             help="leave it out; forward calls ctx.mark_non_differentiable",
         )
     if definition.backward is not None and not any(map(derivative.has_derivative, line.outputs)):
@@ -130,7 +130,7 @@ def require_derivative(definition: Definition) -> None:
 
 
 def require_expressible(definition: Definition) -> None:
-    """Stop at what a line can say, and a kernel of this kind cannot do."""
+    """Stop at what a line can say but a kernel of this kind cannot do."""
     line = definition.line
     if {"function", "formula"} & set(definition.kernels):
         return

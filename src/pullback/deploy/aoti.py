@@ -46,12 +46,12 @@ def compile_and_package(
         options: further ones of AOTInductor's, by the names of `torch._inductor.config`.
 
     Returns:
-        The path. It is there only when it is whole.
+        The path. The file appears only when it is whole.
 
     Raises:
-        PullbackError: PB736, the program has two operators of one base name; PB738, `program` is no
-            exported program; PB739, an operator cannot have a C function; PB740, an operator is
-            not in the program; PB741, the name does not end in .pt2.
+        PullbackError: PB736, the program has two operators of one base name; PB738, `program` is
+            not an exported program; PB739, an operator cannot have a C function; PB740, an operator
+            is not in the program; PB741, the name does not end in .pt2.
     """
     if not isinstance(program, ExportedProgram):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise NotExported.error(
@@ -118,7 +118,7 @@ def choose_declarations(
 
 
 def declarations(op: OpOverload, *, loaded: bool) -> list[str]:
-    """Return the declarations of an operator's C functions, one a device."""
+    """Return the declarations of an operator's C functions, one for each device."""
     name = name_of(op)
     schema = programs.find_schema(name, "")
     if schema is None or op._overloadname != "default" or not shims.can_have(schema):

@@ -46,13 +46,13 @@ class LibraryRow:
 
 @dataclass
 class Audit:
-    """What was found.
+    """What an audit found.
 
     Attributes:
-        rows: one a library.
+        rows: one for each library.
         findings: what will not work elsewhere, or not as it seems.
         runtimes: the PyTorch and Python versions for which a package brings the C++ runtime; None
-            of libraries that need none.
+            for libraries that need none.
     """
 
     rows: list[LibraryRow] = field(default_factory=list[LibraryRow])
@@ -71,7 +71,7 @@ class Audit:
 
 
 def audit(path: Path) -> Audit:
-    """Look into a wheel, a library or a folder of libraries.
+    """Examine a wheel, a library or a folder of libraries.
 
     Raises:
         PullbackError: PB716, pyelftools is not installed; PB717, there is no library.
@@ -83,12 +83,12 @@ def audit(path: Path) -> Audit:
             with zipfile.ZipFile(path) as archive:
                 archive.extractall(folder)
         except (zipfile.BadZipFile, OSError) as error:
-            raise NotALibrary.error(f"{path.name} is no wheel", reason=error) from error
+            raise NotALibrary.error(f"{path.name} is not a wheel", reason=error) from error
         return audit_libraries(Path(folder), path)
 
 
 def audit_libraries(where: Path, shown: Path | None = None) -> Audit:
-    """Look into a library or a folder; `shown` is what it was unpacked from."""
+    """Examine a library or a folder; `shown` is what it was unpacked from."""
     files = [where] if where.is_file() else sorted(where.rglob("*.so"))
     if not files:
         raise NotALibrary.error(
@@ -112,7 +112,7 @@ def audit_libraries(where: Path, shown: Path | None = None) -> Audit:
 
 
 def entries_of(path: Path) -> list[PrebuiltLibrary]:
-    """Return what the manifest beside a library says of it."""
+    """Return what the manifest beside a library says about it."""
     if not (path.parent / prebuilt.MANIFEST).is_file():
         return []
     manifest = prebuilt.read(path.parent)
@@ -188,5 +188,5 @@ def find_uncovered(gpus: dict[str, tuple[str, ...]]) -> Iterator[Finding]:
 
 
 def strip_variant(architecture: str) -> str:
-    """Return an architecture without the letter of its variant, as libraries tell it."""
+    """Return an architecture without the letter of its variant, as libraries record it."""
     return architecture.rstrip("af")

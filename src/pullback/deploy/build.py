@@ -26,7 +26,7 @@ What = Operator | Iterable[Operator] | str | Path
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What `pb.build` is asked for; `ShippingWay.options` says which of it a way reads."""
+    """What `pb.build` is asked for; `ShippingWay.options` says what a way reads."""
 
     into: str | Path | None = None
     name: str | None = None
@@ -115,7 +115,7 @@ def jit(found: Definitions, order: Order) -> Path:
 def plans_of(each: Shipped, order: Order) -> list[BuildPlan]:
     """Return the kernels of an operator, as they are compiled on this machine.
 
-    Of a formula those for float32, with all gradients: others are compiled when they are called.
+    For a formula those for float32, with all gradients: others are compiled when they are called.
     """
     asked: list[str | None] = [gpu.architecture("cuda")]
     if order.architectures:
@@ -185,7 +185,7 @@ def way_of(word: str) -> ShippingWay:
     """
     if word not in WAYS:
         raise UnknownWay.error(
-            f"as_='{word}' is no way to build operators",
+            f"as_='{word}' is not a way to build operators",
             have=", ".join(WAYS),
             help=did_you_mean(word, WAYS) or "choose one of these",
         )

@@ -22,7 +22,7 @@ NothingToShip = Rule("PB708", "nothing-to-ship")
 NoFile = Rule("PB709", "no-file")
 NameTaken = Rule("PB710", "name-taken")
 
-# Names by which no package of an author's could be imported beside what it needs.
+# Packages that an author's package needs, so it cannot have their names.
 NEEDED = ("torch", "pullback", "numpy", "setuptools", "pip")
 
 
@@ -33,7 +33,7 @@ class Definitions:
     Attributes:
         path: a Python file, or the folder of a package; a name alone where no text travels.
         operators: those that it defines, without those that their derivatives call.
-        module: what was imported; None where the operators were there before.
+        module: what was imported; None if the operators were defined before.
     """
 
     path: Path
@@ -83,10 +83,10 @@ def nothing_in(path: Path) -> PullbackError:
 
 
 def require_existing(path: Path) -> Path:
-    """Return a path that is there.
+    """Return a path that exists.
 
     Raises:
-        PullbackError: PB801, it is not.
+        PullbackError: PB801, it does not.
     """
     if not path.exists():
         raise FileMissing.error(f"there is no file {path}", looked=path.absolute())
@@ -94,7 +94,7 @@ def require_existing(path: Path) -> Path:
 
 
 def of_operators(operators: Iterable[Operator], *, with_text: bool) -> Definitions:
-    """Return what some operators are defined by.
+    """Return what defines some operators.
 
     Args:
         operators: one or more.
@@ -147,8 +147,8 @@ def load(file: Path, prefix: str = "pullback_build") -> ModuleType:
         prefix: of the module's name.
 
     Raises:
-        PullbackError: PB801, it is no Python file; PB802, it raised; pullback's own errors come as
-            they are.
+        PullbackError: PB801, it is not a Python file; PB802, it raised; pullback's own errors come
+            as they are.
     """
     path = file.resolve()
     sys.path.insert(0, str(path.parent))
@@ -184,11 +184,11 @@ def package_name(folder: Path) -> str:
     """Return the name that a package's folder is imported by.
 
     Raises:
-        PullbackError: PB801, it is no package; PB710, another module has the name.
+        PullbackError: PB801, it is not a package; PB710, another module has the name.
     """
     if not (folder / "__init__.py").is_file():
         raise FileMissing.error(
-            f"{folder} is no package", looked=folder / "__init__.py", help="give a file, ops.py"
+            f"{folder} is not a package", looked=folder / "__init__.py", help="give a file, ops.py"
         )
     require_name(folder.name)
     have = sys.modules.get(folder.name)
@@ -204,7 +204,7 @@ def require_name(name: str) -> None:
         PullbackError: PB710.
     """
     if not name.isidentifier() or keyword.iskeyword(name):
-        raise name_taken(name, "it is no name that Python can import")
+        raise name_taken(name, "Python cannot import a module of that name")
     if name in sys.stdlib_module_names or name in NEEDED:
         raise name_taken(name, "a module that every program may need has it")
 

@@ -1,4 +1,4 @@
-"""What a shared library says of itself: symbols, libraries, versions, folders, code for GPUs."""
+"""What a shared library says about itself: symbols, libraries, versions, folders, GPU code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PIECE = struct.Struct("<HHIQIIHHI")
 PTX, CUBIN = 1, 2
 # A folder and a file in it, as a text that ends with a zero byte.
 PATHS = re.compile(rb"(?<=\0)/(?:[\w.+@-]+/){2,}[\w.+@-]+")
-# pyelftools' words, in those of platform tags.
+# pyelftools' names for processors -> those in platform tags.
 MACHINES = {"x64": "x86_64", "AArch64": "aarch64"}
 # Folders that every system has.
 COMMON = (b"/usr/", b"/lib", b"/proc/", b"/sys/", b"/dev/", b"/etc/")
@@ -53,28 +53,29 @@ class Binary:
 
     @property
     def glibc(self) -> tuple[int, ...]:
-        """The oldest glibc that has all that it asks for."""
+        """The oldest glibc that has everything that it needs."""
         texts = (v.removeprefix("GLIBC_") for v in self.versions if v.startswith("GLIBC_2"))
         return max((tuple(map(int, text.split("."))) for text in texts), default=())
 
 
 def read(path: Path) -> Binary:
-    """Return what a library says of itself.
+    """Return what a library says about itself.
 
     Raises:
-        PullbackError: PB716, pyelftools is not installed; PB717, it is no library of Linux.
+        PullbackError: PB716, pyelftools is not installed; PB717, it is not a Linux library.
     """
     try:
         reader: Any = importlib.import_module("elftools.elf.elffile")
     except ImportError as error:
         raise NoReader.error(
-            "nothing here reads libraries", help="pip install 'pullback[deploy]'"
+            "pyelftools, which reads libraries, is not installed",
+            help="pip install 'pullback[deploy]'",
         ) from error
     try:
         with path.open("rb") as file:
             return read_elf(reader.ELFFile(file))
     except (importlib.import_module("elftools.common.exceptions").ELFError, OSError) as error:
-        raise NotALibrary.error(f"{path.name} is no library of Linux", at=path) from error
+        raise NotALibrary.error(f"{path.name} is not a Linux library", at=path) from error
 
 
 def read_elf(elf: Any) -> Binary:  # noqa: ANN401  (pyelftools has no types)
@@ -105,9 +106,9 @@ def read_elf(elf: Any) -> Binary:  # noqa: ANN401  (pyelftools has no types)
 
 
 def folders_in(texts: bytes) -> Iterator[str]:
-    """Yield the paths in a section that are of one machine."""
-    found = dict.fromkeys(PATHS.findall(texts))
-    yield from (path.decode() for path in found if not path.startswith(COMMON))
+    """Yield the paths in a section that belong to one machine."""
+    paths = dict.fromkeys(PATHS.findall(texts))
+    yield from (path.decode() for path in paths if not path.startswith(COMMON))
 
 
 def architectures(section: bytes) -> Iterator[str]:

@@ -32,9 +32,9 @@ class Job:
     """One library to compile.
 
     Attributes:
-        plan: how.
+        plan: how it is compiled.
         file: its name in the folder.
-        entries: for the manifest, but for the hash: one for each entry point.
+        entries: for the manifest, one for each entry point, without the hash.
     """
 
     plan: BuildPlan
@@ -50,8 +50,8 @@ def build(
     Args:
         shipped: the operators.
         target: what they are compiled for.
-        folder: is there, and empty.
-        again: the command that does all this, for who reads the manifest.
+        folder: exists, and is empty.
+        again: the command that repeats this, for readers of the manifest.
 
     Raises:
         PullbackError: PB2xx, a kernel does not compile.
@@ -102,7 +102,7 @@ def compile_jobs(jobs: Sequence[Job], folder: Path) -> Iterator[PrebuiltLibrary]
 
 
 def jobs_of_kernel(kernel: ShippedKernel, target: BuildTarget) -> Iterator[Job]:
-    """Yield a kernel's libraries: one a level of the processor, or one for all GPUs."""
+    """Yield a kernel's libraries: one for each level of the processor, or one for all GPUs."""
     if kernel.device == "cuda":
         if target.architectures:
             plan = glue.plan_of(kernel.line, kernel.source, "cuda")
@@ -120,7 +120,7 @@ def jobs_of_kernel(kernel: ShippedKernel, target: BuildTarget) -> Iterator[Job]:
 
 
 def entry_of(kernel: ShippedKernel) -> PrebuiltLibrary:
-    """Return what the manifest says of a kernel, but for where its library is."""
+    """Return a kernel's entry in the manifest, without its library's file."""
     folder = kernel.source.folder
     return PrebuiltLibrary(
         identity=identity.of_kernel(kernel.line, kernel.source, kernel.device),
@@ -135,8 +135,8 @@ def entry_of(kernel: ShippedKernel) -> PrebuiltLibrary:
 def formulas_ahead(shipped: Sequence[Shipped]) -> Iterator[tuple[Shipped, tuple[str, ...]]]:
     """Yield the formulas whose loops are compiled ahead of a call, and the dtypes.
 
-    Second derivatives are those of the gradient: they are many, and forward mode of forward mode
-    is seldom called.
+    Second derivatives are those of the gradient only: there are many, and forward mode over forward
+    mode is seldom called.
     """
     first = {
         call.operator for s in shipped if s.order == 0 and s.backward for call in s.backward.calls
@@ -150,7 +150,7 @@ def formulas_ahead(shipped: Sequence[Shipped]) -> Iterator[tuple[Shipped, tuple[
 
 
 def jobs_of_loops(shipped: Shipped, dtypes: Sequence[str], target: BuildTarget) -> Iterator[Job]:
-    """Yield the libraries of a formula's loops: one for each type that is computed in."""
+    """Yield the libraries of a formula's loops: one for each type that they compute in."""
     for plan, entries in combine_loops(shipped, dtypes):
         for level in target.levels:
             yield Job(
@@ -189,7 +189,7 @@ def combine_loops(
 def group_loops(
     shipped: Shipped, dtypes: Sequence[str], device: Device
 ) -> Iterator[tuple[str, list[PrebuiltLibrary], dict[str, Loop]]]:
-    """Yield each type that loops compute in, an entry for each, and those of different text."""
+    """Yield each type that loops compute in, an entry for each loop, and the distinct loops."""
     by_type = sorted(shipped.loops(dtypes), key=lambda loop: loop.compute)
     for compute, group in itertools.groupby(by_type, key=lambda loop: loop.compute):
         yield compute, *merge_loops(group, device)
@@ -198,7 +198,7 @@ def group_loops(
 def merge_loops(
     loops: Iterable[Loop], device: Device
 ) -> tuple[list[PrebuiltLibrary], dict[str, Loop]]:
-    """Return an entry for each loop, and one loop for each text."""
+    """Return an entry for each loop, and the distinct loops by symbol."""
     named = pointwise.name_loops(loops, f"pullback_{device}_loop_")
     entries = [
         PrebuiltLibrary(
@@ -214,7 +214,7 @@ def merge_loops(
 
 
 def job_of_runtime(of: Environment) -> Job:
-    """Return the C++ runtime for a PyTorch and a Python."""
+    """Return the job for the C++ runtime of a PyTorch and a Python."""
     plan = runtime.plan(of)
     version = re.sub(r"[^\w.]+", "-", of.release)
     entry = PrebuiltLibrary(

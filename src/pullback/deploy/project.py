@@ -30,7 +30,7 @@ SourceOutside = Rule("PB715", "source-outside")
 
 GENERATED = "generated"
 LISTED = "kernels.json"
-# Where the headers are that kernels include, and those of formulas.
+# The folders of the headers that kernels include, and of those of formulas.
 HEADERS = ("*.h", "formula/*.h")
 ARCHITECTURES = re.compile(r"^ARCHITECTURES = .*$", re.MULTILINE)
 
@@ -74,7 +74,7 @@ def is_project_of(folder: Path, definitions: Definitions) -> bool:
 
 
 def renew(package: Package, kernels: list[dict[str, Any]], project: Path) -> None:
-    """Write a project's generated part anew; the old one is there until the new one is whole."""
+    """Write a project's generated part anew; the old one stays until the new one is whole."""
     old = project / GENERATED
     with staging.stage_beside(old) as work:
         write_generated(package, kernels, work / GENERATED)
@@ -112,7 +112,7 @@ def write_generated(package: Package, kernels: list[dict[str, Any]], folder: Pat
 
 
 def rows(package: Package) -> Iterator[dict[str, Any]]:
-    """Yield what setup.py reads of each library, and the text of its translation unit."""
+    """Yield what setup.py reads about each library, and the text of its translation unit."""
     root = package.definitions.folder
     for each in package.shipped:
         for kernel in each.kernels:
@@ -131,7 +131,7 @@ def rows(package: Package) -> Iterator[dict[str, Any]]:
 
 
 def row_of_kernel(kernel: ShippedKernel, root: Path) -> dict[str, Any]:
-    """Return what setup.py reads of an author's kernel; folders become those of the project."""
+    """Return what setup.py reads about an author's kernel; folders become those of the project."""
     require_inside(kernel, root)
     folders = [folder for folder in kernel.folders if folder.resolve().is_relative_to(root)]
     flags = [
@@ -156,7 +156,7 @@ def row_of_kernel(kernel: ShippedKernel, root: Path) -> dict[str, Any]:
 
 
 def common_entry(entry: prebuilt.PrebuiltLibrary) -> dict[str, Any]:
-    """Return what does not depend on how a library is compiled."""
+    """Return the part of an entry that does not depend on how the library is compiled."""
     return {key: asdict(entry)[key] for key in ("identity", "operator", "symbol")}
 
 

@@ -1,8 +1,8 @@
 """The C functions by which a program that AOTInductor compiled calls an operator directly.
 
-AOTInductor makes the name of the base name alone, `aoti_torch_cpu_add2`. So the
-library has a second name for it, in which the namespace is, and what we declare to AOTInductor is
-bound to that: another library's `add2` is never called instead.
+AOTInductor makes the name from the base name alone, `aoti_torch_cpu_add2`. So the library has a
+second name for it, with the namespace, and what we declare to AOTInductor is bound to that: another
+library's `add2` is never called instead.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def symbol(qualname: str, device: str) -> str:
 
 
 def unique_symbol(qualname: str, device: str) -> str:
-    """Return the name of the same function that no other operator's has."""
+    """Return the function's second name, which no other operator's function has."""
     return f"pullback_shim.{device}.{qualname.replace('::', '.')}"
 
 
@@ -55,7 +55,7 @@ def declaration(schema: torch._C.FunctionSchema, device: str) -> str:
 
 
 def bind_declaration(schema: torch._C.FunctionSchema, device: str) -> str:
-    """Return the declaration, bound to the name that is the operator's alone."""
+    """Return the declaration, bound to the name that no other operator's function has."""
     return f'{declaration(schema, device)} __asm__("{unique_symbol(schema.name, device)}")'
 
 
@@ -66,8 +66,10 @@ def format_name(name: str) -> str:
 
 def devices() -> list[str]:
     """Return the devices that this PyTorch has C functions for."""
-    found = ((device, runtime.ROOT / "lib" / f"libtorch_{device}.so") for device in ("cpu", "cuda"))
-    return [device for device, library in found if library.exists()]
+    libraries = (
+        (device, runtime.ROOT / "lib" / f"libtorch_{device}.so") for device in ("cpu", "cuda")
+    )
+    return [device for device, library in libraries if library.exists()]
 
 
 @cache

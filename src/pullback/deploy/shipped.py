@@ -1,7 +1,7 @@
 """What travels with an operator: those that its derivatives call, programs, kernels, loops.
 
-Every way to ship an operator reads this. What the runtime asks for when it is needed, the
-derivatives of a formula, is derived here ahead, up to an order.
+Every way to ship an operator reads this. A formula's derivatives, which the runtime asks for when
+it needs them, are derived here ahead, up to an order.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from pullback.kernels.loops.pointwise import Loop
 
 # The dtypes that a formula's loops are compiled for ahead of a call.
 FLOATING = ("float32", "float64", "bfloat16", "float16")
-# Second derivatives are for the dtypes in which they are taken.
+# Second derivatives are compiled only for the dtypes in which they are usually taken.
 PRECISE = ("float32", "float64")
 # Double backward is the last derivative that is compiled ahead of a call.
 ORDERS = 2
-# Of the outputs and optional inputs of a loop: more choices than these are compiled when called.
+# How many choices of outputs and optional inputs of a loop are compiled ahead of a call.
 MOST_CHOICES = 64
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
@@ -65,7 +65,7 @@ class ShippedKernel:
         """Return the translation unit for a project, where our headers are in pullback/.
 
         Args:
-            file: where the author's code is there; None where it stands in the unit itself.
+            file: where the author's code is there; None where it is in the unit itself.
         """
         code = glue.author_code(self.line, self.source)
         included = code if file is None else f'#include "{file}"'
@@ -91,13 +91,13 @@ class ShippedKernel:
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        """Where its flags say that headers are."""
+        """The folders of headers that its flags name."""
         return tuple(plan.folders_in(self.source.flags))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shipped:
-    """One operator and what has to be there for it.
+    """One operator and all that it needs.
 
     Attributes:
         kind: what its author declared, or what was derived from a formula.
@@ -117,12 +117,12 @@ class Shipped:
 
     @property
     def definition(self) -> Definition:
-        """What is declared of it."""
+        """Its definition."""
         return self.kind.definition
 
     @property
     def line(self) -> Line:
-        """What the operator is."""
+        """Its line."""
         return self.definition.line
 
     @property
@@ -135,14 +135,14 @@ class Shipped:
 
     @property
     def programs(self) -> tuple[Program, ...]:
-        """Those of its derivatives that there are."""
+        """The programs of its derivatives, as far as it has any."""
         return tuple(program for program in (self.backward, self.jvp) if program)
 
     @property
     def calls(self) -> tuple[str, ...]:
         """The operators that its derivatives call, PyTorch's own among them."""
-        found = (call.operator for program in self.programs for call in program.calls)
-        return tuple(dict.fromkeys(found))
+        names = (call.operator for program in self.programs for call in program.calls)
+        return tuple(dict.fromkeys(names))
 
     @property
     def is_bounded(self) -> bool:
@@ -150,7 +150,7 @@ class Shipped:
         return ways_of(self.definition) <= MOST_CHOICES
 
     def loops(self, dtypes: Sequence[str] = FLOATING) -> list[Loop]:
-        """Return the loops that calls of a formula can need; none of an operator without one."""
+        """Return the loops that calls of a formula can need; none for an operator without one."""
         formula = self.definition.pointwise
         if formula is None:
             return []
@@ -170,25 +170,25 @@ def collect(operators: Iterable[Operator], *, orders: int = ORDERS) -> tuple[Shi
             along whatever its order.
     """
     waiting = [(operator.line.qualname, 0) for operator in operators]
-    found: dict[str, Shipped] = {}
+    collected: dict[str, Shipped] = {}
     for qualname, order in waiting:  # it grows meanwhile
-        if qualname in found or qualname not in registered:
+        if qualname in collected or qualname not in registered:
             continue
-        found[qualname] = shipped = _ship(registered[qualname], order, orders)
+        collected[qualname] = shipped = _ship(registered[qualname], order, orders)
         waiting += [(name, order + 1) for name in shipped.calls]
-    return tuple(found.values())
+    return tuple(collected.values())
 
 
 def _ship(operator: Operator, order: int, orders: int) -> Shipped:
     left_out = operator.kind.is_differentiable_forever and order >= orders
-    found = Derivatives() if left_out else operator.kind.wired()
+    derivatives = Derivatives() if left_out else operator.kind.wired()
     return Shipped(
         kind=operator.kind,
         order=order,
-        backward=found.backward,
-        jvp=found.jvp,
+        backward=derivatives.backward,
+        jvp=derivatives.jvp,
         left_out=left_out,
-        rules=found.rules,
+        rules=derivatives.rules,
     )
 
 
@@ -211,8 +211,8 @@ def _is_derived(qualname: str) -> bool:
 def list_choices(definition: Definition) -> list[tuple[int, int]]:
     """Return what calls of a formula can ask for: bits of wanted outputs, of tensors given.
 
-    Where there are too many, what is left is all of them, each output alone, each optional input
-    left out alone.
+    If there are too many choices, these are left: everything, each output alone, each optional
+    input left out alone.
     """
     line = definition.line
     complete = ways_of(definition) <= MOST_CHOICES

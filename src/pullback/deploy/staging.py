@@ -1,4 +1,4 @@
-"""What is written: files in folders that are made for them, and nothing that is half-written."""
+"""Write files into folders that are made for them, whole or not at all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pullback.diagnostic import PullbackError, Rule
 
 FolderNotEmpty = Rule("PB707", "folder-not-empty")
 
-# With the process that makes it, so that what a killed one left is known.
+# It names the process that makes it, so that what a killed one left is recognised.
 UNFINISHED = re.compile(r"\.pullback-(\d+)-\w+")
 
 
@@ -42,7 +42,7 @@ def not_empty(folder: Path, have: list[str]) -> PullbackError:
 
 
 def require_only_wheels(folder: Path) -> None:
-    """Stop at a folder in which distributions would lie among other things.
+    """Stop at a folder that has something else than distributions in it.
 
     Raises:
         PullbackError: PB707.
@@ -90,7 +90,7 @@ def stage_beside(target: Path) -> Generator[Path]:
 
 
 def clear(folder: Path) -> None:
-    """Remove what builds left that were killed."""
+    """Remove what killed builds left."""
     for path in folder.iterdir():
         match = UNFINISHED.fullmatch(path.name)
         if match and not _lives(int(match[1])):
@@ -106,7 +106,7 @@ def _lives(process: int) -> bool:
 
 
 def format_folder(folder: Path) -> str:
-    """Return a folder as one writes it, from the working folder if it is in there."""
+    """Return a folder's path, relative to the working folder if it is inside that."""
     here = Path.cwd()
     return str(folder.relative_to(here)) if folder.is_relative_to(here) else str(folder)
 

@@ -1,4 +1,4 @@
-"""What is compiled for: levels of processors, GPUs, PyTorch and Python versions."""
+"""What to compile for: levels of processors, GPUs, PyTorch and Python versions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pullback.kernels.toolchain import Compiler
 UnknownArchitecture = Rule("PB705", "unknown-architecture")
 NoCudaCompiler = Rule("PB706", "no-cuda-compiler")
 
-# From Turing on, those that are wide-spread; one that nvcc does not know is left out.
+# The widespread ones from Turing on; one that nvcc does not know is left out.
 USUAL = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")
 # "sm_90", "90", "9.0" as PyTorch's TORCH_CUDA_ARCH_LIST has it, and "9.0+PTX".
 WRITTEN = re.compile(r"(?:sm_|compute_)?(\d+)\.?(\d)(a|f)?(\+PTX)?")
@@ -116,7 +116,7 @@ def find_architecture(text: str, known: Sequence[str]) -> str:
     name = f"sm_{match[1]}{match[2]}" if match else ""
     if match is None or name not in known:
         raise UnknownArchitecture.error(
-            f"'{text}' is no GPU architecture that nvcc compiles for",
+            f"'{text}' is not a GPU architecture that nvcc compiles for",
             have=", ".join(known),
             help="name them as --arch sm_80,sm_90; another toolkit knows others",
         )
@@ -129,8 +129,8 @@ def list_architectures(nvcc: Compiler) -> tuple[str, ...]:
     answer = subprocess.run(
         [*nvcc.command, "--list-gpu-code"], capture_output=True, text=True, check=False
     )
-    found = re.findall(r"sm_\d+", answer.stdout)
-    return tuple(sorted(found, key=processor.version_of))
+    names = re.findall(r"sm_\d+", answer.stdout)
+    return tuple(sorted(names, key=processor.version_of))
 
 
 def generate_flags(architectures: Sequence[str]) -> tuple[str, ...]:
@@ -151,12 +151,12 @@ def on_level(plan: BuildPlan, level: str) -> BuildPlan:
 
 
 def on_gpus(plan: BuildPlan, architectures: Sequence[str]) -> BuildPlan:
-    """Return a plan of nvcc's for several GPUs at once."""
+    """Return nvcc's plan for several GPUs at once."""
     flags = (*generate_flags(architectures), "--threads=0", "-Xlinker", "-s")
     return replace(plan, flags=(*plan.flags, *flags))
 
 
 def portable(plan: BuildPlan) -> tuple[str, ...]:
-    """Return flags that leave out what is of this machine: symbols for a debugger, folders."""
+    """Return flags that leave out what belongs to this machine: debugging symbols, folders."""
     folders = {CSRC: "pullback", **{source.parent: "." for source in plan.sources}}
     return ("-s", *(f"-ffile-prefix-map={here}={there}" for here, there in folders.items()))

@@ -30,7 +30,7 @@ NotImportable = Rule("PB713", "not-importable")
 
 TEMPLATES = Path(__file__).parent / "templates"
 TORCH = "torch>=2.11,<2.16"
-# What a machine that only runs a package has no use for.
+# Files that a machine does not need to run a package.
 SOURCES = (
     *(".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hh", ".hpp", ".hxx", ".inl"),
     *(".o", ".so"),
@@ -41,21 +41,21 @@ from pullback.kernels import prebuilt
 
 prebuilt.add(Path(__file__).parent / "kernels")
 """
-# Of the libraries that a wheel may leave to others: pip installs PyTorch with it.
+# Libraries that a wheel need not bring: pip installs PyTorch with it.
 OF_TORCH = ("libtorch", "libc10")
 
 
 class ShippingNotice(UserWarning):
-    """Something is left out of what is built, or less is known of it than could be."""
+    """Something is left out of what is built, or less is known about it than could be."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Package:
-    """What a package is called.
+    """A package to build.
 
     Attributes:
         name: by which it is imported.
-        version: of it.
+        version: as text.
         definitions: what is in it.
         shipped: the operators, and those that their derivatives call.
     """
@@ -75,7 +75,7 @@ class Package:
 def package_of(
     definitions: Definitions, shipped: Sequence[Shipped], name: str | None, version: str | None
 ) -> Package:
-    """Return what a package is called: as its file or folder, if no name is given.
+    """Return a package, named as its file or folder if no name is given.
 
     Raises:
         PullbackError: PB710, it cannot have that name.
@@ -91,7 +91,7 @@ def package_of(
 
 
 def build_wheel(package: Package, target: BuildTarget, into: Path) -> Path:
-    """Return the wheel that is made: compiled, packed, and imported once without a compiler.
+    """Make a wheel: compile, pack, and import it once without a compiler; return its path.
 
     Args:
         package: what is packed.
@@ -142,7 +142,7 @@ def require_kernels(shipped: Sequence[Shipped], target: BuildTarget) -> None:
 
 
 def write_package(package: Package, folder: Path) -> None:
-    """Write the Python files of a package: the author's, and what has its kernels found."""
+    """Write the Python files of a package: the author's, and one by which its kernels are found."""
     definitions = package.definitions
     if not definitions.is_package:
         folder.mkdir(parents=True)
@@ -162,7 +162,7 @@ def write_package(package: Package, folder: Path) -> None:
 
 
 def list_left_out(folder: str, names: list[str]) -> list[str]:
-    """Return what of a folder is not packed: kernels' sources, and what Python and tools leave."""
+    """Return the files of a folder not to pack: kernels' sources, leftovers of Python and tools."""
     return [
         name
         for name in names
@@ -173,7 +173,7 @@ def list_left_out(folder: str, names: list[str]) -> list[str]:
 
 
 def insert_import(text: str, line: str) -> str:
-    """Return a module's text with an import before all others, but those from `__future__`."""
+    """Return a module's text with an import before all others, except those from `__future__`."""
     after = 0
     for node in ast.parse(text).body:
         is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
@@ -205,7 +205,7 @@ def write_project(package: Package, folder: Path, *, data: Sequence[str]) -> Non
 
 
 def pullback_as_here() -> str:
-    """Return the requirement of a pullback whose runtime is the one that was compiled."""
+    """Return the requirement for the pullback whose runtime was compiled."""
     try:
         return f"pullback~={version('pullback')}"
     except PackageNotFoundError:
@@ -220,12 +220,12 @@ def require_importable(package: Package, folder: Path) -> None:
     """
     with staging.stage_beside(folder.parent / "import") as elsewhere:
         paths = [str(folder), str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
-        kept = {k: v for k, v in os.environ.items() if k not in toolchain.CHOOSING}
+        variables = {k: v for k, v in os.environ.items() if k not in toolchain.CHOOSING}
         answer = subprocess.run(
             [sys.executable, "-W", "ignore", "-c", f"import {package.name}"],
             cwd=elsewhere,
             env={
-                **kept,
+                **variables,
                 "PATH": str(elsewhere),
                 "PYTHONPATH": os.pathsep.join(filter(None, paths)),
                 "PYTHONDONTWRITEBYTECODE": "1",
@@ -280,9 +280,9 @@ def pack_wheel(project: Path, platform_tag: str) -> Path:
 
 
 def platform_of(wheel: Path) -> str | None:
-    """Return the oldest manylinux that the wheel runs on; None where nothing tells.
+    """Return the oldest manylinux that the wheel runs on; None where that cannot be found out.
 
-    PyTorch's own libraries are taken out of the reckoning: pip installs them with it.
+    PyTorch's own libraries do not count: pip installs them with it.
     """
     if importlib.util.find_spec("auditwheel") is None:
         text = "its platform is linux: pip install 'pullback[deploy]' names the oldest that will do"

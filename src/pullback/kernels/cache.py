@@ -81,7 +81,7 @@ def entries(key: str) -> list[Path]:
 def is_ours(entry: Path, *files: str) -> bool:
     """Tell whether an entry and files in it are there, and nobody else's.
 
-    What is no plain file is not ours either: reading a pipe would not end.
+    Anything but a plain file is not ours either: reading a pipe would not end.
     """
     if mistrust(entry, stat.S_ISDIR, link=False):
         return False
@@ -182,7 +182,7 @@ def digest(path: Path) -> str | None:
 
 
 def clear_path(path: Path, kind: Callable[[int], bool]) -> Path:
-    """Return a path to write to; what is in the way there, or somebody else's, is set aside.
+    """Return a path to write to; what is in the way, or somebody else's, is set aside.
 
     Args:
         path: in the cache.

@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = 0
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
-# What takes the place of a cache folder that cannot be used, by that folder.
+# The replacement for each cache folder that cannot be used.
 _instead: dict[Path | None, Path] = {}
 
 
@@ -48,7 +48,7 @@ def folders() -> list[Path]:
 
 
 def mistrust(path: Path, kind: Callable[[int], bool], *, link: bool = True) -> str | None:
-    """Return why something in the file system is not to be read; None if it may be.
+    """Return why something in the file system must not be read; None if it may be.
 
     Args:
         path: what is looked at.
@@ -60,7 +60,7 @@ def mistrust(path: Path, kind: Callable[[int], bool], *, link: bool = True) -> s
     except (OSError, ValueError) as error:
         return _reason_of(error)
     if not kind(status.st_mode):
-        return f"is no {'folder' if kind is stat.S_ISDIR else 'file'}"
+        return "is not a folder" if kind is stat.S_ISDIR else "is not a file"
     if status.st_uid not in (os.geteuid(), ROOT):
         return f"belongs to user {status.st_uid}"
     return "can be written by other users" if status.st_mode & OTHERS_WRITE else None
@@ -79,7 +79,7 @@ def set_aside(path: Path, reason: str) -> None:
 
 
 def _choose() -> Path | None:
-    """Return the folder that the user wants; None where there is no home to have it in."""
+    """Return the folder that the user wants; None where there is no home for it."""
     given = os.environ.get("PULLBACK_CACHE")
     try:
         if given:

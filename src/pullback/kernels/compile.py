@@ -35,7 +35,7 @@ LibraryNotLoadable = Rule("PB206", "library-not-loadable")
 
 LIBRARY = "library.so"
 MOST_SHOWN = 12  # files of a folder
-# Files that are edited while they compile are compiled again, not for ever.
+# Files that are edited while they compile are compiled again, this many times.
 ATTEMPTS = 5
 # A file's time is that of the last tick of the system's clock, up to 10 ms ago.
 TICK = 10_000_000
@@ -53,8 +53,8 @@ def compile(
 
     Args:
         plan: what to compile.
-        announce: gives a context that lasts as long as the compiler runs, if it has to; it is
-            given a line to show.
+        announce: returns a context that lasts as long as the compiler runs, if it has to; it
+            takes a line to show.
         ahead: precompiles headers, if the compiler has to run.
 
     Raises:
@@ -81,7 +81,7 @@ def open_library(path: Path) -> CompiledLibrary:
     """Load a library.
 
     Raises:
-        PullbackError: PB206, with the loader's own words.
+        PullbackError: PB206, with the loader's message.
     """
     try:
         return CompiledLibrary(str(path))
@@ -90,7 +90,7 @@ def open_library(path: Path) -> CompiledLibrary:
 
 
 def not_loadable(path: Path, said: str) -> PullbackError:
-    """Return the error for a library that the loader refuses, with its own words."""
+    """Return the error for a library that the loader refuses, with the loader's message."""
     reason = said.removeprefix(f"{path}: ")
     symbol = re.search(r"undefined symbol: (\w+)", reason)
     cure = "its folder is mounted noexec: set PULLBACK_CACHE to another" if noexec(path) else None
@@ -104,7 +104,7 @@ def not_loadable(path: Path, said: str) -> PullbackError:
 
 
 def noexec(path: Path) -> bool:
-    """Tell whether a file is where nothing may be run; the loader's words are not always clear."""
+    """Tell whether a file is where nothing may be run; the loader's message is not always clear."""
     try:
         return bool(os.statvfs(path).f_flag & os.ST_NOEXEC)
     except OSError:
@@ -135,7 +135,7 @@ def _build(plan: BuildPlan, headers: Headers) -> Path:
 
 
 def _has_changed(path: Path, sha: str, before: dict[Path, str | None], started: int) -> bool:
-    """Tell whether a file is another than was compiled; a new one is known by its time alone."""
+    """Tell whether a file has changed since it was compiled; for a new one only its time tells."""
     if path in before:
         return before[path] != sha
     try:
@@ -145,7 +145,7 @@ def _has_changed(path: Path, sha: str, before: dict[Path, str | None], started: 
 
 
 def _write_units(plan: BuildPlan, where: Path) -> tuple[frozenset[Path], tuple[str, ...]]:
-    """Write what the compiler is to read.
+    """Write the units for the compiler.
 
     Returns:
         The author's files that were translated for it, and flags that follow from their code.
@@ -160,7 +160,7 @@ def _write_units(plan: BuildPlan, where: Path) -> tuple[frozenset[Path], tuple[s
 
 
 def _compile_and_link(plan: BuildPlan, where: Path, headers: Headers) -> None:
-    """Compile; once more where only a precompiled header may be at fault."""
+    """Compile, and once more if the fault may be that of a precompiled header."""
     try:
         _run_compiler(plan, where, headers)
     except PullbackError as error:
@@ -170,7 +170,7 @@ def _compile_and_link(plan: BuildPlan, where: Path, headers: Headers) -> None:
 
 
 def _run_compiler(plan: BuildPlan, where: Path, headers: Headers) -> None:
-    """One command for one unit; else one each, side by side, and one to link."""
+    """Compile and link one unit with one command; several side by side, and link them."""
     command, end = [*plan.compiler.command, *plan.flags], [*plan.link, "-o", LIBRARY]
     first = {file: ["-include", str(header)] for file, header in headers.items()}
     units = [
@@ -211,7 +211,7 @@ def run(plan: BuildPlan, where: Path, commands: list[list[str]]) -> None:
 
 def _start(command: list[str], where: Path, log: Path) -> subprocess.Popen[bytes]:
     """Start a compiler in a process group of its own, so that its children can be killed too."""
-    # Its messages are parsed, so they are to be in English; its temporary files go with ours.
+    # Its messages are parsed, so they have to be in English; its temporary files go with ours.
     own = sanitizer.strip_sanitizer(os.environ)
     environment = {**own, "LC_ALL": "C", "TMPDIR": str(where)}
     with log.open("wb") as output:
@@ -232,10 +232,10 @@ def _start(command: list[str], where: Path, log: Path) -> subprocess.Popen[bytes
 
 
 def _watchers(process: subprocess.Popen[bytes]) -> list[subprocess.Popen[bytes]]:
-    """Start what ends a compiler and its children when this process dies, however it does.
+    """Start a process that ends a compiler and its children when this process dies, however.
 
-    A pipe has an end then, while a signal at a parent's death follows the thread that started the
-    child, and reaches no grandchildren. Without a shell, or a compiler that is done already: none.
+    A pipe closes then, while a signal at a parent's death follows the thread that started the
+    child, and reaches no grandchildren. Without a shell, or if the compiler is done already: none.
     """
     try:
         return [
@@ -266,14 +266,14 @@ def _wait(plan: BuildPlan, where: Path, process: subprocess.Popen[bytes], log: P
 
 
 def _failure(plan: BuildPlan, status: int, log: str) -> PullbackError:
-    """Say why a compiler failed: the disk, a signal, or the author's text."""
+    """Return why a compiler failed: the disk, a signal, or the author's code."""
     full, killed = DISK_FULL.search(log), KILLED.search(log)
     if full or -status == signal.SIGXFSZ:
         return _cannot_write(plan, full[0] if full else "File size limit exceeded")
     kept: Path | None = None
     with suppress(OSError):
         kept = cache.keep_log(plan, log)
-    # "internal compiler error: Segmentation fault signal terminated program": a bug, no kill.
+    # "internal compiler error: Segmentation fault signal terminated program" is a bug, not a kill.
     if status < 0 or (killed and killed[1] not in ("fault",)):
         return CompilerKilled.error(
             f"the compiler was killed while it compiled {plan.name}",
@@ -293,7 +293,7 @@ def _failure(plan: BuildPlan, status: int, log: str) -> PullbackError:
 
 
 def _suggestion(plan: BuildPlan, error: str) -> str | None:
-    """Say what the CPU has not; for nvcc, what the author may have meant, as g++ does itself."""
+    """Say what the CPU lacks; for nvcc, what the author may have meant, as g++ does itself."""
     if plan.translation:
         from pullback.kernels.cuda_on_cpu import units  # noqa: PLC0415  (only CUDA needs it)
 
@@ -318,10 +318,10 @@ def _included_files(plan: BuildPlan, where: Path) -> set[Path]:
         plain = (re.sub(r"\\(.)", r"\1", name).replace("$$", "$") for name in names)
         # A relative name is that of a generated unit.
         found |= {path for path in map(Path, plain) if path.is_absolute()}
-    # nvcc notes its own headers too; the compiler's identity stands for them.
+    # nvcc notes its own headers too; the compiler's identity covers them.
     runtime = (path.parent for path in found if path.name == "cuda_runtime.h")
     toolkit = next(runtime, None) if plan.compiler.language == "cuda" else None
-    # A precompiled header is in the cache; its own key stands for it.
+    # A precompiled header is in the cache; its own key covers it.
     others = [*cache.folders(), where, *([toolkit] if toolkit else [])]
     return {path for path in found if not any(path.is_relative_to(other) for other in others)}
 
@@ -341,7 +341,7 @@ def _require_sources(plan: BuildPlan) -> None:
 
 @contextmanager
 def explain_write_errors(plan: BuildPlan) -> Generator[None]:
-    """Say of a plan that cannot be written why: the disk is full (PB204), say."""
+    """Explain why a plan cannot be written: the disk is full (PB204), say."""
     try:
         yield
     except OSError as error:

@@ -32,7 +32,7 @@ C_TYPES = {
     **{"float16": "_Float16", "bfloat16": "__bf16"},
 }
 CUDA_TYPES = {**C_TYPES, "float16": "__half", "bfloat16": "__nv_bfloat16"}
-# What declares a type that is no word of the language; the author need not include it.
+# The headers of types that are not part of the language; the author need not include them.
 HEADERS = {"std::complex": "complex", "__half": "cuda_fp16.h", "__nv_bfloat16": "cuda_bf16.h"}
 C_SCALARS = {"int": "int64_t", "float": "double", "bool": "bool", "str": "const char*"}
 SCALAR_FIELDS = {"int": "integer", "float": "real", "bool": "integer", "str": "text"}
@@ -51,7 +51,7 @@ CPP_KEYWORDS = frozenset(CPP_WORDS.split())
 def plan_of(
     line: Line, source: Source, device: Device, architecture: str | None = None
 ) -> BuildPlan:
-    """Return what to compile for one kernel of an operator.
+    """Return the build plan for one kernel of an operator.
 
     Args:
         line: the operator.
@@ -79,7 +79,7 @@ def plan_of(
 
 
 def plan_on_cpu(line: Line, source: Source, mode: Mode) -> BuildPlan:
-    """Return what to compile for a CUDA kernel that is to run on the CPU.
+    """Return the build plan for a CUDA kernel that is to run on the CPU.
 
     Args:
         line: the operator.
@@ -197,7 +197,7 @@ return pullback::{dispatch}(*call, message, capacity);
 
 
 def headers_of(line: Line, source: Source, device: Device) -> str:
-    """Return what includes the types that the line, or `dtypes=`, names."""
+    """Return the includes for the types that the line, or `dtypes=`, names."""
     types = CUDA_TYPES if device == "cuda" else C_TYPES
     named = [tensor.dtype for tensor in (*line.tensors, *line.outputs) if tensor.dtype]
     words = {types[name].partition("<")[0] for name in (*named, *(source.dtypes or ()))}
@@ -205,7 +205,7 @@ def headers_of(line: Line, source: Source, device: Device) -> str:
 
 
 def dispatch_of(source: Source, device: Device, *, shared: bool) -> str:
-    """Return the function of glue.h that finds the dtype; `shared`: whether the line leaves one."""
+    """Return the function of glue.h that finds the dtype, which is open if `shared`."""
     if not shared:
         return "run<pullback_body, void>"
     if source.dtypes is None:

@@ -1,4 +1,4 @@
-"""What a library computes, as a readable text: neither compiler nor folder is in it."""
+"""What a library computes, as a readable text that names neither compiler nor folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FORMULA_ABI = "formula-2"
 
 
 def of_kernel(line: Line, source: Source, device: Device) -> str:
-    """Return what a kernel computes: the line, the call, and the code where it was given."""
+    """Return what a kernel computes: the line, the call, and the code if it is inline."""
     code = source.file or f"code {hashlib.sha256((source.text or '').encode()).hexdigest()[:16]}"
     dtypes = ", ".join(source.dtypes or ()) or "those it takes"
     strides = "any strides" if source.strided else "contiguous"
@@ -25,7 +25,7 @@ def of_kernel(line: Line, source: Source, device: Device) -> str:
 
 
 def of_loop(loop: Loop, device: Device) -> str:
-    """Return what a loop computes. A derivative's name is no part: it may be numbered."""
+    """Return what a loop computes, without a derivative's name, which may be numbered."""
     formula = loop.formula
     chosen = f"wanted {loop.wanted:b} present {loop.present:b}"
     return (

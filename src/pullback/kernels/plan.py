@@ -38,19 +38,19 @@ class Translation:
 
 @dataclass(frozen=True, kw_only=True)
 class BuildPlan:
-    """One shared library: everything that decides its content, but the author's own text.
+    """One shared library: everything that decides its content, except the author's own text.
 
     Attributes:
         name: for messages and file names, such as "demo-add2-cpu".
         compiler: what compiles and links it.
         units: compiled side by side where there are several.
-        sources: the author's files; what they include is learnt by compiling.
+        sources: the author's files; what they include is found out by compiling.
         flags: for compiling and for linking. Folders in them must be absolute: compilers run
             in a folder of their own.
         compile_flags: for compiling alone.
         link: after the objects, such as "-lm".
         translation: for units in CUDA that are to run on the CPU.
-        abi: what the library has to agree with, such as "kernel-1" or "torch 2.13.0 cp311".
+        abi: what the library has to match, such as "kernel-1" or "torch 2.13.0 cp311".
     """
 
     name: str
@@ -94,7 +94,7 @@ def kernel_flags(compiler: Compiler, architecture: str | None = None) -> tuple[s
     Args:
         compiler: C++ or CUDA.
         architecture: the GPU for nvcc's `-arch`, such as "sm_90"; None leaves it to nvcc.
-            "native" is not told apart from one machine to the next by the cache.
+            The cache cannot tell one machine's "native" from another's.
     """
     if compiler.language == "cuda":
         chosen = () if architecture is None else (f"-arch={architecture}",)

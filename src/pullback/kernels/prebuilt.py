@@ -1,8 +1,8 @@
 """Libraries that were compiled elsewhere: which one computes what is asked for.
 
 A package that was built from definitions brings a folder of libraries and a manifest, and says so
-by `add`. A library is found by its identity: a readable text of what it computes, in which neither
-the compiler nor a folder is named. So a definition that was changed since finds none.
+by `add`. A library is found by its identity: a readable text of what it computes, which names
+neither the compiler nor a folder. So a definition that was changed since finds none.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class PrebuiltLibrary:
 
     Attributes:
         identity: what is computed.
-        operator: whose it is, for messages; the runtime is nobody's.
+        operator: the one that it belongs to, for messages; the runtime belongs to none.
         file: the library, beside the manifest.
         symbol: its entry point.
         sha256: of the file.
@@ -74,7 +74,7 @@ class FoundLibrary:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What a package says of its libraries.
+    """What a package says about its libraries.
 
     Attributes:
         libraries: all of them.
@@ -113,7 +113,7 @@ def add(folder: Path | str) -> None:
 
 
 def find_manifests(below: Path | None = None) -> list[Manifest]:
-    """Return the manifests that there are; or those that a definition in a folder belongs to."""
+    """Return all manifests; or those that a definition in a folder belongs to."""
     with _lock:
         return [
             manifest
@@ -123,7 +123,7 @@ def find_manifests(below: Path | None = None) -> list[Manifest]:
 
 
 def find_libraries(below: Path | None = None) -> list[PrebuiltLibrary]:
-    """Return what packages brought; or what those did that a definition in a folder belongs to."""
+    """Return what packages brought; or only those that a definition in a folder belongs to."""
     return [library for manifest in find_manifests(below) for library in manifest.libraries]
 
 
@@ -132,7 +132,7 @@ def read(folder: Path) -> Manifest:
     try:
         manifest: Any = json.loads((folder / MANIFEST).read_bytes())
         if manifest["manifest"] != VERSION:
-            raise ValueError(f"it has version {manifest['manifest']}, and {VERSION} is known")
+            raise ValueError(f"it has version {manifest['manifest']}, but only {VERSION} is known")
         rows = manifest["libraries"] if manifest["machine"] == platform.machine() else []
         libraries = (
             replace(PrebuiltLibrary(**row), architectures=tuple(row["architectures"]))
@@ -165,7 +165,7 @@ def find_kernel(
 
     Args:
         line: the operator.
-        source: its kernel, whose file need not be there.
+        source: its kernel, whose file need not exist.
         device: where it runs.
         architecture: of the GPU.
 
@@ -193,7 +193,7 @@ def find_runtime(sources: Path, abi: str) -> FoundLibrary | None:
 def find(
     wanted: str, *, architecture: str | None = None, folder: Path | None = None
 ) -> FoundLibrary | None:
-    """Return the most able library of an identity that runs here.
+    """Return the most capable library of an identity that runs here.
 
     Raises:
         PullbackError: PB701, it is not the one that was built.
@@ -213,7 +213,7 @@ def find(
 
 
 def require_sound(folder: Path, library: PrebuiltLibrary) -> FoundLibrary:
-    """Return where a library is, whole and untouched."""
+    """Return a library, or stop if it is not whole and untouched."""
     path = folder / Path(library.file).name
     if cache.digest(path) != library.sha256:
         raise PrebuiltDamaged.error(
@@ -225,7 +225,7 @@ def require_sound(folder: Path, library: PrebuiltLibrary) -> FoundLibrary:
 
 
 def is_of(library: PrebuiltLibrary, folder: Path) -> bool:
-    """Tell whether the author's files, where they are there, are those that were compiled.
+    """Tell whether the author's files, where they exist, are those that were compiled.
 
     An installed package has none. Where one is developed they may have been edited since.
     """

@@ -1,7 +1,7 @@
 """Precompiled headers, in the cache: reading PyTorch's headers is most of what compiling costs.
 
-g++ only. It checks itself that the command line fits what it finds, and reads the text beside it
-otherwise. What it does not check is whether the headers are still the same, so that is done here:
+g++ only. It checks itself that the command line fits the precompiled header, and reads the text
+beside it otherwise. It does not check whether the headers are still the same, so that is done here:
 by size and time, since there are ten thousand of them.
 """
 
@@ -26,32 +26,32 @@ HEADER = "precompiled.h"
 NOTES = "headers.json"
 # One for torch/extension.h has 800 MB.
 MOST_KEPT = 4
-# Seconds until what failed is tried again: the disk was full, say.
+# Seconds until a failed attempt is repeated: the disk was full, say.
 PATIENCE = 86_400.0
 
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 INCLUDE = re.compile(r'#\s*include\s*([<"])([^>"]+)[>"]')
 HARMLESS = re.compile(r"#\s*pragma\s+once|#\s*line\b|$")
-# Headers with no macros of an author's: the standard library's, PyTorch's, pybind11's.
+# Headers without an author's macros: the standard library's, PyTorch's, pybind11's.
 NEUTRAL = re.compile(r"<[\w.]+$|[<\"](torch|ATen|c10|pybind11)/")
 # "#ifndef NAME", "#define NAME" at the top of a header: its guard changes nothing that follows.
 GUARD = re.compile(r"\s*#\s*ifndef\s+(\w+)\s+#\s*define\s+\1[ \t]*$", re.MULTILINE)
 
 
 def can(compiler: Compiler) -> bool:
-    """Tell whether it is g++; clang and nvcc go without."""
+    """Tell whether it is g++; clang and nvcc do without."""
     return compiler.language == "c++" and "Free Software Foundation" in compiler.identity
 
 
 def plan_of(
     includes: Sequence[str], compiler: Compiler, flags: Sequence[str], abi: str
 ) -> BuildPlan:
-    """Return what to precompile.
+    """Return the plan of a precompiled header.
 
     Args:
         includes: headers in their order, such as "torch/extension.h".
         compiler: g++.
-        flags: those that compile what uses it.
+        flags: those that compile the code that uses it.
         abi: what the headers belong to, such as "torch 2.13.0 cp311".
     """
     text = "".join(f"#include <{name}>\n" for name in includes)
@@ -78,7 +78,7 @@ def precompile_header(plan: BuildPlan, announce: Announce | None = None) -> Path
         names = ", ".join(re.findall(r"<(.+)>", plan.units[0].text))
         line = f"precompiling {names} with {plan.compiler}, once for these flags"
         with announce(line) if announce else nullcontext():
-            # It only saves time: what is wrong is said when the author's file is compiled.
+            # It only saves time: errors are reported when the author's file is compiled.
             try:
                 _build(plan, entry)
             except (PullbackError, OSError):
@@ -90,7 +90,7 @@ def precompile_header(plan: BuildPlan, announce: Announce | None = None) -> Path
 def leading_headers(path: Path, text: str, known: Callable[[str], bool]) -> list[str] | None:
     """Return the known headers that a file includes before anything that could change them.
 
-    A macro may, so what follows one is not counted; None where nothing is left.
+    A macro may, so what follows one does not count; None where nothing is left.
 
     Args:
         path: of the file; headers named in quotes are looked up beside it and read as well.
@@ -139,7 +139,7 @@ def _build(plan: BuildPlan, entry: Path) -> None:
         read = {path: _state(Path(path)) for path in paths if Path(path).is_absolute()}
         notes = {"made": made.stat().st_size, "read": read}
         (where / NOTES).write_text(json.dumps(notes), encoding="utf-8")
-        # The notes last: without them, or with a size that is another, nothing is used.
+        # The notes last: without them, or with another size, the header is not used.
         for name in (HEADER, made.name, NOTES):
             (where / name).chmod(0o600)  # whatever the umask: what others can write is not read
             (where / name).replace(cache.clear_path(entry / name, stat.S_ISREG))
@@ -151,7 +151,7 @@ def _find_made(plan: BuildPlan) -> Path | None:
 
 
 def _holds(entry: Path) -> bool:
-    """Tell whether the precompiled header is whole and what it read is as it was."""
+    """Tell whether the precompiled header is whole and the files that it read are unchanged."""
     if not cache.is_ours(entry, HEADER, f"{HEADER}.gch", NOTES):
         return False
     try:
@@ -181,7 +181,7 @@ def _failed_lately(entry: Path) -> bool:
 
 
 def _drop_the_oldest() -> None:
-    """Keep those used last. The text stays: a compiler that is about to start reads it instead."""
+    """Keep those used last. Texts stay: a compiler that is about to start reads them instead."""
     with suppress(OSError):
         made = sorted(
             cache.folder().glob(f"*/{HEADER}.gch"), key=lambda path: path.stat().st_mtime_ns

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 BASELINE = "baseline"
-# What `-march` says for each level of each kind of processor, the most able last.
+# The value of `-march` for each level of each kind of processor, the most capable last.
 LEVELS: dict[str, dict[str, str]] = {
     "x86_64": {BASELINE: "x86-64", "x86-64-v3": "x86-64-v3"},
     "aarch64": {BASELINE: "armv8-a"},
@@ -26,7 +26,7 @@ FLAGS_OF: dict[str, frozenset[str]] = {
 
 @cache
 def levels() -> tuple[str, ...]:
-    """Return the levels of instructions that this processor has, the most able last."""
+    """Return the levels of instructions that this processor has, the most capable last."""
     known = LEVELS.get(platform.machine(), {BASELINE: ""})
     flags = cpu_flags()
     return tuple(name for name in known if FLAGS_OF.get(name, frozenset()) <= flags)

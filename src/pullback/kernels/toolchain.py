@@ -29,8 +29,8 @@ HELP: dict[Language, str] = {
     "cuda": "install the CUDA toolkit 12.0 or newer, or set CUDA_HOME",
 }
 
-# Which compiler is found, and what it then does beside its command line. A change of any of
-# these makes `find` look again; of the second kind, it changes the identity as well.
+# Which compiler is found, and what else but its command line changes what it does. A change of any
+# of these makes `find` look again; one of the second kind changes the identity as well.
 CHOOSING = ("PATH", "CXX", "CUDACXX", "CUDA_HOME", "CUDA_PATH")
 NVCC_STEERING = ("NVCC_CCBIN", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
 STEERING = ("CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", *NVCC_STEERING)
@@ -128,7 +128,7 @@ def _environment() -> tuple[tuple[str, str], ...]:
 def _examine_all(
     language: Language, environment: tuple[tuple[str, str], ...]
 ) -> tuple[Compiler | RefusedCompiler, ...]:
-    """Examine each candidate once: `g++` and `c++` are most often one program."""
+    """Examine each candidate once: `g++` and `c++` are usually one program."""
     found: dict[object, Compiler | RefusedCompiler] = {}
     candidates = _cxx_candidates if language == "c++" else _cuda_candidates
     for name, command in candidates(dict(environment)):
@@ -136,7 +136,7 @@ def _examine_all(
         if path is None:
             found[name] = RefusedCompiler(name, "not found")
             continue
-        # Never the resolved path for running: clang++ and ccache look at the name they have.
+        # Never run by the resolved path: clang++ and ccache look at the name they are called by.
         resolved = (Path(path).resolve(), command[1:])
         if resolved not in found:
             found[resolved] = _examine(language, name, (path, *command[1:]))
@@ -144,7 +144,7 @@ def _examine_all(
 
 
 def _cxx_candidates(environment: dict[str, str]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield what to show and the command, the preferred first."""
+    """Yield the name to show and the command of each candidate, the preferred first."""
     if chosen := environment["CXX"].strip():
         yield f"CXX={chosen}", _words(chosen)
     for name in ("g++", "c++", "clang++"):
@@ -253,12 +253,12 @@ def _instruction_set() -> str:
 
 
 def first_error(log: str) -> FirstError:
-    """Find it in what a compiler or linker printed; what follows from it stays in the log."""
+    """Return the first error that a compiler or linker printed; what follows stays in the log."""
     lines = [line[:MOST_COLUMNS] for line in log.splitlines()]
     index = _index_of_error(lines)
     match = ERROR.match(lines[index]) if index < len(lines) else None
     if match is None:
-        # The linker's or assembler's words: they have no common form.
+        # Messages of the linker or the assembler have no common form.
         said = [line for line in lines if re.search(r"\berror\b|undefined|\bld\b", line, re.I)]
         return FirstError(text="\n".join((said or lines)[:MOST_LINES]))
     file, row = match["file"] or match["nvfile"], match["line"] or match["nvline"]
@@ -276,7 +276,7 @@ def first_error(log: str) -> FirstError:
 
 def _index_of_error(lines: list[str]) -> int:
     found = [index for index, line in enumerate(lines) if ERROR.match(line)]
-    # g++ says it of a function before it says which type in its parentheses is unknown.
+    # g++ reports a function before it reports which type in its parentheses is unknown.
     if len(found) > 1 and "declared void" in lines[found[0]]:
         return found[1]
     return found[0] if found else len(lines)

@@ -75,7 +75,7 @@ def test_a_name_that_is_a_standard_operators_or_anothers(file: Path) -> None:
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        ({swish: "Mine"}, "calls pbonnx::swish 'Mine', which is no domain and name"),
+        ({swish: "Mine"}, "calls pbonnx::swish 'Mine', which is not a domain and a name"),
         ({"pbonnx::swisch": "a::b"}, "help: did you mean 'pbonnx::swish'?"),
     ],
 )
@@ -124,8 +124,8 @@ def test_complex_tensors(file: Path) -> None:
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (3, "an int is no body"),
-        ("f (x) =>", "is no function in ONNX's text"),
+        (3, "an int is not a body"),
+        ("f (x) =>", "is not a function in ONNX's text"),
         ('<domain: "a", opset_import: ["": 18]> f (x) => (y) { y = Neg(x) }', "has 1 inputs"),
         (
             '<domain: "a", opset_import: ["": 18]> f <k> (x, b) => (y) { y = Neg(x) }',

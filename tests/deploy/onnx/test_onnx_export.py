@@ -204,7 +204,7 @@ def test_without_a_body_the_node_is_written_alone_and_said_to_be(
     assert notice.filename == sys.modules["exporting"].__file__
     assert str(notice.message) == (
         "pbonnx::shift is written as a node pbonnx::shift without a body, so a runtime needs a "
-        "kernel of it\n"
+        "kernel for it\n"
         "    why:  a kernel alone does not say what it computes\n"
         "    help: give the operator reference=, a function of PyTorch, or "
         'bodies={"pbonnx::shift": ...}'

@@ -188,7 +188,7 @@ def test_a_node_of_ones_own_among_others_is_written_as_it_is(file: Path) -> None
     [
         (lambda g, x, alpha: x.nothing(), "raised AttributeError"),
         (lambda g, x, alpha: g.op("Elu", x, alpha=alpha), "does not say its type"),
-        (lambda g, x, alpha: g.op("Elu", x, beta_f=1.0), "'beta', which it has not in opset 18"),
+        (lambda g, x, alpha: g.op("Elu", x, beta_f=1.0), "'beta', which it lacks in opset 18"),
         (lambda g, x, alpha: g.op("ReduceSum", x, axes_i=[1]), "g.op('Constant', value_t="),
         (lambda g, x, alpha: g.op("Elu", "x"), "gives a node a str as input"),
         (lambda g, x, alpha: None, "returns something that g.op did not"),

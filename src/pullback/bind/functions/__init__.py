@@ -1,5 +1,5 @@
 """An existing `torch.autograd.Function`, unchanged -> an operator.
 
 `adopted` reads the class, `from_example` works out its line; `operator` calls and registers it.
-`recorded` is a call in plain eager mode; `hidden` and `nested` serve transforms and tracers.
+`eager` is a call in plain eager mode; `opaque` and `transforms` serve transforms and tracers.
 """

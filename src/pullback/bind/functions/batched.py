@@ -48,8 +48,8 @@ def run_batched(
     """Run backward on the batch; or for each element, if that differs, as with NumPy.
 
     Args:
-        backward: of gradients.
-        grads: which may be batched.
+        backward: takes gradients.
+        grads: these, which may be batched.
         known: for each kind of call whether it may be run at once; this one's is added.
     """
     each = choose_loop(grads)

@@ -87,7 +87,7 @@ def require_declared(
     raise NotDeclared.error(
         f"{line.qualname}: forward of {adopted.function.__name__} marks {len(dirty)} of its inputs "
         f"as changed in place, and by the line {', '.join(line.changed) or 'none'} is",
-        help="an output that is its input changed in place stands in the line as its input does: "
+        help="in the line, an output that is its input changed in place has the input's name: "
         "demo::scale_(x[n], k: float) -> x[n]",
     )
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Recording:
-    """What a node needs to know about the call that it records, beside tensors."""
+    """What a node needs to know about the call that it records, besides tensors."""
 
     arguments: Sequence[Any]  # of the line, until forward has run
     needs: Sequence[bool]

@@ -146,16 +146,16 @@ class Hidden:
         pull, number, _ = Pull.given(given)
         with allow_recording():
             gradients = self.pull(state_of(int(number)), self.as_saved(pull))
-        taken = {address(t) for t in pull.flat() if t is not None}
+        used = {address(t) for t in pull.flat() if t is not None}
         fresh: list[Tensor] = []
         for gradient in (g.resolve_conj().resolve_neg() for g in gradients):
-            own = address(gradient) not in taken and gradient.is_contiguous()
-            taken.add(address(gradient))
+            own = address(gradient) not in used and gradient.is_contiguous()
+            used.add(address(gradient))
             fresh.append(gradient if own else gradient.clone(memory_format=torch.contiguous_format))
         return fresh
 
     def as_saved(self, pull: Pull) -> Pull:
-        """Return the same with inputs that require a gradient, as PyTorch's saved inputs do."""
+        """Return the arguments with inputs that require a gradient, as PyTorch's saved ones do."""
         pairs = zip(pull.inputs, pull.needs, strict=True)
         return replace(
             pull, inputs=[detach_requiring_grad(detach(t)) if need else t for t, need in pairs]
@@ -185,7 +185,7 @@ class Hidden:
         ]
 
     def as_engine(self, gradient: object, value: Tensor) -> Tensor:
-        """Return a gradient made to fit as by PyTorch's engine: zeros for None, summed, cast."""
+        """Return a gradient that fits, as in PyTorch's engine: zeros for None, summed, cast."""
         if gradient is None:
             return torch.zeros_like(value)
         if not isinstance(gradient, Tensor) or gradient.device != value.device:

@@ -30,13 +30,13 @@ class ForwardPass:
 
     @staticmethod
     def returned(by_forward: Sequence[Any]) -> ForwardPass:
-        """Return it from the forward operator's results."""
+        """Return a pass from the forward operator's results."""
         *outputs, kept, number, owners = by_forward
         return ForwardPass(outputs=outputs, kept=kept, number=number, owners=owners)
 
     @staticmethod
     def of(flat: Sequence[Any], outputs: int, kept: int) -> ForwardPass:
-        """Return it from its flat tensors."""
+        """Return a pass from its flat tensors."""
         end = outputs + kept
         return ForwardPass(
             outputs=list(flat[:outputs]),
@@ -58,8 +58,8 @@ class Pull:
     """The arguments of backward: gradients, and the tensors of the forward call.
 
     `needs` says for each flat argument whether its gradient is needed, `lengths` how long the lists
-    among the arguments are. What is `absent`, of the inputs and then the outputs, was not kept: a
-    tensor of the same shape, without values, stands in its place.
+    among the arguments are. `absent` says for each input, and then each output, whether it was not
+    kept: a tensor of the same shape, without values, stands in for it.
     """
 
     grads: Sequence[Tensor | None]
@@ -72,7 +72,7 @@ class Pull:
 
     @staticmethod
     def given(arguments: Sequence[Any]) -> tuple[Pull, Tensor, list[Tensor]]:
-        """Return what the backward operator is given, and the number and owners of the state."""
+        """Read the backward operator's arguments; return the state's number and owners too."""
         grads, inputs, outputs, kept, number, owners, needs, lengths, absent = arguments
         pull = Pull(
             grads=grads,
@@ -96,7 +96,7 @@ class Pull:
         return [*self.grads, *self.inputs, *self.outputs, *self.kept]
 
     def exchanged(self, flat: Sequence[Any]) -> Pull:
-        """Return the same with other tensors."""
+        """Return the arguments with other tensors."""
         rest, parts = list(flat), []
         for part in (self.grads, self.inputs, self.outputs, self.kept):
             parts.append(rest[: len(part)])

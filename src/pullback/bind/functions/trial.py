@@ -36,7 +36,7 @@ class BackwardTrial:
 
         Args:
             kind: of the call.
-            run: backward, of gradients.
+            run: backward, which takes gradients.
             outputs: of the call, None for one that has no gradient.
         """
         if ("linear", kind) in self.known:
@@ -44,7 +44,7 @@ class BackwardTrial:
         name = self.adopted.function.__name__
         with _disable_current_modes():  # a tracer would record it as part of the program
             size = linear.require_linear(self.adopted.backward_of, name, run, outputs)
-        if size:  # zeros tell nothing
+        if size:  # zeros prove nothing
             self.known["linear", kind] = True
 
     def require_same(

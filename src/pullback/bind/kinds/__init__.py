@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def kind_of(definition: Definition) -> Kind:
-    """Return an operator as its kind; what that needs is imported only then."""
+    """Return an operator as its kind, whose module is imported only when it is needed."""
     if definition.function is not None:  # also one that is taken over with its own derivative
         from pullback.bind.kinds.function import Function  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""Operators whose derivatives their author declares, and C++ calls."""
+"""Operators whose author declares their derivatives, which the C++ runtime calls."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Declared(Kind):
         super().prepare()
 
     def wired(self) -> Derivatives:
-        """Return the programs of the derivatives, of the operators that there are by now."""
+        """Return the programs of the derivatives, wired with the operators defined by now."""
         return wire(self.definition)
 
     def install(self) -> None:
@@ -87,8 +87,8 @@ def program_of(
 def require_attached(definition: Definition, program: Program | None) -> None:
     """Stop at a derivative that reads an output `steps[n]!`, and could be differentiated again.
 
-    What it has of that output would be missing in the second derivative, and nothing would say so.
-    An operator without a derivative may read it: there a second derivative raises.
+    The second derivative would silently lack the part through that output. An operator without a
+    derivative may read it: there a second derivative raises.
 
     Raises:
         PullbackError: PB328.
@@ -106,7 +106,7 @@ def require_attached(definition: Definition, program: Program | None) -> None:
             raise ReadsDetached.error(
                 f"{definition.line.qualname}: a derivative reads '{output.name}', which has none "
                 "by its '!', so a second derivative would lack that part",
-                help="write it of the inputs; or leave '!' out and use "
+                help="write it in terms of the inputs; or leave '!' out and use "
                 f"grad_{output.name} as well; or name an operator that has no derivative itself; "
                 "a count is an int64 output",
             )

@@ -17,12 +17,12 @@ class Foreign(Declared):
 
     @property
     def is_composite(self) -> bool:
-        """Whether PyTorch sees through it to the operators that it calls, so that it lacks none."""
+        """Whether PyTorch sees through it to the operators that it calls; then it lacks nothing."""
         return takeover.is_composite(self.definition.line.qualname)
 
     @cached_property
     def runtime(self) -> Runtime | None:
-        """The C++ runtime, which has its autograd."""
+        """The C++ runtime, which provides its autograd."""
         return None if self.is_composite else runtime.load()
 
     def register(self, library: torch.library.Library, overload: torch._ops.OpOverload) -> Operator:
@@ -33,7 +33,7 @@ class Foreign(Declared):
         return native_operator(self.runtime)(self, overload)
 
     def in_python(self) -> str:
-        """Return what is Python's of what is added."""
+        """Return the part that runs in Python, or else that the operator was taken over."""
         return super().in_python() or "taken"
 
     def described(self) -> list[str]:

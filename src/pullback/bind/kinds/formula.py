@@ -51,13 +51,13 @@ class Mathematics(Kind):
             return None
 
     def require_compiler(self) -> None:
-        """Stop where its loops could not be compiled and it would not run without."""
+        """Stop if its loops cannot be compiled and it does not run without them."""
 
     def register(self, library: torch.library.Library, overload: torch._ops.OpOverload) -> Operator:
-        """Register it; where there is no runtime, such that PyTorch sees through it."""
+        """Register it; without a runtime, so that PyTorch sees through it."""
         if self.runtime is not None:
             return super().register(library, overload)
-        # Autograd, tracing and all else are then those of PyTorch's operations.
+        # Autograd, tracing and all else then come from PyTorch's operations.
         run = self.in_pytorch()
         library.impl(self.definition.line.name, run, "CompositeImplicitAutograd")
         self.register_batching(library, overload)
@@ -83,7 +83,7 @@ class Mathematics(Kind):
             self.supplied.reload()
 
     def in_pytorch(self) -> Callable[..., object]:
-        """Return it by PyTorch's operations."""
+        """Return a function that computes it with PyTorch's operations."""
         raise NotImplementedError
 
     def references(self) -> dict[str, Callable[..., Any]]:
@@ -91,7 +91,7 @@ class Mathematics(Kind):
         return {**super().references(), "its formula in PyTorch": self.in_pytorch()}
 
     def batched(self, call: BatchedCall) -> tuple[Any, Any]:
-        """Return what a call under `torch.vmap` gives: the same formula with a dimension more."""
+        """Compute a call under `torch.vmap`, by the same formula with one more dimension."""
         return derive.call_batched(self, call)
 
     def described(self) -> list[str]:
@@ -103,7 +103,7 @@ class Mathematics(Kind):
         return show_derivative(self.formula)
 
     def wired(self) -> Derivatives:
-        """Return the first derivatives, their operators registered."""
+        """Register the operators of the first derivatives, and return these."""
         return Derivatives(
             backward=derive.register_derivative(self, "backward"),
             jvp=derive.register_derivative(self, "jvp"),
@@ -121,11 +121,11 @@ class Pointwise(Mathematics):
             toolchain.find("c++")
 
     def kernel(self) -> Callable[..., object]:
-        """Return it by PyTorch's operations: for devices without a loop."""
+        """Return a function of PyTorch's operations, for devices without a loop."""
         return self.in_pytorch()
 
     def in_pytorch(self) -> Callable[..., object]:
-        """Return it by PyTorch's operations."""
+        """Return a function that computes it with PyTorch's operations."""
         return elements.kernel_of(self.definition)
 
     def fake(self) -> Callable[..., object]:

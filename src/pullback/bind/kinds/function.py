@@ -1,4 +1,4 @@
-"""Operators that an existing `torch.autograd.Function` is made into."""
+"""Operators made from an existing `torch.autograd.Function`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Function(Kind):
         return Adopted(self.definition.line, self.definition.function)
 
     def prepare(self) -> None:
-        """Look at the Function."""
+        """Stop if the Function does not fit the line."""
         super().prepare()
         self.adopted = adopt(self.definition.line, self.definition.function)
 
@@ -43,7 +43,7 @@ class Function(Kind):
         return {**super().references(), name: self.forward}
 
     def forward(self, *arguments: object) -> Any:  # noqa: ANN401
-        """Return what forward does for the line's arguments, on a `ctx` that is then forgotten."""
+        """Run forward on the line's arguments, with a `ctx` that is then dropped."""
         flat, lengths = self.adopted.flat(arguments)
         ctx = Context([False] * len(flat))
         return kernel.unwrap_single(

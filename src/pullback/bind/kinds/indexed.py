@@ -24,24 +24,24 @@ class Indexed(Mathematics):
     uncompiled = "in index notation: a loop is compiled for a call's sizes"
 
     def prepare(self) -> None:
-        """Hold the two ways to compute it against each other."""
+        """Compare the two ways to compute it."""
         verify.verify_at_definition(self.definition)
         super().prepare()
 
     def register_rules(
         self, library: torch.library.Library, overload: torch._ops.OpOverload
     ) -> None:
-        """Register what follows from the line, and how many operations it has."""
+        """Register what follows from the line, and its number of operations."""
         super().register_rules(library, overload)
         flops.register(self.definition, overload)
 
     def kernel(self) -> Callable[..., object]:
-        """Return what chooses who computes a call."""
+        """Return the executor, which chooses how each call is computed."""
         return self.executor
 
     @cached_property
     def executor(self) -> execute.Executor:
-        """What chooses who computes a call."""
+        """Chooses how each call is computed."""
         return execute.Executor(self.definition)
 
     def reload(self) -> None:
@@ -50,26 +50,26 @@ class Indexed(Mathematics):
         self.executor.prepared.clear()
 
     def in_pytorch(self) -> Callable[..., object]:
-        """Return it by PyTorch's operations."""
+        """Return a function that computes it with PyTorch's operations."""
         return execute.make_pytorch_kernel(self.definition)
 
     def in_python(self) -> str:
-        """Return the formula: what computes a call is chosen in Python."""
+        """Return the formula, since Python chooses how a call is computed."""
         return "formula"
 
     def placements(
         self, wanted: Sequence[bool] | None = None, absent: frozenset[str] = frozenset()
     ) -> list[Placements]:
-        """Return the ways to split it: what the formula lets each dimension do."""
+        """Return the ways to split it that the formula allows."""
         return sharding.rules(self.formula, wanted, absent)
 
     def tables(self) -> list[tuple[Line, list[Placements]]]:
         """Return the ways to split it and its gradients."""
-        found = super().tables()
+        tables = super().tables()
         if backward := derived.backward(self.formula):
-            made = backward.formula
-            found.append((made.line, sharding.rules(made)))
-        return found
+            gradients = backward.formula
+            tables.append((gradients.line, sharding.rules(gradients)))
+        return tables
 
     def plan(self, operator: Operator, given: tuple[object, ...]) -> Plan:
         """Return how a call and its backward are computed."""

@@ -1,4 +1,4 @@
-"""What an operator of any kind can be asked to do, and what most kinds do then."""
+"""What an operator of any kind can do, and how most kinds do it."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class Derivatives:
 
 
 class Kind:
-    """One operator, and what is particular to operators that are computed as it is.
+    """One operator, and what is particular to its kind.
 
     Attributes:
         definition: the operator.
         derivatives: those that are wired when it is defined.
         addresses: the entry points of its compiled kernels.
-        is_differentiable_forever: whether each derivative is made of the one before it.
+        is_differentiable_forever: whether each derivative is made from the one before it.
         uncompiled: why nothing can be compiled ahead of a call; None if something can.
     """
 
@@ -59,7 +59,7 @@ class Kind:
 
     @cached_property
     def runtime(self) -> Runtime | None:
-        """The C++ runtime that calls it; None if it goes without."""
+        """The C++ runtime that calls it; None if it does without."""
         return None
 
     def prepare(self) -> None:
@@ -67,7 +67,7 @@ class Kind:
         self.addresses = entry_points.compile_kernels(self.definition)
 
     def register(self, library: torch.library.Library, overload: torch._ops.OpOverload) -> Operator:
-        """Register with PyTorch's dispatcher all but what the runtime holds; return the operator.
+        """Register all but the runtime's part with PyTorch's dispatcher; return the operator.
 
         Args:
             library: the registration.
@@ -94,10 +94,10 @@ class Kind:
         torch.library.register_vmap(self.definition.line.qualname, rule, lib=library)
 
     def install(self) -> None:
-        """Hand the definition to the runtime, which there is."""
+        """Hand the definition to the runtime; called only if there is one."""
 
     def reload(self) -> None:
-        """Compile what has changed since; the dispatcher calls that from now on.
+        """Compile what has changed; the dispatcher calls it from now on.
 
         Raises:
             PullbackError: PB2xx, it does not compile; the earlier kernels stay.
@@ -111,7 +111,7 @@ class Kind:
     # What runs.
 
     def kernel(self) -> Callable[..., object]:
-        """Return what computes it on devices for which nothing is compiled."""
+        """Return the kernel for devices for which nothing is compiled."""
         raise NotImplementedError
 
     def fake(self) -> Callable[..., object]:
@@ -119,7 +119,7 @@ class Kind:
         return kernel.make_fake_kernel(self.definition)
 
     def batched(self, call: BatchedCall) -> tuple[Any, Any]:
-        """Return what a call under `torch.vmap` gives that cannot be one call of the operator."""
+        """Compute a call under `torch.vmap` that cannot be one call of the operator."""
         return call.one_by_one()
 
     def placements(
@@ -128,7 +128,7 @@ class Kind:
         """Return the ways to split it over processes, and the ways that are refused.
 
         Args:
-            wanted: whether each output is; all, if nothing is said.
+            wanted: whether each output is wanted; None for all.
             absent: the optional tensors that are None.
         """
         del wanted, absent
@@ -137,7 +137,7 @@ class Kind:
     # How it is shipped.
 
     def references(self) -> dict[str, Callable[..., Any]]:
-        """Return functions that say in PyTorch what it computes, by what to call them."""
+        """Return functions that compute the same in PyTorch, by their names in messages."""
         reference = self.definition.reference
         return {} if reference is None else {"its reference": reference}
 
@@ -145,7 +145,7 @@ class Kind:
         """Return the part that only Python can run, by the name of `pb.operator`'s parameter."""
         return next((k for k in ("backward", "jvp") if callable(getattr(self.definition, k))), None)
 
-    # What it says of itself.
+    # How it describes itself.
 
     def described(self) -> list[str]:
         """Return what computes it, for its docstring."""
@@ -168,7 +168,7 @@ class Kind:
         """Return the derivative of a formula, to print.
 
         Raises:
-            PullbackError: PB343, it is no formula.
+            PullbackError: PB343, it is not a formula.
         """
         raise NoFormula.error(
             f"{self.definition.line.qualname}: it has no formula whose derivative could be shown",
@@ -179,7 +179,7 @@ class Kind:
         """Return how a call in index notation, and its backward, are computed.
 
         Raises:
-            PullbackError: PB343, it is in no index notation.
+            PullbackError: PB343, it is not in index notation.
         """
         raise self.not_in_index_notation("be planned")
 
@@ -187,7 +187,7 @@ class Kind:
         """Return what a call in index notation costs.
 
         Raises:
-            PullbackError: PB343, it is in no index notation.
+            PullbackError: PB343, it is not in index notation.
         """
         raise self.not_in_index_notation("be counted")
 

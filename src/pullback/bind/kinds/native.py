@@ -32,12 +32,12 @@ class Native(Declared):
         fresh.install()
 
     def kernel(self) -> Callable[..., object]:
-        """Return what runs on a device for which there is no kernel: an error that says so."""
+        """Return the kernel for devices that have none, which raises an error that says so."""
         definition = self.definition
         line, have = definition.line, list(definition.sources)
 
         def refuse(*arguments: object, output_mask: list[bool] | None = None) -> object:
-            # A wrong input is said first: a sparse tensor on the CPU comes here as well.
+            # A wrong input is reported first: a sparse tensor on the CPU comes here as well.
             given = kernel.fill_defaults(definition, arguments, output_mask)
             if any(isinstance(value, torch.Tensor) for value in given):
                 kernel.outputs_of(definition, given)
@@ -57,10 +57,10 @@ class Native(Declared):
 
 
 def way_to_a_kernel(have: Sequence[str]) -> str:
-    """Say where there is a kernel; "cuda" is no place to go where it is only pretended."""
+    """Return the cure for a device without a kernel; tensors cannot move to a pretended GPU."""
     if list(have) == ["cuda"] and mode.is_chosen():
         return (
-            "the GPU here is only pretended, and to run on the CPU a CUDA kernel needs its source:"
-            " pip install -e the package's project"
+            "the GPU here is only pretended, and to run on the CPU a CUDA kernel needs its source: "
+            "install the package's project with pip install -e"
         )
     return f"move the tensors to {have[0]}"

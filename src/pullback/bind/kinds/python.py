@@ -22,7 +22,7 @@ class Python(Declared):
 
     @cached_property
     def runtime(self) -> Runtime | None:
-        """The C++ runtime; without a compiler the operator goes a slower way."""
+        """The C++ runtime; without a compiler the operator's calls are slower."""
         try:
             return runtime.load()
         except PullbackError as error:
@@ -30,15 +30,15 @@ class Python(Declared):
             return None
 
     def register(self, library: torch.library.Library, overload: torch._ops.OpOverload) -> Operator:
-        """Register the function, and its autograd where no runtime has it."""
-        made = super().register(library, overload)
+        """Register the function and, without a runtime, its autograd."""
+        operator = super().register(library, overload)
         if self.runtime is None:
             backward = self.derivatives.backward
             python_only.register_autograd(self.definition, backward, library, overload)
-        return made
+        return operator
 
     def kernel(self) -> Callable[..., object]:
-        """Return what calls the function, its inputs and outputs checked."""
+        """Return a kernel that calls the function and checks its inputs and outputs."""
         return kernel.make_python_kernel(self.definition)
 
     def references(self) -> dict[str, Callable[..., Any]]:

@@ -31,7 +31,7 @@ ERROR = re.compile(
     r"^CMake Error(?: at (?P<at>\S+))?[^\n]*\n+(?P<text>(?:  ?[^\n]*\n?)+)", re.MULTILINE
 )
 
-# For who compiles the project elsewhere, where there is nvcc.
+# For those who compile the project elsewhere, with nvcc.
 WITHOUT_NVCC = ("sm_80", "sm_90", "compute_90")
 BUT = "; or ship it with --as wheel"
 # The parts that only Python can run, by what `Kind.in_python` calls them, and what to do about it.
@@ -71,7 +71,7 @@ def build_cmake(
 
     Args:
         shipped: the operators and what their derivatives call.
-        folder: for the project; is there, and empty.
+        folder: for the project; exists, and is empty.
         architectures: GPUs, "sm_90"; None stands for the usual ones, if PyTorch has CUDA.
 
     Returns:
@@ -90,7 +90,7 @@ def build_cmake(
 
 
 def require_no_python(shipped: Sequence[Shipped]) -> None:
-    """Stop at operators that no library without Python can have.
+    """Stop at operators that need Python.
 
     Raises:
         PullbackError: PB733.
@@ -115,10 +115,10 @@ class Tools:
 
 
 def find_tools() -> Tools:
-    """Return the programs that are there.
+    """Return the programs that build a project.
 
     Raises:
-        PullbackError: PB734, no CMake, or nothing that it could leave the work to; PB201, no g++.
+        PullbackError: PB734, no CMake, or neither ninja nor make; PB201, no g++.
     """
     cmake = find_program("cmake")
     if cmake is None:
@@ -130,7 +130,7 @@ def find_tools() -> Tools:
         if find_program(program):
             return Tools(cmake=cmake, generator=generator, compiler=toolchain.find("c++"))
     raise NoCMake.error(
-        "CMake is there, but neither ninja nor make, which it leaves the work to",
+        "CMake is installed, but neither ninja nor make, one of which it needs",
         help="install one: apt install make, or pip install ninja",
     )
 

@@ -89,12 +89,12 @@ def write_definition(shipped: Shipped, loops: Sequence[BuiltLoop]) -> str:
 
 
 def name_of(line: Line) -> str:
-    """Return a name in C++ that is an operator's alone."""
+    """Return a C++ name that no other operator has."""
     return f"{line.namespace}_{line.name}"
 
 
 def guard_lines(device: str, rows: list[str]) -> list[str]:
-    """Return lines that are there only where the library has CUDA, if they are about that."""
+    """Return the lines; those about CUDA only count where the library has CUDA."""
     return ["#if defined(PULLBACK_CUDA)", *rows, "#endif"] if device == "cuda" else rows
 
 
@@ -156,7 +156,7 @@ def write_program(wired: Program) -> list[str]:
 
 
 def write_call(call: OperatorCall) -> str:
-    """Return the call of an operator."""
+    """Return a call of an operator."""
     return format_fields(
         operator_name=f"c10::OperatorName({quote(call.operator)}, {quote(call.overload)})",
         arguments=enclose(map(write_reference, call.arguments)),
@@ -179,7 +179,7 @@ def write_reference(reference: Reference) -> str:
 
 
 def write_constant(value: object) -> str | None:
-    """Return a constant as the dispatcher takes it; None is what it is anyway."""
+    """Return a constant as the dispatcher takes it; None for None, which is the default."""
     match value:
         case None:
             return None

@@ -1,4 +1,4 @@
-"""An operator -> what C and C++ call it by: a function of its header, and AOTInductor's C shim."""
+"""An operator -> what C and C++ call: a function in a header, and AOTInductor's C shim."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def write_header(name: str, shipped: Sequence[Shipped]) -> str:
         f"{EXPORTED} {write_declaration(each.line, defaults=True)};\n}}"
         for each in public_operators(shipped)
     )
-    return f"""/// The operators of lib{name}.so. Autograd, on the CPU and on GPUs, knows them.
+    return f"""/// The operators of lib{name}.so. They work with autograd, on the CPU and on GPUs.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -39,7 +39,7 @@ def public_operators(shipped: Sequence[Shipped]) -> list[Shipped]:
 
 
 def write_function(line: Line) -> str:
-    """Return the definition of an operator's function: a call by PyTorch's dispatcher."""
+    """Return the definition of an operator's function: a call through PyTorch's dispatcher."""
     arguments = ", ".join(format_name(parameter.name) for parameter in line.parameters)
     types = ", ".join(type_of(parameter) for parameter in line.parameters)
     return f"""namespace {format_name(line.namespace)} {{
@@ -65,7 +65,7 @@ def write_declaration(line: Line, *, defaults: bool) -> str:
 
 
 def return_type(line: Line) -> str:
-    """Return the type of what an operator returns."""
+    """Return an operator's return type."""
     tensors = ", ".join("at::Tensor" for _ in line.outputs)
     return tensors if len(line.outputs) == 1 else f"std::tuple<{tensors}>"
 
@@ -94,12 +94,12 @@ def default_of(parameter: Tensor | Scalar) -> str | None:
 
 
 def symbol_of(line: Line) -> str:
-    """Return a name in C++ that is an operator's alone."""
+    """Return a C++ name that no other operator has."""
     return f"pullback_shim_{line.namespace}_{line.name}"
 
 
 def write_shim(line: Line, device: str) -> str:
-    """Return the C function that a program of AOTInductor's calls."""
+    """Return the C function that AOTInductor's programs call."""
     schema = shims.schema_of(line.qualname)
     given = ", ".join(f"given({format_name(name)})" for name in (p.name for p in line.parameters))
     results = ", ".join(f"ret{k}" for k in range(len(line.outputs)))

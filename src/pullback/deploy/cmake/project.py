@@ -23,7 +23,7 @@ from pullback.kernels import plan
 from pullback.kernels.glue import CSRC, Device
 
 LIBRARY = ("register", "built", "meta", "strides", "autocast")
-# What CMake says itself, and what decides for which CPU.
+# Flags that CMake adds itself, and the one that chooses the CPU.
 SAID_BY_CMAKE = ("-march=native", "-std=c++20", "-shared", "-fPIC", "-fvisibility=hidden", "-pipe")
 
 
@@ -41,7 +41,7 @@ class Project:
 
     @cached_property
     def name(self) -> str:
-        """What the library is called: by the namespaces of its operators."""
+        """The library's name, from the namespaces of its operators."""
         own = [each.line.namespace for each in self.shipped if each.order == 0]
         return "_".join(dict.fromkeys(own))
 
@@ -98,18 +98,18 @@ class Project:
     def operators(self) -> str:
         """Return operators.cpp."""
         every = [loop for loops in self.loops.values() for loop in loops]
-        declared = [
+        declarations = [
             *(
                 f'extern "C" int {k.symbol}(const pullback::Call*, char*, uint64_t);'
                 for k in self.kernels
             ),
             *dict.fromkeys(loop.declaration for loop in every),
         ]
-        made = [
+        definitions_ = [
             definitions.write_definition(s, self.loops.get(s.line.qualname, []))
             for s in self.shipped
         ]
-        called = [
+        functions_ = [
             functions.write_function(each.line) for each in functions.public_operators(self.shipped)
         ]
         return "\n".join(
@@ -118,18 +118,18 @@ class Project:
                 f'#include "{self.name}.h"\n',
                 '#include "pullback/library/library.h"',
                 '#include "pullback/library/shim.h"\n',
-                *declared,
+                *declarations,
                 "\nnamespace pullback {\n\nnamespace {\n",
-                *made,
+                *definitions_,
                 "}  // namespace\n\n}  // namespace pullback\n",
                 *self.registrations(),
-                *called,
+                *functions_,
                 *self.shims(),
             ]
         )
 
     def registrations(self) -> Iterable[str]:
-        """Return what registers the operators of each namespace.
+        """Yield the code that registers the operators of each namespace.
 
         A fragment, since a process may load several libraries of one namespace.
         """
@@ -142,7 +142,7 @@ class Project:
             )
 
     def shims(self) -> Iterable[str]:
-        """Return the C functions for AOTInductor, where it can call one."""
+        """Yield the C functions for AOTInductor, where it can call one."""
         yield "namespace { using pullback::given; }\n"
         for each in functions.public_operators(self.shipped):
             devices = ["cpu", *(["cuda"] if self.has_cuda(each) else [])]
@@ -160,7 +160,7 @@ class Project:
         )
 
     def exports(self) -> str:
-        """Return what of the library others see: its functions in C++, and AOTInductor's in C."""
+        """Return which symbols others see: the functions in C++, and AOTInductor's in C."""
         own = {each.line.namespace for each in functions.public_operators(self.shipped)}
         names = "".join(f" {shims.format_name(namespace)}::*;" for namespace in sorted(own))
         inside = f' extern "C++" {{{names} }};' if names else ""
@@ -188,12 +188,12 @@ class Project:
         )
 
     def compiled(self, device: Device) -> list[Path]:
-        """Return what is compiled for a device: an author's kernels, and loops."""
+        """Return the files compiled for a device: an author's kernels, and loops."""
         own = [unit_file(kernel) for kernel in self.kernels if kernel.device == device]
         return [*own, *(path for path in self.units if path.suffix == SUFFIXES[device])]
 
     def flagged(self) -> Iterable[tuple[Sequence[Path], str]]:
-        """Yield files and the flags that they are compiled with beyond those of all."""
+        """Yield files and the additional flags that they are compiled with."""
         for kernel in self.kernels:
             yield [unit_file(kernel)], ";".join(self.sources.options(kernel))
         of_loops: dict[Device, Sequence[str]] = {

@@ -17,7 +17,7 @@ from pullback.kernels.loops import pointwise, pointwise_cuda
 from pullback.kernels.loops.pointwise import Loop
 from pullback.kernels.plan import by_folder
 
-# Headers of the machine, which every machine has where its compiler looks, or its author says.
+# Headers of the system, which other machines have where the compiler looks or its flags say.
 OF_THE_MACHINE = (Path("/usr"), Path("/opt"))
 SUFFIXES: dict[Device, str] = {"cpu": ".cpp", "cuda": ".cu"}
 
@@ -36,7 +36,7 @@ class Sources:
 
     @cached_property
     def root(self) -> Path:
-        """The folder that all files are in, so that one is found from another as before."""
+        """The folder that all files are in, so that they still find one another."""
         folders = [path.parent for path in self.files]
         folders += [f for k in self.kernels for f in k.folders if not is_of_the_machine(f)]
         return Path(os.path.commonpath(folders)) if folders else Path("/")
@@ -90,7 +90,7 @@ def inline_file(kernel: ShippedKernel) -> Path:
 
 
 def kernel_stem(kernel: ShippedKernel) -> str:
-    """Return a name that is a kernel's alone."""
+    """Return a file's stem that no other kernel has."""
     return f"{kernel.line.namespace}_{kernel.line.name}_{kernel.device}"
 
 
@@ -122,10 +122,10 @@ class BuiltLoop:
 
 
 def choose_loops(shipped: Shipped) -> list[Loop]:
-    """Return the loops of an operator: what calls can ask for, in a fair time and size.
+    """Return the loops of an operator that the library gets, so that it is not too large.
 
-    An output is computed alone or with all others. Of a second derivative only all are, and of what
-    may be None one is given, or everything. For any other choice the library takes a loop that
+    An output is computed alone or with all others. For a second derivative all are, and one of the
+    optional inputs is given, or all of them. In any other case the library takes a loop that
     computes more than is asked for, and reads zeros for what is None.
     """
     everything = (1 << len(shipped.line.outputs)) - 1
@@ -151,7 +151,7 @@ def build_loops(shipped: Shipped, devices: Sequence[Device]) -> list[BuiltLoop]:
 
 
 def write_units(shipped: Shipped, loops: Sequence[BuiltLoop]) -> Iterator[tuple[str, str]]:
-    """Yield the file and the text of each translation unit: one a device and type computed in."""
+    """Yield the file and the text of each translation unit: one for each device and type."""
 
     def kind(built: BuiltLoop) -> tuple[Device, str]:
         return built.device, built.loop.compute
@@ -173,7 +173,7 @@ def write_units(shipped: Shipped, loops: Sequence[BuiltLoop]) -> Iterator[tuple[
 
 
 def variant_namespace(variant: str) -> str:
-    """Return what keeps variants of the headers' functions apart in one library."""
+    """Return the lines that keep variants of the headers' functions apart in one library."""
     return (
         "// What the headers define depends on the type that is computed in: this library has\n"
         f"// several, so each has a namespace of its own.\n#define formula formula_{variant}\n"

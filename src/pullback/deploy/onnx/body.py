@@ -1,4 +1,4 @@
-"""What nodes compute, as model-local functions of ONNX: built node by node, each there once."""
+"""What nodes compute, as model-local functions of ONNX: built node by node, each kept once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Body:
 
 
 class BodyBuilder:
-    """Collects nodes; a constant that is asked for twice is one."""
+    """Collects nodes; a constant that is asked for twice is added once."""
 
     def __init__(self) -> None:
         self.nodes: list[ir.Node] = []
@@ -105,12 +105,12 @@ VALUE_FIELDS: Mapping[ir.AttributeType, str] = {
 
 
 def tidy(function: ir.Function) -> ir.Function:
-    """Name the values in order, and drop what does not belong to what is computed.
+    """Name the values in order, and drop all that does not affect what is computed.
 
     Two functions that compute the same then have the same text, whatever they were made from.
     """
-    given = [*function.inputs, *function.outputs]
-    taken = {value.name for value in given}
+    interface = [*function.inputs, *function.outputs]
+    used = {value.name for value in interface}
     count = 0
     for node in ir.traversal.RecursiveGraphIterator(function):
         node.name = node.doc_string = None
@@ -118,20 +118,20 @@ def tidy(function: ir.Function) -> ir.Function:
         for value in node.outputs:
             value.type = value.shape = None
             value.metadata_props.clear()
-            if value in given:
+            if value in interface:
                 continue
-            while f"t{count}" in taken:
+            while f"t{count}" in used:
                 count += 1
             value.name = f"t{count}"
             count += 1
-    for value in given:
+    for value in interface:
         value.type = value.shape = None
         value.metadata_props.clear()
     return function
 
 
 def text_of(function: ir.Function) -> bytes:
-    """Return what two functions that compute the same have in common."""
+    """Return a function's text without its name; functions that compute the same have the same."""
     proto = ir.serde.serialize_function(function)
     proto.domain = proto.name = proto.overload = ""
     return proto.SerializeToString(deterministic=True)
@@ -148,8 +148,8 @@ class FunctionLibrary:
         """Add a node's body and return the type that the node then has.
 
         The first body of a name has that name; another one, such as that of float16 where the
-        first is of float32, has a number behind it. ONNX's overloads would say the same, but many
-        a version of ONNX Runtime takes one for the other.
+        first is of float32, has a number behind it. ONNX's overloads would do, but many versions of
+        ONNX Runtime confuse them.
 
         Args:
             name: the node's domain and type.
@@ -167,14 +167,14 @@ class FunctionLibrary:
         return types[text]
 
     def free(self, domain: str, op_type: str) -> str:
-        """Return a name that no function has, nor, beyond the first, an operator."""
-        found, number = op_type, 1
-        while (domain, found, "") in self.functions or (
-            number > 1 and f"{domain}::{found}" in operators
+        """Return a name that no function has; one with a number is not an operator's either."""
+        name, number = op_type, 1
+        while (domain, name, "") in self.functions or (
+            number > 1 and f"{domain}::{name}" in operators
         ):
             number += 1
-            found = f"{op_type}_{number}"
-        return found
+            name = f"{op_type}_{number}"
+        return name
 
     def attach(self, model: ir.Model) -> None:
         """Put the functions that a model calls, directly or not, into it."""

@@ -1,4 +1,4 @@
-"""One call of an operator in an exported model: what is known of it, and what its node keeps."""
+"""One call of an operator in an exported model: what is known about it, and what its node keeps."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from pullback.diagnostic import Rule
 
 OnnxScalar = Rule("PB755", "onnx-scalar")
 
-# Where a node keeps how its operator is called.
+# The metadata in which a node keeps how its operator is called.
 KEY = "pullback.operator"
 ATTRIBUTES: Mapping[str, ir.AttributeType] = {
     **{"int": ir.AttributeType.INT, "bool": ir.AttributeType.INT},
     **{"float": ir.AttributeType.FLOAT, "str": ir.AttributeType.STRING},
     **{"int[]": ir.AttributeType.INTS, "float[]": ir.AttributeType.FLOATS},
 }
-# The dtypes that a line can name, but for complex ones.
+# The dtypes that a line can name, except complex ones.
 NAMES: Mapping[str, ir.DataType] = {
     name: from_torch_dtype(getattr(torch, name)) for name in DTYPES if "complex" not in name
 }
@@ -34,7 +34,7 @@ NAMES: Mapping[str, ir.DataType] = {
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OnnxCall:
-    """One call.
+    """One call of an operator.
 
     Attributes:
         definition: of the operator.
@@ -98,7 +98,7 @@ class OnnxCall:
 
     @cached_property
     def in_double(self) -> bool:
-        """Whether it computes in float64: wherever one of its tensors is."""
+        """Whether it computes in float64, as it does if one of its tensors is float64."""
         return ir.DataType.DOUBLE in self.dtypes
 
     @cached_property
@@ -131,7 +131,7 @@ def inputs_of(line: Line, given: Mapping[str, Any]) -> list[Any]:
 def sizes_of(value: ir.Value) -> list[int | str]:
     """Return a value's sizes, those that vary as texts.
 
-    The exporter writes a symbol that turned out to be a number as a text of it.
+    The exporter writes a symbol that turned out to be a number as that number's text.
     """
     assert value.shape is not None
     texts = [size if isinstance(size, int) else str(size.value) for size in value.shape]
@@ -172,7 +172,7 @@ def attribute(call: OnnxCall, scalar: Scalar, value: Any) -> ir.Attr:  # noqa: A
 def attribute_type(call: OnnxCall, scalar: Scalar, value: Any) -> ir.AttributeType:  # noqa: ANN401
     """Return the type of a scalar's attribute.
 
-    A float of ONNX is a float32. One that is rounded by that, for tensors of float64, is a tensor.
+    ONNX's floats are float32. One that this would round, beside tensors of float64, is a tensor.
     """
     if scalar.type.startswith("float") and call.in_double:
         exact = np.array(value, dtype=np.float64)
@@ -190,7 +190,7 @@ class Recipe:
 
     Attributes:
         operator: its name, "demo::linear".
-        line: what it was when the model was exported.
+        line: its line when the model was exported.
         arguments: for each parameter the scalar, or where its tensor is among the node's inputs: a
             place, None, or a list of places.
         tensors: the parameters that are tensors.
@@ -211,7 +211,7 @@ class Recipe:
 
 
 def recipe_of(call: OnnxCall, order: Sequence[int | None], node: ir.Node) -> Recipe:
-    """Return what a node remembers of its call.
+    """Return the recipe of a node.
 
     Args:
         call: of the operator.
@@ -244,6 +244,6 @@ def recipe_of(call: OnnxCall, order: Sequence[int | None], node: ir.Node) -> Rec
 
 
 def recipe_in(node: ir.Node) -> Recipe | None:
-    """Return what a node remembers, None if it is no operator's."""
+    """Return the recipe in a node; None if it is not an operator's."""
     text = node.metadata_props.get(KEY)
     return None if text is None else Recipe(**json.loads(text))

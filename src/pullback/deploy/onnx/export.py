@@ -67,9 +67,9 @@ def export_onnx(  # noqa: PLR0913  (PyTorch's own parameters, by their names)
 
     Raises:
         PullbackError: PB750, a package is missing; PB751, no such opset; PB752, the file cannot be
-            there; PB753, two operators could be taken for one another; PB754, an operator changes
-            its input; PB755, a scalar is no number; PB756, a body does not fit; PB757, a `symbolic`
-            goes wrong; PB759, what came out is no valid model.
+            written; PB753, two operators could be taken for one another; PB754, an operator changes
+            its input; PB755, a scalar is not a number; PB756, a body does not fit; PB757, a
+            `symbolic` goes wrong; PB759, the result is not a valid model.
     """
     require_packages("onnx", "onnxscript")
     # They need ONNX.
@@ -114,8 +114,8 @@ def onnx_session(path: str | PathLike[str], sess_options: Any = None, **options:
 
     A file of `pb.export_onnx` runs in any session, by the bodies that are in it. In this one each
     operator's node calls the operator itself: for one that has no body, and to compare the two. The
-    tensors cross by onnxruntime-extensions as Python lists, so it is no fast way. An exception in a
-    kernel is raised by `run`; onnxruntime-extensions alone would end the process.
+    tensors cross onnxruntime-extensions as Python lists, so this is slow. An exception in a kernel
+    is raised by `run`; onnxruntime-extensions alone would end the process.
 
     Args:
         path: of a model that `pb.export_onnx` wrote.

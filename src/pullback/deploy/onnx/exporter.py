@@ -1,4 +1,4 @@
-"""A model -> ONNX's, by PyTorch's exporter; then operators' nodes get their names and bodies."""
+"""A model -> ONNX, by PyTorch's exporter; then operators' nodes get their names and bodies."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from pullback.diagnostic import PullbackError, Rule
 OnnxMutation = Rule("PB754", "onnx-mutation")
 OnnxComplex = Rule("PB758", "onnx-complex")
 
-# Says of every model that torchvision's operators are not there.
+# Says for every model that torchvision's operators are missing.
 CHATTY = "torch.onnx._internal.exporter._registration"
 
 
 class OnnxNotice(UserWarning):
-    """A node is written without a body: only a runtime that has a kernel of it can run it."""
+    """A node is written without a body: only a runtime that has a kernel for it can run it."""
 
 
 @dataclass
@@ -40,10 +40,10 @@ class Exporter:
     Attributes:
         opset: the version of the standard operators.
         bodies: those that are given, by the operator's name or the node's.
-        names: of nodes that are not called as their operators are.
+        names: of nodes that do not have their operators' names.
         library: the functions so far.
-        sizes: what the sizes that vary are in the model's example.
-        used: what each operator's node is called.
+        sizes: the values of varying sizes in the model's example.
+        used: the name of each operator's node.
         without: nodes that have no body.
         known: the type of the node of each kind of call.
     """
@@ -118,7 +118,7 @@ class Exporter:
     def type_of(self, call: OnnxCall, name: tuple[str, str], said: Said | None) -> str:
         """Return the type of a call's node, which is the name of its body.
 
-        Calls that are alike have one body, which takes a while to find.
+        Calls that are alike share one body, which takes a while to find.
         """
         order = said.node.order if said and said.node else None
         key = f"{name} {order} {call.kind}"
@@ -152,10 +152,10 @@ class Exporter:
         return None
 
     def announce(self, what: str, node: str, why: str, cure: str) -> None:
-        """Say once of a kind of node that it has no body."""
+        """Say once for each kind of node that it has no body."""
         if node not in self.without:
             self.without.add(node)
-            text = f"{what} without a body, so a runtime needs a kernel of it"
+            text = f"{what} without a body, so a runtime needs a kernel for it"
             notice(f"{text}\n    why:  {why}\n    help: {cure}", OnnxNotice)
 
     def attach(self, model: ir.Model) -> None:
@@ -168,7 +168,7 @@ class Exporter:
                 self.require_known(node, model)
 
     def require_known(self, node: ir.Node, model: ir.Model) -> None:
-        """Say so if a node inside a body is no operator of ONNX and has no body itself."""
+        """Say so if a node inside a body is not an operator of ONNX and has no body itself."""
         if node.domain in naming.OF_RUNTIMES or node.op_identifier() in model.functions:
             return
         own = f"{node.domain}::{node.op_type}"
@@ -182,7 +182,7 @@ class Exporter:
 
 
 def said_of(call: OnnxCall) -> Said | None:
-    """Return what the `symbolic` of a call's Function says, if it has one."""
+    """Return what the `symbolic` of a call's Function gives, if it has one."""
     function = call.definition.function
     if function is None or not hasattr(function, "symbolic"):
         return None
@@ -207,7 +207,7 @@ def nodes_in(model: ir.Model) -> Iterator[ir.Node]:
 
 
 def sizes_in(program: torch.export.ExportedProgram | None) -> dict[str, int]:
-    """Return what the symbols in a program's shapes are in its example."""
+    """Return the values of the symbols in a program's shapes in its example."""
     sizes: dict[str, int] = {}
     modules: list[Any] = list(program.graph_module.modules()) if program else []
     for module in modules:
@@ -248,10 +248,10 @@ def own_error_in(error: Exception) -> PullbackError | None:
 
 
 def translation_missing(error: Exception) -> PullbackError | None:
-    """Return what is wrong with an operator that PyTorch's exporter has no translation for.
+    """Return the error for an operator that PyTorch's exporter has no translation for.
 
-    One that changes an input is taken apart before it comes here; one of complex numbers is not
-    asked for.
+    One that changes an input is decomposed before its translation is looked up; for one of complex
+    numbers none is looked up.
     """
     text = "\n".join(str(found) for found in iter_chain(error))
     for operator in operators.values():
@@ -268,8 +268,8 @@ def translation_missing(error: Exception) -> PullbackError | None:
             )
         if "complex-valued" in text:
             return OnnxComplex.error(
-                f"{line.qualname} is called with complex tensors, which PyTorch's exporter takes "
-                "apart",
+                f"{line.qualname} is called with complex tensors, which PyTorch's exporter "
+                "decomposes",
                 line=line,
                 help="take real tensors: torch.view_as_real",
             )

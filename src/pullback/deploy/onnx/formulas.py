@@ -1,7 +1,7 @@
 """A formula -> the body of its node, in ONNX's operators.
 
-A body serves any sizes; and it names no dtype where constants can be cast like one of the tensors,
-so that float32 and float64 have one. What is narrower is computed in float32, as in the kernels.
+A body serves all sizes. It names no dtype where constants can be cast like one of the tensors, so
+that float32 and float64 share it. Narrower dtypes are computed in float32, as in the kernels.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ def body_of(call: OnnxCall, formula: Formula) -> Body:
     """Return the body of a call of a formula's operator.
 
     Raises:
-        Underivable: the formula says what this translation does not know.
+        Underivable: the formula uses something that has no translation here.
     """
     if unknown := call.dtypes - set(NAMES.values()):
         dtype = min(unknown, key=str)
         raise Underivable(f"formulas are of real numbers, and a tensor is {dtype}")
     for node in in_order(formula.elements):
         if node.op not in (NUMBER, READ, SCALAR) and not functions.has(node.op):
-            raise Underivable(f"what '{node.op}' is in ONNX's operators is not known here")
+            raise Underivable(f"'{node.op}' has no translation to ONNX's operators here")
     builder = BodyBuilder()
     space = _Space(call, formula, builder)
     translator = Translator(builder, space.precision, space.leaf)
@@ -48,17 +48,17 @@ def body_of(call: OnnxCall, formula: Formula) -> Body:
 
 def settle_orders(nodes: Sequence[Node], call: OnnxCall) -> list[Node]:
     """Return nodes in which the order of each polygamma function is a number, as its text needs."""
-    made: dict[Node, Node] = {}
+    settled: dict[Node, Node] = {}
     for node in in_order(nodes):
-        args = [made[arg] for arg in node.args]
+        args = [settled[arg] for arg in node.args]
         if node.op == "polygamma":
             args[0] = number(whole_number(node.args[0], call))
-        made[node] = build.rebuild(node, tuple(args)) if args else node
-    return [made[node] for node in nodes]
+        settled[node] = build.rebuild(node, tuple(args)) if args else node
+    return [settled[node] for node in nodes]
 
 
 def whole_number(node: Node, call: OnnxCall) -> int:
-    """Return what a whole number is that scalars alone decide."""
+    """Return the value of a whole number that depends on scalars alone."""
     if node.op == SCALAR:
         return int(call.given[node.name])
     if node.op == NUMBER:
@@ -116,10 +116,10 @@ class _Space:
         return value if wide else self.builder.op("Cast", value, to=INT64)
 
     def view(self, tensor: Tensor) -> ir.Value:
-        """Return a tensor with its dimensions where the space has them, or ahead of none of them.
+        """Return a tensor with its dimensions lined up with those of the space.
 
-        Places count from the right, so that it does not matter how many `...` stands for, if that
-        comes first.
+        Places count from the right, so that it does not matter how many dimensions `...` stands
+        for, if it comes first.
         """
         value, space = self.inputs[tensor.name], self.formula.space
         own, whole = self.places(tensor), self.places(space)
@@ -149,7 +149,7 @@ class _Space:
         return self.builder.constant(list(values), INT64)
 
     def finished(self, k: int, node: Node, value: ir.Value) -> ir.Value:
-        """Return what is computed over the space as output `k` has it: summed, in its order."""
+        """Return a value over the space as output `k`: summed, with its dimensions in order."""
         output = self.formula.line.outputs[k]
         real = output.dtype is None or "float" in output.dtype
         value = self.expanded(node, value)
@@ -159,7 +159,7 @@ class _Space:
         return self.cast(value, output, real=real)
 
     def expanded(self, node: Node, value: ir.Value) -> ir.Value:
-        """Return a value in the sizes of the space, though it reads only some of the tensors."""
+        """Return a value in the sizes of the space, even if it reads only some of the tensors."""
         read = {leaf.name for leaf in in_order([node]) if leaf.op == READ}
         others = [tensor for tensor in self.present if tensor.name not in read]
         covered = {label for t in self.present if t.name in read for label in t.labels}
@@ -215,7 +215,7 @@ class _Space:
 
 
 def scalar(call: OnnxCall, node: Node, builder: BodyBuilder, precision: Precision) -> ir.Value:
-    """Return a scalar inside a formula's body: what the node's attribute says."""
+    """Return a scalar inside a formula's body: the value of the node's attribute."""
     declared = next(s for s in call.line.scalars if s.name == node.name)
     type = attribute_type(call, declared, call.given[node.name])
     value = builder.attribute(node.name, type)
@@ -234,7 +234,7 @@ class Precision:
     Attributes:
         builder: what nodes are added to.
         dtype: float32 or float64.
-        like: a tensor of that dtype; constants are cast like it, and the dtype stands nowhere.
+        like: a tensor of that dtype; constants are cast like it, so that no dtype is named.
     """
 
     builder: BodyBuilder
@@ -265,7 +265,7 @@ class Translator:
     Args:
         builder: what is written to.
         precision: of real numbers.
-        leaf: returns what a tensor or a scalar is.
+        leaf: returns the value of a tensor or a scalar.
     """
 
     def __init__(
@@ -278,7 +278,7 @@ class Translator:
         self._double: Translator | None = None
 
     def value(self, root: Node) -> ir.Value:
-        """Return what a node is."""
+        """Return the value of a node."""
 
         def operands(node: Node) -> tuple[Node, ...]:
             return () if node in self.known else node.args
@@ -289,7 +289,7 @@ class Translator:
         return self.known[root]
 
     def one(self, node: Node) -> ir.Value:
-        """Return what a node is whose operands are known."""
+        """Return the value of a node whose operands are known."""
         if node.op == NUMBER:
             return self.number(node)
         if node.op in (READ, SCALAR) or not functions.has(node.op):
@@ -305,13 +305,13 @@ class Translator:
         return self.builder.op(name, *(self.known[arg] for arg in node.args), **options)
 
     def number(self, node: Node) -> ir.Value:
-        """Return a number, a whole one or a condition as it is."""
+        """Return a number in this precision; a whole number or a condition as it is."""
         if node.type == "real":
             return self.precision.number(node.number)
         return self.builder.constant(node.data, TYPES[node.type])
 
     def in_double(self, node: Node) -> ir.Value:
-        """Return what a node is, computed in float64."""
+        """Return the value of a node, computed in float64."""
         if self._double is None:
             precision = Precision(self.builder, ir.DataType.DOUBLE, None)
             self._double = Translator(self.builder, precision, self.leaf)

@@ -1,7 +1,7 @@
 """ONNX's column of the table of functions: each function of formulas in ONNX's own operators.
 
-A function is one operator of ONNX, or a text of the formulas' language in functions that are. ONNX
-Runtime has several operators for float32 alone, so float64 has texts for those as well.
+A function is one operator of ONNX, or a text in the language of formulas, of functions that are.
+ONNX Runtime has several operators for float32 alone, so float64 has texts for those as well.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NATIVE: Mapping[str, str] = {
 REAL: Mapping[str, str] = {
     **{"pow": "Pow", "fmod": "Mod", "relu": "Relu", "isnan": "IsNaN", "isinf": "IsInf"},
 }
-# One operator that ONNX Runtime, or many a version of it, has for float32 and not for float64.
+# One operator that ONNX Runtime, or many of its versions, has for float32 but not for float64.
 SINGLE: Mapping[str, str] = {
     **{"cos": "Cos", "tan": "Tan", "asin": "Asin", "acos": "Acos", "atan": "Atan", "sinh": "Sinh"},
     **{"cosh": "Cosh", "asinh": "Asinh", "acosh": "Acosh", "atanh": "Atanh", "erf": "Erf"},
@@ -128,46 +128,46 @@ def has(op: str) -> bool:
     return op in TABLE or op == QUOTIENT
 
 
-def operator_of(made: Node, *, double: bool) -> tuple[str, dict[str, int]] | None:
-    """Return the operator of ONNX that a function is, and its options; None if a text says it."""
-    whole = any(arg.type == "int" for arg in made.args)
-    if made.op == "whole":
+def operator_of(node: Node, *, double: bool) -> tuple[str, dict[str, int]] | None:
+    """Return ONNX's operator for a function, and its options; None if the function has a text."""
+    whole = any(arg.type == "int" for arg in node.args)
+    if node.op == "whole":
         return "Cast", {"to": ir.DataType.INT64}
-    if made.op == QUOTIENT:
+    if node.op == QUOTIENT:
         return "Div", {}
-    if made.op == "where" and made.type != "bool":
+    if node.op == "where" and node.type != "bool":
         return "Where", {}
-    name = NATIVE.get(made.op)
+    name = NATIVE.get(node.op)
     if not whole:
-        name = name or REAL.get(made.op) or (None if double else SINGLE.get(made.op))
+        name = name or REAL.get(node.op) or (None if double else SINGLE.get(node.op))
     return None if name is None else (name, {"fmod": 1} if name == "Mod" else {})
 
 
-def expand(made: Node, *, double: bool) -> Node:
-    """Return the same in other functions, by which every function comes to operators of ONNX."""
-    function = TABLE.get(made.op)
-    assert function, made.op
-    names = dict(zip(function.parameters, made.args, strict=True))
-    if made.op == "powi":
-        assert isinstance(made.data, int)
-        return expand_product(made.args[0], made.data)
-    if made.op == "where":
+def expand(node: Node, *, double: bool) -> Node:
+    """Write a function in other functions; repeated, this ends at operators of ONNX."""
+    function = TABLE.get(node.op)
+    assert function, node.op
+    names = dict(zip(function.parameters, node.args, strict=True))
+    if node.op == "powi":
+        assert isinstance(node.data, int)
+        return expand_product(node.args[0], node.data)
+    if node.op == "where":
         return read_text("(condition and x) or ((not condition) and y)", names)
-    if made.op == "polygamma":
-        return read_text(special.polygamma(int(made.args[0].number)), names)
-    if made.op == "pow" and made.type == "int":
-        return whole_power(*made.args)
-    if made.type == "int" or any(arg.type == "int" for arg in made.args):
-        text = WHOLE.get(made.op) or TEXTS[made.op]
-        return read_text(text, {**names, "q": quotient(*made.args)} if "q" in text else names)
-    text = (double and DOUBLE.get(made.op)) or TEXTS[made.op]
-    return build.to_real(read_text(text, names)) if made.type == "real" else read_text(text, names)
+    if node.op == "polygamma":
+        return read_text(special.polygamma(int(node.args[0].number)), names)
+    if node.op == "pow" and node.type == "int":
+        return whole_power(*node.args)
+    if node.type == "int" or any(arg.type == "int" for arg in node.args):
+        text = WHOLE.get(node.op) or TEXTS[node.op]
+        return read_text(text, {**names, "q": quotient(*node.args)} if "q" in text else names)
+    text = (double and DOUBLE.get(node.op)) or TEXTS[node.op]
+    return build.to_real(read_text(text, names)) if node.type == "real" else read_text(text, names)
 
 
 def read_text(text: str, names: Mapping[str, Node]) -> Node:
-    """Return the node that a text says."""
-    (made,) = statements.nodes_of(text, names, ("result",), "ONNX's table of functions")
-    return made
+    """Return the node of a text."""
+    (node,) = statements.nodes_of(text, names, ("result",), "ONNX's table of functions")
+    return node
 
 
 def expand_product(base: Node, exponent: int) -> Node:
@@ -182,7 +182,7 @@ def expand_product(base: Node, exponent: int) -> Node:
 
 
 def quotient(dividend: Node, divisor: Node) -> Node:
-    """Return a quotient of whole numbers towards zero: 0 where the divisor is.
+    """Return a quotient of whole numbers towards zero; 0 where the divisor is 0.
 
     A runtime may end the process at the smallest number divided by -1.
     """
@@ -195,7 +195,7 @@ def quotient(dividend: Node, divisor: Node) -> Node:
 def whole_power(base: Node, exponent: Node) -> Node:
     """Return a power of whole numbers by squaring; beyond 64 only the parity matters.
 
-    ONNX Runtime's own goes through float64, which has not digits enough.
+    ONNX Runtime's own goes through float64, which has too few digits.
     """
     names = {"x": base, "n": exponent}
     left, power, square = (

@@ -1,4 +1,4 @@
-"""What is asked of a model before and after its export, and its file: whole or not at all."""
+"""Check a model before and after its export, and write its file whole or not at all."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def require_opset(opset: int) -> None:
 
 def require_opset_reached(program: torch.onnx.ONNXProgram, opset: int) -> None:
     """Stop where PyTorch's exporter has left the model at another opset."""
-    found = program.model.opset_imports.get("")
-    if found not in (None, opset):
+    reached = program.model.opset_imports.get("")
+    if reached not in (None, opset):
         raise OnnxOpset.error(
             f"PyTorch's exporter could not bring the model to opset {opset}",
-            opset=found,
-            help=f"opset={found}",
+            opset=reached,
+            help=f"opset={reached}",
         )
 
 
@@ -80,7 +80,7 @@ def require_used(exporter: Exporter) -> None:
 
 
 def require_target(path: str | PathLike[str]) -> Path:
-    """Return where a file can be written, before anything is exported."""
+    """Return the path to write to, or stop before anything is exported."""
     target = Path(path).absolute()
     if target.is_dir():
         raise OnnxTarget.error(
@@ -96,8 +96,8 @@ def require_target(path: str | PathLike[str]) -> Path:
 def write(program: torch.onnx.ONNXProgram, target: Path, *, external_data: bool | None) -> None:
     """Write a program beside its target, check it there, and give it its name.
 
-    The file of the weights, if there is one, is named in the other; so both get the names that they
-    keep, in a folder of their own.
+    The model names the file of its weights, if there is one; so both are written under their final
+    names, in a folder of their own.
     """
     try:
         folder = tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent)
@@ -107,7 +107,7 @@ def write(program: torch.onnx.ONNXProgram, target: Path, *, external_data: bool 
         made = Path(name) / target.name
         program.save(made, external_data=bool(external_data))
         require_valid(made)
-        # The model last: it is what makes the weights be read.
+        # The model last, since it refers to the weights.
         for part in sorted(Path(name).iterdir(), key=lambda part: part.name == target.name):
             part.replace(target.parent / part.name)
 

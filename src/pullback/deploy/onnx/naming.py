@@ -13,7 +13,7 @@ OnnxName = Rule("PB753", "onnx-name")
 
 # ONNX's own, and that of `torch.ops.onnx`, whose operators the exporter takes for ONNX's.
 STANDARD_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.training", "onnx")
-# Whose operators need no body.
+# Domains whose operators need no body.
 OF_RUNTIMES = (*STANDARD_DOMAINS, "com.microsoft")
 
 
@@ -30,17 +30,17 @@ def standard_names() -> set[str]:
 
 
 def require_names(names: Mapping[str, str], known: Iterable[str]) -> None:
-    """Stop at `names=` for an operator that is not there, or with a name that is none."""
+    """Stop at `names=` for an unknown operator, or with a malformed name."""
     known = list(known)
     for qualname, name in names.items():
         if qualname not in known:
             raise OnnxName.error(
-                f"names= has '{qualname}', and no operator is called so",
+                f"names= has '{qualname}', but no operator has that name",
                 help=did_you_mean(qualname, known),
             )
         if not re.fullmatch(r"[A-Za-z_][\w.\-]*::[A-Za-z_]\w*", name):
             raise OnnxName.error(
-                f"names= calls {qualname} '{name}', which is no domain and name",
+                f"names= calls {qualname} '{name}', which is not a domain and a name",
                 help='such as "com.acme::Linear"',
             )
 
@@ -61,7 +61,7 @@ def require_free(used: Mapping[str, tuple[str, str]]) -> None:
             )
         if op_type in own:
             raise OnnxName.error(
-                f"{qualname} would be a node '{op_type}', and so is a standard operator of ONNX",
+                f"{qualname} would be a node '{op_type}', as a standard operator of ONNX is",
                 help=cure,
             )
         if op_type in bases:

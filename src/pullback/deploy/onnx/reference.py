@@ -19,13 +19,13 @@ from pullback.diagnostic import PullbackError
 if TYPE_CHECKING:
     from pullback.deploy.onnx.exporter import Exporter
 
-# The size of a dimension of which nothing is known but that it varies; the smallest that has no
-# meaning of its own to a trace.
+# The size of a varying dimension if the model's example gives none; the smallest size that a trace
+# does not specialise on.
 SOME, SMALLEST = 4, 2
 
 
 class _Called(torch.nn.Module):
-    """A function as a module of the tensors that are given, its scalars filled in."""
+    """A function as a module of the tensors that are given, with its scalars filled in."""
 
     def __init__(self, function: Callable[..., Any], call: OnnxCall) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class _Called(torch.nn.Module):
 def body_of(call: OnnxCall, function: Callable[..., Any], exporter: Exporter) -> Body:
     """Return the body that a function of PyTorch gives.
 
-    It is tried for any sizes first, and then for those sizes that are fixed in the model.
+    It is exported for any sizes first, and if that fails for those that are fixed in the model.
 
     Raises:
         Underivable: the exporter cannot do it, or it fixes what varies in the model.
@@ -62,7 +62,7 @@ def body_of(call: OnnxCall, function: Callable[..., Any], exporter: Exporter) ->
             {k: Dim.AUTO for k in varying_dimensions(value, free=free)} for value in values
         )
         try:
-            # Not by the exporter's own way, which leaves out what a trace assumes of the sizes.
+            # Not in the exporter's own way, which drops what a trace assumes about the sizes.
             traced = torch.export.export(module, examples, dynamic_shapes=(sizes,))
             model = exporter.program_of(traced, ()).model
         except PullbackError:
@@ -78,7 +78,7 @@ def body_of(call: OnnxCall, function: Callable[..., Any], exporter: Exporter) ->
 def make_example(value: ir.Value, exporter: Exporter) -> Tensor:
     """Return a tensor of the dtype and the sizes of the model's own example.
 
-    A size that varies is none that a trace would make a case of its own.
+    A size that varies is at least `SMALLEST`, so that a trace does not specialise on it.
     """
     assert value.dtype is not None
     sizes = [
@@ -89,7 +89,7 @@ def make_example(value: ir.Value, exporter: Exporter) -> Tensor:
 
 
 def computed_in(dtype: ir.DataType) -> ir.DataType:
-    """Return the dtype that a function is traced in: ONNX Runtime computes next to no bfloat16."""
+    """Return the dtype that a function is traced in: ONNX Runtime hardly computes in bfloat16."""
     return ir.DataType.FLOAT if dtype == ir.DataType.BFLOAT16 else dtype
 
 
@@ -98,19 +98,19 @@ def varying_dimensions(value: ir.Value, *, free: bool) -> list[int]:
 
     Args:
         value: what is given in the model.
-        free: also those that are fixed in the model, but for 1, which broadcasts, and 0.
+        free: also those that are fixed in the model, except 1, which broadcasts, and 0.
     """
     sizes = enumerate(sizes_of(value))
     return [k for k, size in sizes if not isinstance(size, int) or (free and size > 1)]
 
 
-def require_varying(values: Sequence[ir.Value], made: Sequence[ir.Value]) -> None:
+def require_varying(values: Sequence[ir.Value], traced: Sequence[ir.Value]) -> None:
     """Stop where the function has fixed a size that varies in the model."""
-    for value, own in zip(values, made, strict=True):
-        for k, (size, found) in enumerate(zip(sizes_of(value), sizes_of(own), strict=True)):
-            if not isinstance(size, int) and isinstance(found, int):
+    for value, formal in zip(values, traced, strict=True):
+        for k, (size, fixed) in enumerate(zip(sizes_of(value), sizes_of(formal), strict=True)):
+            if not isinstance(size, int) and isinstance(fixed, int):
                 raise Underivable(
-                    f"traced, it works for {found} elements in dimension {k} of an input only, "
+                    f"traced, it only works for {fixed} elements in dimension {k} of an input, "
                     "and that size varies in the model"
                 )
 
@@ -141,11 +141,11 @@ def as_body(call: OnnxCall, model: ir.Model) -> Body:
 
 
 def require_outputs(call: OnnxCall, outputs: Sequence[ir.Value]) -> None:
-    """Stop at a function that returns something else than the operator."""
+    """Stop at a function whose outputs are not the operator's."""
     if len(outputs) != len(call.line.outputs):
         raise Underivable(f"it returns {len(outputs)} tensors")
     for spec, own, output in zip(call.line.outputs, outputs, call.outputs, strict=True):
-        # Of an output that nobody wants, nothing is known.
+        # An output that nobody wants has no dtype.
         if output.dtype is not None and own.dtype != computed_in(output.dtype):
             raise Underivable(f"it returns {own.dtype} for '{spec.name}', not {output.dtype}")
 

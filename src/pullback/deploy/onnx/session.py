@@ -156,7 +156,7 @@ def node_type(recipe: Recipe) -> str:
 
 
 def crossing_dtype(dtype: str) -> int:
-    """Return what a dtype crosses as into Python."""
+    """Return the type as which a dtype crosses into Python."""
     return DTYPES["FLOAT" if dtype in NARROW else dtype]
 
 

@@ -1,4 +1,4 @@
-"""Where a node's body comes from: somebody gave it, or a formula or PyTorch's functions say it."""
+"""Where a node's body comes from: it is given, or derived from a formula or a PyTorch function."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CURE = "give an ONNX Script function, a FunctionProto, ONNX's text, or a functio
 
 
 def sources_of(call: OnnxCall, exporter: Exporter) -> Iterator[tuple[str, Callable[[], Body]]]:
-    """Yield what says what an operator computes, and what derives a body from it."""
+    """Yield the name of each source of a body, and a function that derives the body from it."""
     definition = call.definition
     if definition.pointwise is not None:
         yield "its formula", partial(formulas.body_of, call, definition.pointwise)
@@ -36,7 +36,7 @@ def sources_of(call: OnnxCall, exporter: Exporter) -> Iterator[tuple[str, Callab
 
 
 def reorder(body: Body, order: Sequence[int | None]) -> Body:
-    """Return a body for a node whose inputs are others of the call's.
+    """Return a body for a node that takes the call's inputs in another order, or fewer.
 
     Raises:
         Underivable: the node lacks an input that the body uses.
@@ -65,7 +65,7 @@ def given_to(call: OnnxCall, given: Any, exporter: Exporter, named: Named | None
         named: the node, where a `symbolic` gives it inputs and attributes of its own.
 
     Raises:
-        PullbackError: PB756, it is none, or it does not fit the line.
+        PullbackError: PB756, it is not a body, or does not fit the line.
     """
     name = call.line.qualname
     if callable(given) and not isinstance(given, OnnxFunction):
@@ -96,12 +96,12 @@ def functions_of(name: str, given: Any) -> list[ir.Function]:  # noqa: ANN401
             given = onnx.parser.parse_function(given)
         except onnx.parser.ParseError as error:
             raise OnnxBody.error(
-                f"{name}: the body given for it is no function in ONNX's text",
+                f"{name}: the body given for it is not a function in ONNX's text",
                 onnx=str(error).strip(),
                 help='<domain: "demo", opset_import: ["": 18]> f (x) => (y) { y = Neg(x) }',
             ) from None
     if not isinstance(given, onnx.FunctionProto):
-        raise OnnxBody.error(f"{name}: {an(type(given).__name__)} is no body", help=CURE)
+        raise OnnxBody.error(f"{name}: {an(type(given).__name__)} is not a body", help=CURE)
     return [ir.from_proto(given)]
 
 
@@ -122,7 +122,7 @@ def require_fit(
     unknown = [attribute for attribute in function.attributes if attribute not in attributes]
     if unknown:
         raise OnnxBody.error(
-            f"{name}: the body given for it has the attribute '{unknown[0]}', and the node has not",
+            f"{name}: the body given for it has the attribute '{unknown[0]}', which the node lacks",
             line=call.line,
             have=", ".join(attributes) or None,
         )

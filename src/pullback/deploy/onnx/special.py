@@ -1,4 +1,4 @@
-"""Functions that ONNX has not in float64, or not at all, as texts in functions that it has.
+"""Functions that ONNX lacks in float64, or altogether, as texts in functions that it has.
 
 Sources: W. Cody, "Rational Chebyshev approximations for the error function", Mathematics of
 Computation 23 (1969), 631-637; S. Moshier, Methods and Programs for Mathematical Functions (1989),
@@ -242,7 +242,7 @@ def zeta(name: str, order: int, start: str) -> list[str]:
     """Return statements for Hurwitz's ζ(s, q): its first terms, the rest by Euler and Maclaurin.
 
     Args:
-        name: that is given the value; what is needed on the way begins with it.
+        name: of the value; intermediate names begin with it.
         order: s.
         start: the expression for q.
     """

@@ -1,7 +1,7 @@
-"""A Function's old `symbolic(g, ...)`: run with a graph of our own, it says a node, or a body.
+"""A Function's old `symbolic(g, ...)`: run with a graph of our own, it gives a node or a body.
 
-If all it says is one operator that is none of ONNX's, that is the node, and forward its body. What
-else it says is the body of a node that is called as the operator is.
+If it adds one operator only, and not one of ONNX's, that is the node, and forward gives its body.
+Anything else is the body of a node that has the operator's name.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class Named:
 
 @dataclass(frozen=True)
 class Said:
-    """What a `symbolic` says.
+    """What a `symbolic` gives.
 
     Attributes:
-        node: the one node that is none of ONNX's; None if there is more, or less.
-        body: the function of all that it says.
+        node: the only node, if it is not one of ONNX's; else None.
+        body: the function of all nodes.
     """
 
     node: Named | None
@@ -73,7 +73,7 @@ def run_symbolic(call: OnnxCall, function: type[Any]) -> Said:
     """Run a Function's `symbolic` for a call.
 
     Raises:
-        PullbackError: PB757, it raises, or says what ONNX has not.
+        PullbackError: PB757, it raises, or adds what ONNX does not have.
     """
     graph = SymbolicGraph(call, function.__name__)
     arguments = [graph.argument(parameter) for parameter in call.line.parameters]
@@ -99,7 +99,7 @@ class SymbolicValue:
         self.value = value
 
     def type(self) -> SymbolicValue:
-        """Return what knows sizes and dtype."""
+        """Return the value itself, which knows its sizes and dtype."""
         return self
 
     setType = setTypeAs = lambda self, *_: self  # noqa: N815  (the old exporter's name)
@@ -111,7 +111,7 @@ class SymbolicValue:
         return [size if isinstance(size, int) else None for size in sizes_of(self.value)]
 
     def dim(self) -> int | None:
-        """Return how many dimensions it has."""
+        """Return its number of dimensions."""
         return None if self.value.shape is None else len(self.value.shape)
 
     def scalarType(self) -> str | None:  # noqa: N802  (the old exporter's name)
@@ -147,7 +147,7 @@ class SymbolicGraph:
         return self.given(name)
 
     def given(self, name: str) -> SymbolicValue:
-        """Return the input of a name."""
+        """Return the input of that name."""
         return SymbolicValue(self.inputs[self.call.input_names.index(name)])
 
     def op(self, name: str, *inputs: object, outputs: int = 1, **attributes: object) -> Any:  # noqa: ANN401
@@ -191,7 +191,7 @@ class SymbolicGraph:
         for attribute in attributes:
             if attribute not in schema.attributes:
                 raise self.error(
-                    f"gives '{op_type}' the attribute '{attribute}', which it has not in opset "
+                    f"gives '{op_type}' the attribute '{attribute}', which it lacks in opset "
                     f"{self.opset}",
                     have=", ".join(schema.attributes) or "no attributes",
                     help="it may be an input since: "
@@ -206,14 +206,14 @@ class SymbolicGraph:
         if isinstance(value, SymbolicValue):
             return value.value
         if isinstance(value, Tensor | int | float | bool):
-            # A fraction is of the tensors' own dtype, which PyTorch would make of it too.
+            # A float gets the tensors' dtype, as in PyTorch.
             dtype = to_torch_dtype(self.call.shared) if isinstance(value, float) else None
             constant = self.op("Constant", value_t=torch.as_tensor(value, dtype=dtype))
             return constant.value
         raise self.error(f"gives a node {an(type(value).__name__)} as input")
 
     def said(self, outputs: Sequence[object]) -> Said:
-        """Return what was said, given what `symbolic` returned."""
+        """Return what was given, from what `symbolic` returned."""
         wanted = len(self.call.line.outputs)
         values = [output.value for output in outputs if isinstance(output, SymbolicValue)]
         if len(values) != len(outputs):

@@ -1,7 +1,7 @@
 """In PyTorch's exporter each call of an operator is one node, marked with the call's number.
 
-So is a call of a plain `torch.autograd.Function` with a `symbolic`, which the exporter does not
-ask: it becomes a node in the domain `autograd`.
+So is a call of a plain `torch.autograd.Function` with a `symbolic`, which the exporter ignores: it
+becomes a node in the domain `autograd`.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from pullback.diagnostic import PullbackError, an
 
 # The attribute by which a node is found again after the exporter's passes.
 MARK = "pullback_call"
-# Whose operators the exporter translates itself.
+# Namespaces whose operators the exporter translates itself.
 OF_PYTORCH = ("aten", "prims", "torchvision")
 
-# Of Functions that are no operators.
+# The domain of Functions that are not operators.
 DOMAIN = "autograd"
 
 Schema = onnx.defs.OpSchema
@@ -43,7 +43,7 @@ class ModelCalls(list[OnnxCall]):
 
     Attributes:
         opset: the version of the standard operators.
-        failure: what was wrong with a call while the model was traced.
+        failure: the error of a call while the model was traced.
     """
 
     def __init__(self, opset: int) -> None:
@@ -52,7 +52,7 @@ class ModelCalls(list[OnnxCall]):
         self.failure: PullbackError | None = None
 
     def table(self, operators: Iterable[Operator]) -> dict[Callable[..., Any], Callable[..., Any]]:
-        """Return how PyTorch's exporter translates operators."""
+        """Return the table by which PyTorch's exporter translates operators."""
         return {
             operator.overload: self.translation(operator.definition)
             for operator in operators
@@ -60,7 +60,7 @@ class ModelCalls(list[OnnxCall]):
         }
 
     def translation(self, definition: Definition) -> Callable[..., Any]:
-        """Return what the exporter calls for each call of an operator in the graph."""
+        """Return the function that the exporter calls for each call of an operator in the graph."""
 
         def translate(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401
             mask = options.pop("output_mask", None)
@@ -75,7 +75,7 @@ class ModelCalls(list[OnnxCall]):
     def add(
         self, definition: Definition, given: Mapping[str, Any], mask: tuple[bool, ...] | None = None
     ) -> OnnxCall:
-        """Record a call. Its values are copies: the exporter's passes rename what they are of."""
+        """Record a call. Its values are copies, as the exporter's passes rename the originals."""
         copies = {name: snapshot(value) for name, value in given.items()}
         self.append(OnnxCall(definition=definition, given=copies, opset=self.opset, mask=mask))
         return self[-1]
@@ -133,12 +133,12 @@ def record_calls(calls: ModelCalls) -> Generator[None]:
             return returned
         outputs = returned if isinstance(returned, tuple) else (returned,)
         try:
-            made = node_of(calls, function, arguments, outputs)
+            results = node_of(calls, function, arguments, outputs)
         except PullbackError as error:
-            # The exporter tries another way of tracing, which does not come here.
+            # Kept, because the exporter goes on with another way of tracing, without this function.
             calls.failure = error
             raise
-        return made if isinstance(returned, tuple) else made[0]
+        return results if isinstance(returned, tuple) else results[0]
 
     base.apply = classmethod(apply)
     try:
@@ -150,9 +150,9 @@ def record_calls(calls: ModelCalls) -> Generator[None]:
 def node_of(
     calls: ModelCalls, function: type[Any], arguments: Sequence[Any], outputs: Sequence[Any]
 ) -> tuple[Tensor, ...]:
-    """Record a call of a Function, and return what the exporter makes a node of.
+    """Record a call of a Function, and return tensors that the exporter makes a node of.
 
-    What forward computed is used by nothing any more, so it disappears from the graph.
+    Nothing uses what forward computed any more, so it disappears from the graph.
     """
     line = line_of(function, arguments, outputs)
     given = {p.name: value for p, value in zip(line.parameters, arguments, strict=True)}
@@ -184,9 +184,9 @@ def line_of(function: type[Any], arguments: Sequence[Any], outputs: Sequence[Any
             parameters.append(Scalar(name=name, type=type_of(function, name, value)))
     names = ["output"] if len(outputs) == 1 else [f"output_{k}" for k in range(len(outputs))]
     returned = tuple(TensorSpec(name=free_name(n, parameters), dims=anything) for n in names)
-    # A class that stands for an operator of ONNX is called like that.
-    taken = function.__name__ in naming.standard_names()
-    name = f"{function.__name__}{'Function' * taken}"
+    # A class that stands for an operator of ONNX has its name.
+    is_standard = function.__name__ in naming.standard_names()
+    name = f"{function.__name__}{'Function' * is_standard}"
     return Line(namespace=DOMAIN, name=name, parameters=tuple(parameters), outputs=returned)
 
 

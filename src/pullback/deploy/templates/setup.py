@@ -48,7 +48,7 @@ PACKAGE = json.loads((GENERATED / "kernels.json").read_text())
 
 
 def command(kernel: Row, flags: list[str], work: Path) -> list[str]:
-    """Return the compiler's command for one library, but for its output."""
+    """Return the compiler's command for one library, except its output."""
     package = ROOT / "src" / PACKAGE["package"]
     includes = [f"-I{GENERATED}", f"-I{package}", *(f"-I{package / f}" for f in kernel["folders"])]
     includes += [f"-ffile-prefix-map={ROOT}=."] * (kernel["kind"] != "cuda")

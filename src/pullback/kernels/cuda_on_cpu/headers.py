@@ -1,6 +1,6 @@
 """NVIDIA's names for headers: which of our headers each one means, and a folder with all names.
 
-Several headers of NVIDIA's are one header here. A compiler looks for files, so each of their names
+Several of NVIDIA's headers are one header here. A compiler looks for files, so each of their names
 becomes a file of one line, in the cache beside the runtime. A name that has a header to itself is a
 file in `csrc/cuda_on_cpu/include`.
 """

@@ -49,7 +49,7 @@ def _launch_end(stream: TokenStream, launch: int) -> int:
     """Return the first `>` of the `>>>` that belongs to a `<<<`; -1 where there is none."""
     spaced = stream.words[launch] != "<<<"
     end = _closing_angles(stream, launch, spaced=spaced)
-    # `k<<<n, 3>> >(x)`: only there are blanks allowed.
+    # `k<<<n, 3>> >(x)`: blanks are allowed only there.
     return end if end >= 0 or spaced else _closing_angles(stream, launch, spaced=True)
 
 

@@ -76,7 +76,7 @@ def take_flags(given: Sequence[str]) -> tuple[str, ...]:
     """Return the flags for nvcc that mean something here, as g++'s flags.
 
     Args:
-        given: by the author, such as "-DN=4", "--use_fast_math" or "-Xcompiler -fopenmp".
+        given: the author's, such as "-DN=4", "--use_fast_math" or "-Xcompiler -fopenmp".
     """
     kept: list[str] = []
     words = iter(given)
@@ -117,7 +117,7 @@ def runtime(check: Check, announce: Announce | None = None) -> Path:
     return path
 
 
-# Found once a process: every definition asks, and the search looks at a hundred files.
+# Found once for each process: every definition asks, and the search looks at a hundred files.
 _runtimes: dict[Check, Path] = {}
 
 

@@ -45,9 +45,12 @@ class Mode:
 
     def environment(self) -> dict[str, str]:
         """Return the variables that pass the mode to another process."""
-        found = {SWITCH: "cpu" if self.check == "none" else self.check}
+        variables = {SWITCH: "cpu" if self.check == "none" else self.check}
         said = {name: getattr(self, key) for key, name in OPTIONS.items()}
-        return {**found, **{name: str(value) for name, value in said.items() if value is not None}}
+        return {
+            **variables,
+            **{name: str(value) for name, value in said.items() if value is not None},
+        }
 
 
 def read_mode(environment: Mapping[str, str] = os.environ) -> Mode:

@@ -15,7 +15,7 @@ from pullback.kernels.cuda_on_cpu.tokens import TokenStream
 from pullback.kernels.cuda_on_cpu.walk import line_of, top_level
 
 WORDS = ("asm", "__asm__", "__asm")
-# `add.f32`, `bar.sync`, but not `.globl`, `pause`, `mov %0, %%rbx`, `jmp .L1`, which are a CPU's.
+# `add.f32`, `bar.sync`, but not the CPU's `.globl`, `pause`, `mov %0, %%rbx`, `jmp .L1`.
 INSTRUCTION = re.compile(
     r"(?<![\w.%])(?:@!?%?\w+\s+)?"
     r"((?:[a-z]\w*(?:\.[\w:]+)+)|trap|exit|brkpt|ret)(?=[\s;,{]|$)"
@@ -43,7 +43,7 @@ def rewrite_ptx(stream: TokenStream, out: Rewriting) -> None:
 
 
 def _translate(statement: AsmStatement | None, code: str) -> str:
-    """Return what a statement does, or what says that it cannot be done."""
+    """Return an expression that does what a statement does, or raises when it is reached."""
     unknown = code
     try:
         if statement:

@@ -106,7 +106,7 @@ def _others(environment: Mapping[str, str]) -> list[str]:
 
 
 def library() -> Path:
-    """Return AddressSanitizer's library of the compiler that is used.
+    """Return the AddressSanitizer library of the compiler that is used.
 
     Raises:
         PullbackError: PB236, it has none; PB201, there is no compiler.

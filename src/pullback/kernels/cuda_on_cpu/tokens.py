@@ -116,7 +116,7 @@ class TokenizedSource:
 
 
 def read(text: str) -> TokenizedSource:
-    """Take a text apart."""
+    """Split a text into tokens."""
     reader = _Reader()
     for match in TOKEN.finditer(text):
         kind = match.lastgroup or "string"

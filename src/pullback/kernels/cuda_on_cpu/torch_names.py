@@ -19,7 +19,7 @@ NAMESPACES = frozenset({"at", "torch", "c10", "headeronly", "stable", "DeviceTyp
 UNUSED_KEY = "PrivateUse3"
 # Nor does anyone have this device; `k` can be pasted before its name.
 UNUSED_DEVICE = "VE"
-# `torch::cuda::...`, which in PyTorch without CUDA raises or returns false.
+# Functions `torch::cuda::...` that raise or return false in PyTorch without CUDA.
 ABOUT_CUDA = {"is_available": "true", "device_count": "1", "synchronize": "void()"}
 CHECK = re.compile(r"CHECK|ASSERT|assert|REQUIRE")
 DEVICE_NAME = re.compile(r'"cuda(:\d*)?"')

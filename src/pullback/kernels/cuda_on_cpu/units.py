@@ -21,7 +21,7 @@ class TranslationNotice(UserWarning):
     """CUDA code was translated that no compiler would accept as it is."""
 
 
-# What a compiler says of libraries of which the CPU has at most one header, or types alone.
+# A compiler's errors for libraries of which the CPU has at most one header, or types alone.
 NO_HEADER = re.compile(r"(cutlass|cute)/\S+: No such file")
 NO_FUNCTION = re.compile(r"'(cublasLt|cudnn|cusolver|cusparse|nccl)[A-Z]\w*' was not declared")
 NAMES = {

@@ -196,7 +196,7 @@ def scope(stream: TokenStream, index: int) -> str:
 
 
 def _kind_of(stream: TokenStream, bracket: int) -> str:
-    """Return what a bracket opens, which is in no function itself."""
+    """Return the kind of scope that a bracket outside of functions opens."""
     if stream.words[bracket] != "{":
         return "function"
     head = _head(stream, bracket)
