@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 
+from pullback.kernels.cuda_on_cpu.declarations import rewrite_kernels, rewrite_variables
 from pullback.kernels.cuda_on_cpu.facts import Facts
-from pullback.kernels.cuda_on_cpu.kernels import rewrite_kernels
 from pullback.kernels.cuda_on_cpu.launches import rewrite_kernel_pointers, rewrite_launches
 from pullback.kernels.cuda_on_cpu.ptx import rewrite_ptx
 from pullback.kernels.cuda_on_cpu.rewriting import Rewriting
 from pullback.kernels.cuda_on_cpu.shared import rewrite_shared
 from pullback.kernels.cuda_on_cpu.spellings import rewrite_member_templates
 from pullback.kernels.cuda_on_cpu.torch_names import rewrite_torch_names
-from pullback.kernels.cuda_on_cpu.variables import rewrite_variables
 
 # A text without any of these is left as it is.
 WORTH_READING = re.compile(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -286,3 +287,14 @@ def find_disagreements(  # noqa: PLR0913  (what is compared, and by what)
                 )
             )
     return lost
+
+
+def describe_wrong_seconds(second: Second) -> dict[str, Any]:
+    """Return the evidence on wrong second derivatives: one line for each gradient."""
+    evidence: dict[str, Any] = {}
+    for lost in second.lost[:3]:
+        name = second.call.leaves[lost.leaf].name
+        evidence[f"derivative of the gradient of {name}"] = (
+            f"{lost.analytic:.6g} by create_graph=True, {lost.numeric:.6g} by differences"
+        )
+    return evidence

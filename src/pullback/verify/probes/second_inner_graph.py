@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from pullback.diagnostic import Finding
 from pullback.verify.call import Call
-from pullback.verify.numbers.second import compare_second
-from pullback.verify.numbers.shown import describe_wrong_seconds
+from pullback.verify.numbers.second import compare_second, describe_wrong_seconds
 from pullback.verify.probe import Probe
 from pullback.verify.tracing.kept import find_constants
 
