@@ -11,6 +11,7 @@ import torch
 
 import pullback as pb
 from pullback.bind.dense import slices
+from pullback.bind.loops.backends import Backend
 from pullback.bind.math import choose
 from pullback.kernels.loops import worth
 
@@ -23,7 +24,7 @@ def test_page_on_index_notation_states_the_cost_model_that_there_is() -> None:
     for said in (
         f"where no size is {worth.SMALL} or less",
         f"more than {choose.MOST_WORK} times the operations",
-        f"more than {choose.LITTLE:,} in all".replace(",", " "),
+        f"more than {Backend.little:,.0f} in all".replace(",", " "),
         f"`max(operations / {choose.OPERATIONS:.0e}, bytes / {choose.BANDWIDTH:.0e})`".replace(
             "e+0", "e"
         ),

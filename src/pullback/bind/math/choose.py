@@ -45,7 +45,8 @@ LONG = 0.25
 def choose_executors(call: IndexedCall) -> list[Choice]:
     """Return who computes which of the wanted outputs."""
     backend = find_backend(call.outputs.device)
-    if backend is None:
+    # Of nothing there is little to compute, and 0/0 may be either 0 or NaN by the order of steps.
+    if backend is None or 0 in call.sizes.values():
         return []
     groups = nests.group_outputs(call.indexed, call.places, call.sizes)
     parts = [call.wanting(group) for group in groups]
