@@ -325,9 +325,46 @@ def test_what_is_of_no_family_is_refused(text: str, reason: str) -> None:
     assert re.search(reason, refusal.reason)
 
 
-def test_dtypes_without_loops_are_refused() -> None:
-    refusal = nests.find(formula("softmax"), torch.float16, (0,), frozenset({"x"}), {"n": 3})
-    assert isinstance(refusal, NoLoops)
+HALVES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+@pytest.mark.parametrize("name", telling(NAMES, ("softmax", "gauss")))
+@pytest.mark.parametrize("dtype", HALVES)
+def test_half_precision_is_read_and_rounded_once(name: str, dtype: str) -> None:
+    indexed = formula(name)
+    sizes = sizes_for(indexed, {**dict.fromkeys("nmhw", 37), "d": 3, "p": 2, "q": 3, "...": 4})
+    sizes |= {
+        index: 5 for tensor in indexed.line.tensors for index in tensor.labels if index == "v"
+    }
+    given = arguments(indexed, sizes, HALVES[dtype])
+    own = find(indexed, given, sizes, HALVES[dtype])
+    assert isinstance(own, Own)
+    read = {operand.dtype for step in own.steps for operand in step.kernel.operands}
+    assert dtype in read
+    assert "float32" not in read
+    for got, exact in zip(
+        own.run(given, sizes, [HALVES[dtype]] * len(indexed.nodes)),
+        expected(indexed, given, sizes),
+        strict=True,
+    ):
+        rounded = exact.to(HALVES[dtype])
+        assert got.dtype == HALVES[dtype]
+        # Of a value between two halves, another rounding of the last bit of float32 may decide.
+        eps = torch.finfo(HALVES[dtype]).eps
+        torch.testing.assert_close(got, rounded, rtol=eps, atol=eps * 1e-3)
+
+
+def test_a_whole_output_of_doubles_is_computed_in_double() -> None:
+    text = "(x[n, m]) -> k[n]: int64 = argmax[m](x[n, m])"
+    definition = Definition(line=lines.parse(f"demo::where{text}"), formula=None)
+    indexed = notation.parse(definition.line)
+    x = torch.zeros(3, 40, dtype=torch.float64)
+    x[:, 7], x[:, 3] = 2.0, 2.0 - 1e-12
+    call = call_of(replace(definition, formula=indexed), [x])
+    own = nests.find(indexed, call.dtype, (0,), call.present, call.sizes)
+    assert isinstance(own, Own)
+    assert own.target.compute == "double"
+    assert own.run({"x": x}, call.sizes, [torch.int64])[0].tolist() == [7, 7, 7]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from pullback.bind import native
 from pullback.bind.loops.backends import Backend, CpuBackend
 from pullback.bind.loops.own_call import LoopCall, convert_scalar, lay_out, prepare_call
 from pullback.bind.memo import Memo
-from pullback.define.line import Tensor as TensorSpec
 from pullback.define.math import absent
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import BATCH, size
@@ -26,6 +25,7 @@ from pullback.kernels import compile as compilation
 from pullback.kernels.loops import schedule as schedules
 from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.nest import KernelSetting, Output
+from pullback.kernels.loops.pointwise import STORED
 from pullback.kernels.loops.schedule import Schedule, ScheduleStep
 from pullback.kernels.loops.scope import RefusedLoops
 from pullback.kernels.loops.target import Target
@@ -54,7 +54,7 @@ class Own:
     Attributes:
         indexed: whose outputs they are.
         outputs: which ones.
-        compute: the dtype that real numbers are computed in.
+        dtype: of tensors whose dtype the line leaves open.
         backend: what compiles and runs them.
         target: what they are written for.
         schedules: the kernels, for all outputs or one schedule for each.
@@ -65,7 +65,7 @@ class Own:
 
     indexed: Formula
     outputs: tuple[int, ...]
-    compute: torch.dtype
+    dtype: torch.dtype
     backend: Backend
     target: Target
     schedules: tuple[Schedule, ...]
@@ -160,7 +160,7 @@ def find(  # noqa: PLR0913, PLR0917  (all that decides which loops there are)
 
     Args:
         indexed: whose outputs.
-        dtype: what real numbers are computed in.
+        dtype: of tensors whose dtype the line leaves open.
         outputs: their places.
         present: the names of the arguments that are not None.
         sizes: of one call. Loops may be made for the small ones, `Own.specialised`; the others are
@@ -193,20 +193,21 @@ def generate(  # noqa: PLR0913, PLR0917  (as `find`)
     backend: Backend,
 ) -> Own | NoLoops:
     """Generate the loops that compute some outputs together; as `find`."""
-    if dtype not in (torch.float32, torch.float64):
-        return NoLoops(reason=f"no own loops compute in {str(dtype).removeprefix('torch.')}")
     missing = {t.name for t in indexed.line.tensors if t.name not in present}
     nodes = absent.drop_absent([indexed.nodes[k] for k in outputs], missing)
     if any(map(may_divide_by_zero, in_order(nodes))):
         return NoLoops(reason="whole numbers are divided, where PyTorch looks for zero")
     lines = [indexed.line.outputs[k] for k in outputs]
-    shown = "float64" if dtype == torch.float64 else "float32"
+    shared = str(dtype).removeprefix("torch.")
     made = [
-        Output(name=f"~out{k}", indices=line.labels, node=node, dtype=stored_dtype(line, shown))
+        Output(name=f"~out{k}", indices=line.labels, node=node, dtype=line.dtype or shared)
         for k, line, node in zip(outputs, lines, nodes, strict=True)
     ]
-    dtypes = {t.name: stored_dtype(t, shown) for t in indexed.line.tensors}
-    compute = "double" if dtype == torch.float64 else "float"
+    dtypes = {t.name: t.dtype or shared for t in indexed.line.tensors if t.name in present}
+    stored = {*dtypes.values(), *(output.dtype for output in made)}
+    if strange := stored - STORED.keys():
+        return NoLoops(reason=f"no own loops read or write {min(strange)}")
+    compute = "double" if "float64" in stored else "float"
     found: list[tuple[float, Own]] = []
     reasons: list[str] = []
     for target in backend.targets(compute):
@@ -218,7 +219,7 @@ def generate(  # noqa: PLR0913, PLR0917  (as `find`)
         own = Own(
             indexed=indexed,
             outputs=outputs,
-            compute=dtype,
+            dtype=dtype,
             backend=backend,
             target=target,
             schedules=chosen,
@@ -243,13 +244,6 @@ def group_outputs(
         large = (i for i in indices if (extents.number(ranges.size(i)) or 0) > SMALL)
         found.setdefault(tuple(sorted(large)) or indices, []).append(k)
     return [tuple(group) for group in found.values()]
-
-
-def stored_dtype(tensor: TensorSpec, dtype: str) -> str:
-    """Return the dtype in which a kernel reads or writes a tensor."""
-    if tensor.dtype is None or "float" in tensor.dtype:
-        return dtype
-    return "bool" if tensor.dtype == "bool" else "int64"
 
 
 def choose_schedules(

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -62,10 +63,15 @@ class IndexedCall:
         """The names of the arguments that are not None."""
         return frozenset(name for name, value in self.named.items() if value is not None)
 
-    @property
-    def compute(self) -> torch.dtype:
-        """The dtype that real numbers are computed in."""
-        return torch.promote_types(torch.float32, self.outputs.dtypes[0])
+    @cached_property
+    def dtype(self) -> torch.dtype:
+        """The dtype that tensors share whose dtype the line leaves open."""
+        values = (self.named[spec.name] for spec in self.indexed.line.tensors if not spec.dtype)
+        shared = (value.dtype for value in values if isinstance(value, Tensor))
+        # Without such an input it is the default dtype, which such an output has.
+        made = zip(self.indexed.line.outputs, self.outputs.dtypes, strict=True)
+        others = (dtype for spec, dtype in made if not spec.dtype)
+        return next(chain(shared, others), torch.float32)
 
     @property
     def places(self) -> list[int]:

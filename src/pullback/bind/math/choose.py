@@ -67,7 +67,7 @@ def choose_together(call: IndexedCall, own: Own | NoLoops, backend: Backend) -> 
 def find_candidate(call: IndexedCall, backend: Backend) -> Own | NoLoops:
     """Return the loop for a call's outputs that is worth compiling, or why none is."""
     group = tuple(call.places)
-    own = nests.find(call.indexed, call.compute, group, call.present, call.sizes, backend)
+    own = nests.find(call.indexed, call.dtype, group, call.present, call.sizes, backend)
     if isinstance(own, NoLoops):
         return own
     work = own.work(call.sizes)

@@ -99,7 +99,7 @@ def why_not(own: Own, present: frozenset[str]) -> str | None:
     """
     name = mark_of(
         verified.serialize_formula(own.indexed),
-        *(own.outputs, sorted(present), own.specialised, str(own.compute)),
+        *(own.outputs, sorted(present), own.specialised, str(own.dtype)),
         [step.kernel.text for step in own.steps],
     )
     if name is None:
@@ -118,7 +118,7 @@ def compare(own: Own, present: frozenset[str]) -> bool:
     indexed, outputs = own.indexed, own.outputs
     absent = frozenset(p.name for p in indexed.line.parameters) - present
     ops = {node.op for node in in_order([indexed.nodes[k] for k in outputs])}
-    for case in samples.draw_cases(indexed, own.compute, own.specialised, absent):
+    for case in samples.draw_cases(indexed, own.dtype, own.specialised, absent):
         if 0 in case.sizes.values():
             continue  # such a call has no loop
         got, want = run_both(own, case)
@@ -136,10 +136,10 @@ def compare(own: Own, present: frozenset[str]) -> bool:
 
 def run_both(own: Own, case: Case) -> tuple[Sequence[Tensor] | str, Sequence[Tensor] | str]:
     """Return what a loop and PyTorch compute in a call, or the codes of their errors."""
-    dtypes = [dtypes_of(own.indexed, own.compute)[k] for k in own.outputs]
+    dtypes = [dtypes_of(own.indexed, own.dtype)[k] for k in own.outputs]
     return (
         attempt(lambda: own.run(case.arguments, case.sizes, dtypes)),
-        attempt(lambda: compute_by_pytorch(own.indexed, case, own.outputs, own.compute)),
+        attempt(lambda: compute_by_pytorch(own.indexed, case, own.outputs, own.dtype)),
     )
 
 
