@@ -151,10 +151,11 @@ class KernelSizing:
         self.ranges = own.indexed.ranges
         self.work = schedules.count_operations(step.kernel, sizes)
         self.outer = [self.size(index) for index in self.nest.outer]
+        self.parts = self.count_parts()
         self.chunks = 1
         if self.nest.over:
             length = self.size(self.nest.over)
-            self.chunks = self.target.count_chunks(self.work, math.prod(self.outer), length)
+            self.chunks = self.target.count_chunks(self.work, self.parts, length)
 
     def size(self, index: str) -> int:
         """Return how far an index of the nest runs."""
@@ -182,7 +183,7 @@ class KernelSizing:
         written, totals = self.totals(first) if self.nest.over else (self.outputs(), ())
         empty = not self.nest.over and not all(math.prod(shape) for shape, _ in written)
         # Nothing is written where an output is empty.
-        count = 0 if empty else self.count_tasks()
+        count = 0 if empty else self.parts * self.chunks
         return KernelCall(
             address=address,
             tensors=tuple(places.get(each, places.get(each.name, -1)) for each in operands),
@@ -199,13 +200,11 @@ class KernelSizing:
             totals=totals,
         )
 
-    def count_tasks(self) -> int:
-        """Return how many tasks there are."""
+    def count_parts(self) -> int:
+        """Return how many tasks there are for each chunk."""
         nest = self.nest
-        if nest.over:
-            return math.prod(self.outer) * self.chunks
-        if nest.lane is not None and not nest.outer:
-            return -(-self.size(nest.lane) // (nest.vectors * self.own.lanes))
+        if nest.shares_lanes:
+            return -(-self.size(str(nest.lane)) // (nest.vectors * self.own.lanes))
         return math.prod(
             -(-size // (nest.rows if index == nest.tile else 1))
             for index, size in zip(nest.outer, self.outer, strict=True)

@@ -81,6 +81,13 @@ struct Greatest {
 /// Adds a number that is in every lane to a total that is kept in double.
 PULLBACK_INLINE void add_one(double& total, Real value) { total += double(value[0]); }
 
+/// Sets a total to a number that is in every lane.
+PULLBACK_INLINE void set_one(double& total, Real value) { total = double(value[0]); }
+/// Sets totals to the first `count` lanes of a vector.
+PULLBACK_INLINE void set_to(double* total, Real value, int64_t count) {
+  store_edge<double>(reinterpret_cast<char*>(total), value, count);
+}
+
 /// Adds the first `count` lanes of a vector to totals that are kept in double.
 PULLBACK_INLINE void add_to(double* total, Real value, int64_t count) {
   if (count >= lanes) {

@@ -14,6 +14,8 @@ from pullback.kernels.loops.pointwise import VALUES
 if TYPE_CHECKING:
     from pullback.kernels.loops.emit import Emitter
 
+# Where a chunk's part of a sum begins and ends.
+BEGIN, END = "begin_of_chunk", "end_of_chunk"
 IDENTITY = {"real": "splat(-__builtin_inf())", "int": "splat(least_whole)"}
 
 
@@ -62,18 +64,24 @@ def open_index(emitter: Emitter, size: Affine, kind: str) -> str:
     return name
 
 
-def write_blocks(
-    emitter: Emitter, all_of: Sequence[Accumulator], loop: str, extent: str, block: str
-) -> None:
+def write_range(emitter: Emitter, node: Node) -> tuple[str, str]:
+    """Return where a reduction begins and ends: a chunk has a part of some sums."""
+    if node in emitter.split:
+        return BEGIN, END
+    return "0", emitter.extents.text(node.size)
+
+
+def write_blocks(emitter: Emitter, all_of: Sequence[Accumulator], loop: str, block: str) -> None:
     """Write a loop, by blocks where there are sums."""
+    first, extent = write_range(emitter, all_of[0].node)
     for a in all_of:
         emitter.line(a.start(a.name))
     sums = [a for a in all_of if a.is_blocked]
     if not sums:
-        emitter.line(loop.replace("@begin", "0").replace("@end", extent))
+        emitter.line(loop.replace("@begin", first).replace("@end", extent))
         return
     begin, end = emitter.name("begin"), emitter.name("end")
-    emitter.line(f"for (int64_t {begin} = 0; {begin} < {extent}; {begin} += {block}) {{")
+    emitter.line(f"for (int64_t {begin} = {first}; {begin} < {extent}; {begin} += {block}) {{")
     emitter.line(f"const int64_t {end} = least({begin} + {block}, {extent});")
     for a in sums:
         emitter.line(a.start(a.part))

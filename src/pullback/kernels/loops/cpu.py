@@ -33,8 +33,9 @@ class Cpu(Target):
         """Its name."""
         return "cpu"
 
-    def slow_down(self, tasks: int) -> float:
+    def slow_down(self, tasks: int, vectors: int, rows: Sequence[int]) -> float:
         """Return that of one thread where there is nothing to share."""
+        del vectors, rows
         return 1.0 if tasks > 1 else ALONE
 
     def count_chunks(self, operations: float, tasks: int, length: int) -> int:

@@ -17,8 +17,10 @@ from pullback.kernels.loops.target import Target
 FOLDER = CSRC / "index" / "cuda"
 # Threads that share a task: a part of a warp, a warp, or a block.
 LANES = (128, 32, 512, 8)
-# Threads that fill a large GPU.
-FULL = 2**17
+# Values that fill a large GPU if they are computed at a time, in one thread or several.
+FULL = 2**16
+# Bytes of shared memory of a multiprocessor, and threads that keep it busy.
+RESIDENT, BUSY = 200 * 1024, 1024
 # Chunks that a long sum is cut into: by the sizes of the call and never by the number of
 # multiprocessors, so that the result is the same on every GPU.
 CHUNKS_AT_MOST = 256
@@ -51,13 +53,17 @@ class Cuda(Target):
         """How many tasks a block has; csrc/index/cuda/index.cuh says the same."""
         return max(64, self.lanes) // self.lanes
 
-    def slow_down(self, tasks: int) -> float:
-        """Return by how much the GPU is larger than what there is to do at a time."""
-        return max(1.0, FULL / (tasks * self.lanes))
+    def slow_down(self, tasks: int, vectors: int, rows: Sequence[int]) -> float:
+        """Return by how much a GPU is larger than what there is to do or memory for at a time."""
+        few = max(1.0, FULL / (tasks * self.lanes * vectors))
+        blocks = RESIDENT // max(1, self.count_scratch(rows) * self.groups)
+        crowded = max(1.0, BUSY / (max(1, blocks) * self.groups * self.lanes))
+        # Threads of several tasks in a warp read at as many places.
+        return few * crowded * (1.0 if self.lanes >= 32 else 1.2)
 
     def count_chunks(self, operations: float, tasks: int, length: int) -> int:
         """Return as many as fill a large GPU, if there is enough to do."""
-        wanted = -(-FULL // max(1, tasks * self.lanes))
+        wanted = -(-2 * FULL // max(1, tasks * self.lanes))
         return max(1, min(CHUNKS_AT_MOST, length, wanted, int(operations / CHUNK) + 1))
 
     def count_scratch(self, rows: Sequence[int]) -> int:

@@ -47,6 +47,7 @@ class Emitter:
         runs: the runs of the lanes as they come in the kernel: how deep each is, and its number.
         uses: the values that may be kept for all lanes of a row, and the runs that they are in.
         buffered: those that are kept: the buffer, and which run fills it.
+        split: the sums of which a chunk has a part.
     """
 
     def __init__(self, setting: KernelSetting) -> None:
@@ -70,6 +71,7 @@ class Emitter:
         self.runs: list[tuple[int, int]] = []
         self.started = 0
         self.row_lanes: set[str] = set()
+        self.split: frozenset[Node] = frozenset()
         self._names = itertools.count()
 
     @property
@@ -92,7 +94,8 @@ class Emitter:
         left = node.free - self.written
         for place, scope in enumerate(self.scopes):
             left -= scope.indices
-            if not left:
+            # A chunk's part of a sum belongs to a task, although no index says so.
+            if not left and (place or node not in self.split):
                 return place
         raise RefusedLoops(f"the index '{min(left)}' has no loop")
 

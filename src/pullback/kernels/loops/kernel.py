@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from pullback.define.math.node import Node
+from pullback.kernels.loops.accumulate import BEGIN, END
 from pullback.kernels.loops.emit import Emitter
 from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.nest import CHUNKS, KernelSetting, KernelText, Nest, Output
@@ -24,7 +25,7 @@ def write_kernel(nest: Nest, setting: KernelSetting) -> KernelText:
         if len(runs) > 1
     }
     rows = [first.length(node) for node in kept]
-    if not kept or not setting.target.keeps(rows):
+    if not kept or nest.is_split or not setting.target.keeps(rows):
         return first.kernel()
     second = _KernelWriter(nest, setting, kept)
     second.written()
@@ -57,7 +58,9 @@ class _KernelWriter:
         nest, emitter = self.nest, self.emitter
         top = emitter.here
         emitter.divisors.see(output.node for output in nest.outputs)
-        loops = [*nest.outer, *([nest.over] if nest.over else [])]
+        loops = [*nest.outer, *([nest.over] if nest.over and not nest.is_split else [])]
+        if nest.is_split:
+            emitter.split = frozenset(output.node for output in nest.outputs)
         row = Scope(
             indices=frozenset(loops),
             trips=tuple((self.ranges.size(i), nest.rows if i == nest.tile else 1) for i in loops),
@@ -75,8 +78,8 @@ class _KernelWriter:
             loop = run.written(
                 lambda: self.store_all(edge=False), lambda: self.store_all(edge=True)
             )
-            shared = not loops
-            begin, end = ("first", "last") if shared else ("0", self.size(nest.lane))
+            whole = "0", self.size(nest.lane)
+            begin, end = ("first", "last") if nest.shares_lanes else whole
             emitter.line(loop.replace("@begin", begin).replace("@end", end))
         self.text = self.function(top, row)
 
@@ -126,18 +129,19 @@ class _KernelWriter:
     def add(
         self, place: int, output: Output, copy: Mapping[str, int], value: str, *, edge: bool
     ) -> None:
-        """Write what adds a value to the totals of a chunk."""
+        """Write what adds a value to the totals of a chunk, or sets one that is all there is."""
         emitter, lane = self.emitter, self.nest.lane
+        word = "set" if self.nest.is_split else "add"
         number = 0
         for index in output.indices:
             if index in self.nest.small:
                 number = number * emitter.counts[index] + copy[index]
         if lane is None:
-            emitter.line(f"add_one(total{place}[{number}], {value});", 3)
+            emitter.line(f"{word}_one(total{place}[{number}], {value});", 3)
             return
         at = f"total{place} + {number} * {self.size(lane)} + {emitter.places.index(lane, copy)}"
         count = f"last_lane - ({emitter.places.index(lane, copy)})" if edge else "lanes"
-        emitter.line(f"add_to({at}, {value}, {count});", 5)
+        emitter.line(f"{word}_to({at}, {value}, {count});", 5)
 
     def function(self, top: Scope, row: Scope) -> str:
         """Return the function."""
@@ -182,16 +186,16 @@ class _KernelWriter:
     def lane_of(self, node: Node) -> str:
         return next(iter(node.free & self.emitter.row_lanes))
 
-    def tasks(self) -> list[str]:
+    def tasks(self, task: str = "task") -> list[str]:
         """Return the statements that say which values of the outer indices a task has."""
         nest, emitter = self.nest, self.emitter
-        if not nest.outer and nest.over is None and nest.lane is not None:
+        if nest.shares_lanes:
             step = f"{nest.vectors} * lanes"
             return [
-                f"const int64_t first = task * ({step});",
+                f"const int64_t first = {task} * ({step});",
                 f"const int64_t last = least(first + {step}, last_lane);",
             ]
-        lines = ["[[maybe_unused]] int64_t rest = task;"] if nest.outer else []
+        lines = [f"[[maybe_unused]] int64_t rest = {task};"] if nest.outer else []
         for index in reversed(nest.outer):
             variable, size = emitter.variables[index], self.size(index)
             if index == nest.tile:
@@ -214,16 +218,14 @@ class _KernelWriter:
         assert nest.over is not None
         self.extents.slots.setdefault(CHUNKS, len(self.extents.slots))
         chunks = f"size{self.extents.slots[CHUNKS]}"
-        size, variable = self.size(nest.over), emitter.variables[nest.over]
+        size = self.size(nest.over)
         lines = [
             f"const int64_t chunk = task % {chunks};",
-            f"const int64_t begin_of = {size} * chunk / {chunks};",
-            f"const int64_t end_of = {size} * (chunk + 1) / {chunks};",
+            f"const int64_t {BEGIN} = {size} * chunk / {chunks};",
+            f"const int64_t {END} = {size} * (chunk + 1) / {chunks};",
         ]
-        outer = self.tasks()
-        if outer:
-            outer[0] = f"[[maybe_unused]] int64_t rest = task / {chunks};"
-        lines += outer
+        lines += self.tasks(f"(task / {chunks})")
+        row = "chunk" if nest.shares_lanes else "task"
         for place, output in enumerate(nest.outputs):
             operand = Operand(output.name, None, "float64", 1)
             own = emitter.operands.place(operand)
@@ -233,15 +235,15 @@ class _KernelWriter:
                 many += f" * {self.size(nest.lane)}"
             lines += [
                 f"double* const total{place} = "
-                f"reinterpret_cast<double*>(data{own}) + task * ({many});",
-                emitter.target.write_cleared(f"total{place}", many),
+                f"reinterpret_cast<double*>(data{own}) + {row} * ({many});",
             ]
-        return [
-            *lines,
-            f"for (int64_t {variable} = begin_of; {variable} < end_of; ++{variable}) {{",
-            *code,
-            "}",
-        ]
+            if not nest.is_split:
+                lines.append(emitter.target.write_cleared(f"total{place}", many))
+        if nest.is_split:
+            return [*lines, *code]
+        variable = emitter.variables[nest.over]
+        loop = f"for (int64_t {variable} = {BEGIN}; {variable} < {END}; ++{variable})"
+        return [*lines, f"{loop} {{", *code, "}"]
 
     def kernel(self) -> KernelText:
         return KernelText(

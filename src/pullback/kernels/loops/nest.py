@@ -40,6 +40,8 @@ class Nest:
         small: indices that are written out.
         over: an outer index that the outputs lack: each chunk of it adds up totals of its own.
         over_size: how far that runs.
+        is_split: whether `over` is the range of sums inside of the loops, of which each chunk has a
+            part; else it is a loop around them.
         vectors: how many vectors of the lane are a block.
         rows: how many values of the last outer index are computed side by side.
     """
@@ -50,8 +52,14 @@ class Nest:
     small: tuple[str, ...] = ()
     over: str | None = None
     over_size: Affine | None = None
+    is_split: bool = False
     vectors: int = 4
     rows: int = 1
+
+    @property
+    def shares_lanes(self) -> bool:
+        """Whether each task has a part of the lanes' index, and not all of it."""
+        return self.lane is not None and not self.outer and (self.over is None or self.is_split)
 
     @property
     def tile(self) -> str | None:

@@ -12,6 +12,7 @@ from pullback.kernels.loops.accumulate import (
     make_accumulators,
     open_index,
     write_blocks,
+    write_range,
 )
 from pullback.kernels.loops.scope import Scope
 
@@ -122,7 +123,7 @@ def write_lanes(emitter: Emitter, group: Sequence[Node]) -> None:
 
     def edge() -> None:
         emitter.prepare(bodies)
-        extent = emitter.extents.text(group[0].size)
+        extent = write_range(emitter, group[0])[1]
         lane = emitter.places.index(index, {})
         for a in all_of:
             if not a.copy.get(index, 0):
@@ -130,7 +131,7 @@ def write_lanes(emitter: Emitter, group: Sequence[Node]) -> None:
                 accumulate(emitter, a, place, f"inside_lanes(0, {extent} - ({lane}))")
 
     text = run.written(main, edge)
-    write_blocks(emitter, all_of, text, emitter.extents.text(group[0].size), run.block)
+    write_blocks(emitter, all_of, text, run.block)
     del emitter.counts[index]
     for node in group:
         for copy in emitter.copies(node.free):

@@ -87,22 +87,23 @@ def choose_schedule(
         found.append((estimate_cost(made, setting.target, sizes), made))
     if not found:
         raise RefusedLoops(reasons[0] if reasons else "no loops fit it")
-    best = min(found, key=lambda each: each[0])[1]
-    times = (
-        best.work(sizes)
-        * setting.target.lanes
-        / max(1.0, worth.count_needed(outputs, setting.ranges, sizes))
-    )
-    if best.work(sizes) > SLIGHT and times > worth.MOST:
+    needed = max(1.0, worth.count_needed(outputs, setting.ranges, sizes)) / setting.target.lanes
+    good = [each for each in found if each[1].work(sizes) <= max(SLIGHT, worth.MOST * needed)]
+    if not good:
+        times = min(each[1].work(sizes) for each in found) / needed
         raise RefusedLoops(f"its loops would do {times:.0f} times the work that is needed")
-    return best
+    return min(good, key=lambda each: each[0])[1]
 
 
 def estimate_cost(schedule: Schedule, target: Target, sizes: Mapping[str, int]) -> float:
     """Return what a schedule costs, in vector operations of a machine that is full."""
     first, *others = schedule.steps
     moved = sum(cost_of_moving(step.kernel, sizes) for step in schedule.steps)
-    slow = target.slow_down(count_tasks(first.kernel, sizes, target))
+    slow = target.slow_down(
+        count_tasks(first.kernel, sizes, target),
+        first.kernel.nest.vectors,
+        [Extents(sizes).number(row) or 0 for row in first.kernel.rows],
+    )
     return schedule.work(sizes) * slow + moved + OVERHEAD * len(others)
 
 
@@ -114,11 +115,11 @@ def count_tasks(kernel: KernelText, sizes: Mapping[str, int], target: Target) ->
         return -(-(extents.number(ranges.size(index)) or 1) // step)
 
     outer = math.prod(length(i, nest.rows if i == nest.tile else 1) for i in nest.outer)
+    if nest.shares_lanes:
+        outer = length(str(nest.lane), nest.vectors * target.lanes)
     if nest.over:
         operations = count_operations(kernel, sizes)
-        return outer * target.count_chunks(operations, outer, length(nest.over))
-    if nest.lane is not None and not nest.outer:
-        return length(nest.lane, nest.vectors * target.lanes)
+        outer *= target.count_chunks(operations, outer, length(nest.over))
     return outer
 
 
@@ -252,19 +253,23 @@ def peel(
     setting = replace(setting, ranges={**setting.ranges, index: size})
     others: dict[Node, Node] = {}
     totals: list[Output] = []
+    whole: list[Output] = []
     for place, node in enumerate(sums_of):
         indices = tuple(i for i in indices_of(outputs) if i in node.free)
-        name = f"~total{place}"
+        total = Output(name=f"~total{place}", indices=indices, node=node, dtype="float64")
+        whole.append(total)
         body = graph.rename_index(node.args[0], node.bound, index)
-        totals.append(Output(name=name, indices=indices, node=body, dtype="float64"))
-        others[node] = graph.read(name, map(at, indices))
+        totals.append(replace(total, node=body))
+        others[node] = graph.read(total.name, map(at, indices))
     if len({frozenset(t.indices) for t in totals}) != 1:
         return
     after = [replace(output, node=replace_nodes(output.node, others)) for output in outputs]
     finish = add_totals(setting, totals)
     for last in nests(after, finish, sizes):
-        for nest in nests(totals, setting, sizes, over=index):
-            yield Candidate(nests=((nest, tuple(totals)), (last, ())), setting=setting)
+        for parts in (totals, whole):
+            for nest in nests(parts, setting, sizes, over=index):
+                nest = replace(nest, is_split=parts is whole)  # noqa: PLW2901  (the same, inside)
+                yield Candidate(nests=((nest, tuple(parts)), (last, ())), setting=setting)
         break
 
 

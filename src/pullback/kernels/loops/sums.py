@@ -76,13 +76,14 @@ def write_joined(  # noqa: PLR0913  (one more value of a total)
 
 def prepare(emitter: Emitter, roots: Iterable[Node]) -> None:
     """Write the reductions that some values need, those that fit together in one loop."""
-    groups: dict[tuple[int, int, Affine], list[Node]] = {}
+    groups: dict[tuple[int, int, Affine, bool], list[Node]] = {}
     for node in find_needed(emitter, roots):
         if emitter.is_bound(node) and not (is_written(emitter, node) or is_there(emitter, node)):
-            groups.setdefault((node.height, emitter.depth(node), node.size), []).append(node)
-    for height, depth, size in sorted(groups, key=lambda key: key[:2]):
-        with emitter.at_depth(depth):
-            left = [n for n in groups[height, depth, size] if not is_there(emitter, n)]
+            key = (node.height, emitter.depth(node), node.size, node in emitter.split)
+            groups.setdefault(key, []).append(node)
+    for key in sorted(groups, key=lambda key: key[:2]):
+        with emitter.at_depth(key[1]):
+            left = [n for n in groups[key] if not is_there(emitter, n)]
             if left:
                 write_together(emitter, left)
 
@@ -140,11 +141,10 @@ def write_loop(emitter: Emitter, group: Sequence[Node]) -> None:
     emitter.scopes = emitter.scopes[:-1]
     if outside is not None:
         emitter.variables[index] = outside
-    extent = emitter.extents.text(size)
     body = "\n".join(scope.code)
     head = f"for (int64_t {variable} = @begin; {variable} < @end; ++{variable})"
     loop = f"{emitter.target.unroll}{head} {{\n{body}\n}}"
-    write_blocks(emitter, all_of, loop, extent, "block_of_sum")
+    write_blocks(emitter, all_of, loop, "block_of_sum")
     for a in all_of:
         value = f"{a.name}.place" if a.node.op == ARGMAX else a.name
         emitter.here.known[emitter.key(a.node, a.copy)] = value

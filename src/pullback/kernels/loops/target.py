@@ -41,8 +41,14 @@ class Target(ABC):
         """What it is called in messages and file names."""
 
     @abstractmethod
-    def slow_down(self, tasks: int) -> float:
-        """Return how much longer so few tasks take than as many as fill the machine."""
+    def slow_down(self, tasks: int, vectors: int, rows: Sequence[int]) -> float:
+        """Return how much longer than on a full machine a kernel takes.
+
+        Args:
+            tasks: of the kernel.
+            vectors: that a task computes side by side.
+            rows: how many values each row has that a task keeps.
+        """
 
     @abstractmethod
     def count_chunks(self, operations: float, tasks: int, length: int) -> int:

@@ -250,6 +250,14 @@ PULLBACK_DEVICE void clear(double* total, int64_t count) {
 PULLBACK_DEVICE void add_one(double& total, Real value) {
   if (lane() == 0) total += double(value);
 }
+/// Sets a total that is one task's to a number that is in every lane.
+PULLBACK_DEVICE void set_one(double& total, Real value) {
+  if (lane() == 0) total = double(value);
+}
+/// Sets totals to the first `count` lanes.
+PULLBACK_DEVICE void set_to(double* total, Real value, int64_t count) {
+  if (lane() < count) total[lane()] = double(value);
+}
 /// Adds the first `count` lanes.
 PULLBACK_DEVICE void add_to(double* total, Real value, int64_t count) {
   if (lane() < count) total[lane()] += double(value);
