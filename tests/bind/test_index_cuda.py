@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -47,7 +48,7 @@ def loops_of(name: str, mode: Mode, dtype: torch.dtype) -> Iterator[tuple[Own, f
         present = frozenset(case.arguments)
         for sizes in (case.sizes, {name: SMALL.get(name, 300) for name in case.sizes}):
             for group in nests.group_outputs(indexed, range(len(indexed.nodes)), sizes):
-                backend = CudaOnCpuBackend("sm_80", mode)
+                backend = CudaOnCpuBackend("sm_80", mode=mode)
                 own = nests.find(indexed, dtype, group, present, sizes, backend)
                 on_cpu = nests.find(indexed, dtype, group, present, sizes)
                 # Whatever has a loop on the CPU has one on a GPU.
@@ -100,14 +101,16 @@ def test_a_long_sum_is_cut_into_chunks(case: str, device: str) -> None:
     indexed = formula(name)
     sizes = sizes_for(indexed, {"...": 1, **dims})
     given = arguments(indexed, sizes, torch.float32)
-    backend = CudaOnCpuBackend("sm_80", Mode()) if device == "cuda" else CpuBackend()
+    backend = CudaOnCpuBackend("sm_80") if device == "cuda" else CpuBackend()
     own = nests.find(indexed, torch.float32, (0,), frozenset(given), sizes, backend)
     assert isinstance(own, Own)
     totals = [total for kernel in own.prepared(sizes).kernels for total in kernel.totals]
     if device == "cuda":
         assert any(total.shape[total.summed] > 1 for total in totals) == ("logsumexp" not in name)
     (got,) = own.run(given, sizes, [torch.float32])
-    torch.testing.assert_close(got.double(), expected(indexed, given, sizes)[0], rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(
+        got.double(), expected(indexed, given, sizes)[0], rtol=1e-5, atol=1e-4
+    )
 
 
 MEMORY = """
@@ -147,7 +150,7 @@ def test_a_barrier_that_is_left_out_is_a_race(
     indexed = formula("layernorm")
     sizes = sizes_for(indexed, {"n": 700, "...": 1})
     given = arguments(indexed, sizes, torch.float32)
-    backend = CudaOnCpuBackend("sm_80", Mode(check="race"))
+    backend = CudaOnCpuBackend("sm_80", mode=Mode(check="race"))
 
     def run() -> None:
         present = frozenset(given)
@@ -237,3 +240,25 @@ def test_what_a_loop_gives_does_not_depend_on_the_order_of_threads() -> None:
             found.append(op(*given))
     assert torch.equal(found[0], found[1])
     assert torch.equal(found[0], found[2])
+
+
+def test_a_plan_says_on_any_machine_what_a_gpu_would_do() -> None:
+    op = pb.operator(f"on_cpu::planned{GAUSS}")
+    given = [torch.randn(100_000, 3), torch.randn(100_000, 3), torch.randn(100_000)]
+    plan = op.plan(*given, device="cuda")
+    assert len(plan.steps) == 3
+    for step in plan.steps:
+        assert step.way == "own loop, pairwise sum"
+        assert re.search(r"^\d+ tasks of (8|32|128|512) threads", step.reason)
+        assert re.search(r"[\d.]+ ms at least on .*, by its arithmetic$", step.reason)
+    with pytest.raises(ValueError, match="'tpu'"):
+        op.plan(*given, device="tpu")  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.nvcc
+def test_a_plan_says_how_many_registers_a_thread_has() -> None:
+    op = pb.operator("on_cpu::rows(x[n, m]) -> y[n] = max[m](x[n, m]**2)")
+    reason = op.plan(torch.randn(4096, 4096), device="cuda").steps[0].reason
+    found = re.search(r"(\d+) registers", reason)
+    assert found
+    assert 16 <= int(found[1]) <= 255

@@ -11,6 +11,7 @@ import torch
 
 import pullback as pb
 from pullback.bind.dense import slices
+from pullback.bind.loops import rates
 from pullback.bind.loops.backends import Backend
 from pullback.bind.math import choose
 from pullback.kernels.loops import worth
@@ -25,10 +26,9 @@ def test_page_on_index_notation_states_the_cost_model_that_there_is() -> None:
         f"where no size is {worth.SMALL} or less",
         f"more than {choose.MOST_WORK} times the operations",
         f"more than {Backend.little:,.0f} in all".replace(",", " "),
-        f"`max(operations / {choose.OPERATIONS:.0e}, bytes / {choose.BANDWIDTH:.0e})`".replace(
-            "e+0", "e"
-        ),
-        f"`dense / {choose.BANDWIDTH:.0e}`".replace("e+0", "e"),
+        f"`max(operations / {rates.CPU_OPERATIONS:.0e}, ".replace("e+0", "e"),
+        f"bytes / {rates.CPU_BANDWIDTH:.0e})`".replace("e+0", "e"),
+        f"`dense / {rates.CPU_BANDWIDTH:.0e}`".replace("e+0", "e"),
         f"the loop is {choose.CLEAR} times as fast",
         f"would move more than {choose.MOST_COMPARED >> 20} MiB",
         f"more than {slices.MOST_BYTES >> 20} MiB, or {slices.MOST_TIMES} times the inputs",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -88,18 +88,21 @@ class Operator:
         self.kind.reload()
         self.connect()
 
-    def plan(self, *args: object) -> Plan:
+    def plan(self, *args: object, device: Literal["cuda"] | None = None) -> Plan:
         """Return how a call of an operator in index notation, and its backward, are computed.
 
         Loops are compiled and compared as in the call itself; print the result.
 
         Args:
             args: what the operator is called with.
+            device: None, that of the tensors. "cuda" says on any machine which loops a GPU would
+                have, for an H100 where there is none: threads, shared memory, and the least time
+                that it takes; and registers, if nvcc is installed.
 
         Raises:
             PullbackError: PB343, it is not in index notation; PB1xx, PB341, it cannot be called so.
         """
-        return self.kind.plan(self, args)
+        return self.kind.plan(self, args, device)
 
     def cost(self, *args: object) -> Cost:
         """Return what a call of an operator in index notation costs; print it.

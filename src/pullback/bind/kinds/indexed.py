@@ -71,10 +71,10 @@ class Indexed(Mathematics):
             tables.append((gradients.line, sharding.rules(gradients)))
         return tables
 
-    def plan(self, operator: Operator, given: tuple[object, ...]) -> Plan:
+    def plan(self, operator: Operator, given: tuple[object, ...], device: str | None) -> Plan:
         """Return how a call and its backward are computed."""
         require_call(operator, given)
-        return plans.plan(self, given)
+        return plans.plan(self, given, device)
 
     def cost(self, operator: Operator, given: tuple[object, ...]) -> Cost:
         """Return what a call costs."""

@@ -175,7 +175,7 @@ class Kind:
             help="pb.graph shows what is recorded for its backward",
         )
 
-    def plan(self, operator: Operator, given: tuple[object, ...]) -> Plan:
+    def plan(self, operator: Operator, given: tuple[object, ...], device: str | None) -> Plan:
         """Return how a call in index notation, and its backward, are computed.
 
         Raises:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from pullback.bind import runtime
 from pullback.bind.loops import gpu, on_cpu
 from pullback.bind.loops.compiled import FLAGS, link_flags
 from pullback.bind.loops.gpu import GpuUnit
+from pullback.bind.loops.rates import Rates, cpu_rates, gpu_rates
 from pullback.diagnostic import PullbackError, Rule, parse
 from pullback.kernels import compile as compilation
 from pullback.kernels import toolchain
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 KernelFailed = Rule("PB304", "kernel-raised")
 ABI = "index-2"
+PLAIN = Mode()
 
 
 class Backend(ABC):
@@ -47,6 +50,21 @@ class Backend(ABC):
     @abstractmethod
     def targets(self, compute: str) -> Sequence[Target]:
         """Return the targets that loops may be written for; the cheapest one is taken."""
+
+    @property
+    def home(self) -> torch.device:
+        """Where tensors are that its loops take."""
+        return torch.device("cpu")
+
+    @abstractmethod
+    def rates(self) -> Rates:
+        """Return how fast it is."""
+
+    def time(self, run: Callable[[], object]) -> float:
+        """Return the seconds that a call takes."""
+        start = time.perf_counter()
+        run()
+        return time.perf_counter() - start
 
     @abstractmethod
     def compile(self, own: Own) -> Path:
@@ -74,6 +92,10 @@ class CpuBackend(Backend):
     def targets(self, compute: str) -> Sequence[Target]:
         """Return the one of the CPU."""
         return (Cpu.of(compute),)
+
+    def rates(self) -> Rates:
+        """Return those of PyTorch's threads."""
+        return cpu_rates()
 
     def compile(self, own: Own) -> Path:
         """Return the library, compiled for this processor."""
@@ -116,27 +138,39 @@ class CudaBackend(Backend):
 
     Attributes:
         architecture: such as "sm_90".
+        device: its number; None where there is no GPU.
     """
 
     architecture: str
+    device: int | None = None
     little = 5e7
 
     def targets(self, compute: str) -> Sequence[Target]:
         """Return one for each number of threads that may share a task."""
         return tuple(Cuda(compute, lanes) for lanes in cuda.LANES)
 
+    @property
+    def home(self) -> torch.device:
+        """The GPU."""
+        return torch.device("cuda", self.device or 0)
+
+    def rates(self) -> Rates:
+        """Return those of the GPU."""
+        return gpu_rates(self.device)
+
+    def time(self, run: Callable[[], object]) -> float:
+        """Return the seconds that a call takes on the GPU, which works on while Python does."""
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        with torch.cuda.device(self.device):
+            start.record()
+            run()
+            end.record()
+            end.synchronize()
+        return start.elapsed_time(end) / 1e3
+
     def compile(self, own: Own) -> Path:
         """Return the library, compiled for the GPU."""
-        kernels = [step.kernel for step in own.steps]
-        scalars = len(own.indexed.line.scalars)
-        unit = GpuUnit(
-            name=f"{own.name}-cuda",
-            nvcc=cuda.write_nvcc(kernels, own.target, scalars),
-            nvrtc=cuda.write_nvrtc(kernels, own.target, scalars),
-            host=cuda.write_host(kernels, own.target, scalars),
-            abi=ABI,
-        )
-        return gpu.compile_unit(unit, self.architecture, gpu.find_compiler())
+        return gpu.compile_unit(unit_of(own), self.architecture, gpu.find_compiler())
 
     def launch(
         self, own: Own, kernel: KernelCall, tensors: tuple[Tensor, ...], scalars: tuple[float, ...]
@@ -157,14 +191,32 @@ class CudaOnCpuBackend(CudaBackend):
         mode: how it runs, and what is checked.
     """
 
-    mode: Mode
+    mode: Mode = PLAIN
     is_preferred = True
+
+    @property
+    def home(self) -> torch.device:
+        """The CPU."""
+        return torch.device("cpu")
 
     def compile(self, own: Own) -> Path:
         """Return the library, translated to C++."""
         kernels = [step.kernel for step in own.steps]
         text = cuda.write_nvcc(kernels, own.target, len(own.indexed.line.scalars))
         return on_cpu.compile_unit(f"{own.name}-cuda", text, self.mode, ABI)
+
+
+def unit_of(own: Own) -> GpuUnit:
+    """Return the kernels of some loops, for a GPU."""
+    kernels = [step.kernel for step in own.steps]
+    scalars = len(own.indexed.line.scalars)
+    return GpuUnit(
+        name=f"{own.name}-cuda",
+        nvcc=cuda.write_nvcc(kernels, own.target, scalars),
+        nvrtc=cuda.write_nvrtc(kernels, own.target, scalars),
+        host=cuda.write_host(kernels, own.target, scalars),
+        abi=ABI,
+    )
 
 
 def failure(own: Own, said: str) -> PullbackError:
@@ -178,13 +230,21 @@ def failure(own: Own, said: str) -> PullbackError:
 def find_backend(device: torch.device) -> Backend | None:
     """Return who runs loops for tensors of a device; None if only PyTorch's operations do."""
     if mode.is_chosen():
-        return CudaOnCpuBackend(ON_CPU, mode.current_mode())
+        return CudaOnCpuBackend(ON_CPU, mode=mode.current_mode())
     if device.type == "cpu":
         return CpuBackend()
     if device.type == "cuda" and gpu.is_usable():
         with torch.cuda.device(device):
-            return CudaBackend(str(current.architecture("cuda")))
+            number = torch.cuda.current_device()
+            return CudaBackend(str(current.architecture("cuda")), number)
     return None
+
+
+def find_gpu() -> CudaBackend:
+    """Return who would run loops on a GPU: the one that is there, or an H100."""
+    if not gpu.is_there():
+        return CudaBackend("sm_90")
+    return CudaBackend(str(current.architecture("cuda")), torch.cuda.current_device())
 
 
 # What a kernel is written for where there is no GPU.

@@ -10,6 +10,9 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
+import re
+import subprocess
+import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -201,6 +204,23 @@ def plan_of(unit: GpuUnit, architecture: str | None, with_: Compiler | Nvrtc) ->
         # Its text and the headers it reads say the rest of what is in the device's half.
         abi=" ".join((f"{unit.abi} nvrtc", with_.version, architecture, *NVRTC_FLAGS)),
     )
+
+
+@functools.lru_cache(maxsize=256)
+def count_registers(unit: GpuUnit, architecture: str) -> tuple[int, ...]:
+    """Return how many registers each kernel of a unit has; nothing without nvcc."""
+    try:
+        nvcc = toolchain.find("cuda")
+    except PullbackError:
+        return ()
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "loop.cu")
+        source.write_text(unit.nvcc, encoding="utf-8")
+        flags = [flag for flag in kernel_flags(nvcc, architecture) if flag != "-shared"]
+        report = ["-Xptxas", "-v", "-cubin", "-o", f"{folder}/loop.cubin"]
+        command = [*nvcc.command, *flags, NOT_CONTRACTED, *report, str(source)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return tuple(map(int, re.findall(r"Used (\d+) registers", done.stderr)))
 
 
 def compile_unit(unit: GpuUnit, architecture: str, with_: Compiler | Nvrtc) -> Path:

@@ -133,7 +133,7 @@ class Own:
     def prepared(self, sizes: Mapping[str, int]) -> LoopCall:
         """Return what follows from the sizes of a call, worked out once for each."""
         key = tuple(sizes.items())
-        return self.known.get_or_make(key, lambda: prepare_call(self, sizes))
+        return self.known.get_or_make(key, lambda: prepare_call(self, sizes, self.addresses))
 
 
 _loaded: list[object] = []  # never unloaded

@@ -121,15 +121,15 @@ class LoopCall:
         return outputs
 
 
-def prepare_call(own: Own, sizes: Mapping[str, int]) -> LoopCall:
-    """Return all that follows from the sizes of a call."""
+def prepare_call(own: Own, sizes: Mapping[str, int], addresses: Sequence[int]) -> LoopCall:
+    """Return all that follows from the sizes of a call, and from where the kernels are."""
     made = {output.name for step in own.steps for output in step.kernel.nest.outputs}
     operands = (operand for step in own.steps for operand in step.kernel.operands)
     inputs = tuple(dict.fromkeys(each for each in operands if each.name not in made))
     places: dict[Operand | str, int] = {operand: place for place, operand in enumerate(inputs)}
     first = len(inputs)
     kernels: list[KernelCall] = []
-    for step, address in zip(own.steps, own.addresses, strict=True):
+    for step, address in zip(own.steps, addresses, strict=True):
         names = [output.name for output in step.kernel.nest.outputs]
         places |= {name: first + k for k, name in enumerate(names)}
         sizing = KernelSizing(step, own, sizes)

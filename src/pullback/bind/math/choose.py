@@ -28,9 +28,6 @@ from pullback.kernels.compile import CompileFailed
 
 # A loop may do this many times the operations that are needed if each value is computed once.
 MOST_WORK = 4
-# What one thread does, roughly: scalar operations of a vectorised loop, and bytes moved, a second.
-OPERATIONS = 8e9
-BANDWIDTH = 5e9
 # Where the model says that a loop is this much faster, the clock is not asked.
 CLEAR = 8
 # At most this many bytes are moved to time PyTorch's operations.
@@ -86,9 +83,9 @@ def choose_executor(call: IndexedCall, own: Own | NoLoops) -> Choice:
         return Choice(outputs=group, own=None, reason=reason)
     if own.backend.is_preferred:
         return Choice(outputs=group, own=own, reason=own.target.name, takes_own=True)
-    needed, work, threads = call.needed, own.work(call.sizes), torch.get_num_threads()
-    modelled = max(work / OPERATIONS, (needed.read + needed.written) / BANDWIDTH) / threads
-    other = needed.dense / BANDWIDTH / threads
+    needed, rates = call.needed, own.backend.rates()
+    modelled = rates.seconds(own.work(call.sizes), needed.read + needed.written)
+    other = rates.seconds(0, needed.dense)
     if other > CLEAR * modelled or needed.dense > MOST_COMPARED:
         reason = f"PyTorch's operations would move {needed.dense / 1e6:.3g} MB"
         return Choice(outputs=group, own=own, reason=reason, takes_own=True)
@@ -127,7 +124,9 @@ _measured: Memo[tuple[object, ...], Choice] = Memo(1024)
 def time_choice(call: IndexedCall, with_loop: Choice) -> Choice:
     """Time a loop and PyTorch's operations."""
     ways = {"loop": make_loop_call(call, with_loop), "PyTorch": lambda: compute_outputs(call, [])}
-    seconds = run_isolated(lambda: measure_seconds(ways))
+    assert with_loop.own
+    clock = with_loop.own.backend.time
+    seconds = run_isolated(lambda: measure_seconds(ways, clock))
     shown = ", ".join(f"{name} {1e3 * value:.3g} ms" for name, value in seconds.items())
     takes_own = seconds["loop"] <= seconds["PyTorch"]
     return replace(with_loop, reason=f"measured: {shown}", takes_own=takes_own, seconds=seconds)
@@ -141,29 +140,24 @@ def make_loop_call(call: IndexedCall, with_loop: Choice) -> Callable[[], object]
     return lambda: compute_outputs(call, [with_loop])
 
 
-def measure_seconds(ways: Mapping[str, Callable[[], object]]) -> dict[str, float]:
+def measure_seconds(
+    ways: Mapping[str, Callable[[], object]], clock: Callable[[Callable[[], object]], float]
+) -> dict[str, float]:
     """Return the time of each way: the least of a few, after two that count only if they are long.
 
     PyTorch's operations are recorded in their second call, and replayed from the third on. The ways
     take turns, so that what else the machine does disturbs both.
     """
-    times = {name: time_once(way) for name, way in ways.items()}
+    times = {name: clock(way) for name, way in ways.items()}
     short = {name: way for name, way in ways.items() if times[name] < LONG}
-    times |= {name: time_once(way) for name, way in short.items()}
+    times |= {name: clock(way) for name, way in short.items()}
     if max(times.values()) > CLEAR * min(times.values()):
         return times
     times |= dict.fromkeys(short, math.inf)
     end = time.perf_counter() + ENOUGH
     for _ in range(RUNS):
         for name, way in short.items():
-            times[name] = min(times[name], time_once(way))
+            times[name] = min(times[name], clock(way))
         if time.perf_counter() > end:
             break
     return times
-
-
-def time_once(call: Callable[[], object]) -> float:
-    """Return the time of one call."""
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from pullback.bind import autocast, kernel
+from pullback.bind import autocast, gpu, kernel
 from pullback.bind.dense import arrange
+from pullback.bind.dense.elements import FormulaNotice
 from pullback.bind.math import choose, ready
 from pullback.bind.math.call import (
     Choice,
@@ -19,6 +20,7 @@ from pullback.bind.math.call import (
     compute_outputs,
 )
 from pullback.bind.memo import Memo, key_of_argument
+from pullback.bind.notice import notice
 from pullback.define.operator import Definition
 
 Key = tuple[object, ...]
@@ -69,21 +71,40 @@ class Executor:
 
     def known(self, given: tuple[object, ...]) -> PreparedCall:
         """Return what follows from the shapes and dtypes of a call, worked out once for each."""
-        return self.prepared.get_or_make(
-            key_of(given), lambda: prepare_call(self.definition, given)
-        )
+        key = key_of(given)
+        found = self.prepared.get(key)
+        if found is None:
+            found = prepare_call(self.definition, given)
+            # What is captured is not what later calls shall be.
+            if not is_captured(found.outputs.device):
+                self.prepared[key] = found
+        return found
 
 
 def prepare_call(definition: Definition, given: tuple[object, ...]) -> PreparedCall:
     """Return what follows from the shapes and dtypes of a call."""
     call = call_of(definition, given)
-    choices = choose.choose_executors(call)
+    captured = is_captured(call.outputs.device)
+    if captured:
+        name = definition.line.qualname
+        notice(
+            f"{name}: its first call of these shapes is captured in a graph, where no loop can "
+            "be compiled: PyTorch's operations compute it; call it once before",
+            FormulaNotice,
+        )
+    choices = [] if captured else choose.choose_executors(call)
     return PreparedCall(
         outputs=call.outputs,
         sizes=call.sizes,
         choices=choices,
         ready=ready.make_ready(call, choices),
     )
+
+
+def is_captured(device: torch.device) -> bool:
+    """Return whether the call becomes a part of a CUDA graph: nothing may be compiled or timed."""
+    on_gpu = device.type == "cuda" and gpu.is_available()
+    return on_gpu and torch.cuda.is_current_stream_capturing()
 
 
 def key_of(given: tuple[object, ...]) -> Key:

@@ -9,7 +9,10 @@ import torch
 
 from pullback.bind import kernel
 from pullback.bind.kinds.kind import Kind
-from pullback.bind.loops import nests
+from pullback.bind.loops import backends, gpu, nests
+from pullback.bind.loops.backends import unit_of
+from pullback.bind.loops.nests import NoLoops, Own
+from pullback.bind.loops.own_call import prepare_call
 from pullback.bind.math import choose, derive
 from pullback.bind.math.call import Choice, IndexedCall, call_of
 from pullback.define.math import derived
@@ -58,15 +61,19 @@ class Plan:
     __repr__ = __str__
 
 
-def plan(kind: Kind, given: tuple[object, ...]) -> Plan:
+def plan(kind: Kind, given: tuple[object, ...], device: str | None = None) -> Plan:
     """Return how a call is computed; loops are compiled and compared as for the call itself.
 
     Args:
         kind: the operator.
         given: its arguments.
+        device: "cuda" asks for the loops of a GPU, wherever the arguments are.
     """
     definition = kind.definition
     assert definition.formula
+    if device not in (None, "cuda"):
+        raise ValueError(f"plan: device is {device!r}; it is None or 'cuda'")
+    steps_of = steps_on_gpu if device == "cuda" else steps_here
     call = call_of(definition, kernel.fill_defaults(definition, given, None))
     steps = list(steps_of(call))
     if found := derived.backward(definition.formula):
@@ -92,21 +99,56 @@ def gradient_arguments(
     return kernel.fill_defaults(backward, given, None)
 
 
-def steps_of(call: IndexedCall) -> Iterator[Step]:
+def steps_on_gpu(call: IndexedCall) -> Iterator[Step]:
+    """Yield the steps of one operator on a GPU: nothing is compiled but to count registers."""
+    backend = backends.find_gpu()
+    for group in nests.group_outputs(call.indexed, call.places, call.sizes):
+        part = call.wanting(group)
+        own = choose.find_candidate(part, backend)
+        if isinstance(own, NoLoops):
+            choice = Choice(outputs=group, own=None, reason=own.reason)
+        else:
+            reason = describe_launches(part, own, backend.architecture)
+            choice = Choice(outputs=group, own=own, reason=reason, takes_own=True)
+        yield step_of(call, choice)
+
+
+def describe_launches(call: IndexedCall, own: Own, architecture: str) -> str:
+    """Return how the kernels of some loops lie on a GPU, and how long they take at least."""
+    kernels = prepare_call(own, call.sizes, [0] * len(own.steps)).kernels
+    registers = gpu.count_registers(unit_of(own), architecture) or [None] * len(kernels)
+    parts: list[str] = []
+    for each, count in zip(kernels, registers, strict=True):
+        tasks = "1 task" if each.count == 1 else f"{each.count} tasks"
+        shared = f", {each.scratch / 1024:.3g} KB shared" if each.scratch else ""
+        used = "" if count is None else f", {count} registers"
+        parts.append(f"{tasks} of {own.target.lanes} threads{shared}{used}")
+    rates, needed = own.backend.rates(), call.needed
+    work, moved = own.work(call.sizes), needed.read + needed.written
+    limit = "arithmetic" if rates.seconds(work, 0) > rates.seconds(0, moved) else "memory"
+    least = f"{1e3 * rates.seconds(work, moved):.2g} ms at least on {rates.device}, by its {limit}"
+    return f"{'; '.join(parts)}; {least}"
+
+
+def steps_here(call: IndexedCall) -> Iterator[Step]:
     """Yield the steps of one operator."""
-    line = call.indexed.line
     with torch.no_grad():
         found = choose.choose_executors(call) or [
             Choice(outputs=group, own=None, reason=f"on {call.outputs.device.type}")
             for group in nests.group_outputs(call.indexed, call.places, call.sizes)
         ]
     for choice in found:
-        needed = call.wanting(choice.outputs).needed
-        yield Step(
-            operator=line.qualname,
-            outputs=tuple(line.outputs[k].name for k in choice.outputs),
-            way=f"own loop, {choice.own.family}" if choice.own and choice.takes_own else "PyTorch",
-            reason=choice.reason,
-            flops=needed.flops,
-            bytes=needed.read + needed.written,
-        )
+        yield step_of(call, choice)
+
+
+def step_of(call: IndexedCall, choice: Choice) -> Step:
+    """Return what is shown of a choice."""
+    line, needed = call.indexed.line, call.wanting(choice.outputs).needed
+    return Step(
+        operator=line.qualname,
+        outputs=tuple(line.outputs[k].name for k in choice.outputs),
+        way=f"own loop, {choice.own.family}" if choice.own and choice.takes_own else "PyTorch",
+        reason=choice.reason,
+        flops=needed.flops,
+        bytes=needed.read + needed.written,
+    )

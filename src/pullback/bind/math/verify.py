@@ -138,9 +138,19 @@ def run_both(own: Own, case: Case) -> tuple[Sequence[Tensor] | str, Sequence[Ten
     """Return what a loop and PyTorch compute in a call, or the codes of their errors."""
     dtypes = [dtypes_of(own.indexed, own.dtype)[k] for k in own.outputs]
     return (
-        attempt(lambda: own.run(case.arguments, case.sizes, dtypes)),
+        attempt(lambda: run_loop(own, case, dtypes)),
         attempt(lambda: compute_by_pytorch(own.indexed, case, own.outputs, own.dtype)),
     )
+
+
+def run_loop(own: Own, case: Case, dtypes: Sequence[torch.dtype]) -> list[Tensor]:
+    """Return what a loop computes, on the CPU whatever it ran on."""
+    home = own.backend.home
+    moved = {
+        name: value.to(home) if isinstance(value, Tensor) else value
+        for name, value in case.arguments.items()
+    }
+    return [value.cpu() for value in own.run(moved, case.sizes, dtypes)]
 
 
 def describe_disagreement(
