@@ -64,8 +64,8 @@ class Runtime(Protocol):
         count: int,
         grain: int,
         /,
-    ) -> int:
-        """Run a kernel of csrc/index over tasks that PyTorch's threads share."""
+    ) -> int | None:
+        """Run a kernel of csrc/index over tasks that PyTorch's threads share; return its error."""
         ...
 
     def launch(  # noqa: PLR0913, PLR0917  (as above)

@@ -32,11 +32,15 @@ from pullback.kernels.plan import BuildPlan, TranslationUnit, kernel_flags
 
 if TYPE_CHECKING:
     from pullback.bind.loops.nests import Own
-    from pullback.bind.loops.own_call import KernelCall
 
 KernelFailed = Rule("PB304", "kernel-raised")
 ABI = "index-2"
 PLAIN = Mode()
+
+
+# Takes address, tensors, sizes, scalars, the number of tasks, and what `Target.count_share` says;
+# returns None, or what went wrong.
+Runner = Callable[[int, tuple[Tensor, ...], tuple[int, ...], tuple[float, ...], int, int], object]
 
 
 class Backend(ABC):
@@ -71,10 +75,12 @@ class Backend(ABC):
         """Return the library of some kernels, compiled first if need be."""
 
     @abstractmethod
-    def launch(
-        self, own: Own, kernel: KernelCall, tensors: tuple[Tensor, ...], scalars: tuple[float, ...]
-    ) -> None:
-        """Run one kernel."""
+    def runner(self) -> Runner:
+        """Return what runs one kernel."""
+
+    @abstractmethod
+    def failure(self, own: Own, said: object) -> Exception:
+        """Return the error for what a runner returned."""
 
     def count_lanes(self, own: Own) -> int:
         """Return how many lanes the compiled kernels have."""
@@ -121,15 +127,14 @@ class CpuBackend(Backend):
         """Return those of a vector of this processor."""
         return ctypes.c_int64.in_dll(own.library, cpu.LANES).value
 
-    def launch(
-        self, own: Own, kernel: KernelCall, tensors: tuple[Tensor, ...], scalars: tuple[float, ...]
-    ) -> None:
-        """Run a kernel in PyTorch's threads."""
-        del own
-        if runtime.load().parallel(
-            kernel.address, tensors, kernel.sizes, scalars, kernel.count, kernel.grain
-        ):
-            raise MemoryError
+    def runner(self) -> Runner:
+        """Return what runs a kernel in PyTorch's threads."""
+        return runtime.load().parallel
+
+    def failure(self, own: Own, said: object) -> Exception:
+        """Return that there was no memory: nothing else can fail."""
+        del own, said
+        return MemoryError()
 
 
 @dataclass(frozen=True)
@@ -172,15 +177,15 @@ class CudaBackend(Backend):
         """Return the library, compiled for the GPU."""
         return gpu.compile_unit(unit_of(own), self.architecture, gpu.find_compiler())
 
-    def launch(
-        self, own: Own, kernel: KernelCall, tensors: tuple[Tensor, ...], scalars: tuple[float, ...]
-    ) -> None:
-        """Launch a kernel on the current stream of the tensors' device."""
-        said = runtime.load().launch(
-            kernel.address, tensors, kernel.sizes, scalars, kernel.count, kernel.scratch
-        )
-        if said is not None:
-            raise failure(own, said)
+    def runner(self) -> Runner:
+        """Return what launches a kernel on the current stream of the tensors' device."""
+        return runtime.load().launch
+
+    def failure(self, own: Own, said: object) -> Exception:
+        """Return what CUDA said; CUDA on the CPU reports findings of its own."""
+        if found := parse(str(said)):
+            return PullbackError(found)
+        return KernelFailed.error(f"{own.indexed.line.qualname}: its kernel raised: {said}")
 
 
 @dataclass(frozen=True)
@@ -217,14 +222,6 @@ def unit_of(own: Own) -> GpuUnit:
         host=cuda.write_host(kernels, own.target, scalars),
         abi=ABI,
     )
-
-
-def failure(own: Own, said: str) -> PullbackError:
-    """Return the error for what a kernel said; CUDA on the CPU reports findings of its own."""
-    name = own.indexed.line.qualname
-    if found := parse(said):
-        return PullbackError(found)
-    return KernelFailed.error(f"{name}: its kernel raised: {said}")
 
 
 def find_backend(device: torch.device) -> Backend | None:

@@ -19,12 +19,11 @@ from pullback.kernels.loops.operands import Operand
 from pullback.kernels.loops.schedule import ScheduleStep
 
 if TYPE_CHECKING:
+    from pullback.bind.loops.backends import Runner
     from pullback.bind.loops.nests import Own
 
 Shape = tuple[int, ...]
 Written = tuple[Shape, torch.dtype]
-# Vector operations that a thread of the CPU should have to do at least: about 20 microseconds.
-GRAIN = 40_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +60,8 @@ class KernelCall:
         written: the shapes and dtypes of what it writes.
         sizes: that it takes.
         count: how many tasks there are.
-        grain: how many of them a thread of the CPU does at least.
-        scratch: on a GPU, the bytes of shared memory that a task takes.
+        share: how many of them a thread of the CPU does at least; on a GPU, the bytes of shared
+            memory that a task takes.
         totals: what becomes of what it writes, if it adds up chunks.
     """
 
@@ -72,8 +71,7 @@ class KernelCall:
     written: tuple[Written, ...]
     sizes: tuple[int, ...]
     count: int
-    grain: int
-    scratch: int
+    share: int
     totals: tuple[Total, ...]
 
 
@@ -86,11 +84,13 @@ class LoopCall:
 
     Attributes:
         own: whose kernels.
+        runner: what runs one.
         inputs: the tensors that are read, as they have to lie.
         kernels: in order.
     """
 
     own: Own
+    runner: Runner
     inputs: tuple[Operand, ...]
     kernels: tuple[KernelCall, ...]
 
@@ -104,8 +104,7 @@ class LoopCall:
             scalars: those of the line, in its order.
             device: of the tensors.
         """
-        tensors, outputs = list(inputs), list[Tensor]()
-        launch = self.own.backend.launch
+        tensors, outputs = [*inputs], []
         for kernel in self.kernels:
             written = [torch.empty(s, dtype=dtype, device=device) for s, dtype in kernel.written]
             tensors += written
@@ -113,7 +112,12 @@ class LoopCall:
                 operands = [tensors[place] for place in kernel.tensors]
                 for place, operand in kernel.totals_read:
                     operands[place] = lay_out(operands[place], operand)
-                launch(self.own, kernel, tuple(operands), scalars)
+                given = tuple(operands)
+                said = self.runner(
+                    kernel.address, given, kernel.sizes, scalars, kernel.count, kernel.share
+                )
+                if said is not None:
+                    raise self.own.backend.failure(self.own, said)
             if kernel.totals:
                 tensors += [total.of(tensors[total.place]) for total in kernel.totals]
             else:
@@ -138,7 +142,8 @@ def prepare_call(own: Own, sizes: Mapping[str, int], addresses: Sequence[int]) -
         # A total has the name of what it is the sum of.
         places |= {total.name: first + k for k, total in enumerate(step.totals)}
         first += len(step.totals)
-    return LoopCall(own=own, inputs=inputs, kernels=tuple(kernels))
+    runner = own.backend.runner()
+    return LoopCall(own=own, runner=runner, inputs=inputs, kernels=tuple(kernels))
 
 
 class KernelSizing:
@@ -177,7 +182,7 @@ class KernelSizing:
             places: of the inputs, and of what is written and added up so far, by its name.
             first: the place of what it writes.
         """
-        operands = self.step.kernel.operands
+        operands, rows = self.step.kernel.operands, self.step.kernel.rows
         own = {output.name for output in self.nest.outputs}
         sizes = {**self.sizes, CHUNKS: self.chunks}
         written, totals = self.totals(first) if self.nest.over else (self.outputs(), ())
@@ -195,8 +200,7 @@ class KernelSizing:
             written=written,
             sizes=tuple(sizes[name] for name in self.step.kernel.sizes),
             count=count,
-            grain=max(1, int(GRAIN * count / max(self.work, 1))),
-            scratch=self.target.count_scratch(list(map(self.number, self.step.kernel.rows))),
+            share=self.target.count_share(count, self.work, list(map(self.number, rows))),
             totals=totals,
         )
 

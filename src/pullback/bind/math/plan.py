@@ -120,7 +120,7 @@ def describe_launches(call: IndexedCall, own: Own, architecture: str) -> str:
     parts: list[str] = []
     for each, count in zip(kernels, registers, strict=True):
         tasks = "1 task" if each.count == 1 else f"{each.count} tasks"
-        shared = f", {each.scratch / 1024:.3g} KB shared" if each.scratch else ""
+        shared = f", {each.share / 1024:.3g} KB shared" if each.share else ""
         used = "" if count is None else f", {count} registers"
         parts.append(f"{tasks} of {own.target.lanes} threads{shared}{used}")
     rates, needed = own.backend.rates(), call.needed

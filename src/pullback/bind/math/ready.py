@@ -39,6 +39,7 @@ class Ready:
         inputs: the tensors that are read: which argument, and with its batch as one dimension.
         scalars: which arguments, and what they are.
         loops: for all outputs that are wanted.
+        whole: the kernels, if they read and write the very tensors of the call, all in order.
         count: how many outputs there are, wanted or not.
         device: of the tensors.
     """
@@ -46,6 +47,7 @@ class Ready:
     inputs: tuple[tuple[int, Shape | None], ...]
     scalars: tuple[tuple[int, Scalar], ...]
     loops: tuple[ReadyLoops, ...]
+    whole: LoopCall | None
     count: int
     device: torch.device
 
@@ -58,6 +60,8 @@ class Ready:
                 return None
             tensors.append(tensor if shape is None else tensor.view(shape))
         scalars = tuple([convert_scalar(spec, given[place]) for place, spec in self.scalars])
+        if self.whole:
+            return [*self.whole.run(tensors, scalars, self.device)]
         results: list[Tensor | None] = [None] * self.count
         for loops in self.loops:
             inputs = [tensors[place] for place in loops.inputs]
@@ -96,9 +100,17 @@ class _Maker:
             inputs=tuple((self.places[name], shape) for name, shape in self.inputs.items()),
             scalars=tuple((self.places[s.name], s) for s in self.line.scalars),
             loops=loops,
+            whole=loops[0].call if self.is_whole(loops) else None,
             count=len(self.line.outputs),
             device=self.call.outputs.device,
         )
+
+    def is_whole(self, loops: Sequence[ReadyLoops]) -> bool:
+        """Return whether the first loops read and write the very tensors of the call."""
+        first = loops[0]
+        places = tuple(range(len(self.inputs)))
+        outputs = tuple((k, None) for k in range(len(self.line.outputs)))
+        return (first.inputs, first.outputs) == (places, outputs)
 
     def prepare(self, choice: Choice) -> ReadyLoops:
         """Return the loops of a choice."""

@@ -10,6 +10,8 @@ from pullback.kernels.loops.target import Target
 
 # How much longer one thread takes than several.
 ALONE = 4.0
+# Vector operations that a thread should have to do at least: about 20 microseconds.
+GRAIN = 40_000
 # Vector operations of a chunk at least.
 CHUNK = 10_000
 # Chunks that a long sum is cut into, whatever the number of threads: the result is always the same.
@@ -43,10 +45,10 @@ class Cpu(Target):
         del tasks
         return max(1, min(CHUNKS_AT_MOST, length, int(operations / CHUNK) + 1))
 
-    def count_scratch(self, rows: Sequence[int]) -> int:
-        """Return that nothing is given: a kernel allocates."""
+    def count_share(self, tasks: int, operations: float, rows: Sequence[int]) -> int:
+        """Return how many tasks are worth a thread."""
         del rows
-        return 0
+        return max(1, int(GRAIN * tasks / max(operations, 1)))
 
     def keeps(self, rows: Sequence[int]) -> bool:
         """Return that there is."""

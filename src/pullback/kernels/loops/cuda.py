@@ -41,7 +41,10 @@ class Cuda(Target):
     needs_neighbours = False
     # Of elements apart, each costs the transfer of 32 bytes.
     gathered, apart, far = 10, 6, 0
-    unroll = "#pragma unroll 4\n"
+
+    def write_unrolled(self, vectors: int) -> str:
+        """Return a pragma: of short bodies, the counting is a tenth of the instructions."""
+        return f"#pragma unroll {max(1, 16 // vectors)}\n"
 
     @property
     def name(self) -> str:
@@ -65,6 +68,11 @@ class Cuda(Target):
         """Return as many as fill a large GPU, if there is enough to do."""
         wanted = -(-2 * FULL // max(1, tasks * self.lanes))
         return max(1, min(CHUNKS_AT_MOST, length, wanted, int(operations / CHUNK) + 1))
+
+    def count_share(self, tasks: int, operations: float, rows: Sequence[int]) -> int:
+        """Return the bytes of shared memory that a task takes."""
+        del tasks, operations
+        return self.count_scratch(rows)
 
     def count_scratch(self, rows: Sequence[int]) -> int:
         """Return what the rows take: as `kernel._KernelWriter.rows` divides it."""

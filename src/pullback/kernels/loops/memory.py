@@ -50,15 +50,15 @@ class KernelReads:
 
     def one(self, node: Node, copy: Mapping[str, int]) -> str:
         """Return one element for all lanes."""
-        neighbours = self.emitter.target.needs_neighbours and node.places
-        operand = self.operand(node.name, len(node.places) - 1 if neighbours else None)
+        operand = self.operand(node.name, len(node.places) - 1 if node.places else None)
         places = [self.safe(node, d, copy) for d in range(len(node.places))]
         return f"load_one<{operand.stored}>({self.emitter.operands.address(operand, places)})"
 
     def contiguous(self, node: Node, copy: Mapping[str, int], own: int) -> str:
-        """Return elements next to each other."""
+        """Return elements next to each other along a dimension."""
         emitter = self.emitter
-        if not emitter.target.needs_neighbours:
+        last = len(node.places) - 1
+        if own != last and not emitter.target.needs_neighbours:
             return self.strided(node, copy, own)
         operand = self.operand(node.name, own)
         places = self.places(node, own, copy)
@@ -71,16 +71,13 @@ class KernelReads:
         return f"load_edge<{operand.stored}>({address}, {places[own]}, {size})"
 
     def strided(self, node: Node, copy: Mapping[str, int], own: int) -> str:
-        """Return elements next to each other along a dimension, wherever they are in memory."""
+        """Return elements next to each other along a dimension that is not the last."""
         emitter = self.emitter
-        if own != len(node.places) - 1:
-            emitter.line("", emitter.target.apart)
-        operand = self.operand(node.name, None)
+        emitter.line("", emitter.target.apart)
+        operand = self.operand(node.name, len(node.places) - 1)
         places = self.places(node, own, copy)
-        address, step = (
-            emitter.operands.address(operand, places),
-            emitter.operands.step(operand, own),
-        )
+        address = emitter.operands.address(operand, places)
+        step = emitter.operands.step(operand, own)
         if not emitter.here.edge and self.is_inside(node, own):
             return f"load_strided<{operand.stored}>({address}, {step})"
         size = emitter.extents.text(emitter.dims[node.name][own])

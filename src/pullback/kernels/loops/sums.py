@@ -143,7 +143,8 @@ def write_loop(emitter: Emitter, group: Sequence[Node]) -> None:
         emitter.variables[index] = outside
     body = "\n".join(scope.code)
     head = f"for (int64_t {variable} = @begin; {variable} < @end; ++{variable})"
-    loop = f"{emitter.target.unroll}{head} {{\n{body}\n}}"
+    unrolled = emitter.target.write_unrolled(emitter.counts.get(str(outer.lane), 1))
+    loop = f"{unrolled}{head} {{\n{body}\n}}"
     write_blocks(emitter, all_of, loop, "block_of_sum")
     for a in all_of:
         value = f"{a.name}.place" if a.node.op == ARGMAX else a.name

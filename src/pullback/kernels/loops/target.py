@@ -32,8 +32,11 @@ class Target(ABC):
     # What a vector costs that is gathered, one whose elements are not neighbours, and one of which
     # another part lies in a far place.
     gathered, apart, far = 24, 0, 6
-    # What stands before an inner loop.
-    unroll = ""
+
+    def write_unrolled(self, vectors: int) -> str:
+        """Return what stands before an inner loop that computes some vectors in each turn."""
+        del vectors
+        return ""
 
     @property
     @abstractmethod
@@ -61,8 +64,14 @@ class Target(ABC):
         """
 
     @abstractmethod
-    def count_scratch(self, rows: Sequence[int]) -> int:
-        """Return the bytes that a launch gives a task for rows of so many values."""
+    def count_share(self, tasks: int, operations: float, rows: Sequence[int]) -> int:
+        """Return what whoever runs a kernel is told of its tasks.
+
+        Args:
+            tasks: how many there are.
+            operations: of all of them, each for all lanes.
+            rows: how many values each row has that a task keeps.
+        """
 
     @abstractmethod
     def keeps(self, rows: Sequence[int]) -> bool:

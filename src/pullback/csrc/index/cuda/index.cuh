@@ -43,7 +43,7 @@ PULLBACK_DEVICE unsigned mates() {
   if constexpr (lanes >= 32) {
     return 0xffffffffu;
   } else {
-    return ((1u << lanes) - 1) << (threadIdx.x % 32 / lanes * lanes);
+    return ((1u << (lanes % 32)) - 1) << (threadIdx.x % 32 / lanes * lanes);
   }
 }
 

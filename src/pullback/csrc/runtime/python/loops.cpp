@@ -105,6 +105,7 @@ PyObject* parallel(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
       const WithoutGil without;
       status = shared(kernel, taken.call(), tasks, grain);
     }
+    if (status == Status::ok) Py_RETURN_NONE;
     return PyLong_FromLong(status);
   });
 }

@@ -5,7 +5,7 @@
 
 namespace pullback {
 
-/// parallel(address, tensors, sizes, scalars, count, grain) -> what the kernel returned.
+/// parallel(address, tensors, sizes, scalars, count, grain) -> None, or what the kernel returned.
 ///
 /// The kernel is an `IndexKernel` and works on tasks from 0 up to `count`, at least `grain` of them
 /// at a time, which PyTorch's threads share. Python may run meanwhile.
