@@ -242,7 +242,7 @@ def test_the_slower_way_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choose, "CLEAR", float("inf"))
     for fast in ("loop", "PyTorch"):
 
-        def seconds_of(ways: dict[str, Any], fast: str = fast) -> dict[str, float]:
+        def seconds_of(ways: dict[str, Any], _: object, fast: str = fast) -> dict[str, float]:
             assert all(way() is not None for way in ways.values())
             return {name: float(name != fast) for name in ways}
 
