@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.figure import Figure, figure, scaled
+
+__all__ = ["Figure", "by_turns", "console", "figure", "scaled", "show"]
+
 console = Console(width=110)
-
-
-@dataclass(frozen=True)
-class Figure:
-    """The median of some measurements and half the distance between their quartiles."""
-
-    median: float
-    spread: float
-
-    def __str__(self) -> str:
-        digits = 2 if self.median < 100 else 0
-        return f"{self.median:.{digits}f} ± {self.spread:.{digits}f}"
-
-
-def figure(values: list[float]) -> Figure:
-    """Summarise measurements."""
-    if len(values) < 4:
-        return Figure(statistics.median(values), (max(values) - min(values)) / 2)
-    low, median, high = statistics.quantiles(values, n=4)
-    return Figure(median, (high - low) / 2)
 
 
 def by_turns(
@@ -52,11 +34,6 @@ def by_turns(
                 run()
             seconds[name].append((time.perf_counter() - start) / calls)
     return {name: figure(values) for name, values in seconds.items()}
-
-
-def scaled(value: Figure, factor: float) -> Figure:
-    """Return a figure in another unit."""
-    return Figure(value.median * factor, value.spread * factor)
 
 
 def show(title: str, columns: list[str], rows: list[list[str]], notes: list[str]) -> None:

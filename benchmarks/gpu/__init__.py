@@ -1,0 +1,1 @@
+"""Tests and figures of a GPU, within a given time: `python -m benchmarks.gpu --minutes 8`."""
