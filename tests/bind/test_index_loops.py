@@ -16,7 +16,7 @@ from pullback.bind import runtime
 from pullback.bind.dense import evaluate
 from pullback.bind.loops import nests
 from pullback.bind.loops.nests import NoLoops, Own
-from pullback.bind.math import ready, tolerance, verified
+from pullback.bind.math import ready, samples, tolerance, verified
 from pullback.bind.math.call import Choice, call_of
 from pullback.define import parse as lines
 from pullback.define.math import derived as derivatives
@@ -57,12 +57,26 @@ STENCILS = {
     "reversed": "(x[n]) -> y[n] = x[size(n) - 1 - n]*2",
     "diagonal": "(a[n, n]) -> y[n] = a[n, n]**2",
 }
-FORMULAS = {**ROWS, **PAIRS, **STENCILS}
+GATHERS = {
+    "bag": "(x[v, d], i[n, k]: int64) -> y[n, d] = sum[k](x[i[n, k], d])",
+    "weighted": "(x[v, d], w[n, k], i[n, k]: int64) -> y[n, d]"
+    " = sum[k](where(w > 0, w*x[i[n, k], d], 0))",
+    "greatest": "(x[v, d], w[n, k], i[n, k]: int64) -> y[n, d] = max[k](w*x[i[n, k], d])",
+    "padded": "(x[v, d], i[n, k]: int64) -> y[n, d] = sum[k](pad(x[i[n, k] - 1, d])**2)",
+    "picked": "(x[n, v], label[n]: int64) -> y[n] = x[n, label[n]]**2",
+    "twice": "(x[v, w], i[n, k]: int64, j[n, k]: int64) -> y[n] = sum[k](x[i[n, k], j[n, k]])",
+    "batched": "(x[..., v, d], i[..., n]: int64) -> y[..., n, d] = exp(x[..., i[..., n], d])",
+}
+FORMULAS = {**ROWS, **PAIRS, **STENCILS, **GATHERS}
 NAMES = {name: name for name in FORMULAS}
 each_formula = pytest.mark.parametrize("name", NAMES)
 # Of each family: in one pass and in several, with and without a table, with and without a border.
 each_gradient = pytest.mark.parametrize(
-    "name", telling(NAMES, ("softmax", "layernorm", "rowmax", "gauss", "pair", "laplace", "slope"))
+    "name",
+    telling(
+        NAMES,
+        ("softmax", "layernorm", "rowmax", "gauss", "pair", "laplace", "slope", "bag", "greatest"),
+    ),
 )
 # Around the lanes of a vector of either type, and its blocks.
 EDGES = (1, 2, 7, 8, 9, 15, 16, 17, 33, 65, 129)
@@ -96,7 +110,8 @@ def arguments(
     for tensor in indexed.line.tensors:
         shape = [sizes[index.rstrip("'")] for index in tensor.labels]
         if tensor.dtype == "int64":
-            found[tensor.name] = torch.randint(0, 3, shape, generator=generator)
+            most = samples.index_bound(indexed, tensor.name, sizes)
+            found[tensor.name] = torch.randint(0, most, shape, generator=generator)
         else:
             found[tensor.name] = torch.randn(shape, generator=generator, dtype=torch.float64).to(
                 dtype
@@ -174,7 +189,7 @@ def most(value: Tensor) -> Tensor:
 
 def dims_of(size: int, other: int = 5) -> dict[str, int]:
     names = dict.fromkeys(("n", "m", "v", "w"), size)
-    return {**names, "d": 3, "p": 1, "q": 1, "h": other, "...": other}
+    return {**names, "d": 3, "k": 5, "p": 1, "q": 1, "h": other, "...": other}
 
 
 @pytest.mark.parametrize(
@@ -196,7 +211,7 @@ def test_gradients_at_the_edges_of_vectors(name: str) -> None:
 
 LARGE = {
     **dict.fromkeys(("n", "m", "v", "w"), 203),
-    **{"d": 3, "p": 3, "q": 2, "h": 150, "...": 131},
+    **{"d": 3, "k": 6, "p": 3, "q": 2, "h": 150, "...": 131},
 }
 
 
@@ -309,7 +324,6 @@ def test_the_same_values_whatever_the_number_of_threads() -> None:
     ("text", "reason"),
     [
         ("(x[n, i], w[o, i]) -> y[n, o] = sum[i](x[n, i]*w[o, i])", "contraction"),
-        ("(x[v, d], k[n]: int64) -> y[n, d] = x[k[n], d]", "reads where data says"),
         (
             "(q[s, e], k[t, e], v[t, d]) -> o[s, d] = sum[t](exp(sum[e](q[s, e]*k[t, e]))*v[t, d])",
             "contraction",
@@ -369,11 +383,11 @@ def test_a_whole_output_of_doubles_is_computed_in_double() -> None:
 
 @pytest.mark.parametrize(
     ("names", "family"),
-    [(ROWS, "row reduction"), (PAIRS, "pairwise sum"), (STENCILS, "stencil")],
+    [(ROWS, "row reduction"), (PAIRS, "pairwise sum"), (STENCILS, "stencil"), (GATHERS, "gather")],
 )
 def test_families(names: Mapping[str, str], family: str) -> None:
     for name in names:
-        if name in ("softmax", "rownorm", "sqdist", "gauss", "correlate", "laplace"):
+        if name in ("softmax", "rownorm", "sqdist", "gauss", "correlate", "laplace", "bag"):
             indexed = formula(name)
             sizes = sizes_for(indexed, LARGE)
             own = find(indexed, arguments(indexed, sizes, torch.float32), sizes, torch.float32)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -25,10 +25,7 @@ from pullback.bind.dense.value import Value, align
 from pullback.define.math import absent, bounds, softmax
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import Affine
-from pullback.define.math.node import (
-    NUMBER,
-    Node,
-)
+from pullback.define.math.node import ARGMAX, NUMBER, Node
 from pullback.define.math.program import FormulaFacts, elementwise
 from pullback.define.shape import Size
 
@@ -76,6 +73,58 @@ def evaluate(  # noqa: PLR0913, PLR0917  (all of a call)
     if not reuse:
         return evaluated(arguments)
     return known.records.outputs(arguments, (*wanted, *dtypes, device), evaluated)
+
+
+def require_inside(
+    indexed: Formula,
+    arguments: Mapping[str, object],
+    sizes: Mapping[str, Size],
+    outputs: Iterable[int],
+) -> None:
+    """Stop at an index that data gives and that is outside, where some outputs select it.
+
+    Args:
+        indexed: the formula.
+        arguments: the values of the line's parameters, by name.
+        sizes: of every name of the line and of every new index.
+        outputs: which ones.
+
+    Raises:
+        PullbackError: PB149.
+    """
+    missing = frozenset(t.name for t in indexed.line.tensors if arguments[t.name] is None)
+    known = prepare(indexed.layout, indexed.nodes, tuple(indexed.sizes.items()), missing)
+    gathers = {k: [g for g in known.gathers[k] if not is_maximum(g.place)] for k in outputs}
+    if any(gathers.values()):
+        dense = open_dense(indexed, known, arguments, sizes)
+        for k, own in gathers.items():
+            places.require(dense, own, dense.env_of(k))
+
+
+def is_maximum(place: Affine) -> bool:
+    """Return whether only places of maxima decide an index: there are elements there."""
+    return all(part.op == ARGMAX for part in place.nodes)
+
+
+def open_dense(
+    indexed: Formula,
+    known: PreparedFormula,
+    arguments: Mapping[str, object],
+    sizes: Mapping[str, Size],
+) -> Dense:
+    """Return a call of which only whole numbers and conditions are computed."""
+    tensors = [value for value in arguments.values() if isinstance(value, Tensor)]
+    device = tensors[0].device if tensors else torch.device("cpu")
+    call = SpaceCall(
+        line=indexed.line,
+        arguments=arguments,
+        sizes=sizes,
+        compute=torch.promote_types(
+            torch.float32, functools.reduce(torch.promote_types, (t.dtype for t in tensors))
+        ),
+        device=device,
+    )
+    return Dense(known, call, reuse=False)
 
 
 class PreparedFormula:

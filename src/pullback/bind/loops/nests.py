@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from pullback.bind import native
+from pullback.bind.dense import evaluate
 from pullback.bind.loops.backends import Backend, CpuBackend
 from pullback.bind.loops.own_call import LoopCall, convert_scalar, lay_out, prepare_call
 from pullback.bind.memo import Memo
@@ -112,8 +113,13 @@ class Own:
         sizes: Mapping[str, int],
         dtypes: Sequence[torch.dtype],
     ) -> list[Tensor]:
-        """Return the outputs; `...` is one dimension, in tensors and in outputs."""
+        """Return the outputs; `...` is one dimension, in tensors and in outputs.
+
+        Raises:
+            PullbackError: PB149, an index that data gives is outside its tensor.
+        """
         assert all(sizes[name] == value for name, value in self.specialised.items())
+        evaluate.require_inside(self.indexed, arguments, sizes, self.outputs)
         call = self.prepared(sizes)
         tensors = {name: value for name, value in arguments.items() if isinstance(value, Tensor)}
         device = next((value.device for value in tensors.values()), torch.device("cpu"))

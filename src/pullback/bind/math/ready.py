@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 import torch
 from torch import Tensor
 
+from pullback.bind.dense import evaluate
 from pullback.bind.loops.own_call import LoopCall, Shape, convert_scalar
 from pullback.bind.math.call import Choice, IndexedCall
 from pullback.define.line import Scalar
+from pullback.define.math import absent, bounds
+from pullback.define.math.bounds import Gather
 from pullback.define.math.index import BATCH
+from pullback.define.math.node import READ
 from pullback.kernels.loops.operands import Operand
 
 
@@ -32,10 +36,29 @@ class ReadyLoops:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PlacesCheck:
+    """The whole numbers of one argument are places: from `least` to below `end` all are inside.
+
+    Attributes:
+        argument: which one.
+    """
+
+    argument: int
+    least: int
+    end: int
+
+    def holds(self, given: Sequence[object]) -> bool:
+        """Return whether all of them are inside; where not, a condition may leave them out."""
+        low, high = torch.aminmax(cast("Tensor", given[self.argument]))
+        return bool((low >= self.least) & (high < self.end))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Ready:
     """One call whose inputs are contiguous.
 
     Attributes:
+        checks: what has to hold of its indices.
         inputs: the tensors that are read: which argument, and with its batch as one dimension.
         scalars: which arguments, and what they are.
         loops: for all outputs that are wanted.
@@ -44,6 +67,7 @@ class Ready:
         device: of the tensors.
     """
 
+    checks: tuple[PlacesCheck, ...]
     inputs: tuple[tuple[int, Shape | None], ...]
     scalars: tuple[tuple[int, Scalar], ...]
     loops: tuple[ReadyLoops, ...]
@@ -52,7 +76,9 @@ class Ready:
     device: torch.device
 
     def run(self, given: Sequence[object]) -> list[Tensor | None] | None:
-        """Return the outputs; None if the inputs do not lie as expected."""
+        """Return the outputs; None if the inputs do not lie as expected, or an index is outside."""
+        if not all([check.holds(given) for check in self.checks]):
+            return None
         tensors: list[Tensor] = []
         for place, shape in self.inputs:
             tensor = cast("Tensor", given[place])
@@ -97,6 +123,7 @@ class _Maker:
         """Return it."""
         loops = tuple(self.prepare(choice) for choice in choices if choice.own)
         return Ready(
+            checks=self.find_checks(k for loop in loops for k in loop.call.own.outputs),
             inputs=tuple((self.places[name], shape) for name, shape in self.inputs.items()),
             scalars=tuple((self.places[s.name], s) for s in self.line.scalars),
             loops=loops,
@@ -111,6 +138,31 @@ class _Maker:
         places = tuple(range(len(self.inputs)))
         outputs = tuple((k, None) for k in range(len(self.line.outputs)))
         return (first.inputs, first.outputs) == (places, outputs)
+
+    def find_checks(self, outputs: Iterable[int]) -> tuple[PlacesCheck, ...]:
+        """Return what has to hold of the indices of some outputs, each checked by one pass."""
+        missing = self.call.named.keys() - self.call.present
+        nodes = absent.drop_absent([self.call.indexed.nodes[k] for k in outputs], set(missing))
+        found: dict[str, tuple[int, int]] = {}
+        for gather in (gather for node in nodes for gather in bounds.find_gathers(node)):
+            if evaluate.is_maximum(gather.place):
+                continue
+            name, least, end = self.find_range(gather)
+            known = found.get(name, (least, end))
+            found[name] = max(least, known[0]), min(end, known[1])
+        return tuple(
+            PlacesCheck(argument=self.places[name], least=least, end=end)
+            for name, (least, end) in found.items()
+        )
+
+    def find_range(self, gather: Gather) -> tuple[str, int, int]:
+        """Return which argument gives a place, and from where to where it may be."""
+        place = gather.place
+        if len(place.terms) != 1 or place.nodes[0].op != READ or place.terms[0][1] != 1:
+            raise Unfit
+        spec = next(t for t in self.line.tensors if t.name == gather.read.name)
+        end = self.call.sizes[spec.labels[gather.dimension].rstrip("'")]
+        return place.nodes[0].name, -place.constant, end - place.constant
 
     def prepare(self, choice: Choice) -> ReadyLoops:
         """Return the loops of a choice."""

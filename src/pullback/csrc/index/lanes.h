@@ -152,6 +152,12 @@ PULLBACK_INLINE Value<Stored> load_apart(const char* from, int64_t step, int64_t
   return unpack<Stored>(packed);
 }
 
+PULLBACK_INLINE Whole clamped(Whole place, int64_t size) {
+  const Whole last = splat(size - 1);
+  const Whole below = where(lt(place, last), place, last);
+  return where(lt(below, Whole{}), Whole{}, below);
+}
+
 /// Elements at the place given in each lane, in a dimension of `size`; 0 outside.
 template <class Stored>
 PULLBACK_INLINE Value<Stored> load_at(const char* from, int64_t step, Whole place, int64_t size) {

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from pullback.define.math.index import Affine
-from pullback.define.math.node import ARGMAX, Node, is_number
+from pullback.define.math.node import Node, is_number
 from pullback.kernels.loops.operands import Operand
 from pullback.kernels.loops.scope import RefusedLoops
 
@@ -28,25 +27,17 @@ class KernelReads:
     def read(self, node: Node, copy: Mapping[str, int]) -> str:
         """Return what loads the elements of a read."""
         lane = self.emitter.here.lane
-        for place in node.places:
-            self.require_certain(place)
         own = [d for d, place in enumerate(node.places) if lane is not None and lane in place.free]
         if not own:
             return self.one(node, copy)
+        if any(lane in part.free for d in own for part in node.places[d].nodes):
+            return self.gathered(node, copy, own)
         if len(own) > 1:
             return self.diagonal(node, copy, own)
         place = node.places[own[0]]
-        if any(lane in part.free for part in place.nodes):
-            return self.gathered(node, copy, own[0])
         if place.factor(str(lane)) != 1:
             return self.apart(node, copy, own[0])
         return self.contiguous(node, copy, own[0])
-
-    @staticmethod
-    def require_certain(place: Affine) -> None:
-        """Stop at a place that data decides, unless it is that of a maximum."""
-        if any(part.op != ARGMAX for part in place.nodes):
-            raise RefusedLoops("it reads where data says")
 
     def one(self, node: Node, copy: Mapping[str, int]) -> str:
         """Return one element for all lanes."""
@@ -125,17 +116,23 @@ class KernelReads:
         step = " + ".join(steps)
         return f"load_apart<{operand.stored}>({address}, {step}, {first}, 1, {size})"
 
-    def gathered(self, node: Node, copy: Mapping[str, int], own: int) -> str:
-        """Return elements at places that the lanes say."""
+    def gathered(self, node: Node, copy: Mapping[str, int], own: list[int]) -> str:
+        """Return elements at places that the lanes say, along one dimension or several."""
         emitter = self.emitter
         emitter.line("", emitter.target.gathered)
         operand = self.operand(node.name, None)
-        places = ["0" if d == own else self.safe(node, d, copy) for d in range(len(node.places))]
-        address = emitter.operands.address(operand, places, own)
-        place = f"Whole({emitter.places.whole(node.places[own], copy)})"
-        step = emitter.operands.step(operand, own)
-        size = emitter.extents.text(emitter.dims[node.name][own])
-        return f"load_at<{operand.stored}>({address}, {step}, {place}, {size})"
+        places = ["0" if d in own else self.safe(node, d, copy) for d in range(len(node.places))]
+        address = emitter.operands.address(operand, places)
+        wholes = [f"Whole({emitter.places.whole(node.places[d], copy)})" for d in own]
+        steps = [emitter.operands.step(operand, d) for d in own]
+        sizes = [emitter.extents.text(emitter.dims[node.name][d]) for d in own]
+        if len(own) == 1:
+            return f"load_at<{operand.stored}>({address}, {steps[0]}, {wholes[0]}, {sizes[0]})"
+        offset = " + ".join(
+            f"clamped({place}, {size}) * ({step})"
+            for place, size, step in zip(wholes, sizes, steps, strict=True)
+        )
+        return f"load_at<{operand.stored}>({address}, 1, {offset}, INT64_MAX)"
 
     def is_proven(self, node: Node, d: int) -> bool:
         """Return whether a place is inside, whatever the sizes are."""
@@ -156,8 +153,10 @@ class KernelReads:
         return f"clamped({place}, {emitter.extents.text(emitter.dims[node.name][d])})"
 
     def is_far(self, node: Node) -> bool:
-        """Return whether an inner loop strides over a tensor instead of running along it."""
+        """Return whether an inner loop strides over a tensor, where it could have run along it."""
         emitter = self.emitter
+        if any(place.nodes for place in node.places):
+            return False
         outer = emitter.places.lane_place()
         inner = emitter.scopes[(outer or 0) + 1 :]
         loops = frozenset[str]().union(*(scope.indices for scope in inner))

@@ -39,12 +39,12 @@ class Operands:
         """Return which one it is."""
         return self.all.setdefault(operand, len(self.all))
 
-    def address(self, operand: Operand, places: list[str], leave: int | None = None) -> str:
-        """Return the address of an element; `leave` is a dimension that is not counted."""
+    def address(self, operand: Operand, places: list[str]) -> str:
+        """Return the address of an element."""
         own = self.place(operand)
         parts = [f"data{own}"]
         for d, place in enumerate(places):
-            if d == leave or place == "0":
+            if place == "0":
                 continue
             parts.append(f"({place}) * {self.step(operand, d)}")
         return " + ".join(parts)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pullback.define.math import build
 from pullback.define.math import node as graph
 from pullback.define.math.index import Affine, at
-from pullback.define.math.node import READ, REDUCTIONS, SUM, Node, in_order
+from pullback.define.math.node import ARGMAX, READ, REDUCTIONS, SUM, Node, in_order
 from pullback.define.math.ranges import Ranges
 from pullback.kernels.loops import sums, worth
 from pullback.kernels.loops.extents import Extents
@@ -309,6 +309,8 @@ def family(nodes: Sequence[Node], nest: Nest) -> str:
     reads = [node for node in in_order(nodes) if node.op == READ]
     if any(is_shifted(place) for node in reads for place in node.places):
         return "stencil"
+    if any(part.op != ARGMAX for node in reads for place in node.places for part in place.nodes):
+        return "gather"
     reduced = [node for node in in_order(nodes) if node.op in REDUCTIONS]
     along = nest.lane is None or any(nest.lane not in node.free for node in reduced)
     return "row reduction" if along else "pairwise sum"

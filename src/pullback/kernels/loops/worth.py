@@ -16,6 +16,8 @@ from pullback.kernels.loops.scope import RefusedLoops
 
 # Above this size of everything in it, a matrix product is left to PyTorch's library.
 SMALL = 16
+# What it takes to read an element at a place that data gives.
+GATHERED = 2.0
 # A value may be computed as many times as this, on the average.
 MOST = 4.0
 
@@ -96,7 +98,9 @@ def count_needed(
         times = math.prod(extents.number(known.size(index)) or 0 for index in node.free)
         if node.op in REDUCTIONS:
             total += times * (extents.number(node.size) or 0)
-        elif node.op == READ or node.op in PLACED:
+        elif node.op == READ and node.args:
+            total += GATHERED * times
+        elif node.op in PLACED:
             total += times
         else:
             total += times * derived.estimate_work(node)
