@@ -106,6 +106,23 @@ def is_maximum(place: Affine) -> bool:
     return all(part.op == ARGMAX for part in place.nodes)
 
 
+def compute_places(
+    indexed: Formula,
+    arguments: Mapping[str, object],
+    sizes: Mapping[str, Size],
+    place: Affine,
+    env: Env,
+) -> Tensor:
+    """Return the values of an affine index for all values of some indices, as one dimension."""
+    missing = frozenset(t.name for t in indexed.line.tensors if arguments[t.name] is None)
+    known = prepare(indexed.layout, indexed.nodes, tuple(indexed.sizes.items()), missing)
+    dense = open_dense(indexed, known, arguments, sizes)
+    value = places.compute_place(dense, place, env)
+    axes = dense.space.axes(env)
+    data = align(value._replace(data=dense.numbers.tensor(value.data)), axes)
+    return data.expand([dense.space.length(axis, env) for axis in axes]).reshape(-1)
+
+
 def open_dense(
     indexed: Formula,
     known: PreparedFormula,

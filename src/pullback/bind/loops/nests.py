@@ -15,6 +15,7 @@ from torch import Tensor
 from pullback.bind import native
 from pullback.bind.dense import evaluate
 from pullback.bind.loops.backends import Backend, CpuBackend
+from pullback.bind.loops.order import Sorter, make_sorters
 from pullback.bind.loops.own_call import LoopCall, convert_scalar, lay_out, prepare_call
 from pullback.bind.memo import Memo
 from pullback.define.math import absent
@@ -123,6 +124,8 @@ class Own:
         call = self.prepared(sizes)
         tensors = {name: value for name, value in arguments.items() if isinstance(value, Tensor)}
         device = next((value.device for value in tensors.values()), torch.device("cpu"))
+        for sorter in self.sorters:
+            tensors |= sorter.tensors(arguments, sizes)
         inputs = [lay_out(tensors[operand.name], operand) for operand in call.inputs]
         values = call.run(inputs, self.scalars(arguments), device)
         return [value.to(dtype) for value, dtype in zip(values, dtypes, strict=True)]
@@ -135,6 +138,11 @@ class Own:
     def steps(self) -> tuple[ScheduleStep, ...]:
         """All kernels, in order."""
         return tuple(step for schedule in self.schedules for step in schedule.steps)
+
+    @cached_property
+    def sorters(self) -> tuple[Sorter, ...]:
+        """What finds the order of the entries that are added up row by row."""
+        return make_sorters(self.indexed, [s for each in self.schedules for s in each.segments])
 
     def prepared(self, sizes: Mapping[str, int]) -> LoopCall:
         """Return what follows from the sizes of a call, worked out once for each."""

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pullback.define.line import Scalar
 from pullback.define.math.index import Affine
+from pullback.define.math.ranges import Ranges
 from pullback.kernels.loops import schedule as schedules
 from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.nest import CHUNKS
@@ -63,6 +64,7 @@ class KernelCall:
         share: how many of them a thread of the CPU does at least; on a GPU, the bytes of shared
             memory that a task takes.
         totals: what becomes of what it writes, if it adds up chunks.
+        is_inner: whether what it writes is only for the later kernels.
     """
 
     address: int
@@ -73,6 +75,7 @@ class KernelCall:
     count: int
     share: int
     totals: tuple[Total, ...]
+    is_inner: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +100,7 @@ class LoopCall:
     def run(
         self, inputs: Sequence[Tensor], scalars: tuple[float, ...], device: torch.device
     ) -> list[Tensor]:
-        """Return what the kernels write, but for totals.
+        """Return what the kernels write, but for what is for other kernels alone.
 
         Args:
             inputs: laid out as `inputs` says.
@@ -120,7 +123,7 @@ class LoopCall:
                     raise self.own.backend.failure(self.own, said)
             if kernel.totals:
                 tensors += [total.of(tensors[total.place]) for total in kernel.totals]
-            else:
+            elif not kernel.is_inner:
                 outputs += written
         return outputs
 
@@ -133,6 +136,7 @@ def prepare_call(own: Own, sizes: Mapping[str, int], addresses: Sequence[int]) -
     places: dict[Operand | str, int] = {operand: place for place, operand in enumerate(inputs)}
     first = len(inputs)
     kernels: list[KernelCall] = []
+    sizes = {**sizes, **count_entries(own, sizes)}
     for step, address in zip(own.steps, addresses, strict=True):
         names = [output.name for output in step.kernel.nest.outputs]
         places |= {name: first + k for k, name in enumerate(names)}
@@ -146,6 +150,18 @@ def prepare_call(own: Own, sizes: Mapping[str, int], addresses: Sequence[int]) -
     return LoopCall(own=own, runner=runner, inputs=inputs, kernels=tuple(kernels))
 
 
+def count_entries(own: Own, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Return how many entries the sums over segments have, by the names of these sizes."""
+    extents, ranges = Extents(sizes), own.indexed.ranges
+    return {
+        str(term).strip("|"): math.prod(
+            extents.number(n) or 0 for n in sorter.segments.shape(ranges)
+        )
+        for sorter in own.sorters
+        for term, _ in sorter.segments.size.terms
+    }
+
+
 class KernelSizing:
     """What follows from the sizes of a call, for one kernel."""
 
@@ -153,7 +169,7 @@ class KernelSizing:
         self.step, self.own, self.sizes = step, own, sizes
         self.nest, self.target = step.kernel.nest, own.target
         self.extents = Extents(sizes)
-        self.ranges = own.indexed.ranges
+        self.ranges = Ranges(step.kernel.ranges)
         self.work = schedules.count_operations(step.kernel, sizes)
         self.outer = [self.size(index) for index in self.nest.outer]
         self.parts = self.count_parts()
@@ -202,6 +218,7 @@ class KernelSizing:
             count=count,
             share=self.target.count_share(count, self.work, list(map(self.number, rows))),
             totals=totals,
+            is_inner=self.step.is_inner,
         )
 
     def count_parts(self) -> int:

@@ -24,10 +24,9 @@ from pullback.bind.math.call import Choice, IndexedCall, compute_outputs
 from pullback.bind.memo import Memo
 from pullback.bind.notice import notice
 from pullback.diagnostic import PullbackError
+from pullback.kernels.loops import worth
 from pullback.kernels.compile import CompileFailed
 
-# A loop may do this many times the operations that are needed if each value is computed once.
-MOST_WORK = 4
 # Where the model says that a loop is this much faster, the clock is not asked.
 CLEAR = 8
 # At most this many bytes are moved to time PyTorch's operations.
@@ -69,7 +68,7 @@ def find_candidate(call: IndexedCall, backend: Backend) -> Own | NoLoops:
         return own
     work = own.work(call.sizes)
     least = max(call.needed.flops, call.needed.read + call.needed.written, 1.0)
-    if work > max(MOST_WORK * least, backend.little):
+    if work > max(worth.most_work(own.family) * least, backend.little):
         return NoLoops(reason=f"a loop would do {work / least:.1f} times the necessary operations")
     return own
 

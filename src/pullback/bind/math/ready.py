@@ -168,9 +168,16 @@ class _Maker:
         """Return the loops of a choice."""
         assert choice.own
         call = choice.own.prepared(self.call.sizes)
+        if choice.own.sorters:
+            raise Unfit
         for operand in call.inputs:
             self.read(operand)
-        written = [w for kernel in call.kernels if not kernel.totals for w in kernel.written]
+        written = [
+            w
+            for kernel in call.kernels
+            if not kernel.totals and not kernel.is_inner
+            for w in kernel.written
+        ]
         names = list(self.inputs)
         return ReadyLoops(
             call=call,

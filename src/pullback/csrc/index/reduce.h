@@ -38,21 +38,27 @@ PULLBACK_INLINE Whole most_of_lanes(Whole x) {
 
 constexpr int64_t least_whole = INT64_MIN;
 
-/// Where the greatest value is so far: the first of equal ones, or of the NaNs.
+/// Where the greatest value is so far: the first of equal ones, or of the NaNs. A place is below 2^31
+/// in a loop of floats: there it has a lane of 32 bits, since g++ compares wider ones one by one.
 template <class Vector>
 struct Greatest {
   Vector value;
-  Whole place;
+  Truth place;
+  using Lane = TruthOf<Compute>::Lane;
 
   PULLBACK_INLINE static Truth is_nan(Real x) { return ne(x, x); }
   PULLBACK_INLINE static Truth is_nan(Whole) { return Truth{}; }
 
-  /// Places arrive in order within a lane.
-  PULLBACK_INLINE void see(Vector other, Whole at, Truth counts) {
-    const Truth first = lt(place, Whole{});
-    take(other, at, counts, first);
+  PULLBACK_INLINE explicit Greatest(Vector least) : value(least), place(Truth{} - 1) {}
+  /// Places arrive in order within a lane; this one is the same in all lanes.
+  PULLBACK_INLINE void see(Vector other, int64_t at, Truth counts) {
+    take(other, Lane(at) - Truth{}, counts, Truth(place < 0));
   }
-  PULLBACK_INLINE void take(Vector other, Whole at, Truth counts, Truth first) {
+  /// Each lane has the next place.
+  PULLBACK_INLINE void see_from(Vector other, int64_t first, Truth counts) {
+    take(other, Lane(first) + numbers<Truth>(), counts, Truth(place < 0));
+  }
+  PULLBACK_INLINE void take(Vector other, Truth at, Truth counts, Truth first) {
     const Truth greater = logical_or(gt(other, value), is_nan(other) & ~is_nan(value));
     const Truth better = counts & (greater | first);
     value = where(better, other, value);
@@ -61,9 +67,11 @@ struct Greatest {
   /// Merges what another accumulator has seen.
   PULLBACK_INLINE void join(const Greatest& other) {
     const Truth equal = logical_or(eq(other.value, value), is_nan(other.value) & is_nan(value));
-    const Truth first = lt(place, Whole{}) | (equal & lt(other.place, place));
-    take(other.value, other.place, ge(other.place, Whole{}), first);
+    const Truth first = Truth(place < 0) | (equal & Truth(other.place < place));
+    take(other.value, other.place, Truth(other.place >= 0), first);
   }
+  /// The place of each lane.
+  PULLBACK_INLINE Whole each() const { return __builtin_convertvector(place, Whole); }
   /// The place in every lane; -1 if nothing was seen.
   PULLBACK_INLINE Whole all() const {
     auto best = value[0];

@@ -10,6 +10,7 @@ from pullback.define.math import node as graph
 from pullback.define.math.index import Affine
 from pullback.define.math.node import ARGMAX, MAX, SUM, Node
 from pullback.kernels.loops.pointwise import VALUES
+from pullback.kernels.loops.segments import is_segment, split_segment
 
 if TYPE_CHECKING:
     from pullback.kernels.loops.emit import Emitter
@@ -54,7 +55,7 @@ class Accumulator:
         least = IDENTITY[self.body.type]
         if self.node.op == MAX:
             return f"{self.type} {name} = {least};"
-        return f"{self.type} {name}{{{least}, Whole{{}} - 1}};"
+        return f"{self.type} {name}{{{least}}};"
 
 
 def open_index(emitter: Emitter, size: Affine, kind: str) -> str:
@@ -65,24 +66,36 @@ def open_index(emitter: Emitter, size: Affine, kind: str) -> str:
 
 
 def write_range(emitter: Emitter, node: Node) -> tuple[str, str]:
-    """Return where a reduction begins and ends: a chunk has a part of some sums."""
+    """Return where a reduction begins and ends: a chunk has a part of some sums, a row its own."""
     if node in emitter.split:
         return BEGIN, END
-    return "0", emitter.extents.text(node.size)
+    if not is_segment(node):
+        return "0", emitter.extents.text(node.size)
+    found: list[str] = []
+    for end in split_segment(node)[:2]:
+        found.append(emitter.name("e"))
+        emitter.line(f"const int64_t {found[-1]} = one({emitter.value(end, {})});")
+    return found[0], found[1]
 
 
-def write_blocks(emitter: Emitter, all_of: Sequence[Accumulator], loop: str, block: str) -> None:
+def write_blocks(
+    emitter: Emitter,
+    all_of: Sequence[Accumulator],
+    loop: str,
+    ends: tuple[str, str],
+    block: str,
+) -> None:
     """Write a loop, by blocks where there are sums."""
-    first, extent = write_range(emitter, all_of[0].node)
+    first, last = ends
     for a in all_of:
         emitter.line(a.start(a.name))
     sums = [a for a in all_of if a.is_blocked]
     if not sums:
-        emitter.line(loop.replace("@begin", first).replace("@end", extent))
+        emitter.line(loop.replace("@begin", first).replace("@end", last))
         return
     begin, end = emitter.name("begin"), emitter.name("end")
-    emitter.line(f"for (int64_t {begin} = {first}; {begin} < {extent}; {begin} += {block}) {{")
-    emitter.line(f"const int64_t {end} = least({begin} + {block}, {extent});")
+    emitter.line(f"for (int64_t {begin} = {first}; {begin} < {last}; {begin} += {block}) {{")
+    emitter.line(f"const int64_t {end} = least({begin} + {block}, {last});")
     for a in sums:
         emitter.line(a.start(a.part))
     emitter.line(loop.replace("@begin", begin).replace("@end", end))
@@ -97,7 +110,8 @@ def make_accumulators(
     """Return the accumulators of a loop: of all copies of its reductions."""
     found: list[Accumulator] = []
     for node in group:
-        body = graph.rename_index(node.args[0], node.bound, index)
+        whole = split_segment(node)[2] if is_segment(node) else node.args[0]
+        body = graph.rename_index(whole, node.bound, index)
         emitter.divisors.see([body], exact=node.op != SUM)
         free = node.free | {index} if with_index else node.free
         for copy in emitter.copies(free):
@@ -106,8 +120,16 @@ def make_accumulators(
     return found
 
 
-def accumulate(emitter: Emitter, a: Accumulator, place: str, counts: str) -> None:
-    """Write what one turn of a loop adds to an accumulator."""
+def accumulate(emitter: Emitter, a: Accumulator, place: str, counts: str, see: str = "see") -> None:
+    """Write what one turn of a loop adds to an accumulator.
+
+    Args:
+        emitter: what writes it.
+        a: the accumulator.
+        place: where the turn is; of several lanes, where the first one is.
+        counts: the lanes that count.
+        see: what an accumulator of a place calls: "see_from" where each lane has its own.
+    """
     certain = counts == "splat(true)"
     if a.node.op == SUM:
         target = a.part if a.is_blocked else a.name
@@ -124,7 +146,7 @@ def accumulate(emitter: Emitter, a: Accumulator, place: str, counts: str) -> Non
             value = f"where({counts}, {value}, {IDENTITY[a.body.type]})"
         emitter.line(f"{a.name} = maximum({a.name}, {value});", 3)
     else:
-        emitter.line(f"{a.name}.see({value}, {place}, {counts});", 6)
+        emitter.line(f"{a.name}.{see}({value}, {place}, {counts});", 6)
 
 
 def write_addition(emitter: Emitter, body: Node, copy: Mapping[str, int], total: str) -> str:

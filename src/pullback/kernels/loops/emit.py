@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 
 from pullback.define.math import derived
+from pullback.define.math.index import Affine
 from pullback.define.math.node import (
     EQUAL,
     INDEX,
@@ -55,6 +56,7 @@ class Emitter:
         self.extents, self.ranges = Extents(setting.known), Ranges(setting.ranges)
         self.dims, self.scalars = setting.dims, setting.scalars
         self.typical = setting.typical
+        self.segments = setting.segments
         self.operands = Operands()
         self.memory = KernelReads(self, setting.dtypes)
         self.places = Places(self)
@@ -98,6 +100,20 @@ class Emitter:
             if not left and (place or node not in self.split):
                 return place
         raise RefusedLoops(f"the index '{min(left)}' has no loop")
+
+    def trips_over(self, size: Affine, step: int = 1) -> tuple[Trip, ...]:
+        """Return how often a loop is run that stands here, and does `step` values in a turn.
+
+        All segments together have each entry once.
+        """
+        around = list(self.here.trips)
+        found = next((each for each in self.segments if each.size == size), None)
+        if found is None:
+            return (*around, (size, step))
+        if (row := (self.ranges.size(found.row), 1)) in around:
+            around.remove(row)
+        *outer, last = (extent for _, extent in found.bound)
+        return (*around, *((extent, 1) for extent in outer), (last, step))
 
     def is_bound(self, node: Node) -> bool:
         """Return whether a node has a value in the loops that are open."""

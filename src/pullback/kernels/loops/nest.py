@@ -9,6 +9,7 @@ from pullback.define.math.index import Affine
 from pullback.define.math.node import Node
 from pullback.kernels.loops.operands import Operand
 from pullback.kernels.loops.scope import Trip
+from pullback.kernels.loops.segments import Segments
 from pullback.kernels.loops.target import Target
 
 
@@ -79,6 +80,7 @@ class KernelSetting:
         dims: of the tensors.
         scalars: the place of each.
         target: what runs them.
+        segments: that sums run over.
     """
 
     known: Mapping[str, int]
@@ -88,6 +90,12 @@ class KernelSetting:
     dims: Mapping[str, tuple[Affine, ...]]
     scalars: Mapping[str, int]
     target: Target
+    segments: tuple[Segments, ...] = ()
+
+    @property
+    def rows(self) -> frozenset[str]:
+        """The indices that segments belong to: each value of theirs has a loop of its own."""
+        return frozenset[str]().union(*(each.own for each in self.segments))
 
 
 @dataclass(frozen=True, kw_only=True)

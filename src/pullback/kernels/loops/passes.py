@@ -15,6 +15,7 @@ from pullback.kernels.loops.accumulate import (
     write_range,
 )
 from pullback.kernels.loops.scope import Scope
+from pullback.kernels.loops.segments import is_segment
 
 if TYPE_CHECKING:
     from pullback.kernels.loops.emit import Emitter
@@ -70,7 +71,7 @@ class LanePass:
         """Write one version of the loop's body."""
         emitter = self.emitter
         outer = emitter.here
-        trip = (emitter.ranges.size(self.index), vectors * emitter.target.lanes)
+        trips = emitter.trips_over(emitter.ranges.size(self.index), vectors * emitter.target.lanes)
         scope = Scope(
             indices=frozenset({self.index}),
             lane=self.index,
@@ -78,7 +79,7 @@ class LanePass:
             edge=edge,
             run=run,
             # An edge is there about once a row.
-            trips=outer.trips if edge else (*outer.trips, trip),
+            trips=outer.trips if edge else trips,
         )
         before = emitter.counts.get(self.index)
         emitter.counts[self.index] = vectors
@@ -99,7 +100,8 @@ def lane_of(emitter: Emitter, group: Sequence[Node]) -> str:
         if emitter.ranges.size(index) == size and not any(index in n.free for n in group):
             return index
     index = open_index(emitter, size, "lane")
-    emitter.row_lanes.add(index)
+    if not is_segment(group[0]):
+        emitter.row_lanes.add(index)
     return index
 
 
@@ -113,25 +115,25 @@ def write_lanes(emitter: Emitter, group: Sequence[Node]) -> None:
     before = emitter.counts.get(index)
     emitter.counts[index] = vectors
     all_of = make_accumulators(emitter, group, index, with_index=True)
+    ends = write_range(emitter, group[0])
     bodies = list(dict.fromkeys(a.body for a in all_of))
 
     def main() -> None:
         emitter.prepare(bodies)
         for a in all_of:
-            place = f"splat(int64_t({emitter.places.index(index, a.copy)})) + numbers<Whole>()"
-            accumulate(emitter, a, place, "splat(true)")
+            place = emitter.places.index(index, a.copy)
+            accumulate(emitter, a, place, "splat(true)", "see_from")
 
     def edge() -> None:
         emitter.prepare(bodies)
-        extent = write_range(emitter, group[0])[1]
         lane = emitter.places.index(index, {})
         for a in all_of:
             if not a.copy.get(index, 0):
-                place = f"splat(int64_t({lane})) + numbers<Whole>()"
-                accumulate(emitter, a, place, f"inside_lanes(0, {extent} - ({lane}))")
+                counts = f"inside_lanes(0, {ends[1]} - ({lane}))"
+                accumulate(emitter, a, lane, counts, "see_from")
 
     text = run.written(main, edge)
-    write_blocks(emitter, all_of, text, run.block)
+    write_blocks(emitter, all_of, text, ends, run.block)
     del emitter.counts[index]
     for node in group:
         for copy in emitter.copies(node.free):

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pullback.define.math import build
 from pullback.define.math import node as graph
 from pullback.define.math.index import Affine, at
 from pullback.define.math.node import ARGMAX, READ, REDUCTIONS, SUM, Node, in_order
@@ -15,7 +14,9 @@ from pullback.kernels.loops import sums, worth
 from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.kernel import write_kernel
 from pullback.kernels.loops.nest import CHUNKS, KernelSetting, KernelText, Nest, Output
+from pullback.kernels.loops.scatters import PLACE, SegmentedOutputs, replace_nodes
 from pullback.kernels.loops.scope import RefusedLoops
+from pullback.kernels.loops.segments import Segments
 from pullback.kernels.loops.target import Target
 
 # Values that are written out side by side, at most.
@@ -24,6 +25,10 @@ MOST_COPIES = 16
 OVERHEAD = 2000.0
 # What it costs to move one element of a tensor that is laid out anew.
 MOVED = 4.0
+# What it costs to ask for the order of some entries.
+SORTED = 20_000.0
+# Whole numbers up to twice this are real numbers of 32 bits.
+EXACT = 2**23
 # Less work than this may be done more than once.
 SLIGHT = 20_000.0
 
@@ -40,13 +45,19 @@ class ScheduleStep:
     kernel: KernelText
     totals: tuple[Output, ...] = ()
 
+    @property
+    def is_inner(self) -> bool:
+        """Whether what it writes is only for the later steps."""
+        return self.kernel.nest.outputs[0].name.startswith(PLACE)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """The kernels that compute some outputs, in order."""
+    """The kernels that compute some outputs, in order; what they read, and which loops they are."""
 
     steps: tuple[ScheduleStep, ...]
     family: str
+    segments: tuple[Segments, ...] = ()
 
     def work(self, sizes: Mapping[str, int]) -> float:
         """Return the vector operations that it does, each counted as one."""
@@ -88,7 +99,11 @@ def choose_schedule(
     if not found:
         raise RefusedLoops(reasons[0] if reasons else "no loops fit it")
     needed = max(1.0, worth.count_needed(outputs, setting.ranges, sizes)) / setting.target.lanes
-    good = [each for each in found if each[1].work(sizes) <= max(SLIGHT, worth.MOST * needed)]
+    good = [
+        each
+        for each in found
+        if each[1].work(sizes) <= max(SLIGHT, worth.most_work(each[1].family) * needed)
+    ]
     if not good:
         times = min(each[1].work(sizes) for each in found) / needed
         raise RefusedLoops(f"its loops would do {times:.0f} times the work that is needed")
@@ -104,7 +119,8 @@ def estimate_cost(schedule: Schedule, target: Target, sizes: Mapping[str, int]) 
         first.kernel.nest.vectors,
         [Extents(sizes).number(row) or 0 for row in first.kernel.rows],
     )
-    return schedule.work(sizes) * slow + moved + OVERHEAD * len(others)
+    asked = OVERHEAD * len(others) + SORTED * len(schedule.segments)
+    return schedule.work(sizes) * slow + moved + asked
 
 
 def count_tasks(kernel: KernelText, sizes: Mapping[str, int], target: Target) -> int:
@@ -151,7 +167,11 @@ class Candidate:
             steps.append(ScheduleStep(kernel=write_kernel(nest, setting), totals=totals))
             setting = add_totals(setting, totals)
         nodes = [output.node for nest, _ in self.nests for output in nest.outputs]
-        return Schedule(steps=tuple(steps), family=family(nodes, self.nests[0][0]))
+        return Schedule(
+            steps=tuple(steps),
+            family=worth.SCATTER if setting.segments else family(nodes, self.nests[0][0]),
+            segments=setting.segments,
+        )
 
 
 def add_totals(setting: KernelSetting, totals: Iterable[Output]) -> KernelSetting:
@@ -172,6 +192,7 @@ def candidates(
     for nest in nests(outputs, setting, sizes):
         yield Candidate(nests=((nest, ()),), setting=setting)
     yield from peel(outputs, setting, sizes)
+    yield from sort(outputs, setting, sizes)
 
 
 def nests(
@@ -187,12 +208,14 @@ def nests(
     for index in sorted(indices, key=lambda i: (extents.number(ranges.size(i)) or 0, i)):
         number = extents.number(ranges.size(index))
         copies = math.prod(extents.number(ranges.size(i)) or 1 for i in small)
+        if index in setting.rows:
+            continue
         if number is not None and number <= sums.MOST_WRITTEN and number * copies <= MOST_COPIES:
             small.append(index)
     shared = [i for i in indices if all(i in output.indices for output in outputs)]
     if any(i not in shared and i not in small for i in indices):
         return
-    for lane in [*shared, None]:
+    for lane in [*(i for i in shared if i not in setting.rows), None]:
         rest = [i for i in shared if i != lane]
         own = [i for i in small if i != lane]
         if lane in small and any(i not in small for i in shared) and lane != shared[-1]:
@@ -223,7 +246,7 @@ def nest_of(  # noqa: PLR0913, PLR0917  (the parts of a nest)
     if lane is not None:
         extent = Extents(sizes).number(ranges.size(lane)) or 1
         needed = max(1, -(-extent // setting.target.lanes))
-        if needed < vectors and outer and over is None:
+        if needed < vectors and outer and over is None and outer[-1] not in setting.rows:
             rows = 4 // needed
             vectors = needed
     return Nest(
@@ -273,6 +296,41 @@ def peel(
         break
 
 
+def sort(
+    outputs: Sequence[Output], setting: KernelSetting, sizes: Mapping[str, int]
+) -> Iterator[Candidate]:
+    """Yield the ways in which what is added to one place is added up by one task."""
+    real = "float64" if setting.target.compute == "double" else "float32"
+    found = SegmentedOutputs(list(outputs), Ranges(setting.ranges), real)
+    found.replace_sums()
+    if not found.segments:
+        return
+    worth.require_no_contraction(found.outputs, found.ranges.sizes, sizes)
+    places = list(found.places.values())
+    if any((Extents(sizes).number(node.size) or 0) > EXACT for node in found.places):
+        raise RefusedLoops("a maximum over more places than a real number can tell apart")
+    dims = {p.name: tuple(map(found.ranges.size, p.indices)) for p in places}
+    for each in found.segments:
+        dims |= each.dims(found.ranges)
+    dtypes = {name: real if name.startswith((PLACE, "~value:")) else "int64" for name in dims}
+    setting = replace(
+        setting,
+        ranges=found.ranges.sizes,
+        dtypes={**setting.dtypes, **dtypes},
+        dims={**setting.dims, **dims},
+    )
+    first: list[tuple[Nest, tuple[Output, ...]]] = []
+    for place in places:
+        ways = [
+            Candidate(nests=((nest, ()),), setting=setting)
+            for nest in nests([place], setting, sizes)
+        ]
+        first += min(ways, key=lambda way: estimate_cost(way.made(), setting.target, sizes)).nests
+    setting = replace(setting, segments=tuple(found.segments))
+    for nest in nests(found.outputs, setting, sizes):
+        yield Candidate(nests=(*first, (nest, ())), setting=setting)
+
+
 def indices_of(outputs: Sequence[Output]) -> list[str]:
     """Return the indices of some outputs."""
     return list(dict.fromkeys(i for output in outputs for i in output.indices))
@@ -289,28 +347,13 @@ def outermost(output: Output) -> list[Node]:
     return found if good else []
 
 
-def replace_nodes(root: Node, others: Mapping[Node, Node]) -> Node:
-    """Return an expression with others in place of some nodes."""
-
-    def inner(node: Node) -> tuple[Node, ...]:
-        return () if node in others else node.args
-
-    made: dict[Node, Node] = dict(others)
-    for node in in_order([root], inner):
-        if node not in made:
-            args = tuple(made[arg] for arg in node.args)
-            changed = any(a is not b for a, b in zip(args, node.args, strict=True))
-            made[node] = build.rebuild(node, args) if changed else node
-    return made[root]
-
-
 def family(nodes: Sequence[Node], nest: Nest) -> str:
     """Return which of the families some loops are of."""
     reads = [node for node in in_order(nodes) if node.op == READ]
     if any(is_shifted(place) for node in reads for place in node.places):
         return "stencil"
     if any(part.op != ARGMAX for node in reads for place in node.places for part in place.nodes):
-        return "gather"
+        return worth.GATHER
     reduced = [node for node in in_order(nodes) if node.op in REDUCTIONS]
     along = nest.lane is None or any(nest.lane not in node.free for node in reduced)
     return "row reduction" if along else "pairwise sum"

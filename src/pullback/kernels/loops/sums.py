@@ -19,6 +19,7 @@ from pullback.kernels.loops.accumulate import (
     open_index,
     write_addition,
     write_blocks,
+    write_range,
 )
 from pullback.kernels.loops.scope import Scope
 
@@ -129,7 +130,7 @@ def write_loop(emitter: Emitter, group: Sequence[Node]) -> None:
         lane=outer.lane,
         edge=outer.edge,
         run=outer.run,
-        trips=(*outer.trips, (size, 1)),
+        trips=emitter.trips_over(size),
     )
     # One further in, that this one is to stand before, may have an index of the same name.
     outside = emitter.variables.get(index)
@@ -137,7 +138,7 @@ def write_loop(emitter: Emitter, group: Sequence[Node]) -> None:
     emitter.scopes = [*emitter.scopes, scope]
     prepare(emitter, list(dict.fromkeys(a.body for a in all_of)))
     for a in all_of:
-        accumulate(emitter, a, f"splat({variable})", "splat(true)")
+        accumulate(emitter, a, variable, "splat(true)")
     emitter.scopes = emitter.scopes[:-1]
     if outside is not None:
         emitter.variables[index] = outside
@@ -145,7 +146,7 @@ def write_loop(emitter: Emitter, group: Sequence[Node]) -> None:
     head = f"for (int64_t {variable} = @begin; {variable} < @end; ++{variable})"
     unrolled = emitter.target.write_unrolled(emitter.counts.get(str(outer.lane), 1))
     loop = f"{unrolled}{head} {{\n{body}\n}}"
-    write_blocks(emitter, all_of, loop, "block_of_sum")
+    write_blocks(emitter, all_of, loop, write_range(emitter, group[0]), "block_of_sum")
     for a in all_of:
-        value = f"{a.name}.place" if a.node.op == ARGMAX else a.name
+        value = f"{a.name}.each()" if a.node.op == ARGMAX else a.name
         emitter.here.known[emitter.key(a.node, a.copy)] = value

@@ -18,8 +18,17 @@ from pullback.kernels.loops.scope import RefusedLoops
 SMALL = 16
 # What it takes to read an element at a place that data gives.
 GATHERED = 2.0
+# The families in which data says what is read or added. PyTorch's operations move that several
+# times, so that a loop may do more.
+GATHER, SCATTER = "gather", "scatter"
+MOST_BY_DATA = 24.0
 # A value may be computed as many times as this, on the average.
 MOST = 4.0
+
+
+def most_work(family: str) -> float:
+    """Return how many times the necessary work a loop of a family may do."""
+    return MOST_BY_DATA if family in (GATHER, SCATTER) else MOST
 
 
 def require_no_contraction(

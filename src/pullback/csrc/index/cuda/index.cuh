@@ -186,6 +186,8 @@ struct Greatest {
   V value;
   Whole place;
 
+  PULLBACK_DEVICE Greatest(V value, Whole place) : value(value), place(place) {}
+  PULLBACK_DEVICE explicit Greatest(V least) : Greatest(least, -1) {}
   PULLBACK_DEVICE static Truth is_nan(V x) { return x != x; }
 
   PULLBACK_DEVICE void take(V other, Whole at, Truth counts, Truth first) {
@@ -195,6 +197,11 @@ struct Greatest {
   }
   /// Places arrive in order within a lane.
   PULLBACK_DEVICE void see(V other, Whole at, Truth counts) { take(other, at, counts, place < 0); }
+  /// Each lane has the next place.
+  PULLBACK_DEVICE void see_from(V other, Whole first, Truth counts) {
+    see(other, first + lane(), counts);
+  }
+  PULLBACK_DEVICE Whole each() const { return place; }
   /// Merges what another accumulator has seen.
   PULLBACK_DEVICE void join(const Greatest& other) {
     const Truth equal = other.value == value || (is_nan(other.value) && is_nan(value));
