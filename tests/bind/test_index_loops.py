@@ -346,7 +346,9 @@ HALVES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 @pytest.mark.parametrize("dtype", HALVES)
 def test_half_precision_is_read_and_rounded_once(name: str, dtype: str) -> None:
     indexed = formula(name)
-    sizes = sizes_for(indexed, {**dict.fromkeys("nmhw", 37), "d": 3, "p": 2, "q": 3, "...": 4})
+    sizes = sizes_for(
+        indexed, {**dict.fromkeys("nmhwv", 37), "d": 3, "k": 5, "p": 2, "q": 3, "...": 4}
+    )
     sizes |= {
         index: 5 for tensor in indexed.line.tensors for index in tensor.labels if index == "v"
     }

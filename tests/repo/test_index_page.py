@@ -24,7 +24,7 @@ def test_page_on_index_notation_states_the_cost_model_that_there_is() -> None:
     text = " ".join(PAGE.read_text().split())
     for said in (
         f"where no size is {worth.SMALL} or less",
-        f"more than {choose.MOST_WORK} times the operations",
+        f"more than {worth.MOST:.0f} times the operations",
         f"more than {Backend.little:,.0f} in all".replace(",", " "),
         f"`max(operations / {rates.CPU_OPERATIONS:.0e}, ".replace("e+0", "e"),
         f"bytes / {rates.CPU_BANDWIDTH:.0e})`".replace("e+0", "e"),

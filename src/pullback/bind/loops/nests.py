@@ -124,8 +124,7 @@ class Own:
         call = self.prepared(sizes)
         tensors = {name: value for name, value in arguments.items() if isinstance(value, Tensor)}
         device = next((value.device for value in tensors.values()), torch.device("cpu"))
-        for sorter in self.sorters:
-            tensors |= sorter.tensors(arguments, sizes)
+        tensors |= self.sort(arguments, sizes)
         inputs = [lay_out(tensors[operand.name], operand) for operand in call.inputs]
         values = call.run(inputs, self.scalars(arguments), device)
         return [value.to(dtype) for value, dtype in zip(values, dtypes, strict=True)]
@@ -142,7 +141,14 @@ class Own:
     @cached_property
     def sorters(self) -> tuple[Sorter, ...]:
         """What finds the order of the entries that are added up row by row."""
-        return make_sorters(self.indexed, [s for each in self.schedules for s in each.segments])
+        return make_sorters(self.indexed, self.schedules)
+
+    def sort(self, arguments: Mapping[str, object], sizes: Mapping[str, int]) -> dict[str, Tensor]:
+        """Return the tensors that say in which order entries are added."""
+        found: dict[str, Tensor] = {}
+        for sorter in self.sorters:
+            found |= sorter.tensors(arguments, sizes)
+        return found
 
     def prepared(self, sizes: Mapping[str, int]) -> LoopCall:
         """Return what follows from the sizes of a call, worked out once for each."""

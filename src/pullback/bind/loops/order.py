@@ -16,6 +16,7 @@ from pullback.define.math.extents import evaluate_size
 from pullback.define.math.formula import Formula
 from pullback.define.math.node import names_read
 from pullback.define.math.ranges import Ranges
+from pullback.kernels.loops.schedule import Schedule
 from pullback.kernels.loops.segments import Segments
 
 
@@ -40,15 +41,15 @@ class Order:
         outer = self.entries if inner == 1 else self.entries // inner
         return outer if k == 0 else outer % self.shape[k]
 
-    def tensors(self, segments: Segments) -> dict[str, Tensor]:
-        """Return the tensors that a kernel reads, by their names."""
-        names = [name for name, _ in segments.bound]
-        return {
-            segments.end("begin").name: self.begin,
-            segments.end("end").name: self.end,
-            **{segments.index_of(n, "").name: self.index(k) for k, n in enumerate(names)},
-            **{segments.value_of(n, "").name: self.index(k) for k, n in enumerate(names)},
-        }
+    def tensors(self, segments: Segments, needed: Mapping[str, torch.dtype]) -> dict[str, Tensor]:
+        """Return the tensors that kernels read, by their names."""
+        begin, end = (segments.end(which).name for which in ("begin", "end"))
+        found = {name: ends for name, ends in ((begin, self.begin), (end, self.end))}
+        for k, (bound, _) in enumerate(segments.bound):
+            for node in (segments.index_of(bound, ""), segments.value_of(bound, "")):
+                if node.name in needed:
+                    found[node.name] = self.index(k).to(needed[node.name])
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,12 +57,24 @@ class Remembered:
     """What was made of some tensors.
 
     Attributes:
-        copies: of the tensors, on a CPU: NumPy changes them unseen.
+        memory: of the tensors; where it is freed, this is forgotten.
+        versions: how often each had been changed.
+        copies: of the tensors, on a CPU: there NumPy may change them unseen.
         tensors: what was made.
     """
 
+    memory: tuple[weakref.ref[torch.UntypedStorage], ...]
+    versions: tuple[int, ...]
     copies: tuple[Tensor, ...]
     tensors: dict[str, Tensor]
+
+    def holds(self, sources: Sequence[Tensor]) -> bool:
+        """Return whether the tensors are as they were."""
+        return (
+            all(memory() is not None for memory in self.memory)
+            and self.versions == versions_of(sources)
+            and all(map(torch.equal, self.copies, sources))
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,11 +84,13 @@ class Sorter:
     Attributes:
         indexed: whose sum it is.
         segments: that it runs over.
+        needed: the tensors that kernels read, with their dtypes.
         known: the orders of index tensors that are still there.
     """
 
     indexed: Formula
     segments: Segments
+    needed: Mapping[str, torch.dtype]
     known: Memo[tuple[object, ...], Remembered]
 
     def tensors(
@@ -85,16 +100,23 @@ class Sorter:
         nodes = self.segments.place.nodes
         given = [arguments[name] for name in names_read(nodes)]
         sources = [value for value in given if isinstance(value, Tensor)]
-        if len(sources) < len(given) or is_captured(sources):
-            return self.make(arguments, sizes)  # a scalar is a part of the place
+        # A scalar may be a part of the place. On a GPU, changes in inference mode are unseen.
+        if len(sources) < len(given) or is_captured(sources) or any(map(is_unseen, sources)):
+            return self.make(arguments, sizes)
         key = (*map(key_of, sources), *sizes.items())
         found = self.known.get(key)
-        if found is None or not all(map(torch.equal, found.copies, sources)):
-            copies = tuple(source.clone() for source in sources if source.is_cpu)
-            found = Remembered(copies=copies, tensors=self.make(arguments, sizes))
-            self.known[key] = found
-            for source in sources:
-                weakref.finalize(source.untyped_storage(), self.known.pop, key, None).atexit = False
+        if found is None or not found.holds(sources):
+            known = self.known
+
+            def forget(_: object) -> None:
+                known.pop(key, None)
+
+            found = known[key] = Remembered(
+                memory=tuple(weakref.ref(s.untyped_storage(), forget) for s in sources),
+                versions=versions_of(sources),
+                copies=tuple(source.clone() for source in sources if source.is_cpu),
+                tensors=self.make(arguments, sizes),
+            )
         return found.tensors
 
     def make(self, arguments: Mapping[str, object], sizes: Mapping[str, int]) -> dict[str, Tensor]:
@@ -105,7 +127,7 @@ class Sorter:
         places = evaluate.compute_places(self.indexed, arguments, sizes, segments.place, env)
         shape = [int(evaluate_size(extent, sizes) or 0) for extent in segments.shape(ranges)]
         rows = int(evaluate_size(ranges.size(segments.row), sizes) or 0)
-        return sort(places, shape, len(segments.batch), rows).tensors(segments)
+        return sort(places, shape, len(segments.batch), rows).tensors(segments, self.needed)
 
 
 def sort(places: Tensor, shape: Sequence[int], batched: int, rows: int) -> Order:
@@ -140,11 +162,14 @@ def sort(places: Tensor, shape: Sequence[int], batched: int, rows: int) -> Order
 
 
 def key_of(tensor: Tensor) -> tuple[object, ...]:
-    """Return what a tensor's values are known by while its memory is there."""
-    return (
-        *(tensor.untyped_storage()._cdata, tensor.data_ptr(), tensor.dtype, tensor._version),
-        *(tensor.shape, tensor.stride()),
-    )
+    """Return what a tensor is known by while its memory is there, on one stream of a GPU."""
+    stream = torch.cuda.current_stream(tensor.device).cuda_stream if tensor.is_cuda else None
+    return (tensor.data_ptr(), tensor.dtype, tensor.device, tensor.shape, tensor.stride(), stream)
+
+
+def versions_of(tensors: Sequence[Tensor]) -> tuple[int, ...]:
+    """Return how often tensors have been changed; in inference mode nobody counts."""
+    return tuple(-1 if tensor.is_inference() else tensor._version for tensor in tensors)
 
 
 def is_captured(tensors: Sequence[Tensor]) -> bool:
@@ -153,10 +178,20 @@ def is_captured(tensors: Sequence[Tensor]) -> bool:
     return on_gpu and torch.cuda.is_current_stream_capturing()
 
 
-def make_sorters(indexed: Formula, segments: Sequence[Segments]) -> tuple[Sorter, ...]:
-    """Return what sorts the entries of some sums."""
+def is_unseen(tensor: Tensor) -> bool:
+    """Return whether a tensor may change without a trace."""
+    return tensor.is_inference() and not tensor.is_cpu
+
+
+def make_sorters(indexed: Formula, schedules: Sequence[Schedule]) -> tuple[Sorter, ...]:
+    """Return what sorts the entries of the sums of some schedules."""
+    steps = [step for schedule in schedules for step in schedule.steps]
+    operands = [operand for step in steps for operand in step.kernel.operands]
+    needed = {each.name: getattr(torch, each.dtype) for each in operands}
     return tuple(
-        Sorter(indexed=indexed, segments=each, known=Memo(MOST_KNOWN)) for each in segments
+        Sorter(indexed=indexed, segments=each, needed=needed, known=Memo(MOST_KNOWN))
+        for schedule in schedules
+        for each in schedule.segments
     )
 
 

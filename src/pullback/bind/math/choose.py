@@ -24,8 +24,8 @@ from pullback.bind.math.call import Choice, IndexedCall, compute_outputs
 from pullback.bind.memo import Memo
 from pullback.bind.notice import notice
 from pullback.diagnostic import PullbackError
-from pullback.kernels.loops import worth
 from pullback.kernels.compile import CompileFailed
+from pullback.kernels.loops import worth
 
 # Where the model says that a loop is this much faster, the clock is not asked.
 CLEAR = 8

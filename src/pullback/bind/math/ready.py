@@ -26,12 +26,13 @@ class ReadyLoops:
 
     Attributes:
         call: their kernels.
-        inputs: the places of the tensors that they read, among those of the call.
+        inputs: the places of the tensors that they read, among those of the call; the names of
+            those that say in which order entries are added.
         outputs: of each output, its place in the line, and its shape if it is another one.
     """
 
     call: LoopCall
-    inputs: tuple[int, ...]
+    inputs: tuple[int | str, ...]
     outputs: tuple[tuple[int, Shape | None], ...]
 
 
@@ -65,6 +66,8 @@ class Ready:
         whole: the kernels, if they read and write the very tensors of the call, all in order.
         count: how many outputs there are, wanted or not.
         device: of the tensors.
+        names: of the arguments.
+        sizes: of every index.
     """
 
     checks: tuple[PlacesCheck, ...]
@@ -74,6 +77,12 @@ class Ready:
     whole: LoopCall | None
     count: int
     device: torch.device
+    names: tuple[str, ...]
+    sizes: dict[str, int]
+
+    def name(self, given: Sequence[object]) -> dict[str, object]:
+        """Return arguments by their names."""
+        return dict(zip(self.names, given, strict=False))
 
     def run(self, given: Sequence[object]) -> list[Tensor | None] | None:
         """Return the outputs; None if the inputs do not lie as expected, or an index is outside."""
@@ -90,7 +99,9 @@ class Ready:
             return [*self.whole.run(tensors, scalars, self.device)]
         results: list[Tensor | None] = [None] * self.count
         for loops in self.loops:
-            inputs = [tensors[place] for place in loops.inputs]
+            own = loops.call.own
+            order = own.sort(self.name(given), self.sizes) if own.sorters else {}
+            inputs = [order[p] if isinstance(p, str) else tensors[p] for p in loops.inputs]
             values = loops.call.run(inputs, scalars, self.device)
             for (place, shape), value in zip(loops.outputs, values, strict=True):
                 results[place] = value if shape is None else value.view(shape)
@@ -130,6 +141,8 @@ class _Maker:
             whole=loops[0].call if self.is_whole(loops) else None,
             count=len(self.line.outputs),
             device=self.call.outputs.device,
+            names=tuple(self.places),
+            sizes=self.call.sizes,
         )
 
     def is_whole(self, loops: Sequence[ReadyLoops]) -> bool:
@@ -168,10 +181,9 @@ class _Maker:
         """Return the loops of a choice."""
         assert choice.own
         call = choice.own.prepared(self.call.sizes)
-        if choice.own.sorters:
-            raise Unfit
         for operand in call.inputs:
-            self.read(operand)
+            if operand.name in self.places:
+                self.read(operand)
         written = [
             w
             for kernel in call.kernels
@@ -181,7 +193,10 @@ class _Maker:
         names = list(self.inputs)
         return ReadyLoops(
             call=call,
-            inputs=tuple(names.index(operand.name) for operand in call.inputs),
+            inputs=tuple(
+                names.index(each.name) if each.name in self.inputs else each.name
+                for each in call.inputs
+            ),
             outputs=tuple(
                 (place, self.reshape(place, *each))
                 for place, each in zip(choice.own.outputs, written, strict=True)

@@ -92,6 +92,15 @@ PULLBACK_INLINE auto one(Vector x) {
   return x[0];
 }
 
+/// The whole number some elements further on, or the last one of its tensor.
+template <class Stored>
+PULLBACK_INLINE int64_t further(const char* from, int64_t count, const char* last) {
+  const char* const there = from + count * int64_t{sizeof(Stored)};
+  Stored found;
+  __builtin_memcpy(&found, there < last ? there : last, sizeof found);
+  return int64_t(found);
+}
+
 /// One element, in every lane.
 template <class Stored>
 PULLBACK_INLINE Value<Stored> load_one(const char* from) {

@@ -25,6 +25,8 @@ LANES = "pullback_index_lanes"
 class Cpu(Target):
     """A CPU; the lanes are those of the widest registers."""
 
+    ahead = 12
+
     @classmethod
     def of(cls, compute: str) -> Cpu:
         """Return the target for a type."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from pullback.define.math.node import Node, is_number
+from pullback.define.math.node import READ, Node, is_number
 from pullback.kernels.loops.operands import Operand
 from pullback.kernels.loops.scope import RefusedLoops
 
@@ -41,9 +41,14 @@ class KernelReads:
 
     def one(self, node: Node, copy: Mapping[str, int]) -> str:
         """Return one element for all lanes."""
+        operand, address = self.find_one(node, copy)
+        return f"load_one<{operand.stored}>({address})"
+
+    def find_one(self, node: Node, copy: Mapping[str, int]) -> tuple[Operand, str]:
+        """Return the tensor and the address of an element that all lanes read."""
         operand = self.operand(node.name, len(node.places) - 1 if node.places else None)
         places = [self.safe(node, d, copy) for d in range(len(node.places))]
-        return f"load_one<{operand.stored}>({self.emitter.operands.address(operand, places)})"
+        return operand, self.emitter.operands.address(operand, places)
 
     def contiguous(self, node: Node, copy: Mapping[str, int], own: int) -> str:
         """Return elements next to each other along a dimension."""
@@ -54,12 +59,44 @@ class KernelReads:
         operand = self.operand(node.name, own)
         places = self.places(node, own, copy)
         address = emitter.operands.address(operand, places)
+        self.fetch_ahead(node, operand, places, copy)
         if self.is_far(node):
             emitter.line("", emitter.target.far)
         if not emitter.here.edge and self.is_inside(node, own):
             return f"load<{operand.stored}>({address})"
         size = emitter.extents.text(emitter.dims[node.name][own])
         return f"load_edge<{operand.stored}>({address}, {places[own]}, {size})"
+
+    def fetch_ahead(
+        self, node: Node, operand: Operand, places: list[str], copy: Mapping[str, int]
+    ) -> None:
+        """Write what fetches the row that an inner loop reads some turns later."""
+        emitter = self.emitter
+        here, turns = emitter.here, emitter.target.ahead
+        if here.lane_scope or here.edge or not turns:
+            return
+        found = [(d, place) for d, place in enumerate(node.places) if place.free & here.indices]
+        if len(found) != 1 or len(found[0][1].terms) != 1 or not found[0][1].nodes:
+            return
+        d, place = found[0]
+        [(part, factor)] = place.terms
+        if not isinstance(part, Node) or part.op != READ or not part.places:
+            return
+        last = part.places[-1].index
+        if last not in here.indices or any(p.free & here.indices for p in part.places[:-1]):
+            return
+        index, address = self.find_one(part, copy)
+        further = f"further<{index.stored}>({address}, {turns}, {self.last(index)})"
+        size = emitter.extents.text(emitter.dims[node.name][d])
+        row = f"clamped({further} * {factor} + {place.constant}, {size})"
+        there = [row if k == d else other for k, other in enumerate(places)]
+        emitter.line(f"__builtin_prefetch({emitter.operands.address(operand, there)});")
+
+    def last(self, operand: Operand) -> str:
+        """Return the address of the last element of a tensor."""
+        sizes = self.emitter.dims[operand.name]
+        ends = [f"{self.emitter.extents.text(size)} - 1" for size in sizes]
+        return self.emitter.operands.address(operand, ends)
 
     def strided(self, node: Node, copy: Mapping[str, int], own: int) -> str:
         """Return elements next to each other along a dimension that is not the last."""

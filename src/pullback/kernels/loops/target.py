@@ -32,6 +32,8 @@ class Target(ABC):
     # What a vector costs that is gathered, one whose elements are not neighbours, and one of which
     # another part lies in a far place.
     gathered, apart, far = 24, 0, 6
+    # How many turns of a loop before it is read a row is fetched that data picks; 0 if never.
+    ahead = 0
 
     def write_unrolled(self, vectors: int) -> str:
         """Return what stands before an inner loop that computes some vectors in each turn."""

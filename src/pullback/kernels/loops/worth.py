@@ -21,7 +21,7 @@ GATHERED = 2.0
 # The families in which data says what is read or added. PyTorch's operations move that several
 # times, so that a loop may do more.
 GATHER, SCATTER = "gather", "scatter"
-MOST_BY_DATA = 24.0
+MOST_BY_DATA = 64.0
 # A value may be computed as many times as this, on the average.
 MOST = 4.0
 
