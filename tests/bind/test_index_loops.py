@@ -54,6 +54,7 @@ STENCILS = {
     "laplace": "(u[h, w]) -> y[h, w] = pad(u[h + 1, w]) + pad(u[h - 1, w]) + pad(u[h, w + 1])"
     " + pad(u[h, w - 1]) - 4*u[h, w]",
     "slope": "(x[n]) -> y[i] = x[i + 1] - x[i]",
+    "spread": "(x[n]) -> y[n] = pad(x[2*n - 3])**2",
     "reversed": "(x[n]) -> y[n] = x[size(n) - 1 - n]*2",
     "diagonal": "(a[n, n]) -> y[n] = a[n, n]**2",
 }

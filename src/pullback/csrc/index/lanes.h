@@ -82,7 +82,7 @@ PULLBACK_INLINE Truth inside_lanes(int64_t first, int64_t size) {
   const Truth lane = numbers<Truth>();
   return Truth(lane >= Lane(within.begin)) & Truth(lane < Lane(within.end));
 }
-PULLBACK_INLINE Truth inside_lanes(Whole place, int64_t size) {
+PULLBACK_INLINE Truth inside_each(Whole place, int64_t size) {
   return logical_and(ge(place, Whole{}), lt(place, splat(size)));
 }
 

@@ -96,7 +96,7 @@ class Places:
             return f"inside_lanes(int64_t({self.place(place, copy)}), {size})"
         if factor == -1:
             return f"inside_lanes({size} - 1 - ({self.place(place, copy)}), {size})"
-        return f"inside_lanes(Whole({self.whole(place, copy)}), {size})"
+        return f"inside_each(Whole({self.whole(place, copy)}), {size})"
 
     def equal(self, place: Affine, copy: Mapping[str, int]) -> str:
         """Return the condition that a place is 0."""

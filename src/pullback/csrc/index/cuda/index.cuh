@@ -122,6 +122,8 @@ PULLBACK_DEVICE Vector numbers() {
 PULLBACK_DEVICE Truth inside_lanes(int64_t first, int64_t size) {
   return inside(first + lane(), size);
 }
+/// Whether the place of each lane is inside; on a GPU a place of a lane and a number are one type.
+PULLBACK_DEVICE Truth inside_each(Whole place, int64_t size) { return inside(place, size); }
 
 /// A divisor for many values: its reciprocal, and a power of two that keeps that in range.
 struct Divisor {
