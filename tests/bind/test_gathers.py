@@ -1,0 +1,300 @@
+"""Reads and sums at places that data gives: values, gradients, refusals, and what is remembered."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import pullback as pb
+from pullback.bind.loops import nests, order
+from pullback.bind.loops.nests import Own
+from pullback.bind.math import choose
+from pullback.bind.math.call import Choice, IndexedCall
+from pullback.define import parse as lines
+from pullback.define.math import derived, notation
+from pullback.diagnostic import PullbackError
+from tests.telling import telling
+from tests.threads import threads
+
+pytestmark = pytest.mark.compiler
+
+Function = Callable[..., Tensor]
+SUM = "(x[v, d], i[n, k]: int64) -> y[n, d] = sum[k](x[i[n, k], d])"
+CASES: dict[str, tuple[str, Function]] = {
+    "sum": (SUM, lambda x, i, w: x[i].sum(1)),
+    "weights": (
+        "(x[v, d], i[n, k]: int64, w[n, k]) -> y[n, d] = sum[k](w*x[i[n, k], d])",
+        lambda x, i, w: (w[..., None] * x[i]).sum(1),
+    ),
+    "greatest": (
+        "(x[v, d], i[n, k]: int64, w[n, k]) -> y[n, d] = max[k](w*x[i[n, k], d])",
+        lambda x, i, w: (w[..., None] * x[i]).amax(1),
+    ),
+    "least": (
+        "(x[v, d], i[n, k]: int64) -> y[n, d] = min[k](x[i[n, k], d])",
+        lambda x, i, w: x[i].amin(1),
+    ),
+    "one": (
+        "(x[v, d], i[n, k]: int64) -> y[n, d] = x[i[n, 0], d]**2",
+        lambda x, i, w: x[i[:, 0]] ** 2,
+    ),
+    "guarded": (
+        "(x[v, d], i[n, k]: int64, w[n, k])"
+        " -> y[n, d] = sum[k](where(w > 0, x[i[n, k], d]*x[i[n, 0], d], 0))",
+        lambda x, i, w: (x[i] * x[i[:, :1]] * (w > 0)[..., None]).sum(1),
+    ),
+    "further": (
+        "(x[v, d], i[n, k]: int64) -> y[n, d] = sum[k](pad(x[2*i[n, k] - 3, d]))",
+        lambda x, i, w: (
+            x[(2 * i - 3).clamp(0, len(x) - 1)] * ((2 * i >= 3) & (2 * i - 3 < len(x)))[..., None]
+        ).sum(1),
+    ),
+}
+SIZES = {
+    "usual": (37, 29, 5, 7),
+    "one row": (1, 9, 4, 3),
+    "one column": (11, 40, 6, 1),
+    "wide": (6, 17, 3, 70),
+    "repeated": (300, 90, 20, 5),
+}
+
+
+@pytest.fixture(autouse=True)
+def prefer_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Call loops wherever there are some; what is measured would vary from run to run."""
+
+    def take(call: IndexedCall, with_loop: Choice) -> Choice:
+        del call
+        return with_loop
+
+    monkeypatch.setattr(choose, "measure_choice", take)
+
+
+@functools.cache
+def operator(case: str) -> Any:
+    """Return the operator of a case."""
+    return pb.operator(f"gathers::{case}{CASES[case][0]}")
+
+
+def inputs(sizes: tuple[int, int, int, int], name: str = "") -> tuple[Tensor, Tensor, Tensor]:
+    v, n, k, d = sizes
+    generator = torch.Generator().manual_seed(v + n)
+    x = torch.randn(v, d, generator=generator, dtype=torch.float64)
+    i = torch.randint(2 if name == "repeated" and v > 1 else v, (n, k), generator=generator)
+    return x, i, torch.randn(n, k, generator=generator, dtype=torch.float64)
+
+
+def close(got: object, want: object) -> None:
+    torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-9)
+
+
+def families(op: Any, *given: Tensor) -> list[str]:
+    """Return who computes a call and its gradients."""
+    return [line for line in str(op.plan(*given)).splitlines() if "own loop" in line]
+
+
+@pytest.mark.parametrize("sizes", telling({name: name for name in SIZES}, ["usual", "one row"]))
+@pytest.mark.parametrize("case", telling({name: name for name in CASES}, ["sum", "greatest"]))
+def test_values_and_two_orders_of_gradients_are_eagers(case: str, sizes: str) -> None:
+    line, eager = CASES[case]
+    op = operator(case)
+    x, i, w = inputs(SIZES[sizes], sizes)
+    has_weights = "w[" in line
+
+    def derivatives(function: Function) -> list[Tensor]:
+        leaves = [t.clone().requires_grad_() for t in ((x, w) if has_weights else (x,))]
+        y = function(leaves[0], i, leaves[-1])
+        generator = torch.Generator().manual_seed(3)
+        seed = torch.randn(y.shape, generator=generator, dtype=y.dtype).requires_grad_()
+        first = torch.autograd.grad(
+            (y * y * seed).sum(), leaves, create_graph=True, materialize_grads=True
+        )
+        second = torch.autograd.grad(
+            sum(g.square().sum() for g in first), [*leaves, seed], materialize_grads=True
+        )
+        return [y, *first, *second]
+
+    def ours(x: Tensor, i: Tensor, w: Tensor) -> Tensor:
+        return op(x, i, w) if has_weights else op(x, i)
+
+    for got, want in zip(derivatives(ours), derivatives(eager), strict=True):
+        close(got, want)
+
+
+def test_loops_compute_them_in_both_directions() -> None:
+    op = operator("sum")
+    x, i, _ = inputs((300, 400, 8, 64))
+    shown = families(op, x.float().requires_grad_(), i)
+    assert ["gather" in shown[0], "scatter" in shown[1]] == [True, True]
+    most = operator("least")
+    assert len(families(most, x.float().requires_grad_(), i)) == 2
+
+
+@pytest.mark.parametrize("bad", [-1, 37, 2**40])
+def test_an_index_outside_is_refused_at_the_first_call_and_at_every_other(bad: int) -> None:
+    op = operator("sum")
+    x, i, _ = inputs((37, 29, 5, 7))
+    wrong = i.clone()
+    wrong[3, 2] = bad
+    for _ in range(2):
+        with pytest.raises(PullbackError, match=f"'x' is read at {bad} of its dimension 'v'"):
+            op(x, wrong)
+        close(op(x, i), x[i].sum(1))
+    guarded = operator("guarded")
+    w = torch.ones(29, 5, dtype=torch.float64)
+    w[3, 2] = -1
+    wrong[:, 0] = 0
+    for _ in range(2):
+        right = wrong.clamp(0, 36)
+        close(guarded(x, wrong, w), CASES["guarded"][1](x, right, w))
+
+
+@pytest.mark.parametrize("sizes", [(5, 0, 4, 3), (5, 4, 0, 3), (5, 4, 3, 0), (0, 4, 0, 3)])
+def test_of_nothing_nothing_is_read(sizes: tuple[int, int, int, int]) -> None:
+    op = operator("sum")
+    v, n, k, d = sizes
+    x = torch.randn(v, d).requires_grad_()
+    y = op(x, torch.zeros(n, k, dtype=torch.int64))
+    assert y.shape == (n, d)
+    assert not y.any()
+    (grad,) = torch.autograd.grad(y.sum(), x)
+    assert torch.equal(grad, torch.zeros(v, d))
+
+
+@pytest.mark.parametrize("case", ["sum", "greatest"])
+def test_a_batch_of_calls_is_one(case: str) -> None:
+    line, eager = CASES[case]
+    op = operator(case)
+    x, i, w = inputs((12, 9, 4, 5))
+    given = (torch.stack([x, -x]), torch.stack([i, i.flip(0)]), torch.stack([w, w + 1]))
+    count = 3 if "w[" in line else 2
+
+    def gradient(function: Function) -> Function:
+        return torch.func.grad(lambda *given: function(*given).square().sum())
+
+    for dims in ((0, 0, 0), (0, None, None), (None, 0, None)):
+        taken = [t if dim is None else b for t, b, dim in zip((x, i, w), given, dims, strict=True)]
+
+        def ours(x: Tensor, i: Tensor, *w: Tensor) -> Tensor:
+            return op(x, i, *w)
+
+        def theirs(x: Tensor, i: Tensor, *weights: Tensor) -> Tensor:
+            return eager(x, i, *(weights or (w,)))
+
+        for wrap in (lambda f: f, gradient):
+            got, want = (torch.vmap(wrap(f), dims[:count])(*taken[:count]) for f in (ours, theirs))
+            close(got, want)
+
+
+def test_threads_do_not_change_a_bit() -> None:
+    op = operator("greatest")
+    x, i, w = (t.float() if t.is_floating_point() else t for t in inputs((50, 3000, 9, 33)))
+
+    def run() -> list[Tensor]:
+        leaves = [x.clone().requires_grad_(), w.clone().requires_grad_()]
+        y = op(leaves[0], i, leaves[1])
+        return [y, *torch.autograd.grad(y.sin().sum(), leaves)]
+
+    with threads(1):
+        alone = run()
+    with threads(3):
+        together = run()
+    assert all(torch.equal(a, b) for a, b in zip(alone, together, strict=True))
+
+
+# --- the order of entries is remembered
+
+
+class Scatter:
+    """The loop of a gradient, and a call of it."""
+
+    def __init__(self) -> None:
+        formula = notation.parse(lines.parse(f"gathers::kept{SUM}"))
+        backward = derived.backward(formula)
+        assert backward
+        self.sizes = {"v": 20, "n": 50, "k": 4, "d": 40}
+        self.grad = torch.randn(50, 40)
+        self.index = torch.randint(20, (50, 4))
+        self.names = [p.name for p in backward.formula.line.parameters]
+        present = frozenset(self.names)
+        own = nests.find(backward.formula, torch.float32, (0,), present, self.sizes)
+        assert isinstance(own, Own)
+        assert own.family == "scatter"
+        self.own = own
+
+    def check(self) -> None:
+        known = {"grad": self.grad, "x": torch.randn(20, 40), "i": self.index}
+        given: dict[str, object] = {name: known[name] for name in self.names}
+        [got] = self.own.run(given, self.sizes, [torch.float32])
+        rows = self.grad.repeat_interleave(4, 0)
+        torch.testing.assert_close(got, torch.zeros(20, 40).index_add(0, self.index.view(-1), rows))
+
+
+@pytest.fixture
+def sorted_times(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list with an entry for each time that something is sorted."""
+    found: list[int] = []
+    sort = order.sort
+
+    def counted(places: Tensor, *rest: Any) -> order.Order:
+        found.append(len(places))
+        return sort(places, *rest)
+
+    monkeypatch.setattr(order, "sort", counted)
+    return found
+
+
+def test_a_fixed_graph_is_sorted_once(sorted_times: list[int]) -> None:
+    loop = Scatter()
+    for _ in range(3):
+        loop.check()
+    assert len(sorted_times) == 1
+    loop.index = loop.index.clone()
+    loop.check()
+    assert len(sorted_times) == 2
+
+
+def test_what_has_changed_is_sorted_again(sorted_times: list[int]) -> None:
+    loop = Scatter()
+    values = np.random.default_rng(0).integers(20, size=(50, 4))
+    loop.index = torch.from_numpy(values)
+    loop.check()
+    loop.index[3] = 7
+    loop.check()
+    # NumPy changes them, and PyTorch does not know.
+    values[:20] = 2
+    loop.check()
+    assert len(sorted_times) == 3
+
+
+def test_an_order_goes_with_its_index() -> None:
+    loop = Scatter()
+    loop.check()
+    [sorter] = loop.own.sorters
+    assert len(sorter.known) == 1
+    memory = weakref.ref(loop.index.untyped_storage())
+    loop.index = torch.zeros(50, 4, dtype=torch.int64)
+    gc.collect()
+    assert memory() is None
+    assert not sorter.known
+
+
+def test_entries_outside_are_left_out_and_equal_ones_stay_in_order() -> None:
+    places = torch.tensor([[2, 0, -1], [2, 5, 0]])
+    found = order.sort(places.view(-1), [2, 3], 0, 3)
+    assert found.begin.tolist() == [0, 2, 2]
+    assert found.end.tolist() == [2, 2, 4]
+    assert found.entries[:4].tolist() == [1, 5, 0, 3]
+    assert found.index(0)[:4].tolist() == [0, 1, 0, 1]
+    assert found.index(1)[:4].tolist() == [1, 2, 0, 0]
+    each = order.sort(places.view(-1), [2, 3], 1, 3)
+    assert each.end.tolist() == [[1, 1, 2], [3, 3, 4]]
+    assert each.entries[:4].tolist() == [1, 0, 2, 0]
