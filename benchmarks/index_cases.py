@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -46,11 +47,57 @@ def normal(*shapes: tuple[int, ...], scale: float = 1.0) -> Callable[[], tuple[T
     return make
 
 
-def words() -> tuple[Tensor, ...]:
-    """Return a table of 50000 vectors, and 4096 bags of 16 of them."""
-    generator = torch.Generator().manual_seed(0)
-    table = torch.randn(50_000, 64, generator=generator)
-    return table, torch.randint(50_000, (4096, 16), generator=generator)
+def rows_of(rows: int, width: int, count: int, picked: int) -> Callable[[], tuple[Tensor, Tensor]]:
+    """Return what makes a table, and an index that picks some of its rows for each output."""
+
+    def make() -> tuple[Tensor, Tensor]:
+        generator = torch.Generator().manual_seed(0)
+        # All values differ: of equal maxima PyTorch's operations share the gradient.
+        order = torch.randperm(rows * width, generator=generator)
+        table = (2.0 * order / len(order) - 1).view(rows, width)
+        return table, torch.randint(rows, (count, picked), generator=generator)
+
+    return make
+
+
+def bag(rows: int, width: int, count: int, picked: int) -> Case:
+    """Return sums of rows that data picks."""
+    return Case(
+        name=f"bag {count}x{picked} of {rows}x{width}",
+        line="(table[v, d], index[n, k]: int64) -> y[n, d] = sum[k](table[index[n, k], d])",
+        inputs=rows_of(rows, width, count, picked),
+        eager=lambda table, index: table[index].sum(1),
+        fused=lambda table, index: F.embedding_bag(index, table, mode="sum"),
+    )
+
+
+@cache
+def ends_of(nodes: int, degree: int) -> Tensor:
+    """Return where the edges of a graph end, which libraries of graphs are given."""
+    return torch.arange(nodes).repeat_interleave(degree)
+
+
+def sum_neighbours(x: Tensor, index: Tensor) -> Tensor:
+    return torch.zeros_like(x).index_add(0, ends_of(*index.shape), x[index.view(-1)])
+
+
+def most_of_neighbours(x: Tensor, index: Tensor) -> Tensor:
+    ends = ends_of(*index.shape)[:, None].expand(-1, x.shape[1])
+    values = x[index.view(-1)]
+    return torch.zeros_like(x).scatter_reduce(0, ends, values, "amax", include_self=False)
+
+
+def neighbours(kind: str, nodes: int, width: int, degree: int) -> Case:
+    """Return sums or maxima over the neighbours in a graph."""
+    return Case(
+        name=f"neighbours {kind} {nodes}x{degree}, d={width}",
+        line=f"(x[v, d], index[v, k]: int64) -> y[v, d] = {kind}[k](x[index[v, k], d])",
+        inputs=rows_of(nodes, width, nodes, degree),
+        eager=sum_neighbours if kind == "sum" else most_of_neighbours,
+        fused=(lambda x, index: F.embedding_bag(index, x, mode="sum"))
+        if kind == "sum"
+        else (lambda x, index: x[index].amax(1)),
+    )
 
 
 def gauss(x: Tensor, y: Tensor, v: Tensor) -> Tensor:
@@ -146,14 +193,9 @@ CASES = (
         eager=laplace,
         fused=laplace_conv,
     ),
-    Case(
-        name="embedding bag 4096x16 of 50000x64",
-        line="(table[v, d], index[n, k]: int64) -> y[n, d] = sum[k](table[index[n, k], d])",
-        inputs=words,
-        eager=lambda table, index: table[index].sum(1),
-        fused=lambda table, index: F.embedding_bag(index, table, mode="sum"),
-        family=False,
-    ),
+    *(bag(50_000, 64, 4096, picked) for picked in (1, 16, 32)),
+    *(bag(50_000, width, 4096, 32) for width in (1, 7, 300)),
+    *(neighbours(kind, 20_000, width, 16) for kind in ("sum", "max") for width in (1, 7, 64, 300)),
     Case(
         name="chamfer 2000x2000x3",
         line="(x[n, d], y[m, d]) -> z[n] = min[m](sum[d]((x[n, d] - y[m, d])**2))",

@@ -101,8 +101,8 @@ def families(op: Any, *given: Tensor) -> list[str]:
     return [line for line in str(op.plan(*given)).splitlines() if "own loop" in line]
 
 
-@pytest.mark.parametrize("sizes", telling({name: name for name in SIZES}, ["usual", "one row"]))
-@pytest.mark.parametrize("case", telling({name: name for name in CASES}, ["sum", "greatest"]))
+@pytest.mark.parametrize("sizes", telling({name: name for name in SIZES}, ["usual"]))
+@pytest.mark.parametrize("case", telling({name: name for name in CASES}, ["greatest"]))
 def test_values_and_two_orders_of_gradients_are_eagers(case: str, sizes: str) -> None:
     line, eager = CASES[case]
     op = operator(case)
@@ -169,6 +169,7 @@ def test_of_nothing_nothing_is_read(sizes: tuple[int, int, int, int]) -> None:
     assert torch.equal(grad, torch.zeros(v, d))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", ["sum", "greatest"])
 def test_a_batch_of_calls_is_one(case: str) -> None:
     line, eager = CASES[case]
@@ -194,6 +195,7 @@ def test_a_batch_of_calls_is_one(case: str) -> None:
             close(got, want)
 
 
+@pytest.mark.thorough
 def test_threads_do_not_change_a_bit() -> None:
     op = operator("greatest")
     x, i, w = (t.float() if t.is_floating_point() else t for t in inputs((50, 3000, 9, 33)))

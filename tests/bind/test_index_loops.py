@@ -70,13 +70,16 @@ GATHERS = {
 }
 FORMULAS = {**ROWS, **PAIRS, **STENCILS, **GATHERS}
 NAMES = {name: name for name in FORMULAS}
-each_formula = pytest.mark.parametrize("name", NAMES)
+# Those with gathers have tests of their own.
+each_formula = pytest.mark.parametrize(
+    "name", telling(NAMES, {*ROWS, *PAIRS, *STENCILS, "bag", "twice"} - {"spread"})
+)
 # Of each family: in one pass and in several, with and without a table, with and without a border.
 each_gradient = pytest.mark.parametrize(
     "name",
     telling(
         NAMES,
-        ("softmax", "layernorm", "rowmax", "gauss", "pair", "laplace", "slope", "bag", "greatest"),
+        ("softmax", "layernorm", "rowmax", "gauss", "pair", "laplace", "slope", "bag"),
     ),
 )
 # Around the lanes of a vector of either type, and its blocks.

@@ -51,7 +51,7 @@ class PlacesCheck:
     def holds(self, given: Sequence[object]) -> bool:
         """Return whether all of them are inside; where not, a condition may leave them out."""
         low, high = torch.aminmax(cast("Tensor", given[self.argument]))
-        return bool((low >= self.least) & (high < self.end))
+        return int(low) >= self.least and int(high) < self.end
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ LANES = "pullback_index_lanes"
 class Cpu(Target):
     """A CPU; the lanes are those of the widest registers."""
 
-    ahead = 12
+    ahead = 16
 
     @classmethod
     def of(cls, compute: str) -> Cpu:

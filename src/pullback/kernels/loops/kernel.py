@@ -207,6 +207,10 @@ class _KernelWriter:
                     for k in range(nest.rows)
                 ]
                 size = tiles
+            elif index == nest.outer[0]:
+                # What is left of a task's number: a division would cost as much as a short row.
+                lines.append(f"[[maybe_unused]] const int64_t {variable} = rest;")
+                break
             else:
                 lines.append(f"[[maybe_unused]] const int64_t {variable} = rest % {size};")
             lines.append(f"rest /= {size};")

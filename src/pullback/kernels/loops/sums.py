@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pullback.define.math import node as graph
 from pullback.define.math.index import Affine
-from pullback.define.math.node import ARGMAX, MAX, REDUCTIONS, SUM, Node
+from pullback.define.math.node import ARGMAX, MAX, READ, REDUCTIONS, SUM, Node
 from pullback.kernels.loops import passes
 from pullback.kernels.loops.accumulate import (
     IDENTITY,
@@ -43,7 +43,18 @@ def write_reduction(emitter: Emitter, node: Node, copy: Mapping[str, int]) -> st
 def is_written(emitter: Emitter, node: Node) -> bool:
     """Return whether a reduction is written out and has no loop."""
     extent = emitter.extents.number(node.size)
-    return extent is not None and extent <= MOST_WRITTEN and node.op != ARGMAX
+    if extent is None or extent > MOST_WRITTEN or node.op == ARGMAX:
+        return False
+    return not (emitter.target.ahead and picks_rows(node))
+
+
+def picks_rows(node: Node) -> bool:
+    """Return whether data says what is read for each value of a reduction's index.
+
+    Only in a loop it is fetched ahead.
+    """
+    reads = (part for part in graph.in_order(node.args) if part.op == READ)
+    return any(node.bound in part.free for read in reads for part in read.args)
 
 
 def write_unrolled(emitter: Emitter, node: Node, copy: Mapping[str, int]) -> str:
