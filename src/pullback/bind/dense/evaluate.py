@@ -20,12 +20,13 @@ from torch import Tensor
 from pullback.bind.dense import places, pointwise, reading, reductions, slices
 from pullback.bind.dense.elements import Values
 from pullback.bind.dense.record import Records
-from pullback.bind.dense.space import Env, Space, SpaceCall
+from pullback.bind.dense.space import Env, Space, SpaceCall, labels_of
 from pullback.bind.dense.value import Value, align
 from pullback.define.math import absent, bounds, softmax
+from pullback.define.math.bounds import Gather
 from pullback.define.math.formula import Formula
-from pullback.define.math.index import Affine
-from pullback.define.math.node import ARGMAX, NUMBER, Node
+from pullback.define.math.index import Affine, size
+from pullback.define.math.node import ARGMAX, INSIDE, NUMBER, Node
 from pullback.define.math.program import FormulaFacts, elementwise
 from pullback.define.shape import Size
 
@@ -94,16 +95,20 @@ def require_inside(
     """
     missing = frozenset(t.name for t in indexed.line.tensors if arguments[t.name] is None)
     known = prepare(indexed.layout, indexed.nodes, tuple(indexed.sizes.items()), missing)
-    gathers = {k: [g for g in known.gathers[k] if not is_maximum(g.place)] for k in outputs}
+    gathers = {k: [g for g in known.gathers[k] if not is_certain(indexed, g)] for k in outputs}
     if any(gathers.values()):
         dense = open_dense(indexed, known, arguments, sizes)
         for k, own in gathers.items():
             places.require(dense, own, dense.env_of(k))
 
 
-def is_maximum(place: Affine) -> bool:
-    """Return whether only places of maxima decide an index: there are elements there."""
-    return all(part.op == ARGMAX for part in place.nodes)
+def is_certain(indexed: Formula, gather: Gather) -> bool:
+    """Return whether an index is inside wherever it is selected: of a maximum, or under `pad`."""
+    label = labels_of(indexed.line)[gather.read.name][gather.dimension]
+    guards = [c for c in gather.conditions if c.op == INSIDE and c.places[0] == gather.place]
+    return any(guard.size == size(label) for guard in guards) or all(
+        part.op == ARGMAX for part in gather.place.nodes
+    )
 
 
 def compute_places(

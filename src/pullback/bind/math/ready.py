@@ -158,7 +158,7 @@ class _Maker:
         nodes = absent.drop_absent([self.call.indexed.nodes[k] for k in outputs], set(missing))
         found: dict[str, tuple[int, int]] = {}
         for gather in (gather for node in nodes for gather in bounds.find_gathers(node)):
-            if evaluate.is_maximum(gather.place):
+            if evaluate.is_certain(self.call.indexed, gather):
                 continue
             name, least, end = self.find_range(gather)
             known = found.get(name, (least, end))
