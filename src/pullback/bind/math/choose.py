@@ -85,7 +85,9 @@ def choose_executor(call: IndexedCall, own: Own | NoLoops) -> Choice:
     needed, rates = call.needed, own.backend.rates()
     modelled = rates.seconds(own.work(call.sizes), needed.read + needed.written)
     other = rates.seconds(0, needed.dense)
-    if other > CLEAR * modelled or needed.dense > MOST_COMPARED:
+    # A loop that may do far more than is needed has to be the faster one in the model too.
+    is_faster = other > modelled or worth.most_work(own.family) == worth.MOST
+    if other > CLEAR * modelled or (needed.dense > MOST_COMPARED and is_faster):
         reason = f"PyTorch's operations would move {needed.dense / 1e6:.3g} MB"
         return Choice(outputs=group, own=own, reason=reason, takes_own=True)
     return measure_choice(call, Choice(outputs=group, own=own, reason="", takes_own=True))

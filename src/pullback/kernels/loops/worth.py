@@ -53,7 +53,10 @@ def is_contraction(node: Node, extents: Extents, ranges: Ranges) -> bool:
         bound[body.bound] = body.size
         body = body.args[0]
     reads = split_factors(body)
-    if any(factor.op != READ for factor in reads):
+    # Where rows are picked, a sum of theirs may be one matrix of a product.
+    if any(factor.op != READ for factor in reads) and not any(
+        part.op == READ and part.args for part in in_order([body])
+    ):
         return False
 
     def large(index: str) -> bool:
