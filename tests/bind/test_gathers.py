@@ -118,7 +118,7 @@ def test_values_and_two_orders_of_gradients_are_eagers(case: str, sizes: str) ->
             (y * y * seed).sum(), leaves, create_graph=True, materialize_grads=True
         )
         second = torch.autograd.grad(
-            sum(g.square().sum() for g in first), [*leaves, seed], materialize_grads=True
+            [g.square().sum() for g in first], [*leaves, seed], materialize_grads=True
         )
         return [y, *first, *second]
 
