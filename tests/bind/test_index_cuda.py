@@ -33,7 +33,7 @@ pytestmark = pytest.mark.compiler
 
 # Of each family: a pass or several over a row, rows that are kept, totals in chunks, a place that a
 # maximum gives, borders, whole numbers, scalars.
-FEW = ("softmax", "rowmax", "scaled", "gauss", "pair", "correlate", "counted")
+FEW = ("softmax", "rowmax", "scaled", "gauss", "pair", "correlate", "counted", "spread")
 WATCHED = ("softmax", "pair")
 # Sizes of a call that is small, and of one whose last dimensions fit registers.
 SMALL = {"d": 3, "p": 3, "q": 3}
