@@ -1,4 +1,4 @@
-"""The compiled loops of a formula, when needed: one a device, dtype and choice of operands."""
+"""The compiled loops of a formula, one for each device, dtype and choice of operands."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def request(
 
 
 def load_loop(loop: Loop, device: Device) -> tuple[object, Any]:
-    """Return what keeps a loop in memory, and the loop: brought by a package, else compiled."""
+    """Return a loop and the library that holds it: brought by a package, else compiled."""
     if device == "cpu" and mode.is_chosen():
         from pullback.bind.loops import on_cpu  # noqa: PLC0415  (only CUDA needs it)
 
@@ -90,6 +90,6 @@ def link_flags() -> tuple[str, ...]:
 
 
 def devices(line: Line) -> tuple[Device, ...]:
-    """Return the devices that a formula has compiled loops for on this machine, or gets them."""
+    """Return the devices for which a formula has, or can compile, loops on this machine."""
     brought = prebuilt.has_loops(line, "cuda") and gpu.is_there()
     return ("cpu", "cuda") if brought or gpu.is_usable() else ("cpu",)

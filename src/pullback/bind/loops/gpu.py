@@ -82,7 +82,7 @@ class Nvrtc:
         return ".".join(map(str, self.ask("nvrtcVersion")))
 
     def ask(self, function: str, *arguments: object) -> Any:  # noqa: ANN401
-        """Call a function that has to succeed; return what it gives beside its result."""
+        """Call a function of NVRTC that has to succeed; return its outputs."""
         result, *given = getattr(self.module, function)(*arguments)
         if result != self.module.nvrtcResult.NVRTC_SUCCESS:
             raise RuntimeError(f"{function}: {result.name}")
@@ -149,7 +149,7 @@ def find_compiler() -> Compiler | Nvrtc:
 
 
 def is_there() -> bool:
-    """Return whether there is a GPU; a build of PyTorch for AMD's calls them "cuda" too."""
+    """Return whether there is an NVIDIA GPU; PyTorch calls AMD's "cuda" too."""
     return torch.version.cuda is not None and current.is_available()
 
 
@@ -167,7 +167,7 @@ def is_usable() -> bool:
 
 @functools.cache
 def announce(reason: str) -> None:
-    """Say why formulas go the slow way on the GPU."""
+    """Say why formulas have no kernels on the GPU."""
     notice(
         f"formulas on CUDA tensors run by PyTorch's operations, derivatives included\n{reason}\n"
         f"  {INSTALL}",

@@ -1,4 +1,4 @@
-"""Own loops for formulas in index notation, where they are of a family that has them."""
+"""Own loops for formulas in index notation, if they belong to a family that has them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ from pullback.kernels.loops.target import Target
 
 # A kernel is made for sizes up to this, if the call is not small.
 SMALL = 16
-# Loops, and sizes of calls, that are remembered.
 # Below this many vector operations nothing is made for the sizes of one call.
 FEW = 20_000
 # Sizes that stand for unknown ones when loops are chosen for small calls.
@@ -140,7 +139,7 @@ class Own:
 
     @cached_property
     def sorters(self) -> tuple[Sorter, ...]:
-        """What finds the order of the entries that are added up row by row."""
+        """They sort the entries of scatters by row."""
         return make_sorters(self.indexed, self.schedules)
 
     def sort(self, arguments: Mapping[str, object], sizes: Mapping[str, int]) -> dict[str, Tensor]:
@@ -160,7 +159,7 @@ _loaded: list[object] = []  # never unloaded
 
 
 def compile_together(several: Sequence[Own]) -> None:
-    """Compile loops, each by a compiler of its own; what one raises, calling it raises again."""
+    """Compile loops, each by its own compiler process; an error is raised again in the call."""
     missing = [own for own in several if "library" not in vars(own)]
     if len(missing) > 1:
         with ThreadPoolExecutor() as pool:
@@ -197,7 +196,7 @@ def find(  # noqa: PLR0913, PLR0917  (all that decides which loops there are)
 
 
 def round_size(size: int) -> int:
-    """Return the size that stands for all that are alike: loops do not depend on the others."""
+    """Return the size that stands for similar ones: they have the same loops."""
     return size if size <= SMALL else 1 << (size - 1).bit_length()
 
 
@@ -256,7 +255,7 @@ def generate(  # noqa: PLR0913, PLR0917  (as `find`)
 def group_outputs(
     indexed: Formula, wanted: Sequence[int], sizes: Mapping[str, int]
 ) -> list[tuple[int, ...]]:
-    """Return outputs that share loops if computed together: all over the same large indices."""
+    """Return groups of outputs that can share loops: those over the same large indices."""
     found: dict[tuple[str, ...], list[int]] = {}
     ranges, extents = indexed.ranges, Extents(sizes)
     for k in wanted:

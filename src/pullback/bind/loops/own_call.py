@@ -1,4 +1,4 @@
-"""One call of own loops: all that follows from its sizes, worked out once, and how it runs."""
+"""One call of own loops: what follows from its sizes, worked out once, and how it runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Written = tuple[Shape, torch.dtype]
 
 @dataclass(frozen=True, kw_only=True)
 class Total:
-    """What becomes of a kernel's totals: the chunks are summed, and the indices put in order.
+    """How a kernel's totals are finished: chunks are summed, and dimensions permuted.
 
     Attributes:
         place: of the totals, among the tensors of the call.
@@ -100,7 +100,7 @@ class LoopCall:
     def run(
         self, inputs: Sequence[Tensor], scalars: tuple[float, ...], device: torch.device
     ) -> list[Tensor]:
-        """Return what the kernels write, but for what is for other kernels alone.
+        """Return what the kernels write, except what only later kernels read.
 
         Args:
             inputs: laid out as `inputs` says.
@@ -191,7 +191,7 @@ class KernelSizing:
         return number
 
     def call(self, address: int, places: Mapping[Operand | str, int], first: int) -> KernelCall:
-        """Return the call of the kernel.
+        """Return a call of the kernel.
 
         Args:
             address: of its entry point.
@@ -239,7 +239,7 @@ class KernelSizing:
         )
 
     def totals(self, first: int) -> tuple[tuple[Written, ...], tuple[Total, ...]]:
-        """Return what a kernel that adds up chunks writes, flat, and what becomes of it."""
+        """Return what a kernel writes that adds up chunks, flat, and how it is finished."""
         nest, written, totals = self.nest, list[Written](), list[Total]()
         for k, total in enumerate(self.step.totals):
             small = [index for index in total.indices if index in nest.small]

@@ -1,4 +1,4 @@
-"""The accumulators of a loop: where they start, and what one turn of it adds to them."""
+"""The accumulators of a loop: their initial values, and what one iteration adds to them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Accumulator:
         return self.node.op == SUM and self.node.type == "real"
 
     def start(self, name: str) -> str:
-        """Return the statement that it begins with."""
+        """Return the statement that initialises it."""
         if self.node.op == SUM:
             return f"{self.type} {name}{{}};"
         least = IDENTITY[self.body.type]
@@ -85,7 +85,7 @@ def write_blocks(
     ends: tuple[str, str],
     block: str,
 ) -> None:
-    """Write a loop, by blocks where there are sums."""
+    """Write a loop; if it has sums, in blocks."""
     first, last = ends
     for a in all_of:
         emitter.line(a.start(a.name))
@@ -150,7 +150,7 @@ def accumulate(emitter: Emitter, a: Accumulator, place: str, counts: str, see: s
 
 
 def write_addition(emitter: Emitter, body: Node, copy: Mapping[str, int], total: str) -> str:
-    """Return a total plus a value; where that is a product, rounded once."""
+    """Return a total plus a value; a product is added with one rounding."""
     factors = split_product(body)
     if factors and emitter.found(body, copy) is None:
         x, y = (emitter.value(factor, copy) for factor in factors)

@@ -38,12 +38,12 @@ class Cpu(Target):
         return "cpu"
 
     def slow_down(self, tasks: int, vectors: int, rows: Sequence[int]) -> float:
-        """Return that of one thread where there is nothing to share."""
+        """Return how much slower one thread is, if there is one task only."""
         del vectors, rows
         return 1.0 if tasks > 1 else ALONE
 
     def count_chunks(self, operations: float, tasks: int, length: int) -> int:
-        """Return as many as are worth a task each."""
+        """Return as many chunks as are worth a task each."""
         del tasks
         return max(1, min(CHUNKS_AT_MOST, length, int(operations / CHUNK) + 1))
 
@@ -53,21 +53,21 @@ class Cpu(Target):
         return max(1, int(GRAIN * tasks / max(operations, 1)))
 
     def keeps(self, rows: Sequence[int]) -> bool:
-        """Return that there is."""
+        """Return that there is: a kernel allocates it."""
         del rows
         return True
 
     def write_scratch(self, sizes: Sequence[str]) -> list[str]:
-        """Return the statements that allocate."""
+        """Return the statements that allocate the memory."""
         total = " + ".join(f"{size} + 64" for size in sizes)
         return [f"Scratch scratch({total});", "if (!scratch.memory) return no_memory;"]
 
     def write_cleared(self, total: str, count: str) -> str:
-        """Return a loop."""
+        """Return a loop that clears them."""
         return f"for (int64_t k = 0; k < {count}; ++k) {total}[k] = 0;"
 
     def write_function(self, opening: Sequence[str], task: Sequence[str]) -> str:
-        """Return a function of a range of tasks."""
+        """Return a function that runs a range of tasks."""
         lines = [
             *opening,
             "for (int64_t task = begin; task < end; ++task) {",

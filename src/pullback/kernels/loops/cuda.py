@@ -43,7 +43,7 @@ class Cuda(Target):
     gathered, apart, far = 10, 6, 0
 
     def write_unrolled(self, vectors: int) -> str:
-        """Return a pragma: of short bodies, the counting is a tenth of the instructions."""
+        """Return a pragma: in a short body, a tenth of the instructions only count iterations."""
         return f"#pragma unroll {max(1, 16 // vectors)}\n"
 
     @property
@@ -57,7 +57,7 @@ class Cuda(Target):
         return max(64, self.lanes) // self.lanes
 
     def slow_down(self, tasks: int, vectors: int, rows: Sequence[int]) -> float:
-        """Return by how much a GPU is larger than what there is to do or memory for at a time."""
+        """Return by how much a large GPU is idle, for want of tasks or of shared memory."""
         few = max(1.0, FULL / (tasks * self.lanes * vectors))
         blocks = RESIDENT // max(1, self.count_scratch(rows) * self.groups)
         crowded = max(1.0, BUSY / (max(1, blocks) * self.groups * self.lanes))
@@ -65,7 +65,7 @@ class Cuda(Target):
         return few * crowded * (1.0 if self.lanes >= 32 else 1.2)
 
     def count_chunks(self, operations: float, tasks: int, length: int) -> int:
-        """Return as many as fill a large GPU, if there is enough to do."""
+        """Return as many chunks as fill a large GPU, if each has enough to do."""
         wanted = -(-2 * FULL // max(1, tasks * self.lanes))
         return max(1, min(CHUNKS_AT_MOST, length, wanted, int(operations / CHUNK) + 1))
 
@@ -75,7 +75,7 @@ class Cuda(Target):
         return self.count_scratch(rows)
 
     def count_scratch(self, rows: Sequence[int]) -> int:
-        """Return what the rows take: as `kernel._KernelWriter.rows` divides it."""
+        """Return the bytes that rows take, laid out as `kernel._KernelWriter.rows` does."""
         size = 4 if self.compute == "float" else 8
         return sum(-(-(row + 4 * self.lanes) * size // 64) * 64 for row in rows)
 
@@ -128,7 +128,7 @@ def write_host(kernels: Sequence[KernelText], target: Target, scalars: int) -> s
 
 
 def write_head(kernels: Sequence[KernelText], target: Target, scalars: int) -> str:
-    """Return what the headers are told: how many threads share a task, and the largest call."""
+    """Return the macros that headers read: how many threads share a task; the largest call."""
     counts = [count_arguments(kernel, scalars) for kernel in kernels]
     most = [max(1, *(count[k] for count in counts)) for k in range(4)]
     if 8 * sum(most) + 16 > PARAMETERS:

@@ -1,8 +1,8 @@
-"""Divisions by what stays the same: one reciprocal outside, and multiplications.
+"""Divisions by a loop invariant: one reciprocal outside of the loop, and multiplications in it.
 
-A quotient so made is off by a rounding more, so that x/x may be less than 1. Only sums, differences
-and products are made of such quotients: what compares, rounds or has an edge where it is not
-defined, as acos(x/max(x)) has, gets them divided.
+Such a quotient has one rounding more, so x/x may be less than 1. Only sums, differences and
+products use it. What compares or rounds, or is undefined beyond an edge as acos(x/max(x)) is,
+divides.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Divisors:
         self.exact: set[Node] = set()
 
     def see(self, roots: Iterable[Node], *, exact: bool = False) -> None:
-        """Learn what is made of the parts of some expressions.
+        """Record how the parts of some expressions are used.
 
         Args:
             roots: the expressions.
@@ -54,7 +54,7 @@ class Divisors:
             left += [(arg, not smooth or arg.type != "real") for arg in node.args]
 
     def takes(self, node: Node) -> bool:
-        """Return whether a node is a division by what is known outside of the loop that it is in.
+        """Return whether a node is a division by an invariant of the loop that it is in.
 
         A single one for each row is divided.
         """
@@ -70,7 +70,7 @@ class Divisors:
         return f"{self.emitter.value(dividend, copy)} / {self.divisor(divisor, copy)}"
 
     def divisor(self, node: Node, copy: Mapping[str, int]) -> str:
-        """Return a variable that vectors are divided by, made where the value is known."""
+        """Return a variable to divide vectors by, declared as far out as its value is known."""
         emitter = self.emitter
         with emitter.at_depth(emitter.depth(node)):
             key = emitter.key(node, copy)

@@ -1,6 +1,6 @@
-"""Nodes -> statements: each where its indices first have values, and once.
+"""Nodes -> statements: each is written once, in the outermost loop that has all of its indices.
 
-All values are vectors. What does not depend on the lane is the same in every lane of one.
+All values are vectors. A value that does not depend on the lane is the same in every lane.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Emitter:
         return self.scopes[-1]
 
     def name(self, prefix: str = "t") -> str:
-        """Return a name that is nowhere yet."""
+        """Return a fresh name."""
         return f"{prefix}{next(self._names)}"
 
     def line(self, text: str, work: float = 0) -> None:
@@ -129,13 +129,13 @@ class Emitter:
         self.scopes = saved
 
     def copies(self, free: frozenset[str]) -> list[dict[str, int]]:
-        """Return every copy that there is of what depends on some indices."""
+        """Return every copy of a value that depends on some indices."""
         own = sorted(free & self.counts.keys())
         ranges = (range(self.counts[index]) for index in own)
         return [dict(zip(own, values, strict=True)) for values in itertools.product(*ranges)]
 
     def key(self, node: Node, copy: Mapping[str, int]) -> tuple[Node, Copy]:
-        """Return what one copy of a node is known by."""
+        """Return the key of one copy of a node."""
         return node, tuple((i, copy[i]) for i in sorted(node.free) if i in copy)
 
     def found(self, node: Node, copy: Mapping[str, int]) -> str | None:
@@ -192,7 +192,7 @@ class Emitter:
                 return self.kept(write_call(node, operands), node, derived.estimate_work(node))
 
     def kept(self, text: str, node: Node, work: float = 0) -> str:
-        """Give a value a variable."""
+        """Write a value into a variable; return its name."""
         name = self.name()
         self.line(f"[[maybe_unused]] const {VALUES[node.type]} {name} = {text};", work)
         return name
@@ -214,7 +214,7 @@ class Emitter:
         return node in self.buffered
 
     def from_row(self, node: Node, copy: Mapping[str, int]) -> str:
-        """Take a value out of its buffer, or put it there."""
+        """Load a value from its buffer, or compute and store it."""
         buffer, filler = self.buffered[node]
         lane = self.here.lane
         assert lane

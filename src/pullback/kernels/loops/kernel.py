@@ -16,7 +16,7 @@ from pullback.kernels.loops.scope import Scope
 
 
 def write_kernel(nest: Nest, setting: KernelSetting) -> KernelText:
-    """Return the kernel of some loops: written twice, first to learn what is worth keeping."""
+    """Return the kernel of some loops. It is written twice: first to find what is worth keeping."""
     first = _KernelWriter(nest, setting, {})
     first.written()
     kept = {
@@ -54,7 +54,7 @@ class _KernelWriter:
         return self.extents.text(self.ranges.size(index))
 
     def written(self) -> None:
-        """Write all of it."""
+        """Write the whole kernel."""
         nest, emitter = self.nest, self.emitter
         top = emitter.here
         emitter.divisors.see(output.node for output in nest.outputs)
@@ -98,7 +98,7 @@ class _KernelWriter:
                     self.add(place, output, copy, value, edge=edge)
 
     def operand(self, output: Output) -> Operand:
-        """Return an output as it lies: contiguous."""
+        """Return the operand of an output, which is contiguous."""
         lane = self.nest.lane
         unit = len(output.indices) - 1 if output.indices else None
         if lane is not None and output.indices.index(lane) != unit:
@@ -106,7 +106,7 @@ class _KernelWriter:
         return Operand(output.name, unit, output.dtype, len(output.indices))
 
     def store(self, output: Output, copy: Mapping[str, int], value: str, *, edge: bool) -> None:
-        """Write what stores a value."""
+        """Write the statement that stores a value."""
         emitter = self.emitter
         operand = self.operand(output)
         places = [emitter.places.index(index, copy) for index in output.indices]
@@ -129,7 +129,7 @@ class _KernelWriter:
     def add(
         self, place: int, output: Output, copy: Mapping[str, int], value: str, *, edge: bool
     ) -> None:
-        """Write what adds a value to the totals of a chunk, or sets one that is all there is."""
+        """Write the statement that adds a value to a chunk's total, or sets a total to it."""
         emitter, lane = self.emitter, self.nest.lane
         word = "set" if self.nest.is_split else "add"
         number = 0

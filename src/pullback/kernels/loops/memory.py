@@ -21,7 +21,7 @@ class KernelReads:
         self.dtypes = dtypes
 
     def operand(self, name: str, unit: int | None) -> Operand:
-        """Return a tensor as it has to lie."""
+        """Return a tensor with the layout that is required of it."""
         return Operand(name, unit, self.dtypes[name], len(self.emitter.dims[name]))
 
     def read(self, node: Node, copy: Mapping[str, int]) -> str:

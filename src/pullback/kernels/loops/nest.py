@@ -1,4 +1,4 @@
-"""How the loops of a kernel lie, and what they have in common with other kernels."""
+"""The nest of loops of a kernel, and what it shares with other kernels."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Output:
 
 @dataclass(frozen=True, kw_only=True)
 class Nest:
-    """How the loops of a kernel lie.
+    """The loops of a kernel.
 
     Attributes:
         outputs: what it computes, all with the same indices but for the small ones.
@@ -59,7 +59,7 @@ class Nest:
 
     @property
     def shares_lanes(self) -> bool:
-        """Whether each task has a part of the lanes' index, and not all of it."""
+        """Whether a task runs over a part of the lanes' index and not over all of it."""
         return self.lane is not None and not self.outer and (self.over is None or self.is_split)
 
     @property

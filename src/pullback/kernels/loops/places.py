@@ -21,7 +21,7 @@ class Places:
         self.emitter = emitter
 
     def index(self, index: str, copy: Mapping[str, int]) -> str:
-        """Return an index, that of the first lane if it is the lane's."""
+        """Return an index; of the lanes' index, the first lane's value."""
         if index in self.emitter.written:
             return str(copy[index])
         variable = self.emitter.variables[index]
@@ -31,7 +31,7 @@ class Places:
         return f"{variable} + {vector} * lanes" if vector else variable
 
     def place(self, place: Affine, copy: Mapping[str, int]) -> str:
-        """Return an affine index in C++, that of the first lane."""
+        """Return an affine index in C++, for the first lane."""
         number = place.constant
         parts: list[str] = []
         for term, factor in place.terms:
@@ -76,7 +76,7 @@ class Places:
         return term == lane if isinstance(term, str) else lane in term.free
 
     def lane_factor(self, place: Affine) -> int | None:
-        """Return the factor of the lane in a place; None if it is in there in another way."""
+        """Return the factor of the lane's index in a place; None if it is not affine in that."""
         lane = self.emitter.here.lane
         if lane is None:
             return 0
@@ -108,7 +108,7 @@ class Places:
         return f"eq(Whole({self.whole(place, copy)}), Whole{{}})"
 
     def certain(self, place: Affine, size: Affine) -> bool:
-        """Return whether an index is inside of a size where nothing is checked; note the test."""
+        """Return whether an index is inside a size by a test that the lane's loop makes."""
         outer = self.lane_place()
         if outer is None or self.emitter.here.edge:
             return False

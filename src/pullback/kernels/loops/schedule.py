@@ -1,4 +1,4 @@
-"""Which loops compute some outputs: the cheapest nest of a few, by a model of their work."""
+"""Chooses the loops that compute some outputs: the cheapest nest, by a model of their work."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def choose_schedule(
 
 
 def estimate_cost(schedule: Schedule, target: Target, sizes: Mapping[str, int]) -> float:
-    """Return what a schedule costs, in vector operations of a machine that is full."""
+    """Return the cost of a schedule, in vector operations of a fully used machine."""
     first, *others = schedule.steps
     moved = sum(cost_of_moving(step.kernel, sizes) for step in schedule.steps)
     slow = target.slow_down(
@@ -140,7 +140,7 @@ def count_tasks(kernel: KernelText, sizes: Mapping[str, int], target: Target) ->
 
 
 def cost_of_moving(kernel: KernelText, sizes: Mapping[str, int]) -> float:
-    """Return what it costs to lay tensors out as a kernel reads them."""
+    """Return the cost of laying tensors out as a kernel reads them."""
     extents = Extents(sizes)
     total = 0.0
     for operand in kernel.operands:
@@ -154,7 +154,7 @@ def cost_of_moving(kernel: KernelText, sizes: Mapping[str, int]) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """One way to lie the loops."""
+    """One way to nest the loops."""
 
     nests: tuple[tuple[Nest, tuple[Output, ...]], ...]
     setting: KernelSetting
@@ -264,7 +264,7 @@ def nest_of(  # noqa: PLR0913, PLR0917  (the parts of a nest)
 def peel(
     outputs: Sequence[Output], setting: KernelSetting, sizes: Mapping[str, int]
 ) -> Iterator[Candidate]:
-    """Yield the ways in which an outer sum is added up chunk by chunk, and finished afterwards."""
+    """Yield the schedules that add up an outer sum in chunks, and finish it in a second kernel."""
     extents = Extents(setting.known)
     sums_of = list(dict.fromkeys(s for output in outputs for s in outermost(output)))
     if not sums_of or len({s.size for s in sums_of}) != 1:
@@ -299,7 +299,7 @@ def peel(
 def sort(
     outputs: Sequence[Output], setting: KernelSetting, sizes: Mapping[str, int]
 ) -> Iterator[Candidate]:
-    """Yield the ways in which what is added to one place is added up by one task."""
+    """Yield the schedules in which one task adds up all that a scatter adds to one place."""
     real = "float64" if setting.target.compute == "double" else "float32"
     found = SegmentedOutputs(list(outputs), Ranges(setting.ranges), real)
     found.replace_sums()

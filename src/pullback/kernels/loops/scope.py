@@ -1,4 +1,4 @@
-"""Where a statement of a kernel stands: in which loops, and what is known there already."""
+"""The scope of a statement in a kernel: its loops, and the values that are known there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Trip = tuple[Affine, int]
 
 
 class RefusedLoops(Exception):  # noqa: N818  (it becomes the reason of a refusal)
-    """What these loops cannot do."""
+    """These loops cannot compute it, and why."""
 
 
 @dataclass

@@ -1,6 +1,6 @@
-"""Reductions: written out, as a loop inside of the lane's, or as a pass of the lanes over a row.
+"""Reductions: unrolled, as a loop inside of the lane's, or as a pass of the lanes over a row.
 
-Those of one range that can be computed together share one loop.
+Reductions over one range that can be computed together share a loop.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def write_reduction(emitter: Emitter, node: Node, copy: Mapping[str, int]) -> st
 
 
 def is_written(emitter: Emitter, node: Node) -> bool:
-    """Return whether a reduction is written out and has no loop."""
+    """Return whether a reduction is unrolled and has no loop."""
     extent = emitter.extents.number(node.size)
     if extent is None or extent > MOST_WRITTEN or node.op == ARGMAX:
         return False
@@ -87,7 +87,7 @@ def write_joined(  # noqa: PLR0913  (one more value of a total)
 
 
 def prepare(emitter: Emitter, roots: Iterable[Node]) -> None:
-    """Write the reductions that some values need, those that fit together in one loop."""
+    """Write the reductions that some values need; those that fit together share a loop."""
     groups: dict[tuple[int, int, Affine, bool], list[Node]] = {}
     for node in find_needed(emitter, roots):
         if emitter.is_bound(node) and not (is_written(emitter, node) or is_there(emitter, node)):

@@ -1,4 +1,4 @@
-"""What loops are not for: contractions, which libraries do better, and work done twice."""
+"""When loops are not worth it: contractions, which libraries do better, and repeated work."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def most_work(family: str) -> float:
 def require_no_contraction(
     outputs: Iterable[Output], ranges: Mapping[str, Affine], sizes: Mapping[str, int]
 ) -> None:
-    """Stop at a product of matrices.
+    """Refuse a product of matrices.
 
     Raises:
         Refused: two tensors are multiplied and summed, each with an index that the other lacks.
@@ -72,7 +72,7 @@ def is_contraction(node: Node, extents: Extents, ranges: Ranges) -> bool:
 
 
 def iter_opened(outputs: Iterable[Output], ranges: Ranges) -> Iterator[Node]:
-    """Yield every node once, in the bodies of reductions too: there the bound index has a name."""
+    """Yield every node once, in the bodies of reductions too, with a name for the bound index."""
     seen: set[Node] = set()
     left = [output.node for output in outputs]
     while left:
