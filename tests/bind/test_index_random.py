@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import pytest
 import torch
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from index_random import Formula, formulas, inputs
 from torch import Tensor
 
@@ -64,3 +66,12 @@ def test_a_formula_and_two_orders_of_its_gradients_are_pytorchs(formula: Formula
 @given(formulas())
 def test_so_are_those_that_own_loops_compute(formula: Formula) -> None:
     assert_agrees(formula)
+
+
+@settings(max_examples=examples(1, 10), deadline=None)
+@given(formulas(), st.sampled_from(["none", "race"]), st.sampled_from(["forward", "random:2"]))
+def test_so_are_those_that_loops_in_cuda_compute(
+    formula: Formula, check: Literal["none", "race"], order: str
+) -> None:
+    with pb.cuda.on_cpu(check=check, order=order):
+        assert_agrees(formula)
