@@ -264,3 +264,16 @@ def test_a_plan_says_how_many_registers_a_thread_has() -> None:
     found = re.search(r"(\d+) registers", reason)
     assert found
     assert 16 <= int(found[1]) <= 255
+
+
+def test_any_strides_will_do_on_a_gpu() -> None:
+    op = pb.operator(f"on_cpu::strides{GAUSS}")
+    generator = torch.Generator().manual_seed(2)
+    x, y = torch.randn(3, 40, generator=generator), torch.randn(1, 3, generator=generator)
+    v = torch.randn(60, generator=generator)
+    given = x.t(), y.expand(30, 3), v[::2]
+    with pb.cuda.on_cpu():
+        found = op(*given)
+        turned = op(*(t.contiguous() for t in given))
+    torch.testing.assert_close(found, op(*given), rtol=1e-5, atol=1e-5)
+    assert torch.equal(found, turned)

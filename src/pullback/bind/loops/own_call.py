@@ -261,6 +261,8 @@ def lay_out(tensor: Tensor, operand: Operand) -> Tensor:
         # Nothing of it is selected, but something may be read.
         return tensor.new_zeros([max(extent, 1) for extent in tensor.shape])
     unit = operand.unit
+    if any(tensor.shape[d] > 1 and tensor.stride(d) != step for d, step in operand.packed):
+        return tensor.contiguous()
     if unit is None or tensor.stride(unit) == 1 or tensor.shape[unit] == 1:
         return tensor
     # Only what is there once: an expanded tensor is not written out.

@@ -22,7 +22,16 @@ class KernelReads:
 
     def operand(self, name: str, unit: int | None) -> Operand:
         """Return a tensor with the layout that is required of it."""
-        return Operand(name, unit, self.dtypes[name], len(self.emitter.dims[name]))
+        dims = self.emitter.dims[name]
+        packed: list[tuple[int, int]] = []
+        if not self.emitter.target.needs_neighbours and unit == len(dims) - 1:
+            # A GPU counts every address: a stride that is known costs nothing.
+            for d in reversed(range(1, len(dims))):
+                size = self.emitter.extents.number(dims[d])
+                if size is None or not size:
+                    break
+                packed.append((d - 1, size * (packed[-1][1] if packed else 1)))
+        return Operand(name, unit, self.dtypes[name], len(dims), tuple(packed))
 
     def read(self, node: Node, copy: Mapping[str, int]) -> str:
         """Return what loads the elements of a read."""

@@ -16,12 +16,15 @@ class Operand:
         unit: the dimension whose elements are next to each other; None if any stride will do.
         dtype: in memory, such as "float32".
         dimensions: how many it has.
+        packed: elements from one value of an index to the next, of dimensions whose strides the
+            kernel knows.
     """
 
     name: str
     unit: int | None
     dtype: str
     dimensions: int
+    packed: tuple[tuple[int, int], ...] = ()
 
     @property
     def stored(self) -> str:
@@ -52,7 +55,11 @@ class Operands:
     def step(self, operand: Operand, d: int) -> str:
         """Return the bytes from an element to the next one of a dimension."""
         own = self.place(operand)
-        return f"int64_t{{sizeof({operand.stored})}}" if d == operand.unit else f"step{own}_{d}"
+        size = f"int64_t{{sizeof({operand.stored})}}"
+        if d == operand.unit:
+            return size
+        known = dict(operand.packed).get(d)
+        return f"step{own}_{d}" if known is None else f"({known} * {size})"
 
     def declarations(self) -> list[str]:
         """Return the statements that take the operands out of a call."""
