@@ -20,7 +20,7 @@ from torch.utils import cpp_extension
 import pullback as pb
 from pullback.bind import gpu, on_cpu
 from pullback.cuda import __main__ as program
-from pullback.cuda import toolkit
+from pullback.cuda import gpu_code, toolkit
 from pullback.cuda.pretend import pretend_gpu
 from pullback.diagnostic import PullbackError
 from pullback.kernels.cuda_on_cpu import mode
@@ -153,8 +153,12 @@ def test_streams_events_seeds_and_saved_tensors(pretence: None, tmp_path: Path) 
 
 @pytest.fixture
 def switched_on() -> Iterator[Mode]:
-    """CUDA on the CPU; no operator of another test is compiled anew for it."""
-    with mock.patch.object(on_cpu, "operators", {}), pb.cuda.on_cpu(order="reverse") as now:
+    """CUDA on the CPU; neither operators nor libraries of another test in the process matter."""
+    with (
+        mock.patch.object(on_cpu, "operators", {}),
+        mock.patch.object(gpu_code, "announce_loaded", lambda: None),
+        pb.cuda.on_cpu(order="reverse") as now,
+    ):
         yield now
 
 
