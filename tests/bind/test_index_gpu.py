@@ -77,7 +77,18 @@ CHOSEN = "(x[n, k], b[n]: bool) -> y[n] = where(b[n], sum[k](exp(x[n, k])), max[
 def test_every_loop_gives_what_float64_does(name: str, dtype: torch.dtype, way: str) -> None:
     """The formula's loops, and its gradient's; at sizes beyond the lanes of any group."""
     indexed = formula(name)
-    dims = {"n": 300, "m": 270, "d": 3, "k": 5, "h": 40, "w": 300, "p": 3, "q": 3, "v": 300, "...": 3}
+    dims = {
+        "n": 300,
+        "m": 270,
+        "d": 3,
+        "k": 5,
+        "h": 40,
+        "w": 300,
+        "p": 3,
+        "q": 3,
+        "v": 300,
+        "...": 3,
+    }
     backward = derived.backward(indexed)
     assert backward
     for made in (indexed, backward.formula):

@@ -156,7 +156,7 @@ def switched_on() -> Iterator[Mode]:
     """CUDA on the CPU; neither operators nor libraries of another test in the process matter."""
     with (
         mock.patch.object(on_cpu, "operators", {}),
-        mock.patch.object(gpu_code, "announce_loaded", lambda: None),
+        mock.patch.object(gpu_code, "announce_loaded", return_value=None),
         pb.cuda.on_cpu(order="reverse") as now,
     ):
         yield now
