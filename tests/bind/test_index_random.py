@@ -68,7 +68,8 @@ def test_so_are_those_that_own_loops_compute(formula: Formula) -> None:
     assert_agrees(formula)
 
 
-@settings(max_examples=examples(1, 10), deadline=None)
+@pytest.mark.thorough
+@settings(max_examples=examples(4, 10), deadline=None)
 @given(formulas(), st.sampled_from(["none", "race"]), st.sampled_from(["forward", "random:2"]))
 def test_so_are_those_that_loops_in_cuda_compute(
     formula: Formula, check: Literal["none", "race"], order: str
