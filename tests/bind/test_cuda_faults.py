@@ -20,10 +20,7 @@ from pullback.kernels.cuda_on_cpu.mode import Check, Mode
 from tests.bind.cuda_modes import alone
 from tests.forked import in_fork
 
-pytestmark = [
-    pytest.mark.compiler,
-    pytest.mark.filterwarnings("ignore::pullback.bind.on_cpu.CudaOnCpuNotice"),
-]
+pytestmark = pytest.mark.compiler
 
 
 LAUNCH = "k<<<n / 64, 64>>>(y, x, n, which)"

@@ -17,10 +17,7 @@ from pullback.kernels.cuda_on_cpu import library
 from pullback.kernels.cuda_on_cpu.mode import Check, Mode
 from tests.bind.cuda_modes import alone
 
-pytestmark = [
-    pytest.mark.compiler,
-    pytest.mark.filterwarnings("ignore::pullback.bind.on_cpu.CudaOnCpuNotice"),
-]
+pytestmark = pytest.mark.compiler
 
 SCALE = """
 template <class T> __global__ void scale_kernel(T* y, const T* x, T k, long n) {

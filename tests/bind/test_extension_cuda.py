@@ -114,7 +114,6 @@ def test_what_goes_wrong_in_a_kernel_raises_and_the_process_lives(ops: Any, kind
     assert torch.equal(ops.sum_rows(x), x.sum(1))
 
 
-@pytest.mark.filterwarnings("ignore::pullback.bind.on_cpu.CudaOnCpuNotice")
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", FILES)
 def test_the_same_files_give_the_same_module(name: str) -> None:

@@ -20,10 +20,7 @@ from tests.bind.gpu_ways import (
 
 __all__ = ["way"]
 
-pytestmark = [
-    pytest.mark.compiler,
-    pytest.mark.filterwarnings("ignore::pullback.bind.on_cpu.CudaOnCpuNotice"),
-]
+pytestmark = pytest.mark.compiler
 
 MISH = "(x[...]) -> y[...] = x*tanh(log1p(exp(x)))"
 BIAS = "(x[..., n], b[n]) -> y[..., n] = tanh(x + b)"

@@ -51,10 +51,7 @@ from tests.forked import in_fork
 
 __all__ = ["way"]
 
-pytestmark = [
-    pytest.mark.compiler,
-    pytest.mark.filterwarnings("ignore::pullback.bind.on_cpu.CudaOnCpuNotice"),
-]
+pytestmark = pytest.mark.compiler
 
 NVRTC = gpu.find_nvrtc()
 NVCC = next(

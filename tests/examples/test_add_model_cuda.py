@@ -15,7 +15,6 @@ import torch
 from loading import FOR_A_GPU
 
 import pullback as pb
-from pullback.bind.on_cpu import CudaOnCpuNotice
 
 pytestmark = pytest.mark.compiler
 
@@ -67,7 +66,6 @@ def test_it_trains_built_by_its_own_setup(project: Path) -> None:
     require_losses_of_the_tutorial(losses_of(run(project, "train.py", "--compiler", "setup")))
 
 
-@pytest.mark.filterwarnings(f"ignore::{CudaOnCpuNotice.__module__}.{CudaOnCpuNotice.__name__}")
 def test_it_trains_as_an_operator_of_its_kernel_alone() -> None:
     add2 = pb.operator(
         "add_model_cuda::add2(a[...], b[...]) -> c[...]",

@@ -109,7 +109,6 @@ def test_a_kernel_that_keeps_to_its_tensors_has_no_finding() -> None:
 
 
 @pytest.mark.compiler
-@pytest.mark.filterwarnings("ignore::pullback.bind.on_cpu.CudaOnCpuNotice")
 @pytest.mark.parametrize("what", ["the last element", "one place further"])
 def test_so_is_a_cuda_kernel_on_the_cpu(what: str) -> None:
     loops, code, says = LOOPS[what]
