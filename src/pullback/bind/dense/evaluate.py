@@ -58,8 +58,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  (all of a call)
         PullbackError: PB148, a maximum over nothing; PB149, an index that data gives is outside its
             tensor.
     """
-    missing = frozenset(t.name for t in indexed.line.tensors if arguments[t.name] is None)
-    known = prepare(indexed.layout, indexed.nodes, tuple(indexed.sizes.items()), missing)
+    known = prepare_call(indexed, arguments)
 
     def evaluated(given: Mapping[str, object]) -> list[Tensor | None]:
         floating = [
@@ -93,8 +92,7 @@ def require_inside(
     Raises:
         PullbackError: PB149.
     """
-    missing = frozenset(t.name for t in indexed.line.tensors if arguments[t.name] is None)
-    known = prepare(indexed.layout, indexed.nodes, tuple(indexed.sizes.items()), missing)
+    known = prepare_call(indexed, arguments)
     gathers = {k: [g for g in known.gathers[k] if not is_certain(indexed, g)] for k in outputs}
     if any(gathers.values()):
         dense = open_dense(indexed, known, arguments, sizes)
@@ -119,8 +117,7 @@ def compute_places(
     env: Env,
 ) -> Tensor:
     """Return the values of an affine index for all values of some indices, as one dimension."""
-    missing = frozenset(t.name for t in indexed.line.tensors if arguments[t.name] is None)
-    known = prepare(indexed.layout, indexed.nodes, tuple(indexed.sizes.items()), missing)
+    known = prepare_call(indexed, arguments)
     dense = open_dense(indexed, known, arguments, sizes)
     value = places.compute_place(dense, place, env)
     axes = dense.space.axes(env)
@@ -141,8 +138,8 @@ def open_dense(
         line=indexed.line,
         arguments=arguments,
         sizes=sizes,
-        compute=torch.promote_types(
-            torch.float32, functools.reduce(torch.promote_types, (t.dtype for t in tensors))
+        compute=functools.reduce(
+            torch.promote_types, (tensor.dtype for tensor in tensors), torch.float32
         ),
         device=device,
     )
@@ -158,6 +155,12 @@ class PreparedFormula:
         self.gathers = [bounds.find_gathers(node) for node in nodes]
         self.maxima = [bounds.find_maxima(node) for node in nodes]
         self.records = Records()
+
+
+def prepare_call(indexed: Formula, arguments: Mapping[str, object]) -> PreparedFormula:
+    """Return what is worked out once for calls in which the same tensors are None."""
+    missing = frozenset(t.name for t in indexed.line.tensors if arguments[t.name] is None)
+    return prepare(indexed.layout, indexed.nodes, tuple(indexed.sizes.items()), missing)
 
 
 @functools.lru_cache(maxsize=MOST_PROGRAMS)

@@ -86,10 +86,6 @@ class Backend(ABC):
         """Return how many lanes the compiled kernels have."""
         return own.target.lanes
 
-    def entry_points(self, own: Own) -> list[str]:
-        """Return the names of the kernels in their library."""
-        return [cpu.NAME.format(place) for place in range(len(own.steps))]
-
 
 @dataclass(frozen=True)
 class CpuBackend(Backend):
@@ -105,22 +101,19 @@ class CpuBackend(Backend):
 
     def compile(self, own: Own) -> Path:
         """Return the library, compiled for this processor."""
-        return compilation.compile(self.plan(own))
-
-    @staticmethod
-    def plan(own: Own) -> BuildPlan:
-        """Return what to compile."""
         compiler = toolchain.find("c++")
         kernels = [step.kernel.text for step in own.steps]
         unit = cpu.write_unit(kernels, own.target.compute, own.indexed.accuracy)
-        return BuildPlan(
-            name=own.name,
-            compiler=compiler,
-            units=(TranslationUnit("loops.cpp", unit),),
-            sources=(),
-            flags=(*kernel_flags(compiler), *FLAGS),
-            link=link_flags(),
-            abi=ABI,
+        return compilation.compile(
+            BuildPlan(
+                name=own.name,
+                compiler=compiler,
+                units=(TranslationUnit("loops.cpp", unit),),
+                sources=(),
+                flags=(*kernel_flags(compiler), *FLAGS),
+                link=link_flags(),
+                abi=ABI,
+            )
         )
 
     def count_lanes(self, own: Own) -> int:
@@ -232,8 +225,7 @@ def find_backend(device: torch.device) -> Backend | None:
         return CpuBackend()
     if device.type == "cuda" and gpu.is_usable():
         with torch.cuda.device(device):
-            number = torch.cuda.current_device()
-            return CudaBackend(str(current.architecture("cuda")), number)
+            return find_gpu()
     return None
 
 

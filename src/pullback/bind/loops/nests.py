@@ -30,7 +30,7 @@ from pullback.kernels.loops.nest import KernelSetting, Output
 from pullback.kernels.loops.pointwise import STORED
 from pullback.kernels.loops.schedule import Schedule, ScheduleStep
 from pullback.kernels.loops.scope import RefusedLoops
-from pullback.kernels.loops.target import Target
+from pullback.kernels.loops.target import NAME, Target
 
 # A kernel is made for sizes up to this, if the call is not small.
 SMALL = 16
@@ -99,7 +99,7 @@ class Own:
     @cached_property
     def addresses(self) -> tuple[int, ...]:
         """Where the kernels are."""
-        names = self.backend.entry_points(self)
+        names = (NAME.format(place) for place in range(len(self.steps)))
         return tuple(native.address_of(getattr(self.library, name)) for name in names)
 
     @cached_property

@@ -30,14 +30,13 @@ def compile_unit(name: str, text: str, now: Mode, abi: str) -> Path:
     """
     check = now.check
     library.runtime(check, runtime.announce)
-    every_order = ("-DCUDA_ON_CPU_EVERY_ORDER",) if now.order == "all" else ()
     path = compilation.compile(
         BuildPlan(
             name=f"{name}-on-cpu",
             compiler=toolchain.find("c++"),
             units=(TranslationUnit("loops.cpp", f"#include <cuda_runtime.h>\n{text}"),),
             sources=(),
-            flags=(*library.flags(check), "-ffp-contract=off", *every_order),
+            flags=(*library.flags(check), "-ffp-contract=off"),
             compile_flags=library.SANITIZE[check],
             link=library.link(check),
             translation=Translation(folders=(), keep=KEPT, torch=False),

@@ -6,6 +6,7 @@
 
 #include "../formula/storage.h"
 #include "../formula/whole.h"
+#include "places.h"
 
 namespace pullback::index {
 
@@ -54,15 +55,6 @@ PULLBACK_INLINE Vector numbers() {
   Vector found;
   for (int k = 0; k < lanes; ++k) found[k] = k;
   return found;
-}
-
-PULLBACK_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-PULLBACK_INLINE int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
-PULLBACK_INLINE int64_t clamped(int64_t place, int64_t size) {
-  return most(least(place, size - 1), 0);
-}
-PULLBACK_INLINE bool inside(int64_t place, int64_t size) {
-  return uint64_t(place) < uint64_t(size);
 }
 
 /// The lanes k with 0 <= first + k < size: from `begin` up to `end`.

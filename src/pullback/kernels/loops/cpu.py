@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pullback.kernels.loops.pointwise import CSRC
-from pullback.kernels.loops.target import Target
+from pullback.kernels.loops.target import NAME, Target
 
 # How much longer one thread takes than several.
 ALONE = 4.0
@@ -16,8 +16,7 @@ GRAIN = 40_000
 CHUNK = 10_000
 # Chunks that a long sum is cut into, whatever the number of threads: the result is always the same.
 CHUNKS_AT_MOST = 32
-# What a library has: its kernels, by their place, and how many lanes a vector of theirs has.
-NAME = "pullback_index_{}"
+# What a library says: how many lanes a vector of its kernels has.
 LANES = "pullback_index_lanes"
 
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pullback.kernels.loops.cpu import NAME
 from pullback.kernels.loops.nest import KernelText
 from pullback.kernels.loops.pointwise import CSRC
 from pullback.kernels.loops.scope import RefusedLoops
-from pullback.kernels.loops.target import Target
+from pullback.kernels.loops.target import NAME, Target
 
 FOLDER = CSRC / "index" / "cuda"
-# Threads that share a task: a part of a warp, a warp, or a block.
+# Threads that share a task: a part of a warp, a warp, or a block. Of equally good ones the first.
 LANES = (128, 32, 512, 8)
 # Values that fill a large GPU if they are computed at a time, in one thread or several.
 FULL = 2**16
@@ -53,7 +52,7 @@ class Cuda(Target):
 
     @property
     def groups(self) -> int:
-        """How many tasks a block has; csrc/index/cuda/index.cuh says the same."""
+        """How many tasks a block has; csrc/index/cuda/call.h says the same."""
         return max(64, self.lanes) // self.lanes
 
     def slow_down(self, tasks: int, vectors: int, rows: Sequence[int]) -> float:

@@ -10,6 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+# The entry points of a library, by the places of its kernels.
+NAME = "pullback_index_{}"
+
 
 @dataclass(frozen=True)
 class Target(ABC):
@@ -43,7 +46,7 @@ class Target(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """What it is called in messages and file names."""
+        """What it is called in messages."""
 
     @abstractmethod
     def slow_down(self, tasks: int, vectors: int, rows: Sequence[int]) -> float:

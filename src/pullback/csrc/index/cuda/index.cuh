@@ -10,6 +10,7 @@
 #if defined(__CUDACC__)
 #include "../../formula/cuda/special.cuh"
 #include "../../formula/cuda/storage.cuh"
+#include "../places.h"
 
 #define PULLBACK_DEVICE __device__ __forceinline__
 
@@ -20,15 +21,6 @@ using Compute = Real;
 /// How many values are added up before their total is added to that of the earlier blocks.
 constexpr int64_t block_of_sum = 128;
 constexpr int64_t least_whole = INT64_MIN;
-
-PULLBACK_DEVICE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-PULLBACK_DEVICE int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
-PULLBACK_DEVICE int64_t clamped(int64_t place, int64_t size) {
-  return most(least(place, size - 1), 0);
-}
-PULLBACK_DEVICE bool inside(int64_t place, int64_t size) {
-  return uint64_t(place) < uint64_t(size);
-}
 
 /// x*y + z, rounded once.
 PULLBACK_DEVICE Real multiply_add(Real x, Real y, Real z) { return fma(x, y, z); }
