@@ -108,7 +108,7 @@ def describe(case: Case, own: Own, architecture: str, tool: str) -> str:
     """Return a row of the table."""
     with tempfile.TemporaryDirectory() as folder:
         source, cubin = Path(folder, "loop.cu"), Path(folder, "loop.cubin")
-        source.write_text(unit_of(own).nvcc)
+        source.write_text(unit_of([own]).nvcc)
         flags = ["-std=c++20", "-O3", "--fmad=false", f"-arch={architecture}", "-Xptxas", "-v"]
         said = run("nvcc", *flags, "-cubin", "-o", str(cubin), str(source)).stderr
         text = run(tool, "-c", str(cubin)).stdout

@@ -135,6 +135,10 @@ def build(  # noqa: PLR0913  (a command's options)
         list[str] | None,
         typer.Option("--for", help="A Python with another PyTorch, to build the runtime for."),
     ] = None,
+    sizes: Annotated[
+        list[str] | None,
+        typer.Option(help="Small sizes to make index loops for, besides any: d=3 or k=7,q=7."),
+    ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Say on which systems the result will load.")
     ] = False,
@@ -157,15 +161,31 @@ def build(  # noqa: PLR0913  (a command's options)
             "--check is for what leaves this machine, and --as jit fills its cache",
             help=f"pullback build {file} --as wheel --check",
         )
-    if as_ == "jit" and not (into or name or version or for_):
+    if as_ == "jit" and not (into or name or version or for_ or sizes):
         return compile_into_cache(console, file, arch)
     with show_notices(console):
         path = deploy.build(
-            file, as_=as_, into=into, name=name, version=version, arch=arch, pythons=for_ or ()
+            file,
+            as_=as_,
+            into=into,
+            name=name,
+            version=version,
+            arch=arch,
+            pythons=for_ or (),
+            sizes=[read_sizes(text) for text in sizes or ()],
         )
     say(console, f"built {staging.format_folder(path.absolute())}")
     if check:
         print_audit(console, path)
+
+
+def read_sizes(text: str) -> dict[str, int]:
+    """Return the sizes in a text such as "k=7,q=7"."""
+    pairs = (word.partition("=") for word in text.split(","))
+    try:
+        return {name.strip(): int(number) for name, _, number in pairs}
+    except ValueError:
+        raise typer.BadParameter(f"'{text}' is not like d=3 or k=7,q=7") from None
 
 
 def is_built(path: Path) -> bool:

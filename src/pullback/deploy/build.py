@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,7 @@ from pathlib import Path
 from pullback.bind import gpu
 from pullback.bind.loops import compiled
 from pullback.bind.operator import Operator
-from pullback.deploy import definitions, shipped, staging, target
+from pullback.deploy import definitions, index_loops, shipped, staging, target
 from pullback.deploy.definitions import Definitions
 from pullback.deploy.shipped import Shipped
 from pullback.diagnostic import Rule, did_you_mean
@@ -33,6 +33,7 @@ class Order:
     version: str | None = None
     arch: str | Sequence[str] | None = None
     pythons: Sequence[str] = ()
+    sizes: Mapping[str, int] | Sequence[Mapping[str, int]] = ()
 
     @property
     def architectures(self) -> list[str] | None:
@@ -43,9 +44,14 @@ class Order:
         return [word.strip() for word in words if word.strip()]
 
     @property
+    def made_for(self) -> list[Mapping[str, int]]:
+        """The sizes, by name, that loops are made for."""
+        return [self.sizes] if isinstance(self.sizes, Mapping) else list(self.sizes)
+
+    @property
     def given(self) -> list[str]:
         """The options that are given."""
-        return [name for name, value in vars(self).items() if value not in (None, (), [])]
+        return [name for name, value in vars(self).items() if value not in (None, (), [], {})]
 
 
 def build(  # noqa: PLR0913  (options, each by its name)
@@ -57,6 +63,7 @@ def build(  # noqa: PLR0913  (options, each by its name)
     version: str | None = None,
     arch: str | Sequence[str] | None = None,
     pythons: Sequence[str] = (),
+    sizes: Mapping[str, int] | Sequence[Mapping[str, int]] = (),
 ) -> Path:
     """Build what runs operators elsewhere, from their definitions alone.
 
@@ -74,6 +81,8 @@ def build(  # noqa: PLR0913  (options, each by its name)
         arch: GPUs to compile CUDA for, "sm_80,sm_90"; by default the usual ones, if there is nvcc.
         pythons: interpreters with other versions of PyTorch or Python, for which the wheel brings
             pullback's C++ runtime as well.
+        sizes: of small dimensions, {"d": 3} or several of these: operators in index notation get
+            loops made for them too, besides those for any sizes.
 
     Returns:
         The wheel, the project's folder, the library of the CMake project, or the cache's folder.
@@ -83,7 +92,7 @@ def build(  # noqa: PLR0913  (options, each by its name)
             PB2xx, a kernel does not compile. Nothing is left half-written.
     """
     way = way_of(as_)
-    order = Order(into=into, name=name, version=version, arch=arch, pythons=pythons)
+    order = Order(into=into, name=name, version=version, arch=arch, pythons=pythons, sizes=sizes)
     for option in order.given:
         if option not in way.options:
             readers = [word for word, other in WAYS.items() if option in other.options]
@@ -134,8 +143,9 @@ def wheel(found: Definitions, order: Order) -> Path:
     from pullback.deploy import wheel as wheels  # noqa: PLC0415  (each way when it is gone)
 
     travelling = shipped.collect(found.operators)
+    index_loops.require_sizes(travelling, order.made_for)
     package = wheels.package_of(found, travelling, order.name, order.version)
-    built_for = target.target(order.architectures, order.pythons)
+    built_for = target.target(order.architectures, order.pythons, order.made_for)
     return wheels.build_wheel(package, built_for, Path(order.into or "dist"))
 
 
@@ -144,8 +154,10 @@ def setup(found: Definitions, order: Order) -> Path:
     from pullback.deploy import project, wheel  # noqa: PLC0415
 
     travelling = shipped.collect(found.operators)
+    index_loops.require_sizes(travelling, order.made_for)
     package = wheel.package_of(found, travelling, order.name, order.version)
-    return project.write(package, order.architectures, Path(order.into or f"{package.name}-setup"))
+    into = Path(order.into or f"{package.name}-setup")
+    return project.write(package, order.architectures, order.made_for, into)
 
 
 def cmake(found: Definitions, order: Order) -> Path:
@@ -171,8 +183,10 @@ class ShippingWay:
 
 WAYS = {
     "jit": ShippingWay(jit, ("arch",)),
-    "wheel": ShippingWay(wheel, ("into", "name", "version", "arch", "pythons"), with_text=True),
-    "setup": ShippingWay(setup, ("into", "name", "version", "arch"), with_text=True),
+    "wheel": ShippingWay(
+        wheel, ("into", "name", "version", "arch", "pythons", "sizes"), with_text=True
+    ),
+    "setup": ShippingWay(setup, ("into", "name", "version", "arch", "sizes"), with_text=True),
     "cmake": ShippingWay(cmake, ("into", "arch")),
 }
 

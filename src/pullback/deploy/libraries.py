@@ -14,8 +14,11 @@ from typing import Any
 
 from pullback.bind import environment, runtime
 from pullback.bind.environment import Environment
-from pullback.bind.loops import compiled, gpu
+from pullback.bind.loops import backends, compiled, gpu
+from pullback.bind.loops.backends import CpuBackend, CudaBackend
+from pullback.deploy import index_loops
 from pullback.deploy import target as targets
+from pullback.deploy.index_loops import IndexLoops
 from pullback.deploy.shipped import FLOATING, PRECISE, Shipped, ShippedKernel
 from pullback.deploy.target import BuildTarget
 from pullback.kernels import cache, glue, identity, prebuilt, toolchain
@@ -23,6 +26,7 @@ from pullback.kernels import compile as compilation
 from pullback.kernels.glue import Device
 from pullback.kernels.loops import pointwise, pointwise_cuda
 from pullback.kernels.loops.pointwise import Loop
+from pullback.kernels.loops.target import NAME
 from pullback.kernels.plan import BuildPlan, TranslationUnit
 from pullback.kernels.prebuilt import PrebuiltLibrary
 
@@ -78,10 +82,7 @@ def list_jobs(shipped: Sequence[Shipped], target: BuildTarget) -> Iterator[Job]:
         for kernel in each.kernels:
             yield from jobs_of_kernel(kernel, target)
     for each, dtypes in formulas_ahead(shipped):
-        yield from jobs_of_loops(each, dtypes, target)
-        # Second derivatives take nvcc a minute. An operator without all of its loops has none.
-        if target.loops and each.order < 2 and each.is_bounded:
-            yield from jobs_of_gpu_loops(each, dtypes, target.loops)
+        yield from jobs_of_formula(each, dtypes, target)
     yield from (job_of_runtime(each) for each in target.environments)
 
 
@@ -149,6 +150,15 @@ def formulas_ahead(shipped: Sequence[Shipped]) -> Iterator[tuple[Shipped, tuple[
             yield each, PRECISE
 
 
+def jobs_of_formula(shipped: Shipped, dtypes: Sequence[str], target: BuildTarget) -> Iterator[Job]:
+    """Yield the libraries of the loops of an operator that is a formula."""
+    yield from jobs_of_loops(shipped, dtypes, target)
+    yield from jobs_of_index_loops(shipped, dtypes, target)
+    # On a GPU an operator without all of its loops has none.
+    if target.loops and shipped.is_bounded:
+        yield from jobs_of_gpu_loops(shipped, target.loops)
+
+
 def jobs_of_loops(shipped: Shipped, dtypes: Sequence[str], target: BuildTarget) -> Iterator[Job]:
     """Yield the libraries of a formula's loops: one for each type that they compute in."""
     for plan, entries in combine_loops(shipped, dtypes):
@@ -160,11 +170,9 @@ def jobs_of_loops(shipped: Shipped, dtypes: Sequence[str], target: BuildTarget) 
             )
 
 
-def jobs_of_gpu_loops(
-    shipped: Shipped, dtypes: Sequence[str], architectures: tuple[str, ...]
-) -> Iterator[Job]:
+def jobs_of_gpu_loops(shipped: Shipped, architectures: tuple[str, ...]) -> Iterator[Job]:
     """Yield the libraries of a formula's loops on GPUs."""
-    for compute, entries, distinct in group_loops(shipped, dtypes, "cuda"):
+    for compute, entries, distinct in group_loops(shipped, FLOATING, "cuda"):
         first = next(iter(distinct.values()))
         plan = gpu.plan_of(gpu.unit_of(first), None, toolchain.find("cuda"))
         unit = TranslationUnit("loops.cu", pointwise_cuda.generate_together(distinct))
@@ -174,6 +182,47 @@ def jobs_of_gpu_loops(
             file=f"{plan.name}.so",
             entries=tuple(replace(entry, architectures=architectures) for entry in entries),
         )
+
+
+def jobs_of_index_loops(
+    shipped: Shipped, dtypes: Sequence[str], target: BuildTarget
+) -> Iterator[Job]:
+    """Yield the libraries of the loops of an operator in index notation, for the CPU and GPUs."""
+    for loops in index_loops.group_loops(shipped, dtypes, CpuBackend(), target.sizes):
+        plan = backends.plan_of(loops.several)
+        plan = replace(plan, name=f"{plan.name}-{loops.which}")
+        for level in target.levels:
+            yield Job(
+                plan=targets.on_level(plan, level),
+                file=f"{plan.name}-{level}.so",
+                entries=tuple(replace(each, level=level) for each in entries_of(loops)),
+            )
+    if target.loops:
+        gpus = CudaBackend(target.loops[0])
+        for loops in index_loops.group_loops(shipped, dtypes, gpus, target.sizes):
+            unit = backends.unit_of(loops.several)
+            plan = gpu.plan_of(unit, None, toolchain.find("cuda"))
+            plan = replace(plan, name=f"{plan.name}-{loops.which}")
+            yield Job(
+                plan=targets.on_gpus(plan, target.loops),
+                file=f"{plan.name}.so",
+                entries=tuple(replace(e, architectures=target.loops) for e in entries_of(loops)),
+            )
+
+
+def entries_of(loops: IndexLoops) -> Iterator[PrebuiltLibrary]:
+    """Yield an entry for each of some loops, whose kernels follow one another."""
+    first = 0
+    for own in loops.several:
+        yield PrebuiltLibrary(
+            identity=own.identity,
+            operator=own.indexed.line.qualname,
+            symbol=NAME.format(first),
+            file="",
+            sha256="",
+            sizes=own.specialised,
+        )
+        first += len(own.steps)
 
 
 def combine_loops(

@@ -9,17 +9,20 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from string import Template
 from typing import Any
 
 from pullback.bind import runtime
+from pullback.bind.loops import gpu
 from pullback.deploy import libraries, staging, target
 from pullback.deploy.definitions import Definitions
+from pullback.deploy.libraries import Job
 from pullback.deploy.shipped import ShippedKernel
 from pullback.deploy.staging import copy
+from pullback.deploy.target import BuildTarget
 from pullback.deploy.wheel import SOURCES, TEMPLATES, Package, write_package, write_project
 from pullback.diagnostic import Rule
 from pullback.kernels import prebuilt
@@ -31,34 +34,41 @@ SourceOutside = Rule("PB715", "source-outside")
 GENERATED = "generated"
 LISTED = "kernels.json"
 # The folders of the headers that kernels include, and of those of formulas.
-HEADERS = ("*.h", "formula/*.h")
+HEADERS = ("*.h", "formula/*.h", "index/*.h", "formula/cuda/*", "index/cuda/*")
 ARCHITECTURES = re.compile(r"^ARCHITECTURES = .*$", re.MULTILINE)
 
 
-def write(package: Package, architectures: Sequence[str] | None, into: Path) -> Path:
+def write(
+    package: Package,
+    architectures: Sequence[str] | None,
+    sizes: Sequence[Mapping[str, int]],
+    into: Path,
+) -> Path:
     """Write a project, or the generated part of the one that the definitions are in.
 
     Args:
         package: what is in it.
-        architectures: GPUs that are asked for.
+        architectures: GPUs that are asked for; formulas have loops for them.
+        sizes: that loops over indices are made for, besides those for any sizes.
         into: the folder; empty, or a project that this has written.
 
     Raises:
         PullbackError: PB705, PB706, the GPUs; PB707, the folder is not empty; PB715, a kernel is
             not in the folder of its definition.
     """
-    kernels = list(rows(package))
+    loops = target.target(architectures, sizes=sizes)
+    kernels = list(rows(package, loops))
     if is_project_of(into, package.definitions):
         renew(package, kernels, into)
         return into
-    code = target.gpus(architectures)
     with staging.stage_folder(into) as work:
         write_sources(package, work / "src" / package.name)
         write_generated(package, kernels, work / GENERATED)
         write_project(package, work, data=[f"{prebuilt.KERNELS}/*", "py.typed"])
         text = (TEMPLATES / "setup.py").read_text(encoding="utf-8")
-        if code:
-            text = ARCHITECTURES.sub(f"ARCHITECTURES = {json.dumps(code)}", text)
+        if loops.architectures:
+            code = json.dumps(loops.architectures)
+            text = ARCHITECTURES.sub(f"ARCHITECTURES = {code}", text)
         (work / "setup.py").write_text(text, encoding="utf-8")
         for name, template in (("README.md", "readme.txt"), ("MANIFEST.in", "manifest.txt")):
             text = Template((TEMPLATES / template).read_text(encoding="utf-8"))
@@ -111,23 +121,32 @@ def write_generated(package: Package, kernels: list[dict[str, Any]], folder: Pat
     (folder / LISTED).write_text(json.dumps(listed, indent=1) + "\n", encoding="utf-8")
 
 
-def rows(package: Package) -> Iterator[dict[str, Any]]:
+def rows(package: Package, built_for: BuildTarget) -> Iterator[dict[str, Any]]:
     """Yield what setup.py reads about each library, and the text of its translation unit."""
     root = package.definitions.folder
+    # The levels of the processor are setup.py's own.
+    once = replace(built_for, levels=built_for.levels[:1])
     for each in package.shipped:
         for kernel in each.kernels:
             yield row_of_kernel(kernel, root)
     for each, dtypes in libraries.formulas_ahead(package.shipped):
-        for plan, entries in libraries.combine_loops(each, dtypes):
-            yield {
-                "kind": "formula",
-                "unit": f"{plan.name}.cpp",
-                "text": plan.units[0].text.replace(f'"{CSRC}/', '"pullback/'),
-                "flags": [],
-                "folders": [],
-                "sources": {},
-                "entries": [common_entry(entry) for entry in entries],
-            }
+        for job in libraries.jobs_of_formula(each, dtypes, once):
+            yield row_of_loops(job)
+
+
+def row_of_loops(job: Job) -> dict[str, Any]:
+    """Return what setup.py reads about loops."""
+    (unit,) = job.plan.units
+    cuda = unit.file.endswith(".cu")
+    return {
+        "kind": "cuda" if cuda else "formula",
+        "unit": f"{job.plan.name}.{'cu' if cuda else 'cpp'}",
+        "text": unit.text.replace(f'"{CSRC}/', '"pullback/'),
+        "flags": [gpu.NOT_CONTRACTED] if cuda else [],
+        "folders": [],
+        "sources": {},
+        "entries": [common_entry(entry) for entry in job.entries],
+    }
 
 
 def row_of_kernel(kernel: ShippedKernel, root: Path) -> dict[str, Any]:
@@ -157,7 +176,7 @@ def row_of_kernel(kernel: ShippedKernel, root: Path) -> dict[str, Any]:
 
 def common_entry(entry: prebuilt.PrebuiltLibrary) -> dict[str, Any]:
     """Return the part of an entry that does not depend on how the library is compiled."""
-    return {key: asdict(entry)[key] for key in ("identity", "operator", "symbol")}
+    return {key: asdict(entry)[key] for key in ("identity", "operator", "symbol", "sizes")}
 
 
 def path_within(path: Path, root: Path) -> str:

@@ -208,14 +208,14 @@ def _is_derived(qualname: str) -> bool:
     return qualname.partition("::")[2].startswith("_")
 
 
-def list_choices(definition: Definition) -> list[tuple[int, int]]:
+def list_choices(definition: Definition, most: int = MOST_CHOICES) -> list[tuple[int, int]]:
     """Return what calls of a formula can ask for: bits of wanted outputs, of tensors given.
 
-    If there are too many choices, these are left: everything, each output alone, each optional
-    input left out alone.
+    If there are more than so many choices, these are left: everything, each output alone, each
+    optional input left out alone.
     """
     line = definition.line
-    complete = ways_of(definition) <= MOST_CHOICES
+    complete = ways_of(definition) <= most
     everything = (1 << len(line.outputs)) - 1, (1 << len(line.tensors)) - 1
     optional = [1 << place for place, tensor in enumerate(line.tensors) if tensor.optional]
     outputs = [1 << place for place in range(len(line.outputs))] if definition.masked else []

@@ -5,13 +5,13 @@ from __future__ import annotations
 import platform
 import re
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
 from pullback.bind import environment
 from pullback.bind.environment import Environment
-from pullback.diagnostic import PullbackError, Rule
+from pullback.diagnostic import Rule
 from pullback.kernels import processor, toolchain
 from pullback.kernels.glue import CSRC
 from pullback.kernels.plan import BuildPlan
@@ -35,20 +35,27 @@ class BuildTarget:
         architectures: GPUs, "sm_90", and "compute_90" for all later ones; none without nvcc.
         loops: the same for formulas' loops: none if nobody asked for GPUs, since they are many.
         environments: the PyTorch and Python versions that the runtime is compiled for.
+        sizes: that loops over indices are made for, besides those for any sizes.
     """
 
     levels: tuple[str, ...]
     architectures: tuple[str, ...]
     loops: tuple[str, ...]
     environments: tuple[Environment, ...]
+    sizes: tuple[Mapping[str, int], ...] = ()
 
 
-def target(architectures: Sequence[str] | None = None, pythons: Iterable[str] = ()) -> BuildTarget:
+def target(
+    architectures: Sequence[str] | None = None,
+    pythons: Iterable[str] = (),
+    sizes: Iterable[Mapping[str, int]] = (),
+) -> BuildTarget:
     """Return what to compile for.
 
     Args:
         architectures: GPUs that are asked for; None stands for the usual ones, if there is nvcc.
         pythons: interpreters with other versions.
+        sizes: that loops over indices are made for, besides those for any sizes.
 
     Raises:
         PullbackError: PB703, an interpreter has no PyTorch; PB705, nvcc does not know an
@@ -61,6 +68,7 @@ def target(architectures: Sequence[str] | None = None, pythons: Iterable[str] = 
         architectures=code,
         loops=() if architectures is None else code,
         environments=tuple({each.release: each for each in every}.values()),
+        sizes=tuple(sizes),
     )
 
 
@@ -83,10 +91,7 @@ def gpus(asked: Sequence[str] | None) -> tuple[str, ...]:
 
 def compiler() -> Compiler | None:
     """Return nvcc, None where it cannot be used."""
-    try:
-        return toolchain.find("cuda")
-    except PullbackError:
-        return None
+    return toolchain.find("cuda") if toolchain.has("cuda") else None
 
 
 def machine_code(asked: Iterable[str]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shlex
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -11,8 +12,10 @@ from pullback.define.line import Line
 from pullback.define.source import Source
 from pullback.kernels.glue import CSRC, KERNEL_ABI, Device
 from pullback.kernels.loops.pointwise import Loop
+from pullback.kernels.loops.target import Target
 
 FORMULA_ABI = "formula-2"
+INDEX_ABI = "index-2"
 
 
 def of_kernel(line: Line, source: Source, device: Device) -> str:
@@ -32,6 +35,20 @@ def of_loop(loop: Loop, device: Device) -> str:
         f"{FORMULA_ABI} {device} | {formula_of(formula.line)} | {loop.dtype} | {chosen} | "
         f"{formula.accuracy} ulp"
     )
+
+
+def of_kernels(kernels: Sequence[str], target: Target, scalars: int, accuracy: int) -> str:
+    """Return what loops over indices compute: their texts say it, whatever the line and the sizes.
+
+    Args:
+        kernels: their texts, in order.
+        target: that they are written for.
+        scalars: how many a call has.
+        accuracy: of functions, in units in the last place.
+    """
+    told = "\n".join([str(scalars), *kernels])
+    digest = hashlib.sha256(told.encode()).hexdigest()[:32]
+    return f"{INDEX_ABI} {target.name} | {target.compute} | {accuracy} ulp | {digest}"
 
 
 def formula_of(line: Line) -> str:

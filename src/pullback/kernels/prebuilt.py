@@ -46,6 +46,7 @@ class PrebuiltLibrary:
         architectures: GPUs that it has code for, "sm_80"; "compute_90" is code for later ones.
         sources: the author's files that it was compiled from, relative to the folder of the
             definition, each with its SHA-256: where they are there, they have to be the same.
+        sizes: that loops over indices are made for; the others may be any.
     """
 
     identity: str
@@ -56,6 +57,7 @@ class PrebuiltLibrary:
     level: str = processor.BASELINE
     architectures: tuple[str, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict[str, str])
+    sizes: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def runs_on(self, architecture: str | None) -> bool:
         """Tell whether the processor, or a GPU such as "sm_86", can run it."""
@@ -185,6 +187,23 @@ def find_loop(loop: Loop, device: Device, architecture: str | None = None) -> Fo
     return find(identity.of_loop(loop, device), architecture=architecture)
 
 
+def find_sizes(sizes: Mapping[str, int]) -> list[dict[str, int]]:
+    """Return the sizes that packages' loops over indices are made for, as far as a call has them.
+
+    Args:
+        sizes: of the call, by name.
+
+    Returns:
+        The most special ones first.
+    """
+    every = {tuple(library.sizes.items()) for library in find_libraries()}
+    return sorted(
+        (dict(made) for made in every if all(sizes.get(name) == n for name, n in made)),
+        key=len,
+        reverse=True,
+    )
+
+
 def find_runtime(sources: Path, abi: str) -> FoundLibrary | None:
     """Return the compiled C++ runtime, if a package brought that of this PyTorch and Python."""
     return find(identity.of_runtime(sources, abi)) if _folders else None
@@ -194,6 +213,11 @@ def find(
     wanted: str, *, architecture: str | None = None, folder: Path | None = None
 ) -> FoundLibrary | None:
     """Return the most capable library of an identity that runs here.
+
+    Args:
+        wanted: the identity.
+        architecture: of the GPU, such as "sm_90"; None on the CPU.
+        folder: of the definition; None if any package may bring it.
 
     Raises:
         PullbackError: PB701, it is not the one that was built.
@@ -281,6 +305,18 @@ def runtimes() -> list[str]:
     """Return the PyTorch and Python versions for which packages brought the runtime."""
     every = (library for library in find_libraries() if not library.operator)
     return sorted({library.identity.rpartition(" | ")[2] for library in every})
+
+
+def has_index_loops(device: Device) -> bool:
+    """Tell whether a package brought loops over indices."""
+    part = f"{identity.INDEX_ABI} {device}"
+    return any(library.identity.startswith(part) for library in find_libraries())
+
+
+def hash_index_loops() -> list[str]:
+    """Return the hashes of all packages' libraries of loops over indices."""
+    every = (lib for lib in find_libraries() if lib.identity.startswith(identity.INDEX_ABI))
+    return sorted({library.sha256 for library in every})
 
 
 def has_loops(line: Line, device: Device = "cpu") -> bool:

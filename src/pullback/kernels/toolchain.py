@@ -106,6 +106,11 @@ def find(language: Language) -> Compiler:
     raise _missing(language, [seen for seen in found if isinstance(seen, RefusedCompiler)])
 
 
+def has(language: Language) -> bool:
+    """Tell whether a compiler can be used."""
+    return any(isinstance(seen, Compiler) for seen in _examine_all(language, _environment()))
+
+
 def survey() -> list[Compiler | RefusedCompiler]:
     """Return every compiler looked at, in the order in which they are preferred."""
     environment = _environment()

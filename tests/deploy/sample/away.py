@@ -42,7 +42,13 @@ found["doubled"] = ops.doubled(torch.ones(2)).tolist()
 x, y = torch.linspace(-1, 1, 5).requires_grad_(), torch.linspace(0, 2, 4)
 u = ops.sums(x, y)
 found["sums"] = [t.tolist() for t in (u, *torch.autograd.grad(u.sum(), x))]
-found["plan"] = str(ops.sums.plan(x, y))
+found["plans"] = [
+    str(ops.sums.plan(torch.rand(n).to(dtype).requires_grad_(), torch.rand(2 * n).to(dtype)))
+    for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+    for n in (7, 1000)
+]
+(grad,) = torch.autograd.grad(ops.sums(x, y).sum(), x, create_graph=True)
+found["curved"] = torch.autograd.grad(grad.sum(), x)[0].tolist()
 cache = Path(os.environ["PULLBACK_CACHE"])
-found["compiled"] = sorted(path.name for path in cache.iterdir()) if cache.is_dir() else []
+found["compiled"] = sorted(path.name for path in cache.rglob("*.so")) if cache.is_dir() else []
 sys.stdout.write(json.dumps(found))

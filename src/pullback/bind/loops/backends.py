@@ -21,20 +21,21 @@ from pullback.bind.loops.gpu import GpuUnit
 from pullback.bind.loops.rates import Rates, cpu_rates, gpu_rates
 from pullback.diagnostic import PullbackError, Rule, parse
 from pullback.kernels import compile as compilation
-from pullback.kernels import toolchain
+from pullback.kernels import prebuilt, toolchain
 from pullback.kernels.cuda_on_cpu import mode
 from pullback.kernels.cuda_on_cpu.mode import Mode
+from pullback.kernels.identity import INDEX_ABI
 from pullback.kernels.loops import cpu, cuda
 from pullback.kernels.loops.cpu import Cpu
 from pullback.kernels.loops.cuda import Cuda
 from pullback.kernels.loops.target import Target
 from pullback.kernels.plan import BuildPlan, TranslationUnit, kernel_flags
+from pullback.kernels.prebuilt import FoundLibrary
 
 if TYPE_CHECKING:
     from pullback.bind.loops.nests import Own
 
 KernelFailed = Rule("PB304", "kernel-raised")
-ABI = "index-2"
 PLAIN = Mode()
 
 
@@ -48,6 +49,8 @@ class Backend(ABC):
 
     # Whether a loop is called wherever there is one, and the clock is not asked.
     is_preferred = False
+    # What its compiler compiles.
+    language = "C++"
     # Operations that are done sooner than PyTorch calls a few of its own, whatever is necessary.
     little = 200_000.0
 
@@ -69,6 +72,14 @@ class Backend(ABC):
         start = time.perf_counter()
         run()
         return time.perf_counter() - start
+
+    def find_brought(self, own: Own) -> FoundLibrary | None:
+        """Return the library of some kernels, if a package brought it."""
+        return prebuilt.find(own.identity) if prebuilt.has_index_loops("cpu") else None
+
+    @abstractmethod
+    def can_compile(self) -> bool:
+        """Return whether there is a compiler."""
 
     @abstractmethod
     def compile(self, own: Own) -> Path:
@@ -99,22 +110,13 @@ class CpuBackend(Backend):
         """Return those of PyTorch's threads."""
         return cpu_rates()
 
+    def can_compile(self) -> bool:
+        """Return whether there is a C++ compiler."""
+        return toolchain.has("c++")
+
     def compile(self, own: Own) -> Path:
         """Return the library, compiled for this processor."""
-        compiler = toolchain.find("c++")
-        kernels = [step.kernel.text for step in own.steps]
-        unit = cpu.write_unit(kernels, own.target.compute, own.indexed.accuracy)
-        return compilation.compile(
-            BuildPlan(
-                name=own.name,
-                compiler=compiler,
-                units=(TranslationUnit("loops.cpp", unit),),
-                sources=(),
-                flags=(*kernel_flags(compiler), *FLAGS),
-                link=link_flags(),
-                abi=ABI,
-            )
-        )
+        return compilation.compile(plan_of([own]))
 
     def count_lanes(self, own: Own) -> int:
         """Return those of a vector of this processor."""
@@ -141,6 +143,7 @@ class CudaBackend(Backend):
 
     architecture: str
     device: int | None = None
+    language = "CUDA"
     little = 5e7
 
     def targets(self, compute: str) -> Sequence[Target]:
@@ -166,9 +169,19 @@ class CudaBackend(Backend):
             end.synchronize()
         return start.elapsed_time(end) / 1e3
 
+    def find_brought(self, own: Own) -> FoundLibrary | None:
+        """Return the library with code for the GPU, if a package brought it."""
+        if not prebuilt.has_index_loops("cuda"):
+            return None
+        return prebuilt.find(own.identity, architecture=self.architecture)
+
+    def can_compile(self) -> bool:
+        """Return whether there is nvcc or NVRTC."""
+        return toolchain.has("cuda") or gpu.find_nvrtc() is not None
+
     def compile(self, own: Own) -> Path:
         """Return the library, compiled for the GPU."""
-        return gpu.compile_unit(unit_of(own), self.architecture, gpu.find_compiler())
+        return gpu.compile_unit(unit_of([own]), self.architecture, gpu.find_compiler())
 
     def runner(self) -> Runner:
         """Return what launches a kernel on the current stream of the tensors' device."""
@@ -190,6 +203,7 @@ class CudaOnCpuBackend(CudaBackend):
     """
 
     mode: Mode = PLAIN
+    language = "C++"
     is_preferred = True
 
     @property
@@ -197,23 +211,47 @@ class CudaOnCpuBackend(CudaBackend):
         """The CPU."""
         return torch.device("cpu")
 
+    def find_brought(self, own: Own) -> FoundLibrary | None:
+        """Return nothing: a package brings code for GPUs."""
+        del own
+
+    def can_compile(self) -> bool:
+        """Return whether there is a C++ compiler."""
+        return toolchain.has("c++")
+
     def compile(self, own: Own) -> Path:
         """Return the library, translated to C++."""
-        kernels = [step.kernel for step in own.steps]
-        text = cuda.write_nvcc(kernels, own.target, len(own.indexed.line.scalars))
-        return on_cpu.compile_unit(f"{own.name}-cuda", text, self.mode, ABI)
+        unit = unit_of([own])
+        return on_cpu.compile_unit(unit.name, unit.nvcc, self.mode, unit.abi)
 
 
-def unit_of(own: Own) -> GpuUnit:
-    """Return the kernels of some loops, for a GPU."""
-    kernels = [step.kernel for step in own.steps]
+def plan_of(several: Sequence[Own]) -> BuildPlan:
+    """Return what to compile for loops of one operator and one target, one after another."""
+    own, compiler = several[0], toolchain.find("c++")
+    kernels = [step.kernel.text for own in several for step in own.steps]
+    unit = cpu.write_unit(kernels, own.target.compute, own.indexed.accuracy)
+    return BuildPlan(
+        name=own.name,
+        compiler=compiler,
+        units=(TranslationUnit("loops.cpp", unit),),
+        sources=(),
+        flags=(*kernel_flags(compiler), *FLAGS),
+        link=link_flags(),
+        abi=INDEX_ABI,
+    )
+
+
+def unit_of(several: Sequence[Own]) -> GpuUnit:
+    """Return loops of one operator and one target for a GPU, one after another."""
+    own = several[0]
+    kernels = [step.kernel for own in several for step in own.steps]
     scalars = len(own.indexed.line.scalars)
     return GpuUnit(
         name=f"{own.name}-cuda",
         nvcc=cuda.write_nvcc(kernels, own.target, scalars),
         nvrtc=cuda.write_nvrtc(kernels, own.target, scalars),
         host=cuda.write_host(kernels, own.target, scalars),
-        abi=ABI,
+        abi=INDEX_ABI,
     )
 
 
@@ -223,7 +261,8 @@ def find_backend(device: torch.device) -> Backend | None:
         return CudaOnCpuBackend(ON_CPU, mode=mode.current_mode())
     if device.type == "cpu":
         return CpuBackend()
-    if device.type == "cuda" and gpu.is_usable():
+    brought = prebuilt.has_index_loops("cuda") and gpu.is_there()
+    if device.type == "cuda" and (brought or gpu.is_usable()):
         with torch.cuda.device(device):
             return find_gpu()
     return None

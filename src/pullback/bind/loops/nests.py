@@ -24,13 +24,15 @@ from pullback.define.math.index import BATCH, size
 from pullback.define.math.node import in_order, may_divide_by_zero
 from pullback.define.math.ranges import Ranges
 from pullback.kernels import compile as compilation
+from pullback.kernels import identity, prebuilt
 from pullback.kernels.loops import schedule as schedules
 from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.nest import KernelSetting, Output
 from pullback.kernels.loops.pointwise import STORED
 from pullback.kernels.loops.schedule import Schedule, ScheduleStep
 from pullback.kernels.loops.scope import RefusedLoops
-from pullback.kernels.loops.target import NAME, Target
+from pullback.kernels.loops.target import NAME, Target, place_of
+from pullback.kernels.prebuilt import FoundLibrary
 
 # A kernel is made for sizes up to this, if the call is not small.
 SMALL = 16
@@ -89,17 +91,36 @@ class Own:
         line = self.indexed.line
         return f"{line.namespace}-{line.name}-index"
 
+    @property
+    def identity(self) -> str:
+        """What they compute, as a package's list of libraries says it."""
+        texts = [step.kernel.text for step in self.steps]
+        scalars = len(self.indexed.line.scalars)
+        return identity.of_kernels(texts, self.target, scalars, self.indexed.accuracy)
+
+    @cached_property
+    def brought(self) -> FoundLibrary | None:
+        """The library that a package brought."""
+        return self.backend.find_brought(self)
+
+    @property
+    def is_available(self) -> bool:
+        """Whether they are compiled, or can be."""
+        return self.brought is not None or self.backend.can_compile()
+
     @cached_property
     def library(self) -> ctypes.CDLL:
         """The kernels, loaded; compiled first if need be."""
-        library = compilation.open_library(self.backend.compile(self))
+        path = self.brought.path if self.brought else self.backend.compile(self)
+        library = compilation.open_library(path)
         _loaded.append(library)
         return library
 
     @cached_property
     def addresses(self) -> tuple[int, ...]:
         """Where the kernels are."""
-        names = (NAME.format(place) for place in range(len(self.steps)))
+        first = place_of(self.brought.symbol) if self.brought else 0
+        names = (NAME.format(first + place) for place in range(len(self.steps)))
         return tuple(native.address_of(getattr(self.library, name)) for name in names)
 
     @cached_property
@@ -160,7 +181,7 @@ _loaded: list[object] = []  # never unloaded
 
 def compile_together(several: Sequence[Own]) -> None:
     """Compile loops, each by its own compiler process; an error is raised again in the call."""
-    missing = [own for own in several if "library" not in vars(own)]
+    missing = [own for own in several if "library" not in vars(own) and not own.brought]
     if len(missing) > 1:
         with ThreadPoolExecutor() as pool:
             for own in missing:
@@ -184,15 +205,30 @@ def find(  # noqa: PLR0913, PLR0917  (all that decides which loops there are)
         present: the names of the arguments that are not None.
         sizes: of one call. Loops may be made for the small ones, `Own.specialised`; the others are
             rounded, so that calls of about the same sizes have the same loops.
-        backend: what runs them; None means the CPU.
+        backend: what runs them; None means the CPU. Where it cannot compile, loops that a package
+            brought are taken: for these sizes, or for any.
     """
-    typical = {name: round_size(size) for name, size in sizes.items()}
     backend = backend or CpuBackend()
-    key = (id(indexed), dtype, outputs, present, backend, *typical.items())
-    # With the operator, so that no other one gets its id.
-    return _found.get_or_make(
-        key, lambda: (indexed, generate(indexed, dtype, outputs, present, typical, backend))
-    )[1]
+
+    def of(sizes: Mapping[str, int]) -> Own | NoLoops:
+        typical = {name: round_size(size) for name, size in sizes.items()}
+        key = (id(indexed), dtype, outputs, present, backend, *typical.items())
+        # With the operator, so that no other one gets its id.
+        return _found.get_or_make(
+            key, lambda: (indexed, generate(indexed, dtype, outputs, present, typical, backend))
+        )[1]
+
+    own = of(sizes)
+    if isinstance(own, Own) and not own.is_available:
+        others = (of(usual_sizes(sizes, known)) for known in prebuilt.find_sizes(sizes))
+        return next((o for o in others if isinstance(o, Own) and o.brought), own)
+    return own
+
+
+def usual_sizes(sizes: Mapping[str, int], known: Mapping[str, int]) -> dict[str, int]:
+    """Return sizes for loops that are compiled ahead of a call, where only some are known."""
+    numbers = {name: size for name, size in sizes.items() if name.isdecimal()}
+    return {**dict.fromkeys(sizes, USUAL), **numbers, **known}
 
 
 def round_size(size: int) -> int:
@@ -273,7 +309,7 @@ def choose_schedules(
     sizes: Mapping[str, int],
 ) -> tuple[tuple[Schedule, ...], dict[str, int]]:
     """Return schedules, and the sizes that they are made for: none, if the call is a small one."""
-    usual = {**dict.fromkeys(sizes, USUAL), **{k: v for k, v in sizes.items() if k.isdecimal()}}
+    usual = usual_sizes(sizes, {})
     # What is refused for large sizes may do for those of this call.
     with suppress(RefusedLoops):
         setting = make_setting(indexed, outputs, dtypes, target, sizes, {})

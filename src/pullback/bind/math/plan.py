@@ -116,7 +116,7 @@ def steps_on_gpu(call: IndexedCall) -> Iterator[Step]:
 def describe_launches(call: IndexedCall, own: Own, architecture: str) -> str:
     """Return how the kernels of some loops lie on a GPU, and how long they take at least."""
     kernels = prepare_call(own, call.sizes, [0] * len(own.steps)).kernels
-    registers = gpu.count_registers(unit_of(own), architecture) or [None] * len(kernels)
+    registers = gpu.count_registers(unit_of([own]), architecture) or [None] * len(kernels)
     parts: list[str] = []
     for each, count in zip(kernels, registers, strict=True):
         tasks = "1 task" if each.count == 1 else f"{each.count} tasks"

@@ -2,7 +2,7 @@
 
 A mark is a folder like a library's, with one empty file: `cache.clean` removes it with the others.
 Its name is a digest of all that the comparison depends on: the formula, the code that generates
-loops and that evaluates without them, the compiler, PyTorch.
+loops and that evaluates without them, what compiled them, PyTorch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pullback.define.math.formula import Formula
 from pullback.define.math.index import Affine
 from pullback.define.math.node import Node, in_order
 from pullback.kernels import cache as libraries
-from pullback.kernels import toolchain
+from pullback.kernels import prebuilt, toolchain
 from pullback.kernels.plan import kernel_flags
 
 MARK = "agreed"
@@ -33,15 +33,18 @@ SOURCES = (
 
 
 def digest(*parts: object) -> str:
-    """Return the name of a mark for some content.
-
-    Raises:
-        PullbackError: PB201, there is no C++ compiler.
-    """
-    compiler = toolchain.find("c++")
-    made_by = [compiler.identity, kernel_flags(compiler), FLAGS, version()]
+    """Return the name of a mark for some content."""
+    made_by = [name_compiler(), prebuilt.hash_index_loops(), version()]
     content = json.dumps([made_by, *parts], default=str)
     return hashlib.sha256(content.encode()).hexdigest()[:32]
+
+
+def name_compiler() -> list[object]:
+    """Return the compiler and its flags; nothing without one."""
+    if not toolchain.has("c++"):
+        return []
+    compiler = toolchain.find("c++")
+    return [compiler.identity, kernel_flags(compiler), FLAGS]
 
 
 def is_marked(name: str) -> bool:

@@ -30,7 +30,7 @@ from pullback.define.math.formula import Formula
 from pullback.define.math.node import MAX, SUM, in_order
 from pullback.define.operator import Definition
 from pullback.diagnostic import PullbackError, Rule
-from pullback.kernels import toolchain
+from pullback.kernels import prebuilt, toolchain
 
 ExecutionsDiffer = Rule("PB147", "executions-differ")
 
@@ -52,25 +52,17 @@ def verify_at_definition(definition: Definition) -> None:
     assert definition.formula
     if definition.line.name.startswith("_"):
         return  # a derivative, whose loops are compared when they are first needed
+    if not toolchain.has("c++") and not prebuilt.has_index_loops("cpu"):
+        return
     gradients = derived.backward(definition.formula)
     formulas = [definition.formula, *([gradients.formula] if gradients else [])]
-    name = mark_of([verified.serialize_formula(indexed) for indexed in formulas])
-    if name is not None and verified.is_marked(name):
+    name = verified.digest([verified.serialize_formula(indexed) for indexed in formulas])
+    if verified.is_marked(name):
         return
     found = [(own, present) for indexed in formulas for own, present in loops_of(indexed)]
     nests.compile_together([own for own, _ in found])
-    if all(why_not(own, present) is None for own, present in found) and name is not None:
+    if all(why_not(own, present) is None for own, present in found):
         verified.mark(name)
-
-
-def mark_of(*parts: object) -> str | None:
-    """Return the name of a mark; None where nothing compiles loops."""
-    try:
-        return verified.digest(*parts)
-    except PullbackError as error:
-        if error.finding.code != toolchain.CompilerMissing.code:
-            raise
-        return None
 
 
 def loops_of(indexed: Formula) -> Iterator[tuple[Own, frozenset[str]]]:
@@ -97,13 +89,13 @@ def why_not(own: Own, present: frozenset[str]) -> str | None:
     Raises:
         PullbackError: PB147, which is a fault of pullback's.
     """
-    name = mark_of(
+    if not own.is_available:
+        return f"there is no {own.backend.language} compiler"
+    name = verified.digest(
         verified.serialize_formula(own.indexed),
         *(own.outputs, sorted(present), own.specialised, str(own.dtype)),
         [step.kernel.text for step in own.steps],
     )
-    if name is None:
-        return "there is no C++ compiler"
     if name not in _agreed and not verified.is_marked(name):
         if not run_isolated(lambda: compare(own, present)):
             return "it has no tiny sizes to be compared at"

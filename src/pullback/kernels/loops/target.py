@@ -14,6 +14,11 @@ from dataclasses import dataclass
 NAME = "pullback_index_{}"
 
 
+def place_of(name: str) -> int:
+    """Return the place of the kernel that an entry point belongs to."""
+    return int(name.removeprefix(NAME.format("")))
+
+
 @dataclass(frozen=True)
 class Target(ABC):
     """One kind of machine, for one type that real numbers are computed in.

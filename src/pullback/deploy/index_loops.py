@@ -1,0 +1,105 @@
+"""The loops over indices that are compiled ahead of a call: for any sizes, and for some."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from pullback.bind.loops import nests
+from pullback.bind.loops.backends import Backend
+from pullback.bind.loops.nests import Own
+from pullback.bind.math import samples
+from pullback.deploy.shipped import MOST_CHOICES, Shipped, list_choices
+from pullback.diagnostic import Rule
+
+UnknownSize = Rule("PB722", "unknown-size")
+
+Sizes = Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexLoops:
+    """Loops of one operator that are compiled together.
+
+    Attributes:
+        several: they compute in one type, and on a GPU as many threads share a task of each.
+    """
+
+    several: list[Own]
+
+    @property
+    def which(self) -> str:
+        """What tells them from the others of the operator."""
+        target = self.several[0].target
+        return f"{target.compute}-{target.lanes}"
+
+
+def require_sizes(shipped: Sequence[Shipped], sizes: Sequence[Sizes]) -> None:
+    """Stop at a size that no loop can be made for.
+
+    Raises:
+        PullbackError: PB722.
+    """
+    every = [each.line for each in shipped if each.definition.formula and not each.order]
+    names = sorted({name for line in every for name in line.dimensions})
+    for name, size in (item for known in sizes for item in known.items()):
+        if name not in names:
+            raise UnknownSize.error(
+                f"no operator in index notation has a dimension '{name}'", have=", ".join(names)
+            )
+        if not 1 <= size <= nests.SMALL:
+            raise UnknownSize.error(
+                f"loops are made for sizes from 1 to {nests.SMALL}, and {name} is {size}",
+                help="leave it out: the loops for any size are there too",
+            )
+
+
+def group_loops(
+    shipped: Shipped, dtypes: Sequence[str], backend: Backend, sizes: Sequence[Sizes]
+) -> Iterator[IndexLoops]:
+    """Yield the loops of an operator in index notation that its calls can need.
+
+    Args:
+        shipped: the operator; any other one has none.
+        dtypes: of tensors whose dtype the line leaves open.
+        backend: what runs them.
+        sizes: that loops are made for, besides those for any sizes.
+    """
+    found: dict[str, Own] = {}
+    for dtype in dtypes:
+        for own in find_loops(shipped, getattr(torch, dtype), backend, sizes):
+            found.setdefault(own.identity, own)
+    by_target: dict[object, list[Own]] = {}
+    for own in found.values():
+        by_target.setdefault(own.target, []).append(own)
+    for several in by_target.values():
+        yield IndexLoops(several=several)
+
+
+def find_loops(
+    shipped: Shipped, dtype: torch.dtype, backend: Backend, sizes: Sequence[Sizes]
+) -> Iterator[Own]:
+    """Yield loops for a dtype; some more than once."""
+    formula, line = shipped.definition.formula, shipped.line
+    if formula is None or shipped.definition.pointwise:
+        return
+    case = next(samples.draw_cases(formula, dtype, {}, frozenset()), None)
+    if case is None:
+        return  # nothing to compare a loop at
+    own_names = set(line.dimensions) - set(formula.sizes)
+    special = [{name: n for name, n in known.items() if name in own_names} for known in sizes]
+    # Second derivatives have many choices of gradients that are None.
+    choices = list_choices(shipped.definition, most=MOST_CHOICES if shipped.order < 2 else 1)
+    for known in ({}, *special):
+        usual = nests.usual_sizes(case.sizes, known)
+        for wanted, given in choices:
+            tensors = (t.name for k, t in enumerate(line.tensors) if given >> k & 1)
+            present = frozenset((*tensors, *(s.name for s in line.scalars)))
+            places = [k for k in range(len(line.outputs)) if wanted >> k & 1]
+            for group in nests.group_outputs(formula, places, usual):
+                together = nests.find(formula, dtype, group, present, usual, backend)
+                alone = () if isinstance(together, Own) else ((k,) for k in group)
+                each = (nests.find(formula, dtype, k, present, usual, backend) for k in alone)
+                yield from (own for own in (together, *each) if isinstance(own, Own))
