@@ -197,6 +197,27 @@ def test_a_library_in_cpp_finds_nvidias_headers_where_cuda_is(
     assert list((tmp_path / "lib").glob("plain.*.so"))
 
 
+@pytest.mark.compiler
+@pytest.mark.parametrize(
+    "backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.thorough)]
+)
+def test_torch_compile_compiles_what_runs_cuda_on_the_cpu(switched_on: Mode, backend: str) -> None:
+    torch._dynamo.reset()
+    line = f"oncpu::sums_{backend}(x[n], y[m]) -> u[n] = sum[m](exp(-(x[n] - y[m])**2))"
+    sums = pb.operator(line)
+
+    @torch.compile(backend=backend, fullgraph=True)
+    def model(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return sums(2 * x, y).sin()
+
+    x, y = torch.randn(9, requires_grad=True), torch.randn(5)
+    want = torch.exp(-((2 * x[:, None] - y) ** 2)).sum(1).sin()
+    torch.testing.assert_close(model(x, y), want)
+    found, right = (torch.autograd.grad(u.sum(), x)[0] for u in (model(x, y), want))
+    torch.testing.assert_close(found, right)
+    assert "cuda" in str(sums.plan(x, y))
+
+
 def test_a_kernel_without_its_source_sends_nobody_to_a_gpu_that_is_pretended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -8,6 +8,8 @@ import torch
 from rows import OWN, OWN_FIRST, Row
 from ways import Way
 
+import pullback as pb
+
 pytestmark = pytest.mark.compiler
 
 
@@ -24,6 +26,13 @@ COMPILED = {
     "compile with inductor": (),
     "compile of `func.hessian`": ("cpp_product", "index_softmax", "fn_product"),
 }
+
+
+# What runs its CUDA where CUDA runs on the CPU.
+IN_CUDA = ("index_softmax", "formula_swish")
+# Each process would ask PyTorch for a GPU of its own; and Dynamo does not trace `unflatten` where
+# a mode changes what a device is.
+NOT_PRETENDED = ("DDP", "FSDP2", "compile of `func.hessian`")
 
 
 def marks(way: Way, row: Row) -> tuple[pytest.MarkDecorator, ...]:
@@ -47,6 +56,20 @@ def test_it_is_right_or_refused(way: Way, row: Row, seed: int) -> None:
         way.check(row, seed)
         return
     with pytest.raises(RuntimeError, match=refusal.pattern):
+        way.check(row, seed)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("way", "row"),
+    [
+        pytest.param(way, row, id=f"{way.name}-{row.label}")
+        for way, row in matrix.CELLS
+        if row.name in IN_CUDA and way.name not in NOT_PRETENDED and way.refusal(row) is None
+    ],
+)
+def test_so_it_is_where_its_loops_are_in_cuda(way: Way, row: Row, seed: int) -> None:
+    with pb.cuda.on_cpu():
         way.check(row, seed)
 
 

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch._guards import CompileContext
 
 VERSION = "12.4"
 CAPABILITY = (8, 0)
@@ -107,6 +108,11 @@ def always(value: object) -> Callable[..., Any]:
     return answer
 
 
+def has_accelerator() -> bool:
+    """Say that there is a GPU, but not to `torch.compile`, which asks for its streams."""
+    return CompileContext.try_get() is None
+
+
 def current_accelerator(check_available: bool = False) -> torch.device:
     """Return the pretended device."""
     del check_available
@@ -171,6 +177,11 @@ ZERO = """
 """
 TRUE = "is_available is_initialized is_bf16_supported is_tf32_supported"
 
+# What the memory of CUDA graphs is asked for, when `torch.compile` begins anew.
+OF_COMPILE = {
+    "_cuda_CUDAAllocator_AllocatorState": object,
+    "_set_cached_tensors_enabled": always(None),
+}
 CUDA: dict[str, object] = {
     **{name: always(None) for name in NOTHING.split()},
     **{name: always(0) for name in ZERO.split()},

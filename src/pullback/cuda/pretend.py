@@ -17,7 +17,6 @@ from pullback.cuda.patches import Patches
 
 TYPES = ["Byte", "Char", "Short", "Int", "Long", "Half", "BFloat16", "Float", "Double", "Bool"]
 ACCELERATOR = {
-    "is_available": True,
     "device_count": 1,
     "current_device_index": 0,
     "current_device_idx": 0,
@@ -77,13 +76,22 @@ def _patch(patches: Patches) -> None:
     for name, value in ACCELERATOR.items():
         if hasattr(torch.accelerator, name):
             patches.set(torch.accelerator, name, answers.always(value))
+    patches.set(torch.accelerator, "is_available", answers.has_accelerator)
     patches.set(torch.accelerator, "current_accelerator", answers.current_accelerator)
     patches.set(torch.version, "cuda", answers.VERSION)
     patches.set(torch.backends.cuda, "is_built", answers.always(value=True))
     patches.set(torch.backends.cudnn, "is_acceptable", answers.always(value=False))
+    _patch_compile(patches)
     _patch_what_takes_a_device(patches)
     _patch_autocast(patches)
     gpu_code.patch(patches)
+
+
+def _patch_compile(patches: Patches) -> None:
+    """Let `torch._dynamo` find what it imports of a PyTorch that is built for GPUs."""
+    for name, stand_in in answers.OF_COMPILE.items():
+        if not hasattr(torch._C, name):
+            patches.set(torch._C, name, stand_in)
 
 
 def _patch_what_takes_a_device(patches: Patches) -> None:
