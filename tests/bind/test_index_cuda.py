@@ -133,6 +133,16 @@ def test_no_loop_leaves_its_tensors(tmp_path: Path) -> None:
     assert "no fault found" in done.stdout + done.stderr
 
 
+@pytest.mark.thorough
+def test_nor_does_a_random_one() -> None:
+    tests = Path(__file__).with_name("test_index_random.py")
+    options = ["-q", "-n", "0", "--cuda-memory", "-k", "own_loops"]
+    command = [sys.executable, "-m", "pytest", *options, str(tests)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed" in done.stdout
+
+
 ROOM = "if (threadIdx.x % 32 == 0) room"
 FAULTS = {
     "no barrier before the room is used again": (f"__syncthreads();\n    {ROOM}", ROOM),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import inspect
 import threading
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, cast
 
 import torch
@@ -46,9 +47,10 @@ def pretend_gpu() -> Generator[None]:
 
 def for_good() -> None:
     """Let PyTorch say so until the process ends, in all of its threads."""
-    pretending_for_ever = pretend_gpu()
-    pretending_for_ever.__enter__()
-    _kept.append(pretending_for_ever)
+    # Left before modules are taken down, or the end of the process would complain.
+    stack = ExitStack()
+    stack.enter_context(pretend_gpu())
+    atexit.register(stack.close)
     start = threading.Thread.start
 
     def start_in_mode(thread: threading.Thread) -> None:
@@ -65,7 +67,6 @@ def for_good() -> None:
 
 
 _depth = 0
-_kept: list[object] = []
 
 
 def _patch(patches: Patches) -> None:
