@@ -162,11 +162,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run every test in each order, for `--cuda-order=all`."""
     session = metafunc.config.stash.get(running, None)
     if session and session.mode.order == "all":
-        from pullback.cuda import orders  # noqa: PLC0415
+        from pullback.kernels.cuda_on_cpu.mode import EACH_ORDER  # noqa: PLC0415
 
         metafunc.fixturenames.append(ORDER)
-        names = [order.partition(":")[0] for order in orders.EACH]
-        metafunc.parametrize(ORDER, orders.EACH, ids=names)
+        names = [order.partition(":")[0] for order in EACH_ORDER]
+        metafunc.parametrize(ORDER, EACH_ORDER, ids=names)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -109,9 +109,11 @@ def test_a_long_sum_is_cut_into_chunks(case: str, device: str) -> None:
     if device == "cuda":
         assert any(total.shape[total.summed] > 1 for total in totals) == ("logsumexp" not in name)
     (got,) = own.run(given, sizes, [torch.float32])
-    torch.testing.assert_close(
-        got.double(), expected(indexed, given, sizes)[0], rtol=1e-5, atol=1e-4
-    )
+    assert_near(got, expected(indexed, given, sizes)[0])
+
+
+def assert_near(got: Tensor, want: Tensor) -> None:
+    torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-4)
 
 
 MEMORY = """
@@ -172,6 +174,26 @@ def test_a_barrier_that_is_left_out_is_a_race(
     run()
     monkeypatch.setattr(cuda, "FOLDER", plant(*FAULTS[fault], tmp_path))
     with pytest.raises(PullbackError, match="race"):
+        run()
+
+
+def test_order_all_compares_what_each_order_of_threads_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    indexed = formula("layernorm")
+    sizes = sizes_for(indexed, {"n": 700, "...": 1})
+    given = arguments(indexed, sizes, torch.float32)
+    backend = CudaOnCpuBackend("sm_80", mode=Mode(order="all"))
+
+    def run() -> Tensor:
+        own = nests.generate(indexed, torch.float32, (0,), frozenset(given), sizes, backend)
+        assert isinstance(own, Own)
+        return own.run(given, sizes, [torch.float32])[0]
+
+    assert_near(run(), expected(indexed, given, sizes)[0])
+    fault = FAULTS["no barrier before the room is read"]
+    monkeypatch.setattr(cuda, "FOLDER", plant(*fault, tmp_path))
+    with pytest.raises(PullbackError, match="PB232"):
         run()
 
 

@@ -7,12 +7,8 @@ import re
 from collections.abc import Sequence
 from itertools import zip_longest
 
-from pullback.diagnostic import Finding, Rule
-
-OrderMatters = Rule("PB232", "cuda-order")
-
-# The orders in which a program is run for "all".
-EACH = ("forward", "reverse", "random:1")
+from pullback.diagnostic import Finding
+from pullback.kernels.cuda_on_cpu.mode import OrderMatters
 
 NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf)")
 # A sum of a block's 1024 terms in float32, taken in another order.

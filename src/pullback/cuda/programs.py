@@ -18,7 +18,7 @@ from pullback.kernels import compile as compilation
 from pullback.kernels.compile import Announce
 from pullback.kernels.cuda_on_cpu import library, program, sanitizer
 from pullback.kernels.cuda_on_cpu.environment import FINDINGS
-from pullback.kernels.cuda_on_cpu.mode import Check, Mode
+from pullback.kernels.cuda_on_cpu.mode import EACH_ORDER, Check, Mode
 
 ProgramMissing = Rule("PB237", "program-missing")
 NothingToRun = Rule("PB238", "nothing-to-run")
@@ -117,7 +117,7 @@ def start(what: Start, *, announce: Announce | None = None, capture: bool = Fals
     command = [*what.under, *_command(what, announce), *what.arguments]
     if what.mode.order != "all":
         return _run_once(what, command, capture=capture)
-    modes = [replace(what.mode, order=order) for order in orders.EACH]
+    modes = [replace(what.mode, order=order) for order in EACH_ORDER]
     each = [_run_once(replace(what, mode=mode), command, capture=True) for mode in modes]
     if not capture:
         sys.stdout.write(each[0].output)

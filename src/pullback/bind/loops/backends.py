@@ -219,6 +219,13 @@ class CudaOnCpuBackend(CudaBackend):
         """Return whether there is a C++ compiler."""
         return toolchain.has("c++")
 
+    def runner(self) -> Runner:
+        """Return what launches a kernel; in order "all" several times."""
+        launch = super().runner()
+        if self.mode.order != "all":
+            return launch
+        return on_cpu.launch_in_every_order(launch, self.mode)
+
     def compile(self, own: Own) -> Path:
         """Return the library, translated to C++."""
         unit = unit_of([own])

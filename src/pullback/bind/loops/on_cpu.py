@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from pullback.bind import runtime
 from pullback.kernels import compile as compilation
 from pullback.kernels import toolchain
 from pullback.kernels.cuda_on_cpu import library, runtimes
-from pullback.kernels.cuda_on_cpu.mode import Mode
+from pullback.kernels.cuda_on_cpu.mode import EACH_ORDER, Mode, OrderMatters
 from pullback.kernels.identity import FORMULA_ABI
 from pullback.kernels.loops import pointwise_cuda
 from pullback.kernels.loops.pointwise import CSRC, Loop
@@ -45,6 +51,32 @@ def compile_unit(name: str, text: str, now: Mode, abi: str) -> Path:
     )
     runtimes.load(now)
     return path
+
+
+def launch_in_every_order(launch: Callable[..., object], now: Mode) -> Callable[..., object]:
+    """Return what runs a kernel in every order of its threads; its results have to be the same.
+
+    A loop reads nothing that it writes, and its sums have an order of their own. What is returned
+    raises PB232.
+    """
+
+    def run(address: int, tensors: tuple[Tensor, ...], *rest: Any) -> object:  # noqa: ANN401
+        forward: list[Tensor] = []
+        for order in EACH_ORDER:
+            runtimes.load(replace(now, order=order))
+            if said := launch(address, tensors, *rest):
+                return said
+            results = [tensor.clone().nan_to_num() for tensor in tensors]
+            forward = forward or results
+            if not all(map(torch.equal, forward, results)):
+                word = order.partition(":")[0]
+                raise OrderMatters.error(
+                    f"in order {word} a loop does not compute what it does in order forward",
+                    help='look for the race: check="race"',
+                )
+        return None
+
+    return run
 
 
 def load_loop(loop: Loop, now: Mode) -> ctypes.CDLL:

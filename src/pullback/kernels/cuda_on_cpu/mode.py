@@ -15,7 +15,11 @@ from pullback.kernels.cuda_on_cpu.environment import OFF, ON, OPTIONS, SWITCH, i
 Check = Literal["none", "race", "memory"]
 ORDER = re.compile(r"all|forward|reverse|random(:\d+)?")
 
+# The orders that "all" stands for.
+EACH_ORDER = ("forward", "reverse", "random:1")
+
 UnknownMode = Rule("PB235", "unknown-cuda-mode")
+OrderMatters = Rule("PB232", "cuda-order")
 
 
 @dataclass(frozen=True, kw_only=True)
