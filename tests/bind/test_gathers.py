@@ -157,6 +157,63 @@ def test_an_index_outside_is_refused_at_the_first_call_and_at_every_other(bad: i
         close(guarded(x, wrong, w), CASES["guarded"][1](x, right, w))
 
 
+def test_an_index_outside_that_is_not_selected_changes_nothing() -> None:
+    op = operator("guarded")
+    x, i, w = inputs((37, 3000, 5, 20))
+    w[:, 2] = -1
+    wrong = i.clone()
+    wrong[::2, 2] = -7
+    want = CASES["guarded"][1](x, wrong.clamp(0, 36), w)
+    for count in (1, 2):
+        with threads(count):
+            close(op(x, wrong, w), want)
+            close(op(x, wrong, w), want)
+    wrong[1500, 3], w[1500, 3] = 37, 1.0
+    for count in (1, 2):
+        with threads(count), pytest.raises(PullbackError, match="'x' is read at 37 of"):
+            op(x, wrong, w)
+
+
+def test_kernels_look_at_the_indices_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    op = operator("further")
+    x, i, _ = inputs((37, 300, 5, 20))
+    want = op(x, i)
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("indices were looked at before")
+
+    monkeypatch.setattr(torch, "aminmax", refuse)
+    close(op(x, i), want)
+
+
+@functools.cache
+def narrow_index() -> Any:
+    return pb.operator(f"gathers::narrow{SUM.replace('int64', 'int32')}")
+
+
+WIDTHS = {
+    str(width): width for width in (1, 2, 3, 4, 5, 7, 8, 12, 16, 17, 31, 48, 100, 112, 130, 300)
+}
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("width", telling(WIDTHS, ["1", "7", "100"]))
+def test_rows_of_any_width_are_summed(width: int, dtype: torch.dtype) -> None:
+    op = narrow_index()
+    x, i, _ = inputs((3000, 1500, 5, width))
+    small = x.to(dtype).requires_grad_()
+    y = op(small, i.int())
+    seed = torch.randn(y.shape, generator=torch.Generator().manual_seed(3)).to(dtype)
+    (grad,) = torch.autograd.grad(y, small, seed)
+    rows = seed.double().repeat_interleave(5, 0)
+    want = small.detach().double()[i].sum(1), torch.zeros_like(x).index_add(0, i.view(-1), rows)
+    # Each is rounded once.
+    room = {"rtol": 2 * torch.finfo(dtype).eps, "atol": 1e-5}
+    for got, exact in zip((y, grad), want, strict=True):
+        torch.testing.assert_close(got.double(), exact, **room)
+
+
 @pytest.mark.parametrize("sizes", [(5, 0, 4, 3), (5, 4, 0, 3), (5, 4, 3, 0), (0, 4, 0, 3)])
 def test_of_nothing_nothing_is_read(sizes: tuple[int, int, int, int]) -> None:
     op = operator("sum")

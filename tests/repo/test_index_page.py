@@ -30,6 +30,7 @@ def test_page_on_index_notation_states_the_cost_model_that_there_is() -> None:
         f"bytes / {rates.CPU_BANDWIDTH:.0e})`".replace("e+0", "e"),
         f"`dense / {rates.CPU_BANDWIDTH:.0e}`".replace("e+0", "e"),
         f"the loop is {choose.CLEAR} times as fast",
+        f"if it takes up to {choose.NEAR} times as long",
         f"would move more than {choose.MOST_COMPARED >> 20} MiB",
         f"more than {slices.MOST_BYTES >> 20} MiB, or {slices.MOST_TIMES} times the inputs",
     ):

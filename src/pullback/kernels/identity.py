@@ -15,7 +15,7 @@ from pullback.kernels.loops.pointwise import Loop
 from pullback.kernels.loops.target import Target
 
 FORMULA_ABI = "formula-2"
-INDEX_ABI = "index-2"
+INDEX_ABI = "index-3"
 
 
 def of_kernel(line: Line, source: Source, device: Device) -> str:

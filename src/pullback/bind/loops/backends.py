@@ -236,7 +236,7 @@ def plan_of(several: Sequence[Own]) -> BuildPlan:
     """Return what to compile for loops of one operator and one target, one after another."""
     own, compiler = several[0], toolchain.find("c++")
     kernels = [step.kernel.text for own in several for step in own.steps]
-    unit = cpu.write_unit(kernels, own.target.compute, own.indexed.accuracy)
+    unit = cpu.write_unit(kernels, own.target, own.indexed.accuracy)
     return BuildPlan(
         name=own.name,
         compiler=compiler,

@@ -18,7 +18,7 @@ from pullback.bind.loops.backends import Backend, CpuBackend
 from pullback.bind.loops.order import Sorter, make_sorters
 from pullback.bind.loops.own_call import LoopCall, convert_scalar, lay_out, prepare_call
 from pullback.bind.memo import Memo
-from pullback.define.math import absent
+from pullback.define.math import absent, bounds
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import BATCH, size
 from pullback.define.math.node import in_order, may_divide_by_zero
@@ -26,6 +26,7 @@ from pullback.define.math.ranges import Ranges
 from pullback.kernels import compile as compilation
 from pullback.kernels import identity, prebuilt
 from pullback.kernels.loops import schedule as schedules
+from pullback.kernels.loops import worth
 from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.nest import KernelSetting, Output
 from pullback.kernels.loops.pointwise import STORED
@@ -140,14 +141,34 @@ class Own:
             PullbackError: PB149, an index that data gives is outside its tensor.
         """
         assert all(sizes[name] == value for name, value in self.specialised.items())
-        evaluate.require_inside(self.indexed, arguments, sizes, self.outputs)
+        if not self.notes_outside:
+            self.require_inside(arguments, sizes)
         call = self.prepared(sizes)
         tensors = {name: value for name, value in arguments.items() if isinstance(value, Tensor)}
         device = next((value.device for value in tensors.values()), torch.device("cpu"))
         tensors |= self.sort(arguments, sizes)
         inputs = [lay_out(tensors[operand.name], operand) for operand in call.inputs]
-        values = call.run(inputs, self.scalars(arguments), device)
+        values = call.run(
+            inputs, self.scalars(arguments), device, lambda: self.require_inside(arguments, sizes)
+        )
         return [value.to(dtype) for value, dtype in zip(values, dtypes, strict=True)]
+
+    @cached_property
+    def notes_outside(self) -> bool:
+        """Whether the kernels say that a place was outside; else it is looked up before."""
+        # Where the entries of a segment go is computed before the kernels run.
+        rows = (node for each in self.schedules for s in each.segments for node in s.place.nodes)
+        return all(step.kernel.notes_outside for step in self.steps) and not any(
+            map(bounds.find_gathers, rows)
+        )
+
+    def require_inside(self, arguments: Mapping[str, object], sizes: Mapping[str, int]) -> None:
+        """Stop at an index that data gives and that is outside its tensor, where it is selected.
+
+        Raises:
+            PullbackError: PB149.
+        """
+        evaluate.require_inside(self.indexed, arguments, sizes, self.outputs)
 
     def scalars(self, arguments: Mapping[str, object]) -> tuple[float, ...]:
         """Return the scalars of a call, as kernels take them."""
@@ -233,7 +254,10 @@ def usual_sizes(sizes: Mapping[str, int], known: Mapping[str, int]) -> dict[str,
 
 def round_size(size: int) -> int:
     """Return the size that stands for similar ones: they have the same loops."""
-    return size if size <= SMALL else 1 << (size - 1).bit_length()
+    if size <= SMALL:
+        return size
+    # As many vectors as a block may have: how many there are decides what it looks like.
+    return -(-size // SMALL) * SMALL if size <= 8 * SMALL else 1 << (size - 1).bit_length()
 
 
 _found: Memo[tuple[object, ...], tuple[Formula, Own | NoLoops]] = Memo()
@@ -267,7 +291,9 @@ def generate(  # noqa: PLR0913, PLR0917  (as `find`)
     reasons: list[str] = []
     for target in backend.targets(compute):
         try:
-            chosen, known = choose_schedules(indexed, made, dtypes, target, sizes)
+            chosen, known, target = choose_schedules(  # noqa: PLW2901  (one for such rows)
+                indexed, made, dtypes, target, sizes
+            )
         except RefusedLoops as refused:
             reasons.append(str(refused))
             continue
@@ -307,21 +333,26 @@ def choose_schedules(
     dtypes: dict[str, str],
     target: Target,
     sizes: Mapping[str, int],
-) -> tuple[tuple[Schedule, ...], dict[str, int]]:
-    """Return schedules, and the sizes that they are made for: none, if the call is a small one."""
+) -> tuple[tuple[Schedule, ...], dict[str, int], Target]:
+    """Return schedules, the sizes that they are made for, and the target.
+
+    A small call has loops for any sizes.
+    """
     usual = usual_sizes(sizes, {})
     # What is refused for large sizes may do for those of this call.
     with suppress(RefusedLoops):
         setting = make_setting(indexed, outputs, dtypes, target, sizes, {})
         general = schedules_of(outputs, setting, usual)
         if sum(schedule.work(sizes) for schedule in general) < FEW:
-            return general, {}
+            return general, {}, target
     names = {i.rstrip("'") for t in indexed.line.tensors for i in t.labels} - {BATCH}
     # A size that follows from others cannot be chosen where loops are tried on tiny inputs.
     names -= set(indexed.sizes)
     known = {name: n for name, n in sizes.items() if n <= SMALL and name in names}
+    if length := worth.row_length(outputs, Ranges(indexed.sizes), sizes):
+        target = target.for_rows(length)
     setting = make_setting(indexed, outputs, dtypes, target, sizes, known)
-    return schedules_of(outputs, setting, sizes), known
+    return schedules_of(outputs, setting, sizes), known, target
 
 
 def schedules_of(
@@ -357,4 +388,10 @@ def make_setting(  # noqa: PLR0913, PLR0917  (the parts of a setting)
         dims=dims,
         scalars={s.name: place for place, s in enumerate(line.scalars)},
         target=target,
+        picked=frozenset(
+            (gather.read.name, gather.dimension)
+            for output in outputs
+            for gather in bounds.find_gathers(output.node)
+            if not evaluate.is_certain(indexed, gather)
+        ),
     )

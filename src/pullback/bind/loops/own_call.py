@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pullback.bind.loops.backends import Runner
     from pullback.bind.loops.nests import Own
 
+# What a kernel says that has read elsewhere than at a place outside: csrc/index/index.h.
+INDEX_OUTSIDE = 2
 Shape = tuple[int, ...]
 Written = tuple[Shape, torch.dtype]
 
@@ -98,7 +100,11 @@ class LoopCall:
     kernels: tuple[KernelCall, ...]
 
     def run(
-        self, inputs: Sequence[Tensor], scalars: tuple[float, ...], device: torch.device
+        self,
+        inputs: Sequence[Tensor],
+        scalars: tuple[float, ...],
+        device: torch.device,
+        require_inside: Callable[[], None],
     ) -> list[Tensor]:
         """Return what the kernels write, except what only later kernels read.
 
@@ -106,8 +112,12 @@ class LoopCall:
             inputs: laid out as `inputs` says.
             scalars: those of the line, in its order.
             device: of the tensors.
+            require_inside: stops if a place that was outside is selected.
+
+        Raises:
+            PullbackError: what `require_inside` raises, or a kernel on a GPU.
         """
-        tensors, outputs = [*inputs], []
+        tensors, outputs, outside = [*inputs], [], False
         for kernel in self.kernels:
             written = [torch.empty(s, dtype=dtype, device=device) for s, dtype in kernel.written]
             tensors += written
@@ -119,12 +129,16 @@ class LoopCall:
                 said = self.runner(
                     kernel.address, given, kernel.sizes, scalars, kernel.count, kernel.share
                 )
-                if said is not None:
+                if said == INDEX_OUTSIDE:
+                    outside = True
+                elif said is not None:
                     raise self.own.backend.failure(self.own, said)
             if kernel.totals:
                 tensors += [total.of(tensors[total.place]) for total in kernel.totals]
             elif not kernel.is_inner:
                 outputs += written
+        if outside:
+            require_inside()
         return outputs
 
 

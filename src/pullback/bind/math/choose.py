@@ -31,6 +31,9 @@ from pullback.kernels.loops import worth
 CLEAR = 8
 # At most this many bytes are moved to time PyTorch's operations.
 MOST_COMPARED = 2**28
+# A loop is taken if it takes up to so many times as long as PyTorch's operations: else what other
+# programs do would choose between two that are equally fast.
+NEAR = 1.1
 # A measurement ends after this many seconds or runs.
 ENOUGH = 0.05
 RUNS = 5
@@ -129,7 +132,7 @@ def time_choice(call: IndexedCall, with_loop: Choice) -> Choice:
     clock = with_loop.own.backend.time
     seconds = run_isolated(lambda: measure_seconds(ways, clock))
     shown = ", ".join(f"{name} {1e3 * value:.3g} ms" for name, value in seconds.items())
-    takes_own = seconds["loop"] <= seconds["PyTorch"]
+    takes_own = seconds["loop"] <= NEAR * seconds["PyTorch"]
     return replace(with_loop, reason=f"measured: {shown}", takes_own=takes_own, seconds=seconds)
 
 

@@ -96,16 +96,30 @@ class Ready:
             tensors.append(tensor if shape is None else tensor.view(shape))
         scalars = tuple([convert_scalar(spec, given[place]) for place, spec in self.scalars])
         if self.whole:
-            return [*self.whole.run(tensors, scalars, self.device)]
+            return [*self.call(self.whole, tensors, scalars, given)]
         results: list[Tensor | None] = [None] * self.count
         for loops in self.loops:
             own = loops.call.own
             order = own.sort(self.name(given), self.sizes) if own.sorters else {}
             inputs = [order[p] if isinstance(p, str) else tensors[p] for p in loops.inputs]
-            values = loops.call.run(inputs, scalars, self.device)
+            values = self.call(loops.call, inputs, scalars, given)
             for (place, shape), value in zip(loops.outputs, values, strict=True):
                 results[place] = value if shape is None else value.view(shape)
         return results
+
+    def call(
+        self,
+        loops: LoopCall,
+        inputs: Sequence[Tensor],
+        scalars: tuple[float, ...],
+        given: Sequence[object],
+    ) -> list[Tensor]:
+        """Return what some loops write; stop if a place that is outside is selected."""
+
+        def require_inside() -> None:
+            loops.own.require_inside(self.name(given), self.sizes)
+
+        return loops.run(inputs, scalars, self.device, require_inside)
 
 
 class Unfit(Exception):  # noqa: N818  (such a call is computed the long way)
@@ -134,7 +148,12 @@ class _Maker:
         """Return it."""
         loops = tuple(self.prepare(choice) for choice in choices if choice.own)
         return Ready(
-            checks=self.find_checks(k for loop in loops for k in loop.call.own.outputs),
+            checks=self.find_checks(
+                k
+                for loop in loops
+                if not loop.call.own.notes_outside
+                for k in loop.call.own.outputs
+            ),
             inputs=tuple((self.places[name], shape) for name, shape in self.inputs.items()),
             scalars=tuple((self.places[s.name], s) for s in self.line.scalars),
             loops=loops,

@@ -37,7 +37,7 @@ struct Scale {
   Truth sum;
 
   PULLBACK_INLINE Real times(Real x) const {
-#if defined(__AVX512F__) && !defined(__clang__)
+#if PULLBACK_REGISTER_BYTES == 64 && !defined(__clang__)
     return __builtin_ia32_scalefps512_mask(x, n, x, -1, 4);
 #else
     // In two steps, since 2ⁿ itself may be too large, or denormal.

@@ -16,9 +16,13 @@
 #error "define PULLBACK_COMPUTE (float or double) and PULLBACK_ULP (4 or 1) first"
 #endif
 
-#if defined(__AVX512F__)
+// Where rows are short, narrower registers than the widest ones will do.
+#if !defined(PULLBACK_WIDEST)
+#define PULLBACK_WIDEST 64
+#endif
+#if defined(__AVX512F__) && PULLBACK_WIDEST >= 64
 #define PULLBACK_REGISTER_BYTES 64
-#elif defined(__AVX2__)
+#elif defined(__AVX2__) && PULLBACK_WIDEST >= 32
 #define PULLBACK_REGISTER_BYTES 32
 #else
 #define PULLBACK_REGISTER_BYTES 16
@@ -144,14 +148,14 @@ PULLBACK_INLINE Real abs(Real x) { return Real(Truth(x) & ~sign_bit); }
 PULLBACK_INLINE double abs(double x) { return __builtin_fabs(x); }
 
 // A NaN passes. With AVX-512 g++ compiles the comparison to two instructions instead of one.
-#if defined(__AVX512F__) && !defined(__clang__) && PULLBACK_DOUBLE
+#if PULLBACK_REGISTER_BYTES == 64 && !defined(__clang__) && PULLBACK_DOUBLE
 PULLBACK_INLINE Real at_least(Real x, Real low) {
   return __builtin_ia32_maxpd512_mask(low, x, x, -1, 4);
 }
 PULLBACK_INLINE Real at_most(Real x, Real high) {
   return __builtin_ia32_minpd512_mask(high, x, x, -1, 4);
 }
-#elif defined(__AVX512F__) && !defined(__clang__)
+#elif PULLBACK_REGISTER_BYTES == 64 && !defined(__clang__)
 PULLBACK_INLINE Real at_least(Real x, Real low) {
   return __builtin_ia32_maxps512_mask(low, x, x, -1, 4);
 }

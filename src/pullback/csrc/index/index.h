@@ -8,7 +8,8 @@ namespace pullback::index {
 
 using Call = IndexCall;
 
-enum Status : int { ok = 0, no_memory = 1 };
+/// What a kernel says: bits, since its threads may say different things.
+enum Status : int { ok = 0, no_memory = 1, index_outside = 2 };
 
 /// Memory of one thread for the rows of a kernel.
 struct Scratch {

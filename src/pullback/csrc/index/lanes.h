@@ -84,6 +84,19 @@ PULLBACK_INLINE auto one(Vector x) {
   return x[0];
 }
 
+/// A place that data gives, moved inside its dimension where it is not; that is noted, for whoever
+/// called decides whether it was selected. A branch, since the load does not wait for it.
+PULLBACK_INLINE int64_t checked(int64_t place, int64_t size, bool& outside) {
+  if (__builtin_expect(inside(place, size), true)) return place;
+  outside = true;
+  return clamped(place, size);
+}
+/// The places of the lanes; `load_at` reads those that are inside.
+PULLBACK_INLINE Whole checked(Whole place, int64_t size, bool& outside) {
+  if (any(logical_not(inside_each(place, size)))) outside = true;
+  return place;
+}
+
 /// The whole number some elements further on, or the last one of its tensor.
 template <class Stored>
 PULLBACK_INLINE int64_t further(const char* from, int64_t count, const char* last) {
@@ -93,6 +106,22 @@ PULLBACK_INLINE int64_t further(const char* from, int64_t count, const char* las
   return int64_t(found);
 }
 
+template <class Stored>
+constexpr int64_t vector_bytes = lanes * int64_t{sizeof(Stored)};
+
+/// Whether so many bytes do not stay in a cache that is near, whose lines need not be fetched.
+PULLBACK_INLINE bool is_large(int64_t bytes) { return bytes > int64_t{1} << 20; }
+
+/// Fetches the lines of some vectors that begin some bytes further on, wherever that is.
+template <class Stored, int vectors>
+PULLBACK_INLINE void fetch(const char* from, int64_t bytes) {
+  const uintptr_t first = uintptr_t(from) + uintptr_t(bytes);
+  constexpr int64_t line = 64, whole = vectors * vector_bytes<Stored>;
+#pragma GCC unroll 16
+  for (int64_t k = 0; k < whole; k += line)
+    __builtin_prefetch(reinterpret_cast<const char*>(first + uintptr_t(k)));
+}
+
 /// One element, in every lane.
 template <class Stored>
 PULLBACK_INLINE Value<Stored> load_one(const char* from) {
@@ -100,12 +129,53 @@ PULLBACK_INLINE Value<Stored> load_one(const char* from) {
   __builtin_memcpy(&element, from, sizeof element);
   if constexpr (__is_same(Stored, Compute)) {
     return element - Real{};
-  } else if constexpr (__is_same(Stored, int64_t)) {
-    return splat(element);
+  } else if constexpr (__is_same(Value<Stored>, Whole)) {
+    return splat(int64_t(element));
   } else {
     return unpack<Stored>(element - Packed<Stored>{});
   }
 }
+
+/// Contiguous elements in the lanes whose bits are set, by one instruction; loaded ones are 0 in the
+/// others.
+#if !defined(__clang__) && defined(__AVX512VL__) && defined(__AVX512BW__) && PULLBACK_LANES >= 8
+#define PULLBACK_MASKED 1
+using Short = Lanes<short>;
+PULLBACK_INLINE Real load_masked(const Compute* from, uint32_t bits) {
+#if PULLBACK_DOUBLE
+  return __builtin_ia32_loadupd512_mask(from, Real{}, uint8_t(bits));
+#elif PULLBACK_LANES == 16
+  return __builtin_ia32_loadups512_mask(from, Real{}, uint16_t(bits));
+#else
+  return __builtin_ia32_loadups256_mask(from, Real{}, uint8_t(bits));
+#endif
+}
+PULLBACK_INLINE HalfWord load_masked(const uint16_t* from, uint32_t bits) {
+  const auto* const shorts = reinterpret_cast<const short*>(from);
+#if PULLBACK_LANES == 16
+  return HalfWord(__builtin_ia32_loaddquhi256_mask(shorts, Short{}, uint16_t(bits)));
+#else
+  return HalfWord(__builtin_ia32_loaddquhi128_mask(shorts, Short{}, uint8_t(bits)));
+#endif
+}
+PULLBACK_INLINE void store_masked(Compute* to, Real value, uint32_t bits) {
+#if PULLBACK_DOUBLE
+  __builtin_ia32_storeupd512_mask(to, value, uint8_t(bits));
+#elif PULLBACK_LANES == 16
+  __builtin_ia32_storeups512_mask(to, value, uint16_t(bits));
+#else
+  __builtin_ia32_storeups256_mask(to, value, uint8_t(bits));
+#endif
+}
+PULLBACK_INLINE void store_masked(uint16_t* to, HalfWord value, uint32_t bits) {
+  auto* const shorts = reinterpret_cast<short*>(to);
+#if PULLBACK_LANES == 16
+  __builtin_ia32_storedquhi256_mask(shorts, Short(value), uint16_t(bits));
+#else
+  __builtin_ia32_storedquhi128_mask(shorts, Short(value), uint8_t(bits));
+#endif
+}
+#endif
 
 /// Elements `step` bytes apart, in the lanes that are within; 0 in the others.
 template <class Stored>
@@ -123,17 +193,22 @@ template <class Stored>
 template <class Stored>
 PULLBACK_INLINE Value<Stored> load_edge(const char* from, int64_t first, int64_t size) {
   const Within within(first, size);
-#if PULLBACK_REGISTER_BYTES == 64 && !defined(__clang__)
-  if constexpr (__is_same(Stored, Compute)) {
-#if PULLBACK_DOUBLE
-    return __builtin_ia32_loadupd512_mask(reinterpret_cast<const double*>(from), Real{},
-                                          uint8_t(within.bits()));
-#else
-    return __builtin_ia32_loadups512_mask(reinterpret_cast<const float*>(from), Real{},
-                                          uint16_t(within.bits()));
-#endif
+#if defined(PULLBACK_MASKED)
+  using Number = Carrier<Stored>;
+  if constexpr (__is_same(Number, Compute) || __is_same(Number, uint16_t)) {
+    return unpack<Stored>(load_masked(reinterpret_cast<const Number*>(from), within.bits()));
   }
 #endif
+  if constexpr (lanes <= 4) {
+    Packed<Stored> packed{};
+    for (int k = 0; k < lanes; ++k) {
+      if (k < within.begin || k >= within.end) continue;
+      Carrier<Stored> element;
+      __builtin_memcpy(&element, from + k * int64_t{sizeof element}, sizeof element);
+      packed[k] = element;
+    }
+    return unpack<Stored>(packed);
+  }
   if (within.all()) return load<Stored>(from);
   return load_lanes<Stored>(from, sizeof(Stored), within.begin, within.end);
 }
@@ -177,6 +252,13 @@ PULLBACK_INLINE Value<Stored> load_at(const char* from, int64_t step, Whole plac
 template <class Stored>
 PULLBACK_INLINE void store_edge(char* to, Value<Stored> value, int64_t count) {
   if (count >= lanes) return store<Stored>(to, value);
+#if defined(PULLBACK_MASKED)
+  using Number = Carrier<Stored>;
+  if constexpr (__is_same(Number, Compute) || __is_same(Number, uint16_t)) {
+    const Within within(0, count);
+    return store_masked(reinterpret_cast<Number*>(to), pack<Stored>(value), within.bits());
+  }
+#endif
   store_some<Stored>(to, sizeof(Stored), value, count);
 }
 

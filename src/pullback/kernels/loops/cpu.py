@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pullback.kernels.loops.pointwise import CSRC
 from pullback.kernels.loops.target import NAME, Target
@@ -16,6 +16,8 @@ GRAIN = 40_000
 CHUNK = 10_000
 # Chunks that a long sum is cut into, whatever the number of threads: the result is always the same.
 CHUNKS_AT_MOST = 32
+# The lanes of a register of 64 bytes.
+WIDEST = {"float": 16, "double": 8}
 # What a library says: how many lanes a vector of its kernels has.
 LANES = "pullback_index_lanes"
 
@@ -25,16 +27,24 @@ class Cpu(Target):
     """A CPU; the lanes are those of the widest registers."""
 
     ahead = 16
+    notes_outside = True
 
     @classmethod
     def of(cls, compute: str) -> Cpu:
         """Return the target for a type."""
-        return cls(compute, 16 if compute == "float" else 8)
+        return cls(compute, WIDEST[compute])
 
     @property
     def name(self) -> str:
         """Its name."""
-        return "cpu"
+        return "cpu" if self.lanes == WIDEST[self.compute] else f"cpu, {self.lanes} lanes"
+
+    def for_rows(self, length: int) -> Target:
+        """Return one with narrower registers: a part of a wide one reads beyond its cache line."""
+        lanes = self.lanes
+        while lanes // 2 >= max(length, self.lanes // 4):
+            lanes //= 2
+        return replace(self, lanes=lanes)
 
     def slow_down(self, tasks: int, vectors: int, rows: Sequence[int]) -> float:
         """Return how much slower one thread is, if there is one task only."""
@@ -68,11 +78,12 @@ class Cpu(Target):
     def write_function(self, opening: Sequence[str], task: Sequence[str]) -> str:
         """Return a function that runs a range of tasks."""
         lines = [
+            "[[maybe_unused]] bool outside = false;",
             *opening,
             "for (int64_t task = begin; task < end; ++task) {",
             *task,
             "}",
-            "return ok;",
+            "return outside ? index_outside : ok;",
         ]
         return (
             'extern "C" __attribute__((visibility("default")))\n'
@@ -82,12 +93,14 @@ class Cpu(Target):
         )
 
 
-def write_unit(kernels: Sequence[str], compute: str, accuracy: int) -> str:
+def write_unit(kernels: Sequence[str], target: Target, accuracy: int) -> str:
     """Return the translation unit of some kernels, which are called by `NAME` and their place."""
+    widest = 64 * target.lanes // WIDEST[target.compute]
     functions = "\n".join(
         text.replace("@name", NAME.format(place)) for place, text in enumerate(kernels)
     )
-    return f"""#define PULLBACK_COMPUTE {compute}
+    return f"""#define PULLBACK_COMPUTE {target.compute}
+#define PULLBACK_WIDEST {widest}
 #define PULLBACK_ULP {accuracy}
 #include "{CSRC}/kernel_abi.h"
 #include "{CSRC}/index/index.h"

@@ -49,6 +49,8 @@ class Emitter:
         uses: the values that may be kept for all lanes of a row, and the runs that they are in.
         buffered: those that are kept: the buffer, and which run fills it.
         split: the sums of which a chunk has a part.
+        backed: the lanes' index, if the last vector of a block is moved back to where the range
+            ends: it may have computed some elements before.
     """
 
     def __init__(self, setting: KernelSetting) -> None:
@@ -58,7 +60,7 @@ class Emitter:
         self.typical = setting.typical
         self.segments = setting.segments
         self.operands = Operands()
-        self.memory = KernelReads(self, setting.dtypes)
+        self.memory = KernelReads(self, setting)
         self.places = Places(self)
         self.divisors = Divisors(self)
         self.scopes: list[Scope] = [Scope()]
@@ -74,6 +76,7 @@ class Emitter:
         self.started = 0
         self.row_lanes: set[str] = set()
         self.split: frozenset[Node] = frozenset()
+        self.backed: str | None = None
         self._names = itertools.count()
 
     @property

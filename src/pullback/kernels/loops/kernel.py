@@ -74,7 +74,7 @@ class _KernelWriter:
         if nest.lane is None:
             self.store_all(edge=False)
         else:
-            run = LanePass(emitter, nest.lane, nest.vectors)
+            run = LanePass(emitter, nest.lane, nest.vectors, falls=nest.falls)
             loop = run.written(
                 lambda: self.store_all(edge=False), lambda: self.store_all(edge=True)
             )
@@ -259,4 +259,5 @@ class _KernelWriter:
             costs=tuple(self.emitter.costs),
             dims=self.emitter.dims,
             ranges=self.ranges.sizes,
+            notes_outside=self.emitter.memory.notes_outside,
         )

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from pullback.define.math.index import at
 from pullback.define.math.node import READ, Node, is_number
+from pullback.kernels.loops.nest import KernelSetting
 from pullback.kernels.loops.operands import Operand
 from pullback.kernels.loops.scope import RefusedLoops
 
@@ -14,11 +16,21 @@ if TYPE_CHECKING:
 
 
 class KernelReads:
-    """The reads of one kernel."""
+    """The reads of one kernel.
 
-    def __init__(self, emitter: Emitter, dtypes: Mapping[str, str]) -> None:
+    Attributes:
+        emitter: what writes it.
+        dtypes: of the tensors in memory.
+        picked: the dimensions in which data may give a place that is outside.
+        notes_outside: whether the kernel says so of all of them.
+        large: the variables that say whether a tensor is large.
+    """
+
+    def __init__(self, emitter: Emitter, setting: KernelSetting) -> None:
         self.emitter = emitter
-        self.dtypes = dtypes
+        self.dtypes, self.picked = setting.dtypes, setting.picked
+        self.notes_outside = setting.target.notes_outside
+        self.large: dict[Operand, str] = {}
 
     def operand(self, name: str, unit: int | None) -> Operand:
         """Return a tensor with the layout that is required of it."""
@@ -68,7 +80,8 @@ class KernelReads:
         operand = self.operand(node.name, own)
         places = self.places(node, own, copy)
         address = emitter.operands.address(operand, places)
-        self.fetch_ahead(node, operand, places, copy)
+        if emitter.target.ahead and any(p.nodes for p in node.places):
+            address = self.picked_row(node, operand, own, copy)
         if self.is_far(node):
             emitter.line("", emitter.target.far)
         if not emitter.here.edge and self.is_inside(node, own):
@@ -76,13 +89,30 @@ class KernelReads:
         size = emitter.extents.text(emitter.dims[node.name][own])
         return f"load_edge<{operand.stored}>({address}, {places[own]}, {size})"
 
+    def picked_row(self, node: Node, operand: Operand, own: int, copy: Mapping[str, int]) -> str:
+        """Return the address of a vector in a row that data picks, whose own is a variable."""
+        emitter = self.emitter
+        lane = str(emitter.here.lane)
+        first = {**copy, lane: 0}
+        key = emitter.key(node, first)
+        if key not in emitter.here.rows:
+            places = self.places(node, own, first)
+            self.fetch_ahead(node, operand, places, copy)
+            emitter.here.rows[key] = name = emitter.name("row")
+            emitter.line(f"const char* const {name} = {emitter.operands.address(operand, places)};")
+        vector, row = copy.get(lane, 0), emitter.here.rows[key]
+        if vector and vector == emitter.counts[lane] - 1 and emitter.backed == lane:
+            ends = [emitter.places.index(lane, each) for each in (copy, first)]
+            return f"{row} + ({' - '.join(ends)}) * int64_t{{sizeof({operand.stored})}}"
+        return f"{row} + {vector} * vector_bytes<{operand.stored}>"
+
     def fetch_ahead(
         self, node: Node, operand: Operand, places: list[str], copy: Mapping[str, int]
     ) -> None:
         """Write what fetches the row that an inner loop reads some turns later."""
         emitter = self.emitter
         here, turns = emitter.here, emitter.target.ahead
-        if here.lane_scope or here.edge or not turns:
+        if here.lane_scope or not turns:
             return
         found = [(d, place) for d, place in enumerate(node.places) if place.free & here.indices]
         if len(found) != 1 or len(found[0][1].terms) != 1 or not found[0][1].nodes:
@@ -96,10 +126,21 @@ class KernelReads:
             return
         index, address = self.find_one(part, copy)
         further = f"further<{index.stored}>({address}, {turns}, {self.last(index)})"
-        size = emitter.extents.text(emitter.dims[node.name][d])
-        row = f"clamped({further} * {factor} + {place.constant}, {size})"
-        there = [row if k == d else other for k, other in enumerate(places)]
-        emitter.line(f"__builtin_prefetch({emitter.operands.address(operand, there)});")
+        far = f"({further} * {factor} + {place.constant}) * {emitter.operands.step(operand, d)}"
+        first = ["0" if k == d else other for k, other in enumerate(places)]
+        word = f"fetch<{operand.stored}, {emitter.counts.get(str(here.lane), 1)}>"
+        row = emitter.operands.address(operand, first)
+        emitter.line(f"if ({self.is_large(operand)}) {word}({row}, {far});")
+
+    def is_large(self, operand: Operand) -> str:
+        """Return the variable that says whether a tensor is larger than a cache nearby."""
+        if operand not in self.large:
+            emitter = self.emitter
+            self.large[operand] = name = emitter.name("large")
+            with emitter.at_depth(0):
+                first, last = emitter.operands.address(operand, []), self.last(operand)
+                emitter.line(f"const bool {name} = is_large({last} - ({first}));")
+        return self.large[operand]
 
     def last(self, operand: Operand) -> str:
         """Return the address of the last element of a tensor."""
@@ -122,6 +163,8 @@ class KernelReads:
 
     def places(self, node: Node, own: int, copy: Mapping[str, int]) -> list[str]:
         """Return the places of a read: that of the first lane, and those that all lanes share."""
+        if node.places[own].nodes and (node.name, own) in self.picked:
+            self.notes_outside = False  # only the lanes that are inside are read
         return [
             self.emitter.places.place(place, copy) if d == own else self.safe(node, d, copy)
             for d, place in enumerate(node.places)
@@ -169,7 +212,7 @@ class KernelReads:
         operand = self.operand(node.name, None)
         places = ["0" if d in own else self.safe(node, d, copy) for d in range(len(node.places))]
         address = emitter.operands.address(operand, places)
-        wholes = [f"Whole({emitter.places.whole(node.places[d], copy)})" for d in own]
+        wholes = [self.wholes(node, d, copy) for d in own]
         steps = [emitter.operands.step(operand, d) for d in own]
         sizes = [emitter.extents.text(emitter.dims[node.name][d]) for d in own]
         if len(own) == 1:
@@ -180,10 +223,34 @@ class KernelReads:
         )
         return f"load_at<{operand.stored}>({address}, 1, {offset}, INT64_MAX)"
 
+    def wholes(self, node: Node, d: int, copy: Mapping[str, int]) -> str:
+        """Return the place of each lane; beyond an edge, 0."""
+        emitter = self.emitter
+        place = f"Whole({emitter.places.whole(node.places[d], copy)})"
+        if not emitter.target.notes_outside or (node.name, d) not in self.picked:
+            return place
+        if emitter.here.edge:
+            lane = str(emitter.here.lane)
+            left = f"@last - ({emitter.places.index(lane, copy)})"
+            place = f"where(inside_lanes(0, {left}), {place}, Whole{{}})"
+        size = emitter.extents.text(emitter.dims[node.name][d])
+        return f"checked({place}, {size}, outside)"
+
     def is_proven(self, node: Node, d: int) -> bool:
         """Return whether a place is inside, whatever the sizes are."""
         size = self.emitter.dims[node.name][d]
         return is_number(self.emitter.ranges.inside(node.places[d], size), 1)
+
+    def is_entry(self, node: Node, d: int) -> bool:
+        """Return whether a place is that of an entry of a segment, which is inside."""
+        emitter, place = self.emitter, node.places[d]
+        indices = {name: i for each in emitter.segments for i, name in each.index_names()}
+        if not place.nodes or any(
+            part.op != READ or part.name not in indices for part in place.nodes
+        ):
+            return False
+        runs = place.replaced({part: at(indices[part.name]) for part in place.nodes})
+        return is_number(emitter.ranges.inside(runs, emitter.dims[node.name][d]), 1)
 
     def is_inside(self, node: Node, d: int) -> bool:
         """Return whether a place is inside here, perhaps by a test of the lane's loop."""
@@ -196,7 +263,12 @@ class KernelReads:
         place = emitter.places.place(node.places[d], copy)
         if not node.places[d].nodes and self.is_inside(node, d):
             return place
-        return f"clamped({place}, {emitter.extents.text(emitter.dims[node.name][d])})"
+        if self.is_entry(node, d):
+            return place
+        size = emitter.extents.text(emitter.dims[node.name][d])
+        if emitter.target.notes_outside and (node.name, d) in self.picked:
+            return f"checked({place}, {size}, outside)"
+        return f"clamped({place}, {size})"
 
     def is_far(self, node: Node) -> bool:
         """Return whether an inner loop strides over a tensor, where it could have run along it."""

@@ -45,6 +45,7 @@ class Nest:
             part; else it is a loop around them.
         vectors: how many vectors of the lane are a block.
         rows: how many values of the last outer index are computed side by side.
+        picks: whether data says which rows are read.
     """
 
     outputs: tuple[Output, ...]
@@ -56,11 +57,20 @@ class Nest:
     is_split: bool = False
     vectors: int = 4
     rows: int = 1
+    picks: bool = False
 
     @property
     def shares_lanes(self) -> bool:
         """Whether a task runs over a part of the lanes' index and not over all of it."""
         return self.lane is not None and not self.outer and (self.over is None or self.is_split)
+
+    @property
+    def falls(self) -> bool:
+        """Whether what is left of a row is computed in smaller and smaller blocks.
+
+        Each block of columns reads all its rows from where data says.
+        """
+        return self.picks and self.over is None and not self.shares_lanes
 
     @property
     def tile(self) -> str | None:
@@ -81,6 +91,8 @@ class KernelSetting:
         scalars: the place of each.
         target: what runs them.
         segments: that sums run over.
+        picked: the dimensions of tensors, by name and number, in which data may give a place that
+            is outside.
     """
 
     known: Mapping[str, int]
@@ -91,6 +103,7 @@ class KernelSetting:
     scalars: Mapping[str, int]
     target: Target
     segments: tuple[Segments, ...] = ()
+    picked: frozenset[tuple[str, int]] = frozenset()
 
     @property
     def rows(self) -> frozenset[str]:
@@ -111,6 +124,7 @@ class KernelText:
         costs: vector operations, and how often each is run.
         dims: how far the dimensions of the tensors run.
         ranges: how far the indices run that are no dimensions.
+        notes_outside: whether it says where a place that data gives is outside.
     """
 
     nest: Nest
@@ -121,6 +135,7 @@ class KernelText:
     costs: tuple[tuple[float, tuple[Trip, ...]], ...]
     dims: Mapping[str, tuple[Affine, ...]]
     ranges: Mapping[str, Affine]
+    notes_outside: bool
 
 
 # The size that says how many chunks there are.

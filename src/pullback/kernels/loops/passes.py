@@ -28,11 +28,13 @@ class LanePass:
         emitter: what writes it.
         index: what the lanes stand for.
         vectors: how many make a block.
+        falls: whether smaller and smaller blocks follow, down to a vector; the last of them begins
+            where it ends with the range.
         block: how many elements of a sum are added up at a time.
     """
 
-    def __init__(self, emitter: Emitter, index: str, vectors: int) -> None:
-        self.emitter, self.index, self.vectors = emitter, index, vectors
+    def __init__(self, emitter: Emitter, index: str, vectors: int, *, falls: bool = False) -> None:
+        self.emitter, self.index, self.vectors, self.falls = emitter, index, vectors, falls
         self.block = f"block_of_sum * {vectors} * lanes"
 
     def written(self, main: Callable[[], None], edge: Callable[[], None]) -> str:
@@ -42,18 +44,45 @@ class LanePass:
         run = emitter.started
         outside = emitter.variables.get(self.index)
         variable = emitter.variables[self.index] = emitter.name("l")
-        inner = self.scoped(main, self.vectors, run, edge=False)
-        outer = self.scoped(edge, 1, run, edge=True)
+        if self.falls:
+            text = self.falling(variable, main, edge, run)
+        else:
+            inner = self.scoped(main, self.vectors, run, edge=False)
+            text = self.loop(variable, inner, self.scoped(edge, 1, run, edge=True))
         emitter.runs.append((len(emitter.scopes), run))
         if outside is not None:
             emitter.variables[self.index] = outside
-        return self.loop(variable, inner, outer)
+        return text
+
+    def falling(
+        self, variable: str, main: Callable[[], None], edge: Callable[[], None], run: int
+    ) -> str:
+        """Return loops of smaller and smaller blocks."""
+        emitter, vectors = self.emitter, self.vectors
+        lines = [f"int64_t {variable} = @begin;"]
+        while vectors:
+            costs = len(emitter.costs)
+            block = self.scoped(main, vectors, run, edge=False, backed=self.index).code
+            if vectors < self.vectors:
+                del emitter.costs[costs:]  # there is one of each in a row
+            place = f"{variable} + {vectors - 1} * lanes"
+            last = f"const int64_t {variable}_last = least({place}, @end - lanes);"
+            if vectors > 1:
+                head = f"for (; {place} < @end; {variable} += {vectors} * lanes) {{"
+                lines += [head, last, *block, "}"]
+            else:
+                lines += [f"for (; {variable} < @end; {variable} += lanes) {{"]
+                lines += ["if (@end >= lanes) {", last, *block, "} else {"]
+            vectors //= 2
+        lines += [*self.scoped(edge, 1, run, edge=True).code, "}", "}"]
+        return "\n".join(lines).replace("@last", "@end")
 
     def loop(self, variable: str, inner: Scope, outer: Scope) -> str:
         """Return the loop of two versions of its body."""
         step = f"{self.vectors} * lanes"
         fits = f"{variable} + {step} <= @end"
-        whole, part = "\n".join(inner.code), "\n".join(outer.code)
+        whole = "\n".join(inner.code)
+        part = "\n".join(outer.code).replace("@last", "@end")
         if not inner.tests:
             return (
                 f"int64_t {variable} = @begin;\n"
@@ -67,7 +96,15 @@ class LanePass:
             f"{variable} += lanes;\n}}\n}}"
         )
 
-    def scoped(self, write: Callable[[], None], vectors: int, run: int, *, edge: bool) -> Scope:
+    def scoped(
+        self,
+        write: Callable[[], None],
+        vectors: int,
+        run: int,
+        *,
+        edge: bool,
+        backed: str | None = None,
+    ) -> Scope:
         """Write one version of the loop's body."""
         emitter = self.emitter
         outer = emitter.here
@@ -84,7 +121,10 @@ class LanePass:
         before = emitter.counts.get(self.index)
         emitter.counts[self.index] = vectors
         emitter.scopes = [*emitter.scopes, scope]
+        # A pass that comes to stand before this one may be over the same index.
+        around, emitter.backed = emitter.backed, backed
         write()
+        emitter.backed = around
         emitter.scopes = emitter.scopes[:-1]
         if before is None:
             del emitter.counts[self.index]

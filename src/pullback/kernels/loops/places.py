@@ -28,6 +28,8 @@ class Places:
         if index == self.emitter.tile:
             return f"{variable}_{copy.get(index, 0)}"
         vector = copy.get(index, 0)
+        if index == self.emitter.backed and vector == self.emitter.counts[index] - 1:
+            return f"{variable}_last"
         return f"{variable} + {vector} * lanes" if vector else variable
 
     def place(self, place: Affine, copy: Mapping[str, int]) -> str:
@@ -110,7 +112,7 @@ class Places:
     def certain(self, place: Affine, size: Affine) -> bool:
         """Return whether an index is inside a size by a test that the lane's loop makes."""
         outer = self.lane_place()
-        if outer is None or self.emitter.here.edge:
+        if outer is None or self.emitter.here.edge or self.emitter.backed:
             return False
         bound = frozenset[str]().union(
             *(scope.indices for scope in self.emitter.scopes[: outer + 1])

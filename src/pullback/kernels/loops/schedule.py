@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from pullback.define.math import node as graph
 from pullback.define.math.index import Affine, at
-from pullback.define.math.node import ARGMAX, READ, REDUCTIONS, SUM, Node, in_order
+from pullback.define.math.node import READ, REDUCTIONS, SUM, Node, in_order
 from pullback.define.math.ranges import Ranges
 from pullback.kernels.loops import sums, worth
 from pullback.kernels.loops.extents import Extents
@@ -241,12 +241,18 @@ def nest_of(  # noqa: PLR0913, PLR0917  (the parts of a nest)
         math.prod(extents.number(ranges.size(i)) or 1 for i in output.indices if i in small)
         for output in outputs
     )
+    picks = setting.target.ahead > 0 and worth.picks_rows(outputs, ranges)
+    if picks:
+        most = setting.target.chains
     vectors = max(1, min(most, setting.target.chains // copies))
     rows = 1
     if lane is not None:
         extent = Extents(sizes).number(ranges.size(lane)) or 1
         needed = max(1, -(-extent // setting.target.lanes))
-        if needed < vectors and outer and over is None and outer[-1] not in setting.rows:
+        if picks:
+            # Side by side, rows would be fetched too late: the order of their places counts.
+            vectors = min(vectors, needed)
+        elif needed < vectors and outer and over is None and outer[-1] not in setting.rows:
             rows = 4 // needed
             vectors = needed
     return Nest(
@@ -258,6 +264,7 @@ def nest_of(  # noqa: PLR0913, PLR0917  (the parts of a nest)
         over_size=None if over is None else ranges.size(over),
         vectors=vectors,
         rows=rows,
+        picks=picks,
     )
 
 
@@ -352,7 +359,7 @@ def family(nodes: Sequence[Node], nest: Nest) -> str:
     reads = [node for node in in_order(nodes) if node.op == READ]
     if any(is_shifted(place) for node in reads for place in node.places):
         return "stencil"
-    if any(part.op != ARGMAX for node in reads for place in node.places for part in place.nodes):
+    if any(map(worth.is_picked, reads)):
         return worth.GATHER
     reduced = [node for node in in_order(nodes) if node.op in REDUCTIONS]
     along = nest.lane is None or any(nest.lane not in node.free for node in reduced)

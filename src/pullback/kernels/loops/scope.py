@@ -29,6 +29,7 @@ class Scope:
         run: which run of the lanes it is in, by its number.
         trips: how often all the loops around it run.
         divisors: what is divided by further in.
+        rows: the addresses of rows that data picks.
         tests: what has to hold where nothing is checked: of the lane's loop.
     """
 
@@ -41,4 +42,5 @@ class Scope:
     code: list[str] = field(default_factory=list[str])
     known: dict[tuple[Node, Copy], str] = field(default_factory=dict[tuple[Node, Copy], str])
     divisors: dict[tuple[Node, Copy], str] = field(default_factory=dict[tuple[Node, Copy], str])
+    rows: dict[tuple[Node, Copy], str] = field(default_factory=dict[tuple[Node, Copy], str])
     tests: dict[str, None] = field(default_factory=dict[str, None])

@@ -8,6 +8,7 @@ maximum decides, `idx[n, argmax[k](..)]`, has an entry for each k; those of othe
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pullback.define.math import node as graph
@@ -51,6 +52,11 @@ class Segments:
     def index_of(self, bound: str, entry: str) -> Node:
         """Return an index of an entry."""
         return graph.read(f"~at:{self.label}:{bound}", [at(entry)], "int")
+
+    def index_names(self) -> Iterator[tuple[str, str]]:
+        """Yield the indices of an entry, and what the tensors are called that have them sorted."""
+        for bound, _ in self.bound:
+            yield bound, f"~at:{self.label}:{bound}"
 
     def value_of(self, bound: str, entry: str) -> Node:
         """Return an index of an entry as a real number, which costs less to compare."""

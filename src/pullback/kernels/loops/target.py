@@ -42,6 +42,13 @@ class Target(ABC):
     gathered, apart, far = 24, 0, 6
     # How many turns of a loop before it is read a row is fetched that data picks; 0 if never.
     ahead = 0
+    # Whether a kernel says that a place which data gives was outside of its tensor.
+    notes_outside = False
+
+    def for_rows(self, length: int) -> Target:
+        """Return the target for rows of so many elements that data picks."""
+        del length
+        return self
 
     def write_unrolled(self, vectors: int) -> str:
         """Return what stands before an inner loop that computes some vectors in each turn."""

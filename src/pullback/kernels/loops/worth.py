@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pullback.define.math import derived
 from pullback.define.math import node as graph
 from pullback.define.math.index import Affine
-from pullback.define.math.node import PLACED, READ, REDUCTIONS, SUM, Node, in_order
+from pullback.define.math.node import (
+    ARGMAX,
+    EQUAL,
+    PLACED,
+    READ,
+    REDUCTIONS,
+    SUM,
+    Node,
+    in_order,
+)
 from pullback.define.math.ranges import Ranges
 from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.nest import Output
@@ -117,3 +126,26 @@ def count_needed(
         else:
             total += times * derived.estimate_work(node)
     return total
+
+
+def is_picked(node: Node) -> bool:
+    """Return whether a node is a read of what data picks."""
+    return node.op == READ and any(part.op != ARGMAX for part in node.args)
+
+
+def picks_rows(outputs: Iterable[Output], ranges: Ranges) -> bool:
+    """Return whether data says what is read for some outputs."""
+    return any(map(is_picked, iter_opened(outputs, Ranges(ranges.sizes))))
+
+
+def row_length(outputs: Sequence[Output], ranges: Ranges, sizes: Mapping[str, int]) -> int | None:
+    """Return how long the rows are that data picks or adds to, at most; None without such rows."""
+    nodes = list(iter_opened(outputs, ranges))
+    picked = [node for node in nodes if is_picked(node)]
+    if not picked and not any(node.op == EQUAL and node.args for node in nodes):
+        return None
+    ends = [read.places[-1].index for read in picked]
+    ends += [output.indices[-1] if output.indices else None for output in outputs]
+    extents = Extents(sizes)
+    lengths = [end and extents.number(ranges.size(end)) for end in ends]
+    return max(map(int, filter(None, lengths))) if all(lengths) else None

@@ -85,7 +85,7 @@ int shared(IndexKernel kernel, const IndexCall& call, int64_t count, int64_t gra
   iterator.for_each(
       [&](char** data, const int64_t*, int64_t n) {
         const int64_t begin = data[0] - first;
-        if (const int failed = kernel(&call, begin, begin + n)) status = failed;
+        status |= kernel(&call, begin, begin + n);
       },
       grain);
   return status;
