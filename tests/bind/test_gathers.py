@@ -174,6 +174,51 @@ def test_an_index_outside_that_is_not_selected_changes_nothing() -> None:
             op(x, wrong, w)
 
 
+PLACES: dict[str, tuple[str, Function]] = {
+    "plus": (
+        "(x[v, d], i[n, k]: int64) -> y[n, d] = sum[k](x[i[n, k] + 1, d])",
+        lambda x, i: x[i + 1].sum(1),
+    ),
+    "of a lane": (
+        "(x[v, d], i[n, k]: int64) -> y[n, k] = 2*x[i[n, k] + 1, 0]",
+        lambda x, i: 2 * x[i + 1, 0],
+    ),
+    "summed along the lanes": (
+        "(x[v, d], i[n, k]: int64) -> y[n] = sum[k](x[i[n, k], 0])",
+        lambda x, i: x[i, 0].sum(1),
+    ),
+    "beside the lanes": (
+        "(x[v, d], i[n, k]: int64, w[j]) -> y[n, j] = x[0, i[n, 0] + j]*w[j]",
+        lambda x, i: x[0, i[:, :1] + torch.arange(30)],
+    ),
+    "of a place": (
+        "(x[v, d], i[n, k]: int64) -> y[n, d] = x[i[i[n, 0], 0], d]**2",
+        lambda x, i: x[i[i[:, 0], 0]] ** 2,
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "kind", telling({name: name for name in PLACES}, ["plus", "of a lane", "beside the lanes"])
+)
+def test_every_kind_of_place_is_looked_at(kind: str) -> None:
+    line, eager = PLACES[kind]
+    op = pb.operator(f"gathers::place_{'_'.join(kind.split())}{line}")
+    generator = torch.Generator().manual_seed(2)
+    x = torch.randn(900, 950, generator=generator)
+    i = torch.randint(890, (900, 37), generator=generator)
+    given = (torch.ones(30),) if "w[" in line else ()
+    for _ in range(2):
+        torch.testing.assert_close(op(x, i, *given), eager(x, i))
+    for row, bad in ((3, -2), (899, 980)):
+        wrong = i.clone()
+        wrong[row, :2] = bad
+        for _ in range(2):
+            with pytest.raises(PullbackError, match="PB149"):
+                op(x, wrong, *given)
+        torch.testing.assert_close(op(x, i, *given), eager(x, i))
+
+
 def test_kernels_look_at_the_indices_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     op = operator("further")
     x, i, _ = inputs((37, 300, 5, 20))
@@ -191,10 +236,10 @@ def narrow_index() -> Any:
     return pb.operator(f"gathers::narrow{SUM.replace('int64', 'int32')}")
 
 
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 WIDTHS = {
     str(width): width for width in (1, 2, 3, 4, 5, 7, 8, 12, 16, 17, 31, 48, 100, 112, 130, 300)
 }
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -112,7 +112,7 @@ class Places:
     def certain(self, place: Affine, size: Affine) -> bool:
         """Return whether an index is inside a size by a test that the lane's loop makes."""
         outer = self.lane_place()
-        if outer is None or self.emitter.here.edge or self.emitter.backed:
+        if outer is None or place.nodes or self.emitter.here.edge or self.emitter.backed:
             return False
         bound = frozenset[str]().union(
             *(scope.indices for scope in self.emitter.scopes[: outer + 1])
