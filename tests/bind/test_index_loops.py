@@ -343,6 +343,23 @@ def test_what_is_of_no_family_is_refused(text: str, reason: str) -> None:
     assert re.search(reason, refusal.reason)
 
 
+@pytest.mark.parametrize("rows", [3, 40])
+def test_a_nest_that_needs_a_chunk_before_there_is_one_is_passed_over(rows: int) -> None:
+    indexed = notation.parse(
+        lines.parse(
+            "demo::spread(x[k, n]) -> y[k, n] = "
+            "(x - mean[m](x[k, m]))/sqrt(mean[m]((x[k, m] - mean[l](x[k, l]))**2) + 1e-5)"
+        )
+    )
+    sizes = {"k": rows, "n": 12_000}
+    x = torch.randn(rows, 12_000, generator=torch.Generator().manual_seed(0))
+    own = find(indexed, {"x": x}, sizes, torch.float32)
+    assert isinstance(own, Own)
+    (y,) = own.run({"x": x}, sizes, [torch.float32])
+    wanted = torch.nn.functional.layer_norm(x, (12_000,))
+    torch.testing.assert_close(y, wanted, rtol=1e-5, atol=1e-5)
+
+
 HALVES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 
 

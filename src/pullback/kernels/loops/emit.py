@@ -102,6 +102,8 @@ class Emitter:
             # A chunk's part of a sum belongs to a task, although no index says so.
             if not left and (place or node not in self.split):
                 return place
+        if not left:
+            raise RefusedLoops("a chunk's part of a sum would be needed outside of the chunks")
         raise RefusedLoops(f"the index '{min(left)}' has no loop")
 
     def trips_over(self, size: Affine, step: int = 1) -> tuple[Trip, ...]:
