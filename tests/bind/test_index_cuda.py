@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import shutil
 import subprocess
@@ -16,17 +17,28 @@ from torch import Tensor
 
 import pullback as pb
 from pullback.bind.loops import nests
-from pullback.bind.loops.backends import CpuBackend, CudaOnCpuBackend
+from pullback.bind.loops.backends import CpuBackend, CudaBackend, CudaOnCpuBackend, unit_of
 from pullback.bind.loops.nests import Own
+from pullback.bind.loops.own_call import prepare_call
 from pullback.bind.math import samples, verify
-from pullback.define.math import derived
+from pullback.define import parse
+from pullback.define.math import derived, notation
 from pullback.define.math.formula import Formula
 from pullback.diagnostic import PullbackError
 from pullback.kernels.cuda_on_cpu import runtimes
 from pullback.kernels.cuda_on_cpu.mode import Mode
-from pullback.kernels.loops import cuda
+from pullback.kernels.loops import cuda, pointwise_cuda
 from pullback.kernels.loops.pointwise import CSRC
-from tests.bind.test_index_loops import NAMES, arguments, expected, formula, sizes_for
+from pullback.kernels.loops.target import NAME
+from tests.bind.test_index_loops import (
+    FORMULAS,
+    NAMES,
+    arguments,
+    expected,
+    formula,
+    sizes_for,
+)
+from tests.kernels.launches import on_host
 from tests.telling import telling
 
 pytestmark = pytest.mark.compiler
@@ -91,7 +103,7 @@ LONG = {
     "a sum of pairs": ("pair", {"n": 530}),
     "for a few rows": ("logsumexp", {"n": 9_001, "...": 2}),
     "for a few places": ("gauss", {"n": 70, "m": 5_003, "d": 3}),
-    "around a few columns": ("counted", {"n": 3, "m": 9_000}),
+    "around a few columns": ("counted", {"n": 3, "m": 16_000}),
 }
 
 
@@ -114,6 +126,144 @@ def test_a_long_sum_is_cut_into_chunks(case: str, device: str) -> None:
 
 def assert_near(got: Tensor, want: Tensor) -> None:
     torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-4)
+
+
+# --- rows that are kept in shared memory
+
+SOFTMAX = "(x[k, n]) -> y[k, n] = exp(x - max[m](x[k, m]))/sum[m](exp(x[k, m] - max[l](x[k, l])))"
+# Kilobytes of a row, and how often it is read; what is beyond its end takes up to 4 more.
+LENGTHS = {"47": (47, 1), "49": (49, 1), "100": (100, 1), "220": (220, 1), "228": (228, 3)}
+
+
+@pytest.mark.parametrize("length", telling(LENGTHS, ("49", "228")))
+def test_a_row_is_read_once_where_it_fits_shared_memory(length: tuple[int, int]) -> None:
+    kilobytes, reads = length
+    op = pb.operator(f"on_cpu::long{kilobytes}{SOFTMAX}")
+    generator = torch.Generator().manual_seed(3)
+    for dtype, within in ((torch.float32, 1e-6), (torch.float64, 1e-14), (torch.bfloat16, 1e-2)):
+        columns = kilobytes * 1024 // (8 if dtype == torch.float64 else 4)
+        x = torch.randn(20, columns, generator=generator).to(dtype)
+        reason = op.plan(x, device="cuda").steps[0].reason
+        assert ("rows read once" if reads == 1 else f"rows read {reads} times") in reason
+        assert ("KB shared" in reason) == (reads == 1)
+        with pb.cuda.on_cpu():
+            found, some = launches(lambda x=x: op(x))
+        assert some
+        torch.testing.assert_close(found.double(), x.double().softmax(-1), rtol=within, atol=0)
+
+
+DRIVER = """
+#include <string.h>
+#define STAND_IN extern "C" __attribute__((visibility("default")))
+static int allowed = 0;
+STAND_IN int cuGetErrorString(int code, const char** text) {
+  *text = code == 2 ? "more shared memory than it was allowed" : "the stand-in fails";
+  return 0;
+}
+STAND_IN int cuLibraryLoadData(void** library, const void* code, int*, void**, unsigned, int*,
+                               void**, unsigned) {
+  *library = const_cast<void*>(code);
+  return 0;
+}
+STAND_IN int cuLibraryGetKernel(void** kernel, void*, const char* name) {
+  *kernel = const_cast<char*>(name);
+  return 0;
+}
+STAND_IN int cuCtxGetDevice(int* device) { *device = 5; return 0; }
+STAND_IN int cuKernelSetAttribute(int attribute, int value, void* kernel, int device) {
+  allowed = value;
+  const bool right = attribute == 8 && device == 5 && strstr(static_cast<char*>(kernel), "_kernel");
+  return value > 227 * 1024 || !right;
+}
+STAND_IN int cuCtxGetCurrent(void** context) { *context = &allowed; return 0; }
+STAND_IN int cuCtxSetCurrent(void*) { return 1; }
+STAND_IN int cuDevicePrimaryCtxRetain(void**, int) { return 1; }
+STAND_IN int cuPointerGetAttribute(void*, int, unsigned long long) { return 1; }
+STAND_IN int cuLaunchKernel(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                            unsigned shared, void*, void**, void**) {
+  const unsigned most = allowed ? unsigned(allowed) : 48 * 1024;
+  return shared > most ? 2 : 0;
+}
+"""
+
+
+class Given(ctypes.Structure):
+    """`IndexLaunch` of kernel_abi.h."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("data", "strides", "sizes", "scalars")),
+        *(("tasks", ctypes.c_int64), ("scratch", ctypes.c_int64), ("stream", ctypes.c_void_p)),
+    )
+
+
+def test_the_driver_is_asked_for_more_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    indexed = notation.parse(parse.parse(f"on_cpu::asked{SOFTMAX}"))
+    sizes = {"k": 64, "n": 40_000}
+    backend = CudaBackend("sm_90")
+    own = nests.find(indexed, torch.float32, (0,), frozenset("x"), sizes, backend)
+    assert isinstance(own, Own)
+    (call,) = prepare_call(own, sizes, [0]).kernels
+    stand_in = '#include <stdlib.h>\n#define PULLBACK_DRIVER getenv("PULLBACK_TEST_DRIVER")\n'
+    library = on_host(
+        "cuda-asked",
+        stand_in + pointwise_cuda.generate_cubin(b"cubin") + unit_of(own).host + DRIVER,
+    )
+    monkeypatch.setenv("PULLBACK_TEST_DRIVER", library._name)
+    numbers = (ctypes.c_int64 * 16)()
+    message = ctypes.create_string_buffer(200)
+
+    def launch(shared: int) -> str:
+        given = Given(*[ctypes.addressof(numbers)] * 4, call.count, shared, None)
+        entry = getattr(library, NAME.format(0))
+        failed = entry(ctypes.byref(given), message, ctypes.c_uint64(len(message)))
+        return message.value.decode() if failed else ""
+
+    assert call.share > 150 * 1024
+    assert not launch(1000)
+    assert not launch(call.share)
+    assert not launch(call.share - 50_000)
+    assert not launch(call.share)
+    assert launch(228 * 1024) == "CUDA: the stand-in fails"
+
+
+# A product that a sum may fuse and a quotient that may be a product, each needed otherwise as well.
+MIXED = {
+    "products": "(x[k, n], w[k, n]) -> y[k] = sum[n](exp(x)*w) + sum[n](exp(exp(x)*w)) "
+    "+ max[n](exp(x)*w)*sum[n](exp(x)*w - x)",
+    "quotients": "(x[k, n]) -> y[k] = s[k] = sum[n](exp(x)); "
+    "y = sum[n](tanh(exp(x)/s)) + max[n](exp(x)/s) + sum[n](exp(x)/s)",
+}
+
+
+KEEPING = ("softmax", "rownorm", "logsumexp", "layernorm", "chosen", "scaled")
+
+
+@pytest.mark.parametrize(
+    "line", telling({**MIXED, **{name: FORMULAS[name] for name in KEEPING}}, MIXED)
+)
+def test_results_have_the_same_bits_however_much_shared_memory_there_is(line: str) -> None:
+    indexed: Formula | None = notation.parse(parse.parse(f"on_cpu::limited{line}"))
+    for _ in range(3):
+        assert indexed
+        labels = {i.rstrip("'") for t in indexed.line.tensors for i in t.labels}
+        sizes = sizes_for(indexed, {k: SMALL.get(k, 70 if k == "..." else 300) for k in labels})
+        given = arguments(indexed, sizes, torch.float32)
+        for group in nests.group_outputs(indexed, range(len(indexed.nodes)), sizes):
+            found: dict[str, list[Tensor]] = {}
+            for shared in (cuda.LARGEST, 4096, cuda.ROOM):
+                backend = CudaOnCpuBackend("sm_80", shared=shared)
+                own = nests.find(indexed, torch.float32, group, frozenset(given), sizes, backend)
+                if isinstance(own, Own):
+                    text = "".join(step.kernel.text for step in own.steps)
+                    if text not in found:
+                        found[text] = own.run(given, sizes, [torch.float32] * len(group))
+            for other in found.values():
+                for a, b in zip(next(iter(found.values())), other, strict=True):
+                    torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)
+        backward = derived.backward(indexed)
+        indexed = backward and backward.formula
+        if indexed is None:
+            return
 
 
 MEMORY = """

@@ -277,11 +277,19 @@ def test_inputs_may_share_their_memory(way: str) -> None:
 @rehearsed_thoroughly
 @pytest.mark.parametrize("kilobytes", [40, 47, 49, 100, 227, 228])
 def test_rows_that_fit_shared_memory_and_rows_that_do_not(kilobytes: int, way: str) -> None:
-    """What a row keeps is in shared memory up to some size; beyond it nothing fails."""
+    """What a row keeps is in shared memory up to some size; beyond it nothing fails.
+
+    Of fewer rows each would be cut into chunks.
+    """
     operator = define(SOFTMAX)
     for more in (-64, 0, 64):
-        x = draw(2, kilobytes * 256 + more)
+        x = draw(20, kilobytes * 256 + more)
+        require_loops(operator, x)
+        if kilobytes <= 47 and backend_of(way).shared >= 99 * 1024:
+            assert "rows read once" in operator.plan(x, device="cuda").steps[0].reason
         require_close(operator(x), x.double().softmax(-1), 3e-6)
+        halves = x.bfloat16()
+        require_close(operator(halves), halves.double().softmax(-1), 1e-2)
 
 
 @rehearsed_thoroughly

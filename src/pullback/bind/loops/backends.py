@@ -6,7 +6,7 @@ import ctypes
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,12 +51,18 @@ class Backend(ABC):
     is_preferred = False
     # What its compiler compiles.
     language = "C++"
+    # How finely sizes of long rows are told apart.
+    parts = 1
     # Operations that are done sooner than PyTorch calls a few of its own, whatever is necessary.
     little = 200_000.0
 
     @abstractmethod
     def targets(self, compute: str) -> Sequence[Target]:
         """Return the targets that loops may be written for; the cheapest one is taken."""
+
+    def fit(self, target: Target) -> Target:
+        """Return a chosen target with the limits of the machine that is there."""
+        return target
 
     @property
     def home(self) -> torch.device:
@@ -139,16 +145,25 @@ class CudaBackend(Backend):
     Attributes:
         architecture: such as "sm_90".
         device: its number; None where there is no GPU.
+        shared: bytes of shared memory that a block may have.
     """
 
     architecture: str
     device: int | None = None
+    shared: int = cuda.LARGEST
     language = "CUDA"
+    # What a row keeps has to fit, and a size that stands for others is the largest of them.
+    parts = 4
     little = 5e7
 
     def targets(self, compute: str) -> Sequence[Target]:
         """Return one for each number of threads that may share a task."""
         return tuple(Cuda(compute, lanes) for lanes in cuda.LANES)
+
+    def fit(self, target: Target) -> Target:
+        """Return it with the shared memory of this GPU."""
+        assert isinstance(target, Cuda)
+        return replace(target, shared=min(target.shared, self.shared))
 
     @property
     def home(self) -> torch.device:
@@ -279,7 +294,11 @@ def find_gpu() -> CudaBackend:
     """Return who would run loops on a GPU: the one that is there, or an H100."""
     if not gpu.is_there():
         return CudaBackend("sm_90")
-    return CudaBackend(str(current.architecture("cuda")), torch.cuda.current_device())
+    device = torch.cuda.current_device()
+    # Not every PyTorch says it.
+    properties = torch.cuda.get_device_properties(device)
+    shared = getattr(properties, "shared_memory_per_block_optin", cuda.LEAST)
+    return CudaBackend(str(current.architecture("cuda")), device, shared)
 
 
 # What a kernel is written for where there is no GPU.

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
@@ -37,6 +37,8 @@ from pullback.kernels.prebuilt import FoundLibrary
 
 # A kernel is made for sizes up to this, if the call is not small.
 SMALL = 16
+# Sizes above this are told apart more finely where they decide what fits a memory.
+LONG = 8192
 # Below this many vector operations nothing is made for the sizes of one call.
 FEW = 20_000
 # Sizes that stand for unknown ones when loops are chosen for small calls.
@@ -108,6 +110,14 @@ class Own:
     def is_available(self) -> bool:
         """Whether they are compiled, or can be."""
         return self.brought is not None or self.backend.can_compile()
+
+    def has_room(self, sizes: Mapping[str, int]) -> bool:
+        """Return whether there is memory for the rows that they keep, whatever they are made for."""
+        extents = Extents(sizes)
+        return all(
+            self.target.keeps([extents.number(row) or 0 for row in step.kernel.rows])
+            for step in self.steps
+        )
 
     @cached_property
     def library(self) -> ctypes.CDLL:
@@ -232,7 +242,7 @@ def find(  # noqa: PLR0913, PLR0917  (all that decides which loops there are)
     backend = backend or CpuBackend()
 
     def of(sizes: Mapping[str, int]) -> Own | NoLoops:
-        typical = {name: round_size(size) for name, size in sizes.items()}
+        typical = {name: round_size(size, backend.parts) for name, size in sizes.items()}
         key = (id(indexed), dtype, outputs, present, backend, *typical.items())
         # With the operator, so that no other one gets its id.
         return _found.get_or_make(
@@ -242,7 +252,8 @@ def find(  # noqa: PLR0913, PLR0917  (all that decides which loops there are)
     own = of(sizes)
     if isinstance(own, Own) and not own.is_available:
         others = (of(usual_sizes(sizes, known)) for known in prebuilt.find_sizes(sizes))
-        return next((o for o in others if isinstance(o, Own) and o.brought), own)
+        brought = (o for o in others if isinstance(o, Own) and o.brought)
+        return next((o for o in brought if o.has_room(sizes)), own)
     return own
 
 
@@ -252,12 +263,21 @@ def usual_sizes(sizes: Mapping[str, int], known: Mapping[str, int]) -> dict[str,
     return {**dict.fromkeys(sizes, USUAL), **numbers, **known}
 
 
-def round_size(size: int) -> int:
-    """Return the size that stands for similar ones: they have the same loops."""
+def round_size(size: int, parts: int = 1) -> int:
+    """Return the size that stands for similar ones: they have the same loops.
+
+    Args:
+        size: of a call.
+        parts: how many sizes stand for those between long ones and twice as long ones.
+    """
     if size <= SMALL:
         return size
+    most = 1 << (size - 1).bit_length()
     # As many vectors as a block may have: how many there are decides what it looks like.
-    return -(-size // SMALL) * SMALL if size <= 8 * SMALL else 1 << (size - 1).bit_length()
+    step = SMALL if size <= 8 * SMALL else most
+    if size > LONG:
+        step = most // (2 * parts)
+    return -(-size // step) * step
 
 
 _found: Memo[tuple[object, ...], tuple[Formula, Own | NoLoops]] = Memo()
@@ -311,7 +331,16 @@ def generate(  # noqa: PLR0913, PLR0917  (as `find`)
         found.append((cost * target.lanes, own))
     if not found:
         return NoLoops(reason=f"no family: {reasons[0]}")
-    return min(found, key=lambda each: each[0])[1]
+    return fit(min(found, key=lambda each: each[0])[1])
+
+
+def fit(own: Own) -> Own:
+    """Return the same loops, which keep no more of their rows than there is room for."""
+    target = own.backend.fit(own.target)
+    if target == own.target:
+        return own
+    written = tuple(schedule.written_for(target) for schedule in own.schedules)
+    return replace(own, target=target, schedules=written)
 
 
 def group_outputs(

@@ -17,6 +17,7 @@ from pullback.bind.math import choose, derive
 from pullback.bind.math.call import Choice, IndexedCall, call_of
 from pullback.define.math import derived
 from pullback.define.operator import Definition
+from pullback.kernels.loops.nest import KernelText
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,16 +119,24 @@ def describe_launches(call: IndexedCall, own: Own, architecture: str) -> str:
     kernels = prepare_call(own, call.sizes, [0] * len(own.steps)).kernels
     registers = gpu.count_registers(unit_of([own]), architecture) or [None] * len(kernels)
     parts: list[str] = []
-    for each, count in zip(kernels, registers, strict=True):
+    for step, each, count in zip(own.steps, kernels, registers, strict=True):
         tasks = "1 task" if each.count == 1 else f"{each.count} tasks"
-        shared = f", {each.share / 1024:.3g} KB shared" if each.share else ""
+        rows = describe_rows(step.kernel, each.share)
         used = "" if count is None else f", {count} registers"
-        parts.append(f"{tasks} of {own.target.lanes} threads{shared}{used}")
+        parts.append(f"{tasks} of {own.target.lanes} threads{rows}{used}")
     rates, needed = own.backend.rates(), call.needed
     work, moved = own.work(call.sizes), needed.read + needed.written
     limit = "arithmetic" if rates.seconds(work, 0) > rates.seconds(0, moved) else "memory"
     least = f"{1e3 * rates.seconds(work, moved):.2g} ms at least on {rates.device}, by its {limit}"
     return f"{'; '.join(parts)}; {least}"
+
+
+def describe_rows(kernel: KernelText, shared: int) -> str:
+    """Return how often a kernel of several passes reads a row, and what a task keeps of it."""
+    kept = f", {shared / 1024:.3g} KB shared" if shared else ""
+    if kernel.passes > 1:
+        return f"{kept}, rows read {kernel.passes} times"
+    return f"{kept}, rows read once" if kept else ""
 
 
 def steps_here(call: IndexedCall) -> Iterator[Step]:

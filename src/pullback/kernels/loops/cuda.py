@@ -25,17 +25,29 @@ RESIDENT, BUSY = 200 * 1024, 1024
 CHUNKS_AT_MOST = 256
 # Statements of a chunk at least.
 CHUNK = 256
-# Bytes of shared memory that a block may have without asking for more, but for what the reductions
-# of a block take.
-SHARED = 48 * 1024 - 1024
+# Bytes of shared memory that a block may have on the largest GPU, for which loops are chosen, so
+# that every GPU has the same ones; and where nothing is known of a GPU.
+LARGEST, LEAST = 227 * 1024, 48 * 1024
+# What the reductions of a block take of it.
+ROOM = 1024
 # Bytes of parameters that a kernel may have.
 PARAMETERS = 4096
 
 
 @dataclass(frozen=True)
 class Cuda(Target):
-    """A GPU; a task is shared by `lanes` threads."""
+    """A GPU; a task is shared by `lanes` threads.
 
+    Attributes:
+        shared: bytes of shared memory that a block may have.
+    """
+
+    shared: int = LARGEST
+    # What is not kept comes from the memory again: the rows of all tasks fit no cache.
+    keeps_reads = True
+    # An H100 issues as many instructions while it reads an element from memory.
+    again = 36
+    spare = 1
     blocks = (4, 1)
     needs_neighbours = False
     # Of elements apart, each costs the transfer of 32 bytes.
@@ -76,11 +88,11 @@ class Cuda(Target):
     def count_scratch(self, rows: Sequence[int]) -> int:
         """Return the bytes that rows take, laid out as `kernel._KernelWriter.rows` does."""
         size = 4 if self.compute == "float" else 8
-        return sum(-(-(row + 4 * self.lanes) * size // 64) * 64 for row in rows)
+        return sum(-(-(row + self.spare * self.lanes) * size // 64) * 64 for row in rows)
 
     def keeps(self, rows: Sequence[int]) -> bool:
         """Return whether the rows of a block's tasks fit its shared memory."""
-        return self.count_scratch(rows) * self.groups <= SHARED
+        return self.count_scratch(rows) * self.groups <= self.shared - ROOM
 
     def write_scratch(self, sizes: Sequence[str]) -> list[str]:
         """Return the statement that finds the task's part of the shared memory."""

@@ -27,7 +27,7 @@ from pullback.kernels.loops import sums
 from pullback.kernels.loops.divisors import WORK, Divisors
 from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.memory import KernelReads
-from pullback.kernels.loops.nest import KernelSetting
+from pullback.kernels.loops.nest import KernelSetting, RowRead
 from pullback.kernels.loops.operands import Operands
 from pullback.kernels.loops.places import Places
 from pullback.kernels.loops.pointwise import FIELDS, SCALARS, VALUES, write_call, write_literal
@@ -44,10 +44,13 @@ class Emitter:
         written: the indices that are written out, so that they have no loop.
         variables: what an index is called in C++.
         costs: what each statement costs, and how often it is run.
+        outer: the indices of the loops around all runs of the lanes.
         row_lanes: the indices that the lanes run over outside of the inner loops.
         runs: the runs of the lanes as they come in the kernel: how deep each is, and its number.
         uses: the values that may be kept for all lanes of a row, and the runs that they are in.
         buffered: those that are kept: the buffer, and which run fills it.
+        reads: of the rows of a task, and the loops that read them from memory.
+        row_reads: these reads, one by one.
         split: the sums of which a chunk has a part.
         backed: the lanes' index, if the last vector of a block is moved back to where the range
             ends: it may have computed some elements before.
@@ -72,8 +75,11 @@ class Emitter:
         self.once: dict[Node, str] = {}
         self.uses: dict[Node, set[int]] = {}
         self.buffered: dict[Node, tuple[str, int]] = {}
+        self.reads: dict[Node, list[Scope]] = {}
+        self.row_reads: list[RowRead] = []
         self.runs: list[tuple[int, int]] = []
         self.started = 0
+        self.outer: frozenset[str] = frozenset()
         self.row_lanes: set[str] = set()
         self.split: frozenset[Node] = frozenset()
         self.backed: str | None = None
@@ -181,6 +187,7 @@ class Emitter:
         """Write what computes a node that is no reduction."""
         match node.op:
             case "read":
+                self.see_read(node)
                 return self.kept(self.memory.read(node, copy), node, 1)
             case "index":
                 return self.kept(self.places.whole(node.places[0], copy), node, 2)
@@ -207,16 +214,32 @@ class Emitter:
         lane = self.here.lane
         if lane not in self.row_lanes or lane not in node.free or node.type != "real":
             return False
-        if (
-            node.op in (READ, NUMBER)
-            or derived.estimate_work(node) < HEAVY
-            or not self.here.lane_scope
-        ):
+        if node.op == READ:
+            is_worth_it = self.target.keeps_reads and self.is_of_row(node)
+        else:
+            is_worth_it = node.op != NUMBER and derived.estimate_work(node) >= HEAVY
+        if not is_worth_it or not self.here.lane_scope:
             return False
         if len(self.copies(node.free - {lane})) > 1:
             return False
         self.uses.setdefault(node, set()).add(self.here.run)
         return node in self.buffered
+
+    def is_of_row(self, node: Node) -> bool:
+        """Return whether a read is of a row of the task's own, and not of one that all read."""
+        lane = self.here.lane
+        if lane not in self.row_lanes or lane not in node.free:
+            return False
+        return not self.outer or not self.outer.isdisjoint(node.free)
+
+    def see_read(self, node: Node) -> None:
+        """Record that a loop reads a part of a row from memory."""
+        if not self.is_of_row(node) or self.here.edge:
+            return
+        loops = self.reads.setdefault(node, [])
+        if all(loop is not self.here for loop in loops):
+            loops.append(self.here)
+        self.row_reads.append(RowRead(node.name, self.here.trips, is_again=len(loops) > 1))
 
     def from_row(self, node: Node, copy: Mapping[str, int]) -> str:
         """Load a value from its buffer, or compute and store it."""

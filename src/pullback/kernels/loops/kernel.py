@@ -5,41 +5,51 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from pullback.define.math.index import Affine
 from pullback.define.math.node import Node
 from pullback.kernels.loops.accumulate import BEGIN, END
 from pullback.kernels.loops.emit import Emitter
-from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.nest import CHUNKS, KernelSetting, KernelText, Nest, Output
 from pullback.kernels.loops.operands import Operand
 from pullback.kernels.loops.passes import LanePass
+from pullback.kernels.loops.rows import Buffered, KeptRows
 from pullback.kernels.loops.scope import Scope
 
 
 def write_kernel(nest: Nest, setting: KernelSetting) -> KernelText:
     """Return the kernel of some loops. It is written twice: first to find what is worth keeping."""
     first = _KernelWriter(nest, setting, {})
-    first.written()
-    kept = {
-        node: (f"row{place}", min(run for run in first.emitter.runs if run[1] in runs)[1])
-        for place, (node, runs) in enumerate(first.emitter.uses.items())
-        if len(runs) > 1
-    }
-    rows = [first.length(node) for node in kept]
-    if not kept or nest.is_split or not setting.target.keeps(rows):
+    rows = KeptRows(first.emitter)
+    if not rows or nest.is_split:
         return first.kernel()
-    second = _KernelWriter(nest, setting, kept)
-    second.written()
-    return second.kernel()
+    kept = rows.apart(rows.spans)
+    if setting.target.keeps_reads:
+        kept = find_room(nest, setting, rows)
+    return _KernelWriter(nest, setting, kept).kernel() if kept else first.kernel()
+
+
+def find_room(nest: Nest, setting: KernelSetting, rows: KeptRows) -> Buffered:
+    """Return the buffers of as much of a kernel's rows as there is room for."""
+    kept = [node for node in rows.spans if setting.target.keeps([rows.length(node)])]
+    while kept:
+        rows = KeptRows(_KernelWriter(nest, setting, rows.apart(kept)).emitter)
+        if len(rows.spans) < len(kept):
+            # The others are parts of what is kept.
+            kept = list(rows.spans)
+            continue
+        buffered = rows.shared()
+        if setting.target.keeps(rows.lengths(buffered)):
+            return buffered
+        kept.remove(rows.least_worth())
+    return {}
 
 
 class _KernelWriter:
-    def __init__(
-        self, nest: Nest, setting: KernelSetting, kept: Mapping[Node, tuple[str, int]]
-    ) -> None:
+    def __init__(self, nest: Nest, setting: KernelSetting, kept: Buffered) -> None:
         self.nest, self.kept = nest, kept
         self.emitter = emitter = Emitter(setting)
         self.extents, self.ranges = emitter.extents, emitter.ranges
-        emitter.buffered = dict(kept)
+        emitter.buffered = kept
         emitter.tile = nest.tile
         if nest.lane is not None:
             emitter.row_lanes.add(nest.lane)
@@ -48,13 +58,13 @@ class _KernelWriter:
             assert number is not None
             emitter.written.add(index)
             emitter.counts[index] = number
-        self.text = ""
+        self.text = self.written()
 
     def size(self, index: str) -> str:
         return self.extents.text(self.ranges.size(index))
 
-    def written(self) -> None:
-        """Write the whole kernel."""
+    def written(self) -> str:
+        """Return the whole kernel."""
         nest, emitter = self.nest, self.emitter
         top = emitter.here
         emitter.divisors.see(output.node for output in nest.outputs)
@@ -65,6 +75,7 @@ class _KernelWriter:
             indices=frozenset(loops),
             trips=tuple((self.ranges.size(i), nest.rows if i == nest.tile else 1) for i in loops),
         )
+        emitter.outer = row.indices
         for index in loops:
             emitter.variables[index] = emitter.name("i")
         if nest.tile:
@@ -81,7 +92,7 @@ class _KernelWriter:
             whole = "0", self.size(nest.lane)
             begin, end = ("first", "last") if nest.shares_lanes else whole
             emitter.line(loop.replace("@begin", begin).replace("@end", end))
-        self.text = self.function(top, row)
+        return self.function(top, row)
 
     def store_all(self, *, edge: bool) -> None:
         """Write the values of all outputs at one place."""
@@ -168,8 +179,9 @@ class _KernelWriter:
         if not self.kept:
             return []
         sizes = {
-            name: f"({self.size(self.lane_of(node))} + 4 * lanes) * int64_t{{sizeof(Compute)}}"
-            for node, (name, _) in self.kept.items()
+            name: f"({self.extents.text(size)} + {self.emitter.target.spare} * lanes) "
+            "* int64_t{sizeof(Compute)}"
+            for name, size in self.buffers().items()
         }
         lines = self.emitter.target.write_scratch(list(sizes.values()))
         lines += [
@@ -178,10 +190,9 @@ class _KernelWriter:
         ]
         return lines
 
-    def length(self, node: Node) -> int:
-        """Return how many values a row that is kept has, in a call of typical sizes."""
-        extents = Extents({**self.emitter.typical, **self.extents.known})
-        return extents.number(self.ranges.size(self.lane_of(node))) or 0
+    def buffers(self) -> dict[str, Affine]:
+        """Return how far the lanes run of each buffer."""
+        return {name: self.ranges.size(self.lane_of(node)) for node, (name, _) in self.kept.items()}
 
     def lane_of(self, node: Node) -> str:
         return next(iter(node.free & self.emitter.row_lanes))
@@ -255,7 +266,9 @@ class _KernelWriter:
             text=self.text,
             operands=tuple(self.emitter.operands.all),
             sizes=tuple(self.extents.slots),
-            rows=tuple(self.ranges.size(self.lane_of(node)) for node in self.kept),
+            rows=tuple(self.buffers().values()),
+            passes=max(map(len, self.emitter.reads.values()), default=1),
+            row_reads=tuple(self.emitter.row_reads),
             costs=tuple(self.emitter.costs),
             dims=self.emitter.dims,
             ranges=self.ranges.sizes,

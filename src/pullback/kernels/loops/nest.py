@@ -111,6 +111,21 @@ class KernelSetting:
         return frozenset[str]().union(*(each.own for each in self.segments))
 
 
+@dataclass(frozen=True)
+class RowRead:
+    """A read of a row that is a task's own.
+
+    Attributes:
+        name: of the tensor.
+        trips: how often it is run.
+        is_again: whether an earlier loop has read the same elements.
+    """
+
+    name: str
+    trips: tuple[Trip, ...]
+    is_again: bool
+
+
 @dataclass(frozen=True, kw_only=True)
 class KernelText:
     """The text of one kernel, and how it is called.
@@ -120,7 +135,9 @@ class KernelText:
         text: a function in C++; `@name` is for its name.
         operands: the tensors, in order.
         sizes: the names of the sizes that it takes, in order.
-        rows: how far the lanes run of each value that is kept for a row.
+        rows: how far the lanes run of each buffer for what is kept of a row.
+        passes: how many loops read the same part of a row from memory, at most.
+        row_reads: each read of a row.
         costs: vector operations, and how often each is run.
         dims: how far the dimensions of the tensors run.
         ranges: how far the indices run that are no dimensions.
@@ -132,6 +149,8 @@ class KernelText:
     operands: tuple[Operand, ...]
     sizes: tuple[str, ...]
     rows: tuple[Affine, ...]
+    passes: int
+    row_reads: tuple[RowRead, ...]
     costs: tuple[tuple[float, tuple[Trip, ...]], ...]
     dims: Mapping[str, tuple[Affine, ...]]
     ranges: Mapping[str, Affine]

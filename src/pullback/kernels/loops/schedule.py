@@ -15,7 +15,7 @@ from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.kernel import write_kernel
 from pullback.kernels.loops.nest import CHUNKS, KernelSetting, KernelText, Nest, Output
 from pullback.kernels.loops.scatters import PLACE, SegmentedOutputs, replace_nodes
-from pullback.kernels.loops.scope import RefusedLoops
+from pullback.kernels.loops.scope import RefusedLoops, Trip
 from pullback.kernels.loops.segments import Segments
 from pullback.kernels.loops.target import Target
 
@@ -57,7 +57,14 @@ class Schedule:
 
     steps: tuple[ScheduleStep, ...]
     family: str
+    candidate: Candidate
     segments: tuple[Segments, ...] = ()
+
+    def written_for(self, target: Target) -> Schedule:
+        """Return the same nests for another target, which has less memory for rows."""
+        return replace(
+            self.candidate, setting=replace(self.candidate.setting, target=target)
+        ).made()
 
     def work(self, sizes: Mapping[str, int]) -> float:
         """Return the vector operations that it does, each counted as one."""
@@ -66,16 +73,17 @@ class Schedule:
 
 def count_operations(kernel: KernelText, sizes: Mapping[str, int]) -> float:
     """Return the vector operations of a kernel."""
-    extents = Extents({**sizes, CHUNKS: 1})
-    total = 0.0
-    for cost, trips in kernel.costs:
-        times = 1.0
-        for size, divisor in trips:
-            number = extents.number(size)
-            assert number is not None, size
-            times *= number / divisor
-        total += cost * times
-    return total
+    return sum(cost * count_turns(trips, sizes) for cost, trips in kernel.costs)
+
+
+def count_turns(trips: Iterable[Trip], sizes: Mapping[str, int]) -> float:
+    """Return how often a statement is run."""
+    extents, times = Extents({**sizes, CHUNKS: 1}), 1.0
+    for size, divisor in trips:
+        number = extents.number(size)
+        assert number is not None, size
+        times *= number / divisor
+    return times
 
 
 def choose_schedule(
@@ -114,6 +122,7 @@ def estimate_cost(schedule: Schedule, target: Target, sizes: Mapping[str, int]) 
     """Return the cost of a schedule, in vector operations of a fully used machine."""
     first, *others = schedule.steps
     moved = sum(cost_of_moving(step.kernel, sizes) for step in schedule.steps)
+    moved += target.again * count_reads_again(schedule, sizes)
     slow = target.slow_down(
         count_tasks(first.kernel, sizes, target),
         first.kernel.nest.vectors,
@@ -121,6 +130,17 @@ def estimate_cost(schedule: Schedule, target: Target, sizes: Mapping[str, int]) 
     )
     asked = OVERHEAD * len(others) + SORTED * len(schedule.segments)
     return schedule.work(sizes) * slow + moved + asked
+
+
+def count_reads_again(schedule: Schedule, sizes: Mapping[str, int]) -> float:
+    """Return how often vectors of rows are read that were read before, by whichever kernel."""
+    total, seen = 0.0, set[str]()
+    for step in schedule.steps:
+        reads = step.kernel.row_reads
+        again = (read.trips for read in reads if read.is_again or read.name in seen)
+        total += sum(count_turns(trips, sizes) for trips in again)
+        seen |= {read.name for read in reads}
+    return total
 
 
 def count_tasks(kernel: KernelText, sizes: Mapping[str, int], target: Target) -> int:
@@ -170,6 +190,7 @@ class Candidate:
         return Schedule(
             steps=tuple(steps),
             family=worth.SCATTER if setting.segments else family(nodes, self.nests[0][0]),
+            candidate=self,
             segments=setting.segments,
         )
 

@@ -40,6 +40,12 @@ class Target(ABC):
     # What a vector costs that is gathered, one whose elements are not neighbours, and one of which
     # another part lies in a far place.
     gathered, apart, far = 24, 0, 6
+    # Whether passes over a row keep what they read of it: else each reads the cache.
+    keeps_reads = False
+    # What it costs to read a vector of it again.
+    again = 0
+    # Vectors beyond the end of a row that is kept.
+    spare = 4
     # How many turns of a loop before it is read a row is fetched that data picks; 0 if never.
     ahead = 0
     # Whether a kernel says that a place which data gives was outside of its tensor.

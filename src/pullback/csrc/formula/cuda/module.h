@@ -17,10 +17,13 @@ struct Driver {
   using LibraryGetKernel = int(void**, void*, const char*);
   using LaunchKernel = int(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                            unsigned, void*, void**, void**);
+  using KernelSetAttribute = int(int, int, void*, int);
+  using CtxGetDevice = int(int*);
   using CtxGetCurrent = int(void**);
   using CtxSetCurrent = int(void*);
   using PointerGetAttribute = int(void*, int, unsigned long long);
   using DevicePrimaryCtxRetain = int(void**, int);
+  static constexpr int most_dynamic_shared = 8;  // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
   static constexpr int device_ordinal = 9;  // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 
   void* library = dlopen(PULLBACK_DRIVER, RTLD_NOW | RTLD_LOCAL);
@@ -28,6 +31,8 @@ struct Driver {
   LibraryLoadData* load = find<LibraryLoadData>("cuLibraryLoadData");
   LibraryGetKernel* get_kernel = find<LibraryGetKernel>("cuLibraryGetKernel");
   LaunchKernel* launch = find<LaunchKernel>("cuLaunchKernel");
+  KernelSetAttribute* set_attribute = find<KernelSetAttribute>("cuKernelSetAttribute");
+  CtxGetDevice* get_device = find<CtxGetDevice>("cuCtxGetDevice");
   CtxGetCurrent* get_context = find<CtxGetCurrent>("cuCtxGetCurrent");
   CtxSetCurrent* set_context = find<CtxSetCurrent>("cuCtxSetCurrent");
   PointerGetAttribute* get_attribute = find<PointerGetAttribute>("cuPointerGetAttribute");
@@ -74,6 +79,13 @@ struct Module {
     void* kernel = nullptr;
     driver.require(driver.get_kernel(&kernel, library, name));
     return kernel;
+  }
+  /// Allows a kernel's blocks on the current GPU more dynamic shared memory than they have unasked.
+  void allow_shared(void* kernel, unsigned bytes) const {
+    int device = 0;
+    driver.require(driver.get_device(&device));
+    driver.require(driver.set_attribute(Driver::most_dynamic_shared, static_cast<int>(bytes),
+                                        kernel, device));
   }
   void launch(void* kernel, unsigned blocks, unsigned threads, unsigned shared, void* stream,
               void** parameters) const {

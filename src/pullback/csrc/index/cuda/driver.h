@@ -28,6 +28,7 @@ inline const Module& loaded() {
                  try {                                                                        \
                    static void* const kernel = loaded().find(#name "_kernel");                \
                    loaded().driver.require_context(call.data[0]);                             \
+                   if (shared > usual_shared) loaded().allow_shared(kernel, shared);          \
                    void* parameters[] = {&call, &tasks};                                      \
                    loaded().launch(kernel, blocks, threads, shared, launch->stream, parameters); \
                    return nullptr;                                                            \

@@ -3,9 +3,20 @@
 
 #include <stdio.h>
 
+#include <mutex>
+
 #include "call.h"
 
 namespace pullback::index {
+
+/// Dynamic shared memory that a block has without being allowed more; its reductions take a little.
+constexpr unsigned usual_shared = 47 * 1024;
+
+/// Held from where a kernel is allowed more until it is launched: another thread may allow it less.
+inline std::mutex& allowance() {
+  static std::mutex one;
+  return one;
+}
 
 /// Fills in the arguments and launches.
 ///
@@ -26,8 +37,10 @@ int run(const IndexLaunch& launch, int operands, int strides, int sizes, int sca
              static_cast<long long>(blocks));
     return size_overflow;
   }
-  const char* error =
-      start(unsigned(blocks), unsigned(launch.scratch) * groups, call, launch.tasks);
+  const unsigned shared = unsigned(launch.scratch) * groups;
+  std::unique_lock<std::mutex> alone(allowance(), std::defer_lock);
+  if (shared > usual_shared) alone.lock();
+  const char* error = start(unsigned(blocks), shared, call, launch.tasks);
   if (!error) return ok;
   snprintf(message, capacity, "CUDA: %s", error);
   return kernel_raised;

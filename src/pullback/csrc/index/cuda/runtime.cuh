@@ -10,6 +10,11 @@ namespace pullback::index {
 inline const char* launch_by_runtime(void (*entry)(const Call, int64_t), unsigned blocks,
                                      unsigned shared, void* stream, const Call& call,
                                      int64_t tasks) {
+  if (shared > usual_shared) {
+    const cudaError_t refused = cudaFuncSetAttribute(
+        entry, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
+    if (refused != cudaSuccess) return cudaGetErrorString(refused);
+  }
   entry<<<blocks, threads, shared, static_cast<cudaStream_t>(stream)>>>(call, tasks);
   const cudaError_t error = cudaGetLastError();
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
