@@ -25,6 +25,7 @@ from pullback.define import parse
 from pullback.define.math import derived, notation
 from pullback.define.math.formula import Formula
 from pullback.diagnostic import PullbackError
+from pullback.kernels import prebuilt
 from pullback.kernels.cuda_on_cpu import runtimes
 from pullback.kernels.cuda_on_cpu.mode import Mode
 from pullback.kernels.loops import cuda, pointwise_cuda
@@ -152,6 +153,30 @@ def test_a_row_is_read_once_where_it_fits_shared_memory(length: tuple[int, int])
         torch.testing.assert_close(found.double(), x.double().softmax(-1), rtol=within, atol=0)
 
 
+def test_loops_of_a_package_are_taken_where_their_rows_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    indexed = notation.parse(parse.parse(f"on_cpu::brought{SOFTMAX}"))
+    backend = CudaOnCpuBackend("sm_80")
+
+    def is_brought(_: object, own: Own) -> Own | None:
+        return own if own.target.lanes == 32 and own.steps[0].kernel.rows else None
+
+    def find(rows: int, columns: int) -> Own:
+        sizes = {"k": rows, "n": columns}
+        own = nests.find(indexed, torch.float32, (0,), frozenset("x"), sizes, backend)
+        assert isinstance(own, Own)
+        return own
+
+    monkeypatch.setattr(prebuilt, "find_sizes", lambda _: [{}])
+    monkeypatch.setattr(CudaOnCpuBackend, "can_compile", lambda _: False)
+    monkeypatch.setattr(CudaOnCpuBackend, "find_brought", is_brought)
+    usual = find(nests.USUAL, nests.USUAL)
+    assert usual.brought
+    assert find(2000, 20_000) is usual
+    assert not find(2000, 100_000).is_available
+
+
 DRIVER = """
 #include <string.h>
 #define STAND_IN extern "C" __attribute__((visibility("default")))
@@ -206,7 +231,7 @@ def test_the_driver_is_asked_for_more_shared_memory(monkeypatch: pytest.MonkeyPa
     stand_in = '#include <stdlib.h>\n#define PULLBACK_DRIVER getenv("PULLBACK_TEST_DRIVER")\n'
     library = on_host(
         "cuda-asked",
-        stand_in + pointwise_cuda.generate_cubin(b"cubin") + unit_of(own).host + DRIVER,
+        stand_in + pointwise_cuda.generate_cubin(b"cubin") + unit_of([own]).host + DRIVER,
     )
     monkeypatch.setenv("PULLBACK_TEST_DRIVER", library._name)
     numbers = (ctypes.c_int64 * 16)()

@@ -112,7 +112,7 @@ class Own:
         return self.brought is not None or self.backend.can_compile()
 
     def has_room(self, sizes: Mapping[str, int]) -> bool:
-        """Return whether there is memory for the rows that they keep, whatever they are made for."""
+        """Return whether there is memory for the rows that they keep, whatever made for."""
         extents = Extents(sizes)
         return all(
             self.target.keeps([extents.number(row) or 0 for row in step.kernel.rows])
