@@ -32,25 +32,43 @@ ISSUED = 132 * 4 * 32 * 1.755e9
 GAUSS = "(x[n, d], y[m, d], v[m]) -> u[n] = sum[m](exp(-sum[d]((x[n, d] - y[m, d])**2))*v[m])"
 SOFTMAX = "(x[k, n]) -> y[k, n] = exp(x - max[m](x[k, m]))/sum[m](exp(x[k, m] - max[l](x[k, l])))"
 POINTS = {"n": 100_000, "m": 100_000, "d": 3}
-IMAGE = {"h": 4096, "w": 4096, "p": 7, "q": 7, "i": 4090, "j": 4090}
+CORRELATE = "(x[h, w], k[p, q]) -> y[i, j] = sum[p, q](x[i + p, j + q]*k[p, q])"
+IMAGE = {"h": 4096, "w": 4096}
+SEVEN = {**IMAGE, "p": 7, "q": 7, "i": 4090, "j": 4090}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A line, the sizes of a call, and an instruction that each element has once in the loop."""
+    """A line, the sizes of a call, and an instruction that each element has once in the loop.
+
+    Attributes:
+        gradients: the outputs of its derivative that are meant; none if it is the line itself.
+    """
 
     name: str
     line: str
     sizes: dict[str, int]
     once: str
     element: str
-    gradient: bool = False
+    gradients: tuple[str, ...] = ()
 
 
 CASES = (
     Case(name="gauss, d = 3", line=GAUSS, sizes=POINTS, once="MUFU", element="pair"),
     Case(
-        name="its gradients", line=GAUSS, sizes=POINTS, once="MUFU", element="pair", gradient=True
+        name="its gradients",
+        line=GAUSS,
+        sizes=POINTS,
+        once="MUFU",
+        element="pair",
+        gradients=("grad_x", "grad_y", "grad_v"),
+    ),
+    Case(
+        name="squared distances, d = 16",
+        line="(x[n, d], y[m, d]) -> z[n, m] = sum[d]((x[n, d] - y[m, d])**2)",
+        sizes={"n": 4096, "m": 4096, "d": 16},
+        once="STG",
+        element="pair",
     ),
     Case(
         name="softmax, 4096: the maximum",
@@ -60,8 +78,25 @@ CASES = (
         element="element",
     ),
     Case(
-        name="7 x 7 stencil",
-        line="(x[h, w], k[p, q]) -> y[i, j] = sum[p, q](x[i + p, j + q]*k[p, q])",
+        name="3 x 3 stencil",
+        line=CORRELATE,
+        sizes={**IMAGE, "p": 3, "q": 3, "i": 4094, "j": 4094},
+        once="STG",
+        element="output",
+    ),
+    Case(name="7 x 7 stencil", line=CORRELATE, sizes=SEVEN, once="STG", element="output"),
+    Case(
+        name="its gradient",
+        line=CORRELATE,
+        sizes=SEVEN,
+        once="STG",
+        element="output",
+        gradients=("grad_x",),
+    ),
+    Case(
+        name="5 points with a border",
+        line="(u[h, w]) -> y[h, w] = pad(u[h + 1, w]) + pad(u[h - 1, w])"
+        " + pad(u[h, w + 1]) + pad(u[h, w - 1]) - 4*u",
         sizes=IMAGE,
         once="STG",
         element="output",
@@ -92,12 +127,14 @@ def main() -> None:
 def loops_of(case: Case, architecture: str) -> Iterator[Own]:
     """Yield the loops of a case."""
     formula: Formula | None = notation.parse(parse.parse(f"bench::loop{case.line}"))
-    if case.gradient:
+    if case.gradients:
         backward = derived.backward(formula)
         assert backward
         formula = backward.formula
     present = frozenset(parameter.name for parameter in formula.line.parameters)
-    for group in nests.group_outputs(formula, range(len(formula.nodes)), case.sizes):
+    names = [output.name for output in formula.line.outputs]
+    wanted = [names.index(name) for name in case.gradients] or range(len(names))
+    for group in nests.group_outputs(formula, wanted, case.sizes):
         backend = CudaBackend(architecture)
         own = nests.find(formula, torch.float32, group, present, case.sizes, backend)
         assert isinstance(own, Own), own
@@ -117,37 +154,88 @@ def describe(case: Case, own: Own, architecture: str, tool: str) -> str:
         for what in ("registers", "bytes spill stores")
     )
     # That of the body, and not those of the edges: the one with the most elements in a turn.
-    loop = max(innermost_loops(text), key=lambda counts: counts[case.once])
+    loop = max(shortest_turns(text, case.once), key=lambda counts: counts[case.once])
     slots = sum(loop.values()) / loop[case.once]
     outputs = ", ".join(own.indexed.line.outputs[k].name for k in own.outputs)
-    name = f"{case.name} ({outputs})" if case.gradient else case.name
+    name = f"{case.name} ({outputs})" if case.gradients else case.name
     return (
         f"| {name} | {architecture} | {own.target.lanes} | {registers} | {spilled} B "
         f"| {slots:.1f} for each {case.element} | {ISSUED / slots:.2g} {case.element}s/s |"
     )
 
 
-def innermost_loops(text: str) -> Iterator[collections.Counter[str]]:
-    """Yield the instructions of each innermost loop in a disassembly, by their first words."""
-    labels: dict[str, int] = {}
-    code: list[tuple[str, str]] = []
-    pending: list[str] = []
-    for line in text.splitlines():
-        if label := re.match(r"(\.L_\S+):", line):
-            pending.append(label[1])
-        elif found := re.match(r"\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z]\w*)(.*)", line):
-            labels |= dict.fromkeys(pending, len(code))
-            pending = []
-            code.append((found[1], found[2]))
-    jumps = [
-        (labels[target[1]], place)
-        for place, (word, rest) in enumerate(code)
-        if word == "BRA" and (target := re.search(r"\((\.L_\w+)\)", rest)) and target[1] in labels
+@dataclass(frozen=True)
+class Instruction:
+    """One instruction of a disassembly.
+
+    Attributes:
+        word: its first one, such as "FFMA".
+        target: where it jumps to.
+        is_certain: whether it has no condition.
+    """
+
+    word: str
+    target: int | None
+    is_certain: bool
+
+
+def shortest_turns(text: str, once: str) -> Iterator[collections.Counter[str]]:
+    """Yield the instructions of each innermost loop in a disassembly, by their words.
+
+    Where a loop has several ways, the shortest one of those with the most elements: what is inside
+    takes it, and blocks at an edge another one.
+    """
+    code = read_instructions(text)
+    back = [
+        (each.target, place)
+        for place, each in enumerate(code)
+        if each.target is not None and each.target < place
     ]
-    back = [(begin, end) for begin, end in jumps if begin < end]
     for begin, end in back:
         if not any(begin <= b and e <= end and (b, e) != (begin, end) for b, e in back):
-            yield collections.Counter(word for word, _ in code[begin : end + 1])
+            yield shortest_turn(code, begin, end, once)
+
+
+def shortest_turn(
+    code: list[Instruction], begin: int, end: int, once: str
+) -> collections.Counter[str]:
+    """Return the instructions of the shortest way through a loop with the most elements."""
+    # From each place to the end: elements with the sign changed, the length, what comes next.
+    ways: dict[int, tuple[int, int, int | None]] = {end: (0, 1, None)}
+    for place in reversed(range(begin, end)):
+        each = code[place]
+        successors = [each.target] if each.target is not None else []
+        if each.target is None or not each.is_certain:
+            successors.append(place + 1)
+        known = [(*ways[k][:2], k) for k in successors if k in ways]
+        if known and each.word != "EXIT":
+            elements, length, successor = min(known)
+            ways[place] = elements - (each.word == once), length + 1, successor
+    words: list[str] = []
+    step: int | None = begin if begin in ways else None
+    while step is not None:
+        words.append(code[step].word)
+        step = ways[step][2]
+    return collections.Counter(words)
+
+
+def read_instructions(text: str) -> list[Instruction]:
+    """Return the instructions of a disassembly."""
+    labels: dict[str, int] = {}
+    found: list[tuple[str, str, str]] = []
+    for line in text.splitlines():
+        if label := re.match(r"(\.L_\S+):", line):
+            labels[label[1]] = len(found)
+        elif it := re.match(r"\s*/\*[0-9a-f]{4,}\*/\s+(@!?U?P\w+\s+)?([A-Z]\w*)(.*)", line):
+            found.append((it[1] or "", it[2], it[3]))
+    code: list[Instruction] = []
+    for condition, word, rest in found:
+        jump = re.search(r"\((\.L_\w+)\)", rest) if word == "BRA" else None
+        target = labels.get(jump[1]) if jump else None
+        # A uniform condition is among the operands.
+        certain = not condition and not re.match(r"[.\w]*\s+!?U?P\d", rest)
+        code.append(Instruction(word, target, certain))
+    return code
 
 
 def find_disassembler() -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pullback.define.math import node as graph
 from pullback.define.math.index import Affine
-from pullback.define.math.node import ARGMAX, MAX, SUM, Node
+from pullback.define.math.node import ARGMAX, MAX, SUM, Node, is_number
 from pullback.kernels.loops.pointwise import VALUES
 from pullback.kernels.loops.segments import is_segment, split_segment
 
@@ -151,11 +151,23 @@ def accumulate(emitter: Emitter, a: Accumulator, place: str, counts: str, see: s
 
 def write_addition(emitter: Emitter, body: Node, copy: Mapping[str, int], total: str) -> str:
     """Return a total plus a value; a product is added with one rounding."""
+    guarded = split_guarded(body) if emitter.target.adds_guarded else None
+    if guarded and emitter.found(body, copy) is None:
+        condition, value = guarded
+        counts = emitter.value(condition, copy)
+        return f"where({counts}, {write_addition(emitter, value, copy, total)}, {total})"
     factors = split_product(body)
     if factors and emitter.found(body, copy) is None:
         x, y = (emitter.value(factor, copy) for factor in factors)
         return f"multiply_add({x}, {y}, {total})"
     return f"{total} + {emitter.value(body, copy)}"
+
+
+def split_guarded(node: Node) -> tuple[Node, Node] | None:
+    """Return the condition and the value of a real number that is 0 without the condition."""
+    if node.op != "where" or node.type != "real" or not is_number(node.args[2], 0):
+        return None
+    return node.args[0], node.args[1]
 
 
 def split_product(node: Node) -> tuple[Node, Node] | None:

@@ -54,6 +54,7 @@ class Emitter:
         split: the sums of which a chunk has a part.
         backed: the lanes' index, if the last vector of a block is moved back to where the range
             ends: it may have computed some elements before.
+        stack: the run of the lanes in which the tile's rows are one below the other; 0 if none.
     """
 
     def __init__(self, setting: KernelSetting) -> None:
@@ -83,6 +84,7 @@ class Emitter:
         self.row_lanes: set[str] = set()
         self.split: frozenset[Node] = frozenset()
         self.backed: str | None = None
+        self.stack = 0
         self._names = itertools.count()
 
     @property
@@ -100,13 +102,21 @@ class Emitter:
         if work:
             self.costs.append((work, self.here.trips))
 
+    @property
+    def is_stacked(self) -> bool:
+        """Whether the rows of the tile are one below the other here, wherever that leads."""
+        return bool(self.stack) and self.here.run == self.stack
+
     def depth(self, node: Node) -> int:
         """Return the outermost loop in which a node has a value."""
         left = node.free - self.written
+        # What holds for all rows of a block is tested for the block.
+        is_tested = self.is_stacked and self.tile in node.free and is_condition(node)
         for place, scope in enumerate(self.scopes):
             left -= scope.indices
             # A chunk's part of a sum belongs to a task, although no index says so.
-            if not left and (place or node not in self.split):
+            is_early = (not place and node in self.split) or (is_tested and not scope.run)
+            if not left and not is_early:
                 return place
         if not left:
             raise RefusedLoops("a chunk's part of a sum would be needed outside of the chunks")
@@ -204,8 +214,10 @@ class Emitter:
                 return self.kept(write_call(node, operands), node, derived.estimate_work(node))
 
     def kept(self, text: str, node: Node, work: float = 0) -> str:
-        """Write a value into a variable; return its name."""
-        name = self.name()
+        """Write a value into a variable, or find it there; return its name."""
+        if self.is_stacked and text in self.here.written:
+            return self.here.written[text]
+        name = self.here.written[text] = self.name()
         self.line(f"[[maybe_unused]] const {VALUES[node.type]} {name} = {text};", work)
         return name
 
@@ -284,6 +296,11 @@ class Emitter:
         if node.op == EQUAL:
             return f"({self.places.place(node.places[0], {})}) == 0"
         return write_call(node, [self.constant(arg) for arg in node.args])
+
+
+def is_condition(node: Node) -> bool:
+    """Return whether a node says where something is, and no data does."""
+    return node.type == "bool" and not any(part.op == READ for part in in_order([node]))
 
 
 # From this many multiplications on, a value is kept for the other passes over its row.

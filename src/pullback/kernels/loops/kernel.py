@@ -13,7 +13,7 @@ from pullback.kernels.loops.nest import CHUNKS, KernelSetting, KernelText, Nest,
 from pullback.kernels.loops.operands import Operand
 from pullback.kernels.loops.passes import LanePass
 from pullback.kernels.loops.rows import Buffered, KeptRows
-from pullback.kernels.loops.scope import Scope
+from pullback.kernels.loops.scope import RefusedLoops, Scope
 
 
 def write_kernel(nest: Nest, setting: KernelSetting) -> KernelText:
@@ -58,6 +58,7 @@ class _KernelWriter:
             assert number is not None
             emitter.written.add(index)
             emitter.counts[index] = number
+        self.abreast = 0
         self.text = self.written()
 
     def size(self, index: str) -> str:
@@ -86,20 +87,36 @@ class _KernelWriter:
             self.store_all(edge=False)
         else:
             run = LanePass(emitter, nest.lane, nest.vectors, falls=nest.falls)
+            if nest.is_stacked:
+                emitter.stack = emitter.started + 1
             loop = run.written(
                 lambda: self.store_all(edge=False), lambda: self.store_all(edge=True)
             )
             whole = "0", self.size(nest.lane)
             begin, end = ("first", "last") if nest.shares_lanes else whole
             emitter.line(loop.replace("@begin", begin).replace("@end", end))
+            self.require_registers(top, row)
         return self.function(top, row)
+
+    def require_registers(self, *around: Scope) -> None:
+        """Refuse more values side by side than usual, if what they need has no registers."""
+        is_usual = self.abreast <= self.emitter.target.chains and not self.nest.is_stacked
+        held = sum(node.type == "real" for scope in around for node, _ in scope.known)
+        if not is_usual and not self.emitter.target.holds(held, self.abreast):
+            raise RefusedLoops("more values than there are registers")
 
     def store_all(self, *, edge: bool) -> None:
         """Write the values of all outputs at one place."""
+        if self.nest.is_stacked and not edge:
+            tile, rows = str(self.nest.tile), self.nest.rows
+            fits = f"{self.emitter.variables[tile]} + {rows} <= {self.size(tile)}"
+            self.emitter.here.tests[fits] = None
         self.emitter.prepare([output.node for output in self.nest.outputs])
         for place, output in enumerate(self.nest.outputs):
             own = frozenset(output.indices) | {self.nest.lane or ""}
-            for copy in self.emitter.copies(own):
+            copies = self.emitter.copies(own)
+            self.abreast += 0 if edge else len(copies)
+            for copy in copies:
                 value = self.emitter.value(output.node, copy)
                 if output.node.type == "int" and "int" not in output.dtype:
                     value = f"real({value})"
@@ -126,6 +143,9 @@ class _KernelWriter:
         if lane is None:
             emitter.line(f"store_one<{stored}>({address}, {value});", 2)
             return
+        if edge and self.nest.is_stacked:
+            row = str(self.nest.tile)
+            emitter.line(f"if ({emitter.places.index(row, copy)} < {self.size(row)})")
         left = f"last_lane - ({emitter.places.index(lane, copy)})"
         own = output.indices.index(lane)
         if own == operand.unit and edge:

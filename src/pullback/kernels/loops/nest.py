@@ -46,6 +46,7 @@ class Nest:
         vectors: how many vectors of the lane are a block.
         rows: how many values of the last outer index are computed side by side.
         picks: whether data says which rows are read.
+        is_stacked: whether these are always as many, one below the other, and share what they read.
     """
 
     outputs: tuple[Output, ...]
@@ -58,6 +59,7 @@ class Nest:
     vectors: int = 4
     rows: int = 1
     picks: bool = False
+    is_stacked: bool = False
 
     @property
     def shares_lanes(self) -> bool:

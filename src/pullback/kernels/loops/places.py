@@ -25,6 +25,8 @@ class Places:
         if index in self.emitter.written:
             return str(copy[index])
         variable = self.emitter.variables[index]
+        if index == self.emitter.tile and self.emitter.is_stacked:
+            return f"{variable} + {copy[index]}"
         if index == self.emitter.tile:
             return f"{variable}_{copy.get(index, 0)}"
         vector = copy.get(index, 0)
@@ -43,6 +45,9 @@ class Places:
                 parts.append(times(self.emitter.extents.term(term), factor))
             elif term in self.emitter.written:
                 number += copy[term] * factor
+            elif term == self.emitter.tile and self.emitter.is_stacked:
+                number += copy[term] * factor
+                parts.append(times(self.emitter.variables[term], factor))
             else:
                 parts.append(times(f"({self.index(term, copy)})", factor))
         if number or not parts:

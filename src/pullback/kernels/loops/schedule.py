@@ -11,6 +11,7 @@ from pullback.define.math.index import Affine, at
 from pullback.define.math.node import READ, REDUCTIONS, SUM, Node, in_order
 from pullback.define.math.ranges import Ranges
 from pullback.kernels.loops import sums, worth
+from pullback.kernels.loops.abreast import count_copies, stack, widen
 from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.kernel import write_kernel
 from pullback.kernels.loops.nest import CHUNKS, KernelSetting, KernelText, Nest, Output
@@ -241,8 +242,10 @@ def nests(
         own = [i for i in small if i != lane]
         if lane in small and any(i not in small for i in shared) and lane != shared[-1]:
             continue
-        for most in setting.target.blocks if lane else (4,):
-            yield nest_of(outputs, lane, rest, own, setting, sizes, over, most)
+        nest = nest_of(outputs, lane, rest, own, setting, sizes, over)
+        yield nest
+        yield from widen(nest, setting, sizes)
+        yield from stack(nest, setting, sizes)
 
 
 def nest_of(  # noqa: PLR0913, PLR0917  (the parts of a nest)
@@ -253,18 +256,13 @@ def nest_of(  # noqa: PLR0913, PLR0917  (the parts of a nest)
     setting: KernelSetting,
     sizes: Mapping[str, int],
     over: str | None,
-    most: int,
 ) -> Nest:
     """Return a nest, with as many values side by side as there are registers for."""
-    extents, ranges = Extents(setting.known), Ranges(setting.ranges)
+    ranges = Ranges(setting.ranges)
     outer = tuple(i for i in rest if i not in small)
-    copies = sum(
-        math.prod(extents.number(ranges.size(i)) or 1 for i in output.indices if i in small)
-        for output in outputs
-    )
+    copies = count_copies(outputs, small, setting)
     picks = setting.target.ahead > 0 and worth.picks_rows(outputs, ranges)
-    if picks:
-        most = setting.target.chains
+    most = setting.target.chains if picks else 4
     vectors = max(1, min(most, setting.target.chains // copies))
     rows = 1
     if lane is not None:

@@ -31,6 +31,7 @@ class Scope:
         divisors: what is divided by further in.
         rows: the addresses of rows that data picks.
         tests: what has to hold where nothing is checked: of the lane's loop.
+        written: the variables that have a value already, by what computes it.
     """
 
     indices: frozenset[str] = frozenset()
@@ -44,3 +45,4 @@ class Scope:
     divisors: dict[tuple[Node, Copy], str] = field(default_factory=dict[tuple[Node, Copy], str])
     rows: dict[tuple[Node, Copy], str] = field(default_factory=dict[tuple[Node, Copy], str])
     tests: dict[str, None] = field(default_factory=dict[str, None])
+    written: dict[str, str] = field(default_factory=dict[str, str])

@@ -33,8 +33,6 @@ class Target(ABC):
 
     # As many vectors are added at a time, so that none waits for the one before.
     chains = 8
-    # How many vectors of the lanes' index are a block, if that is the index of an output.
-    blocks: tuple[int, ...] = (4,)
     # Whether elements of neighbouring lanes have to be neighbours in memory.
     needs_neighbours = True
     # What a vector costs that is gathered, one whose elements are not neighbours, and one of which
@@ -46,6 +44,9 @@ class Target(ABC):
     again = 0
     # Vectors beyond the end of a row that is kept.
     spare = 4
+    # Whether a value that is 0 without a condition is added where that holds: a product is then
+    # added with one rounding.
+    adds_guarded = False
     # How many turns of a loop before it is read a row is fetched that data picks; 0 if never.
     ahead = 0
     # Whether a kernel says that a place which data gives was outside of its tensor.
@@ -60,6 +61,26 @@ class Target(ABC):
         """Return what stands before an inner loop that computes some vectors in each turn."""
         del vectors
         return ""
+
+    @property
+    def abreast(self) -> int:
+        """How many values of the outputs are computed side by side to share what they read."""
+        return self.chains
+
+    @property
+    def stacks(self) -> Sequence[int]:
+        """How many rows may be computed one below the other, to share what they read."""
+        return ()
+
+    def holds(self, values: int, abreast: int) -> bool:
+        """Return whether there are registers.
+
+        Args:
+            values: that are kept through a loop of the lanes.
+            abreast: how many are computed side by side.
+        """
+        del values, abreast
+        return True
 
     @property
     @abstractmethod

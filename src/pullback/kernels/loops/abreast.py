@@ -1,0 +1,68 @@
+"""What is computed side by side beyond a few vectors, so that it shares what is read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from pullback.define.math.node import READ, REDUCTIONS, in_order
+from pullback.define.math.ranges import Ranges
+from pullback.kernels.loops.extents import Extents
+from pullback.kernels.loops.nest import KernelSetting, Nest, Output
+
+# A machine may be so much emptier where each thread computes several rows.
+EMPTIER = 2.0
+
+
+def count_copies(outputs: Sequence[Output], small: Sequence[str], setting: KernelSetting) -> int:
+    """Return how many values the outputs have at a place of the indices that have loops."""
+    extents, ranges = Extents(setting.known), Ranges(setting.ranges)
+    return sum(
+        math.prod(extents.number(ranges.size(i)) or 1 for i in output.indices if i in small)
+        for output in outputs
+    )
+
+
+def widen(nest: Nest, setting: KernelSetting, sizes: Mapping[str, int]) -> Iterator[Nest]:
+    """Yield a nest with more vectors, if it is one of sums inside of the lanes' loop.
+
+    In each turn such a sum reads for all vectors what does not depend on the lane.
+    """
+    most = setting.target.abreast // count_copies(nest.outputs, nest.small, setting)
+    vectors = min(4, most, count_lanes(nest, setting, sizes) // setting.target.lanes)
+    nodes = list(in_order(output.node for output in nest.outputs))
+    gathers = any(place.nodes for node in nodes if node.op == READ for place in node.places)
+    sums = [node for node in nodes if node.op in REDUCTIONS]
+    if vectors > nest.vectors and nest.rows == 1 and sums and not gathers and is_across(nest):
+        yield replace(nest, vectors=vectors)
+
+
+def stack(nest: Nest, setting: KernelSetting, sizes: Mapping[str, int]) -> Iterator[Nest]:
+    """Yield a nest with several rows one below the other: those of a stencil overlap."""
+    if not nest.outer or nest.over or nest.outer[-1] in setting.rows or not is_across(nest):
+        return
+    if any(output.indices[-1] != nest.lane for output in nest.outputs):
+        return
+    target, ranges = setting.target, Ranges(setting.ranges)
+    lengths = [Extents(sizes).number(ranges.size(index)) or 1 for index in nest.outer]
+    copies = count_copies(nest.outputs, nest.small, setting)
+    for rows in target.stacks:
+        tasks = math.prod(lengths[:-1]) * -(-lengths[-1] // rows)
+        if rows * copies <= target.abreast and target.slow_down(tasks, 1, ()) <= EMPTIER:
+            yield replace(nest, vectors=1, rows=rows, is_stacked=True)
+
+
+def is_across(nest: Nest) -> bool:
+    """Return whether no reduction is along the lanes: these would do one row after the other."""
+    nodes = list(in_order(output.node for output in nest.outputs))
+    return nest.lane is not None and all(
+        nest.lane in node.free for node in nodes if node.op in REDUCTIONS
+    )
+
+
+def count_lanes(nest: Nest, setting: KernelSetting, sizes: Mapping[str, int]) -> int:
+    """Return how far the lanes run in a call of some sizes."""
+    if nest.lane is None:
+        return 1
+    return Extents(sizes).number(Ranges(setting.ranges).size(nest.lane)) or 1
