@@ -30,9 +30,11 @@ CHUNK = 256
 LARGEST, LEAST = 227 * 1024, 48 * 1024
 # What the reductions of a block take of it.
 ROOM = 1024
-# Registers that a thread keeps through a loop, at most, times the values that it computes side by
-# side: of 255 registers the rest is for what these read. Found by compiling for two architectures.
-HELD = 400
+# Registers of a multiprocessor, and those that a thread may have of them.
+REGISTERS, MOST_REGISTERS = 64 * 1024, 255
+# What a thread keeps through a loop, times the values that it computes side by side, for each of
+# its registers at most: these values read more. Found by compiling for two architectures.
+HELD = 1.65
 # Bytes of parameters that a kernel may have.
 PARAMETERS = 4096
 
@@ -73,7 +75,8 @@ class Cuda(Target):
 
     def holds(self, values: int, abreast: int) -> bool:
         """Return whether they leave registers for what is read for each of those side by side."""
-        return values * abreast * self.words <= HELD
+        registers = min(MOST_REGISTERS, REGISTERS // (self.groups * self.lanes))
+        return values * abreast * self.words <= HELD * registers
 
     def write_unrolled(self, vectors: int) -> str:
         """Return a pragma: in a short body, a tenth of the instructions only count iterations."""
