@@ -107,6 +107,7 @@ def third(function: Any, some: tuple[Tensor, ...]) -> Tensor:
     return torch.func.jacrev(lambda x: hessian(x).sum())(some[0])
 
 
+@pytest.mark.thorough
 def test_a_third_derivative_is_pytorchs() -> None:
     operator, some = define(PRODUCTS), (normal(3), normal(2))
     wanted = third(lambda x, y: torch.exp(x[:, None] * y).sum(1), some)

@@ -83,7 +83,9 @@ def compare(case: str, mode: Mode, dtype: torch.dtype = torch.float32) -> int:
 
 
 @pytest.mark.parametrize("case", telling({case: case for case in LINES}, ALWAYS))
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.thorough)]
+)
 def test_rows_below_one_another_have_the_values_of_pytorch(case: str, dtype: torch.dtype) -> None:
     assert compare(case, Mode(), dtype)
 

@@ -79,6 +79,7 @@ def test_a_package_brings_loops_for_any_sizes_and_for_those_that_were_named(
     assert not doubles.is_available
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("brought")
 @pytest.mark.nvcc
 def test_a_package_brings_loops_for_gpus_and_for_later_ones(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from pullback.bind.loops import nests
+from pullback.bind.loops import nests, specialise
 from pullback.bind.loops.backends import Backend
 from pullback.bind.loops.nests import Own
 from pullback.bind.math import samples
@@ -49,9 +49,9 @@ def require_sizes(shipped: Sequence[Shipped], sizes: Sequence[Sizes]) -> None:
             raise UnknownSize.error(
                 f"no operator in index notation has a dimension '{name}'", have=", ".join(names)
             )
-        if not 1 <= size <= nests.SMALL:
+        if not 1 <= size <= specialise.SMALL:
             raise UnknownSize.error(
-                f"loops are made for sizes from 1 to {nests.SMALL}, and {name} is {size}",
+                f"loops are made for sizes from 1 to {specialise.SMALL}, and {name} is {size}",
                 help="leave it out: the loops for any size are there too",
             )
 
@@ -93,7 +93,7 @@ def find_loops(
     # Second derivatives have many choices of gradients that are None.
     choices = list_choices(shipped.definition, most=MOST_CHOICES if shipped.order < 2 else 1)
     for known in ({}, *special):
-        usual = nests.usual_sizes(case.sizes, known)
+        usual = specialise.usual_sizes(case.sizes, known)
         for wanted, given in choices:
             tensors = (t.name for k, t in enumerate(line.tensors) if given >> k & 1)
             present = frozenset((*tensors, *(s.name for s in line.scalars)))

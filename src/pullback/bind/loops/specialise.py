@@ -1,0 +1,120 @@
+"""Which sizes loops are made for, and the schedules for these."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from pullback.bind.dense import evaluate
+from pullback.define.math import bounds
+from pullback.define.math.formula import Formula
+from pullback.define.math.index import BATCH, size
+from pullback.define.math.ranges import Ranges
+from pullback.kernels.loops import schedule as schedules
+from pullback.kernels.loops import worth
+from pullback.kernels.loops.nest import KernelSetting, Output
+from pullback.kernels.loops.schedule import Schedule
+from pullback.kernels.loops.scope import RefusedLoops
+from pullback.kernels.loops.target import Target
+
+# A kernel is made for sizes up to this, if the call is not small.
+SMALL = 16
+# Sizes above this are told apart more finely where they decide what fits a memory.
+LONG = 8192
+# Below this many vector operations nothing is made for the sizes of one call.
+FEW = 20_000
+# Sizes that stand for unknown ones when loops are chosen for small calls.
+USUAL = 300
+
+
+def usual_sizes(sizes: Mapping[str, int], known: Mapping[str, int]) -> dict[str, int]:
+    """Return sizes for loops that are compiled ahead of a call, where only some are known."""
+    numbers = {name: size for name, size in sizes.items() if name.isdecimal()}
+    return {**dict.fromkeys(sizes, USUAL), **numbers, **known}
+
+
+def round_size(size: int, parts: int = 1) -> int:
+    """Return the size that stands for similar ones: they have the same loops.
+
+    Args:
+        size: of a call.
+        parts: how many sizes stand for those between long ones and twice as long ones.
+    """
+    if size <= SMALL:
+        return size
+    most = 1 << (size - 1).bit_length()
+    # As many vectors as a block may have: how many there are decides what it looks like.
+    step = SMALL if size <= 8 * SMALL else most
+    if size > LONG:
+        step = most // (2 * parts)
+    return -(-size // step) * step
+
+
+def choose_schedules(
+    indexed: Formula,
+    outputs: Sequence[Output],
+    dtypes: dict[str, str],
+    target: Target,
+    sizes: Mapping[str, int],
+) -> tuple[tuple[Schedule, ...], dict[str, int], Target]:
+    """Return schedules, the sizes that they are made for, and the target.
+
+    A small call has loops for any sizes.
+    """
+    usual = usual_sizes(sizes, {})
+    # What is refused for large sizes may do for those of this call.
+    with suppress(RefusedLoops):
+        setting = make_setting(indexed, outputs, dtypes, target, sizes, {})
+        general = schedules_of(outputs, setting, usual)
+        if sum(schedule.work(sizes) for schedule in general) < FEW:
+            return general, {}, target
+    names = {i.rstrip("'") for t in indexed.line.tensors for i in t.labels} - {BATCH}
+    # A size that follows from others cannot be chosen where loops are tried on tiny inputs.
+    names -= set(indexed.sizes)
+    known = {name: n for name, n in sizes.items() if n <= SMALL and name in names}
+    if length := worth.row_length(outputs, Ranges(indexed.sizes), sizes):
+        target = target.for_rows(length)
+    setting = make_setting(indexed, outputs, dtypes, target, sizes, known)
+    return schedules_of(outputs, setting, sizes), known, target
+
+
+def schedules_of(
+    outputs: Sequence[Output], setting: KernelSetting, sizes: Mapping[str, int]
+) -> tuple[Schedule, ...]:
+    """Return one schedule for all outputs, or one for each where that is not possible."""
+    try:
+        return (schedules.choose_schedule(outputs, setting, sizes),)
+    except RefusedLoops:
+        if len(outputs) == 1:
+            raise
+        return tuple(schedules.choose_schedule([output], setting, sizes) for output in outputs)
+
+
+def make_setting(  # noqa: PLR0913, PLR0917  (the parts of a setting)
+    indexed: Formula,
+    outputs: Sequence[Output],
+    dtypes: Mapping[str, str],
+    target: Target,
+    sizes: Mapping[str, int],
+    known: Mapping[str, int],
+) -> KernelSetting:
+    """Return what the kernels of an operator share."""
+    line = indexed.line
+    dims = {t.name: tuple(map(size, t.labels)) for t in line.tensors}
+    ranges = Ranges(indexed.sizes)
+    dims |= {o.name: tuple(ranges.size(index) for index in o.indices) for o in outputs}
+    return KernelSetting(
+        known=known,
+        typical=sizes,
+        ranges=indexed.sizes,
+        dtypes={**dtypes, **{o.name: o.dtype for o in outputs}},
+        dims=dims,
+        scalars={s.name: place for place, s in enumerate(line.scalars)},
+        target=target,
+        picked=frozenset(
+            (gather.read.name, gather.dimension)
+            for output in outputs
+            for gather in bounds.find_gathers(output.node)
+            if not evaluate.is_certain(indexed, gather)
+        ),
+    )
