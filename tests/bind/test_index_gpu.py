@@ -137,8 +137,7 @@ def test_a_gpu_gives_what_cuda_on_the_cpu_does(name: str, way: str) -> None:
         require_close(value, here[place], 1e-6)
 
 
-@pytest.mark.thorough
-@both_ways
+@rehearsed_thoroughly
 def test_the_operator_and_its_gradients_are_right(way: str) -> None:
     operator = define(GAUSS)
     given = [draw(70, 3), draw(40, 3, seed=1), draw(40, seed=2)]
