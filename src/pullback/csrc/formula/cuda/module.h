@@ -24,7 +24,7 @@ struct Driver {
   using PointerGetAttribute = int(void*, int, unsigned long long);
   using DevicePrimaryCtxRetain = int(void**, int);
   static constexpr int most_dynamic_shared = 8;  // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-  static constexpr int device_ordinal = 9;  // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+  static constexpr int device_ordinal = 9;       // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 
   void* library = dlopen(PULLBACK_DRIVER, RTLD_NOW | RTLD_LOCAL);
   GetErrorString* get_error_string = find<GetErrorString>("cuGetErrorString");
@@ -84,8 +84,8 @@ struct Module {
   void allow_shared(void* kernel, unsigned bytes) const {
     int device = 0;
     driver.require(driver.get_device(&device));
-    driver.require(driver.set_attribute(Driver::most_dynamic_shared, static_cast<int>(bytes),
-                                        kernel, device));
+    driver.require(
+        driver.set_attribute(Driver::most_dynamic_shared, static_cast<int>(bytes), kernel, device));
   }
   void launch(void* kernel, unsigned blocks, unsigned threads, unsigned shared, void* stream,
               void** parameters) const {
