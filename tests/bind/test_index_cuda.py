@@ -49,7 +49,7 @@ pytestmark = pytest.mark.compiler
 # maximum gives, borders, whole numbers, scalars.
 FEW = ("softmax", "rowmax", "scaled", "gauss", "pair", "correlate", "counted", "spread")
 # In each run; a unit takes half a second to compile, and a formula has a dozen of them.
-ALWAYS, WATCHED = ("softmax", "counted"), ("softmax",)
+ALWAYS, WATCHED = ("softmax",), ("softmax",)
 # Sizes of a call that is small, and of one whose last dimensions fit registers.
 SMALL = {"d": 3, "p": 3, "q": 3}
 
@@ -134,6 +134,7 @@ def assert_near(got: Tensor, want: Tensor) -> None:
 
 SOFTMAX = "(x[k, n]) -> y[k, n] = exp(x - max[m](x[k, m]))/sum[m](exp(x[k, m] - max[l](x[k, l])))"
 # Kilobytes of a row, and how often it is read; what is beyond its end takes up to 4 more.
+MOST_DOUBLES = 24_576
 LENGTHS = {"47": (47, 1), "49": (49, 1), "100": (100, 1), "220": (220, 1), "228": (228, 3)}
 
 
@@ -144,6 +145,8 @@ def test_a_row_is_read_once_where_it_fits_shared_memory(length: tuple[int, int])
     generator = torch.Generator().manual_seed(3)
     for dtype, within in ((torch.float32, 1e-6), (torch.float64, 1e-14), (torch.bfloat16, 1e-2)):
         columns = kilobytes * 1024 // (8 if dtype == torch.float64 else 4)
+        if dtype == torch.float64 and reads == 1:
+            columns = min(columns, MOST_DOUBLES)
         x = torch.randn(20, columns, generator=generator).to(dtype)
         reason = op.plan(x, device="cuda").steps[0].reason
         assert ("rows read once" if reads == 1 else f"rows read {reads} times") in reason
@@ -265,7 +268,7 @@ KEEPING = ("softmax", "rownorm", "logsumexp", "layernorm", "chosen", "scaled")
 
 
 @pytest.mark.parametrize(
-    "line", telling({**MIXED, **{name: FORMULAS[name] for name in KEEPING}}, ("quotients",))
+    "line", telling({**MIXED, **{name: FORMULAS[name] for name in KEEPING}}, ())
 )
 def test_results_have_the_same_bits_however_much_shared_memory_there_is(line: str) -> None:
     indexed: Formula | None = notation.parse(parse.parse(f"on_cpu::limited{line}"))
@@ -439,6 +442,7 @@ def test_operators_run_their_cuda_where_cuda_runs_on_the_cpu() -> None:
     torch.testing.assert_close(half, mish(x.detach().half().t()), rtol=2e-3, atol=2e-3)
 
 
+@pytest.mark.thorough
 def test_what_a_loop_gives_does_not_depend_on_the_order_of_threads() -> None:
     op = pb.operator(f"on_cpu::ordered{GAUSS}")
     generator = torch.Generator().manual_seed(1)

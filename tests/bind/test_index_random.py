@@ -52,7 +52,7 @@ def assert_agrees(formula: Formula) -> None:
     torch.testing.assert_close(found, wanted, rtol=1e-8, atol=1e-8)
 
 
-@settings(max_examples=examples(40, 200))
+@settings(max_examples=examples(25, 200))
 @given(formulas())
 def test_a_formula_and_two_orders_of_its_gradients_are_pytorchs(formula: Formula) -> None:
     # By PyTorch's operations: a loop takes most of a second to compile.

@@ -291,7 +291,7 @@ class Sort(Function):
 @pytest.mark.parametrize(
     ("target", "contract"),
     [
-        (Levels, "levels is a constant"),
+        pytest.param(Levels, "levels is a constant", marks=pytest.mark.thorough),
         (Cube, "matrix is symmetric"),
         (Solve, "chol is lower triangular"),
         (Sort, "index is a permutation"),
