@@ -334,46 +334,49 @@ FAULTS = {
 }
 
 
+def run_layer_norm(mode: Mode) -> tuple[Tensor, Tensor]:
+    """Return a long row's result and what it should be; its second sum needs the first's memory."""
+    indexed = formula("layernorm")
+    sizes = sizes_for(indexed, {"n": 700, "...": 1})
+    given = arguments(indexed, sizes, torch.float32)
+    backend = CudaOnCpuBackend("sm_80", mode=mode)
+    own = nests.generate(indexed, torch.float32, (0,), frozenset(given), sizes, backend)
+    assert isinstance(own, Own)
+    (got,) = own.run(given, sizes, [torch.float32])
+    return got, expected(indexed, given, sizes)[0]
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_barrier_that_is_left_out_is_a_race(
     fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Its second sum over a row needs the memory of the first.
-    indexed = formula("layernorm")
-    sizes = sizes_for(indexed, {"n": 700, "...": 1})
-    given = arguments(indexed, sizes, torch.float32)
-    backend = CudaOnCpuBackend("sm_80", mode=Mode(check="race"))
-
-    def run() -> None:
-        present = frozenset(given)
-        own = nests.generate(indexed, torch.float32, (0,), present, sizes, backend)
-        assert isinstance(own, Own)
-        own.run(given, sizes, [torch.float32])
-
-    run()
+    mode = Mode(check="race")
+    run_layer_norm(mode)
     monkeypatch.setattr(cuda, "FOLDER", plant(*FAULTS[fault], tmp_path))
     with pytest.raises(PullbackError, match="race"):
-        run()
+        run_layer_norm(mode)
 
 
 def test_order_all_compares_what_each_order_of_threads_gives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    indexed = formula("layernorm")
-    sizes = sizes_for(indexed, {"n": 700, "...": 1})
-    given = arguments(indexed, sizes, torch.float32)
-    backend = CudaOnCpuBackend("sm_80", mode=Mode(order="all"))
+    mode = Mode(order="all")
+    loaded: list[str] = []
+    load = runtimes.load
 
-    def run() -> Tensor:
-        own = nests.generate(indexed, torch.float32, (0,), frozenset(given), sizes, backend)
-        assert isinstance(own, Own)
-        return own.run(given, sizes, [torch.float32])[0]
+    def note(now: Mode) -> None:
+        loaded.append(now.order)
+        load(now)
 
-    assert_near(run(), expected(indexed, given, sizes)[0])
+    with monkeypatch.context() as patch:
+        patch.setattr(runtimes, "load", note)
+        assert_near(*run_layer_norm(mode))
+    # Then kernels run as before.
+    assert loaded[-4:] == ["forward", "reverse", "random:1", "all"]
     fault = FAULTS["no barrier before the room is read"]
     monkeypatch.setattr(cuda, "FOLDER", plant(*fault, tmp_path))
     with pytest.raises(PullbackError, match="PB232"):
-        run()
+        run_layer_norm(mode)
 
 
 def plant(old: str, new: str, folder: Path) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 
@@ -17,23 +16,6 @@ from pullback.diagnostic import Rule
 UnknownSize = Rule("PB722", "unknown-size")
 
 Sizes = Mapping[str, int]
-
-
-@dataclass(frozen=True, kw_only=True)
-class IndexLoops:
-    """Loops of one operator that are compiled together.
-
-    Attributes:
-        several: they compute in one type, and on a GPU as many threads share a task of each.
-    """
-
-    several: list[Own]
-
-    @property
-    def which(self) -> str:
-        """What tells them from the others of the operator."""
-        target = self.several[0].target
-        return f"{target.compute}-{target.lanes}"
 
 
 def require_sizes(shipped: Sequence[Shipped], sizes: Sequence[Sizes]) -> None:
@@ -58,8 +40,8 @@ def require_sizes(shipped: Sequence[Shipped], sizes: Sequence[Sizes]) -> None:
 
 def group_loops(
     shipped: Shipped, dtypes: Sequence[str], backend: Backend, sizes: Sequence[Sizes]
-) -> Iterator[IndexLoops]:
-    """Yield the loops of an operator in index notation that its calls can need.
+) -> Iterator[list[Own]]:
+    """Yield the loops that calls of an operator in index notation can need, a target at a time.
 
     Args:
         shipped: the operator; any other one has none.
@@ -74,8 +56,7 @@ def group_loops(
     by_target: dict[object, list[Own]] = {}
     for own in found.values():
         by_target.setdefault(own.target, []).append(own)
-    for several in by_target.values():
-        yield IndexLoops(several=several)
+    yield from by_target.values()
 
 
 def find_loops(

@@ -16,9 +16,9 @@ from pullback.bind import environment, runtime
 from pullback.bind.environment import Environment
 from pullback.bind.loops import backends, compiled, gpu
 from pullback.bind.loops.backends import CpuBackend, CudaBackend
+from pullback.bind.loops.nests import Own
 from pullback.deploy import index_loops
 from pullback.deploy import target as targets
-from pullback.deploy.index_loops import IndexLoops
 from pullback.deploy.shipped import FLOATING, PRECISE, Shipped, ShippedKernel
 from pullback.deploy.target import BuildTarget
 from pullback.kernels import cache, glue, identity, prebuilt, toolchain
@@ -104,20 +104,36 @@ def compile_jobs(jobs: Sequence[Job], folder: Path) -> Iterator[PrebuiltLibrary]
 
 def jobs_of_kernel(kernel: ShippedKernel, target: BuildTarget) -> Iterator[Job]:
     """Yield a kernel's libraries: one for each level of the processor, or one for all GPUs."""
-    if kernel.device == "cuda":
-        if target.architectures:
-            plan = glue.plan_of(kernel.line, kernel.source, "cuda")
-            plan = targets.on_gpus(plan, target.architectures)
-            entry = replace(entry_of(kernel), architectures=target.architectures)
-            yield Job(plan=plan, file=f"{plan.name}.so", entries=(entry,))
-        return
-    plan = glue.plan_of(kernel.line, kernel.source, "cpu")
-    for level in target.levels:
+    entries = [entry_of(kernel)]
+    if kernel.device == "cpu":
+        plan = glue.plan_of(kernel.line, kernel.source, "cpu")
+        yield from jobs_on_levels(plan, entries, target.levels)
+    elif target.architectures:
+        plan = glue.plan_of(kernel.line, kernel.source, "cuda")
+        yield job_on_gpus(plan, entries, target.architectures)
+
+
+def jobs_on_levels(
+    plan: BuildPlan, entries: Sequence[PrebuiltLibrary], levels: Iterable[str]
+) -> Iterator[Job]:
+    """Yield a library for each level of the processor."""
+    for level in levels:
         yield Job(
             plan=targets.on_level(plan, level),
             file=f"{plan.name}-{level}.so",
-            entries=(replace(entry_of(kernel), level=level),),
+            entries=tuple(replace(entry, level=level) for entry in entries),
         )
+
+
+def job_on_gpus(
+    plan: BuildPlan, entries: Sequence[PrebuiltLibrary], architectures: tuple[str, ...]
+) -> Job:
+    """Return the library for all GPUs."""
+    return Job(
+        plan=targets.on_gpus(plan, architectures),
+        file=f"{plan.name}.so",
+        entries=tuple(replace(entry, architectures=architectures) for entry in entries),
+    )
 
 
 def entry_of(kernel: ShippedKernel) -> PrebuiltLibrary:
@@ -162,12 +178,7 @@ def jobs_of_formula(shipped: Shipped, dtypes: Sequence[str], target: BuildTarget
 def jobs_of_loops(shipped: Shipped, dtypes: Sequence[str], target: BuildTarget) -> Iterator[Job]:
     """Yield the libraries of a formula's loops: one for each type that they compute in."""
     for plan, entries in combine_loops(shipped, dtypes):
-        for level in target.levels:
-            yield Job(
-                plan=targets.on_level(plan, level),
-                file=f"{plan.name}-{level}.so",
-                entries=tuple(replace(entry, level=level) for entry in entries),
-            )
+        yield from jobs_on_levels(plan, entries, target.levels)
 
 
 def jobs_of_gpu_loops(shipped: Shipped, architectures: tuple[str, ...]) -> Iterator[Job]:
@@ -177,44 +188,34 @@ def jobs_of_gpu_loops(shipped: Shipped, architectures: tuple[str, ...]) -> Itera
         plan = gpu.plan_of(gpu.unit_of(first), None, toolchain.find("cuda"))
         unit = TranslationUnit("loops.cu", pointwise_cuda.generate_together(distinct))
         plan = replace(plan, name=f"{plan.name}-{compute}", units=(unit,))
-        yield Job(
-            plan=targets.on_gpus(plan, architectures),
-            file=f"{plan.name}.so",
-            entries=tuple(replace(entry, architectures=architectures) for entry in entries),
-        )
+        yield job_on_gpus(plan, entries, architectures)
 
 
 def jobs_of_index_loops(
     shipped: Shipped, dtypes: Sequence[str], target: BuildTarget
 ) -> Iterator[Job]:
     """Yield the libraries of the loops of an operator in index notation, for the CPU and GPUs."""
-    for loops in index_loops.group_loops(shipped, dtypes, CpuBackend(), target.sizes):
-        plan = backends.plan_of(loops.several)
-        plan = replace(plan, name=f"{plan.name}-{loops.which}")
-        for level in target.levels:
-            yield Job(
-                plan=targets.on_level(plan, level),
-                file=f"{plan.name}-{level}.so",
-                entries=tuple(replace(each, level=level) for each in entries_of(loops)),
-            )
+    for several in index_loops.group_loops(shipped, dtypes, CpuBackend(), target.sizes):
+        plan = name_target(backends.plan_of(several), several)
+        yield from jobs_on_levels(plan, list_entries(several), target.levels)
     if target.loops:
         gpus = CudaBackend(target.loops[0])
-        for loops in index_loops.group_loops(shipped, dtypes, gpus, target.sizes):
-            unit = backends.unit_of(loops.several)
-            plan = gpu.plan_of(unit, None, toolchain.find("cuda"))
-            plan = replace(plan, name=f"{plan.name}-{loops.which}")
-            yield Job(
-                plan=targets.on_gpus(plan, target.loops),
-                file=f"{plan.name}.so",
-                entries=tuple(replace(e, architectures=target.loops) for e in entries_of(loops)),
-            )
+        for several in index_loops.group_loops(shipped, dtypes, gpus, target.sizes):
+            plan = gpu.plan_of(backends.unit_of(several), None, toolchain.find("cuda"))
+            yield job_on_gpus(name_target(plan, several), list_entries(several), target.loops)
 
 
-def entries_of(loops: IndexLoops) -> Iterator[PrebuiltLibrary]:
-    """Yield an entry for each of some loops, whose kernels follow one another."""
-    first = 0
-    for own in loops.several:
-        yield PrebuiltLibrary(
+def name_target(plan: BuildPlan, several: Sequence[Own]) -> BuildPlan:
+    """Return a plan whose name tells the target from others of the operator."""
+    target = several[0].target
+    return replace(plan, name=f"{plan.name}-{target.compute}-{target.lanes}")
+
+
+def list_entries(several: Sequence[Own]) -> list[PrebuiltLibrary]:
+    """Return an entry for each of some loops, whose kernels follow one another."""
+    firsts = itertools.accumulate((len(own.steps) for own in several), initial=0)
+    return [
+        PrebuiltLibrary(
             identity=own.identity,
             operator=own.indexed.line.qualname,
             symbol=NAME.format(first),
@@ -222,7 +223,8 @@ def entries_of(loops: IndexLoops) -> Iterator[PrebuiltLibrary]:
             sha256="",
             sizes=own.specialised,
         )
-        first += len(own.steps)
+        for own, first in zip(several, firsts, strict=False)
+    ]
 
 
 def combine_loops(

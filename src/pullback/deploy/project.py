@@ -56,8 +56,8 @@ def write(
         PullbackError: PB705, PB706, the GPUs; PB707, the folder is not empty; PB715, a kernel is
             not in the folder of its definition.
     """
-    loops = target.target(architectures, sizes=sizes)
-    kernels = list(rows(package, loops))
+    built_for = target.target(architectures, sizes=sizes)
+    kernels = list(rows(package, built_for))
     if is_project_of(into, package.definitions):
         renew(package, kernels, into)
         return into
@@ -66,8 +66,8 @@ def write(
         write_generated(package, kernels, work / GENERATED)
         write_project(package, work, data=[f"{prebuilt.KERNELS}/*", "py.typed"])
         text = (TEMPLATES / "setup.py").read_text(encoding="utf-8")
-        if loops.architectures:
-            code = json.dumps(loops.architectures)
+        if built_for.architectures:
+            code = json.dumps(built_for.architectures)
             text = ARCHITECTURES.sub(f"ARCHITECTURES = {code}", text)
         (work / "setup.py").write_text(text, encoding="utf-8")
         for name, template in (("README.md", "readme.txt"), ("MANIFEST.in", "manifest.txt")):

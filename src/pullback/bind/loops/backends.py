@@ -81,7 +81,7 @@ class Backend(ABC):
 
     def find_brought(self, own: Own) -> FoundLibrary | None:
         """Return the library of some kernels, if a package brought it."""
-        return prebuilt.find(own.identity) if prebuilt.has_index_loops("cpu") else None
+        return prebuilt.find(own.identity)
 
     @abstractmethod
     def can_compile(self) -> bool:
@@ -186,8 +186,6 @@ class CudaBackend(Backend):
 
     def find_brought(self, own: Own) -> FoundLibrary | None:
         """Return the library with code for the GPU, if a package brought it."""
-        if not prebuilt.has_index_loops("cuda"):
-            return None
         return prebuilt.find(own.identity, architecture=self.architecture)
 
     def can_compile(self) -> bool:

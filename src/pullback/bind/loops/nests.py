@@ -275,11 +275,9 @@ def generate(  # noqa: PLR0913, PLR0917  (as `find`)
     compute = "double" if "float64" in stored else "float"
     found: list[tuple[float, Own]] = []
     reasons: list[str] = []
-    for target in backend.targets(compute):
+    for each in backend.targets(compute):
         try:
-            chosen, known, target = choose_schedules(  # noqa: PLW2901  (one for such rows)
-                indexed, made, dtypes, target, sizes
-            )
+            chosen, known, target = choose_schedules(indexed, made, dtypes, each, sizes)
         except RefusedLoops as refused:
             reasons.append(str(refused))
             continue

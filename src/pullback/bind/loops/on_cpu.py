@@ -62,21 +62,29 @@ def launch_in_every_order(launch: Callable[..., object], now: Mode) -> Callable[
 
     def run(address: int, tensors: tuple[Tensor, ...], *rest: Any) -> object:  # noqa: ANN401
         forward: list[Tensor] = []
-        for order in EACH_ORDER:
-            runtimes.load(replace(now, order=order))
-            if said := launch(address, tensors, *rest):
-                return said
-            results = [tensor.clone().nan_to_num() for tensor in tensors]
-            forward = forward or results
-            if not all(map(torch.equal, forward, results)):
-                word = order.partition(":")[0]
-                raise OrderMatters.error(
-                    f"in order {word} a loop does not compute what it does in order forward",
-                    help='look for the race: check="race"',
-                )
+        try:
+            for order in EACH_ORDER:
+                runtimes.load(replace(now, order=order))
+                if said := launch(address, tensors, *rest):
+                    return said
+                results = [tensor.clone() for tensor in tensors]
+                forward = forward or results
+                if not all(map(is_equal, forward, results)):
+                    word = order.partition(":")[0]
+                    raise OrderMatters.error(
+                        f"in order {word} a loop does not compute what it does in order forward",
+                        help='look for the race: check="race"',
+                    )
+        finally:
+            runtimes.load(now)
         return None
 
     return run
+
+
+def is_equal(a: Tensor, b: Tensor) -> bool:
+    """Return whether all elements are the same; NaN is NaN."""
+    return torch.allclose(a, b, rtol=0, atol=0, equal_nan=True)
 
 
 def load_loop(loop: Loop, now: Mode) -> ctypes.CDLL:
