@@ -25,9 +25,7 @@ def kind_of(definition: Definition) -> Kind:
 
         return Pointwise(definition)
     if definition.formula is not None:
-        from pullback.bind.kinds.indexed import Indexed  # noqa: PLC0415
-
-        return Indexed(definition)
+        return _of_indices(definition)
     if definition.python is not None:
         from pullback.bind.kinds.python import Python  # noqa: PLC0415
 
@@ -35,3 +33,14 @@ def kind_of(definition: Definition) -> Kind:
     from pullback.bind.kinds.native import Native  # noqa: PLC0415
 
     return Native(definition)
+
+
+def _of_indices(definition: Definition) -> Kind:
+    """Return an operator in index notation: a recurrence, or one without states."""
+    if definition.formula and definition.formula.groups:
+        from pullback.bind.kinds.recurrent import Recurrent  # noqa: PLC0415
+
+        return Recurrent(definition)
+    from pullback.bind.kinds.indexed import Indexed  # noqa: PLC0415
+
+    return Indexed(definition)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 
 from pullback.define.line import Line, Name, Tensor
-from pullback.define.math import build, differentiate, draft, recall, reverse
+from pullback.define.math import adjoint, build, differentiate, draft, recall, reverse
 from pullback.define.math.draft import (
     Derived,
     Draft,
@@ -34,6 +34,8 @@ Drafted = Callable[[Mapping[Node, Node]], Draft]
 
 def backward(formula: Formula) -> Derived | None:
     """Return the operator of the gradients; None if every gradient is zero."""
+    if formula.groups:
+        return make_operator(adjoint.backward(formula))
 
     def drafted(results: Mapping[Node, Node]) -> Draft:
         def gradients(grads: Mapping[int, Node], wrt: Sequence[Tensor]) -> list[Node | None]:
@@ -54,6 +56,8 @@ def backward(formula: Formula) -> Derived | None:
 
 def jvp(formula: Formula) -> Derived | None:
     """Return the operator of the tangents; None if every tangent is zero."""
+    if formula.groups:
+        return make_operator(adjoint.jvp(formula))
 
     def drafted(results: Mapping[Node, Node]) -> Draft:
         return draft.jvp(
@@ -77,11 +81,13 @@ def make_operator(drafted: Draft) -> Derived | None:
         formula=UNWRITTEN,
     )
     own = {name for tensor in (*made.tensors, *made.outputs) for name in tensor.labels}
+    own |= {index for state in drafted.states for index in state.indices}
     return Derived(
         formula=Formula(
             line=made,
             elements=tuple(drafted.nodes.values()),
             sizes={index: size for index, size in original.sizes.items() if index in own},
+            groups=drafted.groups,
             dims=original.dims,
             accuracy=original.accuracy,
             full=full_tensors(drafted, made.tensors),
@@ -197,10 +203,14 @@ def add_dimension(formula: Formula, batched: Set[str], dimension: str) -> Formul
         batched: the tensors that have the dimension.
         dimension: its name, which comes first.
     """
+    names = batched | formula.states.keys()
     return replace(
         formula,
         line=_add_dimension_to_line(formula.line, batched, dimension),
-        elements=_add_index(formula.elements, batched, dimension),
+        elements=_add_index(formula.elements, names, dimension),
+        groups=adjoint.add_dimension(
+            formula.groups, lambda nodes: _add_index(nodes, names, dimension), dimension
+        ),
         dims=(Name(name=dimension), *formula.space.dims) if formula.pointwise else None,
         full=formula.full & batched,
     )

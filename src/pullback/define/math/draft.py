@@ -10,6 +10,7 @@ from pullback.define.line import Line, Scalar, Tensor
 from pullback.define.math.formula import Formula, element
 from pullback.define.math.index import BATCH
 from pullback.define.math.node import Node, names_read
+from pullback.define.math.recurrence import Group, State
 from pullback.define.math.sizes import dimensions_of, dimensions_used
 
 SUFFIXES = {"backward": "grad", "jvp": "tangent", "vmap": "vmap"}
@@ -25,6 +26,7 @@ class Draft:
         arriving: its first parameters: gradients by the output's place, or tangents by the input's.
         outputs: what it returns.
         nodes: its outputs' nodes, by the place of the input or output each is the derivative of.
+        groups: the states that these read.
     """
 
     original: Formula
@@ -32,6 +34,17 @@ class Draft:
     arriving: Mapping[int, Tensor]
     outputs: tuple[Tensor, ...]
     nodes: Mapping[int, Node]
+    groups: tuple[Group, ...] = ()
+
+    @property
+    def states(self) -> list[State]:
+        """The states of all groups."""
+        return [state for group in self.groups for state in group.states]
+
+    @property
+    def computed(self) -> list[Node]:
+        """All that is computed."""
+        return [*(state.node for state in self.states), *self.nodes.values()]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +178,7 @@ Operands = tuple[Tensor | Scalar, ...]
 def choose_operands(drafted: Draft) -> Operands:
     """Return the parameters of a derivative: what it reads, and what its sizes follow from."""
     line = drafted.original.line
-    read = set(names_read(drafted.nodes.values()))
+    read = set(names_read(drafted.computed)) - {state.name for state in drafted.states}
     saved = [
         strip_default(value) for value in (*line.parameters, *line.outputs) if value.name in read
     ]
@@ -253,7 +266,8 @@ def _dimensions_needed(drafted: Draft) -> set[str]:
     sizes = drafted.original.sizes
     outputs = {name for output in drafted.outputs for name in dimensions_of(output)}
     new = [sizes[index] for index in outputs if index in sizes]
-    return (outputs | dimensions_used(drafted.nodes.values(), new)) - set(sizes)
+    new += [extent for state in drafted.states for extent in state.extents]
+    return (outputs | dimensions_used(drafted.computed, new)) - set(sizes)
 
 
 def _dimensions_told(drafted: Draft, tensors: Iterable[Tensor | Scalar]) -> set[str]:

@@ -12,6 +12,7 @@ from pullback.define.math.index import Affine, at, size
 from pullback.define.math.language import FormulaOutputs
 from pullback.define.math.node import READ, SUM, Node, Type, close, in_order, read, scalar
 from pullback.define.math.ranges import Ranges
+from pullback.define.math.recurrence import Group, State
 from pullback.define.math.sizes import arithmetic
 from pullback.diagnostic import Rule
 
@@ -32,6 +33,8 @@ class Formula:
             pointwise formula anywhere in the space.
         sizes: how far an index runs whose name is no dimension of an input, or is one that has to
             have this size: in `correlate(x[h, w], k[p, q]) -> y[i, j]`, i is |h| - |p| + 1.
+        groups: the states that elements read, in the order in which they are computed. An output
+            that is a state is a read of it.
         dims: of a pointwise formula the dimensions that the elements are computed over: its space.
             An output that lacks one of them is summed over it.
         accuracy: the largest error of one function, in units of the last place.
@@ -42,6 +45,7 @@ class Formula:
     line: Line
     elements: tuple[Node, ...]
     sizes: Mapping[str, Affine] = field(default_factory=dict[str, Affine], hash=False)
+    groups: tuple[Group, ...] = ()
     dims: tuple[Dim, ...] | None = None
     accuracy: int = 4
     full: frozenset[str] = frozenset()
@@ -74,6 +78,11 @@ class Formula:
     def nodes(self) -> tuple[Node, ...]:
         """Each output at its own indices: summed over the dimensions of the space that it lacks."""
         return tuple(map(_sum_over, self.elements, self.sums)) if self.pointwise else self.elements
+
+    @cached_property
+    def states(self) -> dict[str, State]:
+        """Its states by their names."""
+        return {state.name: state for group in self.groups for state in group.states}
 
     @cached_property
     def layout(self) -> tuple[tuple[str, ...], ...]:

@@ -141,8 +141,20 @@ row("log(x)", "grad / x")
 row("log2(x)", "grad / (x * 0.6931471805599453)")
 row("log10(x)", "grad / (x * 2.302585092994046)")
 row("log1p(x)", "grad / (x + 1)")
-row("logaddexp(x, y)", "grad * sigmoid(x - y)", "grad * sigmoid(y - x)", work=20)
-row("logaddexp2(x, y)", "grad / (1 + exp2(y - x))", "grad / (1 + exp2(x - y))", work=20)
+# Of two equal infinities, as of two impossible paths, each has half of the gradient, and not NaN.
+BOTH_INFINITE = "where(x == y and abs(x) == inf, 0.0, {})".format
+row(
+    "logaddexp(x, y)",
+    f"grad * sigmoid({BOTH_INFINITE('x - y')})",
+    f"grad * sigmoid({BOTH_INFINITE('y - x')})",
+    work=20,
+)
+row(
+    "logaddexp2(x, y)",
+    f"grad / (1 + exp2({BOTH_INFINITE('y - x')}))",
+    f"grad / (1 + exp2({BOTH_INFINITE('x - y')}))",
+    work=20,
+)
 row(
     "xlogy(x, y)",
     "where((x == 0) and (y <= 0), 0, grad * log(y))",

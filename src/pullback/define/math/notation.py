@@ -17,11 +17,13 @@ from pullback.define.math.formula import (
     FormulaDimensions,
     convert_to_output,
     names_of,
+    type_of,
 )
 from pullback.define.math.grammar import FormulaSyntax
 from pullback.define.math.index import Affine, size
 from pullback.define.math.language import FormulaOutputs
 from pullback.define.math.statements import statements_of, values_of
+from pullback.define.math.states import finish_states
 from pullback.define.math.subscripts import FormulaProgram, Index
 from pullback.diagnostic import PullbackError
 
@@ -75,12 +77,14 @@ def read(
         program.known = True
         values = values_of(program, statements)
     nodes = [convert_to_output(line, place, node) for place, node in enumerate(values)]
+    groups, more = finish_states(program) if program.states else ((), {})
     known, own = declared_ranges(line), {i.key: i.extent for i in program.results.values()}
     news = {label: extent for label, extent in own.items() if extent and label not in known}
     made = Formula(
         line=line,
         elements=tuple(nodes),
-        sizes={**news, **sizes},
+        sizes={**news, **more, **sizes},
+        groups=groups,
         dims=line.outputs[0].dims if program.pointwise else None,
         accuracy=accuracy,
     )
@@ -112,6 +116,7 @@ def program_of(line: Line, sizes: Mapping[str, Affine], *, trusted: bool) -> For
         labels={tensor.name: tensor.labels for tensor in line.tensors},
         declared=known,
         results=results,
+        types={output.name: type_of(output, line.qualname) for output in line.outputs},
         trusted=trusted,
         pointwise=not sizes and len(of_outputs) == 1 and of_inputs.issuperset(*of_outputs),
     )
@@ -158,4 +163,9 @@ def _shorten(indexed: Formula, rows: list[str], given: Mapping[str, Affine]) -> 
         again = parse(line, indexed.accuracy, sizes=given, trusted=True)
     except (PullbackError, RecursionError):
         return None
-    return found if again.nodes == indexed.nodes and again.sizes == indexed.sizes else None
+    same = (again.nodes, again.groups, again.sizes) == (
+        indexed.nodes,
+        indexed.groups,
+        indexed.sizes,
+    )
+    return found if same else None

@@ -8,6 +8,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
 from pullback.define.math import build, inside, reduce
+from pullback.define.math.boundaries import read_state
 from pullback.define.math.formula import FormulaDimensions
 from pullback.define.math.functions import CONSTANTS
 from pullback.define.math.grammar import UnknownFormulaName, constant
@@ -246,6 +247,8 @@ class IndexReader(PlaceReader):
             places = [at(self.index(label, tree, of=name).key) for label in labels]
         else:
             places = self.places(tree, name, labels, subscripts)
+        if (state := self.program.states.get(name)) is not None:
+            return read_state(self, tree, state, places)
         keys = [p.key for p in definition.parameters] if definition is not None else labels
         self.access(tree, name, places, [self.program.ranges.size(key) for key in keys])
         if definition is None:

@@ -71,8 +71,10 @@ def require_inside(indexed: Formula, sizes: Mapping[str, int]) -> None:
     if any(type(value) is not int for value in sizes.values()):
         return
     key = tuple(sizes.items())
-    for output, root in zip(indexed.line.outputs, indexed.nodes, strict=True):
-        own = {label: _extent(indexed, label, sizes) for label in output.labels}
+    outputs = zip((o.labels for o in indexed.line.outputs), indexed.nodes, strict=True)
+    states = ((state.indices, state.node) for state in indexed.states.values())
+    for labels, root in (*outputs, *states):
+        own = {label: _extent(indexed, label, sizes) for label in labels}
         passed = _passed.setdefault(root, set())
         if key in passed or 0 in own.values():
             continue
@@ -196,23 +198,30 @@ def _require_read(
     sizes: Mapping[str, int],
     check: Check | None = None,
 ) -> None:
-    [tensor] = [tensor for tensor in indexed.line.tensors if tensor.name == read.name]
-    for place, label in zip(read.places, tensor.labels, strict=True):
+    for place, (label, whole) in zip(read.places, _dimensions(indexed, read.name), strict=True):
         if label == BATCH or is_data(place):
             continue
         if any(not evaluate_size(part.size, sizes) for part in place.nodes if part.op == ARGMAX):
             continue  # there is no greatest element, which the check of the maximum says
-        extent = evaluate_size(size(label), sizes)
+        extent = evaluate_size(whole, sizes)
         least, most = _ends(place, extents, sizes)
         if extent is None or (least >= 0 and most < extent):
             continue
-        if check is None or _depends(indexed, check, place, size(label), extents, sizes):
+        if check is None or _depends(indexed, check, place, whole, extents, sizes):
             one = label if label.isdecimal() else f"'{label}' of size {extent}"
             raise OutOfBounds.error(
                 f"{indexed.line.qualname}: {show.format_node(read, indexed=True)} is outside of "
                 f"'{read.name}': it reads {least if least < 0 else most} of the dimension {one}",
                 help="write pad(...) around it if zeros are meant there",
             )
+
+
+def _dimensions(indexed: Formula, name: str) -> list[tuple[str, Affine]]:
+    """Return the indices of a tensor or state, and how far they run."""
+    if (state := indexed.states.get(name)) is not None:
+        return list(zip(state.indices, state.extents, strict=True))
+    [tensor] = [tensor for tensor in indexed.line.tensors if tensor.name == name]
+    return [(label, size(label)) for label in tensor.labels]
 
 
 def _depends(  # noqa: PLR0913, PLR0917

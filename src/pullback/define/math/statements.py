@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from pullback.define.math import infer
 from pullback.define.math.functions import CONSTANTS
@@ -13,35 +12,18 @@ from pullback.define.math.index import BATCH, Affine
 from pullback.define.math.language import FormulaOutputs
 from pullback.define.math.node import Node
 from pullback.define.math.reader import IndexReader
+from pullback.define.math.states import declare_states, set_value
 from pullback.define.math.subscripts import (
     FormulaProgram,
     Index,
     NamedValue,
     NotAffine,
+    Statement,
     TakenIndex,
     WrongSubscripts,
     elements,
     is_batch,
 )
-
-
-@dataclass(frozen=True, eq=False)
-class Statement:
-    """`name[i, j] = value`, or values of all outputs.
-
-    Attributes:
-        text: as it is written.
-        tree: of Python's grammar.
-        name: what gets the value; None if that is not said.
-        subscripts: between brackets; None if there are none.
-        values: what is after the `=`.
-    """
-
-    text: str
-    tree: ast.stmt
-    name: str | None
-    subscripts: list[ast.expr] | None
-    values: list[ast.expr]
 
 
 def nodes_of(text: str, names: Mapping[str, Node], outputs: Sequence[str], of: str) -> list[Node]:
@@ -90,11 +72,14 @@ def _read_statement(row: str, of: str) -> Statement:
 
 def values_of(program: FormulaProgram, statements: list[Statement]) -> list[Node]:
     """Return the value of each output, as far as ranges are known."""
+    if not program.known:
+        declare_states(program, statements, IndexReader)
     program.start()
     outputs = program.outputs
     given: dict[str, Node] = {}
-    for number, statement in enumerate(statements):
-        last = number == len(statements) - 1
+    plain = [statement for statement in statements if not statement.is_boundary]
+    for statement in plain:
+        number = statements.index(statement)
         if statement.name is not None:
             _require_free(program, statement, given)
             if statement.name in outputs:
@@ -102,11 +87,11 @@ def values_of(program: FormulaProgram, statements: list[Statement]) -> list[Node
                 given[statement.name] = _read_output(program, statement, number, own)
             else:
                 _read_part(program, statement, number)
-        elif last and len(statement.values) == len(outputs) and not given:
+        elif statement is plain[-1] and len(statement.values) == len(outputs) and not given:
             for value, (name, own) in zip(statement.values, outputs.items(), strict=True):
                 reader = IndexReader(statement.text, program, number)
                 reader.scope = {label: program.results[label] for label in own}
-                given[name] = reader.value(value)
+                given[name] = _known_as(program, name, reader.value(value), statement)
         else:
             raise FormulaOutputs.error(
                 f"{program.of}: this value is assigned to nothing",
@@ -123,10 +108,20 @@ def values_of(program: FormulaProgram, statements: list[Statement]) -> list[Node
     return [given[name] for name in outputs]
 
 
+def _known_as(program: FormulaProgram, name: str, value: Node, statement: Statement) -> Node:
+    """Return what a name stands for once it has a value: a state, for a read of itself."""
+    if name not in program.states:
+        return value
+    program.pointwise = False
+    return set_value(program, name, value, statement.text)
+
+
 def _require_free(program: FormulaProgram, statement: Statement, given: Mapping[str, Node]) -> None:
     """Stop at a name that has a value already."""
     name = str(statement.name)
-    if name in program.names or name in program.definitions or name in given or name in CONSTANTS:
+    state = program.states.get(name)
+    known = state.node if state is not None else program.definitions.get(name)
+    if name in program.names or known is not None or name in given or name in CONSTANTS:
         message = f"{program.of}: '{name}' has a value already"
         raise FormulaOutputs.error(message, at=statement.text)
     if name in program.declared or name in program.results:
@@ -143,8 +138,8 @@ def _read_output(
     reader.scope = {label: program.results[label] for label in own}
     if statement.subscripts is not None:
         reader.scope = _rename_indices(program, reader, statement, own)
-    value = reader.value(statement.values[0])
     name = str(statement.name)
+    value = _known_as(program, name, reader.value(statement.values[0]), statement)
     program.definitions[name] = NamedValue(
         name, [Index(n, i.key, i.extent, i.at) for n, i in reader.scope.items()], value
     )
@@ -204,6 +199,9 @@ def _read_part(program: FormulaProgram, statement: Statement, number: int) -> No
         reader = IndexReader(statement.text, program, number)
         binder = f"{name}[{', '.join(map(reader.shown, statement.subscripts))}] = ..."
         parameters = [reader.bind(tree, binder) for tree in statement.subscripts]
+        if name in program.states:
+            parameters = program.states[name].indices
+            reader.scope = {index.name: index for index in parameters}
     else:
         reader = IndexReader(
             statement.text,
@@ -212,11 +210,11 @@ def _read_part(program: FormulaProgram, statement: Statement, number: int) -> No
             (statement.tree, names_in_brackets(statement.values[0])),
         )
         parameters = None
-    reader.part = {}
-    value = reader.value(statement.values[0])
+    reader.part = {} if name not in program.states else None
+    value = _known_as(program, name, reader.value(statement.values[0]), statement)
     if parameters is None:
         parameters = [index for index in reader.parameters.values() if index.key in value.free]
-    program.definitions[name] = NamedValue(name, parameters, value, reader.part)
+    program.definitions[name] = NamedValue(name, parameters, value, reader.part or {})
 
 
 def names_in_brackets(tree: ast.expr) -> set[str]:

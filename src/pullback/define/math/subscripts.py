@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from pullback.define.math import node, reduce
 from pullback.define.math.index import Affine, at, is_fixed, is_size
-from pullback.define.math.node import INDEX, READ, REDUCTIONS, Node
+from pullback.define.math.node import INDEX, READ, REDUCTIONS, Node, Type
 from pullback.define.math.ranges import Ranges
 from pullback.diagnostic import PullbackError, Rule
+
+if TYPE_CHECKING:
+    from pullback.define.math.boundaries import ReadState
 
 WrongSubscripts = Rule("PB143", "wrong-subscripts")
 NotAffine = Rule("PB144", "not-affine")
@@ -88,6 +92,63 @@ class NamedValue:
         return self.moved[places]
 
 
+@dataclass(frozen=True, eq=False)
+class Statement:
+    """`name[i, j] = value`, or values of all outputs.
+
+    Attributes:
+        text: as it is written.
+        tree: of Python's grammar.
+        name: what gets the value; None if that is not said.
+        subscripts: between brackets; None if there are none.
+        values: what is after the `=`.
+    """
+
+    text: str
+    tree: ast.stmt
+    name: str | None
+    subscripts: list[ast.expr] | None
+    values: list[ast.expr]
+
+    @property
+    def is_boundary(self) -> bool:
+        """Whether it says what a state is outside of its own places: `h[-1, d] = h0[d]`."""
+        return any(map(_is_outside, self.subscripts or ()))
+
+    def walk(self) -> Iterator[ast.AST]:
+        """Yield every part of what is after the `=`."""
+        return (part for value in self.values for part in ast.walk(value))
+
+    def reads_elsewhere(self) -> Iterator[str]:
+        """Yield the names that it reads at more than indices alone: `h[t - 1]`."""
+        for part in self.walk():
+            match part:
+                case ast.Subscript(value=ast.Name(id=name), slice=inside):
+                    if not all(
+                        isinstance(each, ast.Name) or is_batch(each) for each in elements(inside)
+                    ):
+                        yield name
+                case _:
+                    pass
+
+    def defines(self, outputs: Iterable[str]) -> list[str]:
+        """Return the names that get a value."""
+        return list(outputs) if self.name is None else [self.name]
+
+
+def _is_outside(tree: ast.expr) -> bool:
+    """Return whether a subscript before the `=` binds no index: -1, size(t), `t < 0`."""
+    match tree:
+        case ast.Compare(ops=[ast.Lt()], comparators=[ast.Constant(value=0)]):
+            return True
+        case ast.Compare(ops=[ast.GtE()]) | ast.UnaryOp() | ast.BinOp():
+            return True
+        case ast.Call(func=ast.Name(id="size")):
+            return True
+        case _:
+            return isinstance(tree, ast.Constant) and type(tree.value) is int
+
+
 Scope = Mapping[str, Index]
 
 
@@ -108,7 +169,9 @@ class FormulaProgram:
         results: the indices of the outputs, by label.
         trusted: whether reads under `where` are not checked to stay inside.
         ranges: of all indices, as far as they are known.
+        types: of the outputs' elements.
         definitions: what has a value so far.
+        states: what is read before it has a value.
         accesses: what has been read so far.
         bound: the indices that something binds, by the tree that does.
         known: whether the ranges are known: in the second reading.
@@ -125,7 +188,9 @@ class FormulaProgram:
     results: dict[str, Index] = field(default_factory=dict[str, Index])
     trusted: bool = False
     ranges: Ranges = field(default_factory=Ranges)
+    types: dict[str, Type] = field(default_factory=dict[str, Type])
     definitions: dict[str, NamedValue] = field(default_factory=dict[str, NamedValue])
+    states: dict[str, ReadState] = field(default_factory=dict[str, "ReadState"])
     accesses: list[Access] = field(default_factory=list[Access])
     bound: dict[tuple[int, str], Index] = field(default_factory=dict[tuple[int, str], Index])
     known: bool = False
@@ -158,7 +223,12 @@ class FormulaProgram:
         extents = {index.key: index.extent for index in self.indices}
         sizes = {key: extent for key, extent in extents.items() if extent is not None}
         self.ranges = Ranges({**self.declared, **sizes})
-        self.definitions.clear()
+        for state in self.states.values():
+            state.node, state.ready = None, False
+        self.definitions = {
+            name: NamedValue(name, state.indices, state.element)
+            for name, state in self.states.items()
+        }
         self.accesses.clear()
 
     def labels_of(self, name: str) -> tuple[str, ...]:

@@ -63,7 +63,15 @@ class _StatementWriter(show.Printer):
     """Prints the statements of one operator."""
 
     def __init__(self, indexed: Formula) -> None:
-        roots = [strip_conversion(node) for node in indexed.nodes]
+        states = [state for group in indexed.groups for state in group.states[::-1]]
+        given = {state.name for state in states}
+        pairs = zip(indexed.line.outputs, indexed.nodes, strict=True)
+        # In the order in which they are written. An output that is a state is written once.
+        self.written = [
+            *((s.name, s.indices, strip_conversion(s.node)) for s in states),
+            *((o.name, o.labels, strip_conversion(n)) for o, n in pairs if o.name not in given),
+        ]
+        roots = [node for _, _, node in self.written]
         super().__init__(roots, {}, indexed=True)
         self.indexed_ = indexed
         self.roots = roots
@@ -71,10 +79,12 @@ class _StatementWriter(show.Printer):
         line = indexed.line
         values = [value.name for value in (*line.parameters, *line.outputs)]
         tensors = (*line.tensors, *line.outputs)
-        self.dims = list(dict.fromkeys(label for tensor in tensors for label in tensor.labels))
-        self.used = {*values, *self.dims, *names_read(roots)}
-        self.taken = {*values}
+        labels = [*(t.labels for t in tensors), *(state.indices for state in states)]
+        self.dims = list(dict.fromkeys(label for own in labels for label in own))
+        self.used = {*values, *self.dims, *names_read(roots), *given}
+        self.taken = {*values, *given}
         self.labels = {tensor.name: tensor.labels for tensor in line.tensors}
+        self.labels |= {state.name: state.indices for state in states}
         self.facts = FormulaFacts({}, ())
         self.sizes, unclear = _bound_sizes(roots)
         self.first: dict[Form, Node] = {}
@@ -173,8 +183,8 @@ class _StatementWriter(show.Printer):
             name = self.named.get(self.form(node))
             if name:
                 yield self.row(name, node, self.displayed(node))
-        for output, root in zip(self.indexed_.line.outputs, self.roots, strict=True):
-            yield self.row(output.name, root, list(output.labels), is_output=True)
+        for name, labels, node in self.written:
+            yield self.row(name, node, list(labels), is_output=True)
 
     def row(self, name: str, node: Node, indices: list[str], *, is_output: bool = False) -> str:
         """Return one statement."""

@@ -1,0 +1,200 @@
+"""States of recurrences by PyTorch's operations: one step after the other, on every device.
+
+It takes some microseconds for each operation of each step, so loops of their own are faster; but it
+needs no compiler, and a step that is a product of matrices is PyTorch's product.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pullback.bind.dense import evaluate
+from pullback.define.math import steps
+from pullback.define.math.extents import evaluate_size
+from pullback.define.math.formula import Formula
+from pullback.define.math.index import BATCH, Affine
+from pullback.define.math.node import EQUAL, Node
+from pullback.define.math.recurrence import Group, State
+from pullback.define.math.steps import Step
+
+# The formulas of steps that are remembered, for all operators together.
+MOST_STEPS = 512
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatesCall:
+    """What the states of one call are computed from.
+
+    Attributes:
+        formula: with states; all of its tensors are there.
+        arguments: by name; the batch of each tensor is one dimension.
+        sizes: of every index.
+        compute: the dtype of real states.
+        device: of the tensors.
+    """
+
+    formula: Formula
+    arguments: Mapping[str, object]
+    sizes: Mapping[str, int]
+    compute: torch.dtype
+    device: torch.device
+
+    def number(self, place: Affine) -> int:
+        """Return a size, or a place without indices, as a number."""
+        value = evaluate_size(place, self.sizes)
+        assert value is not None, place
+        return int(value)
+
+    def dtype(self, type: str) -> torch.dtype:
+        """Return the dtype of a state."""
+        return {"real": self.compute, "int": torch.int64, "bool": torch.bool}[type]
+
+    def empty_state(self, state: State) -> Tensor:
+        """Return the memory of a state."""
+        shape = [max(self.number(extent), 0) for extent in state.extents]
+        return torch.zeros(shape, dtype=self.dtype(state.node.type), device=self.device)
+
+
+def compute_states(call: StatesCall) -> dict[str, Tensor]:
+    """Return all states of a call, by name."""
+    found: dict[str, Tensor] = {}
+    for group in call.formula.groups:
+        found |= {state.name: call.empty_state(state) for state in group.states}
+        run = _Run(call, group, {**call.arguments, **found})
+        if all(found[state.name].numel() for state in group.states):
+            run.times() if len(group.weights) == 1 else run.fronts()
+    return found
+
+
+class _Run:
+    """The computation of one group.
+
+    Attributes:
+        values: the arguments and states by name.
+    """
+
+    def __init__(self, call: StatesCall, group: Group, values: Mapping[str, object]) -> None:
+        self.call, self.group, self.values = call, group, values
+
+    def state(self, state: State) -> Tensor:
+        value = self.values[state.name]
+        assert isinstance(value, Tensor)
+        return value
+
+    def times(self) -> None:
+        """Compute states of one sequential index, time by time."""
+        call, group = self.call, self.group
+        ((time, direction),) = group.weights
+        where = [state.indices.index(time) for state in group.states]
+        length = call.number(group.states[0].extents[where[0]])
+        conditions = [_Condition(call, node, time) for node in steps.conditions_of(group)]
+        for t in range(length) if direction > 0 else range(length - 1, -1, -1):
+            known = tuple(condition.holds(t) for condition in conditions)
+            step = _step(call.formula, group, known)
+            given = {each.name: self.take(each, time, t) for each in step.slices}
+            results = self.evaluate(step, {**given, str(step.time): t}, {})
+            for state, dim, value in zip(group.states, where, results, strict=True):
+                self.state(state).select(dim, t).copy_(value)
+
+    def take(self, each: steps.Slice, time: str, t: int) -> Tensor:
+        """Return a tensor at one time; what is outside is not selected, and may be anything."""
+        value, dim = self.values[each.of], 0
+        assert isinstance(value, Tensor)
+        for place in each.places:
+            if place is None:
+                dim += 1
+                continue
+            at = self.call.number(place.replaced({time: Affine(t)}))
+            if not value.shape[dim]:
+                return value.new_zeros([n for k, n in enumerate(value.shape) if k != dim])
+            value = value.select(dim, min(max(at, 0), value.shape[dim] - 1))
+        return value
+
+    def fronts(self) -> None:
+        """Compute states of several sequential indices, front by front."""
+        call, group = self.call, self.group
+        step, weights = _front(call.formula, group), dict(group.weights)
+        for columns in self.split_fronts():
+            given = dict(zip(step.places, columns, strict=True))
+            results = self.evaluate(step, given, {step.along: len(columns[0])})
+            for state, value in zip(group.states, results, strict=True):
+                _put(
+                    self.state(state),
+                    state.indices,
+                    dict(zip(weights, columns, strict=True)),
+                    value,
+                )
+
+    def split_fronts(self) -> Iterable[tuple[Tensor, ...]]:
+        """Yield the places of each front: of each sequential index."""
+        call, first = self.call, self.group.states[0]
+        weights, device = dict(self.group.weights), call.device
+        extents = [call.number(first.extents[first.indices.index(i)]) for i in weights]
+        ranges = [torch.arange(extent, device=device) for extent in extents]
+        places = torch.cartesian_prod(*ranges)
+        order = (places * torch.tensor(list(weights.values()), device=device)).sum(1)
+        many = order.unique(sorted=True, return_counts=True)[1].tolist()
+        return (own.unbind(1) for own in places[order.argsort(stable=True)].split(many))
+
+    def evaluate(
+        self, step: Step, given: Mapping[str, object], sizes: Mapping[str, int]
+    ) -> list[Tensor]:
+        """Return the new elements of the states."""
+        call, line = self.call, step.formula.line
+        known = {**self.values, **given}
+        # The only parameter without a value says how large the batch is.
+        arguments = {
+            p.name: known[p.name]
+            if p.name in known
+            else torch.empty(call.sizes[BATCH], device=call.device)
+            for p in line.parameters
+        }
+        found = evaluate.evaluate(
+            step.formula,
+            arguments,
+            {**call.sizes, **sizes},
+            [True] * len(line.outputs),
+            [call.dtype(state.node.type) for state in self.group.states],
+            call.device,
+            reuse=True,
+        )
+        return [value for value in found if value is not None]
+
+
+@functools.lru_cache(maxsize=MOST_STEPS)
+def _step(formula: Formula, group: Group, known: tuple[bool, ...]) -> Step:
+    """Return the formula of the steps for which the same conditions hold."""
+    conditions = steps.conditions_of(group)
+    return steps.write_step(formula, group, dict(zip(conditions, known, strict=True)))
+
+
+_front = functools.lru_cache(maxsize=MOST_STEPS)(steps.write_front)
+
+
+class _Condition:
+    """A condition on the time, `0 <= t + c < n` or `t + c == 0`, with the numbers of one call."""
+
+    def __init__(self, call: StatesCall, node: Node, time: str) -> None:
+        place = node.places[0]
+        self.factor = place.factor(time)
+        self.rest = call.number(place.replaced({time: Affine(0)}))
+        self.end = 1 if node.op == EQUAL else call.number(node.size)
+
+    def holds(self, t: int) -> bool:
+        """Return whether it holds at a time."""
+        return 0 <= self.factor * t + self.rest < self.end
+
+
+def _put(
+    whole: Tensor, indices: Sequence[str], columns: Mapping[str, Tensor], value: Tensor
+) -> None:
+    """Write the elements of a front, whose index is the last one of `value`."""
+    free = [k for k, index in enumerate(indices) if index not in columns]
+    bound = [k for k, index in enumerate(indices) if index in columns]
+    places = (columns[indices[k]] for k in bound)
+    whole.permute(*free, *bound)[..., *places] = value

@@ -1,0 +1,45 @@
+"""Operators in index notation with states: recurrences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+
+from pullback.bind.kinds.formula import Mathematics
+from pullback.bind.math.recur import RecurrentExecutor
+from pullback.define.sharding import Placements
+
+
+class Recurrent(Mathematics):
+    """One recurrence: its states step by step, then its outputs."""
+
+    uncompiled = "a recurrence: its steps are computed by PyTorch's operations"
+
+    def kernel(self) -> Callable[..., object]:
+        """Return the executor."""
+        return self.executor
+
+    @cached_property
+    def executor(self) -> RecurrentExecutor:
+        """Computes each call."""
+        return RecurrentExecutor(self.definition)
+
+    def reload(self) -> None:
+        """Choose again."""
+        super().reload()
+        self.executor.known.clear()
+
+    def in_pytorch(self) -> Callable[..., object]:
+        """Return a function that computes it with PyTorch's operations."""
+        return self.executor
+
+    def in_python(self) -> str:
+        """Return the formula, since Python runs the steps."""
+        return "formula"
+
+    def placements(
+        self, wanted: Sequence[bool] | None = None, absent: frozenset[str] = frozenset()
+    ) -> list[Placements]:
+        """Return the ways to split it that the formula allows."""
+        del wanted, absent
+        return []

@@ -1,0 +1,298 @@
+"""The steps of a recurrence as formulas: what is computed at one time, or along one front.
+
+A step's formula has no sequential index. Where one index is sequential, what is read at a time is
+a tensor of its own, `x_1[d]` for `x[t - 1, d]`, and a condition such as `t == 0` is known; so steps
+of the same conditions share a formula. Along a front of several sequential indices, two tensors say
+where its elements are, `i_[f]` and `j_[f]`, and everything is read there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pullback.define.line import Batch, Dim, Line, Name, Scalar, Tensor
+from pullback.define.math import absent, build, reduce
+from pullback.define.math.draft import FreeNames
+from pullback.define.math.formula import Formula
+from pullback.define.math.functions import TABLE
+from pullback.define.math.index import BATCH, Affine, at, size
+from pullback.define.math.node import (
+    EQUAL,
+    INSIDE,
+    PLACED,
+    READ,
+    Node,
+    Type,
+    in_order,
+    number,
+    read,
+    rename_index,
+    scalar,
+)
+from pullback.define.math.recurrence import Group, State, reads_of
+from pullback.define.math.subscripts import move_indices
+
+DTYPES: dict[Type, str | None] = {"real": None, "int": "int64", "bool": "bool"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slice:
+    """A tensor at one time.
+
+    Attributes:
+        name: of the parameter that it is.
+        of: which tensor.
+        places: for each of its dimensions where it is read; None for all of it.
+    """
+
+    name: str
+    of: str
+    places: tuple[Affine | None, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One step as a formula: its outputs are the states, without the sequential indices.
+
+    Attributes:
+        formula: with parameters for `slices`, and for what is read as a whole.
+        slices: what is read at one time alone.
+        time: the name of the scalar that is the sequential index, if it is needed.
+        places: of a front the names of the tensors that say where its elements are, and the name
+            of their dimension.
+    """
+
+    formula: Formula
+    slices: tuple[Slice, ...] = ()
+    time: str | None = None
+    places: tuple[str, ...] = ()
+    along: str = ""
+
+
+def tensor_of(state: State, name: str, dtype: str | None = None) -> Tensor:
+    """Return a state as a tensor of a line."""
+    return Tensor(name=name, dims=dims_of(state.indices), dtype=dtype)
+
+
+def dims_of(indices: Iterable[str]) -> tuple[Dim, ...]:
+    """Return the dimensions of a tensor of some indices."""
+    return tuple(Batch() if i == BATCH else Name(name=_plain(i)) for i in indices)
+
+
+def _plain(index: str) -> str:
+    """Return an index as the name of a dimension: `n_` for the second n of `x[n, n]`."""
+    return f"d{index}" if index.isdecimal() else index.replace("'", "_")
+
+
+def present(formula: Formula, missing: frozenset[str], wanted: Sequence[bool]) -> Formula:
+    """Return a formula without tensors that are None, whose unwanted outputs are not computed."""
+    nodes = absent.drop_absent(formula.nodes, {*missing}) if missing else formula.nodes
+    nodes = [n if asked else number(0.0) for n, asked in zip(nodes, wanted, strict=True)]
+    needed, groups = [*nodes], list[Group]()
+    for group in reversed(formula.groups):
+        if any(True for _ in reads_of(needed, [s.name for s in group.states])):
+            own = [s.node for s in group.states]
+            own = absent.drop_absent(own, {*missing}) if missing else own
+            states = [replace(s, node=n) for s, n in zip(group.states, own, strict=True)]
+            groups.insert(0, replace(group, states=tuple(states)))
+            needed += own
+    return replace(formula, elements=tuple(nodes), groups=tuple(groups))
+
+
+def rest_of(formula: Formula, names: Mapping[str, str]) -> Formula:
+    """Return the formula of the outputs, to which states are tensors by other names."""
+    states = formula.states
+    read_there = {r.name for r in reads_of(formula.nodes, states)}
+    tensors = [tensor_of(states[name], names[name]) for name in names if name in read_there]
+    line = replace(
+        formula.line,
+        name=f"_{formula.line.name.removeprefix('_')}_outputs",
+        parameters=(*map(_unmarked, formula.line.parameters), *tensors),
+        formula="...",
+    )
+    nodes = [_renamed(node, names, formula) for node in formula.nodes]
+    return replace(formula, line=line, elements=tuple(nodes), groups=())
+
+
+def _unmarked(parameter: Tensor | Scalar) -> Tensor | Scalar:
+    return replace(parameter, default=None) if isinstance(parameter, Scalar) else parameter
+
+
+def _renamed(node: Node, names: Mapping[str, str], formula: Formula) -> Node:
+    def known(each: Node) -> Node | None:
+        if each.op != READ or each.name not in names:
+            return None
+        return read(names[each.name], each.places, each.type)
+
+    return reduce.rewrite_nodes([node], lambda each: each, formula.ranges, known)[0]
+
+
+def conditions_of(group: Group) -> tuple[Node, ...]:
+    """Return the conditions that the time alone decides."""
+    ((time, _),) = group.weights
+    found = in_order(state.node for state in group.states)
+    return tuple(n for n in found if n.op in (INSIDE, EQUAL) and _is_of(n.places[0], time))
+
+
+def _is_of(place: Affine, time: str) -> bool:
+    return place.free == frozenset({time}) and not place.nodes
+
+
+def write_step(formula: Formula, group: Group, known: Mapping[Node, bool]) -> Step:
+    """Return the formula of one time.
+
+    Args:
+        formula: whose states the group is of.
+        group: of one sequential index.
+        known: what is known of its conditions.
+    """
+    ((time, _),) = group.weights
+    names = FreeNames(formula.line)
+    names.taken.update(formula.states)
+    made: dict[tuple[str, tuple[Affine | None, ...]], Slice] = {}
+    clock = scalar(names.fresh(f"{_plain(time)}_"), "int")
+    ranges = formula.ranges
+
+    def replaced(node: Node) -> Node | None:
+        if node in known:
+            return number(known[node])
+        if time not in node.free or node.op not in PLACED:
+            return None
+        taken = [_is_of(place, time) for place in node.places]
+        others = [place for place, own in zip(node.places, taken, strict=True) if not own]
+        if node.op != READ or any(time in place.free for place in others):
+            return reduce.substitute(node, {time: Affine(0, ((clock, 1),))}, ranges)
+        key = (
+            node.name,
+            tuple(p if own else None for p, own in zip(node.places, taken, strict=True)),
+        )
+        if key not in made:
+            name = names.fresh(f"{node.name}_{len(made)}")
+            made[key] = Slice(name=name, of=node.name, places=key[1])
+        return read(made[key].name, others, node.type)
+
+    nodes = reduce.rewrite_nodes(_with_others(formula, group), simplified, ranges, replaced)
+    # A condition may have gone, and what it selected.
+    slices = {s.name: s for s in made.values()}
+    indices = [tuple(i for i in state.indices if i != time) for state in group.states]
+    step = _formula_of(formula, group, nodes, indices, names, slices)
+    used = {p.name for p in step.line.parameters}
+    return Step(
+        formula=step,
+        slices=tuple(s for s in slices.values() if s.name in used),
+        time=clock.name if clock.name in used else None,
+    )
+
+
+def _with_others(formula: Formula, group: Group) -> list[Node]:
+    """Return the states' elements, in which others of the same place are written out."""
+    sequential = {index for index, _ in group.weights}
+    done: dict[str, tuple[State, Node]] = {}
+
+    def known(node: Node) -> Node | None:
+        if node.op != READ or node.name not in done:
+            return None
+        state, element = done[node.name]
+        places = dict(zip(state.indices, node.places, strict=True))
+        here = all(places[index] == at(index) for index in sequential)
+        return move_indices(element, places, formula.ranges) if here else None
+
+    for state in group.states:
+        [node] = reduce.rewrite_nodes([state.node], simplified, formula.ranges, known)
+        done[state.name] = state, node
+    return [done[state.name][1] for state in group.states]
+
+
+def simplified(node: Node) -> Node:
+    """Return a node whose operands have changed, as it is built of them."""
+    return build.rebuild(node, node.args) if node.op in TABLE or node.op == "powi" else node
+
+
+def write_front(formula: Formula, group: Group) -> Step:
+    """Return the formula of some elements of one front."""
+    names = FreeNames(formula.line)
+    names.taken.update(formula.states)
+    along = names.fresh("front")
+    sequential = [index for index, _ in group.weights]
+    where = {index: names.fresh(f"{_plain(index)}_") for index in sequential}
+    places = {i: Affine(0, ((read(where[i], [at(along)], "int"), 1),)) for i in sequential}
+    nodes = [reduce.substitute(n, places, formula.ranges) for n in _with_others(formula, group)]
+    indices = [
+        (*(i for i in state.indices if i not in sequential), along) for state in group.states
+    ]
+    tensors = [
+        Tensor(name=name, dims=(Name(name=along),), dtype="int64") for name in where.values()
+    ]
+    step = _formula_of(formula, group, nodes, indices, names, {}, tensors)
+    return Step(formula=step, places=tuple(where.values()), along=along)
+
+
+def _formula_of(  # noqa: PLR0913, PLR0917  (the parts of a step)
+    formula: Formula,
+    group: Group,
+    nodes: Sequence[Node],
+    indices: Sequence[tuple[str, ...]],
+    names: FreeNames,
+    slices: Mapping[str, Slice],
+    more: Sequence[Tensor] = (),
+) -> Formula:
+    """Return the formula of a step, whose parameters are what it reads."""
+    nodes = [_named_plainly(node, own) for node, own in zip(nodes, indices, strict=True)]
+    states, tensors = formula.states, {t.name: t for t in formula.line.tensors}
+    found = dict[str, Tensor | Scalar]((tensor.name, tensor) for tensor in more)
+    for node in in_order(nodes):
+        if node.op == READ and node.name not in found:
+            found[node.name] = _parameter(node.name, node.type, slices, states, tensors)
+        elif node.op == "scalar" and node.name not in found:
+            known = {s.name: s for s in formula.line.scalars}
+            own = known.get(node.name) or Scalar(name=node.name, type="int")
+            found[node.name] = replace(own, default=None)
+    labels = {i for own in indices for i in own}
+    if BATCH in labels:
+        # It says how large the batch is, where nothing else does.
+        name = names.fresh("batch_")
+        found[name] = Tensor(name=name, dims=(Batch(),))
+    outputs = tuple(
+        Tensor(name=names.fresh(f"next_{s.name}"), dims=dims_of(own), dtype=DTYPES[s.node.type])
+        for s, own in zip(group.states, indices, strict=True)
+    )
+    line = Line(
+        namespace=formula.line.namespace,
+        name=f"_{formula.line.name.removeprefix('_')}_step",
+        parameters=tuple(found.values()),
+        outputs=outputs,
+        formula="...",
+    )
+    pairs = (pair for s in group.states for pair in zip(s.indices, s.extents, strict=True))
+    extents = {_plain(i): extent for i, extent in pairs if i != BATCH and size(_plain(i)) != extent}
+    return Formula(
+        line=line,
+        elements=tuple(nodes),
+        sizes={**formula.sizes, **extents},
+        accuracy=formula.accuracy,
+    )
+
+
+def _named_plainly(node: Node, indices: Iterable[str]) -> Node:
+    """Return an expression in which indices have names that a line can give to a dimension."""
+    for index in indices:
+        if index != BATCH and _plain(index) != index:
+            node = rename_index(node, index, _plain(index))
+    return node
+
+
+def _parameter(
+    name: str,
+    type: Type,
+    slices: Mapping[str, Slice],
+    states: Mapping[str, State],
+    tensors: Mapping[str, Tensor],
+) -> Tensor:
+    """Return a tensor that a step reads."""
+    own = slices.get(name)
+    of = own.of if own else name
+    dims = tensors[of].dims if of in tensors else dims_of(states[of].indices)
+    if own:
+        dims = tuple(d for d, place in zip(dims, own.places, strict=True) if place is None)
+    return Tensor(name=name, dims=dims, dtype=DTYPES[type])

@@ -1,0 +1,281 @@
+"""Recurrences, run: against loops in Python under autograd, SciPy, and numbers from elsewhere."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+import torch
+from scipy import signal
+from torch import Tensor
+
+import pullback as pb
+from pullback import PullbackError
+
+DOUBLE = torch.float64
+LRU = (
+    "lru(a[..., t, d], x[..., t, d], h0[..., d]) -> h[..., t, d] = a*h[t - 1, d] + x; h[-1, d] = h0"
+)
+SDTW = (
+    "sdtw(D[..., i, j], g: float) -> R[..., i, j] = "
+    "D - g*logaddexp(-R[i-1, j-1]/g, logaddexp(-R[i-1, j]/g, -R[i, j-1]/g)); "
+    "R[-1, -1] = 0; R[-1, j] = inf; R[i, -1] = inf"
+)
+SS = (
+    "ss(dt[..., t, d], A[d, s], B[..., t, s], C[..., t, s], x[..., t, d]) -> y[..., t, d] = "
+    "h[t, d, s] = exp(dt*A)*pad(h[t - 1, d, s]) + dt*B*x; y = sum[s](C*h)"
+)
+
+
+@pytest.fixture(scope="module")
+def lru() -> Callable[..., Tensor]:
+    return pb.operator(f"recurrence::{LRU}")
+
+
+def values(*rows: list[float]) -> list[Tensor]:
+    return [torch.tensor(row, dtype=DOUBLE)[..., None].requires_grad_() for row in rows]
+
+
+def close(found: Tensor, wanted: list[float]) -> None:
+    torch.testing.assert_close(found.flatten(), torch.tensor(wanted, dtype=DOUBLE))
+
+
+def test_a_linear_recurrence_and_two_orders_of_gradients(lru: Callable[..., Tensor]) -> None:
+    a, x, h0 = values([0.5, 0.25, 0.5, 2], [1, 2, -1, 0.5], [4])
+    h0 = h0[0]
+    h = lru(a, x, h0)
+    close(h, [3, 2.75, 0.375, 1.25])
+    first = torch.autograd.grad(h.sum(), [a, x, h0], create_graph=True)
+    close(
+        torch.cat([g.flatten() for g in first]), [6.5, 7.5, 8.25, 0.375, 1.625, 2.5, 3, 1, 0.8125]
+    )
+    second = torch.autograd.grad(sum((g**2).sum() for g in first), [a, x, h0])
+    close(second[0], [202.515625, 289.78125, 194.109375, 83.3828125])
+    close(second[1], [49.96875, 49.875, 0.75, 0])
+    close(second[2], [46.109375])
+    given = (a.detach(), x.detach(), h0.detach())
+    tangents = (torch.ones_like(a), torch.zeros_like(x), torch.zeros_like(h0))
+    close(torch.func.jvp(lru, given, tangents)[1], [4, 4, 4.75, 9.875])
+
+
+def test_a_filter_is_that_of_scipy() -> None:
+    filter = pb.operator(
+        "recurrence::biquad(x[..., t], b[3], a[3]) -> y[..., t] = b[0]*x + b[1]*pad(x[t - 1]) "
+        "+ b[2]*pad(x[t - 2]) - a[1]*pad(y[t - 1]) - a[2]*pad(y[t - 2])"
+    )
+    b, a = torch.tensor([0.2, 0.3, 0.2], dtype=DOUBLE), torch.tensor([1, -0.6, 0.3], dtype=DOUBLE)
+    x = torch.tensor([1, 0, 0, 0, 0, 2, -1, 0.5], dtype=DOUBLE, requires_grad=True)
+    y = filter(x, b, a)
+    close(y, signal.lfilter(b, a, x.detach()).tolist())
+    (gradient,) = torch.autograd.grad(y.sum(), x)
+    close(gradient, signal.lfilter(b, a, [1.0] * 8)[::-1].tolist())
+    close(gradient, [0.98786512, 0.9823312, 1.005112, 1.06912, 1.1212, 1.012, 0.62, 0.2])
+
+
+def test_a_recurrence_may_run_backwards() -> None:
+    gae = pb.operator("recurrence::gae(d[..., t], c[..., t]) -> v[..., t] = d + c*pad(v[t + 1])")
+    d = torch.tensor([1, -1, 0.5, 2], dtype=DOUBLE, requires_grad=True)
+    v = gae(d, torch.tensor([0.9, 0.9, 0, 0.9], dtype=DOUBLE))
+    close(v, [0.505, -0.55, 0.5, 2])
+    close(torch.autograd.grad(v.sum(), d)[0], [1, 1.9, 2.71, 1])
+
+
+def test_a_wavefront_is_soft_dtw() -> None:
+    """The values are those of pysdtw; the gradients those of autograd through a Python loop."""
+    sdtw = pb.operator(f"recurrence::{SDTW}")
+    one, other = torch.tensor([0, 1, 2], dtype=DOUBLE), torch.tensor([0, 2, 3, 1], dtype=DOUBLE)
+    distances = ((one[:, None] - other) ** 2).requires_grad_()
+    assert sdtw(distances, 0.1)[-1, -1].item() == pytest.approx(2.890135744517001)
+    end = sdtw(distances, 1.0)[-1, -1]
+    assert end.item() == pytest.approx(1.6237516862223615)
+    (path,) = torch.autograd.grad(end, distances)
+    wanted = [
+        *(1, 0.0112836539, 5.9521e-6, 1.5516e-6, 0.4538979893, 0.741362575, 0.0427493969),
+        *(0.0180596431, 0.0046251415, 0.6071970725, 0.963886483, 1),
+    ]
+    torch.testing.assert_close(
+        path.flatten(), torch.tensor(wanted, dtype=DOUBLE), rtol=1e-5, atol=1e-9
+    )
+
+
+def test_ctc_is_that_of_pytorch() -> None:
+    """Its gradient too, where no path reaches a cell: everything is -inf there."""
+    ctc = pb.operator(
+        "recurrence::ctc(p[t, v], label[s]: int64, skips[s]) -> a[t, s] = p[t, label[s]] + "
+        "where(t == 0, where(s < 2, 0.0, -inf), logaddexp(a[t - 1, s], "
+        "logaddexp(pad(a[t - 1, s - 1], -inf), "
+        "where(skips > 0, pad(a[t - 1, s - 2], -inf), -inf))))"
+    )
+    steps, many = torch.arange(6, dtype=DOUBLE), torch.arange(4, dtype=DOUBLE)
+    logits = torch.sin(3 * steps[:, None] + 1.7 * many).requires_grad_()
+    p = logits.log_softmax(-1)
+    loss = torch.nn.functional.ctc_loss(
+        p[:, None], torch.tensor([[1, 2, 2]]), [6], [3], reduction="sum"
+    )
+    skips = torch.tensor([0, 0, 0, 1, 0, 0, 0], dtype=DOUBLE)
+    a = ctc(p, torch.tensor([0, 1, 0, 2, 0, 2, 0]), skips)
+    ours = -torch.logaddexp(a[-1, -1], a[-1, -2])
+    assert ours.item() == pytest.approx(loss.item())
+    own, theirs = (torch.autograd.grad(v, logits, retain_graph=True)[0] for v in (ours, loss))
+    torch.testing.assert_close(own, theirs)
+
+
+CUMULATIVE = {
+    "cumsum": ("x + pad(y[..., t - 1])", torch.cumsum),
+    "cumprod": ("x * pad(y[..., t - 1], 1)", torch.cumprod),
+    "logcumsumexp": ("logaddexp(x, pad(y[..., t - 1], -inf))", torch.logcumsumexp),
+}
+
+
+@pytest.mark.parametrize("name", CUMULATIVE)
+def test_cumulative_functions_are_those_of_pytorch(name: str) -> None:
+    text, theirs = CUMULATIVE[name]
+    own = pb.operator(f"recurrence::{name}(x[..., t]) -> y[..., t] = {text}")
+    x = torch.tensor([0.5, -2, 3, 3, 0, 1.5], dtype=DOUBLE, requires_grad=True)
+    for length in (0, 1, 6):
+        y, wanted = own(x[:length]), theirs(x[:length], 0)
+        torch.testing.assert_close(y, wanted)
+        gradients = (torch.autograd.grad(v.sum(), x)[0] for v in (y, wanted))
+        torch.testing.assert_close(*gradients)
+
+
+# --- drawn recurrences, against a loop in Python
+
+
+def draw(chance: random.Random) -> tuple[str, Callable[..., list[Tensor]]]:
+    """Return a line `(x[b, t, d], w[d], h0[d]) -> ...`, and the loop that it stands for."""
+    direction = chance.choice((-1, 1))
+    shifts = sorted(chance.sample((1, 2, 3), chance.randint(1, 2)))
+    side = chance.choice((-1, 0, 1))
+    inner = chance.choice(("tanh({})", "{}", "{}*sigmoid({})"))
+    hidden = chance.choice((True, False))
+    boundary = chance.choice((None, "h0[d]", "0.5"))
+
+    def term(shift: int) -> str:
+        place = f"t {'-' if direction > 0 else '+'} {shift}"
+        at = f"h[b, {place}, {f'd + {side}' if side and shift == 1 else 'd'}]"
+        return f"pad({at})" if boundary is None or (side and shift == 1) else at
+
+    body = "(" + " + ".join(f"{0.5 / s}*{term(s)}" for s in shifts) + ")"
+    step = "x + w*" + inner.format(body, body)
+    side_of = "t < 0" if direction > 0 else "t >= size(t)"
+    ends = "" if boundary is None else f"; h[b, {side_of}, d] = {boundary}"
+    if hidden:
+        text = f"y[b, d] = h[b, t, d] = {step}{ends}; y = sum[t](h[b, t, d]*h[b, t, d])"
+    else:
+        text = f"(h[b, t, d], last[b, d]) = h = {step}{ends}; last = h[b, size(t) - 1, d]"
+
+    def loop(x: Tensor, w: Tensor, h0: Tensor) -> list[Tensor]:
+        length, width = x.shape[1:]
+        outside = {None: torch.zeros_like(h0), "h0[d]": h0, "0.5": torch.full_like(h0, 0.5)}
+        edge = outside[boundary].expand(x.shape[0], width)
+        found: dict[int, Tensor] = {}
+        for t in range(length) if direction > 0 else range(length - 1, -1, -1):
+            total = torch.zeros_like(edge)
+            for shift in shifts:
+                h = found.get(t - direction * shift, edge)
+                if side and shift == 1:
+                    padded = torch.nn.functional.pad(h, (1, 1))
+                    h = padded[:, 1 + side : 1 + side + width]
+                total = total + 0.5 / shift * h
+            value = {"tanh({})": total.tanh(), "{}": total}.get(inner, total * total.sigmoid())
+            found[t] = x[:, t] + w * value
+        h = torch.stack([found[t] for t in range(length)], 1)
+        return [(h * h).sum(1)] if hidden else [h, h[:, -1]]
+
+    return f"(x[b, t, d], w[d], h0[d]) -> {text}", loop
+
+
+MORE = [pytest.param(seed, marks=pytest.mark.thorough) for seed in (1, 2, 3, 4)]
+
+
+@pytest.mark.parametrize("seed", [0, 5, *MORE])
+def test_drawn_recurrences_are_loops_in_python(seed: int) -> None:
+    """Values, gradients, gradients of gradients and tangents, for lengths from one step on."""
+    chance = random.Random(seed)
+    line, loop = draw(chance)
+    own = pb.operator(f"recurrence::drawn{seed}{line}")
+    generator = torch.Generator().manual_seed(seed)
+
+    def called(*given: Tensor) -> list[Tensor]:
+        found = own(*given)
+        return list(found) if isinstance(found, tuple) else [found]
+
+    for length in (1, 4):
+        sizes = ((2, length, 3), (3,), (3,))
+        given = [torch.randn(s, dtype=DOUBLE, generator=generator) for s in sizes]
+        orders: list[list[Tensor]] = []
+        for way in (called, loop):
+            leaves = [g.clone().requires_grad_() for g in given]
+            outputs = way(*leaves)
+            total = sum((o * o.cos()).sum() for o in outputs)
+            first = torch.autograd.grad(total, leaves, create_graph=True, materialize_grads=True)
+            second = torch.autograd.grad(
+                sum((g * g).sum() for g in first), leaves, materialize_grads=True
+            )
+            tangents = torch.func.jvp(way, tuple(given), tuple(given))[1]
+            orders.append([*outputs, *first, *second, *tangents])
+        for found, wanted in zip(*orders, strict=True):
+            torch.testing.assert_close(found, wanted)
+
+
+def test_batches_vmap_half_precision_and_absent_gradients(lru: Callable[..., Tensor]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    a, x = (torch.rand(2, 3, 5, 4, generator=generator) for _ in range(2))
+    h0 = torch.rand(3, 4, generator=generator)
+    whole = lru(a, x, h0)
+    rows = [lru(a[k], x[k], h0) for k in range(2)]
+    torch.testing.assert_close(whole, torch.stack(rows))
+    mapped = torch.func.vmap(lru, in_dims=(0, 0, None))(a, x, h0)
+    torch.testing.assert_close(mapped, whole)
+    half = lru(*(v.bfloat16() for v in (a, x, h0)))
+    exact = lru(*(v.bfloat16().float() for v in (a, x, h0)))
+    # The state is not rounded between the steps.
+    assert torch.equal(half, exact.bfloat16())
+    start = h0.requires_grad_()
+    assert torch.autograd.grad(lru(a, x, start).sum(), start)[0].shape == h0.shape
+    two = pb.operator(
+        "recurrence::two(x[t]) -> (y[t], end[]) = y = pad(y[t - 1])/2 + x; end = y[size(t) - 1]"
+    )
+    x = torch.randn(4, dtype=DOUBLE, requires_grad=True)
+    close(torch.autograd.grad(two(x)[1], x)[0], [0.125, 0.25, 0.5, 1])
+    close(torch.autograd.grad(two(x)[0].sum(), x)[0], [1.875, 1.75, 1.5, 1])
+
+
+def test_a_call_is_checked_and_traced(lru: Callable[..., Tensor]) -> None:
+    with pytest.raises(PullbackError, match="size-mismatch"):
+        lru(torch.ones(3, 2), torch.ones(4, 2), torch.ones(2))
+    a, x, h0 = torch.rand(5, 4), torch.rand(5, 4, requires_grad=True), torch.rand(4)
+
+    def loss(x: Tensor) -> Tensor:
+        return lru(a, x, h0).square().sum()
+
+    compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
+    (own,) = torch.autograd.grad(compiled(x), x)
+    torch.testing.assert_close(own, torch.autograd.grad(loss(x), x)[0])
+
+
+def test_a_hidden_state_is_computed_again_for_the_gradients() -> None:
+    ss = pb.operator(f"recurrence::{SS}")
+    generator = torch.Generator().manual_seed(1)
+    shapes = ((2, 7, 3), (3, 2), (2, 7, 2), (2, 7, 2), (2, 7, 3))
+    given = [torch.randn(s, dtype=DOUBLE, generator=generator) for s in shapes]
+
+    def loop(dt: Tensor, a: Tensor, b: Tensor, c: Tensor, x: Tensor) -> Tensor:
+        h, found = torch.zeros(2, 3, 2, dtype=DOUBLE), []
+        for t in range(7):
+            h = (dt[:, t, :, None] * a).exp() * h
+            h = h + (dt[:, t] * x[:, t])[..., None] * b[:, t, None]
+            found.append((h * c[:, t, None]).sum(-1))
+        return torch.stack(found, 1)
+
+    for way in (ss, loop):
+        leaves = [g.clone().requires_grad_() for g in given]
+        y = way(*leaves)
+        gradients = torch.autograd.grad(y.square().sum(), leaves)
+        if way is ss:
+            ours = (y, *gradients)
+        else:
+            for found, wanted in zip(ours, (y, *gradients), strict=True):
+                torch.testing.assert_close(found, wanted)

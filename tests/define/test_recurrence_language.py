@@ -1,0 +1,138 @@
+"""Recurrences without PyTorch: what is a state, in which order it runs, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pullback import PullbackError
+from pullback.define.math import derived, notation
+from pullback.define.math.formula import Formula
+from pullback.define.math.recurrence import reads_of
+from pullback.define.parse import parse
+
+
+def read(text: str) -> Formula:
+    return notation.parse(parse(f"demo::f{text}"))
+
+
+LRU = "(a[..., t, d], x[..., t, d], h0[..., d]) -> h[..., t, d] = a*h[t - 1, d] + x; h[-1, d] = h0"
+LINES = {
+    "lru": LRU,
+    "a hidden state": "(dt[..., t, d], A[d, s], B[..., t, s], C[..., t, s], x[..., t, d]) -> "
+    "y[..., t, d] = h[t, d, s] = exp(dt*A)*pad(h[t - 1, d, s]) + dt*B*x; y = sum[s](C*h)",
+    "two steps back": "(x[..., t], b[3], a[3]) -> y[..., t] = b[0]*x + b[1]*pad(x[t - 1]) "
+    "- a[1]*pad(y[t - 1]) - a[2]*pad(y[t - 2])",
+    "backwards": "(d[..., t], c[..., t]) -> v[..., t] = d + c*pad(v[t + 1])",
+    "a wavefront": "(D[..., i, j], g: float) -> R[..., i, j] = "
+    "D - g*logaddexp(-R[i-1, j-1]/g, logaddexp(-R[i-1, j]/g, -R[i, j-1]/g)); "
+    "R[-1, -1] = 0; R[-1, j] = inf; R[i, -1] = inf",
+    "a stencil": "(u0[x], k[x], time[t]) -> u[t, x] = u[t-1, x] + "
+    "k*(pad(u[t-1, x+1]) - 2*u[t-1, x] + pad(u[t-1, x-1])); u[-1, x] = u0",
+    "a final state": "(x[..., t, d], r: float) -> (y[..., t, d], end[..., d]) = "
+    "y = r*y[t-1, d] + (1 - r)*x; y[-1, d] = 0; end = y[size(t) - 1, d]",
+    "a window": "(x[t], c[4]) -> y[t] = x + sum[k < 4](c[k]*pad(y[t - 1 - k]))",
+    "a matrix": "(x[t, i], U[i, i]) -> h[t, i] = tanh(x + sum[j](U[i, j]*pad(h[t - 1, j])))",
+    "coupled": "(x[t]) -> (u[t], v[t]) = u = pad(v[t - 1]) + x; v = u*2 + pad(v[t - 1])",
+    "both are states": "(x[t]) -> (u[t], v[t]) = "
+    "u = pad(v[t - 1])*pad(u[t - 2]) + x; v = u*2 + pad(u[t - 1])",
+    "data beside it": "(x[t, n], i[n]: int64) -> h[t, n] = pad(h[t - 1, i[n]], 1) + x",
+    "all places before": "(x[t]) -> h[t] = h[t - 2]*x; h[t < 0] = 1",
+    "skewed": "(x[i, j]) -> y[i, j] = x + pad(y[i - 1, j + 1]) + pad(y[i, j - 1])",
+}
+
+
+def assert_read_back(formula: Formula) -> None:
+    """Assert that a formula's text means the formula, in every node."""
+    line = replace(formula.line, formula=notation.format_formula(formula))
+    known = line.dimensions
+    sizes = {name: size for name, size in formula.sizes.items() if name in known}
+    again = notation.parse(line, sizes=sizes, trusted=True)
+    assert (again.nodes, again.groups) == (formula.nodes, formula.groups)
+
+
+@pytest.mark.parametrize("text", LINES.values(), ids=LINES)
+def test_recurrences_and_their_derivatives_are_printed_and_read_back(text: str) -> None:
+    formula = read(text)
+    made = [derived.backward(formula), derived.jvp(formula)]
+    for each in (formula, *(found.formula for found in made if found)):
+        assert_read_back(each)
+    assert_read_back(derived.add_dimension(formula, {formula.line.tensors[0].name}, "lanes"))
+
+
+@pytest.mark.parametrize(
+    ("name", "weights"),
+    [
+        ("lru", {"t": 1}),
+        ("backwards", {"t": -1}),
+        ("a wavefront", {"i": 1, "j": 1}),
+        ("a stencil", {"t": 1}),
+        ("a window", {"t": 1}),
+        ("both are states", {"t": 1}),
+        ("data beside it", {"t": 1}),
+        ("skewed", {"i": 2, "j": 1}),
+    ],
+)
+def test_the_reads_say_the_order_and_the_derivative_runs_the_other_way(
+    name: str, weights: dict[str, int]
+) -> None:
+    formula = read(LINES[name])
+    (group,) = formula.groups
+    assert dict(group.weights) == weights
+    backward = derived.backward(formula)
+    assert backward
+    directions = {index: weight for g in backward.formula.groups for index, weight in g.weights}
+    assert directions == {index: -weight for index, weight in weights.items()}
+
+
+def test_what_reads_no_state_of_its_own_is_none() -> None:
+    assert read("(x[t]) -> y[t] = u = exp(x); v[t] = u*u; y = v[t] + pad(v[t - 1])").groups == ()
+    (group,) = read(LINES["coupled"]).groups
+    assert [state.name for state in group.states] == ["v"]
+    (group,) = read(LINES["both are states"]).groups
+    assert [state.name for state in group.states] == ["u", "v"]
+
+
+def test_a_boundary_is_a_selection() -> None:
+    sugar = read("(x[t], h0[]) -> h[t] = h[t - 1]*x; h[-1] = h0")
+    plain = read("(x[t], h0[]) -> h[t] = where(t == 0, h0, h[t - 1])*x")
+    assert sugar.groups == plain.groups
+    (group,) = read(LINES["a stencil"]).groups
+    assert len(list(reads_of([group.states[0].node], ["u0"]))) == 3
+
+
+def test_a_derivative_keeps_no_hidden_state() -> None:
+    backward = derived.backward(read(LINES["a hidden state"]))
+    assert backward
+    assert [s for g in backward.formula.groups for s in [x.name for x in g.states]] == ["h", "p1"]
+    assert set(backward.saved) == {"dt", "A", "B", "C", "x"}
+
+
+REFUSED = [
+    ("PB151", "(x[t]) -> h[t] = pad(h[t - 1]) + pad(h[t + 1]) + x", "h[t] reads h[t + 1]"),
+    ("PB151", "(x[t]) -> h[t] = h[t] + x", "h[t] reads h[t]"),
+    ("PB151", "(x[t]) -> (u[t], v[t]) = u = v + x; v = u*2 + 0*pad(v[t + 1])", "'v'"),
+    ("PB152", "(x[t], i[t]: int64) -> h[t] = h[i[t]] + x", "not a number"),
+    ("PB152", "(x[t]) -> h[t] = pad(h[2*t]) + x", "not a number"),
+    ("PB152", "(x[t]) -> h[t] = h[size(t) - 1 - t] + x", "not a number"),
+    ("PB153", "(x[t], w[t]) -> h[t] = x + sum[k](where(k < t, w[t - k]*h[k], 0))", "whole range"),
+    ("PB153", "(x[t]) -> h[t] = x - mean[k](h[k])", "whole range"),
+    ("PB154", "(x[t]) -> h[t] = h[t - 1] + x; h[-1] = 0; h[t < 0] = 1", "two boundaries"),
+    ("PB154", "(x[t]) -> h[t] = h[t - 1] + x; h[-1] = h[0]", "reads 'h'"),
+    ("PB154", "(x[t]) -> h[t] = h[t - 1] + x; h[-1] = 0; h[size(t)] = 1", "no read of 'h'"),
+    ("PB154", "(x[t]) -> h[t] = h[t - 1] + x; h[-1] = 0; h[3] = 1", "outside"),
+    ("PB154", "(x[t]) -> h[t] = 2*x; h[-1] = 0", "does not read itself"),
+    ("PB155", "(x[t]) -> y[t] = h = pad(h[t - 1]) + x; y = h", "has no indices"),
+    ("PB155", "(x[t]) -> h[t] = pad(h[t - 1]) > x", "real numbers"),
+    ("PB141", "(x[t]) -> h[t] = h[t - 1] + x", "write h[-1] = ...; or pad(h[t - 1])"),
+    ("PB141", "(x[t]) -> h[t] = h[t - 2] + x; h[-1] = 0", "write h[-2] = ..."),
+    ("PB141", "(x[i, j]) -> h[i, j] = h[i - 1, j - 1] + x; h[-1, j] = 0", "write h[i, -1] = ..."),
+]
+
+
+@pytest.mark.parametrize(("code", "text", "says"), REFUSED)
+def test_what_has_no_order_or_no_boundary_is_refused(code: str, text: str, says: str) -> None:
+    with pytest.raises(PullbackError, match=code) as error:
+        read(text)
+    assert says in str(error.value)
