@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+import numpy as np
 import pytest
 import torch
 from scipy import signal
@@ -12,6 +13,9 @@ from torch import Tensor
 
 import pullback as pb
 from pullback import PullbackError
+from pullback.bind.loops import scans
+from pullback.bind.math import recur
+from pullback.bind.operator import Operator
 
 DOUBLE = torch.float64
 LRU = (
@@ -29,19 +33,33 @@ SS = (
 
 
 @pytest.fixture(scope="module")
-def lru() -> Callable[..., Tensor]:
+def lru() -> Operator:
     return pb.operator(f"recurrence::{LRU}")
+
+
+@pytest.fixture(scope="module")
+def ss() -> Operator:
+    return pb.operator(f"recurrence::{SS}")
+
+
+@pytest.fixture(scope="module")
+def sdtw() -> Operator:
+    return pb.operator(f"recurrence::{SDTW}")
 
 
 def values(*rows: list[float]) -> list[Tensor]:
     return [torch.tensor(row, dtype=DOUBLE)[..., None].requires_grad_() for row in rows]
 
 
+def total_of(tensors: Sequence[Tensor]) -> Tensor:
+    return torch.stack([tensor.sum() for tensor in tensors]).sum()
+
+
 def close(found: Tensor, wanted: list[float]) -> None:
     torch.testing.assert_close(found.flatten(), torch.tensor(wanted, dtype=DOUBLE))
 
 
-def test_a_linear_recurrence_and_two_orders_of_gradients(lru: Callable[..., Tensor]) -> None:
+def test_a_linear_recurrence_and_two_orders_of_gradients(lru: Operator) -> None:
     a, x, h0 = values([0.5, 0.25, 0.5, 2], [1, 2, -1, 0.5], [4])
     h0 = h0[0]
     h = lru(a, x, h0)
@@ -50,7 +68,7 @@ def test_a_linear_recurrence_and_two_orders_of_gradients(lru: Callable[..., Tens
     close(
         torch.cat([g.flatten() for g in first]), [6.5, 7.5, 8.25, 0.375, 1.625, 2.5, 3, 1, 0.8125]
     )
-    second = torch.autograd.grad(sum((g**2).sum() for g in first), [a, x, h0])
+    second = torch.autograd.grad(total_of([g**2 for g in first]), [a, x, h0])
     close(second[0], [202.515625, 289.78125, 194.109375, 83.3828125])
     close(second[1], [49.96875, 49.875, 0.75, 0])
     close(second[2], [46.109375])
@@ -67,9 +85,9 @@ def test_a_filter_is_that_of_scipy() -> None:
     b, a = torch.tensor([0.2, 0.3, 0.2], dtype=DOUBLE), torch.tensor([1, -0.6, 0.3], dtype=DOUBLE)
     x = torch.tensor([1, 0, 0, 0, 0, 2, -1, 0.5], dtype=DOUBLE, requires_grad=True)
     y = filter(x, b, a)
-    close(y, signal.lfilter(b, a, x.detach()).tolist())
+    close(y, np.asarray(signal.lfilter(b, a, x.detach())).tolist())
     (gradient,) = torch.autograd.grad(y.sum(), x)
-    close(gradient, signal.lfilter(b, a, [1.0] * 8)[::-1].tolist())
+    close(gradient, np.asarray(signal.lfilter(b, a, [1.0] * 8))[::-1].tolist())
     close(gradient, [0.98786512, 0.9823312, 1.005112, 1.06912, 1.1212, 1.012, 0.62, 0.2])
 
 
@@ -81,9 +99,8 @@ def test_a_recurrence_may_run_backwards() -> None:
     close(torch.autograd.grad(v.sum(), d)[0], [1, 1.9, 2.71, 1])
 
 
-def test_a_wavefront_is_soft_dtw() -> None:
+def test_a_wavefront_is_soft_dtw(sdtw: Operator) -> None:
     """The values are those of pysdtw; the gradients those of autograd through a Python loop."""
-    sdtw = pb.operator(f"recurrence::{SDTW}")
     one, other = torch.tensor([0, 1, 2], dtype=DOUBLE), torch.tensor([0, 2, 3, 1], dtype=DOUBLE)
     distances = ((one[:, None] - other) ** 2).requires_grad_()
     assert sdtw(distances, 0.1)[-1, -1].item() == pytest.approx(2.890135744517001)
@@ -111,7 +128,7 @@ def test_ctc_is_that_of_pytorch() -> None:
     logits = torch.sin(3 * steps[:, None] + 1.7 * many).requires_grad_()
     p = logits.log_softmax(-1)
     loss = torch.nn.functional.ctc_loss(
-        p[:, None], torch.tensor([[1, 2, 2]]), [6], [3], reduction="sum"
+        p[:, None], torch.tensor([[1, 2, 2]]), torch.tensor([6]), torch.tensor([3]), reduction="sum"
     )
     skips = torch.tensor([0, 0, 0, 1, 0, 0, 0], dtype=DOUBLE)
     a = ctc(p, torch.tensor([0, 1, 0, 2, 0, 2, 0]), skips)
@@ -187,12 +204,30 @@ def draw(chance: random.Random) -> tuple[str, Callable[..., list[Tensor]]]:
     return f"(x[b, t, d], w[d], h0[d]) -> {text}", loop
 
 
-MORE = [pytest.param(seed, marks=pytest.mark.thorough) for seed in (1, 2, 3, 4)]
+@pytest.fixture
+def looped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have loops compiled for the smallest calls."""
+    monkeypatch.setattr(recur, "FEW", 0)
 
 
-@pytest.mark.parametrize("seed", [0, 5, *MORE])
-def test_drawn_recurrences_are_loops_in_python(seed: int) -> None:
-    """Values, gradients, gradients of gradients and tangents, for lengths from one step on."""
+@pytest.mark.usefixtures("looped")
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in range(1, 12))]
+)
+def test_drawn_recurrences_by_loops_are_loops_in_python(seed: int) -> None:
+    """Lengths go beyond the steps that a hidden state keeps."""
+    assert_is_loop(seed, (9,), orders=1)
+
+
+@pytest.mark.parametrize(
+    "seed", [5, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in range(5))]
+)
+def test_drawn_recurrences_by_steps_are_loops_in_python(seed: int) -> None:
+    assert_is_loop(seed, (1, 4), orders=2)
+
+
+def assert_is_loop(seed: int, lengths: tuple[int, ...], orders: int) -> None:
+    """Compare values, gradients, tangents and gradients of gradients with those of a loop."""
     chance = random.Random(seed)
     line, loop = draw(chance)
     own = pb.operator(f"recurrence::drawn{seed}{line}")
@@ -202,25 +237,28 @@ def test_drawn_recurrences_are_loops_in_python(seed: int) -> None:
         found = own(*given)
         return list(found) if isinstance(found, tuple) else [found]
 
-    for length in (1, 4):
+    for length in lengths:
         sizes = ((2, length, 3), (3,), (3,))
         given = [torch.randn(s, dtype=DOUBLE, generator=generator) for s in sizes]
-        orders: list[list[Tensor]] = []
+        results: list[list[Tensor]] = []
         for way in (called, loop):
             leaves = [g.clone().requires_grad_() for g in given]
-            outputs = way(*leaves)
-            total = sum((o * o.cos()).sum() for o in outputs)
-            first = torch.autograd.grad(total, leaves, create_graph=True, materialize_grads=True)
-            second = torch.autograd.grad(
-                sum((g * g).sum() for g in first), leaves, materialize_grads=True
-            )
-            tangents = torch.func.jvp(way, tuple(given), tuple(given))[1]
-            orders.append([*outputs, *first, *second, *tangents])
-        for found, wanted in zip(*orders, strict=True):
+            results.append(way(*leaves))
+            total = total_of([o * o.cos() for o in results[-1]])
+            for order in range(orders):
+                again = order + 1 < orders
+                found = torch.autograd.grad(
+                    total, leaves, create_graph=again, materialize_grads=True
+                )
+                results[-1] += found
+                total = total_of([g * g for g in found])
+            if orders > 1:
+                results[-1] += torch.func.jvp(way, tuple(given), tuple(given))[1]
+        for found, wanted in zip(*results, strict=True):
             torch.testing.assert_close(found, wanted)
 
 
-def test_batches_vmap_half_precision_and_absent_gradients(lru: Callable[..., Tensor]) -> None:
+def test_batches_vmap_half_precision_and_absent_gradients(lru: Operator) -> None:
     generator = torch.Generator().manual_seed(0)
     a, x = (torch.rand(2, 3, 5, 4, generator=generator) for _ in range(2))
     h0 = torch.rand(3, 4, generator=generator)
@@ -243,7 +281,7 @@ def test_batches_vmap_half_precision_and_absent_gradients(lru: Callable[..., Ten
     close(torch.autograd.grad(two(x)[0].sum(), x)[0], [1.875, 1.75, 1.5, 1])
 
 
-def test_a_call_is_checked_and_traced(lru: Callable[..., Tensor]) -> None:
+def test_a_call_is_checked_and_traced(lru: Operator) -> None:
     with pytest.raises(PullbackError, match="size-mismatch"):
         lru(torch.ones(3, 2), torch.ones(4, 2), torch.ones(2))
     a, x, h0 = torch.rand(5, 4), torch.rand(5, 4, requires_grad=True), torch.rand(4)
@@ -256,8 +294,8 @@ def test_a_call_is_checked_and_traced(lru: Callable[..., Tensor]) -> None:
     torch.testing.assert_close(own, torch.autograd.grad(loss(x), x)[0])
 
 
-def test_a_hidden_state_is_computed_again_for_the_gradients() -> None:
-    ss = pb.operator(f"recurrence::{SS}")
+@pytest.mark.usefixtures("looped")
+def test_a_hidden_state_is_computed_again_for_the_gradients(ss: Operator) -> None:
     generator = torch.Generator().manual_seed(1)
     shapes = ((2, 7, 3), (3, 2), (2, 7, 2), (2, 7, 2), (2, 7, 3))
     given = [torch.randn(s, dtype=DOUBLE, generator=generator) for s in shapes]
@@ -270,12 +308,53 @@ def test_a_hidden_state_is_computed_again_for_the_gradients() -> None:
             found.append((h * c[:, t, None]).sum(-1))
         return torch.stack(found, 1)
 
+    results: list[list[Tensor]] = []
     for way in (ss, loop):
         leaves = [g.clone().requires_grad_() for g in given]
         y = way(*leaves)
-        gradients = torch.autograd.grad(y.square().sum(), leaves)
-        if way is ss:
-            ours = (y, *gradients)
-        else:
-            for found, wanted in zip(ours, (y, *gradients), strict=True):
-                torch.testing.assert_close(found, wanted)
+        results.append([y, *torch.autograd.grad(y.square().sum(), leaves)])
+    for found, wanted in zip(*results, strict=True):
+        torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.usefixtures("looped")
+def test_a_loop_that_is_wrong_is_found_before_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here too few steps of a hidden state are kept."""
+    find = scans._find_rings
+    monkeypatch.setattr(scans, "_find_rings", lambda *given: dict.fromkeys(find(*given), 1))
+    own = pb.operator(
+        "recurrence::faulty(x[t, d]) -> y[t, d] = "
+        "h[t, d] = pad(h[t - 1, d]) + pad(h[t - 2, d]) + x; y = 2*h"
+    )
+    with pytest.raises(PullbackError, match="PB147"):
+        own(torch.ones(6, 3))
+
+
+def test_the_plan_says_what_runs_in_order_and_what_is_kept(ss: Operator, sdtw: Operator) -> None:
+    shapes = ((2, 70, 8), (8, 16), (2, 70, 16), (2, 70, 16), (2, 70, 8))
+    given = [torch.rand(shape) for shape in shapes]
+    text = str(ss.plan(*given))
+    assert "h, y: own loop, recurrence ('t' in order" in text
+    assert "of 'h' the last 2 steps are kept" in text
+    assert "'t' in reverse order" in text
+    assert "R: PyTorch, step by step (it runs along a wavefront)" in str(
+        sdtw.plan(torch.rand(3, 4), 1.0)
+    )
+
+
+def test_a_recurrence_is_split_where_no_step_mixes_processes(lru: Operator, ss: Operator) -> None:
+    ways = {way.split: way for way in lru.kind.placements()}
+    assert [name for name, way in ways.items() if way.reason is None] == ["...", "d"]
+    (over,) = [way for way in ss.kind.placements() if way.split == "s"]
+    assert [str(place) for place in over.outputs] == ["partial(sum)"]
+    heat = pb.operator(
+        "recurrence::heat(u0[x], k[x], time[t]) -> u[t, x] = u[t-1, x] + "
+        "k*(pad(u[t-1, x+1]) - 2*u[t-1, x] + pad(u[t-1, x-1])); u[-1, x] = u0"
+    )
+    assert all(way.reason for way in heat.kind.placements())
+
+
+@pytest.mark.thorough
+def test_the_plan_for_a_gpu_says_that_there_are_no_loops(sdtw: Operator) -> None:
+    plan = str(sdtw.plan(torch.rand(3, 4), 1.0, device="cuda"))
+    assert "R: PyTorch, step by step (recurrences have no loops on a GPU yet)" in plan

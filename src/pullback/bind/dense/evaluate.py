@@ -72,7 +72,9 @@ def evaluate(  # noqa: PLR0913, PLR0917  (all of a call)
 
     if not reuse:
         return evaluated(arguments)
-    return known.records.outputs(arguments, (*wanted, *dtypes, device), evaluated)
+    # The step of a recurrence may have sizes that none of its tensors has.
+    key = (*wanted, *dtypes, device, *sizes.values())
+    return known.records.outputs(arguments, key, evaluated)
 
 
 def require_inside(

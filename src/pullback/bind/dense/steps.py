@@ -64,10 +64,22 @@ def compute_states(call: StatesCall) -> dict[str, Tensor]:
     """Return all states of a call, by name."""
     found: dict[str, Tensor] = {}
     for group in call.formula.groups:
-        found |= {state.name: call.empty_state(state) for state in group.states}
-        run = _Run(call, group, {**call.arguments, **found})
-        if all(found[state.name].numel() for state in group.states):
-            run.times() if len(group.weights) == 1 else run.fronts()
+        found |= compute_group(call, group, found)
+    return found
+
+
+def compute_group(call: StatesCall, group: Group, known: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the states of one group, by name.
+
+    Args:
+        call: whose states.
+        group: which ones.
+        known: the states of earlier groups.
+    """
+    found = {state.name: call.empty_state(state) for state in group.states}
+    run = _Run(call, group, {**call.arguments, **known, **found})
+    if all(value.numel() for value in found.values()):
+        run.times() if len(group.weights) == 1 else run.fronts()
     return found
 
 

@@ -6,7 +6,12 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 
 from pullback.bind.kinds.formula import Mathematics
+from pullback.bind.math import plan as plans
+from pullback.bind.math.plan import Plan
 from pullback.bind.math.recur import RecurrentExecutor
+from pullback.bind.operator import Operator, require_call
+from pullback.define.line import Line
+from pullback.define.math import derived, sharding
 from pullback.define.sharding import Placements
 
 
@@ -41,5 +46,17 @@ class Recurrent(Mathematics):
         self, wanted: Sequence[bool] | None = None, absent: frozenset[str] = frozenset()
     ) -> list[Placements]:
         """Return the ways to split it that the formula allows."""
-        del wanted, absent
-        return []
+        return sharding.rules(self.formula, wanted, absent)
+
+    def tables(self) -> list[tuple[Line, list[Placements]]]:
+        """Return the ways to split it and its gradients."""
+        tables = super().tables()
+        if backward := derived.backward(self.formula):
+            gradients = backward.formula
+            tables.append((gradients.line, sharding.rules(gradients)))
+        return tables
+
+    def plan(self, operator: Operator, given: tuple[object, ...], device: str | None) -> Plan:
+        """Return how a call and its backward are computed."""
+        require_call(operator, given)
+        return plans.plan(self, given, device)

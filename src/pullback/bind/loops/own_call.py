@@ -15,7 +15,7 @@ from pullback.define.math.index import Affine
 from pullback.define.math.ranges import Ranges
 from pullback.kernels.loops import schedule as schedules
 from pullback.kernels.loops.extents import Extents
-from pullback.kernels.loops.nest import CHUNKS
+from pullback.kernels.loops.nest import CHUNKS, Output
 from pullback.kernels.loops.operands import Operand
 from pullback.kernels.loops.schedule import ScheduleStep
 
@@ -237,20 +237,28 @@ class KernelSizing:
 
     def count_parts(self) -> int:
         """Return how many tasks there are for each chunk."""
-        nest = self.nest
+        nest, parts = self.nest, 1
         if nest.shares_lanes:
-            return -(-self.size(str(nest.lane)) // (nest.vectors * self.own.lanes))
-        return math.prod(
+            parts = -(-self.size(str(nest.lane)) // (nest.block or nest.vectors * self.own.lanes))
+        return parts * math.prod(
             -(-size // (nest.rows if index == nest.tile else 1))
             for index, size in zip(nest.outer, self.outer, strict=True)
         )
 
     def outputs(self) -> tuple[Written, ...]:
         """Return the shapes and dtypes of outputs."""
+        time, rings = (self.nest.sequential or ("",))[0], self.nest.rings
         return tuple(
-            (tuple(map(self.size, output.indices)), getattr(torch, output.dtype))
-            for output in self.nest.outputs
+            (
+                tuple(rings.get(o.name, n) if i == time else n for i, n in self.dims(o)),
+                getattr(torch, o.dtype),
+            )
+            for o in self.nest.outputs
         )
+
+    def dims(self, output: Output) -> list[tuple[str, int]]:
+        """Return the dimensions of an output."""
+        return [(index, self.size(index)) for index in output.indices]
 
     def totals(self, first: int) -> tuple[tuple[Written, ...], tuple[Total, ...]]:
         """Return what a kernel writes that adds up chunks, flat, and how it is finished."""

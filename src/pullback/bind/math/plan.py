@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
@@ -13,9 +14,10 @@ from pullback.bind.loops import backends, gpu, nests
 from pullback.bind.loops.backends import unit_of
 from pullback.bind.loops.nests import NoLoops, Own
 from pullback.bind.loops.own_call import prepare_call
-from pullback.bind.math import choose, derive
+from pullback.bind.loops.scans import Scan
+from pullback.bind.math import choose, derive, recur
 from pullback.bind.math.call import Choice, IndexedCall, call_of
-from pullback.define.math import derived
+from pullback.define.math import cost, derived, steps
 from pullback.define.operator import Definition
 from pullback.kernels.loops.nest import KernelText
 
@@ -75,6 +77,8 @@ def plan(kind: Kind, given: tuple[object, ...], device: str | None = None) -> Pl
     if device not in (None, "cuda"):
         raise ValueError(f"plan: device is {device!r}; it is None or 'cuda'")
     steps_of = steps_on_gpu if device == "cuda" else steps_here
+    if definition.formula.groups:
+        steps_of = partial(steps_of_states, steps_of)
     call = call_of(definition, kernel.fill_defaults(definition, given, None))
     steps = list(steps_of(call))
     if found := derived.backward(definition.formula):
@@ -137,6 +141,48 @@ def describe_rows(kernel: KernelText, shared: int) -> str:
     if kernel.passes > 1:
         return f"{kept}, rows read {kernel.passes} times"
     return f"{kept}, rows read once" if kept else ""
+
+
+def steps_of_states(
+    steps_of: Callable[[IndexedCall], Iterator[Step]], call: IndexedCall
+) -> Iterator[Step]:
+    """Yield the steps of a recurrence: its groups of states, then the outputs that are left.
+
+    Args:
+        steps_of: returns those of an operator without states.
+        call: of the recurrence.
+    """
+    known, compute = recur.RecurrentCall.of_call(call), recur.compute_dtype(call)
+    joint, states = steps.with_states(known.formula)
+    names = [name for name, _ in states]
+    left = [k for k in call.places if k not in known.copied]
+    for place, group in enumerate(known.formula.groups):
+        scan = known.scan(place, call, compute)
+        if steps_of is steps_on_gpu:
+            scan = NoLoops(reason="recurrences have no loops on a GPU yet")
+        own = {state.name for state in group.states}
+        asked = [name in own for name in names] + [False] * len(call.outputs.wanted)
+        needed = cost.cost(joint, call.sizes, asked, compute.itemsize)
+        computed = [state.name for state in group.states]
+        if isinstance(scan, Scan):
+            lines = call.indexed.line.outputs
+            more = [k for k in left if lines[k].name in scan.names and lines[k].name not in own]
+            computed += [lines[k].name for k in more]
+            left = [k for k in left if k not in more]
+        yield Step(
+            operator=call.indexed.line.qualname,
+            outputs=tuple(computed),
+            way="own loop, recurrence" if isinstance(scan, Scan) else "PyTorch, step by step",
+            reason=scan.described if isinstance(scan, Scan) else scan.reason,
+            flops=needed.flops,
+            bytes=needed.read + needed.written,
+        )
+    if left:
+        plain = recur.states_call(known, call)
+        states = {name: plain.empty_state(s) for name, s in known.formula.states.items()}
+        rest = known.rest_call(call, states).wanting(left)
+        for step in steps_of(rest):
+            yield replace(step, operator=call.indexed.line.qualname)
 
 
 def steps_here(call: IndexedCall) -> Iterator[Step]:

@@ -1,16 +1,22 @@
-"""The kernel of an operator with states: the states, then the outputs from them."""
+"""The kernel of an operator with states: the states, by loops or step by step, then the outputs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from pullback.bind import autocast, kernel
-from pullback.bind.dense.steps import StatesCall, compute_states
+from pullback.bind.dense.places import IndexOutside
+from pullback.bind.dense.steps import StatesCall, compute_group
+from pullback.bind.loops.backends import CpuBackend
+from pullback.bind.loops.nests import NoLoops
+from pullback.bind.loops.scans import Scan, ScanCall, find_scan
+from pullback.bind.loops.specialise import round_size
+from pullback.bind.math import agree
 from pullback.bind.math.call import IndexedCall, call_of
 from pullback.bind.math.execute import Executor
 from pullback.bind.memo import Memo
@@ -18,9 +24,14 @@ from pullback.define.math import steps
 from pullback.define.math.draft import FreeNames
 from pullback.define.math.formula import Formula
 from pullback.define.math.node import READ, Node
+from pullback.define.math.recurrence import Group, reads_of
 from pullback.define.operator import Definition
+from pullback.diagnostic import PullbackError
+from pullback.kernels.cuda_on_cpu import mode
 
 Key = tuple[frozenset[str], tuple[bool, ...]]
+# With fewer elements of a state, no loop is compiled.
+FEW = 4096
 
 
 @dataclass(frozen=True)
@@ -31,11 +42,17 @@ class RecurrentCall:
         formula: without those.
         names: of the states, as the outputs' formula reads them.
         copied: the outputs that are a state as it is, by their place.
+        wanted: which outputs are.
+        scans: the loops of each group, by what they are made for.
     """
 
     formula: Formula
     names: dict[str, str]
     copied: dict[int, str]
+    wanted: tuple[bool, ...]
+    scans: Memo[tuple[object, ...], Scan | NoLoops] = field(
+        default_factory=Memo[tuple[object, ...], Scan | NoLoops]
+    )
 
     @staticmethod
     def of(formula: Formula, missing: frozenset[str], wanted: tuple[bool, ...]) -> RecurrentCall:
@@ -45,13 +62,81 @@ class RecurrentCall:
         names = {name: free.fresh(f"{name}_") for name in own.states}
         outputs = enumerate(zip(own.line.outputs, own.nodes, strict=True))
         copied = {k: n.name for k, (o, n) in outputs if wanted[k] and _is_copy(n, o.labels, own)}
-        return RecurrentCall(own, names, copied)
+        return RecurrentCall(own, names, copied, wanted)
+
+    @staticmethod
+    def of_call(call: IndexedCall) -> RecurrentCall:
+        """Return what it is for one call."""
+        return RecurrentCall.of(call.indexed, *key_of(call))
 
     @cached_property
     def rest(self) -> Executor:
         """Computes the other outputs from the states."""
         formula = steps.rest_of(self.formula, self.names)
         return Executor(Definition(line=formula.line, formula=formula))
+
+    def rest_arguments(self, call: IndexedCall, states: Mapping[str, Tensor]) -> list[object]:
+        """Return the arguments from which the other outputs are computed."""
+        shared = {own: states[name] for name, own in self.names.items() if name in states}
+        line = self.rest.definition.line
+        return [shared.get(p.name, call.flat.get(p.name)) for p in line.parameters]
+
+    def rest_call(self, call: IndexedCall, states: Mapping[str, Tensor]) -> IndexedCall:
+        """Return the call that computes the other outputs."""
+        definition = self.rest.definition
+        given = tuple(self.rest_arguments(call, states))
+        return call_of(definition, kernel.fill_defaults(definition, given, None))
+
+    def with_group(self, place: int) -> tuple[dict[int, Node], tuple[Node, ...]]:
+        """Return the outputs that may be computed with a group, and what else reads its states.
+
+        It has to be the last group that they need.
+        """
+        later = [s for g in self.formula.groups[place + 1 :] for s in g.states]
+        names = {state.name for state in later}
+        wanted = {k: n for k, n in enumerate(self.formula.nodes) if self.wanted[k]}
+        own = {
+            k: node
+            for k, node in wanted.items()
+            if k not in self.copied and not any(True for _ in reads_of([node], names))
+        }
+        others = (node for k, node in wanted.items() if k not in own)
+        return own, (*others, *(state.node for state in later))
+
+    def scan(self, place: int, call: IndexedCall, compute: torch.dtype) -> Scan | NoLoops:
+        """Return the loops of a group, made once for calls of about the same sizes."""
+        backend = CpuBackend()
+        if call.outputs.device.type != "cpu" or mode.is_chosen() or not backend.can_compile():
+            return NoLoops(reason=f"on {call.outputs.device.type}")
+        group = self.formula.groups[place]
+        sizes = {name: round_size(n) for name, n in call.sizes.items()}
+        dtypes = {
+            name: str(value.dtype).removeprefix("torch.")
+            for name, value in call.named.items()
+            if isinstance(value, Tensor)
+        }
+        width = str(compute).removeprefix("torch.")
+        earlier = {s.name: s for g in self.formula.groups[:place] for s in g.states}
+        dtypes |= {n: width if s.node.type == "real" else "int64" for n, s in earlier.items()}
+        outputs, later = self.with_group(place)
+        asked = ScanCall(
+            formula=self.formula,
+            group=group,
+            dtypes=dtypes,
+            compute=width,
+            sizes=sizes,
+            outputs=outputs,
+            later=later,
+            backend=backend,
+        )
+        key = (place, width, *sizes.items(), *dtypes.items())
+        return self.scans.get_or_make(key, lambda: find_scan(asked))
+
+
+def key_of(call: IndexedCall) -> Key:
+    """Return which tensors are None, and which outputs are wanted."""
+    missing = frozenset(name for name, value in call.named.items() if value is None)
+    return missing, tuple(call.outputs.wanted)
 
 
 def _is_copy(node: Node, labels: tuple[str, ...], formula: Formula) -> bool:
@@ -77,29 +162,24 @@ class RecurrentExecutor:
         with torch.no_grad(), autocast.disable_autocast():
             return kernel.unwrap_single(self.compute(call_of(self.definition, given)))
 
+    def of(self, call: IndexedCall) -> RecurrentCall:
+        """Return what follows from which tensors are there, and which outputs are wanted."""
+        return self.known.get_or_make(key_of(call), lambda: RecurrentCall.of_call(call))
+
     def compute(self, call: IndexedCall) -> list[Tensor | None]:
         """Return the outputs of a call."""
-        formula, outputs = call.indexed, call.outputs
-        missing = frozenset(name for name, value in call.named.items() if value is None)
-        key = missing, tuple(outputs.wanted)
-        known = self.known.get_or_make(key, lambda: RecurrentCall.of(formula, *key))
-        states = compute_states(
-            StatesCall(
-                formula=known.formula,
-                arguments=call.flat,
-                sizes=call.sizes,
-                compute=compute_dtype(call),
-                device=outputs.device,
-            )
-        )
+        formula, outputs, known = call.indexed, call.outputs, self.of(call)
+        found = compute_states(known, call)
         values: list[Tensor | None] = [None] * len(outputs.wanted)
-        for k, name in known.copied.items():
-            values[k] = states[name].reshape(outputs.shapes[k]).to(outputs.dtypes[k])
+        for k, spec in enumerate(formula.line.outputs):
+            name = known.copied.get(k, spec.name)
+            if outputs.wanted[k] and name in found:
+                values[k] = found[name].reshape(outputs.shapes[k]).to(outputs.dtypes[k])
         left = [
             asked and value is None for asked, value in zip(outputs.wanted, values, strict=True)
         ]
         if any(left):
-            for k, value in self.rest(known, call, states, left).items():
+            for k, value in self.rest(known, call, found, left).items():
                 values[k] = value
         return values
 
@@ -111,9 +191,7 @@ class RecurrentExecutor:
         left: list[bool],
     ) -> dict[int, Tensor]:
         """Return the outputs that are computed from the states."""
-        shared = {known.names[name]: value for name, value in states.items()}
-        line = known.rest.definition.line
-        given = [shared.get(p.name, call.flat.get(p.name)) for p in line.parameters]
+        given = known.rest_arguments(call, states)
         mask = left if known.rest.definition.masked else None
         found = known.rest(*given, **({"output_mask": mask} if mask else {}))
         several = found if isinstance(found, tuple) else (found,)
@@ -123,6 +201,57 @@ class RecurrentExecutor:
             for k, value in enumerate(several)
             if left[k] and isinstance(value, Tensor)
         }
+
+
+def compute_states(known: RecurrentCall, call: IndexedCall) -> dict[str, Tensor]:
+    """Return the states of a call, and the outputs that came with them, by name."""
+    plain = states_call(known, call)
+    found: dict[str, Tensor] = {}
+    for place, group in enumerate(known.formula.groups):
+        values = None
+        if _is_worth_a_loop(plain, group):
+            values = _compute_by_loops(known, place, call, plain.compute, found)
+        found |= compute_group(plain, group, found) if values is None else values
+    return found
+
+
+def states_call(known: RecurrentCall, call: IndexedCall) -> StatesCall:
+    """Return what the states of a call are computed from."""
+    return StatesCall(
+        formula=known.formula,
+        arguments=call.flat,
+        sizes=call.sizes,
+        compute=compute_dtype(call),
+        device=call.outputs.device,
+    )
+
+
+def _is_worth_a_loop(call: StatesCall, group: Group) -> bool:
+    """Return whether a group has enough elements, and more than one step."""
+    states = [[call.number(extent) for extent in state.extents] for state in group.states]
+    many = sum(torch.Size(own).numel() for own in states)
+    return many >= FEW and all(min(own, default=1) > 0 for own in states)
+
+
+def _compute_by_loops(
+    known: RecurrentCall,
+    place: int,
+    call: IndexedCall,
+    compute: torch.dtype,
+    found: Mapping[str, Tensor],
+) -> dict[str, Tensor] | None:
+    """Return what the loops of a group compute; None where it has none, or data is outside."""
+    scan = known.scan(place, call, compute)
+    if isinstance(scan, NoLoops):
+        return None
+    agree.require_agreement(scan, known.formula, place, call.present)
+    try:
+        return scan.run({**call.flat, **found}, call.sizes)
+    except PullbackError as error:
+        if error.finding.code != IndexOutside.code:
+            raise
+        # Step by step it is seen whether a place that is outside is selected.
+        return None
 
 
 def compute_dtype(call: IndexedCall) -> torch.dtype:

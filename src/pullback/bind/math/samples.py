@@ -112,12 +112,14 @@ def draw_argument(  # noqa: PLR0913, PLR0917  (what an argument depends on)
 
 def index_bound(indexed: Formula, name: str, sizes: Mapping[str, int]) -> int:
     """Return how large the whole numbers of a tensor may be: the least size that they index."""
-    specs = {tensor.name: tensor for tensor in indexed.line.tensors}
+    labels = {tensor.name: tensor.labels for tensor in indexed.line.tensors}
+    labels |= {state.name: state.indices for state in indexed.states.values()}
     bounds = [3]
-    for node in in_order(indexed.nodes):
+    steps = (state.node for state in indexed.states.values())
+    for node in in_order([*indexed.nodes, *steps]):
         if node.op != READ:
             continue
-        for place, label in zip(node.places, specs[node.name].labels, strict=True):
+        for place, label in zip(node.places, labels[node.name], strict=True):
             inner = in_order(place.nodes)
             if any(part.op == READ and part.name == name for part in inner):
                 size = int(label) if label.isdecimal() else sizes[label.rstrip("'")]

@@ -64,13 +64,15 @@ def serialize_formula(indexed: Formula) -> list[object]:
     """Return a whole formula as plain data."""
     numbers: dict[Node, int] = {}
     rows: list[object] = []
-    for node in in_order(indexed.nodes):
+    states = indexed.states.values()
+    for node in in_order([*(state.node for state in states), *indexed.nodes]):
         rows.append(
             [node.op, node.type, [numbers[arg] for arg in node.args], serialize_node(node, numbers)]
         )
         numbers[node] = len(numbers)
     sizes = [[name, serialize_affine(size, numbers)] for name, size in indexed.sizes.items()]
-    outputs = [numbers[node] for node in indexed.nodes]
+    outputs: list[object] = [numbers[node] for node in indexed.nodes]
+    outputs += [[s.name, s.indices, numbers[s.node]] for s in states]
     return [str(indexed.line), indexed.accuracy, sorted(indexed.full), sizes, outputs, rows]
 
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from pullback.define.line import Arithmetic, Tensor, names_in
+from pullback.define.math import steps
 from pullback.define.math.formula import Formula
 from pullback.define.math.node import READ, Node, in_order
 from pullback.define.math.split import KINDS, Added, SplitFollower, depends
@@ -37,8 +39,32 @@ def rules(
     tensors = [tensor for tensor in line.tensors if tensor.name not in absent]
     dims = dict.fromkeys(label.rstrip("'") for tensor in tensors for label in tensor.labels)
     wanted = wanted or [True] * len(line.outputs)
+    if indexed.groups:
+        return [_split_states(indexed, dim, tensors, wanted, absent) for dim in dims]
     found = [_split(indexed, dim, tensors, wanted, absent) for dim in dims]
     return found + _find_partial(indexed, tensors, wanted, absent)
+
+
+def _split_states(
+    recurrence: Formula,
+    dim: str,
+    tensors: Sequence[Tensor],
+    wanted: Sequence[bool],
+    absent: frozenset[str],
+) -> Placements:
+    """Return the effect of splitting one dimension of a recurrence.
+
+    If each process has its part of the states before a step, it has it after the step.
+    """
+    joint, states = steps.with_states(recurrence)
+    own = [tensor for _, tensor in states]
+    found = _split(joint, dim, [*tensors, *own], [*(True for _ in own), *wanted], absent)
+    for (name, tensor), after in zip(states, found.outputs, strict=False):
+        if found.inputs[tensor.name] != after:
+            reason = f"a step of '{name}' needs parts of other processes"
+            return Placements(split=dim, reason=reason)
+    inputs = {tensor.name: found.inputs[tensor.name] for tensor in tensors if found.inputs}
+    return replace(found, inputs=inputs, outputs=found.outputs[len(own) :])
 
 
 def _split(

@@ -101,7 +101,10 @@ def present(formula: Formula, missing: frozenset[str], wanted: Sequence[bool]) -
 
 
 def rest_of(formula: Formula, names: Mapping[str, str]) -> Formula:
-    """Return the formula of the outputs, to which states are tensors by other names."""
+    """Return the formula of the outputs, to which states are tensors by other names.
+
+    Outputs that read other states are not to be asked for.
+    """
     states = formula.states
     read_there = {r.name for r in reads_of(formula.nodes, states)}
     tensors = [tensor_of(states[name], names[name]) for name in names if name in read_there]
@@ -113,6 +116,30 @@ def rest_of(formula: Formula, names: Mapping[str, str]) -> Formula:
     )
     nodes = [_renamed(node, names, formula) for node in formula.nodes]
     return replace(formula, line=line, elements=tuple(nodes), groups=())
+
+
+def with_states(formula: Formula) -> tuple[Formula, list[tuple[str, Tensor]]]:
+    """Return the formula in which states are parameters and what they become is returned first.
+
+    Returns also: of each state its name, and the parameter that it is.
+    """
+    free = FreeNames(formula.line)
+    names = {name: free.fresh(f"{name}_") for name in formula.states}
+    rest, states = rest_of(formula, names), list(formula.states.values())
+    parameters = [p for p in rest.line.parameters if p.name not in names.values()]
+    tensors = [tensor_of(state, names[state.name]) for state in states]
+    nodes = [
+        _named_plainly(_renamed(state.node, names, formula), state.indices) for state in states
+    ]
+    outputs = _outputs_of(nodes, [state.indices for state in states])
+    outputs = [replace(output, name=free.fresh(output.name)) for output in outputs]
+    line = replace(
+        rest.line,
+        parameters=(*parameters, *tensors),
+        outputs=(*outputs, *rest.line.outputs),
+    )
+    made = replace(rest, line=line, elements=(*nodes, *rest.elements))
+    return made, list(zip(names, tensors, strict=True))
 
 
 def _unmarked(parameter: Tensor | Scalar) -> Tensor | Scalar:
@@ -185,8 +212,11 @@ def write_step(formula: Formula, group: Group, known: Mapping[Node, bool]) -> St
     )
 
 
-def _with_others(formula: Formula, group: Group) -> list[Node]:
-    """Return the states' elements, in which others of the same place are written out."""
+def _with_others(formula: Formula, group: Group, *, alike: bool = False) -> list[Node]:
+    """Return the states' elements, in which others of the same place are written out.
+
+    If `alike`, only those with the same indices: others are read.
+    """
     sequential = {index for index, _ in group.weights}
     done: dict[str, tuple[State, Node]] = {}
 
@@ -196,9 +226,12 @@ def _with_others(formula: Formula, group: Group) -> list[Node]:
         state, element = done[node.name]
         places = dict(zip(state.indices, node.places, strict=True))
         here = all(places[index] == at(index) for index in sequential)
+        here &= not alike or state.indices == current[0].indices
         return move_indices(element, places, formula.ranges) if here else None
 
+    current: list[State] = []
     for state in group.states:
+        current[:] = [state]
         [node] = reduce.rewrite_nodes([state.node], simplified, formula.ranges, known)
         done[state.name] = state, node
     return [done[state.name][1] for state in group.states]
@@ -253,15 +286,14 @@ def _formula_of(  # noqa: PLR0913, PLR0917  (the parts of a step)
         # It says how large the batch is, where nothing else does.
         name = names.fresh("batch_")
         found[name] = Tensor(name=name, dims=(Batch(),))
-    outputs = tuple(
-        Tensor(name=names.fresh(f"next_{s.name}"), dims=dims_of(own), dtype=DTYPES[s.node.type])
-        for s, own in zip(group.states, indices, strict=True)
-    )
+    outputs = [
+        replace(output, name=names.fresh(output.name)) for output in _outputs_of(nodes, indices)
+    ]
     line = Line(
         namespace=formula.line.namespace,
         name=f"_{formula.line.name.removeprefix('_')}_step",
         parameters=tuple(found.values()),
-        outputs=outputs,
+        outputs=tuple(outputs),
         formula="...",
     )
     pairs = (pair for s in group.states for pair in zip(s.indices, s.extents, strict=True))
@@ -272,6 +304,14 @@ def _formula_of(  # noqa: PLR0913, PLR0917  (the parts of a step)
         sizes={**formula.sizes, **extents},
         accuracy=formula.accuracy,
     )
+
+
+def _outputs_of(nodes: Sequence[Node], indices: Iterable[tuple[str, ...]]) -> list[Tensor]:
+    """Return the outputs of some elements at some indices."""
+    return [
+        Tensor(name=f"next_{k}", dims=dims_of(own), dtype=DTYPES[node.type])
+        for k, (node, own) in enumerate(zip(nodes, indices, strict=True))
+    ]
 
 
 def _named_plainly(node: Node, indices: Iterable[str]) -> Node:
@@ -296,3 +336,57 @@ def _parameter(
     if own:
         dims = tuple(d for d, place in zip(dims, own.places, strict=True) if place is None)
     return Tensor(name=name, dims=dims, dtype=DTYPES[type])
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScanFormula:
+    """All steps of a group as one formula, for loops that write states and read them.
+
+    Attributes:
+        formula: its outputs are the states, and others that are computed at the same step. It reads
+            them by their names as it reads its parameters.
+        turned: of each of its outputs, the order of the dimensions that it is for.
+    """
+
+    formula: Formula
+    turned: tuple[tuple[int, ...], ...]
+
+
+def write_scan(
+    formula: Formula, group: Group, others: Mapping[str, tuple[tuple[str, ...], Node]], last: str
+) -> ScanFormula:
+    """Return the formula of a group's loops.
+
+    Args:
+        formula: whose states the group is of.
+        group: of one sequential index.
+        others: what else is computed: its indices and its element.
+        last: the index that comes last in every tensor, so that its elements are neighbours.
+    """
+    states = zip(group.states, _with_others(formula, group, alike=True), strict=True)
+    found = {state.name: (state.indices, node) for state, node in states} | dict(others)
+    orders = {
+        name: tuple(sorted(range(len(own)), key=lambda k, own=own: own[k] == last))
+        for name, (own, _) in found.items()
+    }
+
+    def turned(node: Node) -> Node | None:
+        if node.op != READ or node.name not in group_names:
+            return None
+        return read(node.name, [node.places[k] for k in orders[node.name]], node.type)
+
+    group_names = {state.name for state in group.states}
+    indices = [tuple(own[k] for k in orders[name]) for name, (own, _) in found.items()]
+    nodes = reduce.rewrite_nodes(
+        [node for _, node in found.values()], simplified, formula.ranges, turned
+    )
+    names = FreeNames(formula.line)
+    made = _formula_of(formula, group, nodes, indices, names, {})
+    parameters = [p for p in made.line.parameters if p.name not in group_names]
+    outputs = [
+        replace(output, name=name)
+        for output, name in zip(_outputs_of(nodes, indices), found, strict=True)
+    ]
+    line = replace(made.line, parameters=tuple(parameters), outputs=tuple(outputs))
+    inverse = [tuple(order.index(k) for k in range(len(order))) for order in orders.values()]
+    return ScanFormula(formula=replace(made, line=line), turned=tuple(inverse))

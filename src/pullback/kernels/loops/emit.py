@@ -54,6 +54,7 @@ class Emitter:
         split: the sums of which a chunk has a part.
         backed: the lanes' index, if the last vector of a block is moved back to where the range
             ends: it may have computed some elements before.
+        rings: the dimension of a tensor of which only some are kept, and how many, by its name.
         stack: the run of the lanes in which the tile's rows are one below the other; 0 if none.
     """
 
@@ -85,6 +86,7 @@ class Emitter:
         self.split: frozenset[Node] = frozenset()
         self.backed: str | None = None
         self.stack = 0
+        self.rings: dict[str, tuple[int, int]] = {}
         self._names = itertools.count()
 
     @property
@@ -212,6 +214,11 @@ class Emitter:
             case _:
                 operands = [self.value(arg, copy) for arg in node.args]
                 return self.kept(write_call(node, operands), node, derived.estimate_work(node))
+
+    def in_ring(self, name: str, d: int, place: str) -> str:
+        """Return where a place of a tensor lies, of which perhaps only the last steps are kept."""
+        ring = self.rings.get(name)
+        return f"(({place}) & {ring[1] - 1})" if ring and ring[0] == d else place
 
     def kept(self, text: str, node: Node, work: float = 0) -> str:
         """Write a value into a variable, or find it there; return its name."""

@@ -18,21 +18,21 @@ from pullback.kernels.loops.scope import RefusedLoops, Scope
 
 def write_kernel(nest: Nest, setting: KernelSetting) -> KernelText:
     """Return the kernel of some loops. It is written twice: first to find what is worth keeping."""
-    first = _KernelWriter(nest, setting, {})
+    first = KernelWriter(nest, setting, {})
     rows = KeptRows(first.emitter)
     if not rows or nest.is_split:
         return first.kernel()
     kept = rows.apart(rows.spans)
     if setting.target.keeps_reads:
         kept = find_room(nest, setting, rows)
-    return _KernelWriter(nest, setting, kept).kernel() if kept else first.kernel()
+    return KernelWriter(nest, setting, kept).kernel() if kept else first.kernel()
 
 
 def find_room(nest: Nest, setting: KernelSetting, rows: KeptRows) -> Buffered:
     """Return the buffers of as much of a kernel's rows as there is room for."""
     kept = [node for node in rows.spans if setting.target.keeps([rows.length(node)])]
     while kept:
-        rows = KeptRows(_KernelWriter(nest, setting, rows.apart(kept)).emitter)
+        rows = KeptRows(KernelWriter(nest, setting, rows.apart(kept)).emitter)
         if len(rows.spans) < len(kept):
             # The others are parts of what is kept.
             kept = list(rows.spans)
@@ -44,7 +44,9 @@ def find_room(nest: Nest, setting: KernelSetting, rows: KeptRows) -> Buffered:
     return {}
 
 
-class _KernelWriter:
+class KernelWriter:
+    """Writes the kernel of one nest."""
+
     def __init__(self, nest: Nest, setting: KernelSetting, kept: Buffered) -> None:
         self.nest, self.kept = nest, kept
         self.emitter = emitter = Emitter(setting)
@@ -62,6 +64,7 @@ class _KernelWriter:
         self.text = self.written()
 
     def size(self, index: str) -> str:
+        """Return how far an index runs, in C++."""
         return self.extents.text(self.ranges.size(index))
 
     def written(self) -> str:
@@ -107,12 +110,16 @@ class _KernelWriter:
 
     def store_all(self, *, edge: bool) -> None:
         """Write the values of all outputs at one place."""
+        self.store_outputs(self.nest.outputs, edge=edge)
+
+    def store_outputs(self, outputs: Sequence[Output], *, edge: bool) -> None:
+        """Write the values of some outputs at one place."""
         if self.nest.is_stacked and not edge:
             tile, rows = str(self.nest.tile), self.nest.rows
             fits = f"{self.emitter.variables[tile]} + {rows} <= {self.size(tile)}"
             self.emitter.here.tests[fits] = None
-        self.emitter.prepare([output.node for output in self.nest.outputs])
-        for place, output in enumerate(self.nest.outputs):
+        self.emitter.prepare([output.node for output in outputs])
+        for place, output in enumerate(outputs):
             own = frozenset(output.indices) | {self.nest.lane or ""}
             copies = self.emitter.copies(own)
             self.abreast += 0 if edge else len(copies)
@@ -125,9 +132,13 @@ class _KernelWriter:
                 else:
                     self.add(place, output, copy, value, edge=edge)
 
+    def lane_in(self, output: Output) -> str | None:
+        """Return the index of the lanes, if an output has it: in a scan some have not."""
+        return self.nest.lane if self.nest.lane in output.indices else None
+
     def operand(self, output: Output) -> Operand:
         """Return the operand of an output, which is contiguous."""
-        lane = self.nest.lane
+        lane = self.lane_in(output)
         unit = len(output.indices) - 1 if output.indices else None
         if lane is not None and output.indices.index(lane) != unit:
             unit = None
@@ -137,9 +148,12 @@ class _KernelWriter:
         """Write the statement that stores a value."""
         emitter = self.emitter
         operand = self.operand(output)
-        places = [emitter.places.index(index, copy) for index in output.indices]
+        places = [
+            emitter.in_ring(output.name, d, emitter.places.index(index, copy))
+            for d, index in enumerate(output.indices)
+        ]
         address = emitter.operands.address(operand, places)
-        stored, lane = operand.stored, self.nest.lane
+        stored, lane = operand.stored, self.lane_in(output)
         if lane is None:
             emitter.line(f"store_one<{stored}>({address}, {value});", 2)
             return
@@ -215,17 +229,30 @@ class _KernelWriter:
         return {name: self.ranges.size(self.lane_of(node)) for node, (name, _) in self.kept.items()}
 
     def lane_of(self, node: Node) -> str:
+        """Return the index of the lanes that a value of a row depends on."""
         return next(iter(node.free & self.emitter.row_lanes))
 
     def tasks(self, task: str = "task") -> list[str]:
         """Return the statements that say which values of the outer indices a task has."""
-        nest, emitter = self.nest, self.emitter
+        nest = self.nest
+        if nest.block:
+            blocks = f"((last_lane + {nest.block - 1}) / {nest.block})"
+            part = [
+                f"const int64_t first = {task} % {blocks} * {nest.block};",
+                f"const int64_t last = least(first + {nest.block}, last_lane);",
+            ]
+            return part + self.outer_values(f"({task} / {blocks})")
         if nest.shares_lanes:
             step = f"{nest.vectors} * lanes"
             return [
                 f"const int64_t first = {task} * ({step});",
                 f"const int64_t last = least(first + {step}, last_lane);",
             ]
+        return self.outer_values(task)
+
+    def outer_values(self, task: str) -> list[str]:
+        """Return the statements that say which value of each outer index a task has."""
+        nest, emitter = self.nest, self.emitter
         lines = [f"[[maybe_unused]] int64_t rest = {task};"] if nest.outer else []
         for index in reversed(nest.outer):
             variable, size = emitter.variables[index], self.size(index)
@@ -281,6 +308,7 @@ class _KernelWriter:
         return [*lines, f"{loop} {{", *code, "}"]
 
     def kernel(self) -> KernelText:
+        """Return the kernel."""
         return KernelText(
             nest=self.nest,
             text=self.text,

@@ -263,6 +263,10 @@ class KernelReads:
 
     def safe(self, node: Node, d: int, copy: Mapping[str, int]) -> str:
         """Return a place that is the same in all lanes, moved to where there is an element."""
+        return self.emitter.in_ring(node.name, d, self.clamped(node, d, copy))
+
+    def clamped(self, node: Node, d: int, copy: Mapping[str, int]) -> str:
+        """Return such a place, as an index of the tensor."""
         emitter = self.emitter
         place = emitter.places.place(node.places[d], copy)
         if not node.places[d].nodes and self.is_inside(node, d):

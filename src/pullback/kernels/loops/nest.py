@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pullback.define.math.index import Affine
 from pullback.define.math.node import Node
@@ -47,6 +47,10 @@ class Nest:
         rows: how many values of the last outer index are computed side by side.
         picks: whether data says which rows are read.
         is_stacked: whether these are always as many, one below the other, and share what they read.
+        sequential: of a scan the index that runs in order inside of each task, and its direction.
+        inner: of a scan the other indices inside of that.
+        block: of a scan how many values of the lanes' index a task has; 0 if it has all.
+        rings: of a scan the outputs of which only so many steps are kept, a power of two.
     """
 
     outputs: tuple[Output, ...]
@@ -60,10 +64,16 @@ class Nest:
     rows: int = 1
     picks: bool = False
     is_stacked: bool = False
+    sequential: tuple[str, int] | None = None
+    inner: tuple[str, ...] = ()
+    block: int = 0
+    rings: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @property
     def shares_lanes(self) -> bool:
         """Whether a task runs over a part of the lanes' index and not over all of it."""
+        if self.sequential:
+            return self.block > 0
         return self.lane is not None and not self.outer and (self.over is None or self.is_split)
 
     @property
