@@ -14,6 +14,7 @@ from torch import Tensor
 from pullback.bind import native
 from pullback.bind.dense import evaluate
 from pullback.bind.loops.backends import Backend, CpuBackend
+from pullback.bind.loops.loop_plan import LoopPlan, plan_call
 from pullback.bind.loops.order import Sorter, make_sorters
 from pullback.bind.loops.own_call import LoopCall, convert_scalar, lay_out, prepare_call
 from pullback.bind.loops.specialise import SMALL, choose_schedules, round_size, usual_sizes
@@ -177,6 +178,11 @@ class Own:
     def steps(self) -> tuple[ScheduleStep, ...]:
         """All kernels, in order."""
         return tuple(step for schedule in self.schedules for step in schedule.steps)
+
+    @cached_property
+    def plan(self) -> LoopPlan:
+        """What a call consists of, whatever its sizes."""
+        return plan_call(self)
 
     @cached_property
     def sorters(self) -> tuple[Sorter, ...]:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
 
+from pullback.bind.loops.loop_plan import KernelPlan
 from pullback.define.line import Scalar
 from pullback.define.math.index import Affine
-from pullback.define.math.ranges import Ranges
 from pullback.kernels.loops import schedule as schedules
 from pullback.kernels.loops.extents import Extents
-from pullback.kernels.loops.nest import CHUNKS, Output
+from pullback.kernels.loops.nest import CHUNKS
 from pullback.kernels.loops.operands import Operand
-from pullback.kernels.loops.schedule import ScheduleStep
 
 if TYPE_CHECKING:
     from pullback.bind.loops.backends import Runner
@@ -31,14 +30,7 @@ Written = tuple[Shape, torch.dtype]
 
 @dataclass(frozen=True, kw_only=True)
 class Total:
-    """How a kernel's totals are finished: chunks are summed, and dimensions permuted.
-
-    Attributes:
-        place: of the totals, among the tensors of the call.
-        shape: of the totals, chunk by chunk.
-        summed: the dimension of the chunks.
-        order: the dimensions that are left, in the order of their indices.
-    """
+    """How a kernel's totals are finished: a `TotalPlan` with numbers for sizes."""
 
     place: int
     shape: Shape
@@ -82,10 +74,7 @@ class KernelCall:
 
 @dataclass(frozen=True, kw_only=True)
 class LoopCall:
-    """All kernels that compute some outputs, for the sizes of a call.
-
-    The list of a call's tensors begins with its inputs; then come, kernel by kernel, what it writes
-    and its totals.
+    """All kernels that compute some outputs, for the sizes of a call: a `LoopPlan` with numbers.
 
     Attributes:
         own: whose kernels.
@@ -144,59 +133,35 @@ class LoopCall:
 
 def prepare_call(own: Own, sizes: Mapping[str, int], addresses: Sequence[int]) -> LoopCall:
     """Return all that follows from the sizes of a call, and from where the kernels are."""
-    made = {output.name for step in own.steps for output in step.kernel.nest.outputs}
-    operands = (operand for step in own.steps for operand in step.kernel.operands)
-    inputs = tuple(dict.fromkeys(each for each in operands if each.name not in made))
-    places: dict[Operand | str, int] = {operand: place for place, operand in enumerate(inputs)}
-    first = len(inputs)
-    kernels: list[KernelCall] = []
-    sizes = {**sizes, **count_entries(own, sizes)}
-    for step, address in zip(own.steps, addresses, strict=True):
-        names = [output.name for output in step.kernel.nest.outputs]
-        places |= {name: first + k for k, name in enumerate(names)}
-        sizing = KernelSizing(step, own, sizes)
-        kernels.append(sizing.call(address, places, first))
-        first += len(names)
-        # A total has the name of what it is the sum of.
-        places |= {total.name: first + k for k, total in enumerate(step.totals)}
-        first += len(step.totals)
-    runner = own.backend.runner()
-    return LoopCall(own=own, runner=runner, inputs=inputs, kernels=tuple(kernels))
-
-
-def count_entries(own: Own, sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return how many entries the sums over segments have, by the names of these sizes."""
-    extents, ranges = Extents(sizes), own.indexed.ranges
-    return {
-        str(term).strip("|"): math.prod(
-            extents.number(n) or 0 for n in sorter.segments.shape(ranges)
-        )
-        for sorter in own.sorters
-        for term, _ in sorter.segments.size.terms
+    plan, extents = own.plan, Extents(sizes)
+    sizes = {
+        **sizes,
+        **{
+            name: math.prod(extents.number(extent) or 0 for extent in shape)
+            for name, shape in plan.entries
+        },
     }
+    kernels = [
+        KernelSizing(kernel, own, sizes).call(address)
+        for kernel, address in zip(plan.kernels, addresses, strict=True)
+    ]
+    runner = own.backend.runner()
+    return LoopCall(own=own, runner=runner, inputs=plan.inputs, kernels=tuple(kernels))
 
 
 class KernelSizing:
     """What follows from the sizes of a call, for one kernel."""
 
-    def __init__(self, step: ScheduleStep, own: Own, sizes: Mapping[str, int]) -> None:
-        self.step, self.own, self.sizes = step, own, sizes
-        self.nest, self.target = step.kernel.nest, own.target
+    def __init__(self, plan: KernelPlan, own: Own, sizes: Mapping[str, int]) -> None:
+        self.plan, self.own, self.target = plan, own, own.target
         self.extents = Extents(sizes)
-        self.ranges = Ranges(step.kernel.ranges)
-        self.work = schedules.count_operations(step.kernel, sizes)
-        self.outer = [self.size(index) for index in self.nest.outer]
+        self.work = schedules.count_operations(plan.step.kernel, sizes)
         self.parts = self.count_parts()
         self.chunks = 1
-        if self.nest.over:
-            length = self.size(self.nest.over)
+        if plan.over is not None:
+            length = self.number(plan.over)
             self.chunks = self.target.count_chunks(self.work, self.parts, length)
-
-    def size(self, index: str) -> int:
-        """Return how far an index of the nest runs."""
-        extent = self.nest.over_size if index == self.nest.over else self.ranges.size(index)
-        assert extent is not None
-        return self.number(extent)
+        self.extents = Extents({**sizes, CHUNKS: self.chunks})
 
     def number(self, extent: Affine) -> int:
         """Return a size as a number."""
@@ -204,74 +169,40 @@ class KernelSizing:
         assert number is not None, extent
         return number
 
-    def call(self, address: int, places: Mapping[Operand | str, int], first: int) -> KernelCall:
-        """Return a call of the kernel.
+    def shape(self, extents: Iterable[Affine]) -> Shape:
+        """Return sizes as numbers."""
+        return tuple(map(self.number, extents))
 
-        Args:
-            address: of its entry point.
-            places: of the inputs, and of what is written and added up so far, by its name.
-            first: the place of what it writes.
-        """
-        operands, rows = self.step.kernel.operands, self.step.kernel.rows
-        own = {output.name for output in self.nest.outputs}
-        sizes = {**self.sizes, CHUNKS: self.chunks}
-        written, totals = self.totals(first) if self.nest.over else (self.outputs(), ())
-        empty = not self.nest.over and not all(math.prod(shape) for shape, _ in written)
+    def call(self, address: int) -> KernelCall:
+        """Return a call of the kernel, whose entry point has this address."""
+        plan = self.plan
+        written = tuple((self.shape(shape), dtype) for shape, dtype in plan.written)
+        empty = not plan.totals and not all(math.prod(shape) for shape, _ in written)
         # Nothing is written where an output is empty.
         count = 0 if empty else self.parts * self.chunks
         return KernelCall(
             address=address,
-            tensors=tuple(places.get(each, places.get(each.name, -1)) for each in operands),
-            totals_read=tuple(
-                (k, each)
-                for k, each in enumerate(operands)
-                if each not in places and each.name not in own
+            tensors=plan.tensors,
+            totals_read=plan.totals_read,
+            written=tuple(
+                ((math.prod(shape),) if plan.totals else shape, getattr(torch, dtype))
+                for shape, dtype in written
             ),
-            written=written,
-            sizes=tuple(sizes[name] for name in self.step.kernel.sizes),
+            sizes=self.shape(plan.sizes),
             count=count,
-            share=self.target.count_share(count, self.work, list(map(self.number, rows))),
-            totals=totals,
-            is_inner=self.step.is_inner,
+            share=self.target.count_share(count, self.work, self.shape(plan.step.kernel.rows)),
+            totals=tuple(
+                Total(place=t.place, shape=self.shape(t.shape), summed=t.summed, order=t.order)
+                for t in plan.totals
+            ),
+            is_inner=plan.step.is_inner,
         )
 
     def count_parts(self) -> int:
         """Return how many tasks there are for each chunk."""
-        nest, parts = self.nest, 1
-        if nest.shares_lanes:
-            parts = -(-self.size(str(nest.lane)) // (nest.block or nest.vectors * self.own.lanes))
-        return parts * math.prod(
-            -(-size // (nest.rows if index == nest.tile else 1))
-            for index, size in zip(nest.outer, self.outer, strict=True)
-        )
-
-    def outputs(self) -> tuple[Written, ...]:
-        """Return the shapes and dtypes of outputs."""
-        time, rings = (self.nest.sequential or ("",))[0], self.nest.rings
-        return tuple(
-            (
-                tuple(rings.get(o.name, n) if i == time else n for i, n in self.dims(o)),
-                getattr(torch, o.dtype),
-            )
-            for o in self.nest.outputs
-        )
-
-    def dims(self, output: Output) -> list[tuple[str, int]]:
-        """Return the dimensions of an output."""
-        return [(index, self.size(index)) for index in output.indices]
-
-    def totals(self, first: int) -> tuple[tuple[Written, ...], tuple[Total, ...]]:
-        """Return what a kernel writes that adds up chunks, flat, and how it is finished."""
-        nest, written, totals = self.nest, list[Written](), list[Total]()
-        for k, total in enumerate(self.step.totals):
-            small = [index for index in total.indices if index in nest.small]
-            indices = [*nest.outer, *small, *([nest.lane] if nest.lane else [])]
-            rest = map(self.size, indices[len(nest.outer) :])
-            shape = (*self.outer, self.chunks, *rest)
-            written.append(((math.prod(shape),), torch.float64))
-            order = tuple(indices.index(index) for index in total.indices)
-            totals.append(Total(place=first + k, shape=shape, summed=len(self.outer), order=order))
-        return tuple(written), tuple(totals)
+        nest = self.plan.step.kernel.nest
+        each = self.own.lanes if nest.shares_lanes and not nest.block else 1
+        return math.prod(-(-self.number(size) // (part * each)) for size, part in self.plan.tasks)
 
 
 def lay_out(tensor: Tensor, operand: Operand) -> Tensor:

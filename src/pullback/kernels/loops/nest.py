@@ -170,4 +170,4 @@ class KernelText:
 
 
 # The size that says how many chunks there are.
-CHUNKS = "chunks"
+CHUNKS = "~chunks"
