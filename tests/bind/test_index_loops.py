@@ -312,6 +312,18 @@ def test_long_sums_are_as_exact_as_those_of_pytorch() -> None:
     torch.testing.assert_close(total[0].double(), v.double().sum(), rtol=5e-7, atol=0)
 
 
+def test_a_dimension_may_have_the_name_of_what_the_loops_count() -> None:
+    x = torch.rand(3000, 7, generator=torch.Generator().manual_seed(0))
+    indexed = notation.parse(
+        lines.parse("demo::columns(x[chunks, n]) -> y[n] = sum[chunks](exp(x[chunks, n]))")
+    )
+    sizes = {"chunks": 3000, "n": 7}
+    own = find(indexed, {"x": x}, sizes, torch.float32)
+    assert isinstance(own, Own)
+    assert len(own.steps) == 2
+    torch.testing.assert_close(own.run({"x": x}, sizes, [torch.float32])[0], x.exp().sum(0))
+
+
 def test_the_same_values_whatever_the_number_of_threads() -> None:
     indexed = formula("pair")
     sizes = {**sizes_for(indexed, {"n": 700}), "i": 700, "j": 700}

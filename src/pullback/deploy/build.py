@@ -166,8 +166,9 @@ def cmake(found: Definitions, order: Order) -> Path:
 
     folder = Path(order.into or f"{found.path.stem}-cmake")
     travelling = shipped.collect(found.operators)
+    index_loops.require_sizes(travelling, order.made_for)
     with staging.stage_folder(folder) as work:
-        library = build_cmake(travelling, work, order.architectures)
+        library = build_cmake(travelling, work, order.architectures, order.made_for)
         inside = library.relative_to(work)
     return folder / inside
 
@@ -187,7 +188,7 @@ WAYS = {
         wheel, ("into", "name", "version", "arch", "pythons", "sizes"), with_text=True
     ),
     "setup": ShippingWay(setup, ("into", "name", "version", "arch", "sizes"), with_text=True),
-    "cmake": ShippingWay(cmake, ("into", "arch")),
+    "cmake": ShippingWay(cmake, ("into", "arch", "sizes")),
 }
 
 

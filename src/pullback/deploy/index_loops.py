@@ -8,8 +8,9 @@ import torch
 
 from pullback.bind.loops import nests, specialise
 from pullback.bind.loops.backends import Backend
-from pullback.bind.loops.nests import Own
+from pullback.bind.loops.nests import NoLoops, Own
 from pullback.bind.math import samples
+from pullback.define.math.formula import Formula
 from pullback.deploy.shipped import MOST_CHOICES, Shipped, list_choices
 from pullback.diagnostic import Rule
 
@@ -66,21 +67,44 @@ def find_loops(
     formula, line = shipped.definition.formula, shipped.line
     if formula is None or shipped.definition.pointwise:
         return
-    case = next(samples.draw_cases(formula, dtype, {}, frozenset()), None)
-    if case is None:
-        return  # nothing to compare a loop at
-    own_names = set(line.dimensions) - set(formula.sizes)
-    special = [{name: n for name, n in known.items() if name in own_names} for known in sizes]
     # Second derivatives have many choices of gradients that are None.
     choices = list_choices(shipped.definition, most=MOST_CHOICES if shipped.order < 2 else 1)
-    for known in ({}, *special):
-        usual = specialise.usual_sizes(case.sizes, known)
+    for usual in usual_calls(shipped, dtype, sizes):
         for wanted, given in choices:
             tensors = (t.name for k, t in enumerate(line.tensors) if given >> k & 1)
             present = frozenset((*tensors, *(s.name for s in line.scalars)))
-            places = [k for k in range(len(line.outputs)) if wanted >> k & 1]
-            for group in nests.group_outputs(formula, places, usual):
-                together = nests.find(formula, dtype, group, present, usual, backend)
-                alone = () if isinstance(together, Own) else ((k,) for k in group)
-                each = (nests.find(formula, dtype, k, present, usual, backend) for k in alone)
-                yield from (own for own in (together, *each) if isinstance(own, Own))
+            found = find_all(formula, dtype, wanted, present, usual, backend)
+            yield from (own for own in found if isinstance(own, Own))
+
+
+def usual_calls(shipped: Shipped, dtype: torch.dtype, sizes: Sequence[Sizes]) -> Iterator[Sizes]:
+    """Yield the sizes that loops are made for: any, and those that are named."""
+    formula = shipped.definition.formula
+    assert formula
+    case = next(samples.draw_cases(formula, dtype, {}, frozenset()), None)
+    if case is None:
+        return  # nothing to compare a loop at
+    own_names = set(shipped.line.dimensions) - set(formula.sizes)
+    special = [{name: n for name, n in known.items() if name in own_names} for known in sizes]
+    distinct = {tuple(known.items()): known for known in ({}, *special)}
+    for known in distinct.values():
+        yield specialise.usual_sizes(case.sizes, known)
+
+
+def find_all(  # noqa: PLR0913, PLR0917  (all that decides which loops there are)
+    formula: Formula,
+    dtype: torch.dtype,
+    wanted: int,
+    present: frozenset[str],
+    usual: Sizes,
+    backend: Backend,
+) -> Iterator[Own | NoLoops]:
+    """Yield the loops that compute some outputs, or why there are none for one."""
+    places = [k for k in range(len(formula.line.outputs)) if wanted >> k & 1]
+    for group in nests.group_outputs(formula, places, usual):
+        together = nests.find(formula, dtype, group, present, usual, backend)
+        if isinstance(together, Own) or len(group) == 1:
+            yield together
+        else:
+            for k in group:
+                yield nests.find(formula, dtype, (k,), present, usual, backend)

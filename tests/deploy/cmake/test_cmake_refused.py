@@ -14,6 +14,7 @@ import pullback as pb
 from pullback.deploy import shipped
 from pullback.deploy.cmake import build
 from pullback.deploy.cmake.build import build_cmake
+from pullback.deploy.cmake.index_loops import IndexedOperator
 from pullback.deploy.cmake.project import Project
 from pullback.diagnostic import PullbackError
 
@@ -65,10 +66,21 @@ def test_a_part_that_only_python_can_run_is_named(
     assert "--as wheel" in text
 
 
-def test_a_formula_in_index_notation_runs_in_python(tmp_path: Path) -> None:
-    text = refused([add("rows(x[n, m]) -> y[n] = sum[m](x[n, m]**2)")], tmp_path)
-    assert "needs-python [PB733]: refuselib::rows cannot be" in text
-    assert "its formula in index notation runs in Python" in text
+def test_index_notation_without_loops_is_refused_with_the_reason(tmp_path: Path) -> None:
+    halves = add("halves(x[n]: int64, k[m]: int64) -> y[n]: int64 = sum[m](x[n]//k[m])")
+    text = refused([halves], tmp_path)
+    assert "needs-python [PB733]: refuselib::halves cannot be" in text
+    assert "reason: whole numbers are divided" in text
+    assert "--as wheel" in text
+
+
+def test_a_product_of_matrices_has_loops_where_nothing_else_is() -> None:
+    product = add("product(a[n, k], b[k, m]) -> c[n, m] = sum[k](a[n, k]*b[k, m])")
+    [one] = shipped.collect([product], orders=0)
+    operator = IndexedOperator(one, ())
+    wanted = {(choice.wanted, choice.present) for choice in operator.choices}
+    assert wanted == {(1, 3)}
+    assert {own.outputs for own in operator.owns} == {(0,)}
 
 
 def test_what_an_author_gives_the_linker_is_given_to_it(tmp_path: Path) -> None:

@@ -53,10 +53,6 @@ class Indexed(Mathematics):
         """Return a function that computes it with PyTorch's operations."""
         return execute.make_pytorch_kernel(self.definition)
 
-    def in_python(self) -> str:
-        """Return the formula, since Python chooses how a call is computed."""
-        return "formula"
-
     def placements(
         self, wanted: Sequence[bool] | None = None, absent: frozenset[str] = frozenset()
     ) -> list[Placements]:

@@ -26,7 +26,7 @@ from pullback.kernels.cuda_on_cpu import mode
 from pullback.kernels.cuda_on_cpu.mode import Mode
 from pullback.kernels.identity import INDEX_ABI
 from pullback.kernels.loops import cpu, cuda
-from pullback.kernels.loops.cpu import Cpu
+from pullback.kernels.loops.cpu import Cpu, LibraryCpu
 from pullback.kernels.loops.cuda import Cuda
 from pullback.kernels.loops.target import Target
 from pullback.kernels.plan import BuildPlan, TranslationUnit, kernel_flags
@@ -136,6 +136,14 @@ class CpuBackend(Backend):
         """Return that there was no memory: nothing else can fail."""
         del own, said
         return MemoryError()
+
+
+class LibraryBackend(CpuBackend):
+    """The CPU in a library without Python, which has loops or nothing."""
+
+    def targets(self, compute: str) -> Sequence[Target]:
+        """Return the one of the CPU, whatever PyTorch's operations are better at."""
+        return (LibraryCpu.of(compute),)
 
 
 @dataclass(frozen=True)
@@ -249,7 +257,7 @@ def plan_of(several: Sequence[Own]) -> BuildPlan:
     """Return what to compile for loops of one operator and one target, one after another."""
     own, compiler = several[0], toolchain.find("c++")
     kernels = [step.kernel.text for own in several for step in own.steps]
-    unit = cpu.write_unit(kernels, own.target, own.indexed.accuracy)
+    unit = cpu.write_unit(cpu.name_kernels(kernels), own.target, own.indexed.accuracy)
     return BuildPlan(
         name=own.name,
         compiler=compiler,

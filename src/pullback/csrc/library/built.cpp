@@ -44,15 +44,11 @@ class BuiltSupply final : public Supply {
   }
 
   [[noreturn]] void refuse(const Signature& signature, const Loops::Key& key) const {
-    std::string have;
+    std::vector<at::ScalarType> have;
     for (const BuiltLoop& built : loops_) {
-      const std::string name = dtype_text(built.key.dtype);
-      const bool known = (", " + have + ",").find(", " + name + ",") != std::string::npos;
-      if (built.key.device == key.device && !known) have += (have.empty() ? "" : ", ") + name;
+      if (built.key.device == key.device) have.push_back(built.key.dtype);
     }
-    fail("loop-left-out [PB731]", signature,
-         "this library has no loop for " + dtype_text(key.dtype) + "; it has " + have,
-         "convert the inputs");
+    refuse_loop(signature, key.dtype, have);
   }
 
   const std::vector<BuiltLoop> loops_;
@@ -61,13 +57,30 @@ class BuiltSupply final : public Supply {
 
 }  // namespace
 
+std::shared_ptr<Supply> make_supply(std::vector<BuiltLoop> loops, bool derived) {
+  return std::make_shared<BuiltSupply>(std::move(loops), derived);
+}
+
+void refuse_loop(const Signature& signature, at::ScalarType dtype,
+                 const std::vector<at::ScalarType>& have) {
+  std::string names;
+  for (const at::ScalarType each : have) {
+    const std::string name = dtype_text(each);
+    const bool known = (", " + names + ",").find(", " + name + ",") != std::string::npos;
+    if (!known) names += (names.empty() ? "" : ", ") + name;
+  }
+  fail("loop-left-out [PB731]", signature,
+       "this library has no loop for " + dtype_text(dtype) + "; it has " + names,
+       "convert the inputs");
+}
+
 void finish_formula(Definition& definition, std::initializer_list<BuiltLoop> loops, bool derived) {
   Formula& formula = *definition.formula;
   for (const BuiltLoop& built : loops) {
     (built.key.device == c10::DeviceType::CUDA ? formula.cuda : formula.cpu) = true;
     formula.loops->add(built.key, built.loop);
   }
-  definition.supply = std::make_shared<BuiltSupply>(loops, derived);
+  definition.supply = make_supply(loops, derived);
   formula.find_places(definition.signature);
 }
 

@@ -4,6 +4,8 @@
 /// Python loads too.
 #pragma once
 
+#include "index_tables.h"
+
 #include "../runtime/operator.h"
 
 #include <torch/library.h>
@@ -34,6 +36,16 @@ struct BuiltLoop {
 /// Gives a formula its loops; it will get no others. `derived`: whether its derivatives are in the
 /// library too.
 void finish_formula(Definition& definition, std::initializer_list<BuiltLoop> loops, bool derived);
+
+/// Returns what gives a formula some loops, and says why there is no more.
+std::shared_ptr<Supply> make_supply(std::vector<BuiltLoop> loops, bool derived);
+
+/// Throws PB731: there are loops for these dtypes, and another was given.
+[[noreturn]] void refuse_loop(const Signature& signature, at::ScalarType dtype,
+                              const std::vector<at::ScalarType>& have);
+
+/// Gives an operator in index notation its loops; `derived` as above. (indexed.cpp)
+void finish_indexed(Definition& definition, const IndexTable& table, bool derived);
 
 // In meta.cpp and autocast.cpp.
 c10::KernelFunction meta_kernel(const Entry& entry);

@@ -58,11 +58,25 @@ struct NativeKernel {
   bool strided = false;       // takes inputs with any strides; otherwise they arrive contiguous
 };
 
+struct Definition;
+
+/// Computes an operator on the CPU that has neither a kernel nor a formula's loop.
+///
+/// Such a one is in index notation, in a library without Python (csrc/library/indexed.cpp).
+class Computation {
+ public:
+  virtual ~Computation() = default;
+
+  /// Runs on the arguments on the stack, and pushes the outputs.
+  virtual void call(const Signature& signature, torch::jit::Stack& stack) const = 0;
+};
+
 struct Definition {
   Signature signature;
   std::optional<Program> backward, jvp;
   NativeKernel cpu, cuda;
-  std::optional<Formula> formula;  // computes it on the devices that have no kernel
+  std::optional<Formula> formula;                  // computes it on the devices that have no kernel
+  std::shared_ptr<const Computation> computation;  // or this does, on the CPU
   /// Of a formula, also one in index notation; null: nothing is made later.
   std::shared_ptr<Supply> supply;
   /// Whether it was registered by somebody else and is taken over; a derivative of its own stays,

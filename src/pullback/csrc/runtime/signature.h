@@ -1,6 +1,8 @@
 /// The line in the form that the runtime needs, and the checks that follow from it.
 #pragma once
 
+#include "step.h"
+
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
 #include <c10/util/SmallVector.h>
@@ -12,23 +14,6 @@
 namespace pullback {
 
 using Ints = c10::SmallVector<int64_t, 8>;
-
-/// One step of a dimension's expression in postfix order.
-struct Step {
-  enum class Kind {
-    number,
-    dimension,
-    scalar,
-    add,
-    subtract,
-    multiply,
-    divide,
-    modulo,
-    least,
-    greatest
-  } kind;
-  int64_t value = 0;  // the number, or the index of the dimension or of the argument
-};
 
 struct Dimension {
   std::vector<Step> steps;

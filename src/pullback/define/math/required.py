@@ -79,7 +79,7 @@ def require_inside(indexed: Formula, sizes: Mapping[str, int]) -> None:
         if key in passed or 0 in own.values():
             continue
         if root not in _checks:
-            _checks[root] = tuple(_find_unguarded(root))
+            _checks[root] = tuple(find_unguarded(root))
         for check in _checks[root]:
             _require(indexed, check, own, sizes)
         if 0 in sizes.values():
@@ -93,7 +93,7 @@ def _extent(indexed: Formula, label: str, sizes: Mapping[str, int]) -> int:
     return sizes.get(label, 1) if found is None else max(found, 0)
 
 
-def _find_unguarded(root: Node) -> Iterator[Check]:
+def find_unguarded(root: Node) -> Iterator[Check]:
     """Yield the reads and maxima that are evaluated wherever their indices have values."""
     seen: set[Check] = set()
     left = [Check(root, ())]
@@ -141,7 +141,7 @@ def _require_branches(
 ) -> None:
     """Stop at a read under `where` that is inside only if no size is 0: `where(n > 3, x[0], 0)`."""
     if root not in _branches:
-        _branches[root] = tuple(itertools.islice(_find_guarded(root, indexed.ranges), MOST))
+        _branches[root] = find_guarded(root, indexed.ranges)
     for check in _branches[root]:
         around = {bound: evaluate_size(extent, sizes) or 0 for bound, extent in check.around}
         extents = {**own, **around}
@@ -150,8 +150,12 @@ def _require_branches(
             _require_read(indexed, check.node, extents, sizes, check)
 
 
-def _find_guarded(root: Node, ranges: Ranges) -> Iterator[Check]:
-    """Yield the reads that are evaluated where some conditions hold."""
+def find_guarded(root: Node, ranges: Ranges) -> tuple[Check, ...]:
+    """Return the reads that are evaluated where some conditions hold, as many as are looked at."""
+    return tuple(itertools.islice(_iter_guarded(root, ranges), MOST))
+
+
+def _iter_guarded(root: Node, ranges: Ranges) -> Iterator[Check]:
     seen: set[Check] = set()
     left = [Check(root, ())]
     while left and len(seen) < MOST * MOST:
@@ -233,16 +237,29 @@ def _depends(  # noqa: PLR0913, PLR0917
     sizes: Mapping[str, int],
 ) -> bool:
     """Return whether a read in a branch is inside only because sizes are 1 or more."""
+    if not is_inside_for_facts(indexed, check, place, extent):
+        return False  # the data says that it is inside
+    return any(
+        all(_ends(left, extents, sizes)[0] < 0 for left in end)
+        for end in list_left(check, place, extent)
+    )
+
+
+def is_inside_for_facts(indexed: Formula, check: Check, place: Affine, extent: Affine) -> bool:
+    """Return whether a read in a branch is inside where that is taken, if no size is 0."""
     ranges = Ranges({**indexed.sizes, **dict(check.around)})
-    for end in (place, extent - 1 - place):
-        if not is_positive(end, check.facts, ranges):
-            return False  # the data says that it is inside
+    return all(is_positive(end, check.facts, ranges) for end in (place, extent - 1 - place))
+
+
+def list_left(check: Check, place: Affine, extent: Affine) -> tuple[list[Affine], list[Affine]]:
+    """Return what is left before and behind a place less each fact, of which one is not negative.
+
+    If all of one list are negative, the read is inside only because sizes are 1 or more.
+    """
     pairs = (x + y for x, y in itertools.combinations(check.facts, 2))
     known = (Affine(0), *check.facts, *pairs)
-    return any(
-        all(_ends(end - fact, extents, sizes)[0] < 0 for fact in known)
-        for end in (place, extent - 1 - place)
-    )
+    before, behind = ([end - fact for fact in known] for end in (place, extent - 1 - place))
+    return before, behind
 
 
 def _ends(place: Affine, extents: Mapping[str, int], sizes: Mapping[str, int]) -> tuple[int, int]:

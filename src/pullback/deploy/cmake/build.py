@@ -15,14 +15,17 @@ from pathlib import Path
 import torch
 
 from pullback.bind import runtime
+from pullback.bind.dense.elements import FormulaNotice
+from pullback.bind.notice import notice
 from pullback.deploy import shims, target
+from pullback.deploy.cmake.index_loops import NeedsPython
 from pullback.deploy.cmake.project import Project
+from pullback.deploy.index_loops import Sizes
 from pullback.deploy.shipped import Shipped
 from pullback.diagnostic import PullbackError, Rule
 from pullback.kernels import toolchain
 from pullback.kernels.toolchain import Compiler
 
-NeedsPython = Rule("PB733", "needs-python")
 NoCMake = Rule("PB734", "no-cmake")
 CMakeStopped = Rule("PB735", "cmake-stopped")
 
@@ -39,10 +42,6 @@ IN_PYTHON = {
     "python": (
         "its python=",
         "write a kernel in C++, cpu=pb.source(...), or a formula in the line" + BUT,
-    ),
-    "formula": (
-        "its formula in index notation",
-        "write a kernel in C++ and its backward, or a formula without sums over indices" + BUT,
     ),
     "function": (
         "its function=",
@@ -65,7 +64,10 @@ IN_PYTHON = {
 
 
 def build_cmake(
-    shipped: Sequence[Shipped], folder: Path, architectures: Sequence[str] | None = None
+    shipped: Sequence[Shipped],
+    folder: Path,
+    architectures: Sequence[str] | None = None,
+    sizes: Sequence[Sizes] = (),
 ) -> Path:
     """Write a CMake project and build it.
 
@@ -73,6 +75,7 @@ def build_cmake(
         shipped: the operators and what their derivatives call.
         folder: for the project; exists, and is empty.
         architectures: GPUs, "sm_90"; None stands for the usual ones, if PyTorch has CUDA.
+        sizes: that loops over indices are made for, besides those for any sizes.
 
     Returns:
         The library, in the folder.
@@ -84,7 +87,15 @@ def build_cmake(
     require_no_python(shipped)
     shims.require_base_names([each.line.qualname for each in shipped if each.order == 0])
     found = find_tools()
-    project = Project(shipped, target.gpus(architectures) or WITHOUT_NVCC)
+    project = Project(shipped, target.gpus(architectures) or WITHOUT_NVCC, sizes)
+    if architectures and project.indexed:
+        own = (each.shipped for each in project.indexed if not each.shipped.order)
+        names = ", ".join(each.line.qualname for each in own)
+        notice(
+            f"{names}: the library has loops over indices for the CPU alone; on GPUs they run "
+            "where Python is, from a wheel",
+            FormulaNotice,
+        )
     project.write(folder)
     return run(project.name, folder, found, cuda=True if architectures else None)
 

@@ -81,8 +81,11 @@ def write_definition(shipped: Shipped, loops: Sequence[BuiltLoop]) -> str:
         body += guard_lines(
             kernel.device, [f"definition.{kernel.device} = {write_kernel(kernel)};"]
         )
-    if shipped.definition.formula:
-        body += write_formula(shipped, shipped.definition.formula, loops)
+    if shipped.definition.pointwise:
+        body += write_formula(shipped, shipped.definition.pointwise, loops)
+    elif shipped.definition.formula:
+        table, derived = name_table(shipped), format_bool(not shipped.left_out)
+        body.append(f"finish_indexed(definition, {table}, /*derived=*/{derived});")
     body.append("return definition;")
     lines = "\n".join(row if row.startswith("#") else f"  {row}" for row in body)
     return f"/// {shipped.line}\nDefinition {name_of(shipped.line)}() {{\n{lines}\n}}\n"
@@ -93,6 +96,11 @@ def name_of(line: Line) -> str:
     return f"{line.namespace}_{line.name}"
 
 
+def name_table(shipped: Shipped) -> str:
+    """Return the name of the tables of an operator in index notation."""
+    return f"table_of_{name_of(shipped.line)}"
+
+
 def guard_lines(device: str, rows: list[str]) -> list[str]:
     """Return the lines; those about CUDA only count where the library has CUDA."""
     return ["#if defined(PULLBACK_CUDA)", *rows, "#endif"] if device == "cuda" else rows
@@ -100,7 +108,7 @@ def guard_lines(device: str, rows: list[str]) -> list[str]:
 
 def write_signature(shipped: Shipped) -> dict[str, str]:
     """Return the members of `Signature`."""
-    line = shipped.line
+    line = shipped.definition.shaped
     position = {parameter.name: index for index, parameter in enumerate(line.parameters)}
     inputs = (write_tensor(each, line, position[each.name]) for each in line.tensors)
     scalars = (

@@ -16,13 +16,19 @@ from pullback.define.schema import schema
 from pullback.deploy import shims
 from pullback.deploy.cmake import definitions, functions, sources
 from pullback.deploy.cmake.definitions import quote
+from pullback.deploy.cmake.index_loops import IndexedOperator
+from pullback.deploy.cmake.index_tables import write_tables
 from pullback.deploy.cmake.sources import SUFFIXES, BuiltLoop, Sources, unit_file
+from pullback.deploy.index_loops import Sizes
 from pullback.deploy.shipped import Shipped, ShippedKernel
 from pullback.deploy.staging import copy, write
 from pullback.kernels import plan
 from pullback.kernels.glue import CSRC, Device
 
-LIBRARY = ("register", "built", "meta", "strides", "autocast")
+LIBRARY = (
+    *("register", "built", "meta", "strides", "autocast"),
+    *("indexed", "index_loops", "index_sizes", "entry_order"),
+)
 # Flags that CMake adds itself, and the one that chooses the CPU.
 SAID_BY_CMAKE = ("-march=native", "-std=c++20", "-shared", "-fPIC", "-fvisibility=hidden", "-pipe")
 
@@ -34,10 +40,12 @@ class Project:
     Attributes:
         shipped: the operators, each before what its derivatives call.
         architectures: the GPUs that its kernels for GPUs are compiled for.
+        sizes: that loops over indices are made for, besides those for any sizes.
     """
 
     shipped: Sequence[Shipped]
     architectures: tuple[str, ...]
+    sizes: Sequence[Sizes] = ()
 
     @cached_property
     def name(self) -> str:
@@ -63,18 +71,45 @@ class Project:
         return {name: loops for name, loops in made.items() if loops}
 
     @cached_property
+    def indexed(self) -> list[IndexedOperator]:
+        """The operators in index notation, with their loops.
+
+        Raises:
+            PullbackError: PB733, one has none.
+        """
+        every = (s for s in self.shipped if s.definition.formula and not s.definition.pointwise)
+        operators = [IndexedOperator(each, self.sizes) for each in every]
+        for operator in operators:
+            assert operator.choices
+        return operators
+
+    @cached_property
     def units(self) -> dict[Path, str]:
         """The translation units of loops, by their files."""
+        of_elements = (
+            sources.write_units(each, self.loops.get(each.line.qualname, []))
+            for each in self.shipped
+        )
+        over_indices = (operator.units() for operator in self.indexed)
         return {
             Path("loops", file): text.replace(f"{CSRC}/", "pullback/")
-            for each in self.shipped
-            for file, text in sources.write_units(each, self.loops.get(each.line.qualname, []))
+            for files in (*of_elements, *over_indices)
+            for file, text in files
+        }
+
+    @cached_property
+    def tables(self) -> dict[Path, str]:
+        """What the runtime knows of the operators in index notation, by its files."""
+        return {
+            Path("tables", f"{operator.stem}.cpp"): write_tables(operator)
+            for operator in self.indexed
         }
 
     def write(self, folder: Path) -> None:
-        """Write all files."""
+        """Write all files, or none if an operator has no loops."""
+        made = (*self.units.items(), *self.tables.items())
         self.sources.write(folder)
-        for path, text in self.units.items():
+        for path, text in made:
             write(folder / path, text)
         write(folder / "operators.cpp", self.operators())
         write(
@@ -91,8 +126,9 @@ class Project:
         for part in ("runtime", "library"):
             files = [path for path in sorted((CSRC / part).glob("*")) if path.is_file()]
             yield from (f.relative_to(CSRC) for f in files if f.suffix in (".cpp", ".h"))
-        if self.loops:
-            files = [path for path in (CSRC / "formula").rglob("*") if path.is_file()]
+        shared = ["formula"] * bool(self.units) + ["index"] * bool(self.indexed)
+        for part in shared:
+            files = [path for path in (CSRC / part).rglob("*") if path.is_file()]
             yield from (path.relative_to(CSRC) for path in files)
 
     def operators(self) -> str:
@@ -104,6 +140,10 @@ class Project:
                 for k in self.kernels
             ),
             *dict.fromkeys(loop.declaration for loop in every),
+        ]
+        tables = [
+            f"extern const IndexTable {definitions.name_table(each.shipped)};"
+            for each in self.indexed
         ]
         definitions_ = [
             definitions.write_definition(s, self.loops.get(s.line.qualname, []))
@@ -119,7 +159,9 @@ class Project:
                 '#include "pullback/library/library.h"',
                 '#include "pullback/library/shim.h"\n',
                 *declarations,
-                "\nnamespace pullback {\n\nnamespace {\n",
+                "\nnamespace pullback {\n",
+                *tables,
+                "\nnamespace {\n",
                 *definitions_,
                 "}  // namespace\n\n}  // namespace pullback\n",
                 *self.registrations(),
@@ -184,13 +226,14 @@ class Project:
             options=";".join(flag for flag in plan.CXX_FLAGS if flag not in SAID_BY_CMAKE),
             flagged=list(self.flagged()),
             halves={"calls": first, "definitions": second},
-            libraries=" ".join(["mvec", "m"] * bool(self.loops) + self.sources.libraries()),
+            libraries=" ".join(["mvec", "m"] * bool(self.units) + self.sources.libraries()),
         )
 
     def compiled(self, device: Device) -> list[Path]:
         """Return the files compiled for a device: an author's kernels, and loops."""
         own = [unit_file(kernel) for kernel in self.kernels if kernel.device == device]
-        return [*own, *(path for path in self.units if path.suffix == SUFFIXES[device])]
+        made = (*self.units, *self.tables)
+        return [*own, *(path for path in made if path.suffix == SUFFIXES[device])]
 
     def flagged(self) -> Iterable[tuple[Sequence[Path], str]]:
         """Yield files and the additional flags that they are compiled with."""

@@ -121,8 +121,19 @@ class BuiltLoop:
         return f'extern "C" {RETURNS[self.device]} {self.symbol}({PARAMETERS[self.device]});'
 
 
+def dtypes_of(shipped: Shipped) -> tuple[str, ...]:
+    """Return the dtypes that a formula has loops for."""
+    return FLOATING if shipped.order < 2 else PRECISE
+
+
 def choose_loops(shipped: Shipped) -> list[Loop]:
-    """Return the loops of an operator that the library gets, so that it is not too large.
+    """Return the loops of a pointwise formula that the library gets."""
+    loops = shipped.loops(dtypes_of(shipped))
+    return [loop for loop in loops if is_chosen(shipped, loop.wanted, loop.present)]
+
+
+def is_chosen(shipped: Shipped, wanted: int, present: int) -> bool:
+    """Tell whether the library has a loop for some outputs and inputs, so that it is not too large.
 
     An output is computed alone or with all others. For a second derivative all are, and one of the
     optional inputs is given, or all of them. In any other case the library takes a loop that
@@ -130,13 +141,9 @@ def choose_loops(shipped: Shipped) -> list[Loop]:
     """
     everything = (1 << len(shipped.line.outputs)) - 1
     optional = sum(1 << k for k, tensor in enumerate(shipped.line.tensors) if tensor.optional)
-    loops: list[Loop] = []
-    for loop in shipped.loops(FLOATING if shipped.order < 2 else PRECISE):
-        first, given = shipped.order < 2, loop.present & optional
-        wanted = loop.wanted == everything or (first and loop.wanted.bit_count() == 1)
-        if wanted and (first or given == optional or given.bit_count() == 1):
-            loops.append(loop)
-    return loops
+    first, given = shipped.order < 2, present & optional
+    chosen = wanted == everything or (first and wanted.bit_count() == 1)
+    return chosen and (first or given == optional or given.bit_count() == 1)
 
 
 def build_loops(shipped: Shipped, devices: Sequence[Device]) -> list[BuiltLoop]:
@@ -172,9 +179,15 @@ def write_units(shipped: Shipped, loops: Sequence[BuiltLoop]) -> Iterator[tuple[
             )
 
 
-def variant_namespace(variant: str) -> str:
-    """Return the lines that keep variants of the headers' functions apart in one library."""
+def variant_namespace(variant: str, *names: str) -> str:
+    """Return the lines that keep variants of the headers' functions apart in one library.
+
+    Args:
+        variant: what the names of their namespaces end with.
+        names: of the namespaces; without any it is `formula`.
+    """
+    defined = "".join(f"#define {name} {name}_{variant}\n" for name in names or ("formula",))
     return (
         "// What the headers define depends on the type that is computed in: this library has\n"
-        f"// several, so each has a namespace of its own.\n#define formula formula_{variant}\n"
+        f"// several, so each has a namespace of its own.\n{defined}"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pullback.kernels.loops.pointwise import CSRC
@@ -93,18 +93,36 @@ class Cpu(Target):
         )
 
 
-def write_unit(kernels: Sequence[str], target: Target, accuracy: int) -> str:
-    """Return the translation unit of some kernels, which are called by `NAME` and their place."""
+class LibraryCpu(Cpu):
+    """A CPU on which a library without Python runs: there is nothing but its loops."""
+
+    has_rival = False
+
+
+def name_kernels(kernels: Iterable[str]) -> dict[str, str]:
+    """Return kernels by their entry points: `NAME` and their place."""
+    return {NAME.format(place): text for place, text in enumerate(kernels)}
+
+
+def write_unit(
+    kernels: Mapping[str, str], target: Target, accuracy: int, lanes: str = LANES
+) -> str:
+    """Return the translation unit of some kernels.
+
+    Args:
+        kernels: by the names of their entry points.
+        target: that they are written for.
+        accuracy: of functions, in units in the last place.
+        lanes: the name of the number of lanes that they have.
+    """
     widest = 64 * target.lanes // WIDEST[target.compute]
-    functions = "\n".join(
-        text.replace("@name", NAME.format(place)) for place, text in enumerate(kernels)
-    )
+    functions = "\n".join(text.replace("@name", name) for name, text in kernels.items())
     return f"""#define PULLBACK_COMPUTE {target.compute}
 #define PULLBACK_WIDEST {widest}
 #define PULLBACK_ULP {accuracy}
 #include "{CSRC}/kernel_abi.h"
 #include "{CSRC}/index/index.h"
 using namespace pullback::index;
-extern "C" __attribute__((visibility("default"))) const int64_t {LANES};
-const int64_t {LANES} = lanes;
+extern "C" __attribute__((visibility("default"))) const int64_t {lanes};
+const int64_t {lanes} = pullback::index::lanes;
 {functions}"""

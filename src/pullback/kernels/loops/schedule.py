@@ -95,7 +95,8 @@ def choose_schedule(
     Raises:
         Refused: none of them can compute the outputs.
     """
-    worth.require_no_contraction(outputs, setting.ranges, sizes)
+    if setting.target.has_rival:
+        worth.require_no_contraction(outputs, setting.ranges, sizes)
     reasons: list[str] = []
     found: list[tuple[float, Schedule]] = []
     for candidate in candidates(outputs, setting, sizes):
@@ -107,6 +108,8 @@ def choose_schedule(
         found.append((estimate_cost(made, setting.target, sizes), made))
     if not found:
         raise RefusedLoops(reasons[0] if reasons else "no loops fit it")
+    if not setting.target.has_rival:
+        return min(found, key=lambda each: each[0])[1]
     needed = max(1.0, worth.count_needed(outputs, setting.ranges, sizes)) / setting.target.lanes
     good = [
         each
@@ -331,7 +334,8 @@ def sort(
     found.replace_sums()
     if not found.segments:
         return
-    worth.require_no_contraction(found.outputs, found.ranges.sizes, sizes)
+    if setting.target.has_rival:
+        worth.require_no_contraction(found.outputs, found.ranges.sizes, sizes)
     places = list(found.places.values())
     if any((Extents(sizes).number(node.size) or 0) > EXACT for node in found.places):
         raise RefusedLoops("a maximum over more places than a real number can tell apart")

@@ -49,6 +49,9 @@ class Target(ABC):
     adds_guarded = False
     # How many turns of a loop before it is read a row is fetched that data picks; 0 if never.
     ahead = 0
+    # Whether PyTorch's operations compute the same: then loops are refused that would do far more
+    # work than those.
+    has_rival = True
     # Whether a kernel says that a place which data gives was outside of its tensor.
     notes_outside = False
 

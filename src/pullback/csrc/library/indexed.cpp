@@ -1,0 +1,149 @@
+/// One call of an operator in index notation: loops are chosen for it, and run.
+#include "index_loops.h"
+#include "library.h"
+
+#include "../runtime/solver.h"
+
+#include <ATen/ops/zeros.h>
+
+#include <bit>
+
+namespace pullback {
+
+namespace {
+
+class IndexedCall {
+ public:
+  IndexedCall(const Signature& signature, const IndexTable& table,
+              c10::ArrayRef<c10::IValue> arguments)
+      : signature_(signature),
+        table_(table),
+        arguments_(arguments),
+        sizes_(solve(signature, arguments)),
+        shapes_(signature.outputs.size()) {
+    for (size_t k = 0; k < shapes_.size(); ++k) {
+      if (!wanted(signature, arguments, k)) continue;
+      wanted_ |= uint64_t{1} << k;
+      shapes_[k] = shape_of(signature.outputs[k], signature, sizes_, arguments);
+    }
+    for (size_t i = 0; i < signature.inputs.size(); ++i)
+      present_ |= uint64_t{input(i).defined()} << i;
+  }
+
+  LoopTensors run() const {
+    LoopTensors outputs(shapes_.size());
+    if (!wanted_) return outputs;
+    const CallSizes sizes = find_sizes(signature_, table_, sizes_, wanted_);
+    const LoopChoice& choice = choose(sizes);
+    LoopCall call{signature_, table_.limits, inputs(choice.present), sizes,
+                  scalars_of(signature_, arguments_)};
+    for (const LoopGroup* group : choice.groups) {
+      const auto needed = [&](size_t k) { return wanted_ >> k & 1; };
+      if (std::none_of(group->outputs.begin(), group->outputs.end(), needed)) continue;
+      const LoopTensors results = call.run(*group);
+      for (size_t j = 0; j < results.size(); ++j) {
+        const size_t k = group->outputs.items[j];
+        if (needed(k)) outputs[k] = results[j].view(shapes_[k]);
+      }
+    }
+    return outputs;
+  }
+
+ private:
+  const at::Tensor& input(size_t i) const {
+    return tensor_of(arguments_[signature_.inputs[i].argument]);
+  }
+
+  /// The loops that compute no more than is necessary, made for as many of the call's sizes as
+  /// possible. Those that were not compiled compute more outputs, and read zeros for what is None.
+  const LoopChoice& choose(const CallSizes& sizes) const {
+    const LoopChoice* best = nullptr;
+    const auto more = [](const LoopChoice& choice) {
+      return std::popcount(choice.wanted) + std::popcount(choice.present);
+    };
+    for (const LoopChoice& choice : table_.choices) {
+      if (choice.dtype != static_cast<int>(sizes_.dtype)) continue;
+      if (wanted_ & ~choice.wanted || present_ & ~choice.present) continue;
+      const auto has = [&](const LoopChoice::Known& known) {
+        return sizes[known.slot] == known.size;
+      };
+      if (!std::all_of(choice.made_for.begin(), choice.made_for.end(), has)) continue;
+      if (!best || more(choice) < more(*best) ||
+          (more(choice) == more(*best) && choice.made_for.count > best->made_for.count))
+        best = &choice;
+    }
+    if (!best) refuse();
+    return *best;
+  }
+
+  [[noreturn]] void refuse() const {
+    std::vector<at::ScalarType> have;
+    for (const LoopChoice& choice : table_.choices)
+      have.push_back(static_cast<at::ScalarType>(choice.dtype));
+    refuse_loop(signature_, sizes_.dtype, have);
+  }
+
+  LoopTensors inputs(uint64_t present) const {
+    LoopTensors found(signature_.inputs.size());
+    for (size_t i = 0; i < found.size(); ++i) {
+      if (present >> i & 1) found[i] = flatten(signature_.inputs[i], input(i));
+    }
+    return found;
+  }
+
+  /// An input with all dimensions of `...` in one; zeros for one that is None.
+  at::Tensor flatten(const TensorSpec& spec, const at::Tensor& given) const {
+    at::Tensor whole = given;
+    if (!whole.defined()) {
+      const auto options =
+          at::TensorOptions().dtype(spec.dtype.value_or(sizes_.dtype)).device(sizes_.device);
+      whole = at::zeros({}, options).expand(shape_of(spec, signature_, sizes_, arguments_));
+    }
+    if (!spec.batched) return whole;
+    const auto before = static_cast<int64_t>(spec.before.size());
+    const auto rank = static_cast<int64_t>(spec.core() + sizes_.batch.size());
+    // Dimensions of `...` line up from the right.
+    while (whole.dim() < rank) whole = whole.unsqueeze(before);
+    Ints shape(whole.sizes().begin(), whole.sizes().begin() + before), flat(shape);
+    int64_t together = 1;
+    for (const int64_t size : sizes_.batch) together *= size;
+    shape.append(sizes_.batch.begin(), sizes_.batch.end());
+    flat.push_back(together);
+    for (int64_t d = rank - static_cast<int64_t>(spec.after.size()); d < rank; ++d) {
+      shape.push_back(whole.size(d));
+      flat.push_back(whole.size(d));
+    }
+    return whole.expand(shape).reshape(flat);
+  }
+
+  const Signature& signature_;
+  const IndexTable& table_;
+  const c10::ArrayRef<c10::IValue> arguments_;
+  const Sizes sizes_;
+  std::vector<Ints> shapes_;
+  uint64_t wanted_ = 0, present_ = 0;
+};
+
+class IndexedComputation final : public Computation {
+ public:
+  explicit IndexedComputation(const IndexTable& table) : table_(table) {}
+
+  void call(const Signature& signature, torch::jit::Stack& stack) const override {
+    const auto arguments = torch::jit::last(stack, signature.arguments);
+    LoopTensors outputs = IndexedCall(signature, table_, arguments).run();
+    torch::jit::drop(stack, signature.arguments);
+    for (at::Tensor& output : outputs) stack.emplace_back(std::move(output));
+  }
+
+ private:
+  const IndexTable& table_;
+};
+
+}  // namespace
+
+void finish_indexed(Definition& definition, const IndexTable& table, bool derived) {
+  definition.computation = std::make_shared<IndexedComputation>(table);
+  definition.supply = make_supply({}, derived);
+}
+
+}  // namespace pullback

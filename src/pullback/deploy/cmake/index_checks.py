@@ -1,0 +1,95 @@
+"""What has to hold of the sizes of a call, as C++ data; in Python `define.math.required` checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from pullback.define.math import bounds, required, show
+from pullback.define.math.formula import Formula
+from pullback.define.math.index import BATCH, Affine, is_size, size
+from pullback.define.math.node import ARGMAX, READ, Node
+from pullback.define.math.required import Check
+from pullback.define.math.subscripts import is_data
+from pullback.deploy.cmake.arrays import Arrays
+from pullback.deploy.cmake.definitions import format_fields, quote
+
+
+class SizeChecks:
+    """Writes the checks of one formula."""
+
+    def __init__(self, formula: Formula, arrays: Arrays) -> None:
+        self.formula, self.arrays = formula, arrays
+        self.reads: list[str] = []
+        self.maxima: list[str] = []
+        for output, root in enumerate(formula.nodes):
+            for check in required.find_unguarded(root):
+                if check.node.op != READ:
+                    self.maxima.append(self.maximum(output, check))
+                else:
+                    self.reads += self.read(output, check)
+            for check in required.find_guarded(root, formula.ranges):
+                self.reads += self.read(output, check)
+
+    def maximum(self, output: int, check: Check) -> str:
+        """Return a `MaximumCheck`."""
+        line = self.formula.line
+        finding = bounds.empty(line, check.node).finding
+        return format_fields(
+            output=str(output),
+            around=self.arrays.extents(extent for _, extent in check.around),
+            size=self.arrays.extent(check.node.size),
+            message=quote(finding.message.removeprefix(f"{line.qualname}: ")),
+            help=quote(finding.help or ""),
+        )
+
+    def read(self, output: int, check: Check) -> Iterator[str]:
+        """Yield the `ReadCheck` of each index of a read that is not inside for every size."""
+        formula, node, arrays = self.formula, check.node, self.arrays
+        [tensor] = [tensor for tensor in formula.line.tensors if tensor.name == node.name]
+        labels = formula.line.outputs[output].labels
+        ranges = {label: formula.ranges.size(label) for label in labels} | dict(check.around)
+        for place, label in zip(node.places, tensor.labels, strict=True):
+            extent = size(label)
+            # Where an index has a value, it is less than how far it runs.
+            is_whole = place.index is not None and ranges[place.index] == extent
+            if label == BATCH or is_data(place) or is_whole:
+                continue
+            left: tuple[list[Affine], list[Affine]] = ([], [])
+            if check.facts:
+                if not required.is_inside_for_facts(formula, check, place, extent):
+                    continue  # the data says that it is inside
+                left = required.list_left(check, place, extent)
+            facts, before, behind = (
+                arrays.table("Span", [self.span(each, ranges) for each in spans])
+                for spans in (check.facts, *left)
+            )
+            yield format_fields(
+                output=str(output),
+                around=arrays.extents(extent for _, extent in check.around),
+                place=self.span(place, ranges),
+                size=arrays.extent(extent),
+                read=quote(show.format_node(node, indexed=True)),
+                tensor=quote(node.name),
+                dimension="nullptr" if label.isdecimal() else quote(label),
+                facts=facts,
+                before=before,
+                behind=behind,
+            )
+
+    def span(self, place: Affine, ranges: Mapping[str, Affine]) -> str:
+        """Return a place as a `Span`."""
+        base, moves = Affine(place.constant), list[str]()
+        for term, factor in place.terms:
+            extent = extent_of(term, ranges)
+            if extent is None:
+                base += Affine(0, ((term, factor),))
+            else:
+                moves.append(f"{{{self.arrays.extent(extent)}, {factor}}}")
+        return f"{{{self.arrays.extent(base)}, {self.arrays.table('Span::Move', moves)}}}"
+
+
+def extent_of(term: str | Node, ranges: Mapping[str, Affine]) -> Affine | None:
+    """Return how far a part of a place runs; None if it has one value."""
+    if isinstance(term, Node):
+        return term.size if term.op == ARGMAX else None
+    return None if is_size(term) else ranges[term]

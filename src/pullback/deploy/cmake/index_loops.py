@@ -1,0 +1,202 @@
+"""The loops over indices that a library gets, and their translation units."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+
+from pullback.bind.loops import nests
+from pullback.bind.loops.backends import LibraryBackend
+from pullback.bind.loops.nests import NoLoops, Own
+from pullback.define.math.bounds import Gather
+from pullback.define.math.formula import Formula
+from pullback.define.math.node import names_read
+from pullback.deploy import index_loops
+from pullback.deploy.cmake import index_places
+from pullback.deploy.cmake.definitions import name_of
+from pullback.deploy.cmake.sources import dtypes_of, is_chosen, variant_namespace
+from pullback.deploy.index_loops import Sizes
+from pullback.deploy.shipped import Shipped, list_choices
+from pullback.diagnostic import Rule
+from pullback.kernels.loops import cpu
+from pullback.kernels.loops.segments import Segments
+from pullback.kernels.loops.target import Target
+
+NeedsPython = Rule("PB733", "needs-python")
+BACKEND = LibraryBackend()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Loops that compute some outputs together, and those that say where data points.
+
+    Attributes:
+        own: the loops.
+        rows: for each sum over segments, what computes the row of each entry.
+        checked: what gives the places that are outside, for each place that data gives.
+    """
+
+    own: Own
+    rows: tuple[tuple[Segments, Own], ...]
+    checked: tuple[tuple[Gather, Own], ...]
+
+    @property
+    def parts(self) -> tuple[Own, ...]:
+        """All loops."""
+        return (self.own, *(own for _, own in (*self.rows, *self.checked)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """Loops for one kind of call.
+
+    Attributes:
+        dtype: of tensors whose dtype the line leaves open.
+        wanted: a bit for each output that they compute.
+        present: a bit for each input that is not None.
+        made_for: the sizes that the call has to have.
+        groups: the loops.
+    """
+
+    dtype: str
+    wanted: int
+    present: int
+    made_for: Mapping[str, int]
+    groups: tuple[Group, ...]
+
+
+@dataclass(frozen=True)
+class IndexedOperator:
+    """An operator in index notation, and the loops that a library has for it.
+
+    Attributes:
+        shipped: the operator.
+        sizes: that loops are made for, besides those for any sizes.
+        symbols: the entry points of kernels, by their targets and texts.
+        places: the loops for places that data gives; many groups have the same ones.
+    """
+
+    shipped: Shipped
+    sizes: Sequence[Sizes]
+    symbols: dict[tuple[Target, str], str] = field(default_factory=dict[tuple[Target, str], str])
+    places: dict[object, Own] = field(default_factory=dict[object, Own])
+
+    @property
+    def formula(self) -> Formula:
+        """What it computes."""
+        formula = self.shipped.definition.formula
+        assert formula
+        return formula
+
+    @property
+    def stem(self) -> str:
+        """What its names begin with."""
+        return name_of(self.shipped.line)
+
+    @cached_property
+    def choices(self) -> tuple[Choice, ...]:
+        """The loops for each kind of call.
+
+        Raises:
+            PullbackError: PB733, some outputs have none.
+        """
+        return tuple(self.find_choices())
+
+    def find_choices(self) -> Iterator[Choice]:
+        """Yield the loops for each kind of call."""
+        for dtype in dtypes_of(self.shipped):
+            for usual in index_loops.usual_calls(self.shipped, getattr(torch, dtype), self.sizes):
+                found: dict[object, Choice] = {}
+                for wanted, present in list_choices(self.shipped.definition):
+                    if not is_chosen(self.shipped, wanted, present):
+                        continue
+                    choice = self.choose(dtype, wanted, present, usual)
+                    known = tuple(choice.made_for.items())
+                    found[known, wanted, present] = choice
+                yield from found.values()
+
+    def choose(self, dtype: str, wanted: int, present: int, usual: Sizes) -> Choice:
+        """Return the loops for a kind of call."""
+        line = self.shipped.line
+        tensors = (t.name for k, t in enumerate(line.tensors) if present >> k & 1)
+        names = frozenset((*tensors, *(s.name for s in line.scalars)))
+        groups: list[Group] = []
+        for own in index_loops.find_all(
+            self.formula, getattr(torch, dtype), wanted, names, usual, BACKEND
+        ):
+            if isinstance(own, NoLoops):
+                raise self.refuse(own)
+            groups.append(self.group(own, names, usual))
+        known = {name: n for group in groups for name, n in group.own.specialised.items()}
+        return Choice(
+            dtype=dtype,
+            wanted=wanted,
+            present=present,
+            made_for=dict(sorted(known.items())),
+            groups=tuple(groups),
+        )
+
+    def group(self, own: Own, names: frozenset[str], usual: Sizes) -> Group:
+        """Return some loops with those that say where data points."""
+
+        def find(formula: Formula) -> Own:
+            read = names & {*names_read(formula.nodes), *(s.name for s in formula.line.scalars)}
+            key = (formula.nodes, formula.line.outputs, own.dtype, read)
+            if key not in self.places:
+                found = nests.find(formula, own.dtype, (0,), names, usual, BACKEND)
+                if isinstance(found, NoLoops):
+                    raise self.refuse(found)
+                self.places[key] = found
+            return self.places[key]
+
+        formula, outputs = self.formula, own.outputs
+        segments = [each for schedule in own.schedules for each in schedule.segments]
+        gathers = index_places.find_gathers(formula, outputs, names)
+        outside = (index_places.formula_of_outside(formula, outputs, g) for g in gathers)
+        return Group(
+            own=own,
+            rows=tuple((s, find(index_places.formula_of_rows(formula, s))) for s in segments),
+            checked=tuple(zip(gathers, map(find, outside), strict=True)),
+        )
+
+    def refuse(self, reason: NoLoops) -> Exception:
+        """Return the error for outputs without loops."""
+        name = self.shipped.line.qualname
+        return NeedsPython.error(
+            f"{name} cannot be in a library without Python: it has no loops there",
+            reason=reason.reason,
+            help="write a kernel in C++, cpu=pb.source(...), and its backward; or ship it with "
+            "--as wheel, where PyTorch's operations compute it",
+        )
+
+    @cached_property
+    def owns(self) -> tuple[Own, ...]:
+        """All loops."""
+        groups = (group for choice in self.choices for group in choice.groups)
+        return tuple(own for group in groups for own in group.parts)
+
+    def symbol(self, target: Target, text: str) -> str:
+        """Return the name of a kernel's entry point: those of one text have one."""
+        name = f"pullback_{self.stem}_index_{len(self.symbols)}"
+        return self.symbols.setdefault((target, text), name)
+
+    def lanes(self, target: Target) -> str:
+        """Return the name of the number of lanes that the kernels for a target have."""
+        return f"pullback_{self.stem}_lanes_{target.compute}_{target.lanes}"
+
+    def units(self) -> Iterator[tuple[str, str]]:
+        """Yield the file and the text of each translation unit: one for each target."""
+        by_target: dict[Target, dict[str, str]] = {}
+        for own in self.owns:
+            for step in own.steps:
+                name = self.symbol(own.target, step.kernel.text)
+                by_target.setdefault(own.target, {})[name] = step.kernel.text
+        accuracy = self.formula.accuracy
+        for target, kernels in by_target.items():
+            text = cpu.write_unit(kernels, target, accuracy, self.lanes(target))
+            kind = f"{target.compute}_{target.lanes}"
+            opening = variant_namespace(f"{kind}_{accuracy}", "formula", "index")
+            yield f"{self.stem}_index_{kind}.cpp", opening + text

@@ -1,0 +1,131 @@
+"""Operators in index notation for a library: lines, the same in PyTorch, and arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+Draw = Callable[..., Tensor]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One operator.
+
+    Attributes:
+        text: its line, after the name.
+        reference: the same by PyTorch's operations.
+        arguments: for a function that draws a tensor of a shape.
+    """
+
+    text: str
+    reference: Callable[..., Tensor]
+    arguments: Callable[[Draw], tuple[object, ...]]
+
+
+def gauss(x: Tensor, y: Tensor, v: Tensor) -> Tensor:
+    return (-(x[:, None] - y).square().sum(-1)).exp() @ v
+
+
+def correlate(x: Tensor, k: Tensor) -> Tensor:
+    return torch.nn.functional.conv2d(x[None, None], k[None, None])[0, 0]
+
+
+def bag(x: Tensor, i: Tensor) -> Tensor:
+    return torch.where((i >= 0)[..., None], x[i.clamp(min=0)], 0).sum(1)
+
+
+def laplace(u: Tensor) -> Tensor:
+    p = torch.nn.functional.pad(u, (1, 1, 1, 1))
+    return p[2:, 1:-1] + p[:-2, 1:-1] + p[1:-1, 2:] + p[1:-1, :-2] - 4 * u
+
+
+def scaled(x: Tensor, b: Tensor | None, s: float, k: int) -> Tensor:
+    y = x * s / (k + x.shape[1]) + x.sum(1, keepdim=True)
+    return y if b is None else y * b
+
+
+def numbers(most: int, *shape: int) -> Tensor:
+    """Return some indices, of which many are the same."""
+    return torch.arange(torch.Size(shape).numel()).mul(7).remainder(most).reshape(shape)
+
+
+# Of each family; their gradients are a pairwise sum, rows, a stencil and a scatter.
+FEW = ("gauss", "softmax", "correlate", "gather")
+CASES = {
+    "gauss": Case(
+        "(x[n, d], y[m, d], v[m]) -> u[n] = sum[m](exp(-sum[d]((x[n, d] - y[m, d])**2))*v[m])",
+        gauss,
+        lambda draw: (draw(37, 3), draw(53, 3), draw(53)),
+    ),
+    "softmax": Case(
+        "(x[..., n]) -> y[..., n] = exp(x - max[m](x[m]))/sum[k](exp(x[k] - max[m](x[m])))",
+        lambda x: x.softmax(-1),
+        lambda draw: (draw(19, 2, 4).permute(1, 2, 0),),
+    ),
+    "correlate": Case(
+        "(x[h, w], k[p, q]) -> y[i, j] = sum[p, q](x[i + p, j + q]*k[p, q])",
+        correlate,
+        lambda draw: (draw(17, 19), draw(3, 5)),
+    ),
+    "gather": Case(
+        "(x[v, d], i[n]: int64, w[n]) -> y[n, d] = x[i[n], d]*w[n]",
+        lambda x, i, w: x[i] * w[:, None],
+        lambda draw: (draw(7, 11).t(), numbers(11, 40), draw(40)),
+    ),
+    "bag": Case(
+        "(x[v, d], i[n, k]: int64) -> y[n, d] = sum[k](where(i[n, k] >= 0, x[i[n, k], d], 0))",
+        bag,
+        lambda draw: (draw(9, 4), numbers(11, 30, 5) - 2),
+    ),
+    "batched": Case(
+        "(x[..., v, d], i[..., n]: int64) -> y[..., n, d] = exp(x[..., i[..., n], d])",
+        lambda x, i: x.exp().gather(1, i[..., None].expand(-1, -1, x.shape[-1])),
+        lambda draw: (draw(3, 6, 2), numbers(6, 3, 10)),
+    ),
+    "hop": Case(
+        "(x[v], i[u]: int64, j[n]: int64) -> y[n] = x[i[j[n]]]**2",
+        lambda x, i, j: x[i[j]] ** 2,
+        lambda draw: (draw(9), numbers(9, 5), numbers(5, 30)),
+    ),
+    "greatest": Case(
+        "(x[v, d], i[n, k]: int64) -> y[n, d] = max[k](x[i[n, k], d])",
+        lambda x, i: x[i].amax(1),
+        lambda draw: (draw(9, 4), numbers(9, 20, 3)),
+    ),
+    "laplace": Case(
+        "(u[h, w]) -> y[h, w] = pad(u[h + 1, w]) + pad(u[h - 1, w]) + pad(u[h, w + 1])"
+        " + pad(u[h, w - 1]) - 4*u[h, w]",
+        laplace,
+        lambda draw: (draw(12, 21),),
+    ),
+    "rownorm": Case(
+        "(x[..., n]) -> y[..., n] = x/sqrt(mean[m](x[m]**2) + 1e-6)",
+        lambda x: x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt(),
+        lambda draw: (draw(5, 33),),
+    ),
+    "scaled": Case(
+        "(x[n, m], b[m]?, s: float, k: int) -> y[n, m] = (x[n, m]*s/(k + size(m))"
+        " + sum[j](x[n, j]))*b[m]",
+        scaled,
+        lambda draw: (draw(6, 9), draw(9), 1.5, 3),
+    ),
+    "matmul": Case(
+        "(a[n, k], b[k, m]) -> c[n, m] = sum[k](a[n, k]*b[k, m])",
+        lambda a, b: a @ b,
+        lambda draw: (draw(20, 30), draw(30, 25)),
+    ),
+    "total": Case(
+        "(x[n]) -> y[] = sum[n](exp(x[n]))/size(n)",
+        lambda x: x.exp().mean(),
+        lambda draw: (draw(100_000),),
+    ),
+    "last": Case(
+        "(x[n, m]) -> y[n] = x[n, size(m) - 1]*max[m](x[n, m])",
+        lambda x: x[:, -1] * x.amax(1),
+        lambda draw: (draw(5, 6),),
+    ),
+}
