@@ -60,7 +60,7 @@ def arguments(case: Case, dtype: torch.dtype, seed: int) -> list[Any]:
         drawn = torch.randn(shape, generator=generator, dtype=torch.float64)
         return (drawn / 2).to(dtype)
 
-    given = case.arguments(draw)
+    given: tuple[Any, ...] = case.arguments(draw)
     return [g.requires_grad_() if is_real(g) else g for g in given]
 
 
@@ -77,10 +77,10 @@ def derivatives(function: Any, given: list[Any], orders: int) -> Iterator[list[T
         # Squares, so that what is linear has a second derivative too.
         along = [e.square() * torch.linspace(-1, 1, e.numel()).view_as(e) for e in found]
         total = torch.stack([each.to(torch.float64).sum() for each in along]).sum()
-        found = list(torch.autograd.grad(total, leaves, create_graph=True, allow_unused=True))
-        found = [
-            torch.zeros_like(x) if f is None else f for f, x in zip(found, leaves, strict=True)
-        ]
+        grads = torch.autograd.grad(
+            total, leaves, create_graph=True, allow_unused=True, materialize_grads=True
+        )
+        found = list(grads)
         yield found
 
 
