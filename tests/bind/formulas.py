@@ -112,6 +112,7 @@ FUSED = "the sign of a zero depends on whether PyTorch's product is fused with t
 UNARY = [
     *map(call, ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "logit")),
     *map(call, ("sqrt", "rsqrt", "square", "reciprocal", "abs", "sign", "frac")),
+    call("stop", torch=torch.detach, orders=1),
     *(call(name, orders=1) for name in ("floor", "ceil", "round", "trunc")),
     *map(call, ("sin", "cos", "tan", "asin", "acos", "atan")),
     *map(call, ("sinh", "cosh", "asinh", "acosh", "atanh")),
@@ -299,7 +300,7 @@ EXACT: dict[str, Callable[..., Any]] = {
     "exp2": lambda x: mpmath.mpf(2) ** x,
     "log2": lambda x: mpmath.log(x) / mpmath.log(2),
     "rsqrt": lambda x: 1 / mpmath.sqrt(x),
-    "abs": abs,
+    **{"abs": abs, "stop": mpmath.mpf},
     "frac": lambda x: x - int(x),
     "trunc": lambda x: mpmath.mpf(int(x)),
     "round": mpmath.nint,

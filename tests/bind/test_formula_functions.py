@@ -153,7 +153,7 @@ def nodes(name: str) -> tuple[tuple[Node, ...], ...]:
 
 EXACT = (
     *("neg", "abs", "where", "real", "maximum", "minimum", "fmax", "fmin", "relu", "sign"),
-    *("floor", "ceil", "round", "trunc", "copysign", "clamp", "fmod", "remainder"),
+    *("floor", "ceil", "round", "trunc", "stop", "copysign", "clamp", "fmod", "remainder"),
 )
 ARITHMETIC = ("add", "sub", "mul", "div", "sqrt")
 # These add parts that cancel near their zeros, in every library.

@@ -191,13 +191,19 @@ def _softplus(values: Values, _: Node, args: Sequence[Any]) -> Tensor:
     return torch.logaddexp(x, torch.zeros_like(x))
 
 
+def _stop(_: Values, __: Node, args: Sequence[Any]) -> Any:  # noqa: ANN401
+    # In memory of its own, which another operation may take for its result.
+    (x,) = args
+    return x.detach().clone() if isinstance(x, Tensor) else x
+
+
 # Functions that need more than a call of PyTorch's function of that name.
 SPECIAL: dict[str, Callable[[Values, Node, Sequence[Any]], Any]] = {
     "powi": lambda _, node, args: args[0] ** node.data,
     "real": _convert(None, float),
     "whole": _convert(torch.int64, int),
     "polygamma": lambda values, _, args: torch.polygamma(args[0], values.tensor(args[1])),
-    "softplus": _softplus,
+    **{"softplus": _softplus, "stop": _stop},
     "tanh_softplus": lambda values, node, args: _softplus(values, node, args).tanh(),
 }
 

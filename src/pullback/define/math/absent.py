@@ -57,7 +57,11 @@ def _drop_zeros(  # noqa: PLR0911  (one a kind)
             return None
         case ("argmax", _):
             return number(0)
-        case ("mul" | "neg" | "powi" | "real", _) | ("div", [None, _]) | ("where", [_, None, None]):
+        case (
+            ("mul" | "neg" | "powi" | "real" | "stop", _)
+            | ("div", [None, _])
+            | ("where", [_, None, None])
+        ):
             return None
         case ("add", [x, y]):
             return x or y

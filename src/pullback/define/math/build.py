@@ -306,8 +306,12 @@ def _whole_already(x: Node) -> Node | None:
     return x if x.type == "int" else None
 
 
+def _stop(x: Node) -> Node | None:
+    return x if x.op in (NUMBER, "stop") or x.type != "real" else None
+
+
 SIMPLER: Mapping[str, Callable[..., Node | None]] = {
     **{"mul": _mul, "div": _div, "add": _add, "sub": _sub, "neg": _minus, "where": _where},
-    "tanh": _tanh,
+    **{"tanh": _tanh, "stop": _stop},
     **dict.fromkeys(("floor", "ceil", "round", "trunc"), _whole_already),
 }

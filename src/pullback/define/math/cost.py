@@ -124,7 +124,7 @@ class Volumes:
                 left += inner((node, bound))
 
 
-FREE = ("neg", "where", "real", "whole")
+FREE = ("neg", "where", "real", "whole", "stop")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -215,6 +215,8 @@ row("ceil(x)", kind="number", work=1)
 row("round(x)", kind="number", work=1)
 row("trunc(x)", kind="number", work=1)
 row("frac(x)", "grad", work=2)
+# The value without a gradient: `soft + stop(hard - soft)` is hard, and differentiated as soft.
+row("stop(x)", kind="number", code="({x})", torch="detach", work=1)
 row("copysign(x, y)", "where(x == 0, 0, grad * copysign(1, x) * copysign(1, y))", None, work=1)
 row("heaviside(x, y)", defined="where(x == 0, y, real(x > 0))")
 MOST = "where(x == y, grad / 2, where({}, 0, grad))"
@@ -297,7 +299,8 @@ ALIASES = {
     **{"clip": "clamp", "divide": "div", "expit": "sigmoid", "fix": "trunc", "greater": "gt"},
     **{"greater_equal": "ge", "less": "lt", "less_equal": "le", "logsigmoid": "log_sigmoid"},
     **{"multiply": "mul", "negative": "neg", "not_equal": "ne", "sgn": "sign"},
-    **{"subtract": "sub", "max": "maximum", "min": "minimum", "float": "real", "int": "whole"},
+    **{"detach": "stop", "subtract": "sub", "max": "maximum", "min": "minimum"},
+    **{"float": "real", "int": "whole"},
 }
 # Rows that the language makes itself; users cannot write them.
 HIDDEN = ("powi", "real", "whole", "softplus_beta", "gelu_tanh", "tanh_softplus")

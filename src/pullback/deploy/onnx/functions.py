@@ -22,6 +22,7 @@ NATIVE: Mapping[str, str] = {
     **{"floor": "Floor", "ceil": "Ceil", "round": "Round", "maximum": "Max", "minimum": "Min"},
     **{"lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual", "eq": "Equal"},
     **{"logical_and": "And", "logical_or": "Or", "logical_xor": "Xor", "logical_not": "Not"},
+    "stop": "Identity",
 }
 # One operator for real numbers; whole numbers have a text.
 REAL: Mapping[str, str] = {
