@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Sequence
 
@@ -136,6 +137,30 @@ def test_ctc_is_that_of_pytorch() -> None:
     assert ours.item() == pytest.approx(loss.item())
     own, theirs = (torch.autograd.grad(v, logits, retain_graph=True)[0] for v in (ours, loss))
     torch.testing.assert_close(own, theirs)
+
+
+def test_the_gradient_of_the_best_path_is_the_path() -> None:
+    """Viterbi's algorithm, against all paths."""
+    viterbi = pb.operator(
+        "recurrence::viterbi(move[s, s], emit[t, s]) -> best[t, s] = emit + "
+        "where(t == 0, 0, max[r](pad(best[t - 1, r]) + move[r, s]))"
+    )
+    generator = torch.Generator().manual_seed(0)
+    move, emit = (torch.randn(s, 3, dtype=DOUBLE, generator=generator) for s in (3, 5))
+    scores = {
+        path: sum(emit[t, s] for t, s in enumerate(path))
+        + sum(move[a, b] for a, b in itertools.pairwise(path))
+        for path in itertools.product(range(3), repeat=5)
+    }
+    path = max(scores, key=lambda each: float(scores[each]))
+    leaves = move.requires_grad_(), emit.requires_grad_()
+    found = viterbi(*leaves)[-1].amax()
+    close(found, [float(scores[path])])
+    moves, emits = torch.autograd.grad(found, leaves)
+    assert emits.argmax(1).tolist() == list(path)
+    assert emits.sum() == 5
+    for a, b in itertools.product(range(3), repeat=2):
+        assert moves[a, b] == list(itertools.pairwise(path)).count((a, b))
 
 
 CUMULATIVE = {

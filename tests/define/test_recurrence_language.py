@@ -39,6 +39,8 @@ LINES = {
     "u = pad(v[t - 1])*pad(u[t - 2]) + x; v = u*2 + pad(u[t - 1])",
     "data beside it": "(x[t, n], i[n]: int64) -> h[t, n] = pad(h[t - 1, i[n]], 1) + x",
     "all places before": "(x[t]) -> h[t] = h[t - 2]*x; h[t < 0] = 1",
+    "the best of states": "(move[s, s], x[t, s]) -> h[t, s] = x + "
+    "where(t == 0, 0, max[r](pad(h[t - 1, r]) + move[r, s]))",
     "skewed": "(x[i, j]) -> y[i, j] = x + pad(y[i - 1, j + 1]) + pad(y[i, j - 1])",
 }
 

@@ -219,6 +219,7 @@ def rewrite_nodes(
         known: returns what replaces an expression whose operands are not visited; else None.
     """
     rebuilt: dict[Node, Node] = {}
+    moved: dict[str | Node, Affine] = {}
 
     def inside(node: Node) -> tuple[Node, ...]:
         if node not in rebuilt and (other := known(node)) is not None:
@@ -227,16 +228,20 @@ def rewrite_nodes(
             return ()
         if node.op in REDUCTIONS:
             return (ranges.opened(node, alone=False)[1],)
-        return () if node.op in PLACED else node.args
+        return node.args
+
+    def again(node: Node, args: tuple[Node, ...]) -> Node:
+        if node.op in REDUCTIONS:
+            return close(node.op, ranges.opened(node, alone=False)[0], node.size, args[0])
+        if node.op in PLACED:
+            # A place may be data: `where(r == argmax[k](h[t - 1, k]), ...)`.
+            return remake(node, args, lambda place: place.replaced(moved)) if moved else node
+        return change(remake(node, args, lambda place: place)) if args else node
 
     for each in in_order(nodes, inside):
         args = tuple(rebuilt[arg] for arg in inside(each))
-        if each in rebuilt:
-            continue
-        if each.op in REDUCTIONS:
-            rebuilt[each] = close(each.op, ranges.opened(each, alone=False)[0], each.size, args[0])
-        elif args:
-            rebuilt[each] = change(remake(each, args, lambda place: place))
-        else:
-            rebuilt[each] = each
+        if each not in rebuilt:
+            rebuilt[each] = again(each, args)
+        if each.type == "int" and rebuilt[each] is not each:
+            moved[each] = place_of(rebuilt[each])
     return tuple(rebuilt[each] for each in nodes)
