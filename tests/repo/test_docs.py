@@ -39,7 +39,13 @@ def test_the_code_on_a_page_runs(
 
 @pytest.mark.parametrize(
     "page",
-    ["docs/tutorial.md", pytest.param("docs/index-notation.md", marks=pytest.mark.thorough)],
+    [
+        "docs/tutorial.md",
+        *(
+            pytest.param(f"docs/{name}.md", marks=pytest.mark.thorough)
+            for name in ("index-notation", "recurrences")
+        ),
+    ],
 )
 def test_a_session_on_a_page_prints_what_it_says(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

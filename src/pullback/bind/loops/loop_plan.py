@@ -155,8 +155,7 @@ class _Planner:
         """Return the dimensions of an output, of which a scan may keep the last steps alone."""
         time, kept = (self.nest.sequential or ("", 0))[0], self.nest.rings.get(output.name)
         return tuple(
-            Affine(kept) if kept and index == time else self.size(index)
-            for index in output.indices
+            Affine(kept) if kept and index == time else self.size(index) for index in output.indices
         )
 
     def tasks(self) -> tuple[tuple[Affine, int], ...]:
@@ -165,7 +164,9 @@ class _Planner:
         lanes = ((self.size(str(nest.lane)), nest.block or nest.vectors),)
         if nest.shares_lanes and not nest.block:
             return lanes
-        return (lanes if nest.block else ()) + tuple((self.size(i), nest.rows if i == nest.tile else 1) for i in nest.outer)
+        return (lanes if nest.block else ()) + tuple(
+            (self.size(i), nest.rows if i == nest.tile else 1) for i in nest.outer
+        )
 
     def totals(self, first: int) -> tuple[TotalPlan, ...]:
         """Return how the totals of chunks are finished."""
