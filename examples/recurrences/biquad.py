@@ -21,7 +21,7 @@ def lfilter(x: Tensor, b: Tensor, a: Tensor) -> Tensor:
 def main() -> dict[str, float]:
     """Compare with SciPy, the gradient too; learn a filter from what it does to noise."""
     torch.manual_seed(0)
-    b, a = signal.butter(2, 0.3)
+    b, a = signal.butter(2, 0.3)  # pyright: ignore
     b, a = torch.tensor(b), torch.tensor(a[1:])
     x = torch.randn(2, 48, dtype=torch.float64, requires_grad=True)
     wanted = lfilter(x.detach(), b, a)

@@ -32,7 +32,7 @@ def ctc(logits: Tensor, targets: Tensor) -> Tensor:
 def theirs(logits: Tensor, targets: Tensor) -> Tensor:
     """The same by torch.nn.functional.ctc_loss."""
     rows, steps, _ = logits.shape
-    lengths = [steps] * rows, [targets.shape[1]] * rows
+    lengths = torch.full((rows,), steps), torch.full((rows,), targets.shape[1])
     p = logits.log_softmax(-1).transpose(0, 1)
     return functional.ctc_loss(p, targets, *lengths, reduction="none")
 

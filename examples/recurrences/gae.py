@@ -52,7 +52,7 @@ def main() -> dict[str, float]:
     tensors["going"] = (tensors["going"] > -1).double()
     ordered = {n: tensors[n] for n in ("reward", "value")}
     ordered |= {"end": torch.randn(3, dtype=torch.float64), "going": tensors["going"]}
-    apart = compare(lambda *t: gae(*t, 0.9, 0.8), lambda *t: loop(*t, 0.9, 0.8), ordered)
+    apart = compare(lambda *t: gae(*t, 0.9, 0.8), lambda *t: loop(*t, g=0.9, lam=0.8), ordered)
     states = 5
     wanted = torch.arange(1, states + 1) / (states + 1.0)
     table, off = torch.full((states,), 0.5, dtype=torch.float64), list[float]()

@@ -31,7 +31,8 @@ def every_path(start: Tensor, move: Tensor, emit: Tensor) -> Tensor:
     found = list[Tensor]()
     for path in itertools.product(range(states), repeat=times):
         steps = [start[path[0]], *(move[a, b] for a, b in itertools.pairwise(path))]
-        found.append(sum(steps) + sum(emit[..., t, s] for t, s in enumerate(path)))
+        seen = (emit[..., t, s] for t, s in enumerate(path))
+        found.append(sum(seen, start=torch.stack(steps).sum()))
     return torch.stack(found).logsumexp(0)
 
 
