@@ -100,6 +100,9 @@ def find_all(  # noqa: PLR0913, PLR0917  (all that decides which loops there are
     backend: Backend,
 ) -> Iterator[Own | NoLoops]:
     """Yield the loops that compute some outputs, or why there are none for one."""
+    if formula.groups:
+        yield NoLoops(reason="the steps of a recurrence are run by Python")
+        return
     places = [k for k in range(len(formula.line.outputs)) if wanted >> k & 1]
     for group in nests.group_outputs(formula, places, usual):
         together = nests.find(formula, dtype, group, present, usual, backend)

@@ -66,11 +66,19 @@ def test_a_part_that_only_python_can_run_is_named(
     assert "--as wheel" in text
 
 
-def test_index_notation_without_loops_is_refused_with_the_reason(tmp_path: Path) -> None:
-    halves = add("halves(x[n]: int64, k[m]: int64) -> y[n]: int64 = sum[m](x[n]//k[m])")
-    text = refused([halves], tmp_path)
-    assert "needs-python [PB733]: refuselib::halves cannot be" in text
-    assert "reason: whole numbers are divided" in text
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("halves(x[n]: int64, k[m]: int64) -> y[n]: int64 = sum[m](x//k)", "whole numbers are"),
+        ("total(x[t]) -> y[t] = x + pad(y[t - 1])", "the steps of a recurrence are run by Python"),
+    ],
+)
+def test_index_notation_without_loops_is_refused_with_the_reason(
+    line: str, reason: str, tmp_path: Path
+) -> None:
+    text = refused([add(line)], tmp_path)
+    assert f"needs-python [PB733]: refuselib::{line.partition('(')[0]} cannot be" in text
+    assert f"reason: {reason}" in text
     assert "--as wheel" in text
 
 

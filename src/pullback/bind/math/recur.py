@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
@@ -17,7 +17,7 @@ from pullback.bind.loops.nests import NoLoops
 from pullback.bind.loops.scans import Scan, ScanCall, find_scan
 from pullback.bind.loops.specialise import round_size
 from pullback.bind.math import agree
-from pullback.bind.math.call import IndexedCall, call_of
+from pullback.bind.math.call import IndexedCall, call_of, compute_by_pytorch
 from pullback.bind.math.execute import Executor
 from pullback.bind.memo import Memo
 from pullback.define.math import steps
@@ -30,7 +30,7 @@ from pullback.diagnostic import PullbackError
 from pullback.kernels.cuda_on_cpu import mode
 
 Key = tuple[frozenset[str], tuple[bool, ...]]
-# With fewer elements of a state, no loop is compiled.
+# With fewer elements of its states, no loop is compiled for a call.
 FEW = 4096
 
 
@@ -86,6 +86,13 @@ class RecurrentCall:
         definition = self.rest.definition
         given = tuple(self.rest_arguments(call, states))
         return call_of(definition, kernel.fill_defaults(definition, given, None))
+
+    def compute_rest(
+        self, call: IndexedCall, states: Mapping[str, Tensor], left: list[bool]
+    ) -> Sequence[object]:
+        """Return the other outputs of a small call, for which no loop is compiled."""
+        rest = self.rest_call(call, states)
+        return compute_by_pytorch(replace(rest, outputs=kernel.select_wanted(rest.outputs, left)))
 
     def with_group(self, place: int) -> tuple[dict[int, Node], tuple[Node, ...]]:
         """Return the outputs that may be computed with a group, and what else reads its states.
@@ -191,11 +198,14 @@ class RecurrentExecutor:
         left: list[bool],
     ) -> dict[int, Tensor]:
         """Return the outputs that are computed from the states."""
-        given = known.rest_arguments(call, states)
-        mask = left if known.rest.definition.masked else None
-        found = known.rest(*given, **({"output_mask": mask} if mask else {}))
-        several = found if isinstance(found, tuple) else (found,)
         outputs = call.outputs
+        if sum(value.numel() for value in states.values()) < FEW:
+            several = known.compute_rest(call, states, left)
+        else:
+            given = known.rest_arguments(call, states)
+            mask = left if known.rest.definition.masked else None
+            found = known.rest(*given, **({"output_mask": mask} if mask else {}))
+            several = found if isinstance(found, tuple) else (found,)
         return {
             k: value.reshape(outputs.shapes[k]).to(outputs.dtypes[k])
             for k, value in enumerate(several)
