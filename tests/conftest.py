@@ -117,6 +117,9 @@ def pytest_configure(config: pytest.Config) -> None:
         sys.dont_write_bytecode = False
     # Tensors are small, and the other cores have tests of their own.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    if torch := sys.modules.get("torch"):
+        # A plugin has imported it already, and it does not look again.
+        torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"].partition(",")[0]))
     if config.pluginmanager.has_plugin("cacheprovider"):
         for name in ("PULLBACK_CACHE", "PULLBACK_TEST_OBJECTS"):
             if name not in os.environ:

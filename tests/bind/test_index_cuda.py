@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import re
 import shutil
 import subprocess
@@ -411,6 +412,12 @@ MISH = "(x[...]) -> y[...] = x*tanh(log1p(exp(x)))"
 GAUSS = "(x[n, d], y[m, d], v[m]) -> u[n] = sum[m](exp(-sum[d]((x[n, d] - y[m, d])**2))*v[m])"
 
 
+@functools.cache
+def gauss() -> pb.Operator:
+    """Return the operator that several tests call; its loops are compiled once."""
+    return pb.operator(f"on_cpu::gauss{GAUSS}")
+
+
 def launches(run: Any) -> tuple[Any, int]:
     before = runtimes.count_launches()
     return run(), runtimes.count_launches() - before
@@ -419,12 +426,11 @@ def launches(run: Any) -> tuple[Any, int]:
 def test_operators_run_their_cuda_where_cuda_runs_on_the_cpu() -> None:
     generator = torch.Generator().manual_seed(0)
     mish = pb.operator(f"on_cpu::mish{MISH}")
-    gauss = pb.operator(f"on_cpu::gauss{GAUSS}")
     x, y, v = (torch.randn(s, generator=generator) for s in ((70, 3), (40, 3), (40,)))
     given = [t.requires_grad_() for t in (x, y, v)]
 
     def run() -> list[Tensor]:
-        u = gauss(*given)
+        u = gauss()(*given)
         grads = torch.autograd.grad(u.sin().sum(), given, create_graph=True)
         second = torch.autograd.grad([g.square().sum() for g in grads], given)
         return [u, *grads, *second, mish(x), *torch.autograd.grad(mish(x).sum(), x)]
@@ -433,12 +439,12 @@ def test_operators_run_their_cuda_where_cuda_runs_on_the_cpu() -> None:
     with pb.cuda.on_cpu():
         on_gpu, some = launches(run)
         half, one = launches(lambda: mish(x.detach().half().t()))
-        plan = str(gauss.plan(*given))
+        plan = str(gauss().plan(*given))
     again, after = launches(run)
     assert (none, after, one) == (0, 0, 1)
     assert some > 8
     assert "cuda" in plan
-    assert "cuda" not in str(gauss.plan(*given))
+    assert "cuda" not in str(gauss().plan(*given))
     for a, b, c in zip(first, on_gpu, again, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
         assert torch.equal(a, c)
@@ -447,7 +453,7 @@ def test_operators_run_their_cuda_where_cuda_runs_on_the_cpu() -> None:
 
 @pytest.mark.thorough
 def test_what_a_loop_gives_does_not_depend_on_the_order_of_threads() -> None:
-    op = pb.operator(f"on_cpu::ordered{GAUSS}")
+    op = gauss()
     generator = torch.Generator().manual_seed(1)
     given = [torch.randn(s, generator=generator) for s in ((33, 3), (400, 3), (400,))]
     found: list[Tensor] = []
@@ -459,7 +465,7 @@ def test_what_a_loop_gives_does_not_depend_on_the_order_of_threads() -> None:
 
 
 def test_a_plan_says_on_any_machine_what_a_gpu_would_do() -> None:
-    op = pb.operator(f"on_cpu::planned{GAUSS}")
+    op = gauss()
     given = [torch.randn(100_000, 3), torch.randn(100_000, 3), torch.randn(100_000)]
     plan = op.plan(*given, device="cuda")
     assert len(plan.steps) == 3
@@ -483,7 +489,7 @@ def test_a_plan_says_how_many_registers_a_thread_has() -> None:
 
 
 def test_any_strides_will_do_on_a_gpu() -> None:
-    op = pb.operator(f"on_cpu::strides{GAUSS}")
+    op = gauss()
     generator = torch.Generator().manual_seed(2)
     x, y = torch.randn(3, 40, generator=generator), torch.randn(1, 3, generator=generator)
     v = torch.randn(60, generator=generator)

@@ -170,21 +170,28 @@ def _compile_and_link(plan: BuildPlan, where: Path, headers: Headers) -> None:
 
 
 def _run_compiler(plan: BuildPlan, where: Path, headers: Headers) -> None:
-    """Compile and link one unit with one command; several side by side, and link them."""
+    """Compile and link with one command, or one for each unit and one to link, if need be."""
     command, end = [*plan.compiler.command, *plan.flags], [*plan.link, "-o", LIBRARY]
     first = {file: ["-include", str(header)] for file, header in headers.items()}
     units = [
         [*first.get(unit.file, []), unit.file, "-MMD", "-MF", f"{unit.file}.d"]
         for unit in plan.units
     ]
-    if len(units) == 1 and not plan.compile_flags:
+    if len(units) == 1 and not plan.compile_flags and not plan.link_for:
         run(plan, where, [[*command, *units[0], *end]])
         return
     objects = [f"{unit.file}.o" for unit in plan.units]
     compiling = zip(units, objects, strict=True)
     one = [*command, *plan.compile_flags, "-c"]
     run(plan, where, [[*one, *unit, "-o", made] for unit, made in compiling])
-    run(plan, where, [[*command, *objects, *end]])
+    run(plan, where, [[*command, *objects, *_link_for(plan, where, objects), *end]])
+
+
+def _link_for(plan: BuildPlan, where: Path, objects: Iterable[str]) -> tuple[str, ...]:
+    """Return what is linked because of what objects name."""
+    prefix, flags = plan.link_for or ("", ())
+    named = flags and any(prefix.encode() in (where / made).read_bytes() for made in objects)
+    return flags if named else ()
 
 
 def run(plan: BuildPlan, where: Path, commands: list[list[str]]) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 from pullback.bind import gpu as current
 from pullback.bind import runtime
 from pullback.bind.loops import gpu, on_cpu
-from pullback.bind.loops.compiled import FLAGS, link_flags
+from pullback.bind.loops.compiled import FLAGS, vector_functions
 from pullback.bind.loops.gpu import GpuUnit
 from pullback.bind.loops.rates import Rates, cpu_rates, gpu_rates
 from pullback.diagnostic import PullbackError, Rule, parse
@@ -264,7 +264,8 @@ def plan_of(several: Sequence[Own]) -> BuildPlan:
         units=(TranslationUnit("loops.cpp", unit),),
         sources=(),
         flags=(*kernel_flags(compiler), *FLAGS),
-        link=link_flags(),
+        link=("-lmvec", "-lm"),
+        link_for=vector_functions(),
         abi=INDEX_ABI,
     )
 

@@ -68,7 +68,8 @@ def plan_of(loop: Loop) -> BuildPlan:
         units=(TranslationUnit("loop.cpp", pointwise.generate_cpu(loop)),),
         sources=(),
         flags=(*kernel_flags(compiler), *FLAGS),
-        link=link_flags(),
+        link=("-lmvec", "-lm"),
+        link_for=vector_functions(),
         abi=FORMULA_ABI,
     )
 
@@ -84,9 +85,12 @@ FLAGS = (
 
 
 @functools.cache
-def link_flags() -> tuple[str, ...]:
-    """Return the libraries of vector mathematics: glibc's, and SLEEF inside of PyTorch's."""
-    return (f"-L{runtime.ROOT / 'lib'}", "-ltorch_cpu", "-lmvec", "-lm")
+def vector_functions() -> tuple[str, tuple[str, ...]]:
+    """Return how functions of SLEEF begin, and what has them: PyTorch's library.
+
+    Most loops have none, or glibc's.
+    """
+    return "Sleef_", (f"-L{runtime.ROOT / 'lib'}", "-ltorch_cpu")
 
 
 def devices(line: Line) -> tuple[Device, ...]:

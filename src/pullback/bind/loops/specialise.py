@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 
 from pullback.bind.dense import evaluate
+from pullback.bind.memo import Memo
 from pullback.define.math import bounds
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import BATCH, size
@@ -61,13 +61,9 @@ def choose_schedules(
 
     A small call has loops for any sizes.
     """
-    usual = usual_sizes(sizes, {})
-    # What is refused for large sizes may do for those of this call.
-    with suppress(RefusedLoops):
-        setting = make_setting(indexed, outputs, dtypes, target, sizes, {})
-        general = schedules_of(outputs, setting, usual)
-        if sum(schedule.work(sizes) for schedule in general) < FEW:
-            return general, {}, target
+    general = general_schedules(indexed, outputs, dtypes, target, sizes)
+    if general and sum(schedule.work(sizes) for schedule in general) < FEW:
+        return general, {}, target
     names = {i.rstrip("'") for t in indexed.line.tensors for i in t.labels} - {BATCH}
     # A size that follows from others cannot be chosen where loops are tried on tiny inputs.
     names -= set(indexed.sizes)
@@ -76,6 +72,36 @@ def choose_schedules(
         target = target.for_rows(length)
     setting = make_setting(indexed, outputs, dtypes, target, sizes, known)
     return schedules_of(outputs, setting, sizes), known, target
+
+
+def general_schedules(
+    indexed: Formula,
+    outputs: Sequence[Output],
+    dtypes: Mapping[str, str],
+    target: Target,
+    sizes: Mapping[str, int],
+) -> tuple[Schedule, ...]:
+    """Return schedules for any sizes; none if they are refused, since those of a call may do.
+
+    Calls that are smaller than usual share them: writing all candidates takes longer than a call.
+    """
+    usual = usual_sizes(sizes, {})
+    # What a row may keep is decided for longer ones.
+    typical = sizes if any(sizes[name] > usual[name] for name in sizes) else usual
+    setting = make_setting(indexed, outputs, dtypes, target, typical, {})
+
+    def choose() -> tuple[Schedule, ...]:
+        try:
+            return schedules_of(outputs, setting, usual)
+        except RefusedLoops:
+            return ()
+
+    tables = (typical, setting.ranges, setting.dtypes, setting.dims, setting.scalars)
+    key = (*outputs, target, setting.picked, *(tuple(table.items()) for table in tables))
+    return _general.get_or_make(key, choose)
+
+
+_general: Memo[tuple[object, ...], tuple[Schedule, ...]] = Memo()
 
 
 def schedules_of(

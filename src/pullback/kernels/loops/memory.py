@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from pullback.define.math.index import at
+from pullback.define.math.index import Affine, at
 from pullback.define.math.node import READ, Node, is_number
 from pullback.kernels.loops.nest import KernelSetting
 from pullback.kernels.loops.operands import Operand
@@ -31,6 +31,8 @@ class KernelReads:
         self.dtypes, self.picked = setting.dtypes, setting.picked
         self.notes_outside = setting.target.notes_outside
         self.large: dict[Operand, str] = {}
+        # Copies of a statement ask the same again.
+        self.proven: dict[tuple[Affine, Affine], bool] = {}
 
     def operand(self, name: str, unit: int | None) -> Operand:
         """Return a tensor with the layout that is required of it."""
@@ -243,7 +245,11 @@ class KernelReads:
         is_partial = self.emitter.here.edge and self.emitter.is_stacked
         if is_partial and self.emitter.tile in node.places[d].free:
             return False
-        return is_number(self.emitter.ranges.inside(node.places[d], size), 1)
+        known = self.proven.get((node.places[d], size))
+        if known is None:
+            inside = self.emitter.ranges.inside(node.places[d], size)
+            known = self.proven[node.places[d], size] = is_number(inside, 1)
+        return known
 
     def is_entry(self, node: Node, d: int) -> bool:
         """Return whether a place is that of an entry of a segment, which is inside."""

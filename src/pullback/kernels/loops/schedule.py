@@ -74,7 +74,8 @@ class Schedule:
 
 def count_operations(kernel: KernelText, sizes: Mapping[str, int]) -> float:
     """Return the vector operations of a kernel."""
-    return sum(cost * count_turns(trips, sizes) for cost, trips in kernel.costs)
+    turns = {trips: count_turns(trips, sizes) for trips in {trips for _, trips in kernel.costs}}
+    return sum(cost * turns[trips] for cost, trips in kernel.costs)
 
 
 def count_turns(trips: Iterable[Trip], sizes: Mapping[str, int]) -> float:
@@ -111,13 +112,14 @@ def choose_schedule(
     if not setting.target.has_rival:
         return min(found, key=lambda each: each[0])[1]
     needed = max(1.0, worth.count_needed(outputs, setting.ranges, sizes)) / setting.target.lanes
+    works = [made.work(sizes) for _, made in found]
     good = [
         each
-        for each in found
-        if each[1].work(sizes) <= max(SLIGHT, worth.most_work(each[1].family) * needed)
+        for each, work in zip(found, works, strict=True)
+        if work <= max(SLIGHT, worth.most_work(each[1].family) * needed)
     ]
     if not good:
-        times = min(each[1].work(sizes) for each in found) / needed
+        times = min(works) / needed
         raise RefusedLoops(f"its loops would do {times:.0f} times the work that is needed")
     return min(good, key=lambda each: each[0])[1]
 
