@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from pathlib import Path
 
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import pullback as pb
+from tests.fresh import python
 
 pytestmark = pytest.mark.compiler
 
@@ -67,8 +67,6 @@ def test_a_redefinition_is_counted_as_it_is_now() -> None:
         assert counts(lambda op=op: op(x)) == {"flops.again": count}
 
 
-def test_what_nobody_imports_is_not_imported() -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", UNUSED], check=False, capture_output=True, text=True
-    )
+def test_what_nobody_imports_is_not_imported(tmp_path: Path) -> None:
+    done = python("-W", "ignore", "-c", UNUSED, folder=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +14,7 @@ from torch import Tensor
 import pullback as pb
 from pullback.bind import python_only, runtime
 from pullback.kernels import toolchain
+from tests.fresh import python
 
 pytestmark = pytest.mark.filterwarnings("ignore::pullback.bind.python_only.PythonOnlyNotice")
 fresh = itertools.count()
@@ -183,16 +181,9 @@ sine = pb.operator(
 x = torch.randn(5, dtype=torch.float64, requires_grad=True)
 assert torch.autograd.gradcheck(sine, (x,))
 """
-    environment = {**os.environ, "PATH": "/nonexistent", "PULLBACK_CACHE": str(tmp_path)}
-    for name in ("CXX", "CUDACXX", "CUDA_HOME"):
-        environment.pop(name, None)
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    nothing = {"PATH": "/nonexistent", "CXX": "", "CUDACXX": "", "CUDA_HOME": ""}
+    cache = str(tmp_path)
+    done = python("-W", "ignore", "-c", program, folder=tmp_path, PULLBACK_CACHE=cache, **nothing)
     assert done.returncode == 0, done.stderr
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
+from pathlib import Path
+
+from tests.fresh import python
 
 # A backward in a backward in a backward ... is where autograd starts threads without a GPU.
 SCRIPT = """
@@ -55,7 +55,6 @@ print([finding.code for finding in pb.check(Dies, x, **options).faults])
 """
 
 
-def test_a_backward_in_a_forked_process_works_where_pytorch_refuses_it() -> None:
-    command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(SCRIPT)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def test_a_backward_in_a_forked_process_works_where_pytorch_refuses_it(tmp_path: Path) -> None:
+    done = python("-W", "ignore", "-c", SCRIPT, folder=tmp_path)
     assert done.stdout.splitlines() == ["refused", "True", "['PB403']"], done.stderr
