@@ -383,3 +383,26 @@ def test_a_recurrence_is_split_where_no_step_mixes_processes(lru: Operator, ss: 
 def test_the_plan_for_a_gpu_says_that_there_are_no_loops(sdtw: Operator) -> None:
     plan = str(sdtw.plan(torch.rand(3, 4), 1.0, device="cuda"))
     assert "R: PyTorch, step by step (recurrences have no loops on a GPU yet)" in plan
+
+
+def test_pytorch_alone_computes_the_same_where_there_is_no_compiler(
+    lru: Operator, ss: Operator
+) -> None:
+    generator = torch.Generator().manual_seed(2)
+    window = pb.operator(
+        "recurrence::window(x[..., t], c[4]) -> y[..., t] = x + sum[k < 4](c[k]*pad(y[t - 1 - k]))"
+    )
+    cases = [
+        (lru, ((2, 5, 3), (2, 5, 3), (2, 3))),
+        (ss, ((2, 5, 3), (3, 2), (2, 5, 2), (2, 5, 2), (2, 5, 3))),
+        (window, ((2, 6), (4,))),
+    ]
+    for own, shapes in cases:
+        given = [torch.rand(s, generator=generator, dtype=DOUBLE).requires_grad_() for s in shapes]
+        results: list[list[Tensor]] = []
+        for way in (own, own.kind.in_pytorch()):
+            y = way(*given)
+            assert isinstance(y, Tensor)
+            results.append([y, *torch.autograd.grad(y.square().sum(), given)])
+        for found, wanted in zip(*results, strict=True):
+            torch.testing.assert_close(found, wanted)

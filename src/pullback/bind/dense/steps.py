@@ -80,7 +80,7 @@ def compute_group(call: StatesCall, group: Group, known: Mapping[str, Tensor]) -
     run = _Run(call, group, {**call.arguments, **known, **found})
     if all(value.numel() for value in found.values()):
         run.times() if len(group.weights) == 1 else run.fronts()
-    return found
+    return {state.name: run.state(state) for state in group.states}
 
 
 class _Run:
@@ -88,10 +88,14 @@ class _Run:
 
     Attributes:
         values: the arguments and states by name.
+        known: the states at each time so far.
+        is_recorded: whether autograd sees the operations, so that nothing may be written to twice.
     """
 
     def __init__(self, call: StatesCall, group: Group, values: Mapping[str, object]) -> None:
-        self.call, self.group, self.values = call, group, values
+        self.call, self.group, self.values = call, group, dict(values)
+        self.known: dict[str, dict[int, Tensor]] = {state.name: {} for state in group.states}
+        self.is_recorded = torch.is_grad_enabled()
 
     def state(self, state: State) -> Tensor:
         value = self.values[state.name]
@@ -110,8 +114,21 @@ class _Run:
             step = _step(call.formula, group, known)
             given = {each.name: self.take(each, time, t) for each in step.slices}
             results = self.evaluate(step, {**given, str(step.time): t}, {})
+            whole = {p.name for p in step.formula.line.parameters}
             for state, dim, value in zip(group.states, where, results, strict=True):
-                self.state(state).select(dim, t).copy_(value)
+                self.known[state.name][t] = value
+                if state.name in whole:
+                    self.values[state.name] = self.with_time(state, dim, t, value)
+        for state, dim in zip(group.states, where, strict=True):
+            own = self.known[state.name]
+            self.values[state.name] = torch.stack([own[t] for t in range(length)], dim)
+
+    def with_time(self, state: State, dim: int, t: int, value: Tensor) -> Tensor:
+        """Return a state with one more time, for steps that read it as a whole."""
+        if self.is_recorded:
+            return self.state(state).select_scatter(value, dim, t)
+        self.state(state).select(dim, t).copy_(value)
+        return self.state(state)
 
     def take(self, each: steps.Slice, time: str, t: int) -> Tensor:
         """Return a tensor at one time; what is outside is not selected, and may be anything."""
@@ -122,6 +139,8 @@ class _Run:
                 dim += 1
                 continue
             at = self.call.number(place.replaced({time: Affine(t)}))
+            if at in self.known.get(each.of, ()):
+                return self.known[each.of][at]
             if not value.shape[dim]:
                 return value.new_zeros([n for k, n in enumerate(value.shape) if k != dim])
             value = value.select(dim, min(max(at, 0), value.shape[dim] - 1))
@@ -134,13 +153,12 @@ class _Run:
         for columns in self.split_fronts():
             given = dict(zip(step.places, columns, strict=True))
             results = self.evaluate(step, given, {step.along: len(columns[0])})
+            places = dict(zip(weights, columns, strict=True))
             for state, value in zip(group.states, results, strict=True):
-                _put(
-                    self.state(state),
-                    state.indices,
-                    dict(zip(weights, columns, strict=True)),
-                    value,
-                )
+                own = self.state(state)
+                own = own.clone() if self.is_recorded else own
+                _put(own, state.indices, places, value)
+                self.values[state.name] = own
 
     def split_fronts(self) -> Iterable[tuple[Tensor, ...]]:
         """Yield the places of each front: of each sequential index."""
@@ -173,7 +191,7 @@ class _Run:
             [True] * len(line.outputs),
             [call.dtype(state.node.type) for state in self.group.states],
             call.device,
-            reuse=True,
+            reuse=not self.is_recorded,
         )
         return [value for value in found if value is not None]
 

@@ -36,11 +36,7 @@ class Recurrent(Mathematics):
 
     def in_pytorch(self) -> Callable[..., object]:
         """Return a function that computes it with PyTorch's operations."""
-        return self.executor
-
-    def in_python(self) -> str:
-        """Return the formula, since Python runs the steps."""
-        return "formula"
+        return self.executor.by_pytorch
 
     def placements(
         self, wanted: Sequence[bool] | None = None, absent: frozenset[str] = frozenset()

@@ -92,7 +92,8 @@ class RecurrentCall:
     ) -> Sequence[object]:
         """Return the other outputs of a small call, for which no loop is compiled."""
         rest = self.rest_call(call, states)
-        return compute_by_pytorch(replace(rest, outputs=kernel.select_wanted(rest.outputs, left)))
+        wanted = kernel.select_wanted(rest.outputs, left)
+        return compute_by_pytorch(replace(rest, outputs=wanted, is_kernel=call.is_kernel))
 
     def with_group(self, place: int) -> tuple[dict[int, Node], tuple[Node, ...]]:
         """Return the outputs that may be computed with a group, and what else reads its states.
@@ -169,6 +170,12 @@ class RecurrentExecutor:
         with torch.no_grad(), autocast.disable_autocast():
             return kernel.unwrap_single(self.compute(call_of(self.definition, given)))
 
+    def by_pytorch(self, *arguments: object, output_mask: list[bool] | None = None) -> object:
+        """Return the same by PyTorch's operations alone, which autograd and tracers see through."""
+        given = kernel.fill_defaults(self.definition, arguments, output_mask)
+        call = replace(call_of(self.definition, given), is_kernel=False)
+        return kernel.unwrap_single(self.compute(call))
+
     def of(self, call: IndexedCall) -> RecurrentCall:
         """Return what follows from which tensors are there, and which outputs are wanted."""
         return self.known.get_or_make(key_of(call), lambda: RecurrentCall.of_call(call))
@@ -199,7 +206,7 @@ class RecurrentExecutor:
     ) -> dict[int, Tensor]:
         """Return the outputs that are computed from the states."""
         outputs = call.outputs
-        if sum(value.numel() for value in states.values()) < FEW:
+        if not call.is_kernel or sum(value.numel() for value in states.values()) < FEW:
             several = known.compute_rest(call, states, left)
         else:
             given = known.rest_arguments(call, states)
@@ -219,7 +226,7 @@ def compute_states(known: RecurrentCall, call: IndexedCall) -> dict[str, Tensor]
     found: dict[str, Tensor] = {}
     for place, group in enumerate(known.formula.groups):
         values = None
-        if _is_worth_a_loop(plain, group):
+        if call.is_kernel and _is_worth_a_loop(plain, group):
             values = _compute_by_loops(known, place, call, plain.compute, found)
         found |= compute_group(plain, group, found) if values is None else values
     return found
