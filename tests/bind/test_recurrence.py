@@ -14,6 +14,7 @@ from torch import Tensor
 
 import pullback as pb
 from pullback import PullbackError
+from pullback.bind.kinds.recurrent import Recurrent
 from pullback.bind.loops import scans
 from pullback.bind.math import recur
 from pullback.bind.operator import Operator
@@ -400,6 +401,7 @@ def test_pytorch_alone_computes_the_same_where_there_is_no_compiler(
     for own, shapes in cases:
         given = [torch.rand(s, generator=generator, dtype=DOUBLE).requires_grad_() for s in shapes]
         results: list[list[Tensor]] = []
+        assert isinstance(own.kind, Recurrent)
         for way in (own, own.kind.in_pytorch()):
             y = way(*given)
             assert isinstance(y, Tensor)
