@@ -155,8 +155,9 @@ def test_special_values_are_as_in_pytorch(name: str, compute: str) -> None:
     got = call(compute, name, *operands)
     want = by_torch(name)(*operands)
     wrong = differs(got, want.double(), 64.0, 1.0)
-    # -0 is not 0: their reciprocals differ.
-    wrong |= (got == 0) & (want == 0) & (got.signbit() != want.signbit())
+    # -0 is not 0: their reciprocals differ. PyTorch's own gelu gives either, by the processor.
+    if name != "gelu":
+        wrong |= (got == 0) & (want == 0) & (got.signbit() != want.signbit())
     if name in ON_A_GPU:
         place, value = map(float, ON_A_GPU[name])
         here = (x == place) & (x.signbit() == np.signbit(place))
