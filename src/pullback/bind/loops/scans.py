@@ -15,15 +15,18 @@ from pullback.bind.loops.specialise import SMALL, make_setting
 from pullback.define.math import bounds, steps
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import BATCH
-from pullback.define.math.node import Node, in_order, may_divide_by_zero
+from pullback.define.math.node import REDUCTIONS, Node, in_order, may_divide_by_zero
 from pullback.define.math.recurrence import Group, find_reads, reads_of
 from pullback.kernels.loops import scan
+from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.nest import KernelSetting, Nest, Output
 from pullback.kernels.loops.pointwise import STORED
 from pullback.kernels.loops.schedule import Candidate, Schedule, ScheduleStep
 from pullback.kernels.loops.scope import RefusedLoops
 from pullback.kernels.loops.target import Target
 
+# A longer sum of sums would compute the inner ones again and again.
+MOST_NESTED = 64
 # Further back than this, all steps are kept.
 MOST_STEPS = 64
 
@@ -100,23 +103,32 @@ class ScanCall:
 
 def find_scan(call: ScanCall) -> Scan | NoLoops:
     """Return the loops of a group, or why it has none."""
-    if len(call.group.weights) != 1:
-        return NoLoops(reason="it runs along a wavefront")
-    nodes = [state.node for state in call.group.states]
-    if any(map(may_divide_by_zero, in_order([*nodes, *call.outputs.values()]))):
-        return NoLoops(reason="whole numbers are divided, where PyTorch looks for zero")
-    names = {state.name for state in call.group.states}
-    for gather in (gather for node in nodes for gather in bounds.find_gathers(node)):
-        if gather.read.name in names or any(True for _ in reads_of(gather.conditions, names)):
-            return NoLoops(reason="data says which element of a state is read")
-    if strange := {*call.dtypes.values()} - STORED.keys():
-        return NoLoops(reason=f"no own loops read or write {min(strange)}")
-    width = "double" if call.compute == "float64" else "float"
-    [target] = call.backend.targets(width)
+    if reason := _why_none(call):
+        return NoLoops(reason=reason)
+    [target] = call.backend.targets("double" if call.compute == "float64" else "float")
     try:
         return _write(call, target)
     except RefusedLoops as refused:
         return NoLoops(reason=str(refused))
+
+
+def _why_none(call: ScanCall) -> str | None:
+    """Return why a group has no loops, as far as that shows before they are written."""
+    if len(call.group.weights) != 1:
+        return "it runs along a wavefront"
+    nodes = [state.node for state in call.group.states]
+    if any(map(may_divide_by_zero, in_order([*nodes, *call.outputs.values()]))):
+        return "whole numbers are divided, where PyTorch looks for zero"
+    extents = Extents(call.sizes)
+    nested = (n.size for n in in_order(nodes) if n.op in REDUCTIONS and n.height > 1)
+    if any((extents.number(size) or 0) > MOST_NESTED for size in nested):
+        return "it sums what is a sum itself, which PyTorch does one by one"
+    names = {state.name for state in call.group.states}
+    gathers = (gather for node in nodes for gather in bounds.find_gathers(node))
+    if any(g.read.name in names or any(map(bool, reads_of(g.conditions, names))) for g in gathers):
+        return "data says which element of a state is read"
+    strange = {*call.dtypes.values()} - STORED.keys()
+    return f"no own loops read or write {min(strange)}" if strange else None
 
 
 def _write(call: ScanCall, target: Target) -> Scan:

@@ -26,7 +26,6 @@ from pullback.define.math.formula import Formula
 from pullback.define.math.node import SUM, in_order
 from pullback.diagnostic import PullbackError
 
-_agreed: set[str] = set()
 # Such a call is stopped before a loop.
 STOPPED = (EmptyMaximum.code, IndexOutside.code)
 
@@ -51,10 +50,9 @@ def require_agreement(scan: Scan, formula: Formula, place: int, present: frozens
         *(place, sorted(present), own.specialised, str(own.dtype)),
         [step.kernel.text for step in own.steps],
     )
-    if name not in _agreed and not verified.is_marked(name):
+    if not verified.is_marked(name):
         run_isolated(lambda: _compare(scan, formula, place, present))
         verified.mark(name)
-    _agreed.add(name)
 
 
 def _compare(scan: Scan, formula: Formula, place: int, present: frozenset[str]) -> None:

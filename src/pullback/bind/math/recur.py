@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -30,8 +31,10 @@ from pullback.diagnostic import PullbackError
 from pullback.kernels.cuda_on_cpu import mode
 
 Key = tuple[frozenset[str], tuple[bool, ...]]
-# With fewer elements of its states, no loop is compiled for a call.
+# With fewer elements of its states, no loop is compiled for a call; nor with fewer steps than LONG,
+# each of which takes PyTorch's operations as long as thousands of elements.
 FEW = 4096
+LONG = 64
 
 
 @dataclass(frozen=True)
@@ -138,7 +141,18 @@ class RecurrentCall:
             backend=backend,
         )
         key = (place, width, *sizes.items(), *dtypes.items())
-        return self.scans.get_or_make(key, lambda: find_scan(asked))
+        return self.scans.get_or_make(key, lambda: self.find_scan(asked, place, call.present))
+
+    def find_scan(self, asked: ScanCall, place: int, present: frozenset[str]) -> Scan | NoLoops:
+        """Return the loops of a group, which have been compared with its steps.
+
+        Raises:
+            PullbackError: PB147, they differ.
+        """
+        found = find_scan(asked)
+        if isinstance(found, Scan):
+            agree.require_agreement(found, self.formula, place, present)
+        return found
 
 
 def key_of(call: IndexedCall) -> Key:
@@ -244,10 +258,12 @@ def states_call(known: RecurrentCall, call: IndexedCall) -> StatesCall:
 
 
 def _is_worth_a_loop(call: StatesCall, group: Group) -> bool:
-    """Return whether a group has enough elements, and more than one step."""
+    """Return whether a group has enough elements, or steps."""
     states = [[call.number(extent) for extent in state.extents] for state in group.states]
-    many = sum(torch.Size(own).numel() for own in states)
-    return many >= FEW and all(min(own, default=1) > 0 for own in states)
+    many = sum(math.prod(own) for own in states)
+    first = group.states[0]
+    steps = sum(states[0][first.indices.index(index)] for index, _ in group.weights)
+    return (many >= FEW or steps >= LONG) and all(min(own, default=1) > 0 for own in states)
 
 
 def _compute_by_loops(
@@ -261,7 +277,6 @@ def _compute_by_loops(
     scan = known.scan(place, call, compute)
     if isinstance(scan, NoLoops):
         return None
-    agree.require_agreement(scan, known.formula, place, call.present)
     try:
         return scan.run({**call.flat, **found}, call.sizes)
     except PullbackError as error:

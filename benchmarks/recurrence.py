@@ -1,0 +1,275 @@
+"""Recurrences over sizes: beside a loop in Python, and beside SciPy or PyTorch's own function.
+
+The loop takes its steps by `unbind`: `x[:, t]` would fill a whole tensor for each step in backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from scipy import signal
+from torch import Tensor
+
+import pullback as pb
+from benchmarks.bags import fastest
+from benchmarks.formula import Turn
+from benchmarks.index_cases import Function
+from benchmarks.measure import show
+
+OURS, LOOP, OTHER = "pullback", "Python loop", "other"
+THREADS = (1, 2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A recurrence at one size.
+
+    Attributes:
+        name: with its size.
+        line: of the operator.
+        inputs: makes its tensors.
+        loop: the same in Python; None where that is hopeless.
+        other: what people call instead; `is_forward`: it has no backward.
+    """
+
+    name: str
+    line: str
+    inputs: Callable[[], Sequence[Tensor]]
+    loop: Function | None
+    other: Function | None = None
+    is_forward: bool = False
+
+
+LRU = "lru(a[b, t, d], x[b, t, d], h0[b, d]) -> h[b, t, d] = a*h[b, t - 1, d] + x; h[b, -1, d] = h0"
+SCAN = (
+    "ss(dt[b, t, d], a[d, s], p[b, t, s], c[b, t, s], x[b, t, d]) -> y[b, t, d] = "
+    "h[b, t, d, s] = exp(dt*a)*pad(h[b, t - 1, d, s]) + dt*p*x; y = sum[s](c*h[b, t, d, s])"
+)
+BIQUAD = (
+    "biquad(x[..., t], b[3], a[3]) -> y[..., t] = b[0]*x + b[1]*pad(x[t - 1]) + b[2]*pad(x[t - 2]) "
+    "- a[1]*pad(y[t - 1]) - a[2]*pad(y[t - 2])"
+)
+GAE = "gae(delta[t, b], c[t, b]) -> v[t, b] = delta + c*pad(v[t + 1, b])"
+HEAT = (
+    "heat(u0[x], k[x], time[t]) -> u[t, x] = u[t - 1, x] + "
+    "k*(pad(u[t - 1, x + 1]) - 2*u[t - 1, x] + pad(u[t - 1, x - 1])); u[-1, x] = u0"
+)
+GRU = (
+    "gru(x[b, t, 3, d], w[3, d, d]) -> h[b, t, d] = "
+    "r[b, t, d] = sigmoid(x[b, t, 0, d] + sum[j](w[0, d, j]*pad(h[b, t - 1, j]))); "
+    "z[b, t, d] = sigmoid(x[b, t, 1, d] + sum[j](w[1, d, j]*pad(h[b, t - 1, j]))); "
+    "n[b, t, d] = tanh(x[b, t, 2, d] + r*sum[j](w[2, d, j]*pad(h[b, t - 1, j]))); "
+    "h = (1 - z)*n + z*pad(h[b, t - 1, d])"
+)
+DTW = (
+    "dtw(D[..., i, j]) -> R[..., i, j] = "
+    "D - logaddexp(-R[i - 1, j - 1], logaddexp(-R[i - 1, j], -R[i, j - 1])); "
+    "R[-1, -1] = 0; R[-1, j] = inf; R[i, -1] = inf"
+)
+
+
+def lru_loop(a: Tensor, x: Tensor, h: Tensor) -> Tensor:
+    """The linear recurrence, step by step."""
+    found: list[Tensor] = []
+    for own, given in zip(a.unbind(1), x.unbind(1), strict=True):
+        h = own * h + given
+        found.append(h)
+    return torch.stack(found, 1)
+
+
+def scan_loop(dt: Tensor, a: Tensor, p: Tensor, c: Tensor, x: Tensor) -> Tensor:
+    """The selective scan, step by step."""
+    h, found = torch.zeros(()), list[Tensor]()
+    for step, own, out, given in zip(*(v.unbind(1) for v in (dt, p, c, x)), strict=True):
+        h = (step[..., None] * a).exp() * h + (step * given)[..., None] * own[:, None]
+        found.append((h * out[:, None]).sum(-1))
+    return torch.stack(found, 1)
+
+
+def biquad_loop(x: Tensor, b: Tensor, a: Tensor) -> Tensor:
+    """The filter, sample by sample."""
+    found, zero = list[Tensor](), torch.zeros_like(x[..., 0])
+    one = two = before = older = zero
+    for given in x.unbind(-1):
+        y = b[0] * given + b[1] * one + b[2] * two - a[1] * before - a[2] * older
+        one, two, before, older = given, one, y, before
+        found.append(y)
+    return torch.stack(found, -1)
+
+
+def biquad_scipy(x: Tensor, b: Tensor, a: Tensor) -> Tensor:
+    """The filter by SciPy."""
+    return torch.from_numpy(np.asarray(signal.lfilter(b.numpy(), a.numpy(), x.numpy())))
+
+
+def gae_loop(delta: Tensor, c: Tensor) -> Tensor:
+    """Advantages, from the last step on."""
+    v, found = torch.zeros_like(delta[0]), list[Tensor]()
+    for own, given in zip(reversed(delta.unbind(0)), reversed(c.unbind(0)), strict=True):
+        v = own + given * v
+        found.append(v)
+    return torch.stack(found[::-1])
+
+
+def heat_loop(u: Tensor, k: Tensor, time: Tensor) -> Tensor:
+    """The heat equation, step by step."""
+    found: list[Tensor] = []
+    for _ in range(len(time)):
+        wide = torch.nn.functional.pad(u, (1, 1))
+        u = u + k * (wide[2:] - 2 * u + wide[:-2])
+        found.append(u)
+    return torch.stack(found)
+
+
+def gru_loop(x: Tensor, w: Tensor) -> Tensor:
+    """A GRU over time, whose inputs are multiplied already."""
+    h, found = torch.zeros_like(x[:, 0, 0]), list[Tensor]()
+    for own in x.unbind(1):
+        r, z, n = (h @ w.transpose(1, 2)).unbind(0)
+        r, z = (own[:, 0] + r).sigmoid(), (own[:, 1] + z).sigmoid()
+        h = (1 - z) * (own[:, 2] + r * n).tanh() + z * h
+        found.append(h)
+    return torch.stack(found, 1)
+
+
+def draw(*shapes: tuple[int, ...]) -> Sequence[Tensor]:
+    """Return small random tensors."""
+    generator = torch.Generator().manual_seed(0)
+    return [0.5 * torch.rand(shape, generator=generator) for shape in shapes]
+
+
+def lru_of(b: int, t: int, d: int) -> Case:
+    """Return a linear recurrence."""
+    made = partial(draw, (b, t, d), (b, t, d), (b, d))
+    return Case(name=f"lru {b}×{t}×{d}", line=LRU, inputs=made, loop=lru_loop)
+
+
+def scan_of(b: int, t: int, d: int, s: int) -> Case:
+    """Return a selective scan."""
+    made = partial(draw, (b, t, d), (d, s), (b, t, s), (b, t, s), (b, t, d))
+    return Case(name=f"scan {b}×{t}×{d}×{s}", line=SCAN, inputs=made, loop=scan_loop)
+
+
+def biquad_of(b: int, t: int) -> Case:
+    """Return a filter."""
+
+    def made() -> Sequence[Tensor]:
+        return [*draw((b, t)), torch.tensor([0.2, 0.3, 0.2]), torch.tensor([1.0, -0.6, 0.3])]
+
+    return Case(
+        name=f"biquad {b}×{t}",
+        line=BIQUAD,
+        inputs=made,
+        loop=biquad_loop,
+        other=biquad_scipy,
+        is_forward=True,
+    )
+
+
+def cumulative(name: str, step: str, function: Function, b: int, t: int) -> Case:
+    """Return a cumulative function, beside PyTorch's."""
+    line = f"{name}(x[b, t]) -> y[b, t] = {step}"
+    made = partial(draw, (b, t))
+    return Case(name=f"{name} {b}×{t}", line=line, inputs=made, loop=None, other=function)
+
+
+def plain(name: str, line: str, loop: Function | None, *shapes: tuple[int, ...]) -> Case:
+    """Return a case without a peer of its own."""
+    return Case(name=name, line=line, inputs=partial(draw, *shapes), loop=loop)
+
+
+CASES = (
+    *(lru_of(*size) for size in ((8, 1000, 256), (8, 100, 256), (1, 1000, 16), (64, 500, 7))),
+    *(scan_of(*size) for size in ((2, 1000, 256, 16), (2, 200, 33, 5))),
+    *(biquad_of(*size) for size in ((32, 4000), (1, 4000), (100, 300))),
+    *(plain(f"gae {t}×{b}", GAE, gae_loop, (t, b), (t, b)) for t, b in ((2048, 64), (300, 5))),
+    *(
+        plain(f"heat {t}×{x}", HEAT, heat_loop, (x,), (x,), (t,))
+        for t, x in ((2048, 1024), (500, 50))
+    ),
+    *(
+        plain(f"gru {b}×{t}×{d}", GRU, gru_loop, (b, t, 3, d), (3, d, d))
+        for b, t, d in ((16, 100, 32), (16, 100, 128))
+    ),
+    plain("soft-DTW 8×64×64 (fronts)", DTW, None, (8, 64, 64)),
+    *(
+        cumulative(*each, b, t)
+        for b, t in ((64, 4096), (4, 100_000))
+        for each in (
+            ("cumsum", "x + pad(y[b, t - 1])", partial(torch.cumsum, dim=1)),
+            ("cumprod", "x*pad(y[b, t - 1], 1)", partial(torch.cumprod, dim=1)),
+            ("cumlse", "logaddexp(x, pad(y[b, t - 1], -inf))", partial(torch.logcumsumexp, dim=1)),
+        )
+    ),
+)
+
+
+def measure(case: Case, operator: Function, budget: float) -> Mapping[str, dict[str, float]]:
+    """Return the seconds of forward and of both directions, by candidate."""
+    inputs = case.inputs()
+    leaves = [t.clone().requires_grad_() for t in inputs]
+    candidates = {OURS: operator, LOOP: case.loop, OTHER: case.other}
+    functions = {name: f for name, f in candidates.items() if f is not None}
+    ours = operator(*inputs)
+    for name, function in functions.items():
+        if name != OURS:
+            torch.testing.assert_close(function(*inputs), ours, rtol=1e-3, atol=1e-3)
+    grad = torch.randn_like(ours)
+
+    def forward(function: Function) -> Turn:
+        return lambda: inputs, lambda given: function(*given)
+
+    def both(function: Function) -> Turn:
+        return lambda: leaves, lambda given: torch.autograd.grad(
+            function(*given), leaves, grad, allow_unused=True
+        )
+
+    found = {"forward": fastest({name: forward(f) for name, f in functions.items()}, budget)}
+    if case.is_forward:
+        del functions[OTHER]
+    found["both"] = fastest({name: both(f) for name, f in functions.items()}, budget)
+    return found
+
+
+def show_threads(threads: int, cases: Sequence[Case], *, budget: float) -> None:
+    """Print the table for some threads."""
+    torch.set_num_threads(threads)
+    rows: list[list[str]] = []
+    for k, case in enumerate(cases):
+        operator = pb.operator(f"bench::recurrence{threads}_{k}_{case.line}")
+        row = [case.name]
+        for seconds in measure(case, operator, budget).values():
+            row.append(f"{1e3 * seconds[OURS]:.3g}")
+            row += [
+                f"{seconds[name] / seconds[OURS]:.2g} x" if name in seconds else ""
+                for name in (LOOP, OTHER)
+            ]
+        rows.append(row)
+    show(
+        f"Recurrences, {threads} thread{'s' * (threads > 1)}: ms; × how long the others take",
+        ["", "forward", LOOP, OTHER, "both", LOOP, OTHER],
+        rows,
+        ["other: scipy.signal.lfilter for biquad, PyTorch's function for the last ones"],
+    )
+
+
+def main(only: Iterable[str] = (), *, budget: float = 0.5) -> None:
+    """Print a table for each number of threads.
+
+    Args:
+        only: the beginnings of the names of the cases; all without one.
+        budget: seconds for each measurement.
+    """
+    chosen = [case for case in CASES if case.name.startswith(tuple(only) or "")]
+    for threads in THREADS:
+        show_threads(threads, chosen, budget=budget)
+
+
+if __name__ == "__main__":
+    import sys
+
+    main(sys.argv[1:])
