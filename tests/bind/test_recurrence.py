@@ -256,7 +256,7 @@ def assert_is_loop(seed: int, lengths: tuple[int, ...], orders: int) -> None:
     """Compare values, gradients, tangents and gradients of gradients with those of a loop."""
     chance = random.Random(seed)
     line, loop = draw(chance)
-    own = pb.operator(f"recurrence::drawn{seed}{line}")
+    own = pb.operator(f"recurrence::drawn{seed}_{orders}{line}")
     generator = torch.Generator().manual_seed(seed)
 
     def called(*given: Tensor) -> list[Tensor]:
