@@ -408,3 +408,12 @@ def test_pytorch_alone_computes_the_same_where_there_is_no_compiler(
             results.append([y, *torch.autograd.grad(y.square().sum(), given)])
         for found, wanted in zip(*results, strict=True):
             torch.testing.assert_close(found, wanted)
+
+
+def test_operators_whose_steps_look_alike_have_sizes_of_their_own() -> None:
+    """A first step is 0, read from no tensor: how many zeros follows from the sizes alone."""
+    one = pb.operator("recurrence::rows(x[t, b]) -> y[t, b] = pad(y[t - 1, b])*x")
+    other = pb.operator("recurrence::columns(x[b, t]) -> y[b, t] = pad(y[b, t - 1])*x")
+    for own in (one, other, one, other, one, other):
+        for shape in ((4, 5), (5, 4)):
+            torch.testing.assert_close(own(torch.ones(shape)), torch.zeros(shape))

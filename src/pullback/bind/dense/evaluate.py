@@ -73,7 +73,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  (all of a call)
     if not reuse:
         return evaluated(arguments)
     # The step of a recurrence may have sizes that none of its tensors has.
-    key = (*wanted, *dtypes, device, *sizes.values())
+    key = (*wanted, *dtypes, device, *sizes.items())
     return known.records.outputs(arguments, key, evaluated)
 
 
