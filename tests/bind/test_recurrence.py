@@ -412,8 +412,10 @@ def test_pytorch_alone_computes_the_same_where_there_is_no_compiler(
 
 def test_operators_whose_steps_look_alike_have_sizes_of_their_own() -> None:
     """A first step is 0, read from no tensor: how many zeros follows from the sizes alone."""
-    one = pb.operator("recurrence::rows(x[t, b]) -> y[t, b] = pad(y[t - 1, b])*x")
-    other = pb.operator("recurrence::columns(x[b, t]) -> y[b, t] = pad(y[b, t - 1])*x")
+    one = pb.operator("recurrence::rows(x[t, b]) -> y[t, b] = where(t == 0, 0.0, y[t - 1, b]*x)")
+    other = pb.operator(
+        "recurrence::columns(x[b, t]) -> y[b, t] = where(t == 0, 0.0, y[b, t - 1]*x)"
+    )
     for own in (one, other, one, other, one, other):
         for shape in ((4, 5), (5, 4)):
             torch.testing.assert_close(own(torch.ones(shape)), torch.zeros(shape))
