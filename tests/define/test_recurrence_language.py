@@ -104,6 +104,13 @@ def test_a_boundary_is_a_selection() -> None:
     assert len(list(reads_of([group.states[0].node], ["u0"]))) == 3
 
 
+def test_a_hidden_state_has_the_batch_written_or_not() -> None:
+    line = "(x[..., t], h0[...]) -> y[..., t] = h[{}t] = h[{}t - 1] + x; h[{}-1] = h0; y = 2*h"
+    plain = read(line.format("", "", ""))
+    for written in [("..., ", "", ""), ("..., ", "..., ", "..., "), ("", "..., ", "")]:
+        assert read(line.format(*written)).groups == plain.groups
+
+
 def test_a_derivative_keeps_no_hidden_state() -> None:
     backward = derived.backward(read(LINES["a hidden state"]))
     assert backward

@@ -257,7 +257,7 @@ def _read_boundary(outer: IndexReader, state: ReadState, boundary: Boundary) -> 
     reader = type(outer)(statement.text, program, boundary.row)
     reader.part = {}
     subscripts = list(statement.subscripts or ())
-    batch = [k for k, index in enumerate(state.indices) if index.key == BATCH]
+    batch = [k for k, index in enumerate(state.indices) if index.name == BATCH]
     if batch and not any(map(is_batch, subscripts)) and len(subscripts) < len(state.indices):
         subscripts.insert(batch[0], ast.Constant(value=...))
     if len(subscripts) != len(state.indices):
