@@ -252,7 +252,9 @@ def _refused(states: Sequence[State], reads: Sequence[StateRead], of: str) -> Pu
 def _is_anywhere(read: StateRead) -> bool:
     """Return whether numbers bound the shift of no index of a read."""
     shifts = [shift for index, shift in read.shifts.items() if index != BATCH]
-    return bool(shifts) and all(shift is None or not all(map(math.isfinite, shift)) for shift in shifts)
+    return bool(shifts) and all(
+        shift is None or not all(map(math.isfinite, shift)) for shift in shifts
+    )
 
 
 def _element(state: State) -> str:
