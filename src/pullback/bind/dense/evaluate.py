@@ -42,6 +42,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  (all of a call)
     device: torch.device,
     *,
     reuse: bool = False,
+    is_inside: bool = False,
 ) -> list[Tensor | None]:
     """Return the outputs of a formula, None for those that are not wanted.
 
@@ -53,6 +54,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  (all of a call)
         dtypes: of the outputs.
         device: of the tensors.
         reuse: whether unused memory may be written to again: not where a derivative is recorded.
+        is_inside: whether all places that data gives are certainly inside.
 
     Raises:
         PullbackError: PB148, a maximum over nothing; PB149, an index that data gives is outside its
@@ -68,7 +70,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  (all of a call)
         call = SpaceCall(
             line=indexed.line, arguments=given, sizes=sizes, compute=compute, device=device
         )
-        return Dense(known, call, reuse=reuse).outputs(wanted, dtypes)
+        return Dense(known, call, reuse=reuse, is_inside=is_inside).outputs(wanted, dtypes)
 
     if not reuse:
         return evaluated(arguments)
@@ -188,11 +190,15 @@ class Dense:
         memo: values by what they compute, with the names of the indices that they were computed
             with.
         inside: places that data gives and that were seen to be inside.
+        is_inside: whether all of them are.
         numbers: computes functions of the table, element by element.
     """
 
-    def __init__(self, known: PreparedFormula, call: SpaceCall, *, reuse: bool) -> None:
+    def __init__(
+        self, known: PreparedFormula, call: SpaceCall, *, reuse: bool, is_inside: bool = False
+    ) -> None:
         self.prepared = known
+        self.is_inside = is_inside
         self.program = known.program
         self.call = call
         self.space = Space(call)
@@ -218,7 +224,8 @@ class Dense:
                 found[k] = torch.empty(shape, dtype=dtypes[k], device=self.call.device)
                 continue
             self.bound, self.reuses = None, False
-            places.require(self, self.prepared.gathers[k], env)
+            if not self.is_inside:
+                places.require(self, self.prepared.gathers[k], env)
             places.require_values(self, self.prepared.maxima[k], env)
             self.bound, self.reuses = bound, self.may_reuse and bound is not None
             found[k] = self.finished(self.root(self.prepared.nodes[k], env), env, dtypes[k], taken)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from pullback.bind.dense import evaluate
-from pullback.define.math import steps
+from pullback.define.math import bounds, steps
 from pullback.define.math.extents import evaluate_size
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import BATCH, Affine
@@ -150,9 +150,11 @@ class _Run:
         """Compute states of several sequential indices, front by front."""
         call, group = self.call, self.group
         step, weights = _front(call.formula, group), dict(group.weights)
+        # The places of a front are data to it, and are inside.
+        is_inside = not any(bounds.find_gathers(state.node) for state in group.states)
         for columns in self.split_fronts():
             given = dict(zip(step.places, columns, strict=True))
-            results = self.evaluate(step, given, {step.along: len(columns[0])})
+            results = self.evaluate(step, given, {step.along: len(columns[0])}, is_inside=is_inside)
             places = dict(zip(weights, columns, strict=True))
             for state, value in zip(group.states, results, strict=True):
                 own = self.state(state)
@@ -172,7 +174,12 @@ class _Run:
         return (own.unbind(1) for own in places[order.argsort(stable=True)].split(many))
 
     def evaluate(
-        self, step: Step, given: Mapping[str, object], sizes: Mapping[str, int]
+        self,
+        step: Step,
+        given: Mapping[str, object],
+        sizes: Mapping[str, int],
+        *,
+        is_inside: bool = False,
     ) -> list[Tensor]:
         """Return the new elements of the states."""
         call, line = self.call, step.formula.line
@@ -192,6 +199,7 @@ class _Run:
             [call.dtype(state.node.type) for state in self.group.states],
             call.device,
             reuse=not self.is_recorded,
+            is_inside=is_inside,
         )
         return [value for value in found if value is not None]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -11,12 +11,14 @@ from torch import Tensor
 
 from pullback.bind.loops.backends import Backend
 from pullback.bind.loops.nests import NoLoops, Own
-from pullback.bind.loops.specialise import SMALL, make_setting
-from pullback.define.math import bounds, steps
+from pullback.bind.loops.specialise import SMALL, make_setting, round_size
+from pullback.define.math import bounds, fronts, steps
+from pullback.define.math.draft import FreeNames
 from pullback.define.math.formula import Formula
-from pullback.define.math.index import BATCH
-from pullback.define.math.node import REDUCTIONS, Node, in_order, may_divide_by_zero
-from pullback.define.math.recurrence import Group, find_reads, reads_of
+from pullback.define.math.fronts import Fronts
+from pullback.define.math.index import BATCH, at
+from pullback.define.math.node import REDUCTIONS, Node, in_order, may_divide_by_zero, read
+from pullback.define.math.recurrence import Group, State, find_reads, reads_of
 from pullback.kernels.loops import scan
 from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.nest import KernelSetting, Nest, Output
@@ -40,11 +42,13 @@ class Scan:
         names: of what it computes: the states, then outputs; None for a state of which only the
             last steps are kept.
         turned: of each of these, the order of the dimensions that it is for.
+        fronts: if its steps are fronts.
     """
 
     own: Own
     names: tuple[str | None, ...]
     turned: tuple[tuple[int, ...], ...]
+    fronts: Fronts | None = None
 
     @property
     def described(self) -> str:
@@ -52,7 +56,10 @@ class Scan:
         nest = self.own.steps[0].kernel.nest
         assert nest.sequential
         time, direction = nest.sequential
-        parts = [f"'{time}' in order" if direction > 0 else f"'{time}' in reverse order"]
+        order = "in order" if direction > 0 else "in reverse order"
+        fronts = nest.fronts
+        what = f"fronts of {fronts.gone} and {fronts.along}" if fronts else f"'{time}'"
+        parts = [f"{what} {order}"]
         shared = [*nest.outer, *([f"blocks of {nest.lane}"] if nest.block else [])]
         if shared:
             parts.append(f"threads share {', '.join(shared)}")
@@ -69,8 +76,12 @@ class Scan:
                 is one dimension.
             sizes: of every index.
         """
-        wanted = [getattr(torch, output.dtype) for output in self.own.steps[0].kernel.nest.outputs]
+        outputs = self.own.steps[0].kernel.nest.outputs
+        if self.fronts:
+            number = Extents(sizes).number(self.fronts.extent)
+            sizes = {**sizes, self.fronts.index: number or 0}
         needed = {p.name: arguments.get(p.name) for p in self.own.indexed.line.parameters}
+        wanted = [getattr(torch, output.dtype) for output in outputs]
         values = self.own.run(needed, sizes, wanted)
         pairs = zip(self.names, values, self.turned, strict=True)
         return {n: value.permute(order).contiguous() for n, value, order in pairs if n}
@@ -114,8 +125,6 @@ def find_scan(call: ScanCall) -> Scan | NoLoops:
 
 def _why_none(call: ScanCall) -> str | None:
     """Return why a group has no loops, as far as that shows before they are written."""
-    if len(call.group.weights) != 1:
-        return "it runs along a wavefront"
     nodes = [state.node for state in call.group.states]
     if any(map(may_divide_by_zero, in_order([*nodes, *call.outputs.values()]))):
         return "whole numbers are divided, where PyTorch looks for zero"
@@ -137,23 +146,29 @@ def _write(call: ScanCall, target: Target) -> Scan:
     Raises:
         RefusedLoops: there are none.
     """
-    ((time, weight),) = call.group.weights
+    known, skewed = _known_sizes(call), None
+    if len(call.group.weights) > 1:
+        call, skewed = _with_fronts(call)
+    time, weight = next(iter(call.group.weights))
     sequential = (time, 1 if weight > 0 else -1)
     alone = steps.write_scan(call.formula, call.group, {}, "")
     setting, own = _setting(call, alone.formula, target, {})
-    base = scan.nest_of(own, sequential, setting)
+    lane = scan.choose_lane(own, time, setting)
+    base = scan.nest_of(own, sequential, lane, setting, skewed)
     lines = call.formula.line.outputs
     others = {
         lines[k].name: (lines[k].labels, node)
         for k, node in call.outputs.items()
         if _is_at_hand(base, lines[k].labels, node, call)
     }
-    made = steps.write_scan(call.formula, call.group, others, str(base.lane))
-    known = _known_sizes(call, time)
-    setting, own = _setting(call, made.formula, target, known)
     left = [n for k, n in call.outputs.items() if lines[k].name not in others]
-    rings = _find_rings(call, time, [*left, *call.later])
-    nest = replace(scan.nest_of(own, sequential, setting), rings=rings)
+    states = {state.name: state for state in call.group.states}
+    kept = {read.name for read in reads_of([*left, *call.later], states)}
+    copies = _copy_states([states[name] for name in kept], skewed, call) if skewed else {}
+    made = steps.write_scan(call.formula, call.group, others | copies, str(lane))
+    setting, own = _setting(call, made.formula, target, known)
+    rings = _find_rings(call, time, states.keys() - ({} if skewed else kept))
+    nest = replace(scan.nest_of(own, sequential, lane, setting, skewed), rings=rings)
     kernel = scan.write_scan(nest, setting)
     schedule = Schedule(
         steps=(ScheduleStep(kernel=kernel),),
@@ -170,28 +185,64 @@ def _write(call: ScanCall, target: Target) -> Scan:
         specialised=known,
         dtypes=dict(setting.dtypes),
     )
-    names = tuple(None if output.name in rings else output.name for output in own)
-    return Scan(own=loops, names=names, turned=made.turned)
+    returned = {**dict.fromkeys(others), **dict.fromkeys(states.keys() - rings.keys())}
+    if skewed:
+        returned = dict.fromkeys(others) | dict(zip(copies, kept, strict=True))
+    names = tuple(returned.get(o.name) or o.name if o.name in returned else None for o in own)
+    return Scan(own=loops, names=names, turned=made.turned, fronts=skewed)
 
 
-def _find_rings(call: ScanCall, time: str, later: list[Node]) -> dict[str, int]:
-    """Return the states of which only the last steps are needed, and how many of them."""
+def _with_fronts(call: ScanCall) -> tuple[ScanCall, Fronts]:
+    """Return the call in which fronts are the steps, and the fronts.
+
+    Raises:
+        RefusedLoops: they are not numbered by two indices.
+    """
+    if (found := fronts.skew(call.formula, call.group)) is None:
+        raise RefusedLoops("its fronts are not those of two indices, with names of their own")
+    formula, group, skewed = found
+    number = Extents(call.sizes).number(skewed.extent) or 0
+    moved = replace(
+        call,
+        formula=formula,
+        group=group,
+        sizes={**call.sizes, skewed.index: round_size(number)},
+        outputs={k: skewed.move(node) for k, node in call.outputs.items()},
+    )
+    return moved, skewed
+
+
+def _copy_states(
+    states: Sequence[State], skewed: Fronts, call: ScanCall
+) -> dict[str, tuple[tuple[str, ...], Node]]:
+    """Return what stores states by their own indices, while fronts of them are computed."""
+    names = FreeNames(call.formula.line)
+    names.taken.update(call.formula.states)
+    return {
+        names.fresh(f"{state.name}_"): (
+            skewed.states[state.name],
+            read(state.name, map(at, state.indices), state.node.type),
+        )
+        for state in states
+    }
+
+
+def _find_rings(call: ScanCall, time: str, names: Iterable[str]) -> dict[str, int]:
+    """Return how many of the last steps are needed of some states, where these are few."""
     group, ranges = call.group, call.formula.ranges
-    names = {state.name for state in group.states}
-    names -= {read.name for read in reads_of(later, names)}
     back = dict.fromkeys(names, 0.0)
     for state in group.states:
-        for read in find_reads(state, group.states, ranges):
-            if read.state in back:
-                ends = read.shifts[time] or (math.inf, math.inf)
-                back[read.state] = max(back[read.state], *map(abs, ends))
+        for each in find_reads(state, group.states, ranges):
+            if each.state in back:
+                ends = each.shifts[time] or (math.inf, math.inf)
+                back[each.state] = max(back[each.state], *map(abs, ends))
     return {n: 1 << int(steps).bit_length() for n, steps in back.items() if steps < MOST_STEPS}
 
 
-def _known_sizes(call: ScanCall, time: str) -> dict[str, int]:
+def _known_sizes(call: ScanCall) -> dict[str, int]:
     """Return the small sizes, which a kernel is made for: not the number of steps."""
     names = {i.rstrip("'") for t in call.formula.line.tensors for i in t.labels}
-    names -= {BATCH, time, *call.formula.sizes}
+    names -= {BATCH, *dict(call.group.weights), *call.formula.sizes}
     return {name: n for name, n in call.sizes.items() if n <= SMALL and name in names}
 
 
@@ -212,6 +263,7 @@ def _is_at_hand(base: Nest, labels: tuple[str, ...], node: Node, call: ScanCall)
     """Return whether an output is computed by the same tasks, at the same steps, as the states."""
     assert base.sequential
     states = {state.name: state.indices for state in call.group.states}
+    labels = base.fronts.replace_in(labels) if base.fronts else labels
     time = base.sequential[0]
     if not {*base.outer, time} <= {*labels} or not any(True for _ in reads_of([node], states)):
         return False

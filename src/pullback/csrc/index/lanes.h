@@ -213,6 +213,14 @@ PULLBACK_INLINE Value<Stored> load_edge(const char* from, int64_t first, int64_t
   return load_lanes<Stored>(from, sizeof(Stored), within.begin, within.end);
 }
 
+/// Elements `step` bytes apart, in the lanes from `first` to before `last`; 0 in the others.
+template <class Stored>
+PULLBACK_INLINE Value<Stored> load_part(const char* from, int64_t step, int64_t first,
+                                        int64_t last) {
+  if (first <= 0 && last >= lanes) return load_strided<Stored>(from, step);
+  return load_lanes<Stored>(from, step, int(most(first, 0)), int(least(last, lanes)));
+}
+
 /// Elements at places `factor` apart, `step` bytes each; 0 outside the size.
 template <class Stored>
 PULLBACK_INLINE Value<Stored> load_apart(const char* from, int64_t step, int64_t first,

@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 
 from pullback.define.math import derived
+from pullback.define.math.fronts import Fronts
 from pullback.define.math.index import Affine
 from pullback.define.math.node import (
     EQUAL,
@@ -55,6 +56,7 @@ class Emitter:
         backed: the lanes' index, if the last vector of a block is moved back to where the range
             ends: it may have computed some elements before.
         rings: the dimension of a tensor of which only some are kept, and how many, by its name.
+        fronts: of a scan whose steps are fronts.
         stack: the run of the lanes in which the tile's rows are one below the other; 0 if none.
     """
 
@@ -87,6 +89,7 @@ class Emitter:
         self.backed: str | None = None
         self.stack = 0
         self.rings: dict[str, tuple[int, int]] = {}
+        self.fronts: Fronts | None = None
         self._names = itertools.count()
 
     @property

@@ -9,7 +9,6 @@ from pullback.define.math.index import Affine, at
 from pullback.define.math.node import READ, Node, is_number
 from pullback.kernels.loops.nest import KernelSetting
 from pullback.kernels.loops.operands import Operand
-from pullback.kernels.loops.scope import RefusedLoops
 
 if TYPE_CHECKING:
     from pullback.kernels.loops.emit import Emitter
@@ -188,8 +187,9 @@ class KernelReads:
         """Return elements of which several places grow with the lane."""
         emitter = self.emitter
         lane = str(emitter.here.lane)
-        if any(node.places[d].nodes or not self.is_proven(node, d) for d in own):
-            raise RefusedLoops("a guarded diagonal")
+        factors = {d: node.places[d].factor(lane) for d in own}
+        if any(node.places[d].nodes or abs(factors[d]) != 1 for d in own):
+            return self.gathered(node, copy, own)
         emitter.line("", emitter.target.gathered)
         operand = self.operand(node.name, None)
         places = [
@@ -197,15 +197,21 @@ class KernelReads:
             for d, place in enumerate(node.places)
         ]
         address = emitter.operands.address(operand, places)
-        steps = [
-            f"{emitter.operands.step(operand, d)} * {node.places[d].factor(lane)}" for d in own
-        ]
-        first, size = (
-            emitter.places.index(lane, copy),
-            emitter.extents.text(emitter.ranges.size(lane)),
-        )
-        step = " + ".join(steps)
-        return f"load_apart<{operand.stored}>({address}, {step}, {first}, 1, {size})"
+        step = " + ".join(f"{emitter.operands.step(operand, d)} * {factors[d]}" for d in own)
+        if not emitter.here.edge and all(self.is_inside(node, d) for d in own):
+            return f"load_strided<{operand.stored}>({address}, {step})"
+        # The lanes in which all places are inside.
+        first, last = "0", "lanes"
+        if emitter.here.edge:
+            last = f"@last - ({emitter.places.index(lane, copy)})"
+        for d in own:
+            if not self.is_proven(node, d):
+                size, place = emitter.extents.text(emitter.dims[node.name][d]), f"({places[d]})"
+                ends = f"-{place}", f"{size} - {place}"
+                if factors[d] < 0:
+                    ends = f"{place} - {size} + 1", f"{place} + 1"
+                first, last = f"most({first}, {ends[0]})", f"least({last}, {ends[1]})"
+        return f"load_part<{operand.stored}>({address}, {step}, {first}, {last})"
 
     def gathered(self, node: Node, copy: Mapping[str, int], own: list[int]) -> str:
         """Return elements at places that the lanes say, along one dimension or several."""
@@ -240,7 +246,9 @@ class KernelReads:
 
     def is_proven(self, node: Node, d: int) -> bool:
         """Return whether a place is inside, whatever the sizes are."""
-        size = self.emitter.dims[node.name][d]
+        size, fronts = self.emitter.dims[node.name][d], self.emitter.fronts
+        if fronts and (node.places[d], size) == (fronts.place, fronts.extents[0]):
+            return True
         # Of a tile that is not full some rows are beyond the last one.
         is_partial = self.emitter.here.edge and self.emitter.is_stacked
         if is_partial and self.emitter.tile in node.places[d].free:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from pullback.define.math.fronts import Fronts
 from pullback.define.math.index import Affine
 from pullback.define.math.node import Node
 from pullback.kernels.loops.operands import Operand
@@ -51,6 +52,7 @@ class Nest:
         inner: of a scan the other indices inside of that.
         block: of a scan how many values of the lanes' index a task has; 0 if it has all.
         rings: of a scan the outputs of which only so many steps are kept, a power of two.
+        fronts: of a scan whose steps are fronts: which part of an index each has.
     """
 
     outputs: tuple[Output, ...]
@@ -68,6 +70,11 @@ class Nest:
     inner: tuple[str, ...] = ()
     block: int = 0
     rings: Mapping[str, int] = field(default_factory=dict[str, int])
+    fronts: Fronts | None = None
+
+    def run_over(self, output: Output) -> tuple[str, ...]:
+        """Return the indices whose loops an output is computed in."""
+        return self.fronts.replace_in(output.indices) if self.fronts else output.indices
 
     @property
     def shares_lanes(self) -> bool:

@@ -5,10 +5,11 @@ A state is a tensor that the kernel writes and reads: `h[t - 1, d]` was stored o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 
+from pullback.define.math.fronts import Fronts
 from pullback.define.math.index import at
 from pullback.define.math.node import Node
 from pullback.define.math.ranges import Ranges
@@ -17,6 +18,7 @@ from pullback.kernels.loops.abreast import count_copies
 from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.kernel import KernelWriter
 from pullback.kernels.loops.nest import KernelSetting, KernelText, Nest, Output
+from pullback.kernels.loops.operands import Operand
 from pullback.kernels.loops.passes import LanePass
 from pullback.kernels.loops.scope import RefusedLoops, Scope
 
@@ -31,32 +33,35 @@ FEW = 4
 def nest_of(
     outputs: Sequence[Output],
     sequential: tuple[str, int],
+    lane: str | None,
     setting: KernelSetting,
+    fronts: Fronts | None = None,
 ) -> Nest:
     """Return the loops of some states and of what is computed from them at the same step.
 
     Args:
         outputs: the states first, in their order.
         sequential: the index of the steps, and its direction.
+        lane: the index of the lanes, the last one of every output that has it.
         setting: with the sizes of a call.
+        fronts: if the steps are fronts.
 
     Raises:
         RefusedLoops: a state is read at a step that no index says.
     """
-    names = {output.name: output.indices for output in outputs}
-    reads = [read for output in outputs for read in reads_of([output.node], names)]
+    own = {o.name: fronts.replace_in(o.indices) if fronts else o.indices for o in outputs}
+    reads = [read for output in outputs for read in reads_of([output.node], own)]
     if any(sequential[0] not in read.free for read in reads):
         raise RefusedLoops("a state is read at one step for all others")
-    shared = [i for i in outputs[0].indices if all(i in o.indices for o in outputs)]
+    shared = [i for i in own[outputs[0].name] if all(i in indices for indices in own.values())]
     free = [
         index
         for index in shared
         if index != sequential[0]
-        and all(read.places[names[read.name].index(index)] == at(index) for read in reads)
+        and all(read.places[own[read.name].index(index)] == at(index) for read in reads)
     ]
-    lane = _choose_lane(outputs, sequential[0], setting)
     outer = tuple(index for index in free if index != lane)
-    every = dict.fromkeys(i for output in outputs for i in output.indices)
+    every = dict.fromkeys(i for indices in own.values() for i in indices)
     inner = tuple(i for i in every if i not in (*outer, lane, sequential[0]))
     copies = count_copies(outputs, (), setting)
     nest = Nest(
@@ -66,12 +71,13 @@ def nest_of(
         sequential=sequential,
         inner=inner,
         vectors=max(1, min(4, setting.target.chains // copies)),
+        fronts=fronts,
     )
-    is_free = lane in free and not inner and all(lane in output.indices for output in outputs)
+    is_free = lane in free and not inner and all(lane in indices for indices in own.values())
     return replace(nest, block=_choose_block(nest, setting) if is_free else 0)
 
 
-def _choose_lane(outputs: Sequence[Output], sequential: str, setting: KernelSetting) -> str | None:
+def choose_lane(outputs: Sequence[Output], sequential: str, setting: KernelSetting) -> str | None:
     """Return the index of the lanes: the last one, unless it is too short."""
     extents, ranges = Extents(setting.typical), Ranges(setting.ranges)
     own = [i for i in outputs[0].indices if i != sequential]
@@ -115,7 +121,7 @@ class _ScanWriter(KernelWriter):
             trips=tuple((self.ranges.size(i), 1) for i in nest.outer),
         )
         step = Scope(indices=frozenset({index}), trips=(*row.trips, (self.ranges.size(index), 1)))
-        emitter.outer = row.indices
+        emitter.outer, emitter.fronts = row.indices, nest.fronts
         emitter.rings = {
             output.name: (output.indices.index(index), nest.rings[output.name])
             for output in nest.outputs
@@ -125,7 +131,7 @@ class _ScanWriter(KernelWriter):
             emitter.variables[each] = emitter.name("i")
         emitter.scopes = [top, row, step]
         for stage in self.stages():
-            self.write_stage(stage, [i for i in nest.inner if i in stage[0].indices])
+            self.write_stage(stage, [i for i in nest.inner if i in nest.run_over(stage[0])])
         time, size = emitter.variables[index], self.size(index)
         head = f"for (int64_t {time} = 0; {time} < {size}; ++{time})"
         if direction < 0:
@@ -135,7 +141,7 @@ class _ScanWriter(KernelWriter):
 
     def stages(self) -> Iterator[tuple[Output, ...]]:
         """Yield the outputs that are computed together, in an order in which all is there."""
-        for _, group in groupby(self.nest.outputs, key=lambda output: frozenset(output.indices)):
+        for _, group in groupby(self.nest.outputs, key=lambda o: frozenset(self.nest.run_over(o))):
             yield tuple(group)
 
     def write_stage(self, stage: Sequence[Output], inner: Sequence[str]) -> None:
@@ -148,7 +154,8 @@ class _ScanWriter(KernelWriter):
             emitter.scopes = [*emitter.scopes, scope]
             self.write_stage(stage, rest)
             emitter.scopes = emitter.scopes[:-1]
-            head = f"for (int64_t {variable} = 0; {variable} < {self.size(index)}; ++{variable})"
+            begin, end = self.ends(index)
+            head = f"for (int64_t {variable} = {begin}; {variable} < {end}; ++{variable})"
             emitter.line("\n".join([f"{head} {{", *scope.code, "}"]))
             return
         emitter.prepare(output.node for output in stage)
@@ -160,8 +167,45 @@ class _ScanWriter(KernelWriter):
             lambda: self.store_outputs(stage, edge=False),
             lambda: self.store_outputs(stage, edge=True),
         )
-        begin, end = ("first", "last") if self.nest.shares_lanes else ("0", self.size(str(lane)))
+        begin, end = ("first", "last") if self.nest.shares_lanes else self.ends(str(lane))
         emitter.line(text.replace("@begin", begin).replace("@end", end))
+
+    def store(self, output: Output, copy: Mapping[str, int], value: str, *, edge: bool) -> None:
+        """Write the statement that stores a value; one of a front lies across its tensor."""
+        emitter, fronts, lane = self.emitter, self.nest.fronts, self.nest.lane
+        if fronts is None or fronts.gone not in output.indices:
+            super().store(output, copy, value, edge=edge)
+            return
+        operand = Operand(output.name, None, output.dtype, len(output.indices))
+        places = [fronts.place if i == fronts.gone else at(i) for i in output.indices]
+        address = emitter.operands.address(
+            operand, [emitter.places.place(place, copy) for place in places]
+        )
+        if lane is None:
+            emitter.line(f"store_one<{operand.stored}>({address}, {value});", 2)
+            return
+        steps = [(emitter.operands.step(operand, d), p.factor(lane)) for d, p in enumerate(places)]
+        step = " + ".join(f"{size} * {factor}" for size, factor in steps if factor)
+        count = f"least(@last - ({emitter.places.index(lane, copy)}), lanes)" if edge else "lanes"
+        emitter.line(f"store_some<{operand.stored}>({address}, {step}, {value}, {count});", 16)
+
+    def ends(self, index: str) -> tuple[str, str]:
+        """Return where an index begins and ends within a step: of a front, its elements."""
+        fronts, size = self.nest.fronts, self.size(index)
+        if fronts is None or index != fronts.along:
+            return "0", size
+        factor = fronts.factor
+        rest = self.emitter.places.place(fronts.place + at(index) * factor, {})
+        many = self.extents.text(fronts.extents[0])
+        # 0 <= rest - factor*index < many.
+        low, high = f"{rest} - {many} + {factor}", rest
+        if factor < 0:
+            low, high = f"-({rest}) - {factor + 1}", f"{many} - 1 - ({rest})"
+        divided = [f"floor_divide({end}, int64_t{{{abs(factor)}}})" for end in (low, high)]
+        names = self.emitter.name("begin"), self.emitter.name("end")
+        self.emitter.line(f"const int64_t {names[0]} = most({divided[0]}, 0);")
+        self.emitter.line(f"const int64_t {names[1]} = least({divided[1]} + 1, {size});")
+        return names
 
 
 def is_at_step(node: Node, states: Iterable[str], sequential: tuple[str, int]) -> bool:

@@ -63,6 +63,13 @@ template <class Stored>
 PULLBACK_DEVICE Value<Stored> load_strided(const char* from, int64_t step) {
   return load_one<Stored>(from + lane() * step);
 }
+/// The same in the lanes from `first` to before `last`.
+template <class Stored>
+PULLBACK_DEVICE Value<Stored> load_part(const char* from, int64_t step, int64_t first,
+                                        int64_t last) {
+  if (lane() < first || lane() >= last) return Value<Stored>(0);
+  return load_strided<Stored>(from, step);
+}
 /// Elements at places `factor` apart, `step` bytes each, of which `first` is that of the first lane.
 template <class Stored>
 PULLBACK_DEVICE Value<Stored> load_apart(const char* from, int64_t step, int64_t first,
