@@ -11,6 +11,7 @@ import pytest
 import torch
 from scipy import signal
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 import pullback as pb
 from pullback import PullbackError
@@ -363,6 +364,21 @@ def test_the_plan_says_what_runs_in_order_and_what_is_kept(ss: Operator) -> None
     assert "h, y: own loop, recurrence ('t' in order" in text
     assert "of 'h' the last 2 steps are kept" in text
     assert "'t' in reverse order" in text
+
+
+def test_the_cost_is_that_of_all_steps(lru: Operator, ss: Operator) -> None:
+    a, h0 = torch.empty(2, 70, 8, device="meta"), torch.empty(2, 8, device="meta")
+    cost = lru.cost(a, a, h0)
+    many = 2 * 70 * 8
+    assert (cost.flops, cost.read, cost.written) == (2 * many, 4 * (2 * many + 16), 4 * many)
+    shapes = ((2, 70, 8), (8, 16), (2, 70, 16), (2, 70, 16), (2, 70, 8))
+    cost = ss.cost(*(torch.empty(shape, device="meta") for shape in shapes))
+    # Of an element of the state: dt*A, its exponential, two products, a sum; dt*B, and y's two.
+    assert cost.flops == (1 + 10 + 2 + 1 + 1 + 2) * many * 16
+    assert cost.written == 4 * many
+    with FlopCounterMode(display=False) as counter:
+        lru(*(torch.ones(shape) for shape in ((2, 70, 8), (2, 70, 8), (2, 8))))
+    assert counter.get_total_flops() == 2 * many
 
 
 def test_a_recurrence_is_split_where_no_step_mixes_processes(lru: Operator, ss: Operator) -> None:

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from pullback.bind.loops.backends import Backend
 from pullback.bind.loops.nests import NoLoops, Own
-from pullback.bind.loops.specialise import SMALL, make_setting, round_size
+from pullback.bind.loops.specialise import find_small, make_setting, round_size
 from pullback.define.math import bounds, fronts, steps
 from pullback.define.math.draft import FreeNames
 from pullback.define.math.formula import Formula
 from pullback.define.math.fronts import Fronts
-from pullback.define.math.index import BATCH, at
+from pullback.define.math.index import at
 from pullback.define.math.node import REDUCTIONS, Node, in_order, may_divide_by_zero, read
 from pullback.define.math.recurrence import Group, State, find_reads, reads_of
 from pullback.kernels.loops import scan
@@ -146,7 +146,10 @@ def _write(call: ScanCall, target: Target) -> Scan:
     Raises:
         RefusedLoops: there are none.
     """
-    known, skewed = _known_sizes(call), None
+    # A kernel is the same for any number of steps.
+    counted, skewed = dict(call.group.weights), None
+    small = find_small(call.formula, call.sizes)
+    known = {name: number for name, number in small.items() if name not in counted}
     if len(call.group.weights) > 1:
         call, skewed = _with_fronts(call)
     time, weight = next(iter(call.group.weights))
@@ -237,13 +240,6 @@ def _find_rings(call: ScanCall, time: str, names: Iterable[str]) -> dict[str, in
                 ends = each.shifts[time] or (math.inf, math.inf)
                 back[each.state] = max(back[each.state], *map(abs, ends))
     return {n: 1 << int(steps).bit_length() for n, steps in back.items() if steps < MOST_STEPS}
-
-
-def _known_sizes(call: ScanCall) -> dict[str, int]:
-    """Return the small sizes, which a kernel is made for: not the number of steps."""
-    names = {i.rstrip("'") for t in call.formula.line.tensors for i in t.labels}
-    names -= {BATCH, *dict(call.group.weights), *call.formula.sizes}
-    return {name: n for name, n in call.sizes.items() if n <= SMALL and name in names}
 
 
 def _setting(

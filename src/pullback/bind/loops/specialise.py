@@ -64,14 +64,19 @@ def choose_schedules(
     general = general_schedules(indexed, outputs, dtypes, target, sizes)
     if general and sum(schedule.work(sizes) for schedule in general) < FEW:
         return general, {}, target
-    names = {i.rstrip("'") for t in indexed.line.tensors for i in t.labels} - {BATCH}
-    # A size that follows from others cannot be chosen where loops are tried on tiny inputs.
-    names -= set(indexed.sizes)
-    known = {name: n for name, n in sizes.items() if n <= SMALL and name in names}
+    known = find_small(indexed, sizes)
     if length := worth.row_length(outputs, Ranges(indexed.sizes), sizes):
         target = target.for_rows(length)
     setting = make_setting(indexed, outputs, dtypes, target, sizes, known)
     return schedules_of(outputs, setting, sizes), known, target
+
+
+def find_small(indexed: Formula, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Return the small sizes of a call, which a kernel may be made for."""
+    names = {i.rstrip("'") for t in indexed.line.tensors for i in t.labels} - {BATCH}
+    # A size that follows from others cannot be chosen where loops are tried on tiny inputs.
+    names -= set(indexed.sizes)
+    return {name: n for name, n in sizes.items() if n <= SMALL and name in names}
 
 
 def general_schedules(

@@ -1,6 +1,6 @@
 """Compares the loops of a recurrence with its steps by PyTorch's operations, before it is used.
 
-The two have nothing in common but the graph.
+The two have nothing in common but the graph. Where they differ, the call is stopped (PB147).
 """
 
 from __future__ import annotations

@@ -69,6 +69,10 @@ class Executor:
             values = compute_outputs(call, known.choices)
         return kernel.unwrap_single(values)
 
+    def forget(self) -> None:
+        """Choose again."""
+        self.prepared.clear()
+
     def known(self, given: tuple[object, ...]) -> PreparedCall:
         """Return what follows from the shapes and dtypes of a call, worked out once for each."""
         key = key_of(given)

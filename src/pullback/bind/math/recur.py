@@ -184,6 +184,10 @@ class RecurrentExecutor:
         with torch.no_grad(), autocast.disable_autocast():
             return kernel.unwrap_single(self.compute(call_of(self.definition, given)))
 
+    def forget(self) -> None:
+        """Choose again."""
+        self.known.clear()
+
     def by_pytorch(self, *arguments: object, output_mask: list[bool] | None = None) -> object:
         """Return the same by PyTorch's operations alone, which autograd and tracers see through."""
         given = kernel.fill_defaults(self.definition, arguments, output_mask)

@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 
 from pullback.define.line import Tensor
-from pullback.define.math import extents
+from pullback.define.math import extents, steps
 from pullback.define.math.absent import drop_absent
 from pullback.define.math.formula import Formula
 from pullback.define.math.functions import TABLE
@@ -170,17 +170,40 @@ def cost(
         itemsize: of real numbers, in bytes.
         absent: the optional tensors that are None.
     """
-    volumes = Volumes(indexed, sizes, itemsize)
-    nodes = drop_absent(indexed.nodes, set(absent)) if absent else indexed.nodes
-    pairs = zip(indexed.line.outputs, nodes, strict=True)
     needed = wanted or [True] * len(indexed.nodes)
+    if indexed.groups:
+        # All steps, as if they were computed at once: states are read and written where they are
+        # outputs alone, since a loop has them at hand.
+        own = steps.present(indexed, frozenset(absent), needed)
+        whole, states = steps.with_states(own)
+        own_names = frozenset(tensor.name for _, tensor in states)
+        asked = [*(True for _ in states), *needed]
+        return _cost(Volumes(whole, sizes, itemsize), whole.nodes, asked, own_names)
+    nodes = drop_absent(indexed.nodes, set(absent)) if absent else indexed.nodes
+    return _cost(Volumes(indexed, sizes, itemsize), nodes, needed, frozenset())
+
+
+def _cost(
+    volumes: Volumes, every: Sequence[Node], needed: Sequence[bool], states: frozenset[str]
+) -> Cost:
+    """Return what some outputs cost.
+
+    Args:
+        volumes: the sizes.
+        every: the elements of all outputs.
+        needed: which of them are wanted; the first ones are what states become.
+        states: the names of the tensors that are states.
+    """
+    pairs = zip(volumes.indexed.line.outputs, every, strict=True)
     outputs = [pair for pair, is_wanted in zip(pairs, needed, strict=True) if is_wanted]
     nodes = [node for _, node in outputs]
     parts = list(volumes.parts(nodes, lambda part: _operands(volumes, part)))
     return Cost(
         flops=sum(_flops(volumes, *part) for part in parts),
-        read=_read(volumes, parts),
-        written=sum(volumes.stored(output, volumes.elements(output)) for output, _ in outputs),
+        read=_read(volumes, parts, states),
+        written=sum(
+            volumes.stored(output, volumes.elements(output)) for output, _ in outputs[len(states) :]
+        ),
         dense=sum(
             _count_bytes(volumes, part)
             for part in volumes.parts(nodes, lambda p: _inputs(volumes, p))
@@ -226,11 +249,11 @@ def count_multiplications(exponent: int) -> int:
     return steps + (TABLE["div"].work if exponent < 0 else 0)
 
 
-def _read(volumes: Volumes, parts: Sequence[Part]) -> int:
-    """Return the bytes that reads can touch: at most all of each tensor."""
+def _read(volumes: Volumes, parts: Sequence[Part], states: frozenset[str]) -> int:
+    """Return the bytes that reads of what is no state can touch: at most all of each tensor."""
     counts: Counter[str] = Counter()
     for node, bound in parts:
-        if node.op == READ:
+        if node.op == READ and node.name not in states:
             counts[node.name] += volumes.of(node, bound)
     tensors = {name: volumes.tensor(name) for name in counts}
     return sum(

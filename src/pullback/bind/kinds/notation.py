@@ -1,0 +1,79 @@
+"""What operators in index notation share, with states or without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import torch
+
+from pullback.bind.kinds.formula import Mathematics
+from pullback.bind.math import flops
+from pullback.bind.math import plan as plans
+from pullback.bind.math.flops import Cost
+from pullback.bind.math.plan import Plan
+from pullback.bind.operator import Operator, require_call
+from pullback.define.line import Line
+from pullback.define.math import derived, sharding
+from pullback.define.sharding import Placements
+
+
+class Executes(Protocol):
+    """Chooses how each call is computed, and computes it."""
+
+    def __call__(self, *arguments: object, output_mask: list[bool] | None = None) -> object:
+        """Return the outputs, None for those that are not wanted."""
+
+    def forget(self) -> None:
+        """Choose again."""
+
+
+class IndexNotation(Mathematics):
+    """One operator in index notation: loops for a call's sizes, or PyTorch's operations."""
+
+    uncompiled = "in index notation: a loop is compiled for a call's sizes"
+
+    @property
+    def executor(self) -> Executes:
+        """Computes each call."""
+        raise NotImplementedError
+
+    def register_rules(
+        self, library: torch.library.Library, overload: torch._ops.OpOverload
+    ) -> None:
+        """Register what follows from the line, and its number of operations."""
+        super().register_rules(library, overload)
+        flops.register(self.definition, overload)
+
+    def kernel(self) -> Callable[..., object]:
+        """Return the executor."""
+        return self.executor
+
+    def reload(self) -> None:
+        """Choose again."""
+        super().reload()
+        self.executor.forget()
+
+    def placements(
+        self, wanted: Sequence[bool] | None = None, absent: frozenset[str] = frozenset()
+    ) -> list[Placements]:
+        """Return the ways to split it that the formula allows."""
+        return sharding.rules(self.formula, wanted, absent)
+
+    def tables(self) -> list[tuple[Line, list[Placements]]]:
+        """Return the ways to split it and its gradients."""
+        tables = super().tables()
+        if backward := derived.backward(self.formula):
+            gradients = backward.formula
+            tables.append((gradients.line, sharding.rules(gradients)))
+        return tables
+
+    def plan(self, operator: Operator, given: tuple[object, ...], device: str | None) -> Plan:
+        """Return how a call and its backward are computed."""
+        require_call(operator, given)
+        return plans.plan(self, given, device)
+
+    def cost(self, operator: Operator, given: tuple[object, ...]) -> Cost:
+        """Return what a call costs."""
+        require_call(operator, given)
+        return flops.cost_of_call(self.definition, given)
