@@ -423,6 +423,25 @@ def test_pytorch_alone_computes_the_same_where_there_is_no_compiler(
             torch.testing.assert_close(found, wanted)
 
 
+def test_small_calls_follow_their_data_each_time() -> None:
+    """From the third on, a call's operations are replayed."""
+    own = pb.operator(
+        "recurrence::followed(x[t, n], i[n]: int64) -> h[t, n] = 0.5*pad(h[t - 1, i[n]], 1) + x"
+    )
+    generator = torch.Generator().manual_seed(3)
+    for _ in range(5):
+        x = torch.randn(4, 3, dtype=DOUBLE, generator=generator).requires_grad_()
+        index = torch.randint(-1, 4, (3,), generator=generator)
+        h, found = torch.ones(3, dtype=DOUBLE), list[Tensor]()
+        for t, row in enumerate(x):
+            inside = (index >= 0) & (index < 3) & (t > 0)
+            h = 0.5 * torch.where(inside, h[index.clamp(0, 2)], 1) + row
+            found.append(h)
+        results = own(x, index), torch.stack(found)
+        torch.testing.assert_close(*results)
+        torch.testing.assert_close(*(torch.autograd.grad(y.square().sum(), x) for y in results))
+
+
 def test_operators_whose_steps_look_alike_have_sizes_of_their_own() -> None:
     """A first step is 0, read from no tensor: how many zeros follows from the sizes alone."""
     one = pb.operator("recurrence::rows(x[t, b]) -> y[t, b] = where(t == 0, 0.0, y[t - 1, b]*x)")

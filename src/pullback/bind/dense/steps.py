@@ -60,14 +60,6 @@ class StatesCall:
         return torch.zeros(shape, dtype=self.dtype(state.node.type), device=self.device)
 
 
-def compute_states(call: StatesCall) -> dict[str, Tensor]:
-    """Return all states of a call, by name."""
-    found: dict[str, Tensor] = {}
-    for group in call.formula.groups:
-        found |= compute_group(call, group, found)
-    return found
-
-
 def compute_group(call: StatesCall, group: Group, known: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the states of one group, by name.
 
@@ -89,12 +81,14 @@ class _Run:
     Attributes:
         values: the arguments and states by name.
         known: the states at each time so far.
+        unbound: inputs at each time.
         is_recorded: whether autograd sees the operations, so that nothing may be written to twice.
     """
 
     def __init__(self, call: StatesCall, group: Group, values: Mapping[str, object]) -> None:
         self.call, self.group, self.values = call, group, dict(values)
         self.known: dict[str, dict[int, Tensor]] = {state.name: {} for state in group.states}
+        self.unbound: dict[tuple[str, int], tuple[Tensor, ...]] = {}
         self.is_recorded = torch.is_grad_enabled()
 
     def state(self, state: State) -> Tensor:
@@ -133,6 +127,9 @@ class _Run:
     def take(self, each: steps.Slice, time: str, t: int) -> Tensor:
         """Return a tensor at one time; what is outside is not selected, and may be anything."""
         value, dim = self.values[each.of], 0
+        alone = sum(place is not None for place in each.places) == 1
+        # A state that steps read as a whole changes.
+        of_input = alone and each.of not in self.known
         assert isinstance(value, Tensor)
         for place in each.places:
             if place is None:
@@ -143,8 +140,17 @@ class _Run:
                 return self.known[each.of][at]
             if not value.shape[dim]:
                 return value.new_zeros([n for k, n in enumerate(value.shape) if k != dim])
-            value = value.select(dim, min(max(at, 0), value.shape[dim] - 1))
+            at = min(max(at, 0), value.shape[dim] - 1)
+            value = self.rows(each.of, dim)[at] if of_input else value.select(dim, at)
         return value
+
+    def rows(self, name: str, dim: int) -> tuple[Tensor, ...]:
+        """Return an input at each time; all at once take no longer than a few one by one."""
+        if (name, dim) not in self.unbound:
+            value = self.values[name]
+            assert isinstance(value, Tensor)
+            self.unbound[name, dim] = value.unbind(dim)
+        return self.unbound[name, dim]
 
     def fronts(self) -> None:
         """Compute states of several sequential indices, front by front."""

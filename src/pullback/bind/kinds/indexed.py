@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cached_property
-
 from pullback.bind.kinds.notation import IndexNotation
-from pullback.bind.math import execute, verify
+from pullback.bind.math import verify
+from pullback.bind.math.execute import Executor
 
 
 class Indexed(IndexNotation):
@@ -17,11 +15,6 @@ class Indexed(IndexNotation):
         verify.verify_at_definition(self.definition)
         super().prepare()
 
-    @cached_property
-    def executor(self) -> execute.Executor:
-        """Chooses how each call is computed."""
-        return execute.Executor(self.definition)
-
-    def in_pytorch(self) -> Callable[..., object]:
-        """Return a function that computes it with PyTorch's operations."""
-        return execute.make_pytorch_kernel(self.definition)
+    def make_executor(self) -> Executor:
+        """Return what chooses how each call is computed."""
+        return Executor(self.definition)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Protocol
 
 import torch
@@ -24,6 +25,9 @@ class Executes(Protocol):
     def __call__(self, *arguments: object, output_mask: list[bool] | None = None) -> object:
         """Return the outputs, None for those that are not wanted."""
 
+    def by_pytorch(self, *arguments: object, output_mask: list[bool] | None = None) -> object:
+        """Return the same by PyTorch's operations alone, which autograd and tracers see through."""
+
     def forget(self) -> None:
         """Choose again."""
 
@@ -33,10 +37,14 @@ class IndexNotation(Mathematics):
 
     uncompiled = "in index notation: a loop is compiled for a call's sizes"
 
-    @property
+    def make_executor(self) -> Executes:
+        """Return what computes each call."""
+        raise NotImplementedError
+
+    @cached_property
     def executor(self) -> Executes:
         """Computes each call."""
-        raise NotImplementedError
+        return self.make_executor()
 
     def register_rules(
         self, library: torch.library.Library, overload: torch._ops.OpOverload
@@ -53,6 +61,10 @@ class IndexNotation(Mathematics):
         """Choose again."""
         super().reload()
         self.executor.forget()
+
+    def in_pytorch(self) -> Callable[..., object]:
+        """Return a function that computes it with PyTorch's operations."""
+        return self.executor.by_pytorch
 
     def placements(
         self, wanted: Sequence[bool] | None = None, absent: frozenset[str] = frozenset()

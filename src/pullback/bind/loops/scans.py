@@ -84,7 +84,11 @@ class Scan:
         wanted = [getattr(torch, output.dtype) for output in outputs]
         values = self.own.run(needed, sizes, wanted)
         pairs = zip(self.names, values, self.turned, strict=True)
-        return {n: value.permute(order).contiguous() for n, value, order in pairs if n}
+        return {
+            n: value if order == tuple(range(len(order))) else value.permute(order).contiguous()
+            for n, value, order in pairs
+            if n
+        }
 
 
 @dataclass(frozen=True, kw_only=True)

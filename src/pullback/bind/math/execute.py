@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -69,6 +68,12 @@ class Executor:
             values = compute_outputs(call, known.choices)
         return kernel.unwrap_single(values)
 
+    def by_pytorch(self, *arguments: object, output_mask: list[bool] | None = None) -> object:
+        """Return the same by PyTorch's operations alone, which autograd and tracers see through."""
+        given = kernel.fill_defaults(self.definition, arguments, output_mask)
+        call = replace(call_of(self.definition, given), is_kernel=False)
+        return kernel.unwrap_single(compute_by_pytorch(call))
+
     def forget(self) -> None:
         """Choose again."""
         self.prepared.clear()
@@ -118,14 +123,3 @@ def key_of(given: tuple[object, ...]) -> Key:
         *(key_of_argument(v) if isinstance(v, Tensor | list) else v is None for v in given),
         torch.get_default_dtype(),
     )
-
-
-def make_pytorch_kernel(definition: Definition) -> Callable[..., object]:
-    """Return a kernel of PyTorch's operations alone, which autograd and tracers see through."""
-
-    def run(*arguments: object, output_mask: list[bool] | None = None) -> object:
-        given = kernel.fill_defaults(definition, arguments, output_mask)
-        values = compute_by_pytorch(replace(call_of(definition, given), is_kernel=False))
-        return kernel.unwrap_single(values)
-
-    return run

@@ -11,16 +11,19 @@ import torch
 from torch import Tensor
 
 from pullback.bind import autocast, kernel
+from pullback.bind.dense import arrange
 from pullback.bind.dense.places import IndexOutside
+from pullback.bind.dense.record import Records
 from pullback.bind.dense.steps import StatesCall, compute_group
 from pullback.bind.loops.backends import CpuBackend
 from pullback.bind.loops.nests import NoLoops
 from pullback.bind.loops.scans import Scan, ScanCall, find_scan
 from pullback.bind.loops.specialise import round_size
-from pullback.bind.math import agree
+from pullback.bind.math import agree, execute
 from pullback.bind.math.call import IndexedCall, call_of, compute_by_pytorch
 from pullback.bind.math.execute import Executor
 from pullback.bind.memo import Memo
+from pullback.define.line import Line
 from pullback.define.math import steps
 from pullback.define.math.draft import FreeNames
 from pullback.define.math.formula import Formula
@@ -176,34 +179,80 @@ class RecurrentExecutor:
     def __init__(self, definition: Definition) -> None:
         self.definition = definition
         self.known: Memo[Key, RecurrentCall] = Memo()
+        self.prepared: Memo[execute.Key, PreparedStates] = Memo()
 
     def __call__(self, *arguments: object, output_mask: list[bool] | None = None) -> object:
         """Return the outputs, None for those that are not wanted."""
         given = kernel.fill_defaults(self.definition, arguments, output_mask)
         # Autograd and autocast are above this kernel: nothing in it is recorded or cast.
         with torch.no_grad(), autocast.disable_autocast():
-            return kernel.unwrap_single(self.compute(call_of(self.definition, given)))
-
-    def forget(self) -> None:
-        """Choose again."""
-        self.known.clear()
+            key = execute.key_of(given)
+            known = self.prepared.get_or_make(key, lambda: self.prepare(given))
+            return kernel.unwrap_single(known.compute(arrange.name_arguments(known.line, given)))
 
     def by_pytorch(self, *arguments: object, output_mask: list[bool] | None = None) -> object:
         """Return the same by PyTorch's operations alone, which autograd and tracers see through."""
         given = kernel.fill_defaults(self.definition, arguments, output_mask)
-        call = replace(call_of(self.definition, given), is_kernel=False)
-        return kernel.unwrap_single(self.compute(call))
+        known = self.prepare(given)
+        call = replace(known.call_of(arrange.name_arguments(known.line, given)), is_kernel=False)
+        return kernel.unwrap_single(known.outputs_of(call))
 
-    def of(self, call: IndexedCall) -> RecurrentCall:
-        """Return what follows from which tensors are there, and which outputs are wanted."""
-        return self.known.get_or_make(key_of(call), lambda: RecurrentCall.of_call(call))
+    def forget(self) -> None:
+        """Choose again."""
+        self.known.clear()
+        self.prepared.clear()
 
-    def compute(self, call: IndexedCall) -> list[Tensor | None]:
+    def prepare(self, given: tuple[object, ...]) -> PreparedStates:
+        """Return what follows from the shapes and dtypes of a call."""
+        call = call_of(self.definition, given)
+        known = self.known.get_or_make(key_of(call), lambda: RecurrentCall.of_call(call))
+        plain = states_call(known, call)
+        worth = [_is_worth_a_loop(plain, group) for group in known.formula.groups]
+        return PreparedStates(known=known, call=replace(call, named={}), worth=tuple(worth))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedStates:
+    """All that follows from the shapes and dtypes of a call.
+
+    Attributes:
+        known: what follows from which tensors are there.
+        call: without its arguments.
+        worth: whether each group has enough elements, or steps, for a loop.
+        scans: the loops of each group that is, once they have been looked for.
+        records: the operations of a call without loops.
+    """
+
+    known: RecurrentCall
+    call: IndexedCall
+    worth: tuple[bool, ...]
+    scans: dict[int, Scan | NoLoops] = field(default_factory=dict[int, "Scan | NoLoops"])
+    records: Records = field(default_factory=Records)
+
+    @property
+    def line(self) -> Line:
+        """The operator's."""
+        return self.call.indexed.line
+
+    def call_of(self, named: Mapping[str, object]) -> IndexedCall:
+        """Return a call with its arguments."""
+        call = self.call
+        return IndexedCall(
+            indexed=call.indexed, named=named, outputs=call.outputs, sizes=call.sizes
+        )
+
+    def compute(self, named: Mapping[str, object]) -> list[Tensor | None]:
+        """Return the outputs of a call; a small one's operations are recorded and replayed."""
+        if any(self.worth):
+            return self.outputs_of(self.call_of(named))
+        return self.records.outputs(named, (), lambda given: self.outputs_of(self.call_of(given)))
+
+    def outputs_of(self, call: IndexedCall) -> list[Tensor | None]:
         """Return the outputs of a call."""
-        formula, outputs, known = call.indexed, call.outputs, self.of(call)
-        found = compute_states(known, call)
+        outputs, known = call.outputs, self.known
+        found = self.compute_states(call)
         values: list[Tensor | None] = [None] * len(outputs.wanted)
-        for k, spec in enumerate(formula.line.outputs):
+        for k, spec in enumerate(self.line.outputs):
             name = known.copied.get(k, spec.name)
             if outputs.wanted[k] and name in found:
                 values[k] = found[name].reshape(outputs.shapes[k]).to(outputs.dtypes[k])
@@ -211,19 +260,43 @@ class RecurrentExecutor:
             asked and value is None for asked, value in zip(outputs.wanted, values, strict=True)
         ]
         if any(left):
-            for k, value in self.rest(known, call, found, left).items():
+            for k, value in self.compute_rest(call, found, left).items():
                 values[k] = value
         return values
 
-    def rest(
-        self,
-        known: RecurrentCall,
-        call: IndexedCall,
-        states: Mapping[str, Tensor],
-        left: list[bool],
+    def compute_states(self, call: IndexedCall) -> dict[str, Tensor]:
+        """Return the states of a call, and the outputs that came with them, by name."""
+        plain = states_call(self.known, call)
+        found: dict[str, Tensor] = {}
+        for place, group in enumerate(self.known.formula.groups):
+            values = None
+            if call.is_kernel and self.worth[place]:
+                values = self.compute_by_loops(place, call, plain.compute, found)
+            found |= compute_group(plain, group, found) if values is None else values
+        return found
+
+    def compute_by_loops(
+        self, place: int, call: IndexedCall, compute: torch.dtype, found: Mapping[str, Tensor]
+    ) -> dict[str, Tensor] | None:
+        """Return what the loops of a group compute; None without them, or if data is outside."""
+        scan = self.scans.get(place)
+        if scan is None:
+            scan = self.scans[place] = self.known.scan(place, call, compute)
+        if isinstance(scan, NoLoops):
+            return None
+        try:
+            return scan.run({**call.flat, **found}, call.sizes)
+        except PullbackError as error:
+            if error.finding.code != IndexOutside.code:
+                raise
+            # Step by step it is seen whether a place that is outside is selected.
+            return None
+
+    def compute_rest(
+        self, call: IndexedCall, states: Mapping[str, Tensor], left: list[bool]
     ) -> dict[int, Tensor]:
         """Return the outputs that are computed from the states."""
-        outputs = call.outputs
+        outputs, known = call.outputs, self.known
         if not call.is_kernel or sum(value.numel() for value in states.values()) < FEW:
             several = known.compute_rest(call, states, left)
         else:
@@ -236,18 +309,6 @@ class RecurrentExecutor:
             for k, value in enumerate(several)
             if left[k] and isinstance(value, Tensor)
         }
-
-
-def compute_states(known: RecurrentCall, call: IndexedCall) -> dict[str, Tensor]:
-    """Return the states of a call, and the outputs that came with them, by name."""
-    plain = states_call(known, call)
-    found: dict[str, Tensor] = {}
-    for place, group in enumerate(known.formula.groups):
-        values = None
-        if call.is_kernel and _is_worth_a_loop(plain, group):
-            values = _compute_by_loops(known, place, call, plain.compute, found)
-        found |= compute_group(plain, group, found) if values is None else values
-    return found
 
 
 def states_call(known: RecurrentCall, call: IndexedCall) -> StatesCall:
@@ -268,26 +329,6 @@ def _is_worth_a_loop(call: StatesCall, group: Group) -> bool:
     first = group.states[0]
     steps = sum(states[0][first.indices.index(index)] for index, _ in group.weights)
     return (many >= FEW or steps >= LONG) and all(min(own, default=1) > 0 for own in states)
-
-
-def _compute_by_loops(
-    known: RecurrentCall,
-    place: int,
-    call: IndexedCall,
-    compute: torch.dtype,
-    found: Mapping[str, Tensor],
-) -> dict[str, Tensor] | None:
-    """Return what the loops of a group compute; None where it has none, or data is outside."""
-    scan = known.scan(place, call, compute)
-    if isinstance(scan, NoLoops):
-        return None
-    try:
-        return scan.run({**call.flat, **found}, call.sizes)
-    except PullbackError as error:
-        if error.finding.code != IndexOutside.code:
-            raise
-        # Step by step it is seen whether a place that is outside is selected.
-        return None
 
 
 def compute_dtype(call: IndexedCall) -> torch.dtype:
