@@ -1,7 +1,7 @@
 """The rows of the matrix: operators of every kind, each with a reference in plain PyTorch.
 
 Every kind has two or three of them: a product that broadcasts, a linear map with an optional bias,
-one that saves its output, one in NumPy, one with two outputs.
+one that saves its output, one in NumPy, one with two outputs, filters.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import in_cpp
 import in_formulas
 import in_index
 import in_python
+import in_recurrences
 import taken_over
 import torch
 from torch import Tensor
@@ -112,6 +113,30 @@ def swish(x: Tensor) -> Tensor:
     return x / (1 + torch.exp(-x))
 
 
+def lru(a: Tensor, x: Tensor, h0: Tensor) -> Tensor:
+    states = [h0]
+    for factor, value in zip(a.unbind(-2), x.unbind(-2), strict=True):
+        states.append(factor * states[-1] + value)
+    return torch.stack(states[1:], -2)
+
+
+def filtered(x: Tensor, c: Tensor) -> Tensor:
+    """An autoregressive filter, of any order."""
+    found: list[Tensor] = []
+    for value in x.unbind(-1):
+        earlier = found[: -len(c) - 1 : -1]
+        found.append(value - sum((c[k] * y for k, y in enumerate(earlier)), value * 0) / 4)
+    return torch.stack(found, -1)
+
+
+def averaged(x: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:
+    """A moving average, and its end."""
+    found = [x[..., 0] + r * 0]
+    for value in x[..., 1:].unbind(-1):
+        found.append(r * found[-1] / 2 + value)
+    return torch.stack(found, -1), found[-1].clone()
+
+
 D = Drawn
 PRODUCT = ((D((3, 4)), D((4,))), (D((3, 1)), D((2, 3, 4))))
 LINEAR = ((D((3, 4)), D((2, 4)), D((2,))), (D((3, 4)), D((2, 4)), None))
@@ -126,6 +151,9 @@ ROWS_OF = {
     "swish": (swish, ONE),
     "softmax": (lambda x: torch.softmax(x, -1), ((D((3, 4)),), (D((4,)),))),
     "correlate": (correlate, ((D((5,)), D((3,))),)),
+    "lru": (lru, ((D((4, 3)), D((4, 3)), D((3,))), (D((2, 3, 2)), D((3, 2)), D((2, 2))))),
+    "filtered": (filtered, ((D((5,)), D((2,))),)),
+    "averaged": (averaged, ((D((2, 4)), D((2,))), (D((4,)), D(())))),
 }
 
 
@@ -150,6 +178,9 @@ ROWS = (
     row("index notation", "index_softmax", in_index.softmax),
     row("index notation", "index_linear", in_index.linear),
     row("index notation", "index_correlate", in_index.correlate),
+    row("recurrence", "recurrent_lru", in_recurrences.lru),
+    row("recurrence", "recurrent_filtered", in_recurrences.filtered),
+    row("recurrence", "recurrent_averaged", in_recurrences.averaged),
     row("C++", "cpp_product", in_cpp.product),
     row("C++", "cpp_linear", in_cpp.linear, "native"),
     row("C++", "cpp_exp", in_cpp.exp),

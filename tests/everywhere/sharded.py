@@ -48,6 +48,11 @@ LINES = {
     "chamfer": "(x[n, d], y[m, d]) -> z[n] = min[m](sum[d]((x[n, d] - y[m, d])**2))",
     "scaled": "(x[n, d], c: float, bias[]) -> y[n] = c*sum[d](x[n, d]) + bias",
     "product": "(x[..., n], y[..., n]) -> z[...] = sum[n](x[n]*y[n]**2)",
+    # Of a recurrence the batch, and what no step mixes.
+    "lru": "(a[..., t, d], x[..., t, d], h0[..., d]) -> h[..., t, d]"
+    " = a*h[t - 1, d] + x; h[-1, d] = h0",
+    "mixed": "(x[..., t, d], w[d, d]) -> y[..., t] ="
+    " h[t, d] = x[t, d] + sum[e](w[d, e]*pad(h[t - 1, e])); y = sum[d](h[t, d]**2)",
     # Pointwise formulas are split along every dimension.
     "biased": "(x[..., n], b[n], a[...]) -> y[..., n] = a*tanh(x + b)",
 }
@@ -152,6 +157,8 @@ SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
     "chamfer": {"x": (7, 3), "y": (5, 3)},
     "scaled": {"x": (7, 5), "bias": ()},
     "product": {"x": (5, 1, 4), "y": (6, 4)},
+    "lru": {"a": (5, 3, 4), "x": (5, 3, 4), "h0": (5, 4)},
+    "mixed": {"x": (5, 3, 4), "w": (4, 4)},
     "biased": {"x": (5, 6, 3), "b": (3,), "a": (6,)},
     "in_cpp": {"x": (5, 2, 3), "w": (3,)},
     "in_numpy": {"x": (5, 2, 3)},
@@ -278,6 +285,9 @@ def accepted_splits_move_nothing(mesh: DeviceMesh) -> None:
         ("embed", {"table": s1, "index": r}, s1),
         ("embed", {"table": r, "index": s0}, s0),
         ("product", {"x": s0, "y": r}, s0),
+        ("lru", {"a": s0, "x": s0, "h0": s0}, s0),
+        ("lru", {"a": (Shard(2),), "x": (Shard(2),), "h0": s1}, (Shard(2),)),
+        ("mixed", {"x": s0, "w": r}, s0),
         ("biased", {"x": s0, "b": r, "a": r}, s0),
         ("biased", {"x": (Shard(2),), "b": s0, "a": r}, (Shard(2),)),
         ("in_cpp", {"x": s0, "w": r}, s0),
@@ -288,6 +298,15 @@ def accepted_splits_move_nothing(mesh: DeviceMesh) -> None:
         ("adopted", {"x": s1, "w": r}, s1),
     ):
         assert moved(name, mesh, given) == (0, placed), f"{name} {given}"
+
+
+def steps_are_not_split(mesh: DeviceMesh) -> None:
+    t = (Shard(1),)
+    count, placed = moved("lru", mesh, {"a": t, "x": t, "h0": (Replicate(),)})
+    assert count, "each step needs the one before it"
+    assert placed != t
+    count, placed = moved("mixed", mesh, {"x": (Shard(2),), "w": (Shard(1),)})
+    assert count, "each step mixes all of 'd'"
 
 
 def a_maximum_is_taken_in_parts_where_all_have_elements(mesh: DeviceMesh) -> None:
@@ -412,6 +431,7 @@ def compiled(mesh: DeviceMesh) -> None:
 
 SINGLE: tuple[Callable[[DeviceMesh], None], ...] = (
     accepted_splits_move_nothing,
+    steps_are_not_split,
     a_maximum_is_taken_in_parts_where_all_have_elements,
     no_process_loses_a_nan,
     an_absent_tensor_is_no_argument,
@@ -424,8 +444,9 @@ SINGLE: tuple[Callable[[DeviceMesh], None], ...] = (
 )
 MESHES = {2: {"line": (2,)}, 4: {"line": (4,), "square": (2, 2)}}
 COMPILED = 2  # processes: a compiler takes its time
-# A sum over what is split, a dimension that cannot be, places that data gives; kernels, a Function.
-TELLING = ("gauss", "softmax", "embed", "in_cpp", "of_all", "adopted")
+# A sum over what is split, a dimension that cannot be, places that data gives, steps; kernels, a
+# Function.
+TELLING = ("gauss", "softmax", "embed", "lru", "in_cpp", "of_all", "adopted")
 
 
 def checks(processes: int, *, few: bool) -> dict[str, Callable[[], None]]:

@@ -181,5 +181,6 @@ def flatten_batch(tensor: Tensor, spec: TensorSpec, batch: Sequence[int]) -> Ten
     # Dimensions of `...` line up from the right.
     for _ in range(len(batch) - (tensor.dim() - before - after)):
         whole = whole.unsqueeze(place)
-    # Not -1: for an empty tensor it could be any number.
-    return whole.expand(*core[0], *batch, *core[1]).reshape(*core[0], math.prod(batch), *core[1])
+    # Tuples, since there may be no dimension. Not -1: for an empty tensor it could be any number.
+    spread = whole.expand((*core[0], *batch, *core[1]))
+    return spread.reshape((*core[0], math.prod(batch), *core[1]))

@@ -82,10 +82,17 @@ class RecurrentCall:
         return Executor(Definition(line=formula.line, formula=formula))
 
     def rest_arguments(self, call: IndexedCall, states: Mapping[str, Tensor]) -> list[object]:
-        """Return the arguments from which the other outputs are computed."""
+        """Return the arguments from which the other outputs are computed.
+
+        The states of halves are wider, so that the other tensors have to be, too.
+        """
         shared = {own: states[name] for name, own in self.names.items() if name in states}
-        line = self.rest.definition.line
-        return [shared.get(p.name, call.flat.get(p.name)) for p in line.parameters]
+        compute, line = compute_dtype(call), self.rest.definition.line
+        found = (shared.get(p.name, call.flat.get(p.name)) for p in line.parameters)
+        return [
+            value.to(compute) if isinstance(value, Tensor) and value.is_floating_point() else value
+            for value in found
+        ]
 
     def rest_call(self, call: IndexedCall, states: Mapping[str, Tensor]) -> IndexedCall:
         """Return the call that computes the other outputs."""
