@@ -177,7 +177,7 @@ class InSpace(Values):
         return arrange.view_in_space(tensor, self.specs[name], self.space, self.batch)
 
 
-def _convert(dtype: torch.dtype | None, kind: type) -> Callable[..., Any]:
+def _convert(dtype: torch.dtype | None, kind: Callable[[Any], Any]) -> Callable[..., Any]:
     def convert(values: Values, _: Node, args: Sequence[Any]) -> Any:  # noqa: ANN401
         value = args[0]
         return value.to(dtype or values.compute) if isinstance(value, Tensor) else kind(value)
@@ -200,8 +200,9 @@ def _stop(_: Values, __: Node, args: Sequence[Any]) -> Any:  # noqa: ANN401
 # Functions that need more than a call of PyTorch's function of that name.
 SPECIAL: dict[str, Callable[[Values, Node, Sequence[Any]], Any]] = {
     "powi": lambda _, node, args: args[0] ** node.data,
-    "real": _convert(None, float),
-    "whole": _convert(torch.int64, int),
+    # A size that varies in a trace stays one.
+    "real": _convert(None, torch.sym_float),
+    "whole": _convert(torch.int64, torch.sym_int),
     "polygamma": lambda values, _, args: torch.polygamma(args[0], values.tensor(args[1])),
     **{"softplus": _softplus, "stop": _stop},
     "tanh_softplus": lambda values, node, args: _softplus(values, node, args).tanh(),

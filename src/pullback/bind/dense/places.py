@@ -145,7 +145,9 @@ def is_inside(dense: Dense, index: Affine, extent: Size, env: Env) -> bool:
 
 def describe_range(dense: Dense, index: Affine, extent: Size, env: Env) -> tuple[object, ...]:
     """Return an index together with how far the indices in it run."""
-    return (index, extent, *(dense.space.whole(env[name]) for name in sorted(index.free)))
+    ends = (extent, *(dense.space.whole(env[name]) for name in sorted(index.free)))
+    # A tracer's sizes have no hash.
+    return (index, *(end if isinstance(end, int) else str(end) for end in ends))
 
 
 def is_within(values: Tensor, extent: Size) -> bool:

@@ -7,6 +7,8 @@ needs no compiler, and a step that is a product of matrices is PyTorch's product
 from __future__ import annotations
 
 import functools
+import itertools
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,6 +16,7 @@ import torch
 from torch import Tensor
 
 from pullback.bind.dense import evaluate
+from pullback.bind.dense.value import is_traced
 from pullback.define.math import bounds, steps
 from pullback.define.math.extents import evaluate_size
 from pullback.define.math.formula import Formula
@@ -174,6 +177,8 @@ class _Run:
         weights, device = dict(self.group.weights), call.device
         extents = [call.number(first.extents[first.indices.index(i)]) for i in weights]
         ranges = [torch.arange(extent, device=device) for extent in extents]
+        if is_traced(ranges[0]):
+            return _list_fronts(tuple(extents), tuple(weights.values()), device)
         places = torch.cartesian_prod(*ranges)
         order = (places * torch.tensor(list(weights.values()), device=device)).sum(1)
         many = order.unique(sorted=True, return_counts=True)[1].tolist()
@@ -232,6 +237,20 @@ class _Condition:
     def holds(self, t: int) -> bool:
         """Return whether it holds at a time."""
         return 0 <= self.factor * t + self.rest < self.end
+
+
+def _list_fronts(
+    extents: tuple[int, ...], weights: tuple[int, ...], device: torch.device
+) -> Iterable[tuple[Tensor, ...]]:
+    """Yield the places of each front as constants: a tracer cannot see how many there are."""
+
+    def front(place: tuple[int, ...]) -> int:
+        return sum(map(operator.mul, place, weights))
+
+    places = sorted(itertools.product(*map(range, extents)), key=front)
+    for _, own in itertools.groupby(places, key=front):
+        columns = zip(*own, strict=True)
+        yield tuple(torch.tensor(column, device=device) for column in columns)
 
 
 def _put(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -33,6 +33,7 @@ from pullback.define.operator import Definition
 from pullback.diagnostic import PullbackError
 from pullback.kernels.cuda_on_cpu import mode
 
+GroupFunction = Callable[[StatesCall, Group, Mapping[str, Tensor]], dict[str, Tensor]]
 Key = tuple[frozenset[str], tuple[bool, ...]]
 # With fewer elements of its states, no loop is compiled for a call; nor with fewer steps than LONG,
 # each of which takes PyTorch's operations as long as thousands of elements.
@@ -197,12 +198,23 @@ class RecurrentExecutor:
             known = self.prepared.get_or_make(key, lambda: self.prepare(given))
             return kernel.unwrap_single(known.compute(arrange.name_arguments(known.line, given)))
 
-    def by_pytorch(self, *arguments: object, output_mask: list[bool] | None = None) -> object:
-        """Return the same by PyTorch's operations alone, which autograd and tracers see through."""
+    def by_pytorch(
+        self,
+        *arguments: object,
+        output_mask: list[bool] | None = None,
+        states: GroupFunction = compute_group,
+    ) -> object:
+        """Return the same by PyTorch's operations alone, which autograd and tracers see through.
+
+        Args:
+            arguments: of the operator.
+            output_mask: which outputs are wanted.
+            states: computes those of a group.
+        """
         given = kernel.fill_defaults(self.definition, arguments, output_mask)
         known = self.prepare(given)
         call = replace(known.call_of(arrange.name_arguments(known.line, given)), is_kernel=False)
-        return kernel.unwrap_single(known.outputs_of(call))
+        return kernel.unwrap_single(known.outputs_of(call, states))
 
     def forget(self) -> None:
         """Choose again."""
@@ -254,10 +266,12 @@ class PreparedStates:
             return self.outputs_of(self.call_of(named))
         return self.records.outputs(named, (), lambda given: self.outputs_of(self.call_of(given)))
 
-    def outputs_of(self, call: IndexedCall) -> list[Tensor | None]:
+    def outputs_of(
+        self, call: IndexedCall, by_steps: GroupFunction = compute_group
+    ) -> list[Tensor | None]:
         """Return the outputs of a call."""
         outputs, known = call.outputs, self.known
-        found = self.compute_states(call)
+        found = self.compute_states(call, by_steps)
         values: list[Tensor | None] = [None] * len(outputs.wanted)
         for k, spec in enumerate(self.line.outputs):
             name = known.copied.get(k, spec.name)
@@ -271,7 +285,7 @@ class PreparedStates:
                 values[k] = value
         return values
 
-    def compute_states(self, call: IndexedCall) -> dict[str, Tensor]:
+    def compute_states(self, call: IndexedCall, by_steps: GroupFunction) -> dict[str, Tensor]:
         """Return the states of a call, and the outputs that came with them, by name."""
         plain = states_call(self.known, call)
         found: dict[str, Tensor] = {}
@@ -279,7 +293,7 @@ class PreparedStates:
             values = None
             if call.is_kernel and self.worth[place]:
                 values = self.compute_by_loops(place, call, plain.compute, found)
-            found |= compute_group(plain, group, found) if values is None else values
+            found |= by_steps(plain, group, found) if values is None else values
         return found
 
     def compute_by_loops(

@@ -77,10 +77,10 @@ def tensor_of(state: State, name: str, dtype: str | None = None) -> Tensor:
 
 def dims_of(indices: Iterable[str]) -> tuple[Dim, ...]:
     """Return the dimensions of a tensor of some indices."""
-    return tuple(Batch() if i == BATCH else Name(name=_plain(i)) for i in indices)
+    return tuple(Batch() if i == BATCH else Name(name=plain(i)) for i in indices)
 
 
-def _plain(index: str) -> str:
+def plain(index: str) -> str:
     """Return an index as the name of a dimension: `n_` for the second n of `x[n, n]`."""
     return f"d{index}" if index.isdecimal() else index.replace("'", "_")
 
@@ -159,10 +159,11 @@ def conditions_of(group: Group) -> tuple[Node, ...]:
     """Return the conditions that the time alone decides."""
     ((time, _),) = group.weights
     found = in_order(state.node for state in group.states)
-    return tuple(n for n in found if n.op in (INSIDE, EQUAL) and _is_of(n.places[0], time))
+    return tuple(n for n in found if n.op in (INSIDE, EQUAL) and is_of(n.places[0], time))
 
 
-def _is_of(place: Affine, time: str) -> bool:
+def is_of(place: Affine, time: str) -> bool:
+    """Return whether the time alone decides a place."""
     return place.free == frozenset({time}) and not place.nodes
 
 
@@ -178,7 +179,7 @@ def write_step(formula: Formula, group: Group, known: Mapping[Node, bool]) -> St
     names = FreeNames(formula.line)
     names.taken.update(formula.states)
     made: dict[tuple[str, tuple[Affine | None, ...]], Slice] = {}
-    clock = scalar(names.fresh(f"{_plain(time)}_"), "int")
+    clock = scalar(names.fresh(f"{plain(time)}_"), "int")
     ranges = formula.ranges
 
     def replaced(node: Node) -> Node | None:
@@ -186,7 +187,7 @@ def write_step(formula: Formula, group: Group, known: Mapping[Node, bool]) -> St
             return number(known[node])
         if time not in node.free or node.op not in PLACED:
             return None
-        taken = [_is_of(place, time) for place in node.places]
+        taken = [is_of(place, time) for place in node.places]
         others = [place for place, own in zip(node.places, taken, strict=True) if not own]
         if node.op != READ or any(time in place.free for place in others):
             return reduce.substitute(node, {time: Affine(0, ((clock, 1),))}, ranges)
@@ -199,11 +200,11 @@ def write_step(formula: Formula, group: Group, known: Mapping[Node, bool]) -> St
             made[key] = Slice(name=name, of=node.name, places=key[1])
         return read(made[key].name, others, node.type)
 
-    nodes = reduce.rewrite_nodes(_with_others(formula, group), simplified, ranges, replaced)
+    nodes = reduce.rewrite_nodes(with_others(formula, group), simplified, ranges, replaced)
     # A condition may have gone, and what it selected.
     slices = {s.name: s for s in made.values()}
     indices = [tuple(i for i in state.indices if i != time) for state in group.states]
-    step = _formula_of(formula, group, nodes, indices, names, slices)
+    step = formula_of(formula, group, nodes, indices, names, slices)
     used = {p.name for p in step.line.parameters}
     return Step(
         formula=step,
@@ -212,7 +213,7 @@ def write_step(formula: Formula, group: Group, known: Mapping[Node, bool]) -> St
     )
 
 
-def _with_others(formula: Formula, group: Group, *, alike: bool = False) -> list[Node]:
+def with_others(formula: Formula, group: Group, *, alike: bool = False) -> list[Node]:
     """Return the states' elements, in which others of the same place are written out.
 
     If `alike`, only those with the same indices: others are read.
@@ -248,20 +249,20 @@ def write_front(formula: Formula, group: Group) -> Step:
     names.taken.update(formula.states)
     along = names.fresh("front")
     sequential = [index for index, _ in group.weights]
-    where = {index: names.fresh(f"{_plain(index)}_") for index in sequential}
+    where = {index: names.fresh(f"{plain(index)}_") for index in sequential}
     places = {i: Affine(0, ((read(where[i], [at(along)], "int"), 1),)) for i in sequential}
-    nodes = [reduce.substitute(n, places, formula.ranges) for n in _with_others(formula, group)]
+    nodes = [reduce.substitute(n, places, formula.ranges) for n in with_others(formula, group)]
     indices = [
         (*(i for i in state.indices if i not in sequential), along) for state in group.states
     ]
     tensors = [
         Tensor(name=name, dims=(Name(name=along),), dtype="int64") for name in where.values()
     ]
-    step = _formula_of(formula, group, nodes, indices, names, {}, tensors)
+    step = formula_of(formula, group, nodes, indices, names, {}, tensors)
     return Step(formula=step, places=tuple(where.values()), along=along)
 
 
-def _formula_of(  # noqa: PLR0913, PLR0917  (the parts of a step)
+def formula_of(  # noqa: PLR0913, PLR0917  (the parts of a step)
     formula: Formula,
     group: Group,
     nodes: Sequence[Node],
@@ -297,7 +298,7 @@ def _formula_of(  # noqa: PLR0913, PLR0917  (the parts of a step)
         formula="...",
     )
     pairs = (pair for s in group.states for pair in zip(s.indices, s.extents, strict=True))
-    extents = {_plain(i): extent for i, extent in pairs if i != BATCH and size(_plain(i)) != extent}
+    extents = {plain(i): extent for i, extent in pairs if i != BATCH and size(plain(i)) != extent}
     return Formula(
         line=line,
         elements=tuple(nodes),
@@ -317,8 +318,8 @@ def _outputs_of(nodes: Sequence[Node], indices: Iterable[tuple[str, ...]]) -> li
 def _named_plainly(node: Node, indices: Iterable[str]) -> Node:
     """Return an expression in which indices have names that a line can give to a dimension."""
     for index in indices:
-        if index != BATCH and _plain(index) != index:
-            node = rename_index(node, index, _plain(index))
+        if index != BATCH and plain(index) != index:
+            node = rename_index(node, index, plain(index))
     return node
 
 
@@ -363,7 +364,7 @@ def write_scan(
         others: what else is computed: its indices and its element.
         last: the index that comes last in every tensor, so that its elements are neighbours.
     """
-    states = zip(group.states, _with_others(formula, group, alike=True), strict=True)
+    states = zip(group.states, with_others(formula, group, alike=True), strict=True)
     found = {state.name: (state.indices, node) for state, node in states} | dict(others)
     orders = {
         name: tuple(sorted(range(len(own)), key=lambda k, own=own: own[k] == last))
@@ -381,7 +382,7 @@ def write_scan(
         [node for _, node in found.values()], simplified, formula.ranges, turned
     )
     names = FreeNames(formula.line)
-    made = _formula_of(formula, group, nodes, indices, names, {})
+    made = formula_of(formula, group, nodes, indices, names, {})
     parameters = [p for p in made.line.parameters if p.name not in group_names]
     outputs = [
         replace(output, name=name)

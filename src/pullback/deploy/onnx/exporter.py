@@ -11,13 +11,15 @@ from typing import Any
 
 import onnx_ir as ir
 import torch
+from onnx_ir.passes import common as passes
 from torch import Tensor
 
 from pullback.bind.notice import notice
 from pullback.bind.registry import operators
-from pullback.deploy.onnx import naming, sources, symbolic, translation
+from pullback.deploy.onnx import naming, scan, sources, symbolic, translation
 from pullback.deploy.onnx.body import Body, FunctionLibrary, Underivable
 from pullback.deploy.onnx.call import KEY, OnnxCall, attributes_of, recipe_of
+from pullback.deploy.onnx.scan import Scan
 from pullback.deploy.onnx.symbolic import Said
 from pullback.deploy.onnx.translation import MARK, ModelCalls
 from pullback.diagnostic import PullbackError, Rule
@@ -46,6 +48,7 @@ class Exporter:
         used: the name of each operator's node.
         without: nodes that have no body.
         known: the type of the node of each kind of call.
+        scans: the steps of recurrences in what was traced.
     """
 
     opset: int
@@ -56,6 +59,7 @@ class Exporter:
     used: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     without: set[str] = field(default_factory=set[str])
     known: dict[str, str] = field(default_factory=dict[str, str])
+    scans: list[Scan] = field(default_factory=list[Scan])
 
     def program_of(
         self,
@@ -96,7 +100,18 @@ class Exporter:
             mark = node.attributes.pop(MARK, None)
             if mark is not None:
                 self.finish(node, calls[mark.as_int()])
+        self.finish_scans(program.model)
         return program
+
+    def finish_scans(self, model: ir.Model) -> None:
+        """Give the steps of recurrences in a body that was traced their functions."""
+        marks = [(node, node.attributes.pop(scan.MARK, None)) for node in nodes_in(model)]
+        for node, mark in marks:
+            if mark is not None:
+                rewire(node, self.scans[mark.as_int()].finish(node, self))
+        if any(mark is not None for _, mark in marks):
+            # Sizes that no step needs.
+            passes.RemoveUnusedNodesPass()(model)
 
     def finish(self, node: ir.Node, call: OnnxCall) -> None:
         """Give the node of a call its name, its inputs, its attributes and its body."""

@@ -117,18 +117,11 @@ def require_varying(values: Sequence[ir.Value], traced: Sequence[ir.Value]) -> N
 
 def as_body(call: OnnxCall, model: ir.Model) -> Body:
     """Return a whole model's graph as a function of the line's tensors."""
-    graph = model.graph
-    require_outputs(call, graph.outputs)
+    require_outputs(call, model.graph.outputs)
     builder = BodyBuilder()
-    given = iter(list(graph.inputs))
+    formals, outputs, nodes = take_apart(model.graph, builder)
+    given = iter(formals)
     inputs = [ir.Value() if value is None else next(given) for value in call.inputs]
-    outputs, nodes, constants = list(graph.outputs), list(graph), list(graph.initializers.values())
-    for part in (graph.outputs, graph.inputs, graph.initializers):
-        part.clear()
-    graph.remove(nodes)
-    for value in constants:
-        constant = ir.Attr("value", ir.AttributeType.TENSOR, value.const_value)
-        builder.nodes.append(ir.Node("", "Constant", [], [constant], outputs=[value]))
     formal = [narrow(builder, own, value) for own, value in zip(inputs, call.inputs, strict=True)]
     builder.nodes += nodes
     returned = [
@@ -138,6 +131,21 @@ def as_body(call: OnnxCall, model: ir.Model) -> Body:
     for value, name in zip(formal, call.input_names, strict=True):
         value.name = name
     return builder.body(formal, returned, [o.name for o in call.line.outputs], call.opset)
+
+
+def take_apart(
+    graph: ir.Graph, builder: BodyBuilder
+) -> tuple[list[ir.Value], list[ir.Value], list[ir.Node]]:
+    """Return the inputs, the outputs and the nodes of a graph; its constants become nodes."""
+    inputs, outputs, nodes = list(graph.inputs), list(graph.outputs), list(graph)
+    constants = list(graph.initializers.values())
+    for part in (graph.outputs, graph.inputs, graph.initializers):
+        part.clear()
+    graph.remove(nodes)
+    for value in constants:
+        constant = ir.Attr("value", ir.AttributeType.TENSOR, value.const_value)
+        builder.nodes.append(ir.Node("", "Constant", [], [constant], outputs=[value]))
+    return inputs, outputs, nodes
 
 
 def require_outputs(call: OnnxCall, outputs: Sequence[ir.Value]) -> None:

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from onnxscript import OnnxFunction
 
 from pullback.bind.kinds import kind_of
-from pullback.deploy.onnx import formulas, reference
+from pullback.deploy.onnx import formulas, recurrences, reference
 from pullback.deploy.onnx.body import Body, Underivable, tidy
 from pullback.deploy.onnx.call import OnnxCall
 from pullback.deploy.onnx.symbolic import Named
@@ -31,6 +31,8 @@ def sources_of(call: OnnxCall, exporter: Exporter) -> Iterator[tuple[str, Callab
     definition = call.definition
     if definition.pointwise is not None:
         yield "its formula", partial(formulas.body_of, call, definition.pointwise)
+    if recurrences.has_scans(call):
+        yield "its steps", partial(recurrences.body_of, call, exporter)
     for what, function in kind_of(definition).references().items():
         yield what, partial(reference.body_of, call, function, exporter)
 
