@@ -196,28 +196,31 @@ def jobs_of_index_loops(
 ) -> Iterator[Job]:
     """Yield the libraries of the loops of an operator in index notation, for the CPU and GPUs."""
     for several in index_loops.group_loops(shipped, dtypes, CpuBackend(), target.sizes):
-        plan = name_target(backends.plan_of(several), several)
-        yield from jobs_on_levels(plan, list_entries(several), target.levels)
+        plan = name_target(backends.plan_of(several), shipped, several)
+        yield from jobs_on_levels(plan, list_entries(shipped, several), target.levels)
     if target.loops:
         gpus = CudaBackend(target.loops[0])
         for several in index_loops.group_loops(shipped, dtypes, gpus, target.sizes):
             plan = gpu.plan_of(backends.unit_of(several), None, toolchain.find("cuda"))
-            yield job_on_gpus(name_target(plan, several), list_entries(several), target.loops)
+            entries = list_entries(shipped, several)
+            yield job_on_gpus(name_target(plan, shipped, several), entries, target.loops)
 
 
-def name_target(plan: BuildPlan, several: Sequence[Own]) -> BuildPlan:
-    """Return a plan whose name tells the target from others of the operator."""
-    target = several[0].target
-    return replace(plan, name=f"{plan.name}-{target.compute}-{target.lanes}")
+def name_target(plan: BuildPlan, shipped: Shipped, several: Sequence[Own]) -> BuildPlan:
+    """Return a plan whose name tells the operator, and the target from others of it."""
+    own, line = several[0], shipped.line
+    # The loops of steps are those of a formula of their own.
+    name = plan.name.replace(own.name, f"{line.namespace}-{line.name}-index", 1)
+    return replace(plan, name=f"{name}-{own.target.compute}-{own.target.lanes}")
 
 
-def list_entries(several: Sequence[Own]) -> list[PrebuiltLibrary]:
+def list_entries(shipped: Shipped, several: Sequence[Own]) -> list[PrebuiltLibrary]:
     """Return an entry for each of some loops, whose kernels follow one another."""
     firsts = itertools.accumulate((len(own.steps) for own in several), initial=0)
     return [
         PrebuiltLibrary(
             identity=own.identity,
-            operator=own.indexed.line.qualname,
+            operator=shipped.line.qualname,
             symbol=NAME.format(first),
             file="",
             sha256="",

@@ -18,7 +18,7 @@ from pullback.bind.dense.steps import StatesCall, compute_group
 from pullback.bind.loops.backends import CpuBackend
 from pullback.bind.loops.nests import NoLoops
 from pullback.bind.loops.scans import Scan, ScanCall, find_scan
-from pullback.bind.loops.specialise import round_size
+from pullback.bind.loops.specialise import round_size, usual_sizes
 from pullback.bind.math import agree, execute
 from pullback.bind.math.call import IndexedCall, call_of, compute_by_pytorch
 from pullback.bind.math.execute import Executor
@@ -31,6 +31,7 @@ from pullback.define.math.node import READ, Node
 from pullback.define.math.recurrence import Group, reads_of
 from pullback.define.operator import Definition
 from pullback.diagnostic import PullbackError
+from pullback.kernels import prebuilt
 from pullback.kernels.cuda_on_cpu import mode
 
 GroupFunction = Callable[[StatesCall, Group, Mapping[str, Tensor]], dict[str, Tensor]]
@@ -39,6 +40,7 @@ Key = tuple[frozenset[str], tuple[bool, ...]]
 # each of which takes PyTorch's operations as long as thousands of elements.
 FEW = 4096
 LONG = 64
+NO_COMPILER = NoLoops(reason="there is no C++ compiler")
 
 
 @dataclass(frozen=True)
@@ -126,42 +128,73 @@ class RecurrentCall:
         return own, (*others, *(state.node for state in later))
 
     def scan(self, place: int, call: IndexedCall, compute: torch.dtype) -> Scan | NoLoops:
-        """Return the loops of a group, made once for calls of about the same sizes."""
+        """Return the loops of a group, made once for calls of about the same sizes.
+
+        Where there is no compiler, they are those that a package brought.
+        """
         backend = CpuBackend()
-        if call.outputs.device.type != "cpu" or mode.is_chosen() or not backend.can_compile():
+        if call.outputs.device.type != "cpu" or mode.is_chosen():
             return NoLoops(reason=f"on {call.outputs.device.type}")
-        group = self.formula.groups[place]
-        sizes = {name: round_size(n) for name, n in call.sizes.items()}
+        if not backend.can_compile() and not prebuilt.has_index_loops("cpu"):
+            return NO_COMPILER
+        width = str(compute).removeprefix("torch.")
         dtypes = {
             name: str(value.dtype).removeprefix("torch.")
             for name, value in call.named.items()
             if isinstance(value, Tensor)
         }
-        width = str(compute).removeprefix("torch.")
+
+        def of(sizes: Mapping[str, int]) -> Scan | NoLoops:
+            asked = self.ask(place, sizes, dtypes, width, backend)
+            key = (place, width, *sizes.items(), *dtypes.items())
+            return self.scans.get_or_make(key, lambda: self.find_scan(asked, place, call.present))
+
+        found = of({name: round_size(n) for name, n in call.sizes.items()})
+        if isinstance(found, Scan) and not found.own.is_available:
+            usual = (usual_sizes(call.sizes, own) for own in prebuilt.find_sizes(call.sizes))
+            others = (other for other in map(of, usual) if isinstance(other, Scan))
+            return next((other for other in others if other.own.brought), NO_COMPILER)
+        return found
+
+    def ask(
+        self,
+        place: int,
+        sizes: Mapping[str, int],
+        dtypes: Mapping[str, str],
+        width: str,
+        backend: CpuBackend,
+    ) -> ScanCall:
+        """Return what decides which loops a group has.
+
+        Args:
+            place: of the group.
+            sizes: of every index, rounded.
+            dtypes: of the tensors, by name.
+            width: the dtype of real states.
+            backend: what runs the loops.
+        """
         earlier = {s.name: s for g in self.formula.groups[:place] for s in g.states}
-        dtypes |= {n: width if s.node.type == "real" else "int64" for n, s in earlier.items()}
+        of_states = {n: width if s.node.type == "real" else "int64" for n, s in earlier.items()}
         outputs, later = self.with_group(place)
-        asked = ScanCall(
+        return ScanCall(
             formula=self.formula,
-            group=group,
-            dtypes=dtypes,
+            group=self.formula.groups[place],
+            dtypes={**dtypes, **of_states},
             compute=width,
             sizes=sizes,
             outputs=outputs,
             later=later,
             backend=backend,
         )
-        key = (place, width, *sizes.items(), *dtypes.items())
-        return self.scans.get_or_make(key, lambda: self.find_scan(asked, place, call.present))
 
     def find_scan(self, asked: ScanCall, place: int, present: frozenset[str]) -> Scan | NoLoops:
-        """Return the loops of a group, which have been compared with its steps.
+        """Return the loops of a group; if they can run, they have been compared with its steps.
 
         Raises:
             PullbackError: PB147, they differ.
         """
         found = find_scan(asked)
-        if isinstance(found, Scan):
+        if isinstance(found, Scan) and found.own.is_available:
             agree.require_agreement(found, self.formula, place, present)
         return found
 

@@ -1,0 +1,93 @@
+"""Loops of recurrences are compiled ahead of a call, and found where nothing can be compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import pullback as pb
+from pullback.deploy import libraries, shipped, target
+from pullback.kernels import prebuilt, toolchain
+
+pytestmark = pytest.mark.compiler
+THOROUGH = pytest.mark.thorough
+DEFAULT = [("lru", "float32"), ("ema", "float64")]
+# Of gradients that sum two hundred terms of states that are rounded, by a chain of additions.
+BOUNDS: dict[str, Any] = {
+    "float32": {"rtol": 200 * 2**-23, "atol": 200 * 2**-23},
+    "bfloat16": {"rtol": 0.03, "atol": 0.3},
+}
+LRU = "(a[..., t, d], x[..., t, d], h0[..., d]) -> h[..., t, d] = a*h[t - 1, d] + x; h[-1, d] = h0"
+EMA = (
+    "(x[..., t, d], r[d]) -> (y[..., t, d], end[..., d]) ="
+    " y = r*pad(y[t - 1, d]) + (1 - r)*x; end = y[size(t) - 1, d]"
+)
+SS = (
+    "(dt[..., t, d], A[d, s], B[..., t, s], C[..., t, s], x[..., t, d]) -> y[..., t, d] ="
+    " h[t, d, s] = exp(-dt*A)*pad(h[t - 1, d, s]) + dt*B*x; y = sum[s](C*h)"
+)
+
+
+LINES: dict[str, tuple[str, tuple[tuple[int, ...], ...]]] = {
+    "lru": (LRU, ((2, 100, 20), (2, 100, 20), (20,))),
+    "ema": (EMA, ((2, 100, 20), (20,))),
+    "ss": (SS, ((2, 70, 9), (9, 5), (2, 70, 5), (2, 70, 5), (2, 70, 9))),
+    "backwards": (
+        "(delta[..., t], c[..., t]) -> adv[..., t] = delta + c*pad(adv[t + 1])",
+        ((30, 200), (30, 200)),
+    ),
+}
+
+
+def build(operator: pb.Operator, dtypes: list[str], folder: Path) -> None:
+    """Compile the loops of an operator and of its gradients, for the first processors."""
+    built_for = target.target()
+    built_for = replace(built_for, levels=built_for.levels[:1], loops=())
+    travelling = shipped.collect([operator], orders=1)
+    jobs = [job for one in travelling for job in libraries.jobs_of_formula(one, dtypes, built_for)]
+    prebuilt.write(folder, libraries.compile_jobs(jobs, folder), "again")
+
+
+def results_of(function: Callable[..., Any], given: list[Tensor]) -> list[Tensor]:
+    """Return what a function gives, and the gradients of it."""
+    leaves = [tensor.clone().requires_grad_() for tensor in given]
+    found = function(*leaves)
+    outputs = list(found) if isinstance(found, tuple) else [found]
+    loss = torch.stack([output.double().square().sum() for output in outputs]).sum()
+    return [*(output.detach() for output in outputs), *torch.autograd.grad(loss, leaves)]
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        pytest.param(
+            name, dtype, id=f"{name}-{dtype}", marks=[] if (name, dtype) in DEFAULT else [THOROUGH]
+        )
+        for name in LINES
+        for dtype in ("float32", "float64", "bfloat16")
+    ],
+)
+def test_a_package_brings_the_loops_of_a_recurrence_and_of_its_gradients(
+    name: str, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    line, shapes = LINES[name]
+    operator = pb.operator(f"shippedscan::{name}_{dtype}{line}")
+    given = [torch.rand(shape).to(getattr(torch, dtype)) for shape in shapes]
+    # Step by step in double precision, differentiated by PyTorch.
+    steps = operator.kind.in_pytorch()
+    wanted = results_of(steps, [tensor.double() for tensor in given])
+    build(operator, [dtype], tmp_path)
+    monkeypatch.setattr(prebuilt, "_folders", {})
+    prebuilt.add(tmp_path)
+    monkeypatch.setattr(toolchain, "has", lambda _language: False)
+    plan = str(operator.plan(*(tensor.clone().requires_grad_() for tensor in given)))
+    assert "own loop, recurrence" in plan
+    assert "step by step" not in plan
+    for found, exact in zip(results_of(operator, given), wanted, strict=True):
+        torch.testing.assert_close(found, exact.to(found.dtype), **BOUNDS.get(dtype, {}))
