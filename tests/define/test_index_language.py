@@ -245,7 +245,8 @@ REFUSED = {
 (x[n]) -> y[n] = x[0:n]
 (x[n]) -> y[] = sum[k < 2.5](1.0)
 (x[n]) -> y[] = sum[k < -1](1.0)
-(x[n], m: int) -> y[] = sum[k < m](1.0)
+(x[n], m: float) -> y[] = sum[k < m](1.0)
+(x[n], m[n]: int64) -> y[n] = sum[k < m[n]](1.0)
 (x[n]) -> y[] = sum[n](sum[k < n](x[k]))
 (x[n]) -> y[] = sum[k <= 5](1.0)
 (x[n]) -> y[] = sum[2](1.0)
@@ -527,7 +528,10 @@ CURES = {
     "(x[n], b[m]) -> y[n, m] = t[i] = x[i]*b[m]; y = t[n]": "before the '=' of this part",
     "(a[k], x[n]) -> y[k, j] = a[k]*sum[n](x[n - j])": r"y\[k, j < size\(n\)\] = ",
     "(x[n, k], y[k, m]) -> z[n, m] = sum[k](x @ y)": r"sum\[k\]\(x\[n, k\]\*y\[k, m\]\)",
-    "(x[n]) -> y[i < 5] = x[i]": r"= y\[i < 5\] = ...",
+    "(x[n]) -> y[i <= 5] = x[i]": r"write i < ...",
+    "(x[n]) -> y[2*i < 5] = x[i]": r"y\[i < 5\]",
+    "(x[n]) -> (y[i < 5], z[i < 6]) = y = x[i]; z = x[i]": r"second: i < 6",
+    "(x[n], i: int) -> y[i] = x[i]": r"y\[k < i\]",
 }
 
 

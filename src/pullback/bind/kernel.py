@@ -18,6 +18,7 @@ from pullback.bind.memo import Memo, key_of_argument
 from pullback.define import shape
 from pullback.define.line import Scalar
 from pullback.define.line import Tensor as TensorSpec
+from pullback.define.math import extents
 from pullback.define.operator import Definition
 from pullback.diagnostic import Rule, an
 
@@ -62,6 +63,8 @@ def outputs_of(definition: Definition, arguments: Sequence[object]) -> Outputs:
     line = definition.line
     by_name = {p.name: value for p, value in zip(line.parameters, arguments, strict=False)}
     sizes, dtype, device = check.solve(line, by_name)
+    if definition.formula is not None:
+        sizes = extents.with_counts(definition.formula, sizes, by_name)
     shapes = shape.output_shapes(definition.shaped, sizes, by_name)
     dtypes = [check.dtype_named(o.dtype) if o.dtype else dtype for o in line.outputs]
     return Outputs(definition, sizes, shapes, dtypes, device, mask_of(definition, arguments))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import keyword
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -144,9 +144,14 @@ class Tensor:
             )
 
     def __str__(self) -> str:
+        return self.written({})
+
+    def written(self, limits: Mapping[str, str]) -> str:
+        """Return its text, with the limits of the indices that have one: `u[t < steps, x]`."""
+        dims = [f"{d} < {limits[str(d)]}" if str(d) in limits else str(d) for d in self.dims]
         dtype = f": {self.dtype}" if self.dtype else ""
         mark = "?" * self.optional + "*" * self.many + "!" * self.detached
-        return f"{self.name}[{', '.join(map(str, self.dims))}]{dtype}{mark}"
+        return f"{self.name}[{', '.join(dims)}]{dtype}{mark}"
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
@@ -240,6 +245,7 @@ class Line:
     parameters: tuple[Tensor | Scalar, ...]
     outputs: tuple[Tensor, ...]
     formula: str | None = None
+    limits: tuple[tuple[str, str], ...] = ()  # of outputs' indices, as the formula would say them
 
     def __post_init__(self) -> None:
         check_names(self)
@@ -250,7 +256,7 @@ class Line:
             raise Syntax.error(f"the formula of {self.qualname} is empty or has spaces around it")
 
     def __str__(self) -> str:
-        outputs = ", ".join(map(str, self.outputs))
+        outputs = ", ".join(output.written(dict(self.limits)) for output in self.outputs)
         returns = outputs if len(self.outputs) == 1 else f"({outputs})"
         formula = "" if self.formula is None else f" = {self.formula}"
         return f"{self.qualname}({', '.join(map(str, self.parameters))}) -> {returns}{formula}"

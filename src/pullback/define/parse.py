@@ -85,6 +85,7 @@ class Parser:
         self.text = text
         self.token = self.read(0)
         self.parts = 0  # of the dimension at hand
+        self.limits: dict[str, str] = {}
 
     def read(self, position: int) -> Token:
         """Return the token at or after `position`."""
@@ -143,12 +144,15 @@ class Parser:
         parameters = [] if self.accept(")") else self.separated(self.parameter, ")")
         self.expect("->")
         outputs = self.separated(self.output, ")") if self.accept("(") else [self.output()]
+        if self.limits and self.token.text != "=":
+            raise self.error("'=' and a formula, whose indices have limits")
         return Line(
             namespace=namespace,
             name=name,
             parameters=tuple(parameters),
             outputs=tuple(outputs),
             formula=self.formula(),
+            limits=tuple(self.limits.items()),
         )
 
     def formula(self) -> str | None:
@@ -172,7 +176,7 @@ class Parser:
         """Read an output, whose dimensions may be computed."""
         name = self.name("an output")
         self.expect("[")
-        return self.tensor(name, self.dims(self.output_dim))
+        return self.tensor(name, self.dims(self.limited_dim))
 
     def tensor(self, name: str, dims: tuple[Dim, ...]) -> Tensor:
         """Read what follows `]`: a dtype, then `?`, `*` or `!`."""
@@ -211,13 +215,41 @@ class Parser:
             raise self.error("',' or ']'", "name this dimension; arithmetic belongs in outputs")
         return dim
 
+    def limited_dim(self) -> Expression:
+        """Read a dimension of an output, which may have a limit: `t < steps`."""
+        dim = self.output_dim()
+        if self.token.text == "<":
+            self.limit(dim)
+        return dim
+
+    def limit(self, dim: Expression) -> None:
+        """Take the limit of an index as it is, up to the next comma or bracket."""
+        start = self.token
+        if not isinstance(dim, Name):
+            raise self.error("',' or ']'", "a limit stands after the name of an index: y[i < 5]")
+        if self.read(start.end).text == "=":
+            raise self.error("',' or ']'", f"write {dim} < ..., which leaves the limit out")
+        depth, self.token = 0, self.read(start.end)
+        while depth or self.token.text not in (",", "]"):
+            if self.token.kind == "end":
+                raise self.error("']'")
+            depth += (self.token.text in ("(", "[")) - (self.token.text in (")", "]"))
+            self.advance()
+        text = " ".join(self.text[start.end : self.token.start].split())
+        if not text:
+            raise self.error("a limit")
+        if self.limits.setdefault(dim.name, text) != text:
+            raise Syntax.error(
+                f"'{dim}' has two limits",
+                first=f"{dim} < {self.limits[dim.name]}",
+                second=f"{dim} < {text}",
+            )
+
     def output_dim(self) -> Expression:
         """Read a sum; `+` and `-` group from the left."""
         left = self.product()
         while sign := self.accept("+", "-"):
             left = arithmetic(sign, left, self.product())
-        if self.token.text in ("<", "<="):
-            raise self.error("',' or ']'", "a limit belongs in the formula: = y[i < 5] = ...")
         return left
 
     def product(self) -> Expression:

@@ -17,7 +17,7 @@ from pullback.bind.loops.backends import Backend, CpuBackend
 from pullback.bind.loops.loop_plan import LoopPlan, plan_call
 from pullback.bind.loops.order import Sorter, make_sorters
 from pullback.bind.loops.own_call import LoopCall, convert_scalar, lay_out, prepare_call
-from pullback.bind.loops.specialise import SMALL, choose_schedules, round_size, usual_sizes
+from pullback.bind.loops.specialise import SMALL, choose_schedules, round_sizes, usual_sizes
 from pullback.bind.memo import Memo
 from pullback.define.math import absent, bounds
 from pullback.define.math.formula import Formula
@@ -237,7 +237,7 @@ def find(  # noqa: PLR0913, PLR0917  (all that decides which loops there are)
     backend = backend or CpuBackend()
 
     def of(sizes: Mapping[str, int]) -> Own | NoLoops:
-        typical = {name: round_size(size, backend.parts) for name, size in sizes.items()}
+        typical = round_sizes(indexed, sizes, backend.parts)
         key = (id(indexed), dtype, outputs, present, backend, *typical.items())
         # With the operator, so that no other one gets its id.
         return _found.get_or_make(

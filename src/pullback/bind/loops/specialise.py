@@ -10,6 +10,7 @@ from pullback.define.math import bounds
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import BATCH, size
 from pullback.define.math.ranges import Ranges
+from pullback.define.math.sizes import dimensions_used
 from pullback.kernels.loops import schedule as schedules
 from pullback.kernels.loops import worth
 from pullback.kernels.loops.nest import KernelSetting, Output
@@ -48,6 +49,20 @@ def round_size(size: int, parts: int = 1) -> int:
     if size > LONG:
         step = most // (2 * parts)
     return -(-size // step) * step
+
+
+def round_sizes(indexed: Formula, sizes: Mapping[str, int], parts: int = 1) -> dict[str, int]:
+    """Return the sizes that stand for those of a call.
+
+    Loops are never made for what an int scalar says, of which a call may have any: also the small
+    ones are rounded.
+    """
+    counts = {*indexed.counts}
+    counts |= {i for i, own in indexed.sizes.items() if counts & dimensions_used((), [own])}
+    return {
+        name: 1 << max(n - 1, 0).bit_length() if name in counts else round_size(n, parts)
+        for name, n in sizes.items()
+    }
 
 
 def choose_schedules(

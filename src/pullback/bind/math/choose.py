@@ -19,7 +19,7 @@ from pullback.bind.levels import run_isolated
 from pullback.bind.loops import nests
 from pullback.bind.loops.backends import Backend, find_backend
 from pullback.bind.loops.nests import NoLoops, Own
-from pullback.bind.loops.specialise import round_size
+from pullback.bind.loops.specialise import round_sizes
 from pullback.bind.math import ready, verify
 from pullback.bind.math.call import Choice, IndexedCall, compute_outputs
 from pullback.bind.memo import Memo
@@ -116,7 +116,7 @@ def measure_choice(call: IndexedCall, with_loop: Choice) -> Choice:
     """
     key = (
         *(id(with_loop.own), torch.get_num_threads(), *call.outputs.dtypes),
-        *((name, round_size(size)) for name, size in call.sizes.items()),
+        *round_sizes(call.indexed, call.sizes).items(),
         *(value.dtype for value in call.named.values() if isinstance(value, Tensor)),
     )
     return _measured.get_or_make(key, lambda: time_choice(call, with_loop))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -48,11 +49,12 @@ class Executor:
     def __init__(self, definition: Definition) -> None:
         self.definition = definition
         self.prepared: Memo[Key, PreparedCall] = Memo()
+        self.counts = find_counts(definition)
 
     def __call__(self, *arguments: object, output_mask: list[bool] | None = None) -> object:
         """Return the outputs, None for those that are not wanted."""
         given = kernel.fill_defaults(self.definition, arguments, output_mask)
-        known = self.prepared.get(key_of(given))
+        known = self.prepared.get(key_of(given, self.counts))
         if known and known.ready and (values := known.ready.run(given)):
             return values[0] if len(values) == 1 else tuple(values)
         # Autograd and autocast are above this kernel: nothing in it is recorded or cast.
@@ -80,7 +82,7 @@ class Executor:
 
     def known(self, given: tuple[object, ...]) -> PreparedCall:
         """Return what follows from the shapes and dtypes of a call, worked out once for each."""
-        key = key_of(given)
+        key = key_of(given, self.counts)
         found = self.prepared.get(key)
         if found is None:
             found = prepare_call(self.definition, given)
@@ -116,10 +118,23 @@ def is_captured(device: torch.device) -> bool:
     return on_gpu and torch.cuda.is_current_stream_capturing()
 
 
-def key_of(given: tuple[object, ...]) -> Key:
-    """Return all that a prepared call depends on."""
-    # The value of a scalar decides nothing; its type was checked by PyTorch.
+def find_counts(definition: Definition) -> tuple[int, ...]:
+    """Return the places of the int scalars that say how far an index runs."""
+    assert definition.formula
+    counts = definition.formula.counts
+    return tuple(k for k, p in enumerate(definition.line.parameters) if p.name in counts)
+
+
+def key_of(given: tuple[object, ...], counts: Sequence[int]) -> Key:
+    """Return all that a prepared call depends on.
+
+    Args:
+        given: its arguments.
+        counts: what `find_counts` returns.
+    """
+    # The value of a scalar decides nothing but how far an index runs; PyTorch checked its type.
     return (
         *(key_of_argument(v) if isinstance(v, Tensor | list) else v is None for v in given),
+        *[given[place] for place in counts],
         torch.get_default_dtype(),
     )

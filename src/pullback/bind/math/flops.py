@@ -58,7 +58,8 @@ def cost_of(definition: Definition, given: Sequence[object], itemsize: int = 4) 
     assert definition.formula
     named = dict(zip((p.name for p in definition.line.parameters), given, strict=False))
     shapes = {t.name: cast("Shape | None", named[t.name]) for t in definition.line.tensors}
-    sizes = extents.sizes_of_call(definition.formula, shape.solve(definition.line, shapes))
+    solved = extents.with_counts(definition.formula, shape.solve(definition.line, shapes), named)
+    sizes = extents.sizes_of_call(definition.formula, solved)
     known = {name: int(size) for name, size in sizes.items()}
     wanted = kernel.mask_of(definition, given)
     absent = {name for name, value in shapes.items() if value is None}

@@ -18,7 +18,7 @@ from pullback.bind.dense.steps import StatesCall, compute_group
 from pullback.bind.loops.backends import CpuBackend
 from pullback.bind.loops.nests import NoLoops
 from pullback.bind.loops.scans import Scan, ScanCall, find_scan
-from pullback.bind.loops.specialise import round_size, usual_sizes
+from pullback.bind.loops.specialise import round_sizes, usual_sizes
 from pullback.bind.math import agree, execute
 from pullback.bind.math.call import IndexedCall, call_of, compute_by_pytorch
 from pullback.bind.math.execute import Executor
@@ -149,7 +149,7 @@ class RecurrentCall:
             key = (place, width, *sizes.items(), *dtypes.items())
             return self.scans.get_or_make(key, lambda: self.find_scan(asked, place, call.present))
 
-        found = of({name: round_size(n) for name, n in call.sizes.items()})
+        found = of(round_sizes(self.formula, call.sizes))
         if isinstance(found, Scan) and not found.own.is_available:
             usual = (usual_sizes(call.sizes, own) for own in prebuilt.find_sizes(call.sizes))
             others = (other for other in map(of, usual) if isinstance(other, Scan))
@@ -221,13 +221,14 @@ class RecurrentExecutor:
         self.definition = definition
         self.known: Memo[Key, RecurrentCall] = Memo()
         self.prepared: Memo[execute.Key, PreparedStates] = Memo()
+        self.counts = execute.find_counts(definition)
 
     def __call__(self, *arguments: object, output_mask: list[bool] | None = None) -> object:
         """Return the outputs, None for those that are not wanted."""
         given = kernel.fill_defaults(self.definition, arguments, output_mask)
         # Autograd and autocast are above this kernel: nothing in it is recorded or cast.
         with torch.no_grad(), autocast.disable_autocast():
-            key = execute.key_of(given)
+            key = execute.key_of(given, self.counts)
             known = self.prepared.get_or_make(key, lambda: self.prepare(given))
             return kernel.unwrap_single(known.compute(arrange.name_arguments(known.line, given)))
 

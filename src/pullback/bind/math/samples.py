@@ -64,7 +64,7 @@ def sizes_for(
 ) -> dict[str, int] | None:
     """Return sizes that follow a pattern; None if the operator has none like that."""
     line = indexed.line
-    names = [name for name in line.dimensions if name not in indexed.sizes]
+    names = [name for name in (*line.dimensions, *indexed.counts) if name not in indexed.sizes]
     own = dict(zip(names, itertools.cycle(pattern), strict=False))
     own = {name: fixed.get(name, size) for name, size in own.items()}
     for index, size in indexed.sizes.items():
@@ -91,6 +91,8 @@ def draw_argument(  # noqa: PLR0913, PLR0917  (what an argument depends on)
 ) -> object:
     """Return a scalar, or a tensor whose batch dimensions are one."""
     if isinstance(parameter, Scalar):
+        if parameter.name in indexed.counts:
+            return sizes[parameter.name]
         given = {"real": 0.75, "int": 1, "bool": True}[SCALAR_TYPES[parameter.type]]
         return given if parameter.default is None else parameter.default
     dims = [BATCH if str(d) == BATCH else d for d in parameter.dims]

@@ -179,6 +179,8 @@ def choose_operands(drafted: Draft) -> Operands:
     """Return the parameters of a derivative: what it reads, and what its sizes follow from."""
     line = drafted.original.line
     read = set(names_read(drafted.computed)) - {state.name for state in drafted.states}
+    # How far indices run has to be known, also where their dimension is one of what arrives.
+    read |= {*drafted.original.counts}
     saved = [
         strip_default(value) for value in (*line.parameters, *line.outputs) if value.name in read
     ]
@@ -267,7 +269,8 @@ def _dimensions_needed(drafted: Draft) -> set[str]:
     outputs = {name for output in drafted.outputs for name in dimensions_of(output)}
     new = [sizes[index] for index in outputs if index in sizes]
     new += [extent for state in drafted.states for extent in state.extents]
-    return (outputs | dimensions_used(drafted.computed, new)) - set(sizes)
+    told = {*sizes, *drafted.original.counts}
+    return (outputs | dimensions_used(drafted.computed, new)) - told
 
 
 def _dimensions_told(drafted: Draft, tensors: Iterable[Tensor | Scalar]) -> set[str]:

@@ -4,11 +4,38 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import cast
 
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import BATCH, Affine, is_size
 from pullback.define.math.node import INDEX, NUMBER, Node
 from pullback.define.shape import Size, SizeMismatch, Sizes
+from pullback.diagnostic import Rule
+
+NegativeLimit = Rule("PB156", "negative-limit")
+
+
+def with_counts(indexed: Formula, sizes: Sizes, arguments: Mapping[str, object]) -> Sizes:
+    """Return the sizes of a call, to which its int scalars that count an index belong.
+
+    Args:
+        indexed: the operator.
+        sizes: those that the inputs' shapes give.
+        arguments: by name.
+
+    Raises:
+        PullbackError: PB156, such a scalar is negative.
+    """
+    if not indexed.counts:
+        return sizes
+    counts = {name: cast("Size", arguments[name]) for name in indexed.counts}
+    for name, value in counts.items():
+        if value < 0:
+            raise NegativeLimit.error(
+                f"{indexed.line.qualname}: '{name}' is {value}, and an index runs up to it",
+                help="give 0, and the index has no values, or more",
+            )
+    return Sizes({**sizes.dims, **counts}, sizes.batch)
 
 
 def sizes_of_call(indexed: Formula, sizes: Sizes) -> dict[str, Size]:

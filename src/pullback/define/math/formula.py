@@ -13,7 +13,7 @@ from pullback.define.math.language import FormulaOutputs
 from pullback.define.math.node import READ, SUM, Node, Type, close, in_order, read, scalar
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.recurrence import Group, State
-from pullback.define.math.sizes import arithmetic
+from pullback.define.math.sizes import arithmetic, find_counts
 from pullback.diagnostic import Rule
 
 FormulaDimensions = Rule("PB138", "formula-dimensions")
@@ -83,6 +83,14 @@ class Formula:
     def states(self) -> dict[str, State]:
         """Its states by their names."""
         return {state.name: state for group in self.groups for state in group.states}
+
+    @cached_property
+    def counts(self) -> tuple[str, ...]:
+        """The int scalars that say how far an index runs."""
+        states = self.states.values()
+        sizes = [*self.sizes.values(), *(extent for state in states for extent in state.extents)]
+        steps = [state.node for state in states]
+        return () if self.pointwise else find_counts(self.line, [*self.nodes, *steps], sizes)
 
     @cached_property
     def layout(self) -> tuple[tuple[str, ...], ...]:

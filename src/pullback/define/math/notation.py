@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from pullback.define.line import Batch, Line, Name, Number
 from pullback.define.math import infer, write
+from pullback.define.math.counts import declare_counts, limit_trees
 from pullback.define.math.formula import (
     Formula,
     FormulaDimensions,
@@ -22,7 +23,7 @@ from pullback.define.math.formula import (
 from pullback.define.math.grammar import FormulaSyntax
 from pullback.define.math.index import Affine, size
 from pullback.define.math.language import FormulaOutputs
-from pullback.define.math.statements import statements_of, values_of
+from pullback.define.math.statements import limit_outputs, statements_of, values_of
 from pullback.define.math.states import finish_states
 from pullback.define.math.subscripts import FormulaProgram, Index
 from pullback.diagnostic import PullbackError
@@ -69,6 +70,9 @@ def read(
         )
     program = program_of(line, sizes, trusted=trusted)
     statements = statements_of(program)
+    limits = limit_trees(line)
+    declare_counts(program, line, limits.values(), statements)
+    limit_outputs(program, limits)
     values = values_of(program, statements)
     if not program.pointwise:
         if program.meant:
@@ -101,9 +105,12 @@ def program_of(line: Line, sizes: Mapping[str, Affine], *, trusted: bool) -> For
     for output in line.outputs:
         for dim, label in zip(output.dims, output.labels, strict=True):
             if not isinstance(dim, Batch | Name | Number) or label in names:
+                cure = f"give it a name, {output.name}[i]: its size follows from the formula"
+                if label in names:
+                    cure = f"it is how far one runs: {output.name}[k < {label}]"
                 raise FormulaDimensions.error(
                     f"{line.qualname}: the dimension '{dim}' of '{output.name}' is no index",
-                    help=f"give it a name, {output.name}[i]: its size follows from the formula",
+                    help=cure,
                 )
             binder = f"{output.name}[{', '.join(output.labels)}] = ..."
             results[label] = Index(label, label, known.get(label), binder)
@@ -159,13 +166,18 @@ def _shorten(indexed: Formula, rows: list[str], given: Mapping[str, Affine]) -> 
             number, start, end = index.limit
             rows[number] = rows[number][:start] + index.name + rows[number][end:]
         found = write.join_rows(indexed, rows)
-        line = replace(line, formula=found)
-        again = parse(line, indexed.accuracy, sizes=given, trusted=True)
+        bare = write.name_counts(indexed, found)
+        return next((text for text in (bare, found) if _reads_back(indexed, text, given)), None)
     except (PullbackError, RecursionError):
         return None
-    same = (again.nodes, again.groups, again.sizes) == (
+
+
+def _reads_back(indexed: Formula, text: str, given: Mapping[str, Affine]) -> bool:
+    """Return whether a text is read to the very same formula."""
+    line = replace(indexed.line, formula=text)
+    again = parse(line, indexed.accuracy, sizes=given, trusted=True)
+    return (again.nodes, again.groups, again.sizes) == (
         indexed.nodes,
         indexed.groups,
         indexed.sizes,
     )
-    return found if same else None

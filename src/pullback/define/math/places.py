@@ -214,8 +214,9 @@ class PlaceReader(Reader):
         """Return how far an index runs, as it is written."""
         place = self.place(tree)
         if not is_limit(place, self.program.declared):
-            cure = "such as k < 5, k < size(n) - 1 or k < size(n)//2"
-            self.fail(NotAffine, "a limit is made of numbers and the inputs' sizes", tree, cure)
+            cure = "such as k < 5, k < size(n) - 1, or k < steps of an int scalar"
+            message = "a limit is made of numbers, the inputs' sizes and int scalars"
+            self.fail(NotAffine, message, tree, cure)
         if not place.terms and place.constant < 0:
             self.fail(NotAffine, "a limit is not below zero", tree)
         return place

@@ -128,7 +128,8 @@ def usual_cost(indexed: Formula, sizes: Mapping[str, int]) -> int:
 
 def usual_sizes(indexed: Formula) -> dict[str, int]:
     """Return usual sizes for all names of a line."""
-    sizes = {name: USUAL for name in (*indexed.line.dimensions, BATCH) if name not in indexed.sizes}
+    names = (*indexed.line.dimensions, *indexed.counts, BATCH)
+    sizes = {name: USUAL for name in names if name not in indexed.sizes}
     for size in indexed.sizes.values():
         less = {str(term).strip("|") for term, factor in size.terms if factor < 0}
         sizes |= {name: LESS for name in less & sizes.keys()}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from pullback.define.math import build, node
-from pullback.define.math.index import Affine, at
+from pullback.define.math.index import Affine, at, is_fixed
 from pullback.define.math.node import (
     ARGMAX,
     EQUAL,
@@ -70,13 +70,20 @@ def sum_over(index: str, body: Node, ranges: Ranges) -> Node:
         return body
     term = term_of(body)
     if index not in term.free:
-        many = build.apply("mul", node.index(ranges.size(index)), term.value)
+        many = build.apply("mul", _count(ranges.size(index)), term.value)
         return select(term.conditions, many)
     return (
         _at_delta(index, term, ranges)
         or _split(index, term, ranges)
         or _factor_out(index, term, body, ranges)
     )
+
+
+def _count(size: Affine) -> Node:
+    """Return how many values an index has: none below zero, `k < steps - 5`."""
+    found = node.index(size)
+    certain = size.constant >= 0 and all(factor > 0 for _, factor in size.terms)
+    return found if certain else build.apply("maximum", found, node.number(0))
 
 
 def max_over(index: str, body: Node, ranges: Ranges) -> Node:
@@ -145,6 +152,11 @@ def _at_delta(index: str, term: Term, ranges: Ranges) -> Node | None:
     if found is None:
         return None
     delta, solution, guard = found
+    extent = ranges.size(index)
+    alone = not solution.free and all(map(is_fixed, solution.nodes))
+    if is_number(guard, 1) and extent.terms and alone:
+        # A sum over nothing has no such term.
+        guard = build.apply("gt", node.index(extent), node.number(0))
     rest = replace(term, conditions=tuple(c for c in term.conditions if c is not delta))
     return select([guard], substitute(rest.node, {index: solution}, ranges))
 

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pullback.define.line import Arithmetic, Expression, Name, Number, Tensor
+from pullback.define.line import (
+    Arithmetic,
+    Expression,
+    Line,
+    Name,
+    Number,
+    Tensor,
+    is_int_scalar,
+)
 from pullback.define.math import build
 from pullback.define.math.index import Affine, is_size, size
 from pullback.define.math.node import (
@@ -110,3 +118,10 @@ def dimensions_used(nodes: Iterable[Node], sizes: Iterable[Affine] = ()) -> set[
             ]
     terms = (term for place in places for term, _ in place.terms)
     return {term.strip("|") for term in terms if isinstance(term, str) and is_size(term)}
+
+
+def find_counts(line: Line, nodes: Iterable[Node], sizes: Iterable[Affine]) -> tuple[str, ...]:
+    """Return the int scalars that say how far indices run, in some expressions and sizes."""
+    ints = [scalar.name for scalar in line.scalars if is_int_scalar(scalar)]
+    used = dimensions_used(nodes, sizes) if ints else set[str]()
+    return tuple(name for name in ints if name in used)

@@ -70,6 +70,17 @@ def _read_statement(row: str, of: str) -> Statement:
             )
 
 
+def limit_outputs(program: FormulaProgram, limits: Mapping[str, ast.expr]) -> None:
+    """Give the outputs' indices the limits that the line says: `u[t < steps, x]`."""
+    for name, tree in limits.items():
+        program.pointwise = False
+        reader = IndexReader(ast.unparse(tree), program, -1)
+        limit = reader.limit(tree)
+        for label, index in program.results.items():
+            if label.rstrip("'") == name:
+                _set_limit(reader, tree, index, limit)
+
+
 def values_of(program: FormulaProgram, statements: list[Statement]) -> list[Node]:
     """Return the value of each output, as far as ranges are known."""
     if not program.known:
@@ -181,13 +192,17 @@ def _apply_limit(
     program: FormulaProgram, reader: IndexReader, tree: ast.expr, index: Index, limit: Affine
 ) -> None:
     """Give an output's index its limit, `y[i < size(n) - 1] = ...`."""
+    _set_limit(reader, tree, index, limit)
+    if index.name not in program.declared:
+        index.limit = (reader.number, tree.col_offset, tree.end_col_offset or 0)
+
+
+def _set_limit(reader: IndexReader, tree: ast.expr, index: Index, limit: Affine) -> None:
     if index.extent is not None and index.extent != limit:
         extent = infer.format_size(index.extent)
         reader.fail(
             NotAffine, f"'{index.name}' runs over {extent} and cannot have another limit", tree
         )
-    if index.name not in program.declared:
-        index.limit = (reader.number, tree.col_offset, tree.end_col_offset or 0)
     index.extent = limit
 
 

@@ -59,6 +59,13 @@ def join_rows(indexed: Formula, rows: Sequence[str]) -> str:
     return "; ".join(rows)
 
 
+def name_counts(indexed: Formula, text: str) -> str:
+    """Return a text in which scalars that count an index are named, as in `k < n`: no `size(n)`."""
+    for name in indexed.counts:
+        text = text.replace(f"size({name})", name)
+    return text
+
+
 class _StatementWriter(show.Printer):
     """Prints the statements of one operator."""
 
