@@ -195,9 +195,9 @@ class Wiring:
     def schema(self, operator: str, overload: str) -> torch._C.FunctionSchema:
         """Return the schema of the operator itself, or of a registered one."""
         if operator == self.line.qualname:
-            return torch._C.parse_schema(
-                f"{self.line.namespace}::{schema(self.line, masked=self.definition.masked)}"
-            )
+            own = self.definition
+            text = schema(self.line, masked=own.masked, counts=own.counts)
+            return torch._C.parse_schema(f"{self.line.namespace}::{text}")
         found = find_schema(operator, overload)
         if found is None and "::" not in operator:
             raise UnknownOperator.error(

@@ -69,7 +69,8 @@ def register_with_pytorch(kind: Kind, library: Registration) -> Operator:
     definition = kind.definition
     line = definition.line
     if definition.taken == "no":
-        library.define(schema(line, masked=definition.masked), tags=(torch.Tag.pt2_compliant_tag,))
+        text = schema(line, masked=definition.masked, counts=definition.counts)
+        library.define(text, tags=(torch.Tag.pt2_compliant_tag,))
     for derivative_rule in kind.derivatives.rules:
         rule.register(derivative_rule, library)
     overload = overload_of(line.qualname)

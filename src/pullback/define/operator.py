@@ -73,6 +73,11 @@ class Definition:
         return self.line if self.formula is None or self.pointwise else self.formula.shaped
 
     @property
+    def counts(self) -> tuple[str, ...]:
+        """The int scalars that are sizes: a formula's index runs up to them."""
+        return self.formula.counts if self.formula else ()
+
+    @property
     def masked(self) -> bool:
         """Whether it is a backward with `output_mask`, which says which gradients are wanted."""
         # An operator that somebody else registered has no such parameter.

@@ -48,13 +48,20 @@ def scaled(x: Tensor, b: Tensor | None, s: float, k: int) -> Tensor:
     return y if b is None else y * b
 
 
+def bumps(x: Tensor, w: Tensor, order: int) -> Tensor:
+    return w[:, None] * sum(
+        (-((x[:, None] - torch.arange(2) * k) ** 2)).exp() for k in range(order)
+    )
+
+
 def numbers(most: int, *shape: int) -> Tensor:
     """Return some indices, of which many are the same."""
     return torch.arange(torch.Size(shape).numel()).mul(7).remainder(most).reshape(shape)
 
 
-# Of each family; their gradients are a pairwise sum, rows, a stencil and a scatter.
-FEW = ("gauss", "softmax", "correlate", "gather")
+# Of each family; their gradients are a pairwise sum, rows, a stencil and a scatter. The last has an
+# int scalar that says how far an index runs.
+FEW = ("gauss", "softmax", "correlate", "gather", "bumps")
 CASES = {
     "gauss": Case(
         "(x[n, d], y[m, d], v[m]) -> u[n] = sum[m](exp(-sum[d]((x[n, d] - y[m, d])**2))*v[m])",
@@ -75,6 +82,11 @@ CASES = {
         "(x[v, d], i[n]: int64, w[n]) -> y[n, d] = x[i[n], d]*w[n]",
         lambda x, i, w: x[i] * w[:, None],
         lambda draw: (draw(7, 11).t(), numbers(11, 40), draw(40)),
+    ),
+    "bumps": Case(
+        "(x[n], w[n], order: int) -> y[n, b < 2] = w*sum[k < order](exp(-(x - b*k)**2))",
+        bumps,
+        lambda draw: (draw(40), draw(40), 5),
     ),
     "bag": Case(
         "(x[v, d], i[n, k]: int64) -> y[n, d] = sum[k](where(i[n, k] >= 0, x[i[n, k], d], 0))",

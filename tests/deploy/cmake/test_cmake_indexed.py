@@ -117,6 +117,8 @@ def test_what_is_wrong_is_said_in_a_library_too(few: Any) -> None:
         few.gauss(x, torch.ones(4, 2, dtype=torch.float64), torch.ones(4, dtype=torch.float64))
     with pytest.raises(RuntimeError, match=r"PB114.*dimension 0 of 'y' would be -1: h - p \+ 1"):
         few.correlate(x, torch.ones(7, 2, dtype=torch.float64))
+    with pytest.raises(RuntimeError, match=r"PB156.*few::bumps: 'order' is -3"):
+        few.bumps(x[:, 0], x[:, 1], -3)
     with pytest.raises(RuntimeError, match=r"loop-left-out \[PB731\].*it has float64"):
         few.softmax(torch.ones(3))
     first = few.softmax(x.requires_grad_())
@@ -137,6 +139,8 @@ def test_empty_tensors_are_no_special_case(few: Any) -> None:
     w, none = empty(0), torch.zeros(0, dtype=torch.int64)
     (grad,) = torch.autograd.grad(few.gather(x, none, w).sum(), x)
     assert grad.tolist() == [[0, 0, 0], [0, 0, 0]]
+    (grad,) = torch.autograd.grad(few.bumps(v := empty(3), v, 0).sum(), v)
+    assert grad.tolist() == [0, 0, 0]
 
 
 def test_there_is_no_python_in_it(few_project: Path, tmp_path: Path) -> None:

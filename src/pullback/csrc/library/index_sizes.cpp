@@ -98,11 +98,14 @@ class SizeChecks {
 };
 
 /// The sizes that the line gives, in their places.
-CallSizes given_sizes(const IndexTable& table, const Sizes& sizes) {
+CallSizes given_sizes(const IndexTable& table, const Sizes& sizes,
+                      c10::ArrayRef<c10::IValue> arguments) {
   CallSizes found(table.slots, -1);
   std::copy(sizes.dims.begin(), sizes.dims.end(), found.begin() + 1);
   found[1 + sizes.dims.size()] = std::accumulate(sizes.batch.begin(), sizes.batch.end(), int64_t{1},
                                                  std::multiplies<int64_t>());
+  for (const IndexCount& count : table.counts)
+    found[count.slot] = arguments[count.argument].toInt();
   return found;
 }
 
@@ -134,9 +137,21 @@ Ints evaluate(const Table<Extent>& shape, const CallSizes& sizes) {
   return found;
 }
 
+void require_counts(const Signature& signature, const IndexTable& table,
+                    c10::ArrayRef<c10::IValue> arguments) {
+  for (const IndexCount& count : table.counts) {
+    const int64_t value = arguments[count.argument].toInt();
+    if (value >= 0) continue;
+    fail("negative-limit [PB156]", signature,
+         "'" + std::string(count.name) + "' is " + std::to_string(value) +
+             ", and an index runs up to it",
+         "give 0, and the index has no values, or more");
+  }
+}
+
 CallSizes find_sizes(const Signature& signature, const IndexTable& table, const Sizes& sizes,
-                     uint64_t wanted) {
-  CallSizes found = given_sizes(table, sizes);
+                     c10::ArrayRef<c10::IValue> arguments, uint64_t wanted) {
+  CallSizes found = given_sizes(table, sizes, arguments);
   for (const IndexSize& index : table.sizes) {
     if (!is_known(index.size, found)) continue;
     const int64_t size = evaluate(index.size, found);

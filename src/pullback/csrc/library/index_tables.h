@@ -23,8 +23,8 @@ struct Table {
 /// A number that follows from the sizes of a call: `Step::Kind::dimension` is a place among them.
 ///
 /// The first of them is into how many chunks the kernel that runs cuts its sum; then come the line's
-/// dimensions, all of `...` together, the indices that are no dimension, and the entries of sums over
-/// segments.
+/// dimensions, all of `...` together, the int scalars that count, the indices that are no dimension,
+/// and the entries of sums over segments.
 using Extent = Table<Step>;
 
 /// How a tensor has to lie for a kernel.
@@ -169,6 +169,13 @@ struct MaximumCheck {
   const char* help;
 };
 
+/// An int scalar that says how far an index runs.
+struct IndexCount {
+  const char* name;
+  size_t slot;
+  size_t argument;
+};
+
 /// An index that is no dimension, or has to be as large as one.
 struct IndexSize {
   const char* name;
@@ -186,6 +193,7 @@ struct LoopLimits {
 /// All that a library knows of an operator in index notation.
 struct IndexTable {
   size_t slots;  // sizes of a call
+  Table<IndexCount> counts;
   Table<IndexSize> sizes;
   Table<Table<Extent>> outputs;  // how far their indices run
   Table<ReadCheck> reads;

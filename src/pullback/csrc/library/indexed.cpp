@@ -21,6 +21,7 @@ class IndexedCall {
         arguments_(arguments),
         sizes_(solve(signature, arguments)),
         shapes_(signature.outputs.size()) {
+    require_counts(signature, table, arguments);
     for (size_t k = 0; k < shapes_.size(); ++k) {
       if (!wanted(signature, arguments, k)) continue;
       wanted_ |= uint64_t{1} << k;
@@ -33,7 +34,7 @@ class IndexedCall {
   LoopTensors run() const {
     LoopTensors outputs(shapes_.size());
     if (!wanted_) return outputs;
-    const CallSizes sizes = find_sizes(signature_, table_, sizes_, wanted_);
+    const CallSizes sizes = find_sizes(signature_, table_, sizes_, arguments_, wanted_);
     const LoopChoice& choice = choose(sizes);
     LoopCall call{signature_, table_.limits, inputs(choice.present), sizes,
                   scalars_of(signature_, arguments_)};

@@ -30,7 +30,8 @@ def with_counts(indexed: Formula, sizes: Sizes, arguments: Mapping[str, object])
         return sizes
     counts = {name: cast("Size", arguments[name]) for name in indexed.counts}
     for name, value in counts.items():
-        if value < 0:
+        # A symbolic one is asked for its sign by nobody: that would fix it, or could not be known.
+        if type(value) is int and value < 0:
             raise NegativeLimit.error(
                 f"{indexed.line.qualname}: '{name}' is {value}, and an index runs up to it",
                 help="give 0, and the index has no values, or more",

@@ -56,7 +56,7 @@ class _TableWriter:
     def slots(self) -> dict[str, int]:
         """Return the places of all sizes of a call."""
         names = [CHUNKS, *self.operator.shipped.definition.shaped.dimensions, BATCH]
-        names += self.formula.sizes
+        names += [*self.formula.counts, *self.formula.sizes]
         names += [name for own in self.operator.owns for name, _ in own.plan.entries]
         return {name: place for place, name in enumerate(dict.fromkeys(names))}
 
@@ -70,10 +70,18 @@ class _TableWriter:
             )
             for name, extent in formula.sizes.items()
         )
+        parameters = [parameter.name for parameter in formula.line.parameters]
+        counts = (
+            format_fields(
+                name=quote(name), slot=str(arrays.slots[name]), argument=str(parameters.index(name))
+            )
+            for name in formula.counts
+        )
         outputs = (arrays.extents(map(formula.ranges.size, o.labels)) for o in formula.line.outputs)
         limits = (f"{cpu.GRAIN}.0", f"{cpu.CHUNK}.0", str(cpu.CHUNKS_AT_MOST))
         return format_fields(
             slots=str(len(arrays.slots)),
+            counts=arrays.table("IndexCount", counts),
             sizes=arrays.table("IndexSize", sizes),
             outputs=arrays.table("Table<Extent>", outputs),
             reads=arrays.table("ReadCheck", checks.reads),
