@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,10 +13,14 @@ from torch import Tensor
 
 import pullback as pb
 from pullback import PullbackError
-from pullback.bind.loops import scans
-from pullback.bind.math.execute import Executor
+from pullback.bind.kinds.formula import Mathematics
+from pullback.bind.loops.backends import CpuBackend
+from pullback.bind.loops.nests import Own
+from pullback.bind.math import recur
 from pullback.bind.operator import Operator
-from pullback.kernels import compile as compilation
+from pullback.define.math import derived, notation
+from pullback.verify.inputs.inputs import find_inputs
+from pullback.verify.target import target_of
 
 DOUBLE = torch.float64
 Inputs = tuple[Tensor, ...]
@@ -131,30 +137,204 @@ def test_values_and_derivatives_are_those_of_a_loop_in_python(
     )
 
 
+def operator_of(operators: dict[str, Operator], name: str) -> Operator:
+    return next(own for text, own in operators.items() if text.startswith(name))
+
+
 @pytest.mark.parametrize("text", CASES)
 @pytest.mark.parametrize("order", ["backward", "jvp", "second"])
 def test_derivatives_take_the_number_and_read_back(
     operators: dict[str, Operator], text: str, order: str
 ) -> None:
-    from pullback.define.math import derived, notation  # noqa: PLC0415
-
-    formula = operators[text].kind.formula
+    formula = operators[text].kind.definition.formula
+    assert formula is not None
     made = derived.jvp(formula) if order == "jvp" else derived.backward(formula)
     if order == "second" and made is not None:
         made = derived.backward(made.formula)
     assert made is not None
-    assert formula.counts == made.formula.counts
-    given = {n: s for n, s in made.formula.sizes.items() if n in made.formula.line.dimensions}
-    line = made.formula.line
-    read = notation.parse(
-        type(line)(
-            namespace=line.namespace,
-            name=line.name,
-            parameters=line.parameters,
-            outputs=line.outputs,
-            formula=notation.format_formula(made.formula),
-        ),
-        sizes=given,
-        trusted=True,
+    own = made.formula
+    assert {*formula.counts} == {scalar.name for scalar in own.line.scalars}
+    given = {name: size for name, size in own.sizes.items() if name in own.line.dimensions}
+    line = replace(own.line, formula=notation.format_formula(own))
+    read = notation.parse(line, sizes=given, trusted=True)
+    assert (read.nodes, read.groups, read.counts) == (own.nodes, own.groups, own.counts)
+
+
+def test_a_printed_derivative_names_the_number(operators: dict[str, Operator]) -> None:
+    shown = str(operator_of(operators, "lags").derivative())
+    assert (
+        "grad_x[t] = sum[i < lags](where(0 <= i + t < size(t), grad[i + t]*w[i + t], 0))" in shown
     )
-    assert (read.nodes, read.groups) == (made.formula.nodes, made.formula.groups)
+    assert "size(lags)" not in shown
+    # Nothing else says there that it is a size.
+    total = pb.operator("counts::total(x[n], m: int) -> y[n] = x*sum[k < m](1.0)")
+    assert "grad_x = grad[n]*size(m)" in str(total.derivative())
+
+
+def test_a_number_below_zero_is_refused(operators: dict[str, Operator]) -> None:
+    for text, own in operators.items():
+        given, [name] = CASES[text][1](), own.kind.definition.counts
+        for inputs in (given, [t.requires_grad_() for t in given], [t.to("meta") for t in given]):
+            with pytest.raises(PullbackError, match=rf"PB156.*{own.line.qualname}: '{name}' is -2"):
+                own(*inputs, -2)
+    few = pb.operator("counts::few(x[n], m: int) -> y[n, k < m - 2] = x*k")
+    assert few(torch.ones(3), 2).shape == (3, 0)
+    with pytest.raises(PullbackError, match=r"PB114.*'y' would be -1: m - 2 with m = 1"):
+        few(torch.ones(3), 1)
+    # Of a sum there is nothing below zero, as there is nothing at zero.
+    left = pb.operator("counts::left(x[n], m: int) -> y[n] = x*sum[k < m - 2](k + 1.0)")
+    assert [left(torch.ones(1), m).item() for m in (0, 2, 5)] == [0, 0, 6]
+
+
+def test_tracing_keeps_the_number_symbolic(operators: dict[str, Operator]) -> None:
+    """One graph is compiled for all numbers; a number that is fixed in the code is fixed."""
+    heats, given = operator_of(operators, "heat"), CASES[next(iter(CASES))][1]()
+    graphs = list[object]()
+
+    def seen(graph: torch.fx.GraphModule, _: object) -> Callable[..., object]:
+        graphs.append(graph)
+        return graph.forward
+
+    def run(u0: Tensor, k: Tensor, steps: int) -> Tensor:
+        return heats(u0, k, steps).square().sum() + heats(k, u0, 2).sum()
+
+    compiled = torch.compile(run, backend=seen, fullgraph=True, dynamic=True)
+    for steps in (2, 3, 6, 9):
+        torch.testing.assert_close(compiled(*given, steps), run(*given, steps))
+    assert len(graphs) == 1
+    whole = torch.compile(run, backend="aot_eager", fullgraph=True, dynamic=True)
+    leaves = [t.clone().requires_grad_() for t in given]
+    for steps in (3, 5):
+        found, wanted = (torch.autograd.grad(f(*leaves, steps), leaves) for f in (whole, run))
+        torch.testing.assert_close(found, wanted)
+
+
+def test_one_kernel_serves_all_numbers(
+    operators: dict[str, Operator], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recur, "FEW", 0)
+    written, compiling = set[str](), CpuBackend.compile
+
+    def compile(self: CpuBackend, own: Own) -> Path:
+        written.add(own.identity)
+        return compiling(self, own)
+
+    monkeypatch.setattr(CpuBackend, "compile", compile)
+    heats = operator_of(operators, "heat")
+    given = [torch.rand(40) * 0.2 for _ in range(2)]
+    for steps in (3, 10, 64, 1000):
+        wide = [t.double() for t in given]
+        torch.testing.assert_close(
+            heats(*given, steps).double(), heat(*wide, steps), rtol=1e-4, atol=1e-5
+        )
+    assert len(written) == 1
+    assert "u: own loop" in str(heats.plan(*given, 1000))
+    bumps = pb.operator(
+        "counts::bumps(x[n], m: int) -> y[n] = sum[k < m](exp(-(x - 0.1*k)**2))"
+        "/sum[k < m](1 + cos(x*k)**2)"
+    )
+    written.clear()
+    x = torch.rand(5000)
+    for m in (3, 7, 12, 16, 100, 500):
+        k = torch.arange(m, dtype=DOUBLE)
+        above = (-((x[:, None] - 0.1 * k) ** 2)).exp().sum(1)
+        below = (1 + torch.cos(x[:, None] * k) ** 2).sum(1)
+        torch.testing.assert_close(bumps(x, m).double(), above / below)
+    assert len(written) == 1
+
+
+def test_cuda_on_the_cpu_computes_the_same(operators: dict[str, Operator]) -> None:
+    with pb.cuda.on_cpu():
+        for text, own in operators.items():
+            theirs, draw = CASES[text]
+            for count in (0, 5):
+                torch.testing.assert_close(own(*draw(), count), theirs(*draw(), count))
+
+
+def test_pytorch_alone_computes_the_same(operators: dict[str, Operator]) -> None:
+    for text, own in operators.items():
+        theirs, draw = CASES[text]
+        assert isinstance(own.kind, Mathematics)
+        alone = own.kind.in_pytorch()
+        for count in (0, 1, 4):
+            results = list[tuple[Tensor, ...]]()
+            for way in (alone, theirs):
+                leaves = [t.requires_grad_() for t in draw()]
+                value = way(*leaves, count)
+                assert isinstance(value, Tensor)
+                total = value.square().sum() + sum(0 * leaf.sum() for leaf in leaves)
+                results.append((value, *torch.autograd.grad(total, leaves)))
+            torch.testing.assert_close(*results)
+
+
+def test_what_only_a_number_counts_is_not_split() -> None:
+    own = pb.operator(
+        "counts::split(u0[b], steps: int) -> u[t < steps, b] = tanh(u[t - 1, b]); u[-1, b] = u0"
+    )
+    ways = [way for _, table in own.kind.tables() for way in table]
+    assert {way.split for way in ways if way.reason is None} == {"b"}
+    assert [way.reason for way in ways if way.split == "t"] == ["its size depends on others"]
+
+
+def test_the_checker_gives_a_number_that_is_not_negative(operators: dict[str, Operator]) -> None:
+    target = target_of(operator_of(operators, "powers"))
+    found = find_inputs(target, seed=0, isolate=False)
+    assert found.arguments[1] == 5
+
+
+# --- drawn lines, against a loop in Python
+
+
+def draw_line(chance: random.Random) -> tuple[str, Callable[..., Tensor]]:
+    """Return a line `(x[n], w[d], m: int) -> y[t, d]`, and the loop that it stands for."""
+    times, more = chance.choice(((1, 0), (1, 1), (2, 0), (2, 1)))
+    limit = f"{times}*m + {more}" if times > 1 else f"m + {more}" if more else "m"
+    shift, back = chance.choice((-1, 0, 2)), chance.choice((0, 1, 2))
+    number = chance.choice(("0.1*t", "m", "size(t) - t", "float(t < m)"))
+    window = chance.choice(("1", "m", "m//2 + 1"))
+    direction = chance.choice((-1, 1))
+    inputs = f"w*sum[j < {window}](pad(x[t + j + {shift}])*(j + 1))"
+    earlier = f" + 0.5*pad(y[t {'-' if direction > 0 else '+'} {back}, d])" if back else ""
+    part = chance.choice((True, False))
+    text = f"(x[n], w[d], m: int) -> y[t < {limit}, d] = "
+    if part:
+        text += f"own[t < {limit}, d] = {inputs}; y = own*({number} + 1){earlier}"
+    else:
+        text += f"{inputs}*({number} + 1){earlier}"
+
+    def loop(x: Tensor, w: Tensor, m: int) -> Tensor:
+        length = times * m + more
+        many = {"1": 1, "m": m, "m//2 + 1": m // 2 + 1}[window]
+        found: dict[int, Tensor] = {}
+        for t in range(length)[::direction]:
+            places = [(j, t + j + shift) for j in range(many)]
+            value = sum(((j + 1) * x[p] for j, p in places if 0 <= p < len(x)), 0 * x.sum()) * w
+            own = {"0.1*t": 0.1 * t, "m": m, "size(t) - t": length - t, "float(t < m)": t < m}
+            value = value * (own[number] + 1)
+            if back and t - direction * back in found:
+                value = value + 0.5 * found[t - direction * back]
+            found[t] = value
+        return stacked([found[t] for t in range(length)], w)
+
+    return text, loop
+
+
+@pytest.mark.parametrize(
+    "number", [*range(3), *(pytest.param(n, marks=pytest.mark.thorough) for n in range(3, 20))]
+)
+def test_drawn_lines_are_loops_in_python(number: int, seed: int) -> None:
+    text, theirs = draw_line(random.Random(f"{seed} {number}"))
+    own = pb.operator(f"counts::drawn{number}{text}")
+    generator = torch.Generator().manual_seed(number)
+    for m in (0, 1, 4):
+        results = list[list[Tensor]]()
+        given = [torch.randn(s, dtype=DOUBLE, generator=generator) for s in (5, 2)]
+        for way in (own, theirs):
+            leaves = [t.clone().requires_grad_() for t in given]
+            value = way(*leaves, m)
+            zero = sum(0 * leaf.sum() for leaf in leaves)
+            first = torch.autograd.grad(value.cos().sum() + zero, leaves, create_graph=True)
+            total = sum((g * g).sum() for g in first) + zero
+            results.append([value, *first, *torch.autograd.grad(total, leaves)])
+        for one, other in zip(*results, strict=True):
+            torch.testing.assert_close(one, other, msg=lambda m: f"{text}\n{m}")

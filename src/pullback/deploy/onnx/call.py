@@ -159,7 +159,9 @@ def attribute(call: OnnxCall, scalar: Scalar, value: Any) -> ir.Attr:  # noqa: A
                 f"{call.line.qualname}: '{scalar.name}' is computed in the model, and an attribute "
                 "of ONNX is a number",
                 line=call.line,
-                help=f"make a tensor of it in the line: {scalar.name}[]: int64",
+                help="give it as a number: a model has sizes of its own"
+                if scalar.name in call.definition.counts
+                else f"make a tensor of it in the line: {scalar.name}[]: int64",
             )
     if attribute_type(call, scalar, value) == ir.AttributeType.TENSOR:
         exact = ir.tensor(np.array(value, dtype=np.float64))

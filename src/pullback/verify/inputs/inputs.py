@@ -39,6 +39,7 @@ CRASHES = 12
 NUMBERS: dict[Role, tuple[Any, ...]] = {
     "float": (0.5,),
     "int": (1, 2, 0, -1),
+    "count": (5, 3, 2, 1),
     "bool": (True,),
     "ints": ((1, 1), (2,)),
     "none": (None,),

@@ -18,10 +18,12 @@ from pullback.define.line import Tensor as TensorOfLine
 from pullback.verify.source import Text
 from pullback.verify.target import Target
 
-# "index": a tensor of integers; "mask": of booleans; "scalar": a number in a tensor.
+# "index": a tensor of integers; "mask": of booleans; "scalar": a number in a tensor; "count": an
+# int that says how far an index of a formula runs.
 Role = Literal[
-    "tensor", "tensors", "index", "mask", "scalar", "float", "int", "bool", "str", "ints", "none"
-]
+    "tensor", "tensors", "index", "mask", "scalar",
+    "float", "int", "count", "bool", "str", "ints", "none",
+]  # fmt: skip
 
 ANYTHING: tuple[Role, ...] = ("tensor", "float", "int", "index", "mask", "bool")
 # The usual meaning of a name without annotation and default.
@@ -81,7 +83,8 @@ class ParameterSlot:
 def slots_of(target: Target) -> list[ParameterSlot] | None:
     """Return a target's parameters; None if nothing is known about them: it is written in C."""
     if target.operator is not None:
-        return [of_line(parameter) for parameter in target.operator.line.parameters]
+        counts = target.operator.kind.definition.counts
+        return [of_line(p, is_count=p.name in counts) for p in target.operator.line.parameters]
     if target.overload is not None:
         return [of_schema(argument) for argument in target.overload._schema.arguments]
     signature = target.signature
@@ -91,8 +94,8 @@ def slots_of(target: Target) -> list[ParameterSlot] | None:
     return list(of_signature(signature, hints))
 
 
-def of_line(parameter: TensorOfLine | Scalar) -> ParameterSlot:
-    """Return a parameter of a line."""
+def of_line(parameter: TensorOfLine | Scalar, *, is_count: bool = False) -> ParameterSlot:
+    """Return a parameter of a line; `is_count` says that an index runs up to it."""
     if isinstance(parameter, TensorOfLine):
         role: Role = "tensors" if parameter.many else "tensor"
         dtype = getattr(torch, parameter.dtype) if parameter.dtype else None
@@ -106,6 +109,7 @@ def of_line(parameter: TensorOfLine | Scalar) -> ParameterSlot:
     if parameter.optional:
         return ParameterSlot(name=parameter.name, fixed=(None,))
     role = "ints" if parameter.type.endswith("[]") else typing.cast("Role", parameter.type)
+    role = "count" if is_count else role
     return ParameterSlot(name=parameter.name, roles=(role,))
 
 
