@@ -10,9 +10,10 @@ from torch import Tensor
 
 import pullback as pb
 
-# `time` only says how many steps there are. `u` and `w` are the logarithms half a step on.
+# `u` and `w` are the logarithms half a step on.
 populations = pb.operator(
-    "recurrences::lotka_volterra(p[4], start[2], time[t], h: float) -> (x[t], y[t]) ="
+    "recurrences::lotka_volterra(p[4], start[2], h: float, steps: int)"
+    " -> (x[t < steps], y[t < steps]) ="
     " u[t] = x[t - 1] + h/2*(p[0] - p[1]*exp(y[t - 1]));"
     " w[t] = y[t - 1] + h/2*(p[2]*exp(x[t - 1]) - p[3]);"
     " x = x[t - 1] + h*(p[0] - p[1]*exp(w[t])); x[-1] = start[0];"
@@ -35,12 +36,11 @@ def loop(p: Tensor, start: Tensor, steps: int, h: float) -> Tensor:
 def main() -> dict[str, float]:
     """Compare with the loop and with SciPy's solution; find the four rates."""
     h, steps = 0.2, 50
-    time = torch.zeros(steps, dtype=torch.float64)
     true = torch.tensor([0.9, 0.5, 0.4, 0.7], dtype=torch.float64)
     start = torch.tensor([0.5, 0.0], dtype=torch.float64)
 
     def own(p: Tensor, start: Tensor) -> Tensor:
-        return torch.stack(populations(p, start, time, h))
+        return torch.stack(populations(p, start, h, steps))
 
     apart = compare(own, lambda p, s: loop(p, s, steps, h), {"p": true, "start": start})
     a, b, c, d = true.tolist()

@@ -531,7 +531,7 @@ CURES = {
     "(x[n]) -> y[i <= 5] = x[i]": r"write i < ...",
     "(x[n]) -> y[2*i < 5] = x[i]": r"y\[i < 5\]",
     "(x[n]) -> (y[i < 5], z[i < 6]) = y = x[i]; z = x[i]": r"second: i < 6",
-    "(x[n], i: int) -> y[i] = x[i]": r"y\[k < i\]",
+    "(x[n], i: int) -> y[i] = x[i]": r"y\[j < i\]",
 }
 
 

@@ -268,7 +268,7 @@ def _read_boundary(outer: IndexReader, state: ReadState, boundary: Boundary) -> 
     regions: list[Region] = []
     for tree, index in zip(subscripts, state.indices, strict=True):
         match tree:
-            case ast.Name(id=name):
+            case ast.Name(id=name) if name not in statement.taken:
                 reader.scope[name] = index
                 regions.append(INSIDE)
             case ast.Constant(value=value) if value is ...:
@@ -276,7 +276,8 @@ def _read_boundary(outer: IndexReader, state: ReadState, boundary: Boundary) -> 
                 regions.append(INSIDE)
             case ast.Compare(ops=[ast.Lt()], comparators=[ast.Constant(value=0)]):
                 regions.append(BELOW)
-            case ast.Compare(ops=[ast.GtE()], comparators=[ast.Call(func=ast.Name(id="size"))]):
+            case ast.Compare(ops=[ast.GtE()], comparators=[end]):
+                _outside_place(reader, state, index, end, ends=True)
                 regions.append(ABOVE)
             case _:
                 regions.append(_outside_place(reader, state, index, tree))
@@ -293,12 +294,15 @@ def _read_boundary(outer: IndexReader, state: ReadState, boundary: Boundary) -> 
     boundary.value = NamedValue(state.name, inner, value, reader.part)
 
 
-def _outside_place(reader: IndexReader, state: ReadState, index: Index, tree: ast.expr) -> Affine:
-    """Return the place of a boundary, which is outside of the state."""
+def _outside_place(
+    reader: IndexReader, state: ReadState, index: Index, tree: ast.expr, *, ends: bool = False
+) -> Affine:
+    """Return the place of a boundary, which is outside of the state; if `ends`, where it ends."""
     place, extent = reader.place(tree), reader.program.ranges.size(index.key)
-    below = not place.terms and place.constant < 0
+    below = not place.terms and place.constant < 0 and not ends
     beyond = place - extent
-    if not below and reader.program.known and (beyond.terms or beyond.constant < 0):
+    wrong = beyond.terms or beyond.constant < 0 or (ends and beyond.constant > 0)
+    if not below and reader.program.known and wrong:
         raise WrongBoundary.error(
             f"{reader.of}: '{index.name}' of {state.shown} runs over {format_size(extent)}, "
             f"and a boundary is outside of that",

@@ -72,7 +72,7 @@ def read(
     statements = statements_of(program)
     limits = limit_trees(line)
     declare_counts(program, line, limits.values(), statements)
-    limit_outputs(program, limits)
+    limit_outputs(program, line, limits)
     values = values_of(program, statements)
     if not program.pointwise:
         if program.meant:
@@ -107,7 +107,8 @@ def program_of(line: Line, sizes: Mapping[str, Affine], *, trusted: bool) -> For
             if not isinstance(dim, Batch | Name | Number) or label in names:
                 cure = f"give it a name, {output.name}[i]: its size follows from the formula"
                 if label in names:
-                    cure = f"it is how far one runs: {output.name}[k < {label}]"
+                    index = "i" if label != "i" else "j"
+                    cure = f"it is how far one runs: {output.name}[{index} < {label}]"
                 raise FormulaDimensions.error(
                     f"{line.qualname}: the dimension '{dim}' of '{output.name}' is no index",
                     help=cure,

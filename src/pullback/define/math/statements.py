@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+from pullback.define.line import Line
 from pullback.define.math import infer
 from pullback.define.math.functions import CONSTANTS
 from pullback.define.math.grammar import FormulaSyntax, parse_statement
@@ -48,7 +50,8 @@ def nodes_of(text: str, names: Mapping[str, Node], outputs: Sequence[str], of: s
 def statements_of(program: FormulaProgram) -> list[Statement]:
     """Return the statements of a formula."""
     rows = [row.strip() for row in program.text.split(";")]
-    return [_read_statement(row, program.of) for row in rows if row]
+    taken = frozenset(program.names.keys() - program.labels.keys())
+    return [replace(_read_statement(row, program.of), taken=taken) for row in rows if row]
 
 
 def _read_statement(row: str, of: str) -> Statement:
@@ -70,11 +73,12 @@ def _read_statement(row: str, of: str) -> Statement:
             )
 
 
-def limit_outputs(program: FormulaProgram, limits: Mapping[str, ast.expr]) -> None:
+def limit_outputs(program: FormulaProgram, line: Line, limits: Mapping[str, ast.expr]) -> None:
     """Give the outputs' indices the limits that the line says: `u[t < steps, x]`."""
-    for name, tree in limits.items():
+    for name, text in line.limits:
+        tree = limits[name]
         program.pointwise = False
-        reader = IndexReader(ast.unparse(tree), program, -1)
+        reader = IndexReader(text, program, -1)
         limit = reader.limit(tree)
         for label, index in program.results.items():
             if label.rstrip("'") == name:

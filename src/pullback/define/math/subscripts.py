@@ -102,6 +102,7 @@ class Statement:
         name: what gets the value; None if that is not said.
         subscripts: between brackets; None if there are none.
         values: what is after the `=`.
+        taken: names that are no index: of scalars.
     """
 
     text: str
@@ -109,11 +110,12 @@ class Statement:
     name: str | None
     subscripts: list[ast.expr] | None
     values: list[ast.expr]
+    taken: frozenset[str] = frozenset()
 
     @property
     def is_boundary(self) -> bool:
         """Whether it says what a state is outside of its own places: `h[-1, d] = h0[d]`."""
-        return any(map(_is_outside, self.subscripts or ()))
+        return any(_is_outside(tree, self.taken) for tree in self.subscripts or ())
 
     def walk(self) -> Iterator[ast.AST]:
         """Yield every part of what is after the `=`."""
@@ -136,8 +138,8 @@ class Statement:
         return list(outputs) if self.name is None else [self.name]
 
 
-def _is_outside(tree: ast.expr) -> bool:
-    """Return whether a subscript before the `=` binds no index: -1, size(t), `t < 0`."""
+def _is_outside(tree: ast.expr, taken: frozenset[str]) -> bool:
+    """Return whether a subscript before the `=` binds no index: -1, size(t), steps, `t < 0`."""
     match tree:
         case ast.Compare(ops=[ast.Lt()], comparators=[ast.Constant(value=0)]):
             return True
@@ -145,6 +147,8 @@ def _is_outside(tree: ast.expr) -> bool:
             return True
         case ast.Call(func=ast.Name(id="size")):
             return True
+        case ast.Name(id=name):
+            return name in taken
         case _:
             return isinstance(tree, ast.Constant) and type(tree.value) is int
 
