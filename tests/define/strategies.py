@@ -37,7 +37,8 @@ LITERALS: dict[Type, st.SearchStrategy[Default]] = {
     "float": st.floats(allow_nan=False, allow_infinity=False, allow_subnormal=False),
     "bool": st.booleans(),
     # A lone surrogate cannot be handed to PyTorch.
-    "str": st.text(st.characters(exclude_categories=["Cs"])),
+    # A kernel takes a string up to its first zero, so a line has none in it.
+    "str": st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")),
 }
 formulas = st.text().map(str.strip).filter(bool)
 fixed_sizes = st.integers(0, 4).map(lambda value: Number(value=value))

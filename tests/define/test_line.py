@@ -100,6 +100,24 @@ def test_arithmetic_prints_with_the_fewest_parentheses(written: str, printed: st
     assert str(line.outputs[0].dims[0]) == printed
 
 
+def test_an_index_of_an_output_may_have_a_limit() -> None:
+    text = "a::b(x[n], m: int) -> (y[i < 2*m + size(n), n], z[i < 2*m + size(n)]) = y = x; z = i"
+    line = parse(text)
+    assert line.limits == (("i", "2*m + size(n)"),)
+    assert [output.labels for output in line.outputs] == [("i", "n"), ("i",)]
+    assert str(line) == text
+    assert parse("a::b() -> y[ i<min( 2,(3) ) ] =i").limits == (("i", "min( 2,(3) )"),)
+    for wrong in (
+        "y[i < m]",
+        "y[i < ] = 1.0",
+        "y[i < 2; 3] = 1.0",
+        "y[i < (2] = 1.0",
+        "y[3 < i] = 1",
+    ):
+        with pytest.raises(PullbackError, match="PB101"):
+            parse(f"a::b(x[n], m: int) -> {wrong}")
+
+
 def test_a_formula_may_name_new_dimensions() -> None:
     assert parse("demo::f(x[n]) -> y[m] = x[m]").dimensions == ("n",)
 

@@ -30,6 +30,10 @@ LINES = {
     "R[-1, -1] = 0; R[-1, j] = inf; R[i, -1] = inf",
     "a stencil": "(u0[x], k[x], time[t]) -> u[t, x] = u[t-1, x] + "
     "k*(pad(u[t-1, x+1]) - 2*u[t-1, x] + pad(u[t-1, x-1])); u[-1, x] = u0",
+    "counted steps": "(u0[x], k[x], steps: int) -> u[t < steps, x] = u[t-1, x] + "
+    "k*(pad(u[t-1, x+1]) - 2*u[t-1, x] + pad(u[t-1, x-1])); u[-1, x] = u0",
+    "an end that is counted": "(x[n], m: int) -> y[t < 2*m + 1] = y[t + 1]*pad(x[t]); "
+    "y[2*m + 1] = x[0]",
     "a final state": "(x[..., t, d], r: float) -> (y[..., t, d], end[..., d]) = "
     "y = r*y[t-1, d] + (1 - r)*x; y[-1, d] = 0; end = y[size(t) - 1, d]",
     "a window": "(x[t], c[4]) -> y[t] = x + sum[k < 4](c[k]*pad(y[t - 1 - k]))",
@@ -153,6 +157,8 @@ REFUSED = [
     ("PB154", "(x[t]) -> h[t] = h[t - 1] + x; h[-1] = 0; h[size(t)] = 1", "no read of 'h'"),
     ("PB154", "(x[t]) -> h[t] = h[t - 1] + x; h[-1] = 0; h[3] = 1", "outside"),
     ("PB154", "(x[t]) -> h[t] = 2*x; h[-1] = 0", "does not read itself"),
+    ("PB154", "(m: int) -> h[t < m] = 2*h[t + 1]; h[m - 1] = 1", "outside"),
+    ("PB154", "(m: int) -> h[t < m] = 2*h[t + 1]; h[t >= m + 1] = 1", "outside"),
     ("PB155", "(x[t]) -> y[t] = h = pad(h[t - 1]) + x; y = h", "has no indices"),
     ("PB155", "(x[t]) -> h[t] = pad(h[t - 1]) > x", "real numbers"),
     ("PB141", "(x[t]) -> h[t] = h[t - 1] + x", "write h[-1] = ...; or pad(h[t - 1])"),

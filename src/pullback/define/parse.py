@@ -231,7 +231,7 @@ class Parser:
             raise self.error("',' or ']'", f"write {dim} < ..., which leaves the limit out")
         depth, self.token = 0, self.read(start.end)
         while depth or self.token.text not in (",", "]"):
-            if self.token.kind == "end":
+            if self.token.kind == "end" or self.token.text in (";", "="):
                 raise self.error("']'")
             depth += (self.token.text in ("(", "[")) - (self.token.text in (")", "]"))
             self.advance()

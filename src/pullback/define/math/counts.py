@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Sequence
-from typing import cast
 
 from pullback.define.line import Line, is_int_scalar
-from pullback.define.math.grammar import parse_statement
+from pullback.define.math.grammar import FormulaSyntax, parse_statement
 from pullback.define.math.index import size
 from pullback.define.math.node import index
 from pullback.define.math.sizes import dimensions_used
@@ -65,7 +64,15 @@ def _limits_of(statements: Sequence[Statement]) -> Iterator[ast.AST]:
 
 def limit_trees(line: Line) -> dict[str, ast.expr]:
     """Return the limits that a line gives its outputs' indices, by their names."""
-    return {
-        name: cast("ast.Expr", parse_statement(text, line.qualname)).value
-        for name, text in line.limits
-    }
+    found: dict[str, ast.expr] = {}
+    for name, text in line.limits:
+        match parse_statement(text, line.qualname):
+            case ast.Expr(value=tree):
+                found[name] = tree
+            case _:
+                raise FormulaSyntax.error(
+                    f"{line.qualname}: this is no limit of an index",
+                    at=f"{name} < {text}",
+                    help=f"such as {name} < 5, or {name} < steps of an int scalar",
+                )
+    return found
