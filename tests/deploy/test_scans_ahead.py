@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 import pullback as pb
+from pullback.bind.kinds.recurrent import Recurrent
 from pullback.deploy import libraries, shipped, target
 from pullback.kernels import prebuilt, toolchain
 
@@ -80,8 +81,8 @@ def test_a_package_brings_the_loops_of_a_recurrence_and_of_its_gradients(
     operator = pb.operator(f"shippedscan::{name}_{dtype}{line}")
     given = [torch.rand(shape).to(getattr(torch, dtype)) for shape in shapes]
     # Step by step in double precision, differentiated by PyTorch.
-    steps = operator.kind.in_pytorch()
-    wanted = results_of(steps, [tensor.double() for tensor in given])
+    assert isinstance(operator.kind, Recurrent)
+    wanted = results_of(operator.kind.in_pytorch(), [tensor.double() for tensor in given])
     build(operator, [dtype], tmp_path)
     monkeypatch.setattr(prebuilt, "_folders", {})
     prebuilt.add(tmp_path)

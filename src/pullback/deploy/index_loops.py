@@ -6,13 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
-from pullback.bind.loops import nests, specialise
-from pullback.bind.loops.backends import Backend, CpuBackend
+from pullback.bind.loops import specialise
+from pullback.bind.loops.backends import Backend
 from pullback.bind.loops.nests import NoLoops, Own
-from pullback.bind.loops.scans import Scan, find_scan
 from pullback.bind.math import samples
-from pullback.bind.math.recur import RecurrentCall
 from pullback.define.math.formula import Formula
+from pullback.deploy import step_loops
 from pullback.deploy.shipped import MOST_CHOICES, Shipped, list_choices
 from pullback.diagnostic import Rule
 
@@ -103,51 +102,7 @@ def find_all(  # noqa: PLR0913, PLR0917  (all that decides which loops there are
 ) -> Iterator[Own | NoLoops]:
     """Yield the loops that compute some outputs, or why there are none for one."""
     if formula.groups:
-        yield from find_of_steps(formula, dtype, wanted, present, usual, backend)
+        for found in step_loops.find_all(formula, dtype, wanted, present, usual, backend):
+            yield found if isinstance(found, NoLoops) else found.own
         return
-    places = [k for k in range(len(formula.line.outputs)) if wanted >> k & 1]
-    for group in nests.group_outputs(formula, places, usual):
-        together = nests.find(formula, dtype, group, present, usual, backend)
-        if isinstance(together, Own) or len(group) == 1:
-            yield together
-        else:
-            for k in group:
-                yield nests.find(formula, dtype, (k,), present, usual, backend)
-
-
-def find_of_steps(  # noqa: PLR0913, PLR0917  (as `find_all`)
-    formula: Formula,
-    dtype: torch.dtype,
-    wanted: int,
-    present: frozenset[str],
-    usual: Sizes,
-    backend: Backend,
-) -> Iterator[Own | NoLoops]:
-    """Yield the loops of a recurrence: of its groups of states, and of the outputs that are left."""
-    if type(backend) is not CpuBackend:
-        yield NoLoops(reason="the steps of a recurrence are run by Python")
-        return
-    line, shared = formula.line, str(dtype).removeprefix("torch.")
-    missing = frozenset(t.name for t in line.tensors if t.name not in present)
-    asked = tuple(bool(wanted >> k & 1) for k in range(len(line.outputs)))
-    known = RecurrentCall.of(formula, missing, asked)
-    dtypes = {t.name: t.dtype or shared for t in line.tensors if t.name in present}
-    stored = {*dtypes.values(), *(output.dtype or shared for output in line.outputs)}
-    width = "float64" if "float64" in stored else "float32"
-    computed: set[str | None] = set()
-    for place in range(len(known.formula.groups)):
-        found = find_scan(known.ask(place, usual, dtypes, width, backend))
-        yield found.own if isinstance(found, Scan) else found
-        computed.update(found.names if isinstance(found, Scan) else ())
-    left = [
-        k
-        for k, output in enumerate(line.outputs)
-        if asked[k] and k not in known.copied and output.name not in computed
-    ]
-    if left:
-        rest = known.rest.definition.formula
-        assert rest
-        states = {*known.names.values()}
-        given = frozenset(p.name for p in rest.line.parameters if p.name in present | states)
-        bits = sum(1 << k for k in left)
-        yield from find_all(rest, getattr(torch, width), bits, given, usual, backend)
+    yield from step_loops.find_plain(formula, dtype, wanted, present, usual, backend)

@@ -54,14 +54,36 @@ def bumps(x: Tensor, w: Tensor, order: int) -> Tensor:
     )
 
 
+def lru(a: Tensor, x: Tensor, h0: Tensor) -> Tensor:
+    states = [h0.expand_as(x[:, 0])]
+    for factor, value in zip(a.unbind(1), x.unbind(1), strict=True):
+        states.append(factor * states[-1] + value)
+    return torch.stack(states[1:], 1)
+
+
+def backwards(delta: Tensor, c: Tensor) -> Tensor:
+    states = [delta[..., -1]]
+    for value, factor in zip(delta[..., :-1].unbind(-1)[::-1], c.unbind(-1)[-2::-1], strict=True):
+        states.append(value + factor * states[-1])
+    return torch.stack(states[::-1], -1)
+
+
+def selective(dt: Tensor, a: Tensor, b: Tensor, x: Tensor, s: float) -> Tensor:
+    state, found = torch.zeros(dt.shape[1:] + a.shape[1:], dtype=dt.dtype), list[Tensor]()
+    for k in range(len(dt)):
+        state = (-(dt[k, :, None] * a).square()).exp() * state + b[k] * x[k, :, None] * s
+        found.append(state.sum(-1) * x[k])
+    return torch.stack(found)
+
+
 def numbers(most: int, *shape: int) -> Tensor:
     """Return some indices, of which many are the same."""
     return torch.arange(torch.Size(shape).numel()).mul(7).remainder(most).reshape(shape)
 
 
-# Of each family; their gradients are a pairwise sum, rows, a stencil and a scatter. The last has an
-# int scalar that says how far an index runs.
-FEW = ("gauss", "softmax", "correlate", "gather", "bumps")
+# Of each family; their gradients are a pairwise sum, rows, a stencil, a scatter and a recurrence. The
+# last has an int scalar that says how far an index runs.
+FEW = ("gauss", "softmax", "correlate", "gather", "lru", "bumps")
 CASES = {
     "gauss": Case(
         "(x[n, d], y[m, d], v[m]) -> u[n] = sum[m](exp(-sum[d]((x[n, d] - y[m, d])**2))*v[m])",
@@ -139,5 +161,29 @@ CASES = {
         "(x[n, m]) -> y[n] = x[n, size(m) - 1]*max[m](x[n, m])",
         lambda x: x[:, -1] * x.amax(1),
         lambda draw: (draw(5, 6),),
+    ),
+    "lru": Case(
+        "(a[..., t, d], x[..., t, d], h0[..., d]) -> h[..., t, d]"
+        " = a*h[t - 1, d] + x; h[-1, d] = h0",
+        lru,
+        lambda draw: (draw(2, 40, 19), draw(2, 40, 19), draw(19)),
+    ),
+    # The library has loops for d = 3, whose lanes are the batch.
+    "narrow": Case(
+        "(a[..., t, d], x[..., t, d], h0[..., d]) -> h[..., t, d]"
+        " = a*h[t - 1, d] + x; h[-1, d] = h0",
+        lru,
+        lambda draw: (draw(2, 20, 3), draw(2, 20, 3), draw(3)),
+    ),
+    "backwards": Case(
+        "(delta[..., t], c[..., t]) -> adv[..., t] = delta + c*pad(adv[t + 1])",
+        backwards,
+        lambda draw: (draw(3, 30), draw(3, 30)),
+    ),
+    "selective": Case(
+        "(dt[t, d], a[d, s], b[t, s], x[t, d], k: float) -> y[t, d]"
+        " = h[t, d, s] = exp(-(dt*a)**2)*pad(h[t - 1, d, s]) + k*b*x; y = x*sum[s](h)",
+        selective,
+        lambda draw: (draw(25, 6), draw(6, 3), draw(25, 3), draw(25, 6), 0.5),
     ),
 }

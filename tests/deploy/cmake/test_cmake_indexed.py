@@ -35,7 +35,7 @@ def built(once: Once, which: str) -> Path:
 
 @pytest.fixture(scope="session")
 def few_project(once: Once) -> Path:
-    """Four operators, for float64, with first derivatives."""
+    """Five operators, for float64, with first derivatives."""
     return built(once, "few")
 
 

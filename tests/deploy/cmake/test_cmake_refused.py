@@ -70,7 +70,14 @@ def test_a_part_that_only_python_can_run_is_named(
     ("line", "reason"),
     [
         ("halves(x[n]: int64, k[m]: int64) -> y[n]: int64 = sum[m](x//k)", "whole numbers are"),
-        ("total(x[t]) -> y[t] = x + pad(y[t - 1])", "the steps of a recurrence are run by Python"),
+        (
+            "front(x[i, j]) -> y[i, j] = x + pad(y[i - 1, j]) + pad(y[i, j - 1])",
+            "it runs along a w",
+        ),
+        (
+            "picked(x[t], i[t]: int64) -> y[t] = x[i[t]] + pad(y[t - 1])",
+            "data says what its steps read",
+        ),
     ],
 )
 def test_index_notation_without_loops_is_refused_with_the_reason(

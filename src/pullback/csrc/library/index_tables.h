@@ -115,9 +115,18 @@ struct LoopPlaces {
 };
 constexpr int64_t nowhere = INT64_MIN;
 
-/// Loops that compute some outputs together.
+/// What becomes of one result of the loops of a recurrence.
+struct LoopResult {
+  Table<size_t> outputs;  // those that it is
+  int64_t state;          // its place among the inputs of later groups; -1: none reads it
+  Table<int64_t> order;   // of its dimensions
+};
+
+/// Loops that compute some outputs together, or the states of a recurrence.
 struct LoopGroup {
   Table<size_t> outputs;
+  Table<LoopResult> results;  // of states, in place of `outputs`
+  Table<size_t> scalars;      // that the kernels take
   LoopChain chain;
   Table<LoopSegments> segments;
   Table<LoopPlaces> checked;
@@ -195,7 +204,7 @@ struct IndexTable {
   size_t slots;  // sizes of a call
   Table<IndexCount> counts;
   Table<IndexSize> sizes;
-  Table<Table<Extent>> outputs;  // how far their indices run
+  Table<Table<Extent>> outputs;  // how far their indices run, and those of states behind them
   Table<ReadCheck> reads;
   Table<MaximumCheck> maxima;
   Table<LoopChoice> choices;

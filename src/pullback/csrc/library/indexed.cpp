@@ -34,23 +34,56 @@ class IndexedCall {
   LoopTensors run() const {
     LoopTensors outputs(shapes_.size());
     if (!wanted_) return outputs;
-    const CallSizes sizes = find_sizes(signature_, table_, sizes_, arguments_, wanted_);
+    // The states of a recurrence stand behind the outputs, and all are needed.
+    const uint64_t states = shapes_.size() < 64 ? ~uint64_t{0} << shapes_.size() : 0;
+    const CallSizes sizes = find_sizes(signature_, table_, sizes_, arguments_, wanted_ | states);
     const LoopChoice& choice = choose(sizes);
-    LoopCall call{signature_, table_.limits, inputs(choice.present), sizes,
-                  scalars_of(signature_, arguments_)};
+    const Scalars scalars = scalars_of(signature_, arguments_);
+    LoopCall call{signature_, table_.limits, inputs(choice.present), sizes, {}};
     for (const LoopGroup* group : choice.groups) {
       const auto needed = [&](size_t k) { return wanted_ >> k & 1; };
-      if (std::none_of(group->outputs.begin(), group->outputs.end(), needed)) continue;
+      if (group->results.empty() &&
+          std::none_of(group->outputs.begin(), group->outputs.end(), needed))
+        continue;
+      call.scalars.clear();
+      for (const size_t place : group->scalars) call.scalars.push_back(scalars[place]);
       const LoopTensors results = call.run(*group);
       for (size_t j = 0; j < results.size(); ++j) {
+        if (!group->results.empty()) {
+          keep(group->results.items[j], results[j], call.inputs, outputs);
+          continue;
+        }
         const size_t k = group->outputs.items[j];
-        if (needed(k)) outputs[k] = results[j].view(shapes_[k]);
+        if (needed(k)) outputs[k] = finished(results[j], k);
       }
     }
     return outputs;
   }
 
  private:
+  /// Gives a result of a recurrence to the outputs that it is, and to later loops.
+  void keep(const LoopResult& result, const at::Tensor& value, LoopTensors& inputs,
+            LoopTensors& outputs) const {
+    if (result.outputs.empty() && result.state < 0) return;
+    const at::Tensor turned =
+        value.permute(at::IntArrayRef(result.order.items, result.order.count)).contiguous();
+    bool first = true;
+    for (const size_t k : result.outputs) {
+      if (!(wanted_ >> k & 1)) continue;
+      outputs[k] = finished(first ? turned : turned.clone(), k);
+      first = false;
+    }
+    if (result.state < 0) return;
+    const auto place = static_cast<size_t>(result.state);
+    inputs.resize(std::max(inputs.size(), place + 1));
+    inputs[place] = turned;
+  }
+
+  /// Returns what loops computed as an output; the states of halves are wider.
+  at::Tensor finished(const at::Tensor& value, size_t k) const {
+    return value.view(shapes_[k]).to(signature_.outputs[k].dtype.value_or(sizes_.dtype));
+  }
+
   const at::Tensor& input(size_t i) const {
     return tensor_of(arguments_[signature_.inputs[i].argument]);
   }

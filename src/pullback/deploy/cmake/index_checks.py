@@ -19,9 +19,11 @@ class SizeChecks:
 
     def __init__(self, formula: Formula, arrays: Arrays) -> None:
         self.formula, self.arrays = formula, arrays
+        self.states = tuple(formula.states.values())
         self.reads: list[str] = []
         self.maxima: list[str] = []
-        for output, root in enumerate(formula.nodes):
+        # Behind the outputs come the states.
+        for output, root in enumerate((*formula.nodes, *(s.node for s in self.states))):
             for check in required.find_unguarded(root):
                 if check.node.op != READ:
                     self.maxima.append(self.maximum(output, check))
@@ -45,11 +47,8 @@ class SizeChecks:
     def read(self, output: int, check: Check) -> Iterator[str]:
         """Yield the `ReadCheck` of each index of a read that is not inside for every size."""
         formula, node, arrays = self.formula, check.node, self.arrays
-        [tensor] = [tensor for tensor in formula.line.tensors if tensor.name == node.name]
-        labels = formula.line.outputs[output].labels
-        ranges = {label: formula.ranges.size(label) for label in labels} | dict(check.around)
-        for place, label in zip(node.places, tensor.labels, strict=True):
-            extent = size(label)
+        ranges = self.ranges_of(output) | dict(check.around)
+        for place, (label, extent) in zip(node.places, self.dims_of(node.name), strict=True):
             # Where an index has a value, it is less than how far it runs.
             is_whole = place.index is not None and ranges[place.index] == extent
             if label == BATCH or is_data(place) or is_whole:
@@ -75,6 +74,21 @@ class SizeChecks:
                 before=before,
                 behind=behind,
             )
+
+    def ranges_of(self, output: int) -> dict[str, Affine]:
+        """Return how far the indices of an output, or of a state, run."""
+        outputs = self.formula.line.outputs
+        if output < len(outputs):
+            return {label: self.formula.ranges.size(label) for label in outputs[output].labels}
+        state = self.states[output - len(outputs)]
+        return dict(zip(state.indices, state.extents, strict=True))
+
+    def dims_of(self, name: str) -> list[tuple[str, Affine]]:
+        """Return the dimensions of a tensor or a state, and how large they are."""
+        if state := self.formula.states.get(name):
+            return list(zip(state.indices, state.extents, strict=True))
+        [tensor] = [tensor for tensor in self.formula.line.tensors if tensor.name == name]
+        return [(label, size(label)) for label in tensor.labels]
 
     def span(self, place: Affine, ranges: Mapping[str, Affine]) -> str:
         """Return a place as a `Span`."""

@@ -11,15 +11,18 @@ import torch
 from pullback.bind.loops import nests
 from pullback.bind.loops.backends import LibraryBackend
 from pullback.bind.loops.nests import NoLoops, Own
+from pullback.define.math import bounds
 from pullback.define.math.bounds import Gather
 from pullback.define.math.formula import Formula
+from pullback.define.math.index import Affine
 from pullback.define.math.node import names_read
-from pullback.deploy import index_loops
+from pullback.deploy import index_loops, step_loops
 from pullback.deploy.cmake import index_places
 from pullback.deploy.cmake.definitions import name_of
 from pullback.deploy.cmake.sources import dtypes_of, is_chosen, variant_namespace
 from pullback.deploy.index_loops import Sizes
 from pullback.deploy.shipped import Shipped, list_choices
+from pullback.deploy.step_loops import StepLoops, StepResult
 from pullback.diagnostic import Rule
 from pullback.kernels.loops import cpu
 from pullback.kernels.loops.segments import Segments
@@ -37,11 +40,15 @@ class Group:
         own: the loops.
         rows: for each sum over segments, what computes the row of each entry.
         checked: what gives the places that are outside, for each place that data gives.
+        results: of a group of states, what becomes of what it computes.
+        reads: the states that are read, by the names that they are read by.
     """
 
     own: Own
     rows: tuple[tuple[Segments, Own], ...]
     checked: tuple[tuple[Gather, Own], ...]
+    results: tuple[StepResult, ...] = ()
+    reads: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def parts(self) -> tuple[Own, ...]:
@@ -123,13 +130,15 @@ class IndexedOperator:
         line = self.shipped.line
         tensors = (t.name for k, t in enumerate(line.tensors) if present >> k & 1)
         names = frozenset((*tensors, *(s.name for s in line.scalars)))
+        asked = self.formula, getattr(torch, dtype), wanted, names, usual, BACKEND
         groups: list[Group] = []
-        for own in index_loops.find_all(
-            self.formula, getattr(torch, dtype), wanted, names, usual, BACKEND
-        ):
-            if isinstance(own, NoLoops):
-                raise self.refuse(own)
-            groups.append(self.group(own, names, usual))
+        if self.formula.groups:
+            groups += map(self.group_of_steps, step_loops.find_all(*asked))
+        else:
+            for own in step_loops.find_plain(*asked):
+                if isinstance(own, NoLoops):
+                    raise self.refuse(own)
+                groups.append(self.group(own, names, usual))
         known = {name: n for group in groups for name, n in group.own.specialised.items()}
         return Choice(
             dtype=dtype,
@@ -162,6 +171,20 @@ class IndexedOperator:
             checked=tuple(zip(gathers, map(find, outside), strict=True)),
         )
 
+    def group_of_steps(self, found: StepLoops | NoLoops) -> Group:
+        """Return the loops of a recurrence's states, or of outputs that are left.
+
+        Raises:
+            PullbackError: PB733, there are none, or they need what is looked up before them.
+        """
+        if isinstance(found, NoLoops):
+            raise self.refuse(found)
+        own = found.own
+        nodes = [own.indexed.nodes[k] for k in own.outputs]
+        if any(map(bounds.find_gathers, nodes)) or any(each.segments for each in own.schedules):
+            raise self.refuse(NoLoops(reason="data says what its steps read"))
+        return Group(own=own, rows=(), checked=(), results=found.results, reads=found.reads)
+
     def refuse(self, reason: NoLoops) -> Exception:
         """Return the error for outputs without loops."""
         name = self.shipped.line.qualname
@@ -171,6 +194,15 @@ class IndexedOperator:
             help="write a kernel in C++, cpu=pb.source(...), and its backward; or ship it with "
             "--as wheel, where PyTorch's operations compute it",
         )
+
+    @cached_property
+    def sizes_of_indices(self) -> dict[str, Affine]:
+        """How far indices run that are no dimensions: of the formula, and of its steps."""
+        found = dict(self.formula.sizes)
+        for own in self.owns if self.formula.groups else ():
+            for name, extent in own.indexed.sizes.items():
+                assert found.setdefault(name, extent) == extent, name
+        return found
 
     @cached_property
     def owns(self) -> tuple[Own, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from pullback.bind.loops.loop_plan import KernelPlan, TotalPlan
 from pullback.bind.loops.nests import Own
@@ -14,6 +14,7 @@ from pullback.deploy.cmake.arrays import Arrays
 from pullback.deploy.cmake.definitions import format_bool, format_fields, name_table, quote
 from pullback.deploy.cmake.index_checks import SizeChecks
 from pullback.deploy.cmake.index_loops import Choice, Group, IndexedOperator
+from pullback.deploy.step_loops import StepResult
 from pullback.kernels.loops import cpu
 from pullback.kernels.loops.nest import CHUNKS
 from pullback.kernels.loops.operands import Operand
@@ -51,12 +52,13 @@ class _TableWriter:
         self.operator, self.formula = operator, operator.formula
         self.functions: set[str] = set()
         self.lanes: set[str] = set()
+        self.reads: Mapping[str, str] = {}  # of the group that is written
         self.arrays = Arrays(self.slots())
 
     def slots(self) -> dict[str, int]:
         """Return the places of all sizes of a call."""
         names = [CHUNKS, *self.operator.shipped.definition.shaped.dimensions, BATCH]
-        names += [*self.formula.counts, *self.formula.sizes]
+        names += [*self.formula.counts, *self.operator.sizes_of_indices]
         names += [name for own in self.operator.owns for name, _ in own.plan.entries]
         return {name: place for place, name in enumerate(dict.fromkeys(names))}
 
@@ -68,7 +70,7 @@ class _TableWriter:
             format_fields(
                 name=quote(name), slot=str(arrays.slots[name]), size=arrays.extent(extent)
             )
-            for name, extent in formula.sizes.items()
+            for name, extent in self.operator.sizes_of_indices.items()
         )
         parameters = [parameter.name for parameter in formula.line.parameters]
         counts = (
@@ -77,7 +79,9 @@ class _TableWriter:
             )
             for name in formula.counts
         )
-        outputs = (arrays.extents(map(formula.ranges.size, o.labels)) for o in formula.line.outputs)
+        outputs = [arrays.extents(map(formula.ranges.size, o.labels)) for o in formula.line.outputs]
+        # What their elements read is checked, too.
+        outputs += [arrays.extents(state.extents) for state in formula.states.values()]
         limits = (f"{cpu.GRAIN}.0", f"{cpu.CHUNK}.0", str(cpu.CHUNKS_AT_MOST))
         return format_fields(
             slots=str(len(arrays.slots)),
@@ -104,15 +108,32 @@ class _TableWriter:
 
     def group(self, group: Group) -> str:
         """Return a `LoopGroup`."""
-        own = group.own
+        own, scalars = group.own, [s.name for s in self.formula.line.scalars]
+        self.reads = group.reads
+        taken = (str(scalars.index(s.name)) for s in own.indexed.line.scalars)
         return format_fields(
-            outputs=self.arrays.table("size_t", map(str, own.outputs)),
+            outputs=self.arrays.table("size_t", () if group.results else map(str, own.outputs)),
+            results=self.arrays.table("LoopResult", map(self.result, group.results)),
+            scalars=self.arrays.table("size_t", taken),
             chain=self.chain(own, [segments for segments, _ in group.rows]),
             segments=self.arrays.table(
                 "LoopSegments", [self.segments(own, *each) for each in group.rows]
             ),
             checked=self.arrays.table("LoopPlaces", [self.places(*each) for each in group.checked]),
         )
+
+    def result(self, result: StepResult) -> str:
+        """Return a `LoopResult`."""
+        states = list(self.formula.states)
+        return format_fields(
+            outputs=self.arrays.table("size_t", map(str, result.outputs)),
+            state=str(-1 if result.state is None else self.input_of(states.index(result.state))),
+            order=self.arrays.table("int64_t", map(str, result.order)),
+        )
+
+    def input_of(self, state: int) -> int:
+        """Return the place of a state among the inputs of loops: behind those of the line."""
+        return len(self.formula.line.tensors) + state
 
     def segments(self, own: Own, segments: Segments, rows: Own) -> str:
         """Return a `LoopSegments`."""
@@ -152,6 +173,8 @@ class _TableWriter:
         kind, number, place = "input", 0, 0
         if operand.name in names:
             number = names.index(operand.name)
+        elif operand.name in self.reads:
+            number = self.input_of(list(self.formula.states).index(self.reads[operand.name]))
         else:
             kind, number, place = dict(iter_sorted(segments))[operand.name]
         return format_fields(
@@ -176,6 +199,8 @@ class _TableWriter:
         function = self.operator.symbol(own.target, kernel.text)
         self.functions.add(function)
         totals = {k: arrays.one("Layout", self.layout(total)) for k, total in plan.totals_read}
+        # A block is so many elements; else tasks are counted by vectors.
+        by_vectors = kernel.nest.shares_lanes and not kernel.nest.block
         operands = (
             f"{{{place}, {totals.get(k, 'nullptr')}}}" for k, place in enumerate(plan.tensors)
         )
@@ -189,7 +214,7 @@ class _TableWriter:
             totals=arrays.table("LoopTotal", map(self.total, plan.totals)),
             sizes=arrays.extents(plan.sizes),
             tasks=self.pairs("LoopKernel::Share", plan.tasks),
-            lanes=self.count_lanes(own.target) if kernel.nest.shares_lanes else "nullptr",
+            lanes=self.count_lanes(own.target) if by_vectors else "nullptr",
             over=arrays.extent(plan.over) if plan.over is not None else "{}",
             costs=arrays.table("LoopKernel::Cost", self.costs(plan)),
             inner=format_bool(plan.step.is_inner),

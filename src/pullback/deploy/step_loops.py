@@ -1,0 +1,123 @@
+"""The loops of a recurrence that are compiled ahead of a call; what becomes of their results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from pullback.bind.loops import nests
+from pullback.bind.loops.backends import Backend, CpuBackend
+from pullback.bind.loops.nests import NoLoops, Own
+from pullback.bind.loops.scans import Scan, find_scan
+from pullback.bind.math.recur import RecurrentCall
+from pullback.define.math.formula import Formula
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepResult:
+    """What one result of the loops of a group is.
+
+    Attributes:
+        outputs: the places of the outputs that it is.
+        state: the name of the state that it is; None if it is not one, or not kept.
+        order: of its dimensions.
+    """
+
+    outputs: tuple[int, ...]
+    state: str | None
+    order: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepLoops:
+    """The loops of one group of states, or of the outputs that are left.
+
+    Attributes:
+        own: the loops.
+        results: of a group of states; none of outputs that are left.
+        reads: the states that are read, by the names that they are read by.
+    """
+
+    own: Own
+    results: tuple[StepResult, ...] = ()
+    reads: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def find_all(  # noqa: PLR0913, PLR0917  (all that decides which loops there are)
+    formula: Formula,
+    dtype: torch.dtype,
+    wanted: int,
+    present: frozenset[str],
+    usual: Mapping[str, int],
+    backend: Backend,
+) -> Iterator[StepLoops | NoLoops]:
+    """Yield the loops of a recurrence: of its groups of states, and of outputs that are left."""
+    if not isinstance(backend, CpuBackend):
+        yield NoLoops(reason="recurrences have no loops on a GPU yet")
+        return
+    line, shared = formula.line, str(dtype).removeprefix("torch.")
+    missing = frozenset(t.name for t in line.tensors if t.name not in present)
+    asked = tuple(bool(wanted >> k & 1) for k in range(len(line.outputs)))
+    known = RecurrentCall.of(formula, missing, asked)
+    dtypes = {t.name: t.dtype or shared for t in line.tensors if t.name in present}
+    stored = {*dtypes.values(), *(output.dtype or shared for output in line.outputs)}
+    width = "float64" if "float64" in stored else "float32"
+    computed: set[str | None] = set()
+    for place in range(len(known.formula.groups)):
+        found = find_scan(known.ask(place, usual, dtypes, width, backend))
+        yield _of_scan(found, known) if isinstance(found, Scan) else found
+        computed.update(found.names if isinstance(found, Scan) else ())
+    left = [
+        k
+        for k, output in enumerate(line.outputs)
+        if asked[k] and k not in known.copied and output.name not in computed
+    ]
+    if left:
+        rest = known.rest.definition.formula
+        assert rest
+        names = {own: state for state, own in known.names.items()}
+        given = frozenset(p.name for p in rest.line.parameters if p.name in present | {*names})
+        bits = sum(1 << k for k in left)
+        for own in find_plain(rest, getattr(torch, width), bits, given, usual, backend):
+            yield own if isinstance(own, NoLoops) else StepLoops(own=own, reads=names)
+
+
+def _of_scan(scan: Scan, known: RecurrentCall) -> StepLoops:
+    """Return the loops of a group, with what becomes of their results."""
+    states = known.formula.states
+    places = {output.name: k for k, output in enumerate(known.formula.line.outputs)}
+
+    def result(name: str | None, order: Sequence[int]) -> StepResult:
+        if name is None:
+            return StepResult(outputs=(), state=None, order=tuple(order))
+        copies = tuple(k for k, state in known.copied.items() if state == name)
+        is_state = name in states
+        outputs = copies if is_state else (places[name],)
+        return StepResult(outputs=outputs, state=name if is_state else None, order=tuple(order))
+
+    return StepLoops(
+        own=scan.own,
+        results=tuple(map(result, scan.names, scan.turned)),
+        reads={name: name for name in states},
+    )
+
+
+def find_plain(  # noqa: PLR0913, PLR0917  (as `find_all`)
+    formula: Formula,
+    dtype: torch.dtype,
+    wanted: int,
+    present: frozenset[str],
+    usual: Mapping[str, int],
+    backend: Backend,
+) -> Iterator[Own | NoLoops]:
+    """Yield the same of a formula without states."""
+    places = [k for k in range(len(formula.line.outputs)) if wanted >> k & 1]
+    for group in nests.group_outputs(formula, places, usual):
+        together = nests.find(formula, dtype, group, present, usual, backend)
+        if isinstance(together, Own) or len(group) == 1:
+            yield together
+        else:
+            for k in group:
+                yield nests.find(formula, dtype, (k,), present, usual, backend)
