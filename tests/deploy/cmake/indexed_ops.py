@@ -81,8 +81,8 @@ def numbers(most: int, *shape: int) -> Tensor:
     return torch.arange(torch.Size(shape).numel()).mul(7).remainder(most).reshape(shape)
 
 
-# Of each family; their gradients are a pairwise sum, rows, a stencil, a scatter and a recurrence. The
-# last has an int scalar that says how far an index runs.
+# Of each family; their gradients are a pairwise sum, rows, a stencil, a scatter and a recurrence.
+# The last has an int scalar that says how far an index runs.
 FEW = ("gauss", "softmax", "correlate", "gather", "lru", "bumps")
 CASES = {
     "gauss": Case(
