@@ -15,10 +15,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import pullback as pb
 from pullback import PullbackError
+from pullback.bind.dense import cumulative
 from pullback.bind.kinds.recurrent import Recurrent
 from pullback.bind.loops import scans
 from pullback.bind.math import recur
 from pullback.bind.operator import Operator
+from pullback.define.math.cumulative import find_cumulative
 
 DOUBLE = torch.float64
 LRU = (
@@ -182,6 +184,82 @@ def test_cumulative_functions_are_those_of_pytorch(name: str) -> None:
         torch.testing.assert_close(y, wanted)
         gradients = (torch.autograd.grad(v.sum(), x)[0] for v in (y, wanted))
         torch.testing.assert_close(*gradients)
+
+
+COMBINED = {
+    "{p} + x": (lambda p, x: p + x, "add"),
+    "{p} - x": (lambda p, x: p - x, "add"),
+    "x * {p}": (lambda p, x: x * p, "mul"),
+    "maximum({p}, x)": (torch.maximum, "maximum"),
+    "minimum(x, {p})": (torch.minimum, "minimum"),
+    "logaddexp({p}, x)": (torch.logaddexp, "logaddexp"),
+}
+
+
+@pytest.mark.parametrize("text", COMBINED)
+@pytest.mark.parametrize(("labels", "direction"), [("..., t", 1), ("t, d", -1), ("d, t", -1)])
+def test_steps_that_only_combine_are_computed_at_once(
+    text: str, labels: str, direction: int
+) -> None:
+    """From any boundary, in both directions, along any dimension, with infinities and zeros."""
+    combine, op = COMBINED[text]
+    before, outside = ("t - 1", "-1") if direction > 0 else ("t + 1", "size(t)")
+    rest = labels.replace(", t", "").replace("t, ", "")
+    line = text.format(p=f"y[{labels.replace('t', before)}]")
+    name = f"at_once_{[*COMBINED].index(text)}_{labels.strip('., ').replace(', ', '')}"
+    own = pb.operator(
+        f"recurrence::{name}(x[{labels}], s[{rest}]) -> y[{labels}] = {line};"
+        f" y[{labels.replace('t', outside)}] = s"
+    )
+    formula = own.kind.definition.formula
+    assert formula
+    whole = find_cumulative(formula, formula.groups[0])
+    assert whole
+    assert whole.op == op
+    generator = torch.Generator().manual_seed(0)
+    dim = 0 if labels == "t, d" else 1
+    for special in (False, True):
+        x = torch.randn(5, 5, dtype=DOUBLE, generator=generator)
+        s = torch.randn(5, dtype=DOUBLE, generator=generator)
+        if special:
+            x[2, 2], x[1, 3], x[4, 0], x[3, 4] = torch.tensor([0.0, np.inf, -np.inf, np.nan])
+            s[0], s[1], s[2] = torch.tensor([0.0, np.inf, -np.inf])
+        leaves = x.requires_grad_(), s.requires_grad_()
+        state, found = s, list[Tensor]()
+        for row in x.unbind(dim)[::direction]:
+            state = combine(state, row)
+            found.append(state)
+        wanted = torch.stack(found[::direction], dim)
+        y, *again = (own(x, s) for _ in range(3))
+        for each in (y, *again):
+            torch.testing.assert_close(each, wanted, equal_nan=True)
+        if not special:
+            values = (y.cos().sum(), wanted.cos().sum())
+            torch.testing.assert_close(*(torch.autograd.grad(v, leaves) for v in values))
+
+
+def test_cumulative_functions_accumulate_in_float32_and_are_planned() -> None:
+    own = pb.operator("recurrence::summed(x[..., t]) -> y[..., t] = x + pad(y[..., t - 1])")
+    x = torch.rand(300, dtype=torch.float32).bfloat16()
+    assert torch.equal(own(x), x.float().cumsum(0).bfloat16())
+    plan = str(own.plan(torch.rand(4, 300)))
+    assert "y: PyTorch (torch.cumsum along 't')" in plan
+    assert "grad_x: PyTorch (torch.cumsum along 't', in reverse order)" in plan
+    wide = pb.operator("recurrence::wide(x[t, d]) -> y[t, d] = x + pad(y[t - 1, d])")
+    assert "y: own loop, recurrence" in str(wide.plan(torch.rand(300, 64)))
+
+
+def test_a_cumulative_function_that_is_wrong_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here it runs the other way."""
+    right = cumulative.accumulate
+
+    def wrong(op: str, values: Tensor, dim: int, *, is_reversed: bool) -> Tensor:
+        return right(op, values, dim, is_reversed=not is_reversed)
+
+    monkeypatch.setattr(cumulative, "accumulate", wrong)
+    own = pb.operator("recurrence::reversed(x[t]) -> y[t] = x*pad(y[t - 1], 1)")
+    with pytest.raises(PullbackError, match="PB147"):
+        own(torch.ones(6))
 
 
 # --- drawn recurrences, against a loop in Python

@@ -8,6 +8,7 @@ import pytest
 
 from pullback import PullbackError
 from pullback.define.math import derived, notation
+from pullback.define.math.cumulative import find_cumulative
 from pullback.define.math.formula import Formula
 from pullback.define.math.recurrence import reads_of
 from pullback.define.parse import parse
@@ -141,6 +142,51 @@ def test_a_derivative_keeps_no_hidden_state() -> None:
     assert backward
     assert [s for g in backward.formula.groups for s in [x.name for x in g.states]] == ["h", "p1"]
     assert set(backward.saved) == {"dt", "A", "B", "C", "x"}
+
+
+LIKE = [
+    ("(x[t]) -> s[t] = pad(s[t - 1]) + exp(x)", "add"),
+    ("(x[t], y[t]) -> s[t] = (x + y) + pad(s[t + 1])", "add"),
+    ("(x[t], s0[]) -> s[t] = where(t == 0, s0, s[t - 1]*x[t - 1])", "mul"),
+    ("(x[t], y[t]) -> s[t] = maximum(maximum(x, pad(s[t - 1], -inf)), y)", "maximum"),
+    ("(x[t, d]) -> s[t] = pad(s[t - 1]) + sum[d](x)", "add"),
+]
+UNLIKE = [
+    "(x[t], a[t]) -> s[t] = a*pad(s[t - 1]) + x",
+    "(x[t]) -> s[t] = x - pad(s[t - 1])",
+    "(x[t]) -> s[t] = x + pad(s[t - 2])",
+    "(x[t]) -> s[t] = where(t == 3, x, x + pad(s[t - 1]))",
+    "(x[t]) -> s[t] = where(x > 0, x + pad(s[t - 1]), 0)",
+    "(x[t]) -> s[t] = pad(s[t - 1]) + pad(s[t - 1]) + x",
+    "(x[t]) -> s[t] = tanh(pad(s[t - 1]) + x)",
+    "(x[t, d]) -> s[t, d] = pad(s[t - 1, d + 1]) + x",
+    "(x[t], y[t]) -> s[t] = x*(y*pad(s[t - 1], 1))",  # an infinite x*y, where s is 0
+    "(x[t]) -> (u[t], v[t]) = u = pad(v[t - 1]) + x; v = pad(u[t - 1]) + x",
+    "(x[i, j]) -> s[i, j] = pad(s[i - 1, j - 1]) + pad(s[i, j - 1]) + x",
+]
+
+
+@pytest.mark.parametrize(("text", "op"), LIKE)
+def test_a_cumulative_function_is_known_by_its_step(text: str, op: str) -> None:
+    formula = read(text)
+    found = find_cumulative(formula, formula.groups[0])
+    assert found
+    assert found.op == op
+
+
+@pytest.mark.parametrize("text", UNLIKE)
+def test_other_steps_are_no_cumulative_function(text: str) -> None:
+    formula = read(text)
+    assert find_cumulative(formula, formula.groups[0]) is None
+
+
+def test_the_adjoint_of_a_sum_is_a_sum_the_other_way() -> None:
+    backward = derived.backward(read("(x[t], s0[]) -> s[t] = s[t - 1] + x; s[-1] = s0"))
+    assert backward
+    (group,) = backward.formula.groups
+    found = find_cumulative(backward.formula, group)
+    assert found
+    assert (found.op, found.outputs, found.is_read) == ("add", ("l_s",), False)
 
 
 REFUSED = [

@@ -11,13 +11,15 @@ import itertools
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from pullback.bind.dense import evaluate
+from pullback.bind.dense import cumulative, evaluate
 from pullback.bind.dense.value import is_traced
 from pullback.define.math import bounds, steps
+from pullback.define.math.cumulative import Cumulative
 from pullback.define.math.extents import evaluate_size
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import BATCH, Affine
@@ -63,18 +65,26 @@ class StatesCall:
         return torch.zeros(shape, dtype=self.dtype(state.node.type), device=self.device)
 
 
-def compute_group(call: StatesCall, group: Group, known: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the states of one group, by name.
+def compute_group(
+    call: StatesCall, group: Group, known: Mapping[str, Tensor], whole: Cumulative | None = None
+) -> dict[str, Tensor]:
+    """Return the states of one group, by name, and the outputs that come with them.
 
     Args:
         call: whose states.
         group: which ones.
         known: the states of earlier groups.
+        whole: the cumulative function of PyTorch's that computes them; None: step by step.
     """
     found = {state.name: call.empty_state(state) for state in group.states}
     run = _Run(call, group, {**call.arguments, **known, **found})
     if all(value.numel() for value in found.values()):
-        run.times() if len(group.weights) == 1 else run.fronts()
+        if whole:
+            return run.accumulate(whole)
+        if len(group.weights) == 1:
+            run.times()
+        else:
+            run.fronts()
     return {state.name: run.state(state) for state in group.states}
 
 
@@ -105,12 +115,8 @@ class _Run:
         ((time, direction),) = group.weights
         where = [state.indices.index(time) for state in group.states]
         length = call.number(group.states[0].extents[where[0]])
-        conditions = [_Condition(call, node, time) for node in steps.conditions_of(group)]
         for t in range(length) if direction > 0 else range(length - 1, -1, -1):
-            known = tuple(condition.holds(t) for condition in conditions)
-            step = _step(call.formula, group, known)
-            given = {each.name: self.take(each, time, t) for each in step.slices}
-            results = self.evaluate(step, {**given, str(step.time): t}, {})
+            step, results = self.compute_step(time, t)
             whole = {p.name for p in step.formula.line.parameters}
             for state, dim, value in zip(group.states, where, results, strict=True):
                 self.known[state.name][t] = value
@@ -119,6 +125,50 @@ class _Run:
         for state, dim in zip(group.states, where, strict=True):
             own = self.known[state.name]
             self.values[state.name] = torch.stack([own[t] for t in range(length)], dim)
+
+    def compute_step(self, time: str, t: int) -> tuple[Step, list[Tensor]]:
+        """Return the step of one time, and what the states become."""
+        known = tuple(condition.holds(t) for condition in self.conditions)
+        step = _step(self.call.formula, self.group, known)
+        given = {each.name: self.take(each, time, t) for each in step.slices}
+        return step, self.evaluate(step.formula, {**given, str(step.time): t}, {})
+
+    @cached_property
+    def conditions(self) -> list[_Condition]:
+        """The conditions on the time."""
+        time = self.group.weights[0][0]
+        return [_Condition(self.call, node, time) for node in steps.conditions_of(self.group)]
+
+    def accumulate(self, whole: Cumulative) -> dict[str, Tensor]:
+        """Return what a cumulative function of PyTorch's computes: the states that are read."""
+        call, group, state = self.call, self.group, self.group.states[whole.place]
+        ((time, direction),) = group.weights
+        dim = state.indices.index(time)
+        first, last = (0, -1) if direction > 0 else (-1, 0)
+        length = call.number(state.extents[dim])
+        asked = [
+            place % length for place, own in ((first, whole.starts), (last, whole.ends)) if own
+        ]
+        own = {t: self.compute_step(time, t)[1][whole.place] for t in asked}
+        formula = whole.elements
+        labels = formula.line.outputs[0].labels
+        given = cumulative.view_read(formula.nodes[0], labels, self.values)
+        [values] = [given] if given is not None else self.evaluate(formula, {}, {}, [state])
+        values = values.to(call.dtype(state.node.type))
+        start = {t: own[t] for t in asked[: whole.starts]}
+        end = {t: own[t] for t in asked[whole.starts :]}
+        is_free = not self.is_recorded
+        values = cumulative.put(values, dim, start, in_place=is_free and given is None)
+        values = cumulative.accumulate(whole.op, values, dim, is_reversed=direction < 0)
+        found = dict.fromkeys(whole.outputs, values)
+        if whole.is_read:
+            is_free &= not found
+            found[state.name] = cumulative.put(values, dim, end, in_place=is_free)
+        if whole.others:
+            others = [each for each in group.states if each is not state and each.name not in found]
+            made = self.evaluate(whole.others, found, {}, others)
+            found |= {other.name: value for other, value in zip(others, made, strict=True)}
+        return found
 
     def with_time(self, state: State, dim: int, t: int, value: Tensor) -> Tensor:
         """Return a state with one more time, for steps that read it as a whole."""
@@ -163,7 +213,8 @@ class _Run:
         is_inside = not any(bounds.find_gathers(state.node) for state in group.states)
         for columns in self.split_fronts():
             given = dict(zip(step.places, columns, strict=True))
-            results = self.evaluate(step, given, {step.along: len(columns[0])}, is_inside=is_inside)
+            sizes = {step.along: len(columns[0])}
+            results = self.evaluate(step.formula, given, sizes, is_inside=is_inside)
             places = dict(zip(weights, columns, strict=True))
             for state, value in zip(group.states, results, strict=True):
                 own = self.state(state)
@@ -186,14 +237,15 @@ class _Run:
 
     def evaluate(
         self,
-        step: Step,
+        formula: Formula,
         given: Mapping[str, object],
         sizes: Mapping[str, int],
+        states: Sequence[State] | None = None,
         *,
         is_inside: bool = False,
     ) -> list[Tensor]:
-        """Return the new elements of the states."""
-        call, line = self.call, step.formula.line
+        """Return the new elements of some states, of all if nothing is said."""
+        call, line = self.call, formula.line
         known = {**self.values, **given}
         # The only parameter without a value says how large the batch is.
         arguments = {
@@ -203,11 +255,11 @@ class _Run:
             for p in line.parameters
         }
         found = evaluate.evaluate(
-            step.formula,
+            formula,
             arguments,
             {**call.sizes, **sizes},
             [True] * len(line.outputs),
-            [call.dtype(state.node.type) for state in self.group.states],
+            [call.dtype(state.node.type) for state in states or self.group.states],
             call.device,
             reuse=not self.is_recorded,
             is_inside=is_inside,

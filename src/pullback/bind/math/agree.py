@@ -1,11 +1,13 @@
-"""Compares the loops of a recurrence with its steps by PyTorch's operations, before it is used.
+"""Compares what computes a recurrence with its steps by PyTorch's operations, before it is used.
 
-The two have nothing in common but the graph. Where they differ, the call is stopped (PB147).
+That is a loop, or a cumulative function of PyTorch's. It has nothing in common with the steps but
+the graph. Where they differ, the call is stopped (PB147).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -22,6 +24,7 @@ from pullback.bind.math.samples import Case
 from pullback.bind.math.tolerance import describe_difference, measure_noises, to_double
 from pullback.define.math import steps
 from pullback.define.math.bounds import EmptyMaximum
+from pullback.define.math.cumulative import find_cumulative
 from pullback.define.math.draft import FreeNames
 from pullback.define.math.formula import Formula
 from pullback.define.math.node import SUM, in_order
@@ -51,27 +54,84 @@ def require_agreement(scan: Scan, formula: Formula, place: int, present: frozens
         *(place, sorted(present), own.specialised, str(own.dtype)),
         [step.kernel.text for step in own.steps],
     )
+    has_sums = any(node.op == SUM for node in in_order(own.indexed.nodes))
+    compared = Compared(formula, place, present, own.dtype, own.specialised, scan.names, has_sums)
+    _require(name, compared, lambda case, known: scan.run({**case.arguments, **known}, case.sizes))
+
+
+def require_cumulative(
+    formula: Formula, place: int, present: frozenset[str], dtype: torch.dtype
+) -> None:
+    """Stop if a group's states differ from those of the steps where they are computed at once.
+
+    Args: as `require_agreement`.
+
+    Raises:
+        PullbackError: PB147, which is a fault of pullback's.
+    """
+    group, whole = formula.groups[place], find_cumulative(formula, formula.groups[place])
+    assert whole
+    name = verified.digest(
+        verified.serialize_formula(formula),
+        *("cumulative", place, sorted(present), str(dtype)),
+        [],
+    )
+
+    def run(case: Case, known: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return compute_group(_call(formula, case, dtype), group, known, whole)
+
+    names = (*(state.name for state in group.states), *whole.outputs)
+    _require(name, Compared(formula, place, present, dtype, {}, names, has_sums=False), run)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What is compared with the steps.
+
+    Attributes:
+        formula: whose states.
+        place: which of its groups.
+        present: the names of the arguments that are not None.
+        dtype: of real states.
+        fixed: sizes that it is made for.
+        names: of what it computes.
+        has_sums: whether something is added up in a step.
+    """
+
+    formula: Formula
+    place: int
+    present: frozenset[str]
+    dtype: torch.dtype
+    fixed: Mapping[str, int]
+    names: tuple[str | None, ...]
+    has_sums: bool
+
+
+Run = Callable[[Case, Mapping[str, Tensor]], Mapping[str, Tensor]]
+
+
+def _require(name: str, compared: Compared, run: Run) -> None:
+    """Compare once; `name` is what is remembered for other processes."""
     if not verified.is_marked(name):
-        run_isolated(lambda: _compare(scan, formula, place, present))
+        run_isolated(lambda: _compare(compared, run))
         verified.mark(name)
 
 
-def _compare(scan: Scan, formula: Formula, place: int, present: frozenset[str]) -> None:
-    absent = frozenset(p.name for p in formula.line.parameters) - present
-    dtype = scan.own.dtype
-    has_sums = any(node.op == SUM for node in in_order(scan.own.indexed.nodes))
-    for case in samples.draw_cases(formula, dtype, scan.own.specialised, absent):
+def _compare(compared: Compared, compute: Run) -> None:
+    formula, dtype = compared.formula, compared.dtype
+    absent = frozenset(p.name for p in formula.line.parameters) - compared.present
+    for case in samples.draw_cases(formula, dtype, compared.fixed, absent):
         if 0 in case.sizes.values():
             continue
         try:
-            want = _by_steps(formula, place, case, dtype, scan)
+            want = _by_steps(compared, case, dtype)
         except PullbackError as error:
             if error.finding.code not in STOPPED:
                 raise
             continue
-        got = scan.run({**case.arguments, **want}, case.sizes)
-        run = partial(_by_steps, formula, place, to_double(case), torch.float64, scan)
-        found = _find_difference(got, want, run, has_sums=has_sums)
+        got = compute(case, want)
+        run = partial(_by_steps, compared, to_double(case), torch.float64)
+        found = _find_difference(got, want, run, has_sums=compared.has_sums)
         if found is not None:
             raise verify.disagreement(formula, case, found)
 
@@ -83,10 +143,10 @@ def _find_difference(
     *,
     has_sums: bool,
 ) -> str | None:
-    """Return where loops and steps differ by more than rounding; None if they do not.
+    """Return where two executions differ by more than rounding; None if they do not.
 
     Args:
-        got: by loops.
+        got: by one of them.
         want: by steps.
         run: computes the steps in float64.
         has_sums: whether something is added up.
@@ -107,25 +167,30 @@ def _find_difference(
     return worst(dict(zip(got, noises, strict=True)))
 
 
-def _by_steps(
-    formula: Formula, place: int, case: Case, dtype: torch.dtype, scan: Scan
-) -> dict[str, Tensor]:
-    """Return the states up to a group, and the outputs that its loops compute too."""
-    device = torch.device("cpu")
-    call = StatesCall(
-        formula=formula, arguments=case.arguments, sizes=case.sizes, compute=dtype, device=device
+def _call(formula: Formula, case: Case, dtype: torch.dtype) -> StatesCall:
+    return StatesCall(
+        formula=formula,
+        arguments=case.arguments,
+        sizes=case.sizes,
+        compute=dtype,
+        device=torch.device("cpu"),
     )
+
+
+def _by_steps(compared: Compared, case: Case, dtype: torch.dtype) -> dict[str, Tensor]:
+    """Return the states up to a group, and the outputs that are computed with them."""
+    formula, call = compared.formula, _call(compared.formula, case, dtype)
     found: dict[str, Tensor] = {}
-    for group in formula.groups[: place + 1]:
+    for group in formula.groups[: compared.place + 1]:
         found |= compute_group(call, group, found)
     lines = formula.line.outputs
-    wanted = [line.name in scan.names and line.name not in found for line in lines]
+    wanted = [line.name in compared.names and line.name not in found for line in lines]
     if any(wanted):
         free = FreeNames(formula.line)
         names = {name: free.fresh(f"{name}_") for name in found}
         rest = steps.rest_of(formula, names)
         given = {**case.arguments, **{names[name]: value for name, value in found.items()}}
         dtypes = [check.dtype_named(line.dtype) if line.dtype else dtype for line in lines]
-        values = evaluate.evaluate(rest, given, case.sizes, wanted, dtypes, device)
+        values = evaluate.evaluate(rest, given, case.sizes, wanted, dtypes, call.device)
         found |= {o.name: v for o, v in zip(lines, values, strict=True) if v is not None}
     return found

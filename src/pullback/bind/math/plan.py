@@ -9,6 +9,7 @@ from functools import partial
 import torch
 
 from pullback.bind import kernel
+from pullback.bind.dense import cumulative
 from pullback.bind.kinds.kind import Kind
 from pullback.bind.loops import backends, gpu, nests
 from pullback.bind.loops.backends import unit_of
@@ -17,7 +18,10 @@ from pullback.bind.loops.own_call import prepare_call
 from pullback.bind.loops.scans import Scan
 from pullback.bind.math import choose, derive, recur
 from pullback.bind.math.call import Choice, IndexedCall, call_of
+from pullback.bind.math.recurrent_call import RecurrentCall
 from pullback.define.math import cost, derived, steps
+from pullback.define.math.cumulative import Cumulative
+from pullback.define.math.recurrence import Group
 from pullback.define.operator import Definition
 from pullback.kernels.loops.nest import KernelText
 
@@ -152,37 +156,52 @@ def steps_of_states(
         steps_of: returns those of an operator without states.
         call: of the recurrence.
     """
-    known, compute = recur.RecurrentCall.of_call(call), recur.compute_dtype(call)
+    known, compute = RecurrentCall.of_call(call), recur.compute_dtype(call)
     joint, states = steps.with_states(known.formula)
-    names = [name for name, _ in states]
+    names, plain = [name for name, _ in states], recur.states_call(known, call)
     left = [k for k in call.places if k not in known.copied]
     for place, group in enumerate(known.formula.groups):
-        scan = known.scan(place, call, compute)
+        whole = known.wholes[place]
         if steps_of is steps_on_gpu:
             scan = NoLoops(reason="recurrences have no loops on a GPU yet")
+        elif recur.is_cumulative(plain, group, whole):
+            scan = NoLoops(reason="")
+        else:
+            scan = known.scan(place, call, compute)
         own = {state.name for state in group.states}
         asked = [name in own for name in names] + [False] * len(call.outputs.wanted)
         needed = cost.cost(joint, call.sizes, asked, compute.itemsize)
         computed = [state.name for state in group.states]
-        if isinstance(scan, Scan):
-            lines = call.indexed.line.outputs
-            more = [k for k in left if lines[k].name in scan.names and lines[k].name not in own]
-            computed += [lines[k].name for k in more]
-            left = [k for k in left if k not in more]
+        beside = scan.names if isinstance(scan, Scan) else whole.outputs if whole else ()
+        lines = call.indexed.line.outputs
+        more = [k for k in left if lines[k].name in beside and lines[k].name not in own]
+        computed += [lines[k].name for k in more]
+        left = [k for k in left if k not in more]
+        way, reason = _describe_way(scan, group, whole)
         yield Step(
             operator=call.indexed.line.qualname,
             outputs=tuple(computed),
-            way="own loop, recurrence" if isinstance(scan, Scan) else "PyTorch, step by step",
-            reason=scan.described if isinstance(scan, Scan) else scan.reason,
+            way=way,
+            reason=reason,
             flops=needed.flops,
             bytes=needed.read + needed.written,
         )
     if left:
-        plain = recur.states_call(known, call)
         states = {name: plain.empty_state(s) for name, s in known.formula.states.items()}
         rest = known.rest_call(call, states).wanting(left)
         for step in steps_of(rest):
             yield replace(step, operator=call.indexed.line.qualname)
+
+
+def _describe_way(scan: Scan | NoLoops, group: Group, whole: Cumulative | None) -> tuple[str, str]:
+    """Return what computes a group of states, and how."""
+    if isinstance(scan, Scan):
+        return "own loop, recurrence", scan.described
+    if whole:
+        (time, direction), *_ = group.weights
+        order = "" if direction > 0 else ", in reverse order"
+        return "PyTorch", f"{cumulative.name_of(whole.op)} along '{time}'{order}"
+    return "PyTorch, step by step", scan.reason
 
 
 def steps_here(call: IndexedCall) -> Iterator[Step]:

@@ -176,8 +176,7 @@ def write_step(formula: Formula, group: Group, known: Mapping[Node, bool]) -> St
         known: what is known of its conditions.
     """
     ((time, _),) = group.weights
-    names = FreeNames(formula.line)
-    names.taken.update(formula.states)
+    names = _free_names(formula)
     made: dict[tuple[str, tuple[Affine | None, ...]], Slice] = {}
     clock = scalar(names.fresh(f"{plain(time)}_"), "int")
     ranges = formula.ranges
@@ -213,6 +212,19 @@ def write_step(formula: Formula, group: Group, known: Mapping[Node, bool]) -> St
     )
 
 
+def formula_of_some(
+    formula: Formula, group: Group, nodes: Sequence[Node], indices: Sequence[tuple[str, ...]]
+) -> Formula:
+    """Return the formula of some elements at the indices of states, which may read these whole."""
+    return formula_of(formula, group, nodes, indices, _free_names(formula), {})
+
+
+def _free_names(formula: Formula) -> FreeNames:
+    names = FreeNames(formula.line)
+    names.taken.update(formula.states)
+    return names
+
+
 def with_others(formula: Formula, group: Group, *, alike: bool = False) -> list[Node]:
     """Return the states' elements, in which others of the same place are written out.
 
@@ -245,8 +257,7 @@ def simplified(node: Node) -> Node:
 
 def write_front(formula: Formula, group: Group) -> Step:
     """Return the formula of some elements of one front."""
-    names = FreeNames(formula.line)
-    names.taken.update(formula.states)
+    names = _free_names(formula)
     along = names.fresh("front")
     sequential = [index for index, _ in group.weights]
     where = {index: names.fresh(f"{plain(index)}_") for index in sequential}
@@ -287,9 +298,7 @@ def formula_of(  # noqa: PLR0913, PLR0917  (the parts of a step)
         # It says how large the batch is, where nothing else does.
         name = names.fresh("batch_")
         found[name] = Tensor(name=name, dims=(Batch(),))
-    outputs = [
-        replace(output, name=names.fresh(output.name)) for output in _outputs_of(nodes, indices)
-    ]
+    outputs = [replace(o, name=names.fresh(o.name)) for o in _outputs_of(nodes, indices)]
     line = Line(
         namespace=formula.line.namespace,
         name=f"_{formula.line.name.removeprefix('_')}_step",
@@ -384,10 +393,8 @@ def write_scan(
     names = FreeNames(formula.line)
     made = formula_of(formula, group, nodes, indices, names, {})
     parameters = [p for p in made.line.parameters if p.name not in group_names]
-    outputs = [
-        replace(output, name=name)
-        for output, name in zip(_outputs_of(nodes, indices), found, strict=True)
-    ]
+    named = zip(_outputs_of(nodes, indices), found, strict=True)
+    outputs = [replace(output, name=name) for output, name in named]
     line = replace(made.line, parameters=tuple(parameters), outputs=tuple(outputs))
     inverse = [tuple(order.index(k) for k in range(len(order))) for order in orders.values()]
     return ScanFormula(formula=replace(made, line=line), turned=tuple(inverse))

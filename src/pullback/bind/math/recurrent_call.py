@@ -1,0 +1,235 @@
+"""Calls of a recurrence in which the same tensors are None: its states, loops and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from pullback.bind import kernel
+from pullback.bind.loops.backends import CpuBackend
+from pullback.bind.loops.nests import NoLoops
+from pullback.bind.loops.scans import Scan, ScanCall, find_scan
+from pullback.bind.loops.specialise import round_sizes, usual_sizes
+from pullback.bind.math import agree
+from pullback.bind.math.call import IndexedCall, call_of, compute_by_pytorch
+from pullback.bind.math.execute import Executor
+from pullback.bind.memo import Memo
+from pullback.define.math import steps
+from pullback.define.math.cumulative import Cumulative, find_cumulative
+from pullback.define.math.draft import FreeNames
+from pullback.define.math.formula import Formula
+from pullback.define.math.node import READ, Node
+from pullback.define.math.recurrence import reads_of
+from pullback.define.operator import Definition
+from pullback.kernels import prebuilt
+from pullback.kernels.cuda_on_cpu import mode
+
+Key = tuple[frozenset[str], tuple[bool, ...]]
+NO_COMPILER = NoLoops(reason="there is no C++ compiler")
+
+
+@dataclass(frozen=True)
+class RecurrentCall:
+    """All calls in which the same tensors are None, and the same outputs are wanted.
+
+    Attributes:
+        formula: without those.
+        names: of the states, as the outputs' formula reads them.
+        copied: the outputs that are a state as it is, by their place.
+        wanted: which outputs are.
+        scans: the loops of each group, by what they are made for.
+        agreed: the groups, and dtypes, whose cumulative functions are known to be their steps.
+    """
+
+    formula: Formula
+    names: dict[str, str]
+    copied: dict[int, str]
+    wanted: tuple[bool, ...]
+    scans: Memo[tuple[object, ...], Scan | NoLoops] = field(
+        default_factory=Memo[tuple[object, ...], Scan | NoLoops]
+    )
+    agreed: set[tuple[int, torch.dtype]] = field(default_factory=set[tuple[int, torch.dtype]])
+
+    @staticmethod
+    def of(formula: Formula, missing: frozenset[str], wanted: tuple[bool, ...]) -> RecurrentCall:
+        """Return it."""
+        own = steps.present(formula, missing, wanted)
+        free = FreeNames(formula.line)
+        names = {name: free.fresh(f"{name}_") for name in own.states}
+        outputs = enumerate(zip(own.line.outputs, own.nodes, strict=True))
+        copied = {k: n.name for k, (o, n) in outputs if wanted[k] and _is_copy(n, o.labels, own)}
+        return RecurrentCall(own, names, copied, wanted)
+
+    @staticmethod
+    def of_call(call: IndexedCall) -> RecurrentCall:
+        """Return what it is for one call."""
+        return RecurrentCall.of(call.indexed, *key_of(call))
+
+    @cached_property
+    def wholes(self) -> tuple[Cumulative | None, ...]:
+        """Which cumulative function each group is."""
+        return tuple(find_cumulative(self.formula, group) for group in self.formula.groups)
+
+    @property
+    def left(self) -> set[int]:
+        """The outputs that are neither states nor come with them, if no loop computes these."""
+        names = {name for whole in self.wholes if whole for name in whole.outputs}
+        lines = enumerate(self.formula.line.outputs)
+        known = {k for k, line in lines if line.name in names} | self.copied.keys()
+        return {k for k, asked in enumerate(self.wanted) if asked} - known
+
+    @cached_property
+    def rest(self) -> Executor:
+        """Computes the other outputs from the states."""
+        formula = steps.rest_of(self.formula, self.names)
+        return Executor(Definition(line=formula.line, formula=formula))
+
+    def rest_arguments(self, call: IndexedCall, states: Mapping[str, Tensor]) -> list[object]:
+        """Return the arguments from which the other outputs are computed.
+
+        The states of halves are wider, so that the other tensors have to be, too.
+        """
+        shared = {own: states[name] for name, own in self.names.items() if name in states}
+        compute, line = compute_dtype(call), self.rest.definition.line
+        found = (shared.get(p.name, call.flat.get(p.name)) for p in line.parameters)
+        return [
+            value.to(compute) if isinstance(value, Tensor) and value.is_floating_point() else value
+            for value in found
+        ]
+
+    def rest_call(self, call: IndexedCall, states: Mapping[str, Tensor]) -> IndexedCall:
+        """Return the call that computes the other outputs."""
+        definition = self.rest.definition
+        given = tuple(self.rest_arguments(call, states))
+        return call_of(definition, kernel.fill_defaults(definition, given, None))
+
+    def compute_rest(
+        self, call: IndexedCall, states: Mapping[str, Tensor], left: list[bool]
+    ) -> Sequence[object]:
+        """Return the other outputs of a small call, for which no loop is compiled."""
+        rest = self.rest_call(call, states)
+        wanted = kernel.select_wanted(rest.outputs, left)
+        return compute_by_pytorch(replace(rest, outputs=wanted, is_kernel=call.is_kernel))
+
+    def with_group(self, place: int) -> tuple[dict[int, Node], tuple[Node, ...]]:
+        """Return the outputs that may be computed with a group, and what else reads its states.
+
+        It has to be the last group that they need.
+        """
+        later = [s for g in self.formula.groups[place + 1 :] for s in g.states]
+        names = {state.name for state in later}
+        wanted = {k: n for k, n in enumerate(self.formula.nodes) if self.wanted[k]}
+        own = {
+            k: node
+            for k, node in wanted.items()
+            if k not in self.copied and not any(True for _ in reads_of([node], names))
+        }
+        others = (node for k, node in wanted.items() if k not in own)
+        return own, (*others, *(state.node for state in later))
+
+    def scan(self, place: int, call: IndexedCall, compute: torch.dtype) -> Scan | NoLoops:
+        """Return the loops of a group, made once for calls of about the same sizes.
+
+        Where there is no compiler, they are those that a package brought.
+        """
+        backend = CpuBackend()
+        if call.outputs.device.type != "cpu" or mode.is_chosen():
+            return NoLoops(reason=f"on {call.outputs.device.type}")
+        if not backend.can_compile() and not prebuilt.has_index_loops("cpu"):
+            return NO_COMPILER
+        width = str(compute).removeprefix("torch.")
+        dtypes = {
+            name: str(value.dtype).removeprefix("torch.")
+            for name, value in call.named.items()
+            if isinstance(value, Tensor)
+        }
+
+        def of(sizes: Mapping[str, int]) -> Scan | NoLoops:
+            asked = self.ask(place, sizes, dtypes, width, backend)
+            key = (place, width, *sizes.items(), *dtypes.items())
+            return self.scans.get_or_make(key, lambda: self.find_scan(asked, place, call.present))
+
+        found = of(round_sizes(self.formula, call.sizes))
+        if isinstance(found, Scan) and not found.own.is_available:
+            usual = (usual_sizes(call.sizes, own) for own in prebuilt.find_sizes(call.sizes))
+            others = (other for other in map(of, usual) if isinstance(other, Scan))
+            return next((other for other in others if other.own.brought), NO_COMPILER)
+        return found
+
+    def ask(
+        self,
+        place: int,
+        sizes: Mapping[str, int],
+        dtypes: Mapping[str, str],
+        width: str,
+        backend: CpuBackend,
+    ) -> ScanCall:
+        """Return what decides which loops a group has.
+
+        Args:
+            place: of the group.
+            sizes: of every index, rounded.
+            dtypes: of the tensors, by name.
+            width: the dtype of real states.
+            backend: what runs the loops.
+        """
+        earlier = {s.name: s for g in self.formula.groups[:place] for s in g.states}
+        of_states = {n: width if s.node.type == "real" else "int64" for n, s in earlier.items()}
+        outputs, later = self.with_group(place)
+        return ScanCall(
+            formula=self.formula,
+            group=self.formula.groups[place],
+            dtypes={**dtypes, **of_states},
+            compute=width,
+            sizes=sizes,
+            outputs=outputs,
+            later=later,
+            backend=backend,
+        )
+
+    def require_cumulative(self, place: int, call: IndexedCall, compute: torch.dtype) -> None:
+        """Stop if a cumulative function of PyTorch's, where it is one, is not what steps compute.
+
+        Raises:
+            PullbackError: PB147, they differ.
+        """
+        if self.wholes[place] and (place, compute) not in self.agreed:
+            agree.require_cumulative(self.formula, place, call.present, compute)
+            self.agreed.add((place, compute))
+
+    def find_scan(self, asked: ScanCall, place: int, present: frozenset[str]) -> Scan | NoLoops:
+        """Return the loops of a group; if they can run, they have been compared with its steps.
+
+        Raises:
+            PullbackError: PB147, they differ.
+        """
+        found = find_scan(asked)
+        if isinstance(found, Scan) and found.own.is_available:
+            agree.require_agreement(found, self.formula, place, present)
+        return found
+
+
+def key_of(call: IndexedCall) -> Key:
+    """Return which tensors are None, and which outputs are wanted."""
+    missing = frozenset(name for name, value in call.named.items() if value is None)
+    return missing, tuple(call.outputs.wanted)
+
+
+def compute_dtype(call: IndexedCall) -> torch.dtype:
+    """Return the dtype of real states: that of the call, and float32 for the half ones."""
+    tensors = [v for v in call.named.values() if isinstance(v, Tensor)]
+    dtypes = [*(t.dtype for t in tensors if t.is_floating_point()), *call.outputs.dtypes]
+    return torch.float64 if torch.float64 in dtypes else torch.float32
+
+
+def _is_copy(node: Node, labels: tuple[str, ...], formula: Formula) -> bool:
+    """Return whether an output is a state at its own indices."""
+    if node.op != READ or node.name not in formula.states:
+        return False
+    return tuple(place.index for place in node.places) == labels and (
+        formula.states[node.name].indices == labels
+    )
