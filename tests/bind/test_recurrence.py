@@ -435,6 +435,23 @@ def test_a_loop_that_is_wrong_is_found_before_it_is_used(monkeypatch: pytest.Mon
         own(torch.ones(6, 3))
 
 
+@pytest.mark.usefixtures("looped")
+def test_an_output_may_look_further_back_than_the_state_does() -> None:
+    """As many steps of a hidden state are kept as anything in its loop reads."""
+    own = pb.operator(
+        "recurrence::echo(x[t, d]) -> y[t, d] = h[t, d] = pad(h[t - 1, d])/2 + x; "
+        "y = h[t, d] + pad(h[t - 5, d])"
+    )
+    x = torch.randn(19, 20, generator=torch.Generator().manual_seed(3), dtype=DOUBLE)
+    x.requires_grad_()
+    powers = 0.5 ** torch.arange(19, dtype=DOUBLE)
+    h = torch.stack([powers[: t + 1].flip(0) @ x[: t + 1] for t in range(19)])
+    y = h + torch.nn.functional.pad(h, (0, 0, 5, 0))[:19]
+    torch.testing.assert_close(own(x), y)
+    found, wanted = (torch.autograd.grad(v.square().sum(), x)[0] for v in (own(x), y))
+    torch.testing.assert_close(found, wanted)
+
+
 def test_the_plan_says_what_runs_in_order_and_what_is_kept(ss: Operator) -> None:
     shapes = ((2, 70, 8), (8, 16), (2, 70, 16), (2, 70, 16), (2, 70, 8))
     given = [torch.rand(shape) for shape in shapes]

@@ -11,7 +11,7 @@ from pullback.bind.loops import nests
 from pullback.bind.loops.backends import Backend, CpuBackend
 from pullback.bind.loops.nests import NoLoops, Own
 from pullback.bind.loops.scans import Scan, find_scan
-from pullback.bind.math.recur import RecurrentCall
+from pullback.bind.math.recurrent_call import RecurrentCall
 from pullback.define.math.formula import Formula
 
 

@@ -76,6 +76,19 @@ def selective(dt: Tensor, a: Tensor, b: Tensor, x: Tensor, s: float) -> Tensor:
     return torch.stack(found)
 
 
+def paths(x: Tensor, w: Tensor) -> Tensor:
+    rows: list[list[Tensor]] = []
+    zero = x.new_zeros(())
+    for i in range(len(x)):
+        row: list[Tensor] = []
+        for j in range(x.shape[1]):
+            above = rows[-1][j] if i else zero
+            corner = rows[-1][j - 1] if i and j else zero
+            row.append(x[i, j] + (above + w[j] * (row[-1] if j else zero) + corner).tanh())
+        rows.append(row)
+    return torch.stack([torch.stack(row) for row in rows])
+
+
 def numbers(most: int, *shape: int) -> Tensor:
     """Return some indices, of which many are the same."""
     return torch.arange(torch.Size(shape).numel()).mul(7).remainder(most).reshape(shape)
@@ -179,6 +192,12 @@ CASES = {
         "(delta[..., t], c[..., t]) -> adv[..., t] = delta + c*pad(adv[t + 1])",
         backwards,
         lambda draw: (draw(3, 30), draw(3, 30)),
+    ),
+    "paths": Case(
+        "(x[i, j], w[j]) -> y[i, j]"
+        " = x + tanh(pad(y[i - 1, j]) + w*pad(y[i, j - 1]) + pad(y[i - 1, j - 1]))",
+        paths,
+        lambda draw: (draw(9, 21), draw(21)),
     ),
     "selective": Case(
         "(dt[t, d], a[d, s], b[t, s], x[t, d], k: float) -> y[t, d]"

@@ -71,8 +71,9 @@ def test_a_part_that_only_python_can_run_is_named(
     [
         ("halves(x[n]: int64, k[m]: int64) -> y[n]: int64 = sum[m](x//k)", "whole numbers are"),
         (
-            "front(x[i, j]) -> y[i, j] = x + pad(y[i - 1, j]) + pad(y[i, j - 1])",
-            "it runs along a w",
+            "front(x[i, j, k]) -> y[i, j, k] = x + pad(y[i - 1, j, k]) + pad(y[i, j - 1, k]) "
+            "+ pad(y[i, j, k - 1])",
+            "its fronts are not those of two indices",
         ),
         (
             "picked(x[t], i[t]: int64) -> y[t] = x[i[t]] + pad(y[t - 1])",

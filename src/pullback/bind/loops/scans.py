@@ -174,7 +174,8 @@ def _write(call: ScanCall, target: Target) -> Scan:
     copies = _copy_states([states[name] for name in kept], skewed, call) if skewed else {}
     made = steps.write_scan(call.formula, call.group, others | copies, str(lane))
     setting, own = _setting(call, made.formula, target, known)
-    rings = _find_rings(call, time, states.keys() - ({} if skewed else kept))
+    together = [*call.group.states, *(State("", (), (), node) for _, node in others.values())]
+    rings = _find_rings(call, together, time, states.keys() - ({} if skewed else kept))
     nest = replace(scan.nest_of(own, sequential, lane, setting, skewed), rings=rings)
     kernel = scan.write_scan(nest, setting)
     schedule = Schedule(
@@ -234,12 +235,20 @@ def _copy_states(
     }
 
 
-def _find_rings(call: ScanCall, time: str, names: Iterable[str]) -> dict[str, int]:
-    """Return how many of the last steps are needed of some states, where these are few."""
-    group, ranges = call.group, call.formula.ranges
+def _find_rings(
+    call: ScanCall, together: Iterable[State], time: str, names: Iterable[str]
+) -> dict[str, int]:
+    """Return how many of the last steps are needed of some states, where these are few.
+
+    Args:
+        call: whose states.
+        together: what is computed in the same loop.
+        time: the index of the steps.
+        names: of these states.
+    """
     back = dict.fromkeys(names, 0.0)
-    for state in group.states:
-        for each in find_reads(state, group.states, ranges):
+    for each_of in together:
+        for each in find_reads(each_of, call.group.states, call.formula.ranges):
             if each.state in back:
                 ends = each.shifts[time] or (math.inf, math.inf)
                 back[each.state] = max(back[each.state], *map(abs, ends))

@@ -18,7 +18,7 @@ from pullback.bind.loops.own_call import prepare_call
 from pullback.bind.loops.scans import Scan
 from pullback.bind.math import choose, derive, recur
 from pullback.bind.math.call import Choice, IndexedCall, call_of
-from pullback.bind.math.recurrent_call import RecurrentCall
+from pullback.bind.math.recurrent_call import RecurrentCall, compute_dtype
 from pullback.define.math import cost, derived, steps
 from pullback.define.math.cumulative import Cumulative
 from pullback.define.math.recurrence import Group
@@ -156,7 +156,7 @@ def steps_of_states(
         steps_of: returns those of an operator without states.
         call: of the recurrence.
     """
-    known, compute = RecurrentCall.of_call(call), recur.compute_dtype(call)
+    known, compute = RecurrentCall.of_call(call), compute_dtype(call)
     joint, states = steps.with_states(known.formula)
     names, plain = [name for name, _ in states], recur.states_call(known, call)
     left = [k for k in call.places if k not in known.copied]

@@ -108,7 +108,8 @@ def _number_fronts(formula: Formula, group: Group, gone: str, along: str, factor
     extents = dict(zip(first.indices, first.extents, strict=True))
     names = FreeNames(formula.line)
     names.taken.update(formula.states)
-    index = names.fresh("front")
+    # Fronts of the same name are the same ones.
+    index = names.fresh(f"front_{gone}_{abs(factor) if abs(factor) > 1 else ''}{along}")
     # Where the number falls with j, the last j of i = 0 has number 0.
     least = (extents[along] - 1) * max(-factor, 0)
     many = extents[gone] + (extents[along] - 1) * abs(factor)
