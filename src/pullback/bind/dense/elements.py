@@ -145,6 +145,8 @@ class Values:
         """Return a value as a tensor, which most of PyTorch's functions want."""
         if isinstance(value, Tensor):
             return value
+        if isinstance(value, torch.SymBool):  # a comparison of sizes, which PyTorch's traces know
+            return torch.as_tensor(torch.sym_ite(value, 1, 0), device=self.device).to(torch.bool)
         dtype = self.compute if isinstance(value, float | torch.SymFloat) else None
         return torch.as_tensor(value, dtype=dtype, device=self.device)
 

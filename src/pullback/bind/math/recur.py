@@ -68,8 +68,9 @@ class RecurrentExecutor:
             states: computes those of a group; step by step without it.
         """
         given = kernel.fill_defaults(self.definition, arguments, output_mask)
-        known = self.prepare(given)
-        call = replace(known.call_of(arrange.name_arguments(known.line, given)), is_kernel=False)
+        call = replace(call_of(self.definition, given), is_kernel=False)
+        # Its sizes may be symbols, so that nothing is asked that depends on how large they are.
+        known = PreparedStates(known=self.find(call), call=call)
         return kernel.unwrap_single(known.outputs_of(call, states))
 
     def forget(self) -> None:
@@ -77,10 +78,14 @@ class RecurrentExecutor:
         self.known.clear()
         self.prepared.clear()
 
+    def find(self, call: IndexedCall) -> RecurrentCall:
+        """Return what follows from which tensors a call has, and which outputs are wanted."""
+        return self.known.get_or_make(key_of(call), lambda: RecurrentCall.of_call(call))
+
     def prepare(self, given: tuple[object, ...]) -> PreparedStates:
         """Return what follows from the shapes and dtypes of a call."""
         call = call_of(self.definition, given)
-        known = self.known.get_or_make(key_of(call), lambda: RecurrentCall.of_call(call))
+        known = self.find(call)
         plain = states_call(known, call)
         worth = [
             _is_worth_a_loop(plain, group) and not is_cumulative(plain, group, whole)
@@ -113,9 +118,9 @@ class PreparedStates:
 
     known: RecurrentCall
     call: IndexedCall
-    worth: tuple[bool, ...]
-    is_small: bool
-    is_recorded: bool
+    worth: tuple[bool, ...] = ()
+    is_small: bool = True
+    is_recorded: bool = False
     scans: dict[int, Scan | NoLoops] = field(default_factory=dict[int, "Scan | NoLoops"])
     records: Records = field(default_factory=Records)
 
