@@ -20,6 +20,7 @@ from pullback.bind.kinds.recurrent import Recurrent
 from pullback.bind.loops import scans
 from pullback.bind.math import recur
 from pullback.bind.operator import Operator
+from pullback.bind.registry import operators
 from pullback.define.math.cumulative import find_cumulative
 
 DOUBLE = torch.float64
@@ -450,6 +451,54 @@ def test_an_output_may_look_further_back_than_the_state_does() -> None:
     torch.testing.assert_close(own(x), y)
     found, wanted = (torch.autograd.grad(v.square().sum(), x)[0] for v in (own(x), y))
     torch.testing.assert_close(found, wanted)
+
+
+DECAY = (
+    "decay(r[d], x[b, t, d]) -> h[b, t, d] = r*pad(h[b, t - 1, d]) + x",
+    "ahead(r[d], x[b, t, d]) -> h[b, t, d] = r*pad(h[b, t + 1, d]) + x",
+)
+
+
+def decay_steps(r: Tensor, x: Tensor) -> Tensor:
+    found = [x[:, 0]]
+    for given in x.unbind(1)[1:]:
+        found.append(r * found[-1] + given)
+    return torch.stack(found, 1)
+
+
+@pytest.mark.usefixtures("looped")
+@pytest.mark.parametrize("line", DECAY)
+def test_what_all_steps_share_gets_its_gradient_while_they_run(line: str) -> None:
+    """That of 4000 steps in float32 is off by no more than the rounding of its elements."""
+    own = pb.operator(f"recurrence::{line}")
+    generator = torch.Generator().manual_seed(8)
+    r = torch.rand(5, generator=generator) * 0.9
+    for many in (2, 3, 4000):
+        x = torch.randn(3, many, 5, generator=generator)
+        given = x if line == DECAY[0] else x.flip(1)
+        leaf, exact = r.clone().requires_grad_(), r.double().requires_grad_()
+        wanted = decay_steps(exact, x.double())
+        (want,) = torch.autograd.grad(wanted.sum(), exact)
+        (found,) = torch.autograd.grad(own(leaf, given).sum(), leaf)
+        # What arrives is a sum of powers, at most 10; h is as much off as ten of its steps.
+        allowed = 40 * torch.finfo(torch.float32).eps * 10 * wanted.detach().abs().sum((0, 1))
+        assert bool(((found - want).abs() <= allowed).all())
+    with torch.no_grad():
+        given = torch.ones(3, 70, 5)
+        gradient = operators[f"recurrence::_{own.line.name}_grad"]
+        text = str(gradient.plan(given, r, given))
+        assert "p1, grad_r, grad_x: own loop" in text
+        assert "grad_r is added up" in text
+
+
+@pytest.mark.usefixtures("looped")
+def test_an_infinite_total_is_no_nan() -> None:
+    own = pb.operator("recurrence::infinite(r[d], x[t, d]) -> h[t, d] = r*pad(h[t - 1, d]) + x")
+    r = torch.ones(4, requires_grad=True)
+    x = torch.ones(5, 4)
+    x[2, 1] = torch.inf
+    (found,) = torch.autograd.grad(own(r, x).sum(), r)
+    torch.testing.assert_close(found, torch.tensor([20.0, torch.inf, 20, 20]))
 
 
 def test_the_plan_says_what_runs_in_order_and_what_is_kept(ss: Operator) -> None:

@@ -10,7 +10,7 @@ import torch
 from pullback.bind.loops import nests
 from pullback.bind.loops.backends import Backend, CpuBackend
 from pullback.bind.loops.nests import NoLoops, Own
-from pullback.bind.loops.scans import Scan, find_scan
+from pullback.bind.loops.scans import Last, Scan, find_scan
 from pullback.bind.math.recurrent_call import RecurrentCall
 from pullback.define.math.formula import Formula
 
@@ -23,11 +23,13 @@ class StepResult:
         outputs: the places of the outputs that it is.
         state: the name of the state that it is; None if it is not one, or not kept.
         order: of its dimensions.
+        last: if it is added up over the steps, what of it there is at last.
     """
 
     outputs: tuple[int, ...]
     state: str | None
     order: tuple[int, ...]
+    last: Last | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +97,12 @@ def _of_scan(scan: Scan, known: RecurrentCall) -> StepLoops:
         copies = tuple(k for k, state in known.copied.items() if state == name)
         is_state = name in states
         outputs = copies if is_state else (places[name],)
-        return StepResult(outputs=outputs, state=name if is_state else None, order=tuple(order))
+        return StepResult(
+            outputs=outputs,
+            state=name if is_state else None,
+            order=tuple(order),
+            last=scan.totals.get(name),
+        )
 
     return StepLoops(
         own=scan.own,

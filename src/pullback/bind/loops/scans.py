@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -16,9 +16,10 @@ from pullback.define.math import bounds, fronts, steps
 from pullback.define.math.draft import FreeNames
 from pullback.define.math.formula import Formula
 from pullback.define.math.fronts import Fronts
-from pullback.define.math.index import at
+from pullback.define.math.index import Affine, at
 from pullback.define.math.node import REDUCTIONS, Node, in_order, may_divide_by_zero, read
 from pullback.define.math.recurrence import Group, State, find_reads, reads_of
+from pullback.define.math.totals import Total, find_total
 from pullback.kernels.loops import scan
 from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.nest import KernelSetting, Nest, Output
@@ -33,6 +34,29 @@ MOST_NESTED = 64
 MOST_STEPS = 64
 
 
+@dataclass(frozen=True)
+class Last:
+    """The last step of a running total, of which a ring of steps is kept.
+
+    Attributes:
+        states: the total, and what was lost of it.
+        step: which one that is.
+        ring: how many are kept.
+        summed: how many dimensions before that of the steps are added up after it.
+    """
+
+    states: tuple[str, ...]
+    step: Affine
+    ring: int
+    summed: int
+
+    def finish(self, value: Tensor, sizes: Mapping[str, int]) -> Tensor:
+        """Return the total in a ring of them."""
+        place = (Extents(sizes).number(self.step) or 0) % self.ring
+        total = value.select(self.summed, place)
+        return total.sum([*range(self.summed)]) if self.summed else total
+
+
 @dataclass(frozen=True, kw_only=True)
 class Scan:
     """The loops of one group.
@@ -42,12 +66,14 @@ class Scan:
         names: of what it computes: the states, then outputs; None for a state of which only the
             last steps are kept.
         turned: of each of these, the order of the dimensions that it is for.
+        totals: of an output that is added up over the steps, what of it there is at last.
         fronts: if its steps are fronts.
     """
 
     own: Own
     names: tuple[str | None, ...]
     turned: tuple[tuple[int, ...], ...]
+    totals: Mapping[str, Last]
     fronts: Fronts | None = None
 
     @property
@@ -65,7 +91,10 @@ class Scan:
             parts.append(f"threads share {', '.join(shared)}")
         if nest.lane:
             parts.append(f"lanes along {nest.lane}")
-        parts += [f"of '{n}' the last {many} steps are kept" for n, many in nest.rings.items()]
+        running = {name for last in self.totals.values() for name in last.states}
+        rings = ((name, many) for name, many in nest.rings.items() if name not in running)
+        parts += [f"of '{name}' the last {many} steps are kept" for name, many in rings]
+        parts += [f"{name} is added up" for name in self.totals]
         return ", ".join(parts)
 
     def run(self, arguments: Mapping[str, object], sizes: Mapping[str, int]) -> dict[str, Tensor]:
@@ -84,11 +113,8 @@ class Scan:
         wanted = [getattr(torch, output.dtype) for output in outputs]
         values = self.own.run(needed, sizes, wanted)
         pairs = zip(self.names, values, self.turned, strict=True)
-        return {
-            n: value if order == tuple(range(len(order))) else value.permute(order).contiguous()
-            for n, value, order in pairs
-            if n
-        }
+        found = {n: value.permute(order).contiguous() for n, value, order in pairs if n}
+        return found | {n: last.finish(found[n], sizes) for n, last in self.totals.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +194,10 @@ def _write(call: ScanCall, target: Target) -> Scan:
         for k, node in call.outputs.items()
         if _is_at_hand(base, lines[k].labels, node, call)
     }
-    left = [n for k, n in call.outputs.items() if lines[k].name not in others]
+    totals = [] if skewed else [*_find_totals(base, call, others)]
+    added = {total.output for total in totals}
+    left = [n for k, n in call.outputs.items() if lines[k].name not in {*others, *added}]
+    call = _with_totals(call, totals)
     states = {state.name: state for state in call.group.states}
     kept = {read.name for read in reads_of([*left, *call.later], states)}
     copies = _copy_states([states[name] for name in kept], skewed, call) if skewed else {}
@@ -196,8 +225,38 @@ def _write(call: ScanCall, target: Target) -> Scan:
     returned = {**dict.fromkeys(others), **dict.fromkeys(states.keys() - rings.keys())}
     if skewed:
         returned = dict.fromkeys(others) | dict(zip(copies, kept, strict=True))
+    returned |= {total.states[0].name: total.output for total in totals}
     names = tuple(returned.get(o.name) or o.name if o.name in returned else None for o in own)
-    return Scan(own=loops, names=names, turned=made.turned, fronts=skewed)
+    lasts = {t.output: _last_of(t, rings) for t in totals}
+    return Scan(own=loops, names=names, turned=made.turned, totals=lasts, fronts=skewed)
+
+
+def _last_of(total: Total, rings: Mapping[str, int]) -> Last:
+    names = tuple(state.name for state in total.states)
+    return Last(names, total.last, rings[names[0]], total.summed)
+
+
+def _find_totals(base: Nest, call: ScanCall, others: Container[str]) -> Iterator[Total]:
+    """Yield the outputs that are added up over the steps, of what these have at hand."""
+    names, lines = FreeNames(call.formula.line), call.formula.line.outputs
+    names.taken.update(call.formula.states)
+    for k, node in call.outputs.items():
+        if lines[k].name in others:
+            continue
+        own = (lines[k].name, lines[k].labels)
+        total = find_total(own, node, call.group, names, call.formula.ranges)
+        if total and _is_at_hand(base, total.states[0].indices, total.element, call):
+            yield total
+
+
+def _with_totals(call: ScanCall, totals: Sequence[Total]) -> ScanCall:
+    """Return the call whose group also adds up totals."""
+    if not totals:
+        return call
+    states = (*call.group.states, *(state for total in totals for state in total.states))
+    group = replace(call.group, states=states)
+    groups = (group if each == call.group else each for each in call.formula.groups)
+    return replace(call, group=group, formula=replace(call.formula, groups=tuple(groups)))
 
 
 def _with_fronts(call: ScanCall) -> tuple[ScanCall, Fronts]:

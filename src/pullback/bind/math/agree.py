@@ -54,7 +54,7 @@ def require_agreement(scan: Scan, formula: Formula, place: int, present: frozens
         *(place, sorted(present), own.specialised, str(own.dtype)),
         [step.kernel.text for step in own.steps],
     )
-    has_sums = any(node.op == SUM for node in in_order(own.indexed.nodes))
+    has_sums = bool(scan.totals) or any(n.op == SUM for n in in_order(own.indexed.nodes))
     compared = Compared(formula, place, present, own.dtype, own.specialised, scan.names, has_sums)
     _require(name, compared, lambda case, known: scan.run({**case.arguments, **known}, case.sizes))
 

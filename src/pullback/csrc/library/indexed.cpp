@@ -7,6 +7,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <bit>
+#include <numeric>
 
 namespace pullback {
 
@@ -50,7 +51,7 @@ class IndexedCall {
       const LoopTensors results = call.run(*group);
       for (size_t j = 0; j < results.size(); ++j) {
         if (!group->results.empty()) {
-          keep(group->results.items[j], results[j], call.inputs, outputs);
+          keep(group->results.items[j], results[j], sizes, call.inputs, outputs);
           continue;
         }
         const size_t k = group->outputs.items[j];
@@ -62,11 +63,12 @@ class IndexedCall {
 
  private:
   /// Gives a result of a recurrence to the outputs that it is, and to later loops.
-  void keep(const LoopResult& result, const at::Tensor& value, LoopTensors& inputs,
-            LoopTensors& outputs) const {
+  void keep(const LoopResult& result, const at::Tensor& value, const CallSizes& sizes,
+            LoopTensors& inputs, LoopTensors& outputs) const {
     if (result.outputs.empty() && result.state < 0) return;
-    const at::Tensor turned =
+    at::Tensor turned =
         value.permute(at::IntArrayRef(result.order.items, result.order.count)).contiguous();
+    if (result.ring) turned = total(result, turned, sizes);
     bool first = true;
     for (const size_t k : result.outputs) {
       if (!(wanted_ >> k & 1)) continue;
@@ -77,6 +79,16 @@ class IndexedCall {
     const auto place = static_cast<size_t>(result.state);
     inputs.resize(std::max(inputs.size(), place + 1));
     inputs[place] = turned;
+  }
+
+  /// Returns what was added up at last over the steps, of which a ring is kept.
+  static at::Tensor total(const LoopResult& result, const at::Tensor& ring,
+                          const CallSizes& sizes) {
+    const at::Tensor last = ring.select(result.summed, evaluate(result.last, sizes) % result.ring);
+    if (result.summed == 0) return last.contiguous();
+    Ints summed(static_cast<size_t>(result.summed));
+    std::iota(summed.begin(), summed.end(), 0);
+    return last.sum(summed);
   }
 
   /// Returns what loops computed as an output; the states of halves are wider.

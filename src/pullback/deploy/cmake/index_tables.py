@@ -124,11 +124,14 @@ class _TableWriter:
 
     def result(self, result: StepResult) -> str:
         """Return a `LoopResult`."""
-        states = list(self.formula.states)
+        states, last = list(self.formula.states), result.last
         return format_fields(
             outputs=self.arrays.table("size_t", map(str, result.outputs)),
             state=str(-1 if result.state is None else self.input_of(states.index(result.state))),
             order=self.arrays.table("int64_t", map(str, result.order)),
+            ring=str(last.ring if last else 0),
+            last=self.arrays.extent(last.step if last else Affine(0)),
+            summed=str(last.summed if last else 0),
         )
 
     def input_of(self, state: int) -> int:
