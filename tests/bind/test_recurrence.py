@@ -38,17 +38,17 @@ SS = (
 )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def lru() -> Operator:
     return pb.operator(f"recurrence::{LRU}")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def ss() -> Operator:
     return pb.operator(f"recurrence::{SS}")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def sdtw() -> Operator:
     return pb.operator(f"recurrence::{SDTW}")
 

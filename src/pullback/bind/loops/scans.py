@@ -113,7 +113,7 @@ class Scan:
         wanted = [getattr(torch, output.dtype) for output in outputs]
         values = self.own.run(needed, sizes, wanted)
         pairs = zip(self.names, values, self.turned, strict=True)
-        found = {n: value.permute(order).contiguous() for n, value, order in pairs if n}
+        found = {n: value.permute(order) for n, value, order in pairs if n}
         return found | {n: last.finish(found[n], sizes) for n, last in self.totals.items()}
 
 
@@ -186,9 +186,10 @@ def _write(call: ScanCall, target: Target) -> Scan:
     sequential = (time, 1 if weight > 0 else -1)
     alone = steps.write_scan(call.formula, call.group, {}, "")
     setting, own = _setting(call, alone.formula, target, {})
-    lane = scan.choose_lane(own, time, setting)
-    base = scan.nest_of(own, sequential, lane, setting, skewed)
     lines = call.formula.line.outputs
+    lane = scan.choose_lane(own, time, setting, {line.name for line in lines})
+    summed = _find_summed(call, time)
+    base = scan.nest_of(own, sequential, lane, setting, skewed, summed)
     others = {
         lines[k].name: (lines[k].labels, node)
         for k, node in call.outputs.items()
@@ -205,7 +206,7 @@ def _write(call: ScanCall, target: Target) -> Scan:
     setting, own = _setting(call, made.formula, target, known)
     together = [*call.group.states, *(State("", (), (), node) for _, node in others.values())]
     rings = _find_rings(call, together, time, states.keys() - ({} if skewed else kept))
-    nest = replace(scan.nest_of(own, sequential, lane, setting, skewed), rings=rings)
+    nest = replace(scan.nest_of(own, sequential, lane, setting, skewed, summed), rings=rings)
     kernel = scan.write_scan(nest, setting)
     schedule = Schedule(
         steps=(ScheduleStep(kernel=kernel),),
@@ -292,6 +293,18 @@ def _copy_states(
         )
         for state in states
     }
+
+
+def _find_summed(call: ScanCall, time: str) -> set[str]:
+    """Return the indices of states that outputs of the same step are summed over."""
+    every = {index for state in call.group.states for index in state.indices}
+    lines, names = call.formula.line.outputs, {state.name for state in call.group.states}
+    at_steps = (
+        {*lines[k].labels}
+        for k, node in call.outputs.items()
+        if time in lines[k].labels and any(True for _ in reads_of([node], names))
+    )
+    return {index for labels in at_steps for index in every - labels}
 
 
 def _find_rings(

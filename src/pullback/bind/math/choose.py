@@ -70,9 +70,11 @@ def find_candidate(call: IndexedCall, backend: Backend) -> Own | NoLoops:
     own = nests.find(call.indexed, call.dtype, group, call.present, call.sizes, backend)
     if isinstance(own, NoLoops):
         return own
-    work = own.work(call.sizes)
-    least = max(call.needed.flops, call.needed.read + call.needed.written, 1.0)
-    if work > max(worth.most_work(own.family) * least, backend.little):
+    work, needed, rates = own.work(call.sizes), call.needed, backend.rates()
+    least = max(needed.flops, needed.read + needed.written, 1.0)
+    # Where PyTorch's operations move more than that takes, the clock decides.
+    is_slower = rates.seconds(work, 0) > rates.seconds(0, needed.dense)
+    if is_slower and work > max(worth.most_work(own.family) * least, backend.little):
         return NoLoops(reason=f"a loop would do {work / least:.1f} times the necessary operations")
     return own
 

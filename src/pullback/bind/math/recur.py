@@ -150,7 +150,8 @@ class PreparedStates:
         for k, spec in enumerate(self.line.outputs):
             name = known.copied.get(k, spec.name)
             if outputs.wanted[k] and name in found:
-                values[k] = found[name].reshape(outputs.shapes[k]).to(outputs.dtypes[k])
+                value = found[name].reshape(outputs.shapes[k]).to(outputs.dtypes[k])
+                values[k] = value.contiguous()
         left = [
             asked and value is None for asked, value in zip(outputs.wanted, values, strict=True)
         ]

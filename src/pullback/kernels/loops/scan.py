@@ -5,13 +5,14 @@ A state is a tensor that the kernel writes and reads: `h[t - 1, d]` was stored o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 
 from pullback.define.math.fronts import Fronts
 from pullback.define.math.index import at
-from pullback.define.math.node import Node
+from pullback.define.math.node import READ, Node, in_order
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.recurrence import reads_of
 from pullback.kernels.loops.abreast import count_copies
@@ -30,12 +31,13 @@ TASKS = 4
 FEW = 4
 
 
-def nest_of(
+def nest_of(  # noqa: PLR0913, PLR0917  (all that decides the loops)
     outputs: Sequence[Output],
     sequential: tuple[str, int],
     lane: str | None,
     setting: KernelSetting,
     fronts: Fronts | None = None,
+    summed: Container[str] = (),
 ) -> Nest:
     """Return the loops of some states and of what is computed from them at the same step.
 
@@ -45,6 +47,8 @@ def nest_of(
         lane: the index of the lanes, the last one of every output that has it.
         setting: with the sizes of a call.
         fronts: if the steps are fronts.
+        summed: indices that sums of the same step run over. No threads share them, if there are
+            tasks enough without.
 
     Raises:
         RefusedLoops: a state is read at a step that no index says.
@@ -61,6 +65,9 @@ def nest_of(
         and all(read.places[own[read.name].index(index)] == at(index) for read in reads)
     ]
     outer = tuple(index for index in free if index != lane)
+    together = tuple(index for index in outer if index not in summed)
+    if _count_tasks(together, lane if lane in free else None, setting) >= TASKS:
+        outer = together
     every = dict.fromkeys(i for indices in own.values() for i in indices)
     inner = tuple(i for i in every if i not in (*outer, lane, sequential[0]))
     copies = count_copies(outputs, (), setting)
@@ -73,27 +80,55 @@ def nest_of(
         vectors=max(1, min(4, setting.target.chains // copies)),
         fronts=fronts,
     )
-    is_free = lane in free and not inner and all(lane in indices for indices in own.values())
+    is_free = lane in free and all(lane in indices for indices in own.values())
     return replace(nest, block=_choose_block(nest, setting) if is_free else 0)
 
 
-def choose_lane(outputs: Sequence[Output], sequential: str, setting: KernelSetting) -> str | None:
-    """Return the index of the lanes: the last one, unless it is too short."""
-    extents, ranges = Extents(setting.typical), Ranges(setting.ranges)
+def choose_lane(
+    outputs: Sequence[Output], sequential: str, setting: KernelSetting, stored: Container[str]
+) -> str | None:
+    """Return the index of the lanes: that along which most elements are neighbours in memory.
+
+    Of several it is the last one, and of short ones the longest.
+
+    Args:
+        outputs: the states.
+        sequential: the index of the steps.
+        setting: with the sizes of a call.
+        stored: the names of the states whose order in memory is given.
+    """
+    extents = Extents(setting.typical)
     own = [i for i in outputs[0].indices if i != sequential]
-    if not own:
-        return None
-    sizes = {i: extents.number(ranges.size(i)) or 1 for i in own}
-    return own[-1] if sizes[own[-1]] >= FEW else max(own, key=lambda i: sizes[i])
+    sizes = {i: _measure(i, setting) for i in own}
+    long = [i for i in own if sizes[i] >= FEW]
+    if not long:
+        return max(own, key=lambda i: sizes[i], default=None)
+    neighbours = dict.fromkeys(long, 0)
+    names = {output.name for output in outputs}
+    reads = (n for n in in_order(o.node for o in outputs) if n.op == READ and n.name not in names)
+    last = {(read.name, read.places[-1].index) for read in reads if read.places}
+    last |= {(o.name, o.indices[-1]) for o in outputs if o.name in stored}
+    for name, index in last:
+        if index in neighbours:
+            neighbours[index] += math.prod(extents.number(n) or 1 for n in setting.dims[name])
+    return max(long, key=lambda i: (neighbours[i], own.index(i)))
+
+
+def _measure(index: str, setting: KernelSetting) -> int:
+    """Return how far an index runs in a call."""
+    return Extents(setting.typical).number(Ranges(setting.ranges).size(index)) or 1
+
+
+def _count_tasks(outer: Iterable[str], lane: str | None, setting: KernelSetting) -> int:
+    """Return how many tasks there may be, if each has a vector of the lanes' index."""
+    vectors = -(-_measure(lane, setting) // setting.target.lanes) if lane else 1
+    return vectors * math.prod(_measure(index, setting) for index in outer)
 
 
 def _choose_block(nest: Nest, setting: KernelSetting) -> int:
     """Return how many values of the lanes' index a task has."""
-    extents, ranges = Extents(setting.typical), Ranges(setting.ranges)
-    tasks = 1
-    for index in nest.outer:
-        tasks *= extents.number(ranges.size(index)) or 1
-    lanes, block = extents.number(ranges.size(str(nest.lane))) or 1, BLOCK
+    tasks = math.prod(_measure(index, setting) for index in nest.outer)
+    lanes, block = _measure(str(nest.lane), setting), BLOCK
     while block > nest.vectors * setting.target.lanes and tasks * -(-lanes // block) < TASKS:
         block //= 2
     return block if lanes > block else 0
