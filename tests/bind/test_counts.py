@@ -103,7 +103,7 @@ def zero_of(leaves: Sequence[Tensor]) -> Tensor:
     return torch.cat([0 * leaf for leaf in leaves]).sum()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def operators() -> dict[str, Operator]:
     return {text: pb.operator(f"counts::{text}") for text in CASES}
 

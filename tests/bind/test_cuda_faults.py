@@ -107,7 +107,7 @@ def line_of(body: str) -> str:
     return f"source of faults::k:{before.count(chr(10)) + 1}"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def k() -> pb.Operator:
     return pb.operator(
         "faults::k(x[n], which: int, shape: int = -1) -> y[n]",

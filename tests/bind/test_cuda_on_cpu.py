@@ -45,7 +45,7 @@ void launch_turn(float* y, const float* x, int n, int wait) { turn<<<1, n>>>(y, 
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def scale() -> pb.Operator:
     return pb.operator(
         "on_cpu::scale(x[...], k: float) -> y[...]",
@@ -143,7 +143,7 @@ def test_a_check_does_without_the_runtime_of_another(monkeypatch: pytest.MonkeyP
     assert set(asked) == {"race"}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def turn() -> pb.Operator:
     return pb.operator(
         "on_cpu::turn(x[n], wait: bool) -> y[n]",

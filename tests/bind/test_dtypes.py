@@ -31,7 +31,7 @@ inline void twice(C* y, const C* x, int64_t n) {BODY}
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def operators() -> list[pb.Operator]:
     call = "twice(y, x, numel(x))"
     return [

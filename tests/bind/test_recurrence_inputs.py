@@ -11,7 +11,7 @@ import pullback as pb
 LRU = "(a[..., t, d], x[..., t, d], h0[..., d]) -> h[..., t, d] = a*h[t - 1, d] + x; h[-1, d] = h0"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def lru() -> pb.Operator:
     return pb.operator(f"halves::lru{LRU}")
 
