@@ -22,8 +22,6 @@ from pullback.kernels.loops.operands import Operand
 from pullback.kernels.loops.passes import LanePass
 from pullback.kernels.loops.scope import RefusedLoops, Scope
 
-# Values of the lanes' index that a task has, where no step mixes them: rows of some kilobytes.
-BLOCK = 1024
 # With fewer tasks than this, a block is a part of it.
 TASKS = 4
 # An index with fewer values is not worth the lanes.
@@ -70,11 +68,13 @@ def nest_of(
         outer=outer,
         sequential=sequential,
         inner=inner,
-        vectors=max(1, min(4, setting.target.chains // copies)),
+        vectors=max(
+            1, min(4, setting.target.chains // copies, setting.target.block // setting.target.lanes)
+        ),
+        meets=not (lane in free and all(lane in indices for indices in own.values())),
         fronts=fronts,
     )
-    is_free = lane in free and not inner and all(lane in indices for indices in own.values())
-    return replace(nest, block=_choose_block(nest, setting) if is_free else 0)
+    return nest if inner or nest.meets else replace(nest, block=_choose_block(nest, setting))
 
 
 def choose_lane(outputs: Sequence[Output], sequential: str, setting: KernelSetting) -> str | None:
@@ -93,7 +93,7 @@ def _choose_block(nest: Nest, setting: KernelSetting) -> int:
     tasks = 1
     for index in nest.outer:
         tasks *= extents.number(ranges.size(index)) or 1
-    lanes, block = extents.number(ranges.size(str(nest.lane))) or 1, BLOCK
+    lanes, block = extents.number(ranges.size(str(nest.lane))) or 1, setting.target.block
     while block > nest.vectors * setting.target.lanes and tasks * -(-lanes // block) < TASKS:
         block //= 2
     return block if lanes > block else 0
@@ -122,16 +122,15 @@ class _ScanWriter(KernelWriter):
         )
         step = Scope(indices=frozenset({index}), trips=(*row.trips, (self.ranges.size(index), 1)))
         emitter.outer, emitter.fronts = row.indices, nest.fronts
-        emitter.rings = {
-            output.name: (output.indices.index(index), nest.rings[output.name])
-            for output in nest.outputs
-            if output.name in nest.rings
-        }
+        emitter.steps = {o.name: o.indices.index(index) for o in nest.outputs if index in o.indices}
+        emitter.rings = {name: (emitter.steps[name], many) for name, many in nest.rings.items()}
         for each in (*nest.outer, *nest.inner, index):
             emitter.variables[each] = emitter.name("i")
         emitter.scopes = [top, row, step]
         for stage in self.stages():
             self.write_stage(stage, [i for i in nest.inner if i in nest.run_over(stage[0])])
+            if nest.meets and (meeting := emitter.target.write_meeting()):
+                emitter.line(meeting)
         time, size = emitter.variables[index], self.size(index)
         head = f"for (int64_t {time} = 0; {time} < {size}; ++{time})"
         if direction < 0:
