@@ -22,6 +22,7 @@ from pullback.bind.math import recur
 from pullback.bind.operator import Operator
 from pullback.bind.registry import operators
 from pullback.define.math.cumulative import find_cumulative
+from tests.bind.recurrences import RECURRENCES, differentiate
 
 DOUBLE = torch.float64
 LRU = (
@@ -501,6 +502,17 @@ def test_an_infinite_total_is_no_nan() -> None:
     torch.testing.assert_close(found, torch.tensor([20.0, torch.inf, 20, 20]))
 
 
+@pytest.mark.usefixtures("looped")
+@pytest.mark.parametrize("name", ["lru", pytest.param("heat", marks=pytest.mark.thorough)])
+def test_loops_compute_the_gradients_of_gradients(name: str) -> None:
+    """Some outputs come with the states, which are not kept; some are computed after them."""
+    line, loop, _, numbers = known = RECURRENCES[name]
+    own = pb.operator(f"recurrence::second_{name}{line}")
+    results = (differentiate(way, known.draw(), numbers, orders=2) for way in (own, loop))
+    for found, wanted in zip(*results, strict=True):
+        torch.testing.assert_close(found, wanted)
+
+
 def test_the_plan_says_what_runs_in_order_and_what_is_kept(ss: Operator) -> None:
     shapes = ((2, 70, 8), (8, 16), (2, 70, 16), (2, 70, 16), (2, 70, 8))
     given = [torch.rand(shape) for shape in shapes]
@@ -535,12 +547,6 @@ def test_a_recurrence_is_split_where_no_step_mixes_processes(lru: Operator, ss: 
         "k*(pad(u[t-1, x+1]) - 2*u[t-1, x] + pad(u[t-1, x-1])); u[-1, x] = u0"
     )
     assert all(way.reason for way in heat.kind.placements())
-
-
-@pytest.mark.thorough
-def test_the_plan_for_a_gpu_says_that_there_are_no_loops(sdtw: Operator) -> None:
-    plan = str(sdtw.plan(torch.rand(3, 4), 1.0, device="cuda"))
-    assert "R: PyTorch, step by step (recurrences have no loops on a GPU yet)" in plan
 
 
 def test_pytorch_alone_computes_the_same_where_there_is_no_compiler(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 
 from pullback.bind.loops import nests
-from pullback.bind.loops.backends import Backend, CpuBackend
+from pullback.bind.loops.backends import Backend
 from pullback.bind.loops.nests import NoLoops, Own
 from pullback.bind.loops.scans import Last, Scan, find_scan
 from pullback.bind.math.recurrent_call import RecurrentCall
@@ -56,9 +56,6 @@ def find_all(  # noqa: PLR0913, PLR0917  (all that decides which loops there are
     backend: Backend,
 ) -> Iterator[StepLoops | NoLoops]:
     """Yield the loops of a recurrence: of its groups of states, and of outputs that are left."""
-    if not isinstance(backend, CpuBackend):
-        yield NoLoops(reason="recurrences have no loops on a GPU yet")
-        return
     line, shared = formula.line, str(dtype).removeprefix("torch.")
     missing = frozenset(t.name for t in line.tensors if t.name not in present)
     asked = tuple(bool(wanted >> k & 1) for k in range(len(line.outputs)))

@@ -56,6 +56,11 @@ class Backend(ABC):
     # Operations that are done sooner than PyTorch calls a few of its own, whatever is necessary.
     little = 200_000.0
 
+    @property
+    def name(self) -> str:
+        """What it is called where loops are remembered that have been compared."""
+        return type(self).__name__
+
     @abstractmethod
     def targets(self, compute: str) -> Sequence[Target]:
         """Return the targets that loops may be written for; the cheapest one is taken."""
@@ -167,6 +172,11 @@ class CudaBackend(Backend):
     def targets(self, compute: str) -> Sequence[Target]:
         """Return one for each number of threads that may share a task."""
         return tuple(Cuda(compute, lanes) for lanes in cuda.LANES)
+
+    @property
+    def name(self) -> str:
+        """With the GPUs that it compiles for."""
+        return f"{type(self).__name__} {self.architecture}"
 
     def fit(self, target: Target) -> Target:
         """Return it with the shared memory of this GPU."""

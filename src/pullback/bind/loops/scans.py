@@ -18,13 +18,14 @@ from pullback.define.math.formula import Formula
 from pullback.define.math.fronts import Fronts
 from pullback.define.math.index import Affine, at
 from pullback.define.math.node import REDUCTIONS, Node, in_order, may_divide_by_zero, read
+from pullback.define.math.ranges import Ranges
 from pullback.define.math.recurrence import Group, State, find_reads, reads_of
 from pullback.define.math.totals import Total, find_total
 from pullback.kernels.loops import scan
 from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.nest import KernelSetting, Nest, Output
 from pullback.kernels.loops.pointwise import STORED
-from pullback.kernels.loops.schedule import Candidate, Schedule, ScheduleStep
+from pullback.kernels.loops.schedule import Candidate, Schedule, ScheduleStep, count_tasks
 from pullback.kernels.loops.scope import RefusedLoops
 from pullback.kernels.loops.target import Target
 
@@ -91,11 +92,19 @@ class Scan:
             parts.append(f"threads share {', '.join(shared)}")
         if nest.lane:
             parts.append(f"lanes along {nest.lane}")
+        if nest.meets and self.own.target.write_meeting():
+            parts.append("which meet at each step")
         running = {name for last in self.totals.values() for name in last.states}
         rings = ((name, many) for name, many in nest.rings.items() if name not in running)
         parts += [f"of '{name}' the last {many} steps are kept" for name, many in rings]
         parts += [f"{name} is added up" for name in self.totals]
         return ", ".join(parts)
+
+    def add_fronts(self, sizes: Mapping[str, int]) -> Mapping[str, int]:
+        """Return the sizes of a call, and how many fronts there are."""
+        if self.fronts is None:
+            return sizes
+        return {**sizes, self.fronts.index: Extents(sizes).number(self.fronts.extent) or 0}
 
     def run(self, arguments: Mapping[str, object], sizes: Mapping[str, int]) -> dict[str, Tensor]:
         """Return what it computes, by name, in the dtype that it is computed in.
@@ -106,9 +115,7 @@ class Scan:
             sizes: of every index.
         """
         outputs = self.own.steps[0].kernel.nest.outputs
-        if self.fronts:
-            number = Extents(sizes).number(self.fronts.extent)
-            sizes = {**sizes, self.fronts.index: number or 0}
+        sizes = self.add_fronts(sizes)
         needed = {p.name: arguments.get(p.name) for p in self.own.indexed.line.parameters}
         wanted = [getattr(torch, output.dtype) for output in outputs]
         values = self.own.run(needed, sizes, wanted)
@@ -146,11 +153,33 @@ def find_scan(call: ScanCall) -> Scan | NoLoops:
     """Return the loops of a group, or why it has none."""
     if reason := _why_none(call):
         return NoLoops(reason=reason)
-    [target] = call.backend.targets("double" if call.compute == "float64" else "float")
-    try:
-        return _write(call, target)
-    except RefusedLoops as refused:
-        return NoLoops(reason=str(refused))
+    found: list[Scan] = []
+    reasons: list[str] = []
+    for target in call.backend.targets("double" if call.compute == "float64" else "float"):
+        try:
+            found.append(_write(call, target))
+        except RefusedLoops as refused:
+            reasons.append(str(refused))
+    if not found:
+        return NoLoops(reason=reasons[0])
+    # Of equally good ones the threads that meet soonest.
+    return min(found, key=lambda scan: (_count_turns(scan, call), scan.own.target.lanes))
+
+
+def _count_turns(scan: Scan, call: ScanCall) -> int:
+    """Return how long a scan takes beside the same for other lanes, which has the same steps.
+
+    A lane beyond the end of its index computes nothing.
+    """
+    nest, target = scan.own.steps[0].kernel.nest, scan.own.target
+    tasks = count_tasks(scan.own.steps[0].kernel, call.sizes, target)
+    slow, turns = target.slow_down(tasks, nest.vectors, ()), 1
+    if nest.lane:
+        extents, ranges = Extents(call.sizes), Ranges(scan.own.indexed.sizes)
+        lengths = [ranges.size(nest.lane), *(nest.fronts.extents[:1] if nest.fronts else ())]
+        length = min(extents.number(each) or 1 for each in lengths)
+        turns = -(-min(length, nest.block or length) // target.lanes)
+    return round(tasks * turns * target.lanes * slow)
 
 
 def _why_none(call: ScanCall) -> str | None:
@@ -200,12 +229,15 @@ def _write(call: ScanCall, target: Target) -> Scan:
     left = [n for k, n in call.outputs.items() if lines[k].name not in {*others, *added}]
     call = _with_totals(call, totals)
     states = {state.name: state for state in call.group.states}
-    kept = {read.name for read in reads_of([*left, *call.later], states)}
+    read_there = {read.name for read in reads_of([*left, *call.later], states)}
+    # In their order, on which the text of the kernel depends.
+    kept = [name for name in states if name in read_there]
     copies = _copy_states([states[name] for name in kept], skewed, call) if skewed else {}
     made = steps.write_scan(call.formula, call.group, others | copies, str(lane))
     setting, own = _setting(call, made.formula, target, known)
     together = [*call.group.states, *(State("", (), (), node) for _, node in others.values())]
-    rings = _find_rings(call, together, time, states.keys() - ({} if skewed else kept))
+    passing = [name for name in states if skewed or name not in kept]
+    rings = _find_rings(call, together, time, passing)
     nest = replace(scan.nest_of(own, sequential, lane, setting, skewed, summed), rings=rings)
     kernel = scan.write_scan(nest, setting)
     schedule = Schedule(
@@ -223,7 +255,10 @@ def _write(call: ScanCall, target: Target) -> Scan:
         specialised=known,
         dtypes=dict(setting.dtypes),
     )
-    returned = {**dict.fromkeys(others), **dict.fromkeys(states.keys() - rings.keys())}
+    returned = {
+        **dict.fromkeys(others),
+        **dict.fromkeys(name for name in states if name not in rings),
+    }
     if skewed:
         returned = dict.fromkeys(others) | dict(zip(copies, kept, strict=True))
     returned |= {total.states[0].name: total.output for total in totals}
@@ -353,9 +388,13 @@ def _is_at_hand(base: Nest, labels: tuple[str, ...], node: Node, call: ScanCall)
         return False
     if not scan.is_at_step(node, states, base.sequential) or bounds.find_gathers(node):
         return False
-    free = [*base.outer, *([base.lane] if base.block else [])]
-    return all(
-        read.places[states[read.name].index(index)].index == index
-        for read in reads_of([node], states)
-        for index in free
-    )
+    free = {*base.outer, *([str(base.lane)] if base.block else [])}
+
+    def is_there(each: Node) -> bool:
+        own = states[each.name]
+        places = dict(zip(own, each.places, strict=True))
+        # In the loops that compute a state only what is at the same place is there already.
+        now = {*own} if {*own} == {*labels} and places[time] == at(time) else set[str]()
+        return all(places[index] == at(index) for index in free | now)
+
+    return all(map(is_there, reads_of([node], states)))

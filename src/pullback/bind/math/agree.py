@@ -52,11 +52,20 @@ def require_agreement(scan: Scan, formula: Formula, place: int, present: frozens
     name = verified.digest(
         verified.serialize_formula(formula),
         *(place, sorted(present), own.specialised, str(own.dtype)),
-        [step.kernel.text for step in own.steps],
+        verified.serialize_loops(own),
     )
     has_sums = bool(scan.totals) or any(n.op == SUM for n in in_order(own.indexed.nodes))
     compared = Compared(formula, place, present, own.dtype, own.specialised, scan.names, has_sums)
-    _require(name, compared, lambda case, known: scan.run({**case.arguments, **known}, case.sizes))
+    home = own.backend.home
+
+    def run(case: Case, known: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        given = {
+            name: value.to(home) if isinstance(value, Tensor) else value
+            for name, value in {**case.arguments, **known}.items()
+        }
+        return {name: value.cpu() for name, value in scan.run(given, case.sizes).items()}
+
+    _require(name, compared, run)
 
 
 def require_cumulative(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -117,14 +117,22 @@ def steps_on_gpu(call: IndexedCall) -> Iterator[Step]:
         if isinstance(own, NoLoops):
             choice = Choice(outputs=group, own=None, reason=own.reason)
         else:
-            reason = describe_launches(part, own, backend.architecture)
+            moved = part.needed.read + part.needed.written
+            reason = describe_launches(own, part.sizes, moved, backend.architecture)
             choice = Choice(outputs=group, own=own, reason=reason, takes_own=True)
         yield step_of(call, choice)
 
 
-def describe_launches(call: IndexedCall, own: Own, architecture: str) -> str:
-    """Return how the kernels of some loops lie on a GPU, and how long they take at least."""
-    kernels = prepare_call(own, call.sizes, [0] * len(own.steps)).kernels
+def describe_launches(own: Own, sizes: Mapping[str, int], moved: float, architecture: str) -> str:
+    """Return how the kernels of some loops lie on a GPU, and how long they take at least.
+
+    Args:
+        own: the loops.
+        sizes: of a call.
+        moved: how many bytes have to be read and written.
+        architecture: of the GPU.
+    """
+    kernels = prepare_call(own, sizes, [0] * len(own.steps)).kernels
     registers = gpu.count_registers(unit_of([own]), architecture) or [None] * len(kernels)
     parts: list[str] = []
     for step, each, count in zip(own.steps, kernels, registers, strict=True):
@@ -132,8 +140,7 @@ def describe_launches(call: IndexedCall, own: Own, architecture: str) -> str:
         rows = describe_rows(step.kernel, each.share)
         used = "" if count is None else f", {count} registers"
         parts.append(f"{tasks} of {own.target.lanes} threads{rows}{used}")
-    rates, needed = own.backend.rates(), call.needed
-    work, moved = own.work(call.sizes), needed.read + needed.written
+    rates, work = own.backend.rates(), own.work(sizes)
     limit = "arithmetic" if rates.seconds(work, 0) > rates.seconds(0, moved) else "memory"
     least = f"{1e3 * rates.seconds(work, moved):.2g} ms at least on {rates.device}, by its {limit}"
     return f"{'; '.join(parts)}; {least}"
@@ -160,12 +167,14 @@ def steps_of_states(
     joint, states = steps.with_states(known.formula)
     names, plain = [name for name, _ in states], recur.states_call(known, call)
     left = [k for k in call.places if k not in known.copied]
+    there = backends.find_gpu() if steps_of is steps_on_gpu else None
+    on_gpu = there is not None or recur.is_for_gpu(plain.device)
     for place, group in enumerate(known.formula.groups):
         whole = known.wholes[place]
-        if steps_of is steps_on_gpu:
-            scan = NoLoops(reason="recurrences have no loops on a GPU yet")
-        elif recur.is_cumulative(plain, group, whole):
+        if recur.is_cumulative(plain, group, whole, on_gpu=on_gpu):
             scan = NoLoops(reason="")
+        elif there:
+            scan = known.candidate(place, call, compute, there)
         else:
             scan = known.scan(place, call, compute)
         own = {state.name for state in group.states}
@@ -178,6 +187,9 @@ def steps_of_states(
         computed += [lines[k].name for k in more]
         left = [k for k in left if k not in more]
         way, reason = _describe_way(scan, group, whole)
+        if there and isinstance(scan, Scan):
+            moved, numbers = needed.read + needed.written, scan.add_fronts(call.sizes)
+            reason += f"; {describe_launches(scan.own, numbers, moved, there.architecture)}"
         yield Step(
             operator=call.indexed.line.qualname,
             outputs=tuple(computed),

@@ -26,6 +26,7 @@ from pullback.define.math.cumulative import Cumulative
 from pullback.define.math.recurrence import Group
 from pullback.define.operator import Definition
 from pullback.diagnostic import PullbackError
+from pullback.kernels.cuda_on_cpu import mode
 
 GroupFunction = Callable[[StatesCall, Group, Mapping[str, Tensor]], dict[str, Tensor]]
 # With fewer elements of its states, no loop is compiled for a call; nor with fewer steps than LONG,
@@ -34,6 +35,9 @@ FEW = 4096
 LONG = 64
 # From so many neighbours at each time on, a loop is faster than a cumulative function of PyTorch's.
 WIDE = 8
+# The same on a GPU, where it needs as many threads as well: else those functions, which cut the
+# steps into parts, have more of them.
+WIDE_ON_GPU, MANY = 32, 2**14
 
 
 class RecurrentExecutor:
@@ -51,7 +55,12 @@ class RecurrentExecutor:
         # Autograd and autocast are above this kernel: nothing in it is recorded or cast.
         with torch.no_grad(), autocast.disable_autocast():
             key = execute.key_of(given, self.counts)
-            known = self.prepared.get_or_make(key, lambda: self.prepare(given))
+            known = self.prepared.get(key)
+            if known is None:
+                known = self.prepare(given)
+                # What is captured is not what later calls shall be.
+                if not execute.is_captured(known.call.outputs.device):
+                    self.prepared[key] = known
             return kernel.unwrap_single(known.compute(arrange.name_arguments(known.line, given)))
 
     def by_pytorch(
@@ -87,8 +96,11 @@ class RecurrentExecutor:
         call = call_of(self.definition, given)
         known = self.find(call)
         plain = states_call(known, call)
+        captured = execute.is_captured(plain.device)
         worth = [
-            _is_worth_a_loop(plain, group) and not is_cumulative(plain, group, whole)
+            not captured
+            and _is_worth_a_loop(plain, group)
+            and not is_cumulative(plain, group, whole, on_gpu=is_for_gpu(plain.device))
             for group, whole in zip(known.formula.groups, known.wholes, strict=True)
         ]
         extents = (e for state in known.formula.states.values() for e in [state.extents])
@@ -225,17 +237,34 @@ def states_call(known: RecurrentCall, call: IndexedCall) -> StatesCall:
     )
 
 
-def is_cumulative(call: StatesCall, group: Group, whole: Cumulative | None) -> bool:
+def is_cumulative(
+    call: StatesCall, group: Group, whole: Cumulative | None, *, on_gpu: bool
+) -> bool:
     """Return whether a cumulative function of PyTorch's is faster than a loop for a group.
 
-    A loop has lanes along what comes after the time. PyTorch's functions have none, and may take
-    every element from another line of the cache.
+    A loop has lanes along what comes after the time. On a CPU PyTorch's functions have none, and
+    may take every element from another line of the cache.
+
+    Args:
+        call: of the group.
+        group: of states.
+        whole: which cumulative function it is.
+        on_gpu: whether loops would be those of a GPU.
     """
-    if whole is None or whole.op == "logaddexp":
+    if whole is None or (whole.op == "logaddexp" and not on_gpu):
         return False
     state = group.states[whole.place]
-    after = state.extents[state.indices.index(group.weights[0][0]) + 1 :]
-    return math.prod(map(call.number, after)) < WIDE
+    place = state.indices.index(group.weights[0][0])
+    before, after = (
+        math.prod(map(call.number, own))
+        for own in (state.extents[:place], state.extents[place + 1 :])
+    )
+    return (before * after < MANY or after < WIDE_ON_GPU) if on_gpu else after < WIDE
+
+
+def is_for_gpu(device: torch.device) -> bool:
+    """Return whether loops for tensors of a device are CUDA's."""
+    return device.type != "cpu" or mode.is_chosen()
 
 
 def _is_worth_a_loop(call: StatesCall, group: Group) -> bool:
@@ -244,4 +273,6 @@ def _is_worth_a_loop(call: StatesCall, group: Group) -> bool:
     many = sum(math.prod(own) for own in states)
     first = group.states[0]
     steps = sum(states[0][first.indices.index(index)] for index, _ in group.weights)
-    return (many >= FEW or steps >= LONG) and all(min(own, default=1) > 0 for own in states)
+    # On a GPU a launch for each operation of each step takes longer than all steps in a loop.
+    is_enough = many >= FEW or steps >= LONG or is_for_gpu(call.device)
+    return is_enough and all(min(own, default=1) > 0 for own in states)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pullback.bind import kernel
-from pullback.bind.loops.backends import CpuBackend
+from pullback.bind.loops.backends import Backend, find_backend
 from pullback.bind.loops.nests import NoLoops
 from pullback.bind.loops.scans import Scan, ScanCall, find_scan
 from pullback.bind.loops.specialise import round_sizes, usual_sizes
@@ -26,7 +26,6 @@ from pullback.define.math.node import READ, Node
 from pullback.define.math.recurrence import reads_of
 from pullback.define.operator import Definition
 from pullback.kernels import prebuilt
-from pullback.kernels.cuda_on_cpu import mode
 
 Key = tuple[frozenset[str], tuple[bool, ...]]
 NO_COMPILER = NoLoops(reason="there is no C++ compiler")
@@ -136,29 +135,48 @@ class RecurrentCall:
 
         Where there is no compiler, they are those that a package brought.
         """
-        backend = CpuBackend()
-        if call.outputs.device.type != "cpu" or mode.is_chosen():
-            return NoLoops(reason=f"on {call.outputs.device.type}")
-        if not backend.can_compile() and not prebuilt.has_index_loops("cpu"):
+        device = call.outputs.device
+        backend = find_backend(device)
+        if backend is None:
+            return NoLoops(reason=f"on {device.type}")
+        kind = "cpu" if device.type == "cpu" else "cuda"
+        if not backend.can_compile() and not prebuilt.has_index_loops(kind):
             return NO_COMPILER
-        width = str(compute).removeprefix("torch.")
-        dtypes = {
-            name: str(value.dtype).removeprefix("torch.")
-            for name, value in call.named.items()
-            if isinstance(value, Tensor)
-        }
 
         def of(sizes: Mapping[str, int]) -> Scan | NoLoops:
-            asked = self.ask(place, sizes, dtypes, width, backend)
-            key = (place, width, *sizes.items(), *dtypes.items())
+            asked = self.ask_for(place, call, compute, sizes, backend)
+            key = (place, backend, asked.compute, *sizes.items(), *asked.dtypes.items())
             return self.scans.get_or_make(key, lambda: self.find_scan(asked, place, call.present))
 
-        found = of(round_sizes(self.formula, call.sizes))
+        found = of(round_sizes(self.formula, call.sizes, backend.parts))
         if isinstance(found, Scan) and not found.own.is_available:
             usual = (usual_sizes(call.sizes, own) for own in prebuilt.find_sizes(call.sizes))
             others = (other for other in map(of, usual) if isinstance(other, Scan))
             return next((other for other in others if other.own.brought), NO_COMPILER)
         return found
+
+    def candidate(
+        self, place: int, call: IndexedCall, compute: torch.dtype, backend: Backend
+    ) -> Scan | NoLoops:
+        """Return the loops that a group would have, which are not compiled."""
+        sizes = round_sizes(self.formula, call.sizes, backend.parts)
+        return find_scan(self.ask_for(place, call, compute, sizes, backend))
+
+    def ask_for(
+        self,
+        place: int,
+        call: IndexedCall,
+        compute: torch.dtype,
+        sizes: Mapping[str, int],
+        backend: Backend,
+    ) -> ScanCall:
+        """Return what decides which loops a group has in a call."""
+        dtypes = {
+            name: str(value.dtype).removeprefix("torch.")
+            for name, value in call.named.items()
+            if isinstance(value, Tensor)
+        }
+        return self.ask(place, sizes, dtypes, str(compute).removeprefix("torch."), backend)
 
     def ask(
         self,
@@ -166,7 +184,7 @@ class RecurrentCall:
         sizes: Mapping[str, int],
         dtypes: Mapping[str, str],
         width: str,
-        backend: CpuBackend,
+        backend: Backend,
     ) -> ScanCall:
         """Return what decides which loops a group has.
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -24,11 +25,15 @@ from pullback.kernels import cache as libraries
 from pullback.kernels import prebuilt, toolchain
 from pullback.kernels.plan import kernel_flags
 
+if TYPE_CHECKING:
+    from pullback.bind.loops.nests import Own
+
 MARK = "agreed"
 # The sources that decide the loops, and what these are compared with.
 SOURCES = (
     *("bind/math/*.py", "bind/loops/*.py", "bind/dense/*.py", "kernels/*.py", "kernels/loops/*.py"),
     *("define/*.py", "define/math/*.py", "csrc/*.h", "csrc/index/*.h", "csrc/formula/*.h"),
+    *("csrc/index/cuda/*", "csrc/formula/cuda/*"),
 )
 
 
@@ -74,6 +79,11 @@ def serialize_formula(indexed: Formula) -> list[object]:
     outputs: list[object] = [numbers[node] for node in indexed.nodes]
     outputs += [[s.name, s.indices, numbers[s.node]] for s in states]
     return [str(indexed.line), indexed.accuracy, sorted(indexed.full), sizes, outputs, rows]
+
+
+def serialize_loops(own: Own) -> list[object]:
+    """Return the text of some loops, and what runs them: that they agree there says so of it."""
+    return [own.backend.name, own.target.name, *(step.kernel.text for step in own.steps)]
 
 
 def serialize_node(node: Node, numbers: Mapping[Node, int]) -> object:

@@ -94,7 +94,7 @@ def why_not(own: Own, present: frozenset[str]) -> str | None:
     name = verified.digest(
         verified.serialize_formula(own.indexed),
         *(own.outputs, sorted(present), own.specialised, str(own.dtype)),
-        [step.kernel.text for step in own.steps],
+        verified.serialize_loops(own),
     )
     if name not in _agreed and not verified.is_marked(name):
         if not run_isolated(lambda: compare(own, present)):

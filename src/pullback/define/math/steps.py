@@ -103,11 +103,12 @@ def present(formula: Formula, missing: frozenset[str], wanted: Sequence[bool]) -
 def rest_of(formula: Formula, names: Mapping[str, str]) -> Formula:
     """Return the formula of the outputs, to which states are tensors by other names.
 
-    Outputs that read other states are not to be asked for.
+    They are optional: outputs that read others than are given are not to be asked for.
     """
     states = formula.states
     read_there = {r.name for r in reads_of(formula.nodes, states)}
-    tensors = [tensor_of(states[name], names[name]) for name in names if name in read_there]
+    found = (tensor_of(states[name], names[name]) for name in names if name in read_there)
+    tensors = [replace(tensor, optional=True) for tensor in found]
     line = replace(
         formula.line,
         name=f"_{formula.line.name.removeprefix('_')}_outputs",

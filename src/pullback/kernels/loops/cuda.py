@@ -55,8 +55,21 @@ class Cuda(Target):
     spare = 1
     needs_neighbours = False
     adds_guarded = True
+    guards_steps = True
     # Of elements apart, each costs the transfer of 32 bytes.
     gathered, apart, far = 10, 6, 0
+
+    # A multiprocessor has several.
+    tasks = 256
+
+    @property
+    def block(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """One for each thread, which keeps what is its own."""
+        return self.lanes
+
+    def write_meeting(self) -> str:
+        """Return a barrier of the threads that share a task."""
+        return "meet();"
 
     @property
     def abreast(self) -> int:

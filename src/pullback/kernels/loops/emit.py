@@ -56,6 +56,7 @@ class Emitter:
         backed: the lanes' index, if the last vector of a block is moved back to where the range
             ends: it may have computed some elements before.
         rings: the dimension of a tensor of which only some are kept, and how many, by its name.
+        steps: of a scan the dimension of each tensor that it writes whose places are its steps.
         fronts: of a scan whose steps are fronts.
         stack: the run of the lanes in which the tile's rows are one below the other; 0 if none.
     """
@@ -89,6 +90,7 @@ class Emitter:
         self.backed: str | None = None
         self.stack = 0
         self.rings: dict[str, tuple[int, int]] = {}
+        self.steps: dict[str, int] = {}
         self.fronts: Fronts | None = None
         self._names = itertools.count()
 

@@ -37,7 +37,9 @@ class KernelReads:
         """Return a tensor with the layout that is required of it."""
         dims = self.emitter.dims[name]
         packed: list[tuple[int, int]] = []
-        if not self.emitter.target.needs_neighbours and unit == len(dims) - 1:
+        # Of a ring not all steps are in memory, so that its strides do not follow from the sizes.
+        is_whole = name not in self.emitter.rings
+        if not self.emitter.target.needs_neighbours and unit == len(dims) - 1 and is_whole:
             # A GPU counts every address: a stride that is known costs nothing.
             for d in reversed(range(1, len(dims))):
                 size = self.emitter.extents.number(dims[d])
@@ -48,6 +50,25 @@ class KernelReads:
 
     def read(self, node: Node, copy: Mapping[str, int]) -> str:
         """Return what loads the elements of a read."""
+        guard, text = self.guard(node, copy), self.load(node, copy)
+        return f"({guard} ? {text} : 0)" if guard else text
+
+    def guard(self, node: Node, copy: Mapping[str, int]) -> str | None:
+        """Return whether a step of a scan that is read is one; None if that need not be asked.
+
+        Where it is none, the nearest one is that which other threads write at the same time.
+        """
+        emitter, d = self.emitter, self.emitter.steps.get(node.name)
+        if d is None or not emitter.target.guards_steps or node.name in emitter.rings:
+            return None
+        place = node.places[d]
+        if place.nodes or self.is_inside(node, d):
+            return None
+        size = emitter.extents.text(emitter.dims[node.name][d])
+        return f"inside({emitter.places.place(place, copy)}, {size})"
+
+    def load(self, node: Node, copy: Mapping[str, int]) -> str:
+        """Return what loads the elements of a read at a step that is one."""
         lane = self.emitter.here.lane
         own = [d for d, place in enumerate(node.places) if lane is not None and lane in place.free]
         if not own:
@@ -277,7 +298,14 @@ class KernelReads:
 
     def safe(self, node: Node, d: int, copy: Mapping[str, int]) -> str:
         """Return a place that is the same in all lanes, moved to where there is an element."""
-        return self.emitter.in_ring(node.name, d, self.clamped(node, d, copy))
+        emitter = self.emitter
+        ring = emitter.rings.get(node.name)
+        if (ring and ring[0] == d) or (
+            emitter.steps.get(node.name) == d and self.guard(node, copy)
+        ):
+            # There is an element at any place of a ring, and nothing is read where a guard says so.
+            return emitter.in_ring(node.name, d, emitter.places.place(node.places[d], copy))
+        return self.clamped(node, d, copy)
 
     def clamped(self, node: Node, d: int, copy: Mapping[str, int]) -> str:
         """Return such a place, as an index of the tensor."""

@@ -52,6 +52,7 @@ class Nest:
         inner: of a scan the other indices inside of that.
         block: of a scan how many values of the lanes' index a task has; 0 if it has all.
         rings: of a scan the outputs of which only so many steps are kept, a power of two.
+        meets: of a scan whether lanes read what others have written.
         fronts: of a scan whose steps are fronts: which part of an index each has.
     """
 
@@ -70,6 +71,7 @@ class Nest:
     inner: tuple[str, ...] = ()
     block: int = 0
     rings: Mapping[str, int] = field(default_factory=dict[str, int])
+    meets: bool = False
     fronts: Fronts | None = None
 
     def run_over(self, output: Output) -> tuple[str, ...]:

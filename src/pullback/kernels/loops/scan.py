@@ -23,10 +23,6 @@ from pullback.kernels.loops.operands import Operand
 from pullback.kernels.loops.passes import LanePass
 from pullback.kernels.loops.scope import RefusedLoops, Scope
 
-# Values of the lanes' index that a task has, where no step mixes them: rows of some kilobytes.
-BLOCK = 1024
-# With fewer tasks than this, a block is a part of it.
-TASKS = 4
 # An index with fewer values is not worth the lanes.
 FEW = 4
 
@@ -66,7 +62,7 @@ def nest_of(  # noqa: PLR0913, PLR0917  (all that decides the loops)
     ]
     outer = tuple(index for index in free if index != lane)
     together = tuple(index for index in outer if index not in summed)
-    if _count_tasks(together, lane if lane in free else None, setting) >= TASKS:
+    if _count_tasks(together, lane if lane in free else None, setting) >= setting.target.tasks:
         outer = together
     every = dict.fromkeys(i for indices in own.values() for i in indices)
     inner = tuple(i for i in every if i not in (*outer, lane, sequential[0]))
@@ -77,11 +73,13 @@ def nest_of(  # noqa: PLR0913, PLR0917  (all that decides the loops)
         outer=outer,
         sequential=sequential,
         inner=inner,
-        vectors=max(1, min(4, setting.target.chains // copies)),
+        vectors=max(
+            1, min(4, setting.target.chains // copies, setting.target.block // setting.target.lanes)
+        ),
+        meets=not (lane in free and all(lane in indices for indices in own.values())),
         fronts=fronts,
     )
-    is_free = lane in free and all(lane in indices for indices in own.values())
-    return replace(nest, block=_choose_block(nest, setting) if is_free else 0)
+    return nest if nest.meets else replace(nest, block=_choose_block(nest, setting))
 
 
 def choose_lane(
@@ -128,8 +126,11 @@ def _count_tasks(outer: Iterable[str], lane: str | None, setting: KernelSetting)
 def _choose_block(nest: Nest, setting: KernelSetting) -> int:
     """Return how many values of the lanes' index a task has."""
     tasks = math.prod(_measure(index, setting) for index in nest.outer)
-    lanes, block = _measure(str(nest.lane), setting), BLOCK
-    while block > nest.vectors * setting.target.lanes and tasks * -(-lanes // block) < TASKS:
+    lanes, block = _measure(str(nest.lane), setting), setting.target.block
+    while (
+        block > nest.vectors * setting.target.lanes
+        and tasks * -(-lanes // block) < setting.target.tasks
+    ):
         block //= 2
     return block if lanes > block else 0
 
@@ -157,16 +158,15 @@ class _ScanWriter(KernelWriter):
         )
         step = Scope(indices=frozenset({index}), trips=(*row.trips, (self.ranges.size(index), 1)))
         emitter.outer, emitter.fronts = row.indices, nest.fronts
-        emitter.rings = {
-            output.name: (output.indices.index(index), nest.rings[output.name])
-            for output in nest.outputs
-            if output.name in nest.rings
-        }
+        emitter.steps = {o.name: o.indices.index(index) for o in nest.outputs if index in o.indices}
+        emitter.rings = {name: (emitter.steps[name], many) for name, many in nest.rings.items()}
         for each in (*nest.outer, *nest.inner, index):
             emitter.variables[each] = emitter.name("i")
         emitter.scopes = [top, row, step]
         for stage in self.stages():
             self.write_stage(stage, [i for i in nest.inner if i in nest.run_over(stage[0])])
+            if nest.meets and (meeting := emitter.target.write_meeting()):
+                emitter.line(meeting)
         time, size = emitter.variables[index], self.size(index)
         head = f"for (int64_t {time} = 0; {time} < {size}; ++{time})"
         if direction < 0:

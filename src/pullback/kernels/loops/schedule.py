@@ -157,7 +157,9 @@ def count_tasks(kernel: KernelText, sizes: Mapping[str, int], target: Target) ->
         return -(-(extents.number(ranges.size(index)) or 1) // step)
 
     outer = math.prod(length(i, nest.rows if i == nest.tile else 1) for i in nest.outer)
-    if nest.shares_lanes:
+    if nest.block:
+        outer *= length(str(nest.lane), nest.block)
+    elif nest.shares_lanes:
         outer = length(str(nest.lane), nest.vectors * target.lanes)
     if nest.over:
         operations = count_operations(kernel, sizes)

@@ -47,6 +47,12 @@ class Target(ABC):
     # Whether a value that is 0 without a condition is added where that holds: a product is then
     # added with one rounding.
     adds_guarded = False
+    # Values of the lanes' index that a task of a scan has, where no step mixes them.
+    block = 1024
+    # With fewer tasks of a scan than this, each has less.
+    tasks = 4
+    # Whether a step of a scan that may be none is read under a condition, which all lanes share.
+    guards_steps = False
     # How many turns of a loop before it is read a row is fetched that data picks; 0 if never.
     ahead = 0
     # Whether PyTorch's operations compute the same: then loops are refused that would do far more
@@ -63,6 +69,10 @@ class Target(ABC):
     def write_unrolled(self, vectors: int) -> str:
         """Return what stands before an inner loop that computes some vectors in each turn."""
         del vectors
+        return ""
+
+    def write_meeting(self) -> str:
+        """Return the statement that lets all lanes see what each has written."""
         return ""
 
     @property
