@@ -513,6 +513,63 @@ def test_loops_compute_the_gradients_of_gradients(name: str) -> None:
         torch.testing.assert_close(found, wanted)
 
 
+CELL = (
+    "cell(x[b, t, 2, d], w[2, d, d]) -> h[b, t, d] = "
+    "z[b, t, d] = sigmoid(x[b, t, 0, d] + sum[j](w[0, d, j]*pad(h[b, t - 1, j]))); "
+    "n[b, t, d] = tanh(x[b, t, 1, d] + z*sum[j](w[1, d, j]*pad(h[b, t - 1, j]))); "
+    "h = (1 - z)*n + z*pad(h[b, t - 1, d])"
+)
+
+
+def cell_steps(x: Tensor, w: Tensor) -> Tensor:
+    h, found = torch.zeros_like(x[:, 0, 0]), list[Tensor]()
+    for given in x.unbind(1):
+        z = (given[:, 0] + h @ w[0].T).sigmoid()
+        n = (given[:, 1] + z * (h @ w[1].T)).tanh()
+        h = (1 - z) * n + z * h
+        found.append(h)
+    return torch.stack(found, 1)
+
+
+@pytest.mark.parametrize("steps", [1, pytest.param(2, marks=pytest.mark.thorough), 9])
+@pytest.mark.parametrize("is_small", [True, False])
+def test_gates_that_no_gradient_decides_are_computed_before_its_steps(
+    steps: int, is_small: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At its first step they read a state that is not there, where nothing needs them."""
+    if not is_small:
+        monkeypatch.setattr(recur, "FEW", 0)
+    own = pb.operator(f"recurrence::{CELL.replace('cell', f'cell{steps}{is_small}')}")
+    generator = torch.Generator().manual_seed(9)
+    x = torch.randn(2, steps, 2, 5, dtype=DOUBLE, generator=generator, requires_grad=True)
+    w = torch.randn(2, 5, 5, dtype=DOUBLE, generator=generator, requires_grad=True)
+    results: list[list[Tensor]] = []
+    for way in (own, cell_steps):
+        y = way(x, w)
+        first = torch.autograd.grad(y.sin().sum(), [x, w], create_graph=True)
+        second = torch.autograd.grad(total_of([g.square() for g in first]), [x, w])
+        results.append([y, *first, *second])
+    for found, wanted in zip(*results, strict=True):
+        torch.testing.assert_close(found, wanted)
+    with torch.no_grad():
+        text = str(operators[f"recurrence::_{own.line.name}_grad"].plan(y, x, w, own(x, w)))
+    assert "part1" in text
+
+
+def test_gates_of_halves_are_as_wide_as_states() -> None:
+    own = pb.operator(f"recurrence::{CELL.replace('cell', 'half_cell')}")
+    generator = torch.Generator().manual_seed(9)
+    x = torch.randn(2, 70, 2, 8, generator=generator).bfloat16().requires_grad_()
+    w = (torch.randn(2, 8, 8, generator=generator) / 3).bfloat16().requires_grad_()
+    found = torch.autograd.grad(own(x, w).sum(), [x, w])
+    wanted = torch.autograd.grad(cell_steps(x.double(), w.double()).sum(), [x, w])
+    for own_gradient, exact in zip(found, wanted, strict=True):
+        assert own_gradient.dtype == torch.bfloat16
+        # h is rounded once where it is saved.
+        worst = (own_gradient.double() - exact.double()).abs().max()
+        assert worst <= 0.03 * exact.abs().max()
+
+
 def test_the_plan_says_what_runs_in_order_and_what_is_kept(ss: Operator) -> None:
     shapes = ((2, 70, 8), (8, 16), (2, 70, 16), (2, 70, 16), (2, 70, 8))
     given = [torch.rand(shape) for shape in shapes]

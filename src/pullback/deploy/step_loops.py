@@ -59,7 +59,7 @@ def find_all(  # noqa: PLR0913, PLR0917  (all that decides which loops there are
     line, shared = formula.line, str(dtype).removeprefix("torch.")
     missing = frozenset(t.name for t in line.tensors if t.name not in present)
     asked = tuple(bool(wanted >> k & 1) for k in range(len(line.outputs)))
-    known = RecurrentCall.of(formula, missing, asked)
+    known = RecurrentCall.of(formula, missing, asked, is_hoisted=False)
     dtypes = {t.name: t.dtype or shared for t in line.tensors if t.name in present}
     stored = {*dtypes.values(), *(output.dtype or shared for output in line.outputs)}
     width = "float64" if "float64" in stored else "float32"

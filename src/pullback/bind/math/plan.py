@@ -164,6 +164,14 @@ def steps_of_states(
         call: of the recurrence.
     """
     known, compute = RecurrentCall.of_call(call), compute_dtype(call)
+    if before := known.before_call(call):
+        for step in steps_of(before):
+            yield replace(step, operator=call.indexed.line.qualname)
+        shapes = zip(before.outputs.shapes, before.outputs.dtypes, strict=True)
+        parts = [
+            torch.empty(shape, dtype=dtype, device=before.outputs.device) for shape, dtype in shapes
+        ]
+        call = known.with_parts(call, parts)
     joint, states = steps.with_states(known.formula)
     names, plain = [name for name, _ in states], recur.states_call(known, call)
     left = [k for k in call.places if k not in known.copied]

@@ -18,7 +18,7 @@ from pullback.bind.dense.steps import StatesCall, compute_group
 from pullback.bind.loops.nests import NoLoops
 from pullback.bind.loops.scans import Scan
 from pullback.bind.math import execute
-from pullback.bind.math.call import IndexedCall, call_of
+from pullback.bind.math.call import IndexedCall, call_of, compute_by_pytorch
 from pullback.bind.math.recurrent_call import Key, RecurrentCall, compute_dtype, key_of
 from pullback.bind.memo import Memo
 from pullback.define.line import Line
@@ -157,6 +157,7 @@ class PreparedStates:
     def outputs_of(self, call: IndexedCall, by: GroupFunction | None = None) -> list[Tensor | None]:
         """Return the outputs of a call; `by` computes the states of a group, if given."""
         outputs, known = call.outputs, self.known
+        call = self.compute_before(call)
         found = self.compute_states(call, by)
         values: list[Tensor | None] = [None] * len(outputs.wanted)
         for k, spec in enumerate(self.line.outputs):
@@ -171,6 +172,18 @@ class PreparedStates:
             for k, value in self.compute_rest(call, found, left).items():
                 values[k] = value
         return values
+
+    def compute_before(self, call: IndexedCall) -> IndexedCall:
+        """Return a call with what is computed before the steps."""
+        before = self.known.before_call(call)
+        if before is None:
+            return call
+        assert self.known.before
+        if call.is_kernel and not self.is_small:
+            found = self.known.before(*before.named.values())
+            return self.known.with_parts(call, found if isinstance(found, tuple) else (found,))
+        parts = compute_by_pytorch(replace(before, is_kernel=call.is_kernel))
+        return self.known.with_parts(call, parts)
 
     def compute_states(self, call: IndexedCall, by: GroupFunction | None) -> dict[str, Tensor]:
         """Return the states of a call, and the outputs that came with them, by name."""

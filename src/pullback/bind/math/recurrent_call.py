@@ -22,6 +22,7 @@ from pullback.define.math import steps
 from pullback.define.math.cumulative import Cumulative, find_cumulative
 from pullback.define.math.draft import FreeNames
 from pullback.define.math.formula import Formula
+from pullback.define.math.hoist import Hoisted, hoist
 from pullback.define.math.node import READ, Node
 from pullback.define.math.recurrence import reads_of
 from pullback.define.operator import Definition
@@ -36,7 +37,7 @@ class RecurrentCall:
     """All calls in which the same tensors are None, and the same outputs are wanted.
 
     Attributes:
-        formula: without those.
+        hoisted: their formula, without those.
         names: of the states, as the outputs' formula reads them.
         copied: the outputs that are a state as it is, by their place.
         wanted: which outputs are.
@@ -44,7 +45,7 @@ class RecurrentCall:
         agreed: the groups, and dtypes, whose cumulative functions are known to be their steps.
     """
 
-    formula: Formula
+    hoisted: Hoisted
     names: dict[str, str]
     copied: dict[int, str]
     wanted: tuple[bool, ...]
@@ -54,19 +55,52 @@ class RecurrentCall:
     agreed: set[tuple[int, torch.dtype]] = field(default_factory=set[tuple[int, torch.dtype]])
 
     @staticmethod
-    def of(formula: Formula, missing: frozenset[str], wanted: tuple[bool, ...]) -> RecurrentCall:
-        """Return it."""
-        own = steps.present(formula, missing, wanted)
+    def of(
+        formula: Formula,
+        missing: frozenset[str],
+        wanted: tuple[bool, ...],
+        *,
+        is_hoisted: bool = True,
+    ) -> RecurrentCall:
+        """Return it; `is_hoisted`: whether something may be computed before the steps."""
+        present = steps.present(formula, missing, wanted)
+        hoisted = hoist(present) if is_hoisted else Hoisted(formula=present)
+        own = hoisted.formula
         free = FreeNames(formula.line)
         names = {name: free.fresh(f"{name}_") for name in own.states}
         outputs = enumerate(zip(own.line.outputs, own.nodes, strict=True))
         copied = {k: n.name for k, (o, n) in outputs if wanted[k] and _is_copy(n, o.labels, own)}
-        return RecurrentCall(own, names, copied, wanted)
+        return RecurrentCall(hoisted, names, copied, wanted)
 
     @staticmethod
     def of_call(call: IndexedCall) -> RecurrentCall:
         """Return what it is for one call."""
         return RecurrentCall.of(call.indexed, *key_of(call))
+
+    @property
+    def formula(self) -> Formula:
+        """Without what is None, and what is computed before its steps is a parameter."""
+        return self.hoisted.formula
+
+    @cached_property
+    def before(self) -> Executor | None:
+        """Computes what comes before the steps."""
+        formula = self.hoisted.before
+        return formula and Executor(Definition(line=formula.line, formula=formula))
+
+    def before_call(self, call: IndexedCall) -> IndexedCall | None:
+        """Return the call that computes what comes before the steps."""
+        if not self.before:
+            return None
+        definition = self.before.definition
+        given = (call.flat.get(p.name) for p in definition.line.parameters)
+        wide = tuple(widen(value, compute_dtype(call)) for value in given)
+        return call_of(definition, kernel.fill_defaults(definition, wide, None))
+
+    def with_parts(self, call: IndexedCall, parts: Sequence[object]) -> IndexedCall:
+        """Return a call that also has what comes before the steps."""
+        found = zip(self.hoisted.parts, parts, strict=True)
+        return replace(call, named={**call.named, **dict(found)})
 
     @cached_property
     def wholes(self) -> tuple[Cumulative | None, ...]:
@@ -95,10 +129,7 @@ class RecurrentCall:
         shared = {own: states[name] for name, own in self.names.items() if name in states}
         compute, line = compute_dtype(call), self.rest.definition.line
         found = (shared.get(p.name, call.flat.get(p.name)) for p in line.parameters)
-        return [
-            value.to(compute) if isinstance(value, Tensor) and value.is_floating_point() else value
-            for value in found
-        ]
+        return [widen(value, compute) for value in found]
 
     def rest_call(self, call: IndexedCall, states: Mapping[str, Tensor]) -> IndexedCall:
         """Return the call that computes the other outputs."""
@@ -242,6 +273,13 @@ def compute_dtype(call: IndexedCall) -> torch.dtype:
     tensors = [v for v in call.named.values() if isinstance(v, Tensor)]
     dtypes = [*(t.dtype for t in tensors if t.is_floating_point()), *call.outputs.dtypes]
     return torch.float64 if torch.float64 in dtypes else torch.float32
+
+
+def widen(value: object, dtype: torch.dtype) -> object:
+    """Return a real tensor in the dtype of states, and anything else as it is."""
+    if isinstance(value, Tensor) and value.is_floating_point():
+        return value.to(dtype)
+    return value
 
 
 def _is_copy(node: Node, labels: tuple[str, ...], formula: Formula) -> bool:

@@ -119,6 +119,19 @@ def rest_of(formula: Formula, names: Mapping[str, str]) -> Formula:
     return replace(formula, line=line, elements=tuple(nodes), groups=())
 
 
+def formula_before(formula: Formula, parts: Sequence[State]) -> Formula:
+    """Return the formula of some parts, which read no state."""
+    line = replace(
+        formula.line,
+        name=f"_{formula.line.name.removeprefix('_')}_before",
+        parameters=tuple(map(_unmarked, formula.line.parameters)),
+        outputs=tuple(tensor_of(part, part.name) for part in parts),
+        formula="...",
+    )
+    nodes = tuple(part.node for part in parts)
+    return replace(formula, line=line, elements=nodes, groups=())
+
+
 def with_states(formula: Formula) -> tuple[Formula, list[tuple[str, Tensor]]]:
     """Return the formula in which states are parameters and what they become is returned first.
 
