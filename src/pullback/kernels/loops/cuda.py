@@ -56,6 +56,7 @@ class Cuda(Target):
     needs_neighbours = False
     adds_guarded = True
     guards_steps = True
+    keeps_states = True
     # Of elements apart, each costs the transfer of 32 bytes.
     gathered, apart, far = 10, 6, 0
 

@@ -20,12 +20,15 @@ from pullback.kernels.loops.kernel import KernelWriter
 from pullback.kernels.loops.nest import KernelSetting, KernelText, Nest, Output
 from pullback.kernels.loops.operands import Operand
 from pullback.kernels.loops.passes import LanePass
+from pullback.kernels.loops.pointwise import VALUES
 from pullback.kernels.loops.scope import RefusedLoops, Scope
 
 # With fewer tasks than this, a block is a part of it.
 TASKS = 4
 # An index with fewer values is not worth the lanes.
 FEW = 4
+# Further back than this, a lane reads its states from memory.
+MOST_CARRIED = 8
 
 
 def nest_of(
@@ -74,7 +77,11 @@ def nest_of(
         meets=not (lane in free and all(lane in indices for indices in own.values())),
         fronts=fronts,
     )
-    return nest if inner or nest.meets else replace(nest, block=_choose_block(nest, setting))
+    if inner or nest.meets:
+        return nest
+    if setting.target.keeps_states:
+        return replace(nest, block=setting.target.block)
+    return replace(nest, block=_choose_block(nest, setting))
 
 
 def choose_lane(outputs: Sequence[Output], sequential: str, setting: KernelSetting) -> str | None:
@@ -126,17 +133,44 @@ class _ScanWriter(KernelWriter):
         emitter.rings = {name: (emitter.steps[name], many) for name, many in nest.rings.items()}
         for each in (*nest.outer, *nest.inner, index):
             emitter.variables[each] = emitter.name("i")
+        emitter.sequential = nest.sequential
+        if nest.block and emitter.target.keeps_states:
+            self.find_carried()
         emitter.scopes = [top, row, step]
         for stage in self.stages():
             self.write_stage(stage, [i for i in nest.inner if i in nest.run_over(stage[0])])
             if nest.meets and (meeting := emitter.target.write_meeting()):
                 emitter.line(meeting)
+        step.code += [
+            f"{variable}_{back} = {variable}_{back - 1};"
+            for variable, most in emitter.carried.values()
+            for back in range(most, 0, -1)
+        ]
+        row.code += self.declare_carried()
         time, size = emitter.variables[index], self.size(index)
         head = f"for (int64_t {time} = 0; {time} < {size}; ++{time})"
         if direction < 0:
             head = f"for (int64_t {time} = {size} - 1; {time} >= 0; --{time})"
         row.code += [f"{head} {{", *step.code, "}"]
         return self.function(top, row)
+
+    def find_carried(self) -> None:
+        """Find which states a lane keeps in variables; it reads no others' here."""
+        emitter, most = self.emitter, dict[str, int]()
+        for read in reads_of([output.node for output in self.nest.outputs], emitter.steps):
+            back = emitter.count_back(read)
+            if back is not None and back <= MOST_CARRIED:
+                most[read.name] = max(most.get(read.name, 0), back)
+        emitter.carried = {name: (emitter.name("h"), back) for name, back in most.items()}
+
+    def declare_carried(self) -> list[str]:
+        """Return the declarations of their variables; what is read before a step is not used."""
+        types = {output.name: VALUES[output.node.type] for output in self.nest.outputs}
+        return [
+            f"[[maybe_unused]] {types[name]} {variable}_{back} = 0;"
+            for name, (variable, most) in self.emitter.carried.items()
+            for back in range(most + 1)
+        ]
 
     def stages(self) -> Iterator[tuple[Output, ...]]:
         """Yield the outputs that are computed together, in an order in which all is there."""
@@ -161,7 +195,8 @@ class _ScanWriter(KernelWriter):
         if lane not in stage[0].indices:
             self.store_outputs(stage, edge=False)
             return
-        run = LanePass(emitter, str(lane), self.nest.vectors)
+        once = self.nest.block > 0 and emitter.target.keeps_states
+        run = LanePass(emitter, str(lane), self.nest.vectors, once=once)
         text = run.written(
             lambda: self.store_outputs(stage, edge=False),
             lambda: self.store_outputs(stage, edge=True),
@@ -169,9 +204,22 @@ class _ScanWriter(KernelWriter):
         begin, end = ("first", "last") if self.nest.shares_lanes else self.ends(str(lane))
         emitter.line(text.replace("@begin", begin).replace("@end", end))
 
+    def store_outputs(self, outputs: Sequence[Output], *, edge: bool) -> None:
+        """Write the values of some outputs, those after a state that they read at the same step."""
+        together: list[Output] = []
+        for output in outputs:
+            own = {other.name for other in together}
+            if any(self.emitter.count_back(r) == 0 for r in reads_of([output.node], own)):
+                super().store_outputs(together, edge=edge)
+                together = []
+            together.append(output)
+        super().store_outputs(together, edge=edge)
+
     def store(self, output: Output, copy: Mapping[str, int], value: str, *, edge: bool) -> None:
         """Write the statement that stores a value; one of a front lies across its tensor."""
         emitter, fronts, lane = self.emitter, self.nest.fronts, self.nest.lane
+        if output.name in emitter.carried:
+            emitter.line(f"{emitter.carried[output.name][0]}_0 = {value};")
         if fronts is None or fronts.gone not in output.indices:
             super().store(output, copy, value, edge=edge)
             return
