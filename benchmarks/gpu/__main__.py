@@ -30,6 +30,7 @@ PARTS = {
     "build": 75,
     "tests": 150,
     "loops": 110,
+    "recurrences": 40,
     "formulas": 50,
     "calls": 25,
     "sanitizer": 45,

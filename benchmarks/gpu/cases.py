@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812  (its usual name)
 
+from benchmarks import recurrence_lines
 from benchmarks.index_cases import gauss_keops
+from benchmarks.recurrence_lines import dtw_loop, gae_loop, gru_loop, lru_loop, scan_loop
 
 Function = Callable[..., Tensor]
 Shapes = tuple[tuple[int, ...], ...]
@@ -53,6 +55,8 @@ class Case:
         below: inputs that are places in a table of so many rows; their names' places.
         between: in which real numbers lie, uniformly; None means a normal distribution.
         by_rows: whether each row of the first input is computed without the others.
+        is_loop: whether the plain computation is a loop in Python over so many steps that
+            torch.compile would not be done with it.
         row: numbers that the plain computation holds for each row of it.
         bounds: by direction.
     """
@@ -68,6 +72,7 @@ class Case:
     below: dict[int, int] = field(default_factory=dict[int, int])
     between: tuple[float, float] | None = None
     by_rows: bool = False
+    is_loop: bool = False
     row: int = 0
     bounds: dict[str, Bound] = field(default_factory=dict[str, Bound])
 
@@ -230,6 +235,81 @@ LOOPS = (
         eager=lambda table, index: table[index].sum(1),
         fused=lambda table, index: F.embedding_bag(index, table, mode="sum"),
         below={1: 50_000},
+    ),
+)
+
+
+def recurrence(  # noqa: PLR0913  (the parts of a case)
+    name: str, line: str, loop: Function, *, most: float, shapes: Shapes, small: Shapes
+) -> Case:
+    """Return a recurrence beside its loop in Python, of which nothing is expected yet.
+
+    Args:
+        name: in the table.
+        line: with a name of its own.
+        loop: in Python.
+        most: what its inputs are below.
+        shapes: of these.
+        small: in a rehearsal.
+    """
+    return Case(
+        name=name,
+        line=line,
+        shapes=shapes,
+        small=small,
+        eager=loop,
+        between=(0.0, most),
+        is_loop=True,
+        bounds=both(Bound(), Bound()),
+    )
+
+
+def scan_shapes(b: int, t: int, d: int, s: int) -> Shapes:
+    """Return those of a selective scan."""
+    return ((b, t, d), (d, s), (b, t, s), (b, t, s), (b, t, d))
+
+
+# A thread with a state of its own, lanes along a small state, fronts, a matrix in one block.
+RECURRENCES = (
+    recurrence(
+        "lru 8x1000x256",
+        recurrence_lines.LRU,
+        lru_loop,
+        most=0.9,
+        shapes=((8, 1000, 256), (8, 1000, 256), (8, 256)),
+        small=((2, 9, 40), (2, 9, 40), (2, 40)),
+    ),
+    recurrence(
+        "scan 2x1000x256x16",
+        recurrence_lines.SCAN,
+        scan_loop,
+        most=0.05,
+        shapes=scan_shapes(2, 1000, 256, 16),
+        small=scan_shapes(2, 7, 9, 5),
+    ),
+    recurrence(
+        "soft-DTW 32x512x512",
+        recurrence_lines.DTW,
+        dtw_loop,
+        most=1.0,
+        shapes=((32, 512, 512),),
+        small=((2, 9, 12),),
+    ),
+    recurrence(
+        "gae 1000x4096",
+        recurrence_lines.GAE,
+        gae_loop,
+        most=0.9,
+        shapes=((1000, 4096), (1000, 4096)),
+        small=((9, 40), (9, 40)),
+    ),
+    recurrence(
+        "gru 64x100x64",
+        recurrence_lines.GRU,
+        gru_loop,
+        most=0.1,
+        shapes=((64, 100, 3, 64), (3, 64, 64)),
+        small=((2, 5, 3, 9), (3, 9, 9)),
     ),
 )
 

@@ -11,7 +11,7 @@ import torch
 
 from benchmarks.gpu import exact
 from benchmarks.gpu.candidates import compiled, define
-from benchmarks.gpu.cases import FORMULAS, LOOPS
+from benchmarks.gpu.cases import FORMULAS, LOOPS, RECURRENCES
 from benchmarks.gpu.measuring import Measuring
 from benchmarks.gpu.place import Place
 from pullback.bind.loops import gpu
@@ -19,7 +19,7 @@ from pullback.bind.loops import gpu
 
 def main(name: str, by: str, *, rehearsal: bool) -> dict[str, object]:
     """Return the seconds of the first results, and their error."""
-    case = next(case for case in (*LOOPS, *FORMULAS) if case.name == name)
+    case = next(case for case in (*LOOPS, *RECURRENCES, *FORMULAS) if case.name == name)
     place = Place(rehearsal=rehearsal)
     nvrtc = gpu.find_nvrtc()
     if by == "NVRTC" and nvrtc:
@@ -40,7 +40,8 @@ def main(name: str, by: str, *, rehearsal: bool) -> dict[str, object]:
         wanted = exact.compute_exactly(case, now.inputs, now.grad)
         error = exact.worst([output, *gradients], [wanted.output, *wanted.gradients])
         del wanted, output, gradients
-        if by == "nvcc" and not rehearsal and case.fits(now.inputs, place.free() / 8):
+        compiles = by == "nvcc" and not (rehearsal or case.is_loop)
+        if compiles and case.fits(now.inputs, place.free() / 8):
             begin = time.perf_counter()
             if now.attempt("compile", lambda: now.run(compiled(case))):
                 seconds["torch.compile"] = time.perf_counter() - begin

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.gpu.cases import FORMULAS, LOOPS, Case, rehearsed
+from benchmarks.gpu.cases import FORMULAS, LOOPS, RECURRENCES, Case, rehearsed
 from benchmarks.gpu.measuring import measure
 from benchmarks.gpu.part import Step
 from benchmarks.gpu.place import Place
@@ -20,6 +20,11 @@ def steps(place: Place, folder: Path) -> dict[str, Step]:
     cases = rehearsed(LOOPS, small=place.rehearsal)
     again = {} if place.rehearsal else {"first again": step_of(cases[0], place, " again")}
     return {**steps_of(cases, place), **again}
+
+
+def recurrence_steps(place: Place) -> dict[str, Step]:
+    """Return a step for each recurrence."""
+    return steps_of(rehearsed(RECURRENCES, small=place.rehearsal), place)
 
 
 def formula_steps(place: Place) -> dict[str, Step]:

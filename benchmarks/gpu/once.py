@@ -11,14 +11,14 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import torch
 
 from benchmarks.gpu.candidates import with_loops
-from benchmarks.gpu.cases import FORMULAS, LOOPS, rehearsed
+from benchmarks.gpu.cases import FORMULAS, LOOPS, RECURRENCES, rehearsed
 from benchmarks.gpu.measuring import Measuring
 from benchmarks.gpu.place import Place
 
 
 def main(*, rehearsal: bool, most: int) -> None:
     """Run each operator."""
-    cases = rehearsed((*LOOPS, *FORMULAS), small=True)[:most]
+    cases = rehearsed((*LOOPS, *RECURRENCES, *FORMULAS), small=True)[:most]
     # Under `pullback cuda memory` CUDA runs on the CPU already.
     for case in cases:
         now = Measuring(case, Place(rehearsal=rehearsal), case.inputs(small=True))

@@ -17,7 +17,11 @@ from benchmarks.gpu.rows import Fact, Row
 ROOT = Path(__file__).parents[2]
 # Those of the risks that CUDA on the CPU cannot see come first.
 FILES = {
-    "formulas and loops": ("tests/bind/test_index_gpu.py", "tests/bind/test_formula_gpu.py"),
+    "formulas and loops": (
+        "tests/bind/test_index_gpu.py",
+        "tests/bind/test_recurrence_gpu.py",
+        "tests/bind/test_formula_gpu.py",
+    ),
     "everything else": ("tests/examples/test_scripts.py", "tests/kernels/cuda_on_cpu"),
 }
 # A line of `pytest -v`, with or without workers: its second word, or its first, is the test.

@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.figure import Figure  # noqa: E402  (from the repository, not installed)
 from benchmarks.gpu import exact, missing, part, report, tests  # noqa: E402
 from benchmarks.gpu.__main__ import run_process  # noqa: E402
-from benchmarks.gpu.cases import COPY, FORMULAS, LOOPS, Bound, rehearsed  # noqa: E402
+from benchmarks.gpu.cases import COPY, FORMULAS, LOOPS, RECURRENCES, Bound, rehearsed  # noqa: E402
 from benchmarks.gpu.measuring import GpuLost, judge  # noqa: E402
 from benchmarks.gpu.place import Place  # noqa: E402
 from benchmarks.gpu.rows import OURS, Fact, Row, Timing, from_json, to_json  # noqa: E402
@@ -127,9 +127,10 @@ FAILED tests/bind/test_index_gpu.py::test_b - AssertionError: 3 ulp
 
 
 def test_every_kind_of_operator_is_rehearsed_and_every_aim_is_one_of_the_table() -> None:
-    small = {case.name.partition(" ")[0] for case in rehearsed((*LOOPS, *FORMULAS), small=True)}
-    assert small == {case.name.partition(" ")[0] for case in (*LOOPS, *FORMULAS)}
-    names = [case.name for case in (*LOOPS, *FORMULAS)]
+    every = (*LOOPS, *RECURRENCES, *FORMULAS)
+    small = {case.name.partition(" ")[0] for case in rehearsed(every, small=True)}
+    assert small == {case.name.partition(" ")[0] for case in every}
+    names = [case.name for case in every]
     assert len(names) == len(set(names))
     bounds = [bound for case in LOOPS for bound in case.bounds.values()]
     assert {bound.share for bound in bounds} == {None, 0.65, 0.7, 0.85}

@@ -7,7 +7,11 @@ CPU, so that the test itself is known to run before anybody has a GPU. Tensors a
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -86,3 +90,19 @@ def gradients(operator: Any, given: Sequence[Tensor]) -> list[Tensor]:
     output = operator(*leaves)
     wrt = [t for t in leaves if t.requires_grad]
     return [output.detach(), *torch.autograd.grad(output.sum(), wrt)]
+
+
+def child(script: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a script in a new process."""
+    file = folder / "script.py"
+    file.write_text(script)
+    root = Path(__file__).parents[2]
+    paths = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(
+        [sys.executable, str(file)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": paths, **variables},
+        check=False,
+        timeout=55,
+    )

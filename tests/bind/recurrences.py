@@ -161,9 +161,11 @@ class Recurrence(NamedTuple):
     numbers: tuple[float, ...] = ()
 
     def draw(self, dtype: torch.dtype = torch.float64, seed: int = 0) -> list[Tensor]:
-        """Return tensors below 1, whose sums over a dimension stay small."""
+        """Return tensors below 1, with which states stay small."""
         generator = torch.Generator().manual_seed(seed)
         made = [torch.rand(shape, generator=generator) for shape in self.shapes]
+        if self.loop is heat:
+            made[1] /= 4
         if self.loop is rnn:
             made[1] = (made[1] - 0.5) / made[1].shape[1] ** 0.5
         return [each.to(dtype) for each in made]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -29,6 +27,7 @@ from pullback.kernels.loops.cuda import FOLDER
 from tests.bind.gpu_ways import (
     GPU,
     both_ways,
+    child,
     define,
     draw,
     gradients,
@@ -563,22 +562,6 @@ print("works after it")
 def test_a_first_call_inside_of_a_capture_is_right_or_refused(way: str, tmp_path: Path) -> None:
     done = child(FIRST_IN_CAPTURE.format(line=SOFTMAX), tmp_path)
     assert "works after it" in done.stdout, done.stdout + done.stderr
-
-
-def child(script: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run a script in a new process."""
-    file = folder / "script.py"
-    file.write_text(script)
-    root = Path(__file__).parents[2]
-    paths = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
-    return subprocess.run(
-        [sys.executable, str(file)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": paths, **variables},
-        check=False,
-        timeout=55,
-    )
 
 
 @rehearsed_thoroughly

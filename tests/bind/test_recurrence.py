@@ -503,6 +503,21 @@ def test_an_infinite_total_is_no_nan() -> None:
 
 
 @pytest.mark.usefixtures("looped")
+def test_an_output_may_sum_over_what_it_reads_at_the_same_step() -> None:
+    """The sum has a loop, which comes after the state has been stored."""
+    own = pb.operator(
+        "recurrence::after(x[t, d], c[k]) -> y[t, d] = h[t, d] = pad(h[t - 1, d])/2 + x; "
+        "y = sum[k](sin(c*h[t, d]))"
+    )
+    generator = torch.Generator().manual_seed(4)
+    x, c = (torch.rand(shape, dtype=DOUBLE, generator=generator) for shape in ((9, 20), (40,)))
+    powers = 0.5 ** torch.arange(9, dtype=DOUBLE)
+    h = torch.stack([powers[: t + 1].flip(0) @ x[: t + 1] for t in range(9)])
+    assert "h, y: own loop" in str(own.plan(x, c))
+    torch.testing.assert_close(own(x, c), (c * h[..., None]).sin().sum(-1))
+
+
+@pytest.mark.usefixtures("looped")
 @pytest.mark.parametrize("name", ["lru", pytest.param("heat", marks=pytest.mark.thorough)])
 def test_loops_compute_the_gradients_of_gradients(name: str) -> None:
     """Some outputs come with the states, which are not kept; some are computed after them."""

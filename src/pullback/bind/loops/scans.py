@@ -33,6 +33,8 @@ from pullback.kernels.loops.target import Target
 MOST_NESTED = 64
 # Further back than this, all steps are kept.
 MOST_STEPS = 64
+# No more lanes than this are cut into blocks if something needs all of them.
+FEW_LANES = 32
 
 
 @dataclass(frozen=True)
@@ -219,6 +221,9 @@ def _write(call: ScanCall, target: Target) -> Scan:
     lane = scan.choose_lane(own, time, setting, {line.name for line in lines})
     summed = _find_summed(call, time)
     base = scan.nest_of(own, sequential, lane, setting, skewed, summed)
+    if lane and (Extents(call.sizes).number(Ranges(setting.ranges).size(lane)) or 0) <= FEW_LANES:
+        # What sums over all of them is computed at once.
+        base = replace(base, block=0)
     others = {
         lines[k].name: (lines[k].labels, node)
         for k, node in call.outputs.items()

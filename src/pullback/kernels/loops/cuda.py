@@ -56,11 +56,9 @@ class Cuda(Target):
     needs_neighbours = False
     adds_guarded = True
     guards_steps = True
+    keeps_states = True
     # Of elements apart, each costs the transfer of 32 bytes.
     gathered, apart, far = 10, 6, 0
-
-    # A multiprocessor has several.
-    tasks = 256
 
     @property
     def block(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from pullback.define.math import derived
 from pullback.define.math.fronts import Fronts
-from pullback.define.math.index import Affine
+from pullback.define.math.index import Affine, at
 from pullback.define.math.node import (
     EQUAL,
     INDEX,
@@ -57,6 +57,9 @@ class Emitter:
             ends: it may have computed some elements before.
         rings: the dimension of a tensor of which only some are kept, and how many, by its name.
         steps: of a scan the dimension of each tensor that it writes whose places are its steps.
+        sequential: the index of these, and its direction.
+        carried: the tensors of which a lane has its own last steps in variables: what these are
+            called, and how many steps back they go.
         fronts: of a scan whose steps are fronts.
         stack: the run of the lanes in which the tile's rows are one below the other; 0 if none.
     """
@@ -91,6 +94,8 @@ class Emitter:
         self.stack = 0
         self.rings: dict[str, tuple[int, int]] = {}
         self.steps: dict[str, int] = {}
+        self.sequential: tuple[str, int] | None = None
+        self.carried: dict[str, tuple[str, int]] = {}
         self.fronts: Fronts | None = None
         self._names = itertools.count()
 
@@ -219,6 +224,13 @@ class Emitter:
             case _:
                 operands = [self.value(arg, copy) for arg in node.args]
                 return self.kept(write_call(node, operands), node, derived.estimate_work(node))
+
+    def count_back(self, node: Node) -> int | None:
+        """Return how many steps back a read of a state is; None if that is no number."""
+        assert self.sequential
+        index, direction = self.sequential
+        shift = node.places[self.steps[node.name]] - at(index)
+        return None if shift.terms else -shift.constant * direction
 
     def in_ring(self, name: str, d: int, place: str) -> str:
         """Return where a place of a tensor lies, of which perhaps only the last steps are kept."""

@@ -50,8 +50,18 @@ class KernelReads:
 
     def read(self, node: Node, copy: Mapping[str, int]) -> str:
         """Return what loads the elements of a read."""
+        if carried := self.carried(node):
+            return carried
         guard, text = self.guard(node, copy), self.load(node, copy)
         return f"({guard} ? {text} : 0)" if guard else text
+
+    def carried(self, node: Node) -> str | None:
+        """Return the variable of a lane's own state, some steps back; None if there is none."""
+        if node.name not in self.emitter.carried:
+            return None
+        variable, most = self.emitter.carried[node.name]
+        back = self.emitter.count_back(node)
+        return f"{variable}_{back}" if back is not None and back <= most else None
 
     def guard(self, node: Node, copy: Mapping[str, int]) -> str | None:
         """Return whether a step of a scan that is read is one; None if that need not be asked.

@@ -30,11 +30,21 @@ class LanePass:
         vectors: how many make a block.
         falls: whether smaller and smaller blocks follow, down to a vector; the last of them begins
             where it ends with the range.
+        once: whether a block is all that there is.
         block: how many elements of a sum are added up at a time.
     """
 
-    def __init__(self, emitter: Emitter, index: str, vectors: int, *, falls: bool = False) -> None:
-        self.emitter, self.index, self.vectors, self.falls = emitter, index, vectors, falls
+    def __init__(
+        self,
+        emitter: Emitter,
+        index: str,
+        vectors: int,
+        *,
+        falls: bool = False,
+        once: bool = False,
+    ) -> None:
+        self.emitter, self.index, self.vectors = emitter, index, vectors
+        self.falls, self.once = falls, once
         self.block = f"block_of_sum * {vectors} * lanes"
 
     def written(self, main: Callable[[], None], edge: Callable[[], None]) -> str:
@@ -83,6 +93,10 @@ class LanePass:
         fits = f"{variable} + {step} <= @end"
         whole = "\n".join(inner.code)
         part = "\n".join(outer.code).replace("@last", "@end")
+        if self.once:
+            tests = " && ".join([fits, *(f"({test})" for test in inner.tests)])
+            begin = f"const int64_t {variable} = @begin;"
+            return f"{begin}\nif ({tests}) {{\n{whole}\n}} else {{\n{part}\n}}"
         if not inner.tests:
             return (
                 f"int64_t {variable} = @begin;\n"

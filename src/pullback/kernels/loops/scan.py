@@ -21,10 +21,15 @@ from pullback.kernels.loops.kernel import KernelWriter
 from pullback.kernels.loops.nest import KernelSetting, KernelText, Nest, Output
 from pullback.kernels.loops.operands import Operand
 from pullback.kernels.loops.passes import LanePass
+from pullback.kernels.loops.pointwise import VALUES
 from pullback.kernels.loops.scope import RefusedLoops, Scope
 
+# With fewer tasks than this, each has less.
+TASKS = 4
 # An index with fewer values is not worth the lanes.
 FEW = 4
+# Further back than this, a lane reads its states from memory.
+MOST_CARRIED = 8
 
 
 def nest_of(  # noqa: PLR0913, PLR0917  (all that decides the loops)
@@ -62,7 +67,8 @@ def nest_of(  # noqa: PLR0913, PLR0917  (all that decides the loops)
     ]
     outer = tuple(index for index in free if index != lane)
     together = tuple(index for index in outer if index not in summed)
-    if _count_tasks(together, lane if lane in free else None, setting) >= setting.target.tasks:
+    is_enough = _count_tasks(together, lane if lane in free else None, setting) >= TASKS
+    if is_enough and not setting.target.keeps_states:
         outer = together
     every = dict.fromkeys(i for indices in own.values() for i in indices)
     inner = tuple(i for i in every if i not in (*outer, lane, sequential[0]))
@@ -79,7 +85,10 @@ def nest_of(  # noqa: PLR0913, PLR0917  (all that decides the loops)
         meets=not (lane in free and all(lane in indices for indices in own.values())),
         fronts=fronts,
     )
-    return nest if nest.meets else replace(nest, block=_choose_block(nest, setting))
+    keeps = setting.target.keeps_states
+    if nest.meets or (inner and keeps):
+        return nest
+    return replace(nest, block=setting.target.block if keeps else _choose_block(nest, setting))
 
 
 def choose_lane(
@@ -101,6 +110,8 @@ def choose_lane(
     long = [i for i in own if sizes[i] >= FEW]
     if not long:
         return max(own, key=lambda i: sizes[i], default=None)
+    if setting.target.keeps_states:
+        return long[-1]
     neighbours = dict.fromkeys(long, 0)
     names = {output.name for output in outputs}
     reads = (n for n in in_order(o.node for o in outputs) if n.op == READ and n.name not in names)
@@ -127,10 +138,7 @@ def _choose_block(nest: Nest, setting: KernelSetting) -> int:
     """Return how many values of the lanes' index a task has."""
     tasks = math.prod(_measure(index, setting) for index in nest.outer)
     lanes, block = _measure(str(nest.lane), setting), setting.target.block
-    while (
-        block > nest.vectors * setting.target.lanes
-        and tasks * -(-lanes // block) < setting.target.tasks
-    ):
+    while block > nest.vectors * setting.target.lanes and tasks * -(-lanes // block) < TASKS:
         block //= 2
     return block if lanes > block else 0
 
@@ -162,17 +170,44 @@ class _ScanWriter(KernelWriter):
         emitter.rings = {name: (emitter.steps[name], many) for name, many in nest.rings.items()}
         for each in (*nest.outer, *nest.inner, index):
             emitter.variables[each] = emitter.name("i")
+        emitter.sequential = nest.sequential
+        if nest.block and emitter.target.keeps_states:
+            self.find_carried()
         emitter.scopes = [top, row, step]
         for stage in self.stages():
             self.write_stage(stage, [i for i in nest.inner if i in nest.run_over(stage[0])])
             if nest.meets and (meeting := emitter.target.write_meeting()):
                 emitter.line(meeting)
+        step.code += [
+            f"{variable}_{back} = {variable}_{back - 1};"
+            for variable, most in emitter.carried.values()
+            for back in range(most, 0, -1)
+        ]
+        row.code += self.declare_carried()
         time, size = emitter.variables[index], self.size(index)
         head = f"for (int64_t {time} = 0; {time} < {size}; ++{time})"
         if direction < 0:
             head = f"for (int64_t {time} = {size} - 1; {time} >= 0; --{time})"
         row.code += [f"{head} {{", *step.code, "}"]
         return self.function(top, row)
+
+    def find_carried(self) -> None:
+        """Find which states a lane keeps in variables; it reads no others' here."""
+        emitter, most = self.emitter, dict[str, int]()
+        for read in reads_of([output.node for output in self.nest.outputs], emitter.steps):
+            back = emitter.count_back(read)
+            if back is not None and back <= MOST_CARRIED:
+                most[read.name] = max(most.get(read.name, 0), back)
+        emitter.carried = {name: (emitter.name("h"), back) for name, back in most.items()}
+
+    def declare_carried(self) -> list[str]:
+        """Return the declarations of their variables; what is read before a step is not used."""
+        types = {output.name: VALUES[output.node.type] for output in self.nest.outputs}
+        return [
+            f"[[maybe_unused]] {types[name]} {variable}_{back} = 0;"
+            for name, (variable, most) in self.emitter.carried.items()
+            for back in range(most + 1)
+        ]
 
     def stages(self) -> Iterator[tuple[Output, ...]]:
         """Yield the outputs that are computed together, in an order in which all is there."""
@@ -197,7 +232,8 @@ class _ScanWriter(KernelWriter):
         if lane not in stage[0].indices:
             self.store_outputs(stage, edge=False)
             return
-        run = LanePass(emitter, str(lane), self.nest.vectors)
+        once = self.nest.block > 0 and emitter.target.keeps_states
+        run = LanePass(emitter, str(lane), self.nest.vectors, once=once)
         text = run.written(
             lambda: self.store_outputs(stage, edge=False),
             lambda: self.store_outputs(stage, edge=True),
@@ -205,9 +241,22 @@ class _ScanWriter(KernelWriter):
         begin, end = ("first", "last") if self.nest.shares_lanes else self.ends(str(lane))
         emitter.line(text.replace("@begin", begin).replace("@end", end))
 
+    def store_outputs(self, outputs: Sequence[Output], *, edge: bool) -> None:
+        """Write the values of some outputs, those after a state that they read at the same step."""
+        together: list[Output] = []
+        for output in outputs:
+            own = {other.name for other in together}
+            if any(self.emitter.count_back(r) == 0 for r in reads_of([output.node], own)):
+                super().store_outputs(together, edge=edge)
+                together = []
+            together.append(output)
+        super().store_outputs(together, edge=edge)
+
     def store(self, output: Output, copy: Mapping[str, int], value: str, *, edge: bool) -> None:
         """Write the statement that stores a value; one of a front lies across its tensor."""
         emitter, fronts, lane = self.emitter, self.nest.fronts, self.nest.lane
+        if output.name in emitter.carried:
+            emitter.line(f"{emitter.carried[output.name][0]}_0 = {value};")
         if fronts is None or fronts.gone not in output.indices:
             super().store(output, copy, value, edge=edge)
             return

@@ -49,8 +49,8 @@ class Target(ABC):
     adds_guarded = False
     # Values of the lanes' index that a task of a scan has, where no step mixes them.
     block = 1024
-    # With fewer tasks of a scan than this, each has less.
-    tasks = 4
+    # Whether such a task has an element for each lane, so that states may be variables.
+    keeps_states = False
     # Whether a step of a scan that may be none is read under a condition, which all lanes share.
     guards_steps = False
     # How many turns of a loop before it is read a row is fetched that data picks; 0 if never.
