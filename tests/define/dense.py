@@ -114,6 +114,9 @@ class Dense:
                 return self.of(part.args[0], axes).double()
             case "whole":
                 return self.of(part.args[0], axes).long()
+            case "softplus":  # PyTorch's own is x beyond 20
+                x = self.of(part.args[0], axes)
+                return torch.logaddexp(x, torch.zeros_like(x))
             case _:
                 path = TABLE[part.op].torch.split(".")
                 function: Callable[..., Tensor] = functools.reduce(getattr, path, torch)  # pyright: ignore

@@ -31,7 +31,9 @@ UNARY = [
 ]
 # fmt: on
 # What exponential.h has.
-INLINED = ["exp", "sigmoid", "softplus", "log_sigmoid", "tanh_softplus", "erfc", "gelu"]
+INLINED = [
+    *("exp", "expm1", "sigmoid", "softplus", "log_sigmoid", "tanh_softplus", "erfc", "gelu"),
+]
 POLYGAMMA = tuple(f"polygamma{n}" for n in range(5))
 # fmt: off
 BINARY = [

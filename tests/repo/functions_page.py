@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pullback.define.math.functions import ALIASES, CONSTANTS, HIDDEN, TABLE, FunctionRow
+from pullback.define.math.spellings import SPELLINGS
 
 PAGE = Path(__file__).parents[2] / "docs" / "functions.md"
 HEAD = """# Functions of formulas
@@ -36,6 +37,19 @@ name. So at 0 `max(x, 0)`, which is `torch.maximum`, passes half of the gradient
 AMONG = """
 In [index notation](index-notation.md) `max[k](…)` and `min[k](…)` give the whole gradient to the
 first of several equal elements, as `torch.max(x, dim)` does; `torch.amax` shares it among them.
+"""
+SPELLED = """
+## Functions that are written by others
+
+These are recognised wherever they stand, with any expressions for `a` and `b`, and the operands of
+sums, products, maxima and minima in any order; what is computed, differentiated and shown is the
+function ([why](decisions/spellings-are-functions.md)). It is at least as exact: `log1p(exp(x))` is
+x where x is 100, not infinite, and its gradient is 1, not NaN.
+
+| written | is |
+|---|---|
+"""
+HALF = """| `0.5*a*(1 + erf(a/sqrt(2)))`, the half and the root written in any way | `gelu(a)` |
 """
 # A formula, the same in PyTorch, where it has a kink, and the gradients there.
 KINKS: tuple[tuple[str, str, dict[str, float], tuple[float, ...]], ...] = (
@@ -76,6 +90,9 @@ def page() -> str:
         + TIES
         + "\n".join(kink(text, at, gradients) for text, _, at, gradients in KINKS)
         + f"\n{AMONG}"
+        + SPELLED
+        + "".join(f"| `{w}` | `{m}` |\n" for w, m in SPELLINGS if m != "gelu(a)")
+        + HALF
     )
 
 

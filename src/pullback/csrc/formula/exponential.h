@@ -47,18 +47,29 @@ struct Scale {
   }
 };
 
-/// Returns eʳ, within 0.9 ulp, for x + rest = n log 2 + r; |x| < 128, and the rest is tiny.
-PULLBACK_INLINE Real exp_without_scale(Real x, Real rest, Scale& scale) {
-  // The bits that remain in the fraction are those of n.
-  const Real shift = splat(0x1.8p23), sum = fma(x, splat(1.44269504088896340736), shift);
+/// The bits that remain in the fraction of x + this are those of the nearest integer.
+constexpr double shift_to_fraction = 0x1.8p23;
+
+/// Returns r and sets the scale, for x + rest = n log 2 + r; |x| < 128, and the rest is tiny.
+PULLBACK_INLINE Real reduce_by_log2(Real x, Real rest, Scale& scale) {
+  const Real shift = splat(shift_to_fraction), sum = fma(x, splat(1.44269504088896340736), shift);
   const Real n = sum - shift;
   scale = {n, Truth(sum)};
   // log 2 in two parts: of the first, 355/512, every multiple is exact.
   const Real upper = fma(n, splat(-0.693359375), x);
-  const Real r = upper + fma(n, splat(2.12194440054690583e-4), rest);
-  // Minimax over |r| <= log(2)/2, relative to eʳ: to 2⁻²⁸.
+  return upper + fma(n, splat(2.12194440054690583e-4), rest);
+}
+
+/// (eʳ - 1 - r)/r². Minimax over |r| <= log(2)/2, relative to eʳ: to 2⁻²⁸.
+PULLBACK_INLINE Real exp_beyond_first(Real r) {
   return horner(r, 1.3814467059328806e-3, 8.3687804111804626e-3, 4.1668394210893821e-2,
-                1.6666520107819590e-1, 4.9999993412501566e-1, 1.0, 1.0);
+                1.6666520107819590e-1, 4.9999993412501566e-1);
+}
+
+/// Returns eʳ, within 0.9 ulp, for x + rest = n log 2 + r; |x| < 128, and the rest is tiny.
+PULLBACK_INLINE Real exp_without_scale(Real x, Real rest, Scale& scale) {
+  const Real r = reduce_by_log2(x, rest, scale), one = splat(1.0);
+  return fma(fma(exp_beyond_first(r), r, one), r, one);
 }
 
 /// Rounded once, also where it is denormal.
@@ -68,6 +79,24 @@ PULLBACK_INLINE Real exp(Real x) {
   Scale scale;
   const Real power = exp_without_scale(within, splat(-0.0), scale);
   return scale.times(power);
+}
+
+#endif
+
+#if defined(PULLBACK_INLINE_EXPM1)
+
+/// eˣ - 1 is 2ⁿ((eʳ - 1) + (1 - 2⁻ⁿ)), where 1 - 2⁻ⁿ is exact as long as eʳ - 1 matters.
+PULLBACK_INLINE Real expm1(Real x) {
+  // Below -20 it is -1 to the last bit, and at 89 infinite.
+  const Real within = at_most(at_least(x, splat(-20.0)), splat(89.0));
+  Scale scale;
+  const Real r = reduce_by_log2(within, splat(-0.0), scale);
+  const Real rise = fma(exp_beyond_first(r) * r, r, r);
+  // Of n = 128 the bits are those of -infinity.
+  const Truth n = scale.sum - Truth(splat(shift_to_fraction));
+  const Real inverse = at_least(Real((127 - n) << 23), Real{});
+  // A small x is the value itself, with its sign.
+  return where(lt(abs(x), splat(1e-8)), x, scale.times(rise + (splat(1.0) - inverse)));
 }
 
 #endif

@@ -118,8 +118,9 @@ PULLBACK_INLINE V logit(V x) {
 /// tanh(softplus(x)) is n / (n + 2) with n = e²ˣ + 2eˣ. From 20 on it is 1 to the last bit.
 template <class V>
 PULLBACK_INLINE V tanh_softplus(V x) {
-  const V two = constant<V>(2), power = exp(at_most(x, constant<V>(20)));
-  const V n = power * power + power * two;
+  // Written as the derivative has it, which then shares all of it.
+  const V two = constant<V>(2), most = constant<V>(20), power = exp(where(gt(x, most), most, x));
+  const V n = power * (power + two);
   return n / (n + two);
 }
 

@@ -1,7 +1,7 @@
 """A function and its operands -> a node, with types converted and exact simplifications made.
 
 Simplifying keeps every value, NaN, infinities and the sign of zero included: `x*1` is x, but `x*0`
-is not 0 and `x + 0` is not x.
+is not 0 and `x + 0` is not x. What spells a function of the table becomes it (`spellings.py`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 
-from pullback.define.math import grammar, show
+from pullback.define.math import grammar, show, spellings
 from pullback.define.math.functions import ALIASES, TABLE, FunctionRow
 from pullback.define.math.node import (
     INDEX,
@@ -60,7 +60,7 @@ def powi(base: Node, exponent: int) -> Node:
         folded = fold("pow", [base, number(exponent)], base.type)
         if folded is not None:
             return folded
-    return make("powi", (base,), exponent, base.type, NONE)
+    return _recognised(make("powi", (base,), exponent, base.type, NONE))
 
 
 def rebuild(node: Node, args: tuple[Node, ...]) -> Node:
@@ -174,7 +174,13 @@ def simplify(function: FunctionRow, args: tuple[Node, ...], type: Type) -> Node:
     ):
         return place
     simple = SIMPLER[name](*args) if name in SIMPLER else None
-    return simple or make(name, args, None, type, NONE)
+    return simple or _recognised(make(name, args, None, type, NONE))
+
+
+def _recognised(node: Node) -> Node:
+    """Return the function that a node spells; the node itself if it spells none."""
+    found = spellings.recognise(node)
+    return node if found is None else evaluate(*found)
 
 
 def fold_affine(name: str, args: Sequence[Node]) -> Node | None:

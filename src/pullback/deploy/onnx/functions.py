@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from pullback.define.math import build, node, statements
+from pullback.define.math import build, node, spellings, statements
 from pullback.define.math.functions import TABLE
 from pullback.define.math.node import Node
 from pullback.deploy.onnx import special
@@ -167,7 +167,8 @@ def expand(node: Node, *, double: bool) -> Node:
 
 def read_text(text: str, names: Mapping[str, Node]) -> Node:
     """Return the node of a text."""
-    (node,) = statements.nodes_of(text, names, ("result",), "ONNX's table of functions")
+    with spellings.literally():
+        (node,) = statements.nodes_of(text, names, ("result",), "ONNX's table of functions")
     return node
 
 
