@@ -41,15 +41,14 @@ def run(page: Path, folder: Path) -> None:
     sys.path.insert(0, str(folder))
     namespace: dict[str, object] = {"__name__": "__main__"}
     blocks = list(BLOCK.finditer(page.read_text(encoding="utf-8")))
-    for block in blocks:
-        if block["file"]:
-            (folder / block["file"]).parent.mkdir(parents=True, exist_ok=True)
-            (folder / block["file"]).write_text(block["code"], encoding="utf-8")
+    # A file may stand below what needs it, and later again as it is after an edit.
+    for block in reversed(blocks):
+        write(block, folder)
     for number, block in enumerate(blocks, 1):
         code, name = block["code"], f"{page.stem}-{number}.py"
         if block["file"]:
-            continue
-        if block["language"] == "console":
+            write(block, folder)
+        elif block["language"] == "console":
             for command, shown in COMMAND.findall(code):
                 assert_shows(shown, output_of(command, folder), folder)
         elif block["language"] == "python" and code.startswith(">>>"):
@@ -60,6 +59,14 @@ def run(page: Path, folder: Path) -> None:
             printed = printed_by(code, name, "exec", namespace)
             if block["printed"]:
                 assert_shows(block["printed"], printed, folder, part=True)
+
+
+def write(block: re.Match[str], folder: Path) -> None:
+    """Write a block that is a file."""
+    if block["file"]:
+        path = folder / block["file"]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(block["code"], encoding="utf-8")
 
 
 def printed_by(code: str, name: str, mode: str, namespace: dict[str, object]) -> str:
