@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import re
-import warnings
 from pathlib import Path
 
-import pytest
-import torch
-
-import pullback as pb
 from pullback.bind.dense import slices
 from pullback.bind.loops import rates
 from pullback.bind.loops.backends import Backend
 from pullback.bind.math import choose
 from pullback.kernels.loops import worth
 
-PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PAGE = Path(__file__).parents[2] / "docs" / "index-notation.md"
 
 
@@ -35,14 +28,3 @@ def test_page_on_index_notation_states_the_cost_model_that_there_is() -> None:
         f"more than {slices.MOST_BYTES >> 20} MiB, or {slices.MOST_TIMES} times the inputs",
     ):
         assert said in text, said
-
-
-@pytest.mark.compiler
-@pytest.mark.thorough
-@pytest.mark.parametrize("what", ["sum over pairs", "write a stencil", "gather and scatter"])
-def test_how_to_in_index_notation_runs(what: str) -> None:
-    page = PAGE.with_name("how-to.md").read_text()
-    warnings.simplefilter("ignore")
-    found = PYTHON.search(page, page.index(f"## … {what}"))
-    assert found
-    exec(compile(found[1], what, "exec"), {"pb": pb, "torch": torch})

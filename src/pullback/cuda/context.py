@@ -30,8 +30,7 @@ def on_cpu(
         order: of the threads of a block: "forward", "reverse", "random" or "random:SEED".
         workers: CPU threads that run blocks; 0 means as many as there are cores.
         timeout: seconds until a launch is stopped; 0 means no limit. The default is no limit, and
-        60
-            in the checks.
+            60 in the checks.
 
     Raises:
         PullbackError: PB201 to PB206, the library that runs kernels does not compile; PB235, an
