@@ -154,7 +154,7 @@ class Report:
             "seed": self.seed,
             "replay": self.replay,
             "notes": list(self.notes),
-            "findings": [as_dict(finding) for finding in self.findings],
+            "findings": [finding.to_dict() for finding in self.findings],
             "outcomes": [outcome.to_dict() for outcome in self.outcomes],
             "parts": [part.to_dict() for part in self.parts],
             "seconds": round(self.seconds, 4),
@@ -208,16 +208,3 @@ def write(path: Path, text: str) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
-
-
-def as_dict(finding: Finding) -> dict[str, object]:
-    """Return a finding as a plain dict."""
-    return {
-        "code": finding.code,
-        "name": finding.name,
-        "level": finding.level,
-        "message": finding.message,
-        "evidence": dict(finding.evidence),
-        "where": finding.where,
-        "help": finding.help,
-    }
