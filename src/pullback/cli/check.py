@@ -28,6 +28,7 @@ from pullback.cli.screen import (
     table,
 )
 from pullback.diagnostic import PullbackError
+from pullback.page import write
 
 if TYPE_CHECKING:
     from pullback.cli.targets import Subject
@@ -197,7 +198,6 @@ def watch_check(subject: Subject, examination: Examination) -> Report:
 def write_files(results: Results, html: Path | None, write_baseline: Path | None) -> None:
     """Write the page and the baseline that are asked for."""
     from pullback.verify.html import html_of  # noqa: PLC0415
-    from pullback.verify.report import write  # noqa: PLC0415
 
     if html is not None:
         write(html, html_of(*(each.report for each in results.checked)) + "\n")
