@@ -168,6 +168,8 @@ def filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("words", [["cache"], ["cache", "size"]])
 def test_the_cache_is_shown(words: list[str], filled: Path) -> None:
+    record = json.loads(CliRunner().invoke(app, [*words, "--format", "json"]).stdout)
+    assert [own["name"] for own in record["libraries"]] == ["demo-one", "demo-two"]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0
     assert str(filled) in result.output

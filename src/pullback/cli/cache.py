@@ -6,7 +6,16 @@ from collections import defaultdict
 
 import typer
 
-from pullback.cli.screen import Format, FormatOption, answer, progress, say, screen, table
+from pullback.cli.screen import (
+    Format,
+    FormatOption,
+    answer,
+    progress,
+    say,
+    say_report,
+    screen,
+    table,
+)
 from pullback.kernels import cache as libraries
 from pullback.kernels import cache_contents
 from pullback.kernels.cache_contents import Contents
@@ -17,10 +26,10 @@ app = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
 
 
 @app.callback()
-def cache(context: typer.Context) -> None:
+def cache(context: typer.Context, format: FormatOption = Format.TEXT) -> None:
     """Show, verify or empty the folder of compiled libraries; without a command, show it."""
     if context.invoked_subcommand is None:
-        size()
+        size(format)
 
 
 @app.command()
@@ -52,17 +61,18 @@ def verify(format: FormatOption = Format.TEXT) -> None:
     What differs is never loaded, but compiled again. Exit code 1: something differs.
     """
     found = survey()
-    damaged = [contents for contents in found if contents.faults]
+    with progress("comparing"):
+        faults = {own.path: list(cache_contents.find_faults(own.path)) for own in found}
+    damaged = {path: said for path, said in faults.items() if said}
     if format == Format.JSON:
-        entries = [{"entry": str(own.path), "faults": own.faults} for own in damaged]
+        entries = [{"entry": str(path), "faults": said} for path, said in damaged.items()]
         answer(ok=not damaged, checked=len(found), damaged=entries)
     else:
         console = screen()
-        for contents in damaged:
-            for fault in contents.faults:
-                say(console, f"FAIL  {contents.path}\n      {fault}", style="red")
-        said = f"{len(damaged)} of {len(found)} entries are" if damaged else "no entry is"
-        say(console, f"{said} damaged: {count_libraries(found)}, {mebibytes(total(found))}")
+        for path, said in damaged.items():
+            say_report(console, "\n".join([f"  FAIL  {path}", *(f"        {s}" for s in said)]))
+        count = f"{len(damaged)} of {len(found)} entries are" if damaged else "no entry is"
+        say(console, f"{count} damaged: {count_libraries(found)}, {mebibytes(total(found))}")
         if damaged:
             say(console, "what is damaged is compiled again; to remove all: pullback cache clean")
     if damaged:
@@ -75,7 +85,7 @@ def clean(format: FormatOption = Format.TEXT) -> None:
     before = survey()
     with progress("emptying the cache"):
         libraries.clean()
-    after = survey()
+    after = cache_contents.survey()
     freed = total(before) - total(after)
     if format == Format.JSON:
         answer(ok=True, removed=len(before) - len(after), bytes=freed)

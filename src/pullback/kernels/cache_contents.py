@@ -19,38 +19,38 @@ class Contents:
         path: its folder.
         libraries: the names of its libraries, without the hash of their content.
         bytes: of all its files.
-        faults: why something in it is not loaded; then it is compiled again.
     """
 
     path: Path
     libraries: tuple[str, ...]
     bytes: int
-    faults: tuple[str, ...]
 
 
 def survey() -> list[Contents]:
-    """Return all entries of the folders that are read, looked at whole."""
+    """Return all entries of the folders that are read."""
     found = (path for root in folders() for path in sorted(root.iterdir()))
     return [look_at(path) for path in found if cache.ENTRY.fullmatch(path.name)]
 
 
 def look_at(entry: Path) -> Contents:
     """Return what is in an entry."""
-    reason = mistrust(entry, stat.S_ISDIR, link=False)
-    if reason:
-        return Contents(path=entry, libraries=(), bytes=0, faults=(reason,))
     files = [path for path in entry.rglob("*") if path.is_file() and not path.is_symlink()]
     return Contents(
         path=entry,
         # "demo-add2-cpu-0123456789abcdef.so": the end is the content's hash.
         libraries=tuple(path.stem.rpartition("-")[0] for path in sorted(entry.glob("*.so"))),
         bytes=sum(path.stat().st_size for path in files),
-        faults=tuple(faults_of(entry)),
     )
 
 
-def faults_of(entry: Path) -> Iterator[str]:
-    """Yield why what is in an entry is not loaded."""
+def find_faults(entry: Path) -> Iterator[str]:
+    """Yield why what is in an entry is not loaded; then it is compiled again.
+
+    Each library is read whole, and compared with the hash that was stored with it.
+    """
+    if reason := mistrust(entry, stat.S_ISDIR, link=False):
+        yield reason
+        return
     if not (entry / cache.MANIFEST).exists():
         return  # a mark, or a header
     if reason := mistrust(entry / cache.MANIFEST, stat.S_ISREG, link=False):
