@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pullback.verify.check import check
     from pullback.verify.report import Report
 
+    __version__: str
+
 _HOMES = {
     "Finding": "pullback.diagnostic",
     "Operator": "pullback.bind.operator",
@@ -53,6 +55,9 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     """Load a public name on first use (PEP 562)."""
+    if name == "__version__":
+        # From what is installed: pyproject.toml alone states it.
+        return importlib.import_module("importlib.metadata").version(__name__)
     if name in _PARTS:
         return importlib.import_module(f"{__name__}.{name}")
     if name not in _HOMES:

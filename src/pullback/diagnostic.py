@@ -23,6 +23,7 @@ class Finding:
         help: the cure.
         level: "fault", a call goes wrong; "advice", waste or a missing feature.
         where: the line of the author's code, "ops.py:14 in backward: return grad * x".
+        file: the whole path of the file that `where` names, if it is known.
     """
 
     code: str
@@ -32,6 +33,19 @@ class Finding:
     help: str | None = None
     level: Level = "fault"
     where: str | None = None
+    file: str | None = None
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as a plain dict, without the path: that is this machine's."""
+        return {
+            "code": self.code,
+            "name": self.name,
+            "level": self.level,
+            "message": self.message,
+            "evidence": dict(self.evidence),
+            "where": self.where,
+            "help": self.help,
+        }
 
     def __str__(self) -> str:
         """Render as in a terminal: the message, then aligned place, evidence and help."""

@@ -44,12 +44,40 @@ def test_zero_gradients_and_sums_are_shown_too() -> None:
     ]
 
 
-def test_index_notation_is_shown_as_it_is_computed_and_has_no_latex() -> None:
+def test_index_notation_is_shown_as_it_is_computed() -> None:
     linear = pb.operator("shown::linear(x[n, i], w[o, i]) -> y[n, o] = sum[i](x*w)").derivative()
     assert str(linear).splitlines()[1:] == [
         "    grad_x[n, i] = sum[o](grad[n, o]*w[o, i])",
         "    grad_w[o, i] = sum[n](grad[n, o]*x[n, i])",
         "    saves x, w",
     ]
-    assert linear.latex == ""
-    assert linear._repr_latex_() is None
+    assert (
+        r"{\mathrm{grad}_{x}}_{n, i} &= \sum_{o} \mathrm{grad}_{n, o} \, w_{o, i}" in linear.latex
+    )
+    assert (linear._repr_latex_() or "").startswith("$$\n\\begin{aligned}")
+
+
+def test_a_notebook_shows_an_operator_by_its_line_and_its_formula() -> None:
+    gauss = pb.operator("shown::near(x[n], y[m]) -> u[n] = sum[m](exp(-(x - y)**2))")
+    assert r"u_{n} &= \sum_{m} e^{-\left(x - y\right)^{2}}" in (gauss._repr_latex_() or "")
+    shown = gauss._repr_html_()
+    assert "<code>shown::near(x[n], y[m]) -&gt; u[n] = sum[m]" in shown
+    assert "torch.ops.shown.near" in shown
+    plain = pb.operator("shown::plain(x[n]) -> y[n]", python=lambda x: x.exp())
+    assert plain._repr_latex_() is None
+    assert "$$" not in plain._repr_html_()
+
+
+def test_a_notebook_shows_a_plan_as_bars() -> None:
+    pairs = pb.operator("shown::pairs(x[n], y[m]) -> u[n] = sum[m](exp(-(x - y)**2))")
+    plan = pairs.plan(torch.ones(30), torch.ones(20))
+    shown = plan._repr_html_()
+    assert shown.count('<span class="bar') == 2 * len(plan.steps)
+    assert shown.count("width: 100.0%") >= 2
+    assert all(step.operator in shown for step in plan.steps)
+
+
+def test_a_notebook_shows_sharding_as_a_table() -> None:
+    doubled = pb.operator("shown::doubled(x[n]) -> y[n] = 2*x")
+    shown = doubled.sharding()
+    assert str(shown).replace(">", "&gt;") in shown._repr_html_()

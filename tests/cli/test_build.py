@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from contextlib import nullcontext
@@ -65,6 +66,22 @@ def build(folder: Path, *texts: str, namespace: str, more: tuple[str, ...] = ())
 
 def rows(result: Result) -> list[list[str]]:
     return [re.split(r"\s{2,}", line.strip()) for line in result.output.splitlines()]
+
+
+@pytest.mark.compiler
+def test_json_has_each_kernel_and_each_error(tmp_path: Path) -> None:
+    result = build(tmp_path, GOOD, BAD, namespace="buildjson", more=("--format", "json"))
+    assert result.exit_code == 1, result.output
+    record = json.loads(result.stdout)
+    assert [(own["operator"], own["ok"]) for own in record["kernels"]] == [
+        ("buildjson::copy", True),
+        ("buildjson::bad", False),
+    ]
+    assert Path(record["kernels"][0]["library"]).is_file()
+    assert ["nope" in str(error) for error in record["errors"]] == [True]
+    none = CliRunner().invoke(app, ["build", str(tmp_path / "none.py"), "--format", "json"])
+    assert none.exit_code == 2
+    assert json.loads(none.stdout)["errors"][0]["code"] == "PB801"
 
 
 @pytest.mark.compiler

@@ -150,6 +150,96 @@ def test_a_page_is_written(file: Path) -> None:
     assert page.count("<h1>") == 2
 
 
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project: a package whose modules import from one another, a script, tests, what is left."""
+    monkeypatch.chdir(tmp_path)
+    name = f"package_{tmp_path.name.replace('-', '_')}"
+    for path, text in {
+        f"src/{name}/__init__.py": "from .cube import Cube\nFunction = None\n",
+        f"src/{name}/cube.py": GOOD,
+        f"src/{name}/inner/__init__.py": "",
+        f"src/{name}/inner/bad.py": f"import torch\nfrom ..cube import Cube\n{BAD}",
+        "src/stops.py": "import pullback\n1 / 0\n",
+        "src/plain.py": "1 / 0\n",
+        "src/test_cube.py": GOOD + BAD,
+        "src/setup.py": "import pullback\nraise SystemExit\n",
+        "src/.hidden/bad.py": GOOD + BAD,
+        "src/venv/pyvenv.cfg": "",
+        "src/venv/bad.py": GOOD + BAD,
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text, encoding="utf-8")
+    return tmp_path / "src" / name
+
+
+def test_each_file_of_a_folder_is_checked_and_those_that_stop_are_told(folder: Path) -> None:
+    result = run("check", "src", *FEW, "--format", "json")
+    assert result.exit_code == 1, result.output
+    record = json.loads(result.stdout)
+    assert [report["place"] for report in record["reports"]] == [
+        f"src/{folder.name}/cube.py:Cube",
+        f"src/{folder.name}/inner/bad.py:Overwriting",
+    ]
+    assert [error["code"] for error in record["errors"]] == ["PB802"]
+    assert "src/stops.py stopped with ZeroDivisionError" in result.stderr
+
+
+def test_a_package_is_checked_by_its_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(folder.parent)
+    result = run("check", folder.name, *FEW)
+    assert result.exit_code == 1, result.output
+    assert re.search(rf"^FAIL +{folder.name}.inner.bad:Overwriting +PB504 +\d", result.output, re.M)
+    assert re.search(rf"^ok +{folder.name}.cube:Cube +\d", result.output, re.M)
+
+
+@pytest.mark.usefixtures("file")
+def test_a_baseline_lets_known_faults_pass_and_no_others(file: Path) -> None:
+    assert run("check", "ops.py", *FEW, "--write-baseline", "known.json").exit_code == 0
+    known = run("check", "ops.py", *FEW, "--baseline", "known.json")
+    assert known.exit_code == 0, known.output
+    assert "FAIL  saved-tensor-overwritten" in known.output
+    assert re.search(r"^known +ops.py:Overwriting +PB504", known.output, re.MULTILINE)
+    # The lines above may change; another fault fails, and one that was not looked for is not gone.
+    file.write_text("\n\n" + GOOD + BAD + BAD.replace("Overwriting", "Other"), encoding="utf-8")
+    again = run("check", "ops.py", *FEW, "--baseline", "known.json", "--format", "json")
+    assert again.exit_code == 1
+    record = json.loads(again.stdout)
+    assert record["known"] == [{"target": "ops.py:Overwriting", "code": "PB504"}]
+    assert not record["ok"]
+    other = run("check", "ops.py:Overwriting", "--probe", "PB501", "--baseline", "known.json")
+    assert "mended" not in other.output
+    file.write_text(GOOD + BAD.replace(".data", ""), encoding="utf-8")
+    file.write_text(GOOD + BAD.replace("x.data.pow_(2)", "x.pow(2)"), encoding="utf-8")
+    mended = run("check", "ops.py", *FEW, "--baseline", "known.json")
+    assert "mended, and still in the baseline: PB504 of ops.py:Overwriting" in mended.output
+
+
+def test_sarif_has_rules_places_and_what_is_new(folder: Path) -> None:
+    words = ["check", "src", *FEW, "--format", "sarif"]
+    result = run(*words)
+    assert result.exit_code == 1
+    log = json.loads(result.stdout)
+    assert log["version"] == "2.1.0"
+    (own,) = log["runs"]
+    (found,) = own["results"]
+    rule = own["tool"]["driver"]["rules"][found["ruleIndex"]]
+    assert rule["id"] == found["ruleId"] == "PB504"
+    assert rule["help"]["markdown"].startswith("# PB504 saved-tensor-overwritten")
+    assert (found["level"], found["baselineState"]) == ("error", "new")
+    place = found["locations"][0]["physicalLocation"]
+    bad = f"src/{folder.name}/inner/bad.py"
+    assert place["artifactLocation"] == {"uri": bad, "uriBaseId": "SRCROOT"}
+    line = Path(bad).read_text().splitlines()[place["region"]["startLine"] - 1]
+    assert "x.data.pow_" in line
+    assert not own["invocations"][0]["executionSuccessful"]
+    assert "stops.py" in own["invocations"][0]["toolExecutionNotifications"][0]["message"]["text"]
+    run(*words[:-2], "--write-baseline", "known.json")
+    (again,) = json.loads(run(*words, "--baseline", "known.json").stdout)["runs"]
+    assert again["results"][0]["baselineState"] == "unchanged"
+    assert again["results"][0]["partialFingerprints"] == found["partialFingerprints"]
+
+
 @pytest.mark.usefixtures("file")
 def test_verbose_has_a_line_for_each_probe() -> None:
     result = run("check", "ops.py:Cube", *FEW, "--verbose")
@@ -164,7 +254,10 @@ def test_verbose_has_a_line_for_each_probe() -> None:
         (["ops.py:Cub"], "name-missing [PB805]: ops has no 'Cub'\n    help: did you mean 'Cube'?"),
         (["ops.py", "--probe", "PB1"], "wrong-check-option [PB402]"),
         (["ops.py", "--declare", "nothing"], "wrong-check-option [PB402]"),
-        (["ops.py", "--format", "yaml"], "text or json"),
+        (["ops.py", "--format", "yaml"], "Invalid value for '--format'"),
+        (["ops.py", "--baseline", "none.json"], "baseline-unread [PB807]"),
+        (["ops.py", "--baseline", "stopping.py"], "baseline-unread [PB807]"),
+        (["empty"], "nothing-to-check [PB804]"),
         (["stopping.py"], "file-stopped [PB802]"),
         (["empty.py"], "nothing-to-check [PB804]"),
     ],
@@ -172,6 +265,7 @@ def test_verbose_has_a_line_for_each_probe() -> None:
 def test_what_cannot_run_is_told(words: list[str], said: str, file: Path) -> None:
     (file.parent / "stopping.py").write_text("1 / 0\n", encoding="utf-8")
     (file.parent / "empty.py").write_text("from ops import Cube\n", encoding="utf-8")
+    (file.parent / "empty").mkdir()
     result = run("check", *words)
     assert result.exit_code == 2
     assert said in result.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,13 @@ def test_program_runs_and_its_output_passes_through(
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout == "run: no fault found in 1 launch\n"
     assert capfd.readouterr() == ("total 25\n", "")
+
+
+def test_json_has_what_the_program_wrote_too(program: Path) -> None:
+    done = pullback("run", program, "--flag", BARRIER, "--format", "json")
+    record = json.loads(done.stdout)
+    assert (done.exit_code, record["ok"], record["launches"]) == (0, True, 1)
+    assert record["output"] == "sum 25\n"
 
 
 def test_race_names_both_lines_and_the_exit_code_is_one(

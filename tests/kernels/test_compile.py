@@ -117,7 +117,7 @@ def wait_until_ready(process: subprocess.Popen[str]) -> None:
 def assert_manifests_are_sound(folder: Path) -> None:
     for path in (folder / "cache").glob("*/manifest.json"):
         json.loads(path.read_text())
-        for variant in cache._read_manifest(path.parent):
+        for variant in cache.read_manifest(path.parent):
             assert variant.sound(path.parent)
 
 
@@ -420,7 +420,7 @@ def test_a_cuda_kernel_is_compiled_and_its_headers_noted(work: Path) -> None:
     source = write(work / "b.cu", kernel + NUMBER.format("N"))
     library = compile(plan_in(work, name="b.cu", language="cuda"))
     assert number_of(library) == 7
-    (variant,) = cache._read_manifest(library.parent)
+    (variant,) = cache.read_manifest(library.parent)
     assert set(variant.dependencies) == {str(source), str(header)}
 
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import email
+import re
 import shutil
+import subprocess
 import tarfile
+import tomllib
 import zipfile
 from email.message import Message
+from importlib.metadata import version as metadata_version
 from pathlib import Path
 
 import pytest
 
+import pullback
 from tests.fresh import python
 
 ROOT = Path(__file__).parents[2]
@@ -63,4 +68,33 @@ def test_a_source_distribution_has_what_its_readme_names(built: Path) -> None:
     with tarfile.open(path) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     named = {"CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "LICENSE", "constraints.txt"}
+    named |= {"CITATION.cff", "docs/policy.md", ".ci/release"}
     assert named | {"docs/tutorial.md", "tests/conftest.py", "examples/cpp_train"} <= names
+
+
+def test_the_version_is_stated_once_and_cited() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+    texts = [path.read_text() for path in PACKAGE.rglob("*.py") if "project" not in path.parts]
+    assert not [text for text in texts if re.search(r"^__version__ *=", text, re.MULTILINE)]
+    assert pullback.__version__ == metadata_version("pullback")
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(900)
+def test_a_release_is_made_without_the_network(tmp_path: Path) -> None:
+    left = shutil.ignore_patterns(".git", ".venv", ".*cache", "*.egg-info", "build", "dist")
+    source = shutil.copytree(ROOT, tmp_path / "source", ignore=left)
+    run = [source / ".ci" / "release", tmp_path / "out"]
+    early = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert "CHANGELOG.md has no part" in early.stderr
+    changes = source / "CHANGELOG.md"
+    version = metadata_version("pullback")
+    text = changes.read_text().replace(
+        "## [Unreleased]", f"## [Unreleased]\n\n## [{version}] - 2026-12-01"
+    )
+    changes.write_text(text)
+    made = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stdout + made.stderr
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert names == [f"pullback-{version}-py3-none-any.whl", f"pullback-{version}.tar.gz"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from pullback import PullbackError
 from pullback.diagnostic import Finding
+from pullback.page import style
 from pullback.verify.html import draw_picture, html_of
 from pullback.verify.report import Listing, Outcome, Report
 
@@ -157,6 +159,22 @@ def test_a_page_shows_findings_evidence_code_probes_and_times() -> None:
     assert "Replay: <code>pullback check" in page
     assert 'aria-label="2 of 4 cells differ"' in page
     assert "<svg" in (FAULTY._repr_html_())
+
+
+def test_a_page_shows_pictures_first_and_folds_the_probes() -> None:
+    page = FAULTY.to_html()
+    assert page.index("<svg") < page.index("<dl>") < page.index("<details>")
+    assert page.index("<details>") < page.index("<td>PB539</td>")
+    # Its map is there once, as a picture.
+    assert page.count("░") == 0
+
+
+def test_a_notebook_gets_a_part_of_a_page_with_a_style_of_its_own() -> None:
+    shown = FAULTY._repr_html_()
+    assert "<html" not in shown
+    rules = re.findall(r"^([^@\s}][^{]*)\{", style(), re.MULTILINE)
+    assert rules
+    assert all(rule.startswith(".pullback") for rule in rules)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
+from pullback.bind import notebook
 from pullback.bind.registry import operators
 from pullback.bind.runtime import Runtime
 from pullback.define.line import Line, Scalar
@@ -148,6 +149,15 @@ class Operator:
     def __repr__(self) -> str:
         return f"<operator {self.line}>"
 
+    def _repr_html_(self) -> str:
+        """Show the operator in a notebook: its line, its formula, its kernels."""
+        return notebook.show_operator(self.kind)
+
+    def _repr_latex_(self) -> str | None:
+        """Show the formula of one in a notebook."""
+        shown = notebook.formula_latex(self.kind)
+        return f"$$\n{shown}\n$$" if shown else None
+
     def __reduce__(self) -> tuple[object, ...]:
         # By name: the process that unpickles has to have defined the operator.
         return (by_name, (self.line.qualname,))
@@ -193,10 +203,8 @@ def write_docstring(kind: Kind) -> str:
     if written == inspect.getdoc(torch.autograd.Function):
         written = None  # inherited, and about something else
     called = f"{line.name}{make_signature(definition)}"
-    rows = [str(line), "", called, "", f"Kernels: {', '.join(kind.described())}."]
-    rows.append(f"Derivative: {'yes' if kind.has_derivative else 'none'}.")
-    rows.append(f"Registered as torch.ops.{line.namespace}.{line.name}.")
-    return "\n".join([*rows, *(["", written] if written else [])])
+    said = (f"{word}: {text}." for word, text in notebook.describe(kind))
+    return "\n".join([str(line), "", called, "", *said, *(["", written] if written else [])])
 
 
 def name_of(function: object) -> str:

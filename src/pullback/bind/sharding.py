@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor
 
-from pullback.bind import kernel
+from pullback.bind import kernel, notebook
 from pullback.bind.memo import Memo
 from pullback.bind.redistribute import Redistribution, plan_of, ways_of
 from pullback.define import sharding
@@ -78,6 +78,9 @@ class Sharding:
         return self.tables
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return notebook.show_text(self.tables)
 
 
 def show_tables(tables: Sequence[tuple[Line, list[Placements]]]) -> Sharding:

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from pullback.cli import build, check, cuda, explain, info, tour
-from pullback.cli.screen import complain
+from pullback.cli import build, cache, check, cuda, doctor, explain, new, tour
+from pullback.cli.screen import AS_JSON, answer, complain
 from pullback.diagnostic import PullbackError
 
 CANNOT_RUN = 2
@@ -26,14 +26,17 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except PullbackError as error:
-            complain(str(error))
+            if ctx.meta.get(AS_JSON):
+                answer(ok=False, errors=[error])
+            else:
+                complain(str(error))
             raise typer.Exit(CANNOT_RUN) from None
         except Exception as error:
             if is_typers(error):
                 raise
             complain(traceback.format_exc())
             complain("This is a fault of pullback. Report it with the text above and the output of")
-            complain("'pullback info', so that it can be fixed.")
+            complain("'pullback doctor', so that it can be fixed.")
             raise typer.Exit(CANNOT_RUN) from None
 
 
@@ -44,7 +47,6 @@ def is_typers(error: Exception) -> bool:
 
 app = typer.Typer(
     cls=Commands,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -79,12 +81,10 @@ def pullback(
     """Write your own differentiable PyTorch operators: one line, one operator."""
 
 
-app.command()(tour.tour)
-app.command()(build.build)
-app.command()(check.check)
-app.command()(explain.explain)
-app.command()(info.info)
+for command in (tour.tour, new.new, build.build, check.check, explain.explain, doctor.doctor):
+    app.command()(command)
 app.add_typer(cuda.app, name="cuda")
+app.add_typer(cache.app, name="cache")
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from pullback.cli.screen import say, screen
+from pullback.cli.screen import Format, FormatOption, answer, progress, say, screen
 from pullback.kernels.cuda_on_cpu.mode import Mode
 
 FINDINGS = 1
@@ -65,6 +65,7 @@ def run(  # noqa: PLR0913, PLR0917  (each is an option)
     timeout: Timeout = None,
     flag: Flag = None,
     gdb: Gdb = False,
+    format: FormatOption = Format.TEXT,
 ) -> None:
     """Run it.
 
@@ -75,55 +76,71 @@ def run(  # noqa: PLR0913, PLR0917  (each is an option)
     if gdb:
         # One worker: a step in one block does not end in another. Nothing is timed.
         mode = Mode(order=order, workers=1, timeout=0)
-    show(file, arguments, [*(flag or []), *(FOR_GDB if gdb else ())], mode, GDB if gdb else ())
+    flags = [*(flag or []), *(FOR_GDB if gdb else ())]
+    show(file, arguments, flags, mode, format, GDB if gdb else ())
 
 
 @app.command()
-def race(
+def race(  # noqa: PLR0913, PLR0917  (each is an option)
     file: File,
     arguments: Arguments = None,
     order: Order = "forward",
     timeout: Timeout = None,
     flag: Flag = None,
+    format: FormatOption = Format.TEXT,
 ) -> None:
     """Find accesses of two threads to the same memory that nothing orders.
 
     Both are shown with their lines and threads. Each access is looked at: small inputs only.
     """
-    show(file, arguments, flag, Mode(check="race", order=order, timeout=timeout))
+    show(file, arguments, flag, Mode(check="race", order=order, timeout=timeout), format)
 
 
 @app.command()
-def memory(
+def memory(  # noqa: PLR0913, PLR0917  (each is an option)
     file: File,
     arguments: Arguments = None,
     workers: Workers = 0,
     timeout: Timeout = None,
     flag: Flag = None,
+    format: FormatOption = Format.TEXT,
 ) -> None:
     """Find accesses out of bounds.
 
     Of global, shared and local memory; reads of shared memory that no thread has written; vectors
     at addresses they cannot be at. By AddressSanitizer.
     """
-    show(file, arguments, flag, Mode(check="memory", workers=workers, timeout=timeout))
+    show(file, arguments, flag, Mode(check="memory", workers=workers, timeout=timeout), format)
 
 
-def show(
+def show(  # noqa: PLR0913, PLR0917  (what `Start` takes)
     file: Path,
     arguments: Sequence[str] | None,
     flags: Sequence[str] | None,
     mode: Mode,
+    format: Format,
     under: Sequence[str] = (),
 ) -> None:
-    """Run a file and say what was found; its own output goes where it always does."""
+    """Run a file and say what was found; its own output goes where it always does.
+
+    As JSON what it writes is a part of the record.
+    """
     from pullback.cuda import programs  # noqa: PLC0415  (--help does not wait for it)
 
     start = programs.Start(
         file=file, mode=mode, arguments=arguments or (), flags=flags or (), under=under
     )
-    console = screen()
-    report = programs.start(start, announce=console.status)
-    say(console, str(report))
+    as_json = format == Format.JSON
+    report = programs.start(start, announce=progress, capture=as_json)
+    if as_json:
+        answer(
+            ok=report.ok,
+            findings=[finding.to_dict() for finding in report.findings],
+            launches=report.launches,
+            returncode=report.returncode,
+            output=report.output,
+        )
+    else:
+        say(screen(), str(report))
     if not report.ok:
         raise typer.Exit(FINDINGS)

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
-from pullback.cli.screen import say, screen, table
+from pullback.cli.screen import Format, FormatOption, answer, say, screen, table
 from pullback.diagnostic import Rule, did_you_mean
 
 UnknownCode = Rule("PB806", "unknown-code")
@@ -25,27 +25,44 @@ def explain(
     code: Annotated[
         str | None, typer.Argument(help="PB504, or a name: saved-tensor-overwritten.")
     ] = None,
+    format: FormatOption = Format.TEXT,
 ) -> None:
     """Print the page of a code; without one, the list of all."""
     console = screen()
-    if code is None:
+    if code is None and format == Format.JSON:
+        listed = [{"code": own, "name": name, "text": text} for own, name, text in all_rows()]
+        answer(ok=True, codes=listed)
+    elif code is None:
         show_all(console)
-        return
+    else:
+        own, name, page = page_of_code(code)
+        if format == Format.JSON:
+            answer(ok=True, code=own, name=name, page=page)
+        else:
+            show_page(console, page)
+
+
+def page_of_code(code: str) -> tuple[str, str, str]:
+    """Return the code, the name and the page of what is asked for by its code or by its name.
+
+    Raises:
+        PullbackError: PB806, there is none.
+    """
     pages = dict(probe_pages())
     rows = {own: (name, text) for own, name, text in ROW.findall(CODES.read_text("utf-8"))}
     names = {name: own for own, name, _ in probe_rows()}
     names |= {name: own for own, (name, _) in rows.items()}
     wanted = names.get(code, code.upper())
     if wanted in pages:
-        show_page(console, pages[wanted])
-    elif wanted in rows:
+        name = next(name for name, own in names.items() if own == wanted)
+        return wanted, name, pages[wanted]
+    if wanted in rows:
         name, text = rows[wanted]
-        show_page(console, f"# {wanted} {name}\n\n{text}\n")
-    else:
-        raise UnknownCode.error(
-            f"there is no code '{code}'",
-            help=did_you_mean(code, [*rows, *pages, *names]) or "pullback explain lists them",
-        )
+        return wanted, name, f"# {wanted} {name}\n\n{text}\n"
+    raise UnknownCode.error(
+        f"there is no code '{code}'",
+        help=did_you_mean(code, [*rows, *pages, *names]) or "pullback explain lists them",
+    )
 
 
 def probe_pages() -> Iterator[tuple[str, str]]:
@@ -73,10 +90,14 @@ def show_page(console: Console, page: str) -> None:
         say(console, page.rstrip())
 
 
+def all_rows() -> list[tuple[str, str, str]]:
+    """Return every code with its name and one line, in order."""
+    return sorted([*ROW.findall(CODES.read_text("utf-8")), *probe_rows()])
+
+
 def show_all(console: Console) -> None:
     """Print every code with its name and one line."""
     shown = table("code", "name", "what is wrong, or, of a probe, what has to hold")
-    rows = [*ROW.findall(CODES.read_text("utf-8")), *probe_rows()]
-    for row in sorted(rows):
+    for row in all_rows():
         shown.add_row(*row)
     console.print(shown, soft_wrap=not console.is_terminal)

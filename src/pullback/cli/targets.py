@@ -1,10 +1,12 @@
-"""The targets of `pullback check`: the Functions and operators of a file, and their inputs."""
+"""The targets of `pullback check`: the Functions and operators of files, and their inputs."""
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -23,6 +25,14 @@ NameMissing = Rule("PB805", "name-missing")
 
 INPUTS = "example_inputs"
 
+# A file that defines a derivative has one of these; another is not imported for its folder.
+NAMED = re.compile(
+    r"\bdef (?:backward|vjp)\b|\bFunction\b|\bpullback\b|\btorch\.library\b|\bcustom_op\b"
+)
+# What is run, not imported; and tests, which define faulty derivatives on purpose.
+NOT_IMPORTED = re.compile(r"setup\.py|conftest\.py|test_.*\.py|.*_test\.py|__main__\.py")
+ELSEWHERE = ("build", "dist", "node_modules", "site-packages", "__pycache__")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
@@ -32,6 +42,91 @@ class Subject:
     given: Any
     inputs: tuple[Any, ...] = ()
     keywords: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    file: Path | None = None
+
+
+def find_subjects(texts: Iterable[str]) -> tuple[list[Subject], list[PullbackError]]:
+    """Return the targets of some files, folders, modules and packages, each target once.
+
+    Also the errors of files in folders that cannot be imported: the others are still checked.
+
+    Raises:
+        PullbackError: as `subjects_of`, of what is named itself; PB804, there is none in a folder.
+    """
+    found: list[Subject] = []
+    errors: list[PullbackError] = []
+    for text in texts:
+        units = units_of(text)
+        if units is None:
+            found += subjects_of(text)
+            continue
+        before = len(found) + len(errors)
+        for unit in units:
+            try:
+                found += subjects_of(unit)
+            except PullbackError as error:
+                if error.finding.code != NothingToCheck.code:
+                    errors.append(error)
+        if len(found) + len(errors) == before:
+            raise NothingToCheck.error(
+                f"no file in {text} defines an autograd.Function or an operator",
+                looked_at=f"{len(units)} files that may: they name Function, pullback, "
+                "torch.library or custom_op, and are no tests",
+            )
+    return each_once(found), errors
+
+
+def each_once(found: list[Subject]) -> list[Subject]:
+    """Return subjects without those that are imported from another file that is checked too."""
+    files = {subject.file for subject in found}
+    own: dict[tuple[str, int], Subject] = {}
+    for subject in found:
+        given = subject.given
+        file = given.file if isinstance(given, Operator) else None
+        if file is None or file == subject.file or file not in files:
+            own.setdefault((subject.place.partition(":")[2], id(given)), subject)
+    return list(own.values())
+
+
+def units_of(text: str) -> list[str] | None:
+    """Return the files of a folder, or the modules of a package; None for a single one."""
+    if Path(text).is_dir():
+        return [str(path) for path in python_files(Path(text))]
+    if Path(text).exists() or ":" in text or not all(map(str.isidentifier, text.split("."))):
+        return None
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        spec = importlib.util.find_spec(text)
+    except ImportError:
+        return None
+    if spec is None or spec.submodule_search_locations is None:
+        return None
+    roots = [Path(root) for root in spec.submodule_search_locations]
+    return [module_name(text, root, path) for root in roots for path in python_files(root)]
+
+
+def module_name(package: str, root: Path, path: Path) -> str:
+    """Return the name of a file of a package."""
+    parts = path.relative_to(root).with_suffix("").parts
+    return ".".join([package, *(parts[:-1] if parts[-1] == "__init__" else parts)])
+
+
+def python_files(root: Path) -> Iterator[Path]:
+    """Yield the files of a folder that may define a derivative; not those of environments."""
+    for path in sorted(root.iterdir()):
+        if path.name.startswith(".") or path.name in ELSEWHERE:
+            continue
+        if path.is_dir() and not (path / "pyvenv.cfg").exists():
+            yield from python_files(path)
+        elif path.suffix == ".py" and may_define(path):
+            yield path
+
+
+def may_define(path: Path) -> bool:
+    """Tell whether a file of a folder is to be imported."""
+    if NOT_IMPORTED.fullmatch(path.name):
+        return False
+    return bool(NAMED.search(path.read_text(encoding="utf-8", errors="replace")))
 
 
 def subjects_of(text: str) -> Iterator[Subject]:
@@ -55,7 +150,14 @@ def subjects_of(text: str) -> Iterator[Subject]:
         )
     for own, given in found.items():
         inputs, keywords = inputs_of(module, own, given, alone=len(found) == 1)
-        yield Subject(place=f"{file}:{own}", given=given, inputs=inputs, keywords=keywords)
+        defined = getattr(module, "__file__", None)
+        yield Subject(
+            place=f"{file}:{own}",
+            given=given,
+            inputs=inputs,
+            keywords=keywords,
+            file=Path(defined).resolve() if defined else None,
+        )
 
 
 def import_target(text: str) -> ModuleType:
@@ -64,11 +166,18 @@ def import_target(text: str) -> ModuleType:
     if path.suffix == ".py" or path.exists():
         if not path.is_file():
             raise FileMissing.error(f"there is no file {path}", looked=path.absolute())
+        if (path.resolve().parent / "__init__.py").is_file():
+            return import_in_package(path.resolve())
         module = load(path, "pullback_check")
         # Modules that it imports when it is called are beside it as well.
         sys.path.insert(0, str(path.resolve().parent))
         return module
     sys.path.insert(0, str(Path.cwd()))
+    return import_module(text)
+
+
+def import_module(text: str) -> ModuleType:
+    """Import a module by its name."""
     try:
         return importlib.import_module(text)
     except ModuleNotFoundError as error:
@@ -81,6 +190,16 @@ def import_target(text: str) -> ModuleType:
         raise
     except (Exception, SystemExit) as error:
         raise import_failure(text, error) from error
+
+
+def import_in_package(path: Path) -> ModuleType:
+    """Import a file of a package under its own name, so that it can import from there."""
+    root = path.parent
+    while (root.parent / "__init__.py").is_file():
+        root = root.parent
+    load(root)
+    sys.path.insert(0, str(root.parent))
+    return import_module(module_name(root.name, root, path))
 
 
 def import_failure(text: str, error: BaseException) -> PullbackError:

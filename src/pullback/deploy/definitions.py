@@ -214,7 +214,7 @@ def name_taken(name: str, reason: str) -> PullbackError:
     return NameTaken.error(
         f"the package cannot be called '{name}'",
         reason=reason,
-        help="give another with --name, or rename the file",
+        help="choose another",
     )
 
 

@@ -16,6 +16,7 @@ from torch.utils import _pytree
 
 from pullback.diagnostic import Rule, an
 from pullback.graphs.data import Edge, Graph, Leaf, Node, Place
+from pullback.graphs.modules import ModuleCalls
 from pullback.graphs.saved import KnownMemory, saved_by
 from pullback.graphs.title import kind_of, operator_of
 
@@ -64,9 +65,13 @@ def graph(target: Tensor | Callable[..., Any], *inputs: Any, **keywords: Any) ->
             f"{an(type(target).__name__)} has no graph",
             help="give a tensor, or a function or module and its inputs",
         )
-    returned = record(target, inputs, keywords)
+    names = names_of(target, inputs, keywords)
+    calls = ModuleCalls(names.modules)
+    with calls.recorded():
+        returned = record(target, inputs, keywords)
     tensors = [leaf for leaf in _pytree.tree_leaves(returned) if isinstance(leaf, Tensor)]
-    return walk(title_of(target), tensors, names_of(target, inputs, keywords))
+    # Parameters that a lazy module has only now are named as well.
+    return walk(title_of(target), tensors, names_of(target, inputs, keywords), calls)
 
 
 def record(
@@ -100,10 +105,11 @@ def dtype_of(tensor: Tensor) -> str:
 
 @dataclass(frozen=True)
 class TensorNames:
-    """The names of the tensors that are known from outside, by identity."""
+    """The names of the tensors and modules that are known from outside, by identity."""
 
     of: dict[int, tuple[str, LeafKind]] = field(default_factory=dict[int, tuple[str, LeafKind]])
     tensors: list[Tensor] = field(default_factory=list[Tensor])
+    modules: dict[int, str] = field(default_factory=dict[int, str])
 
     def add(self, tensor: Tensor, name: str, kind: LeafKind) -> None:
         """Name a tensor, unless it has a name."""
@@ -112,7 +118,9 @@ class TensorNames:
             self.tensors.append(tensor)
 
     def add_module(self, module: nn.Module, prefix: str = "") -> None:
-        """Name a module's parameters and buffers."""
+        """Name a module's parameters and buffers, and the modules in it."""
+        for name, own in module.named_modules(prefix=prefix.removesuffix(".")):
+            self.modules.setdefault(id(own), name)
         for name, parameter in module.named_parameters():
             self.add(parameter, f"{prefix}{name}", "parameter")
         for name, buffer in module.named_buffers():
@@ -161,7 +169,9 @@ def names_around(target: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
         yield from variables.globals.items()
 
 
-def walk(of: str, outputs: list[Tensor], names: TensorNames) -> Graph:
+def walk(
+    of: str, outputs: list[Tensor], names: TensorNames, calls: ModuleCalls | None = None
+) -> Graph:
     """Visit every node reachable from the outputs once, without recursion."""
     roots = [torch.autograd.graph.get_gradient_edge(t).node for t in outputs if t.requires_grad]
     if not roots:
@@ -170,20 +180,28 @@ def walk(of: str, outputs: list[Tensor], names: TensorNames) -> Graph:
             help="compute it from a parameter, or from an input with requires_grad_(), "
             "and outside torch.no_grad()",
         )
-    walker = Walker(names)
+    walker = Walker(names, calls or ModuleCalls({}))
     edges = tuple(dict.fromkeys(walker.edge_to(root) for root in roots))
     nodes: list[Node] = []
     while len(nodes) < len(walker.found):
         nodes.append(walker.node(walker.found[len(nodes)]))
     leaves = tuple(walker.leaves)
-    return Graph(of=of, outputs=edges, nodes=tuple(nodes), leaves=leaves, held=walker.memory.held)
+    return Graph(
+        of=of,
+        outputs=edges,
+        nodes=tuple(nodes),
+        leaves=leaves,
+        held=walker.memory.held,
+        modules=tuple(walker.calls.modules),
+    )
 
 
 class Walker:
     """The nodes and leaves met so far; a node's index is its place in `found`."""
 
-    def __init__(self, names: TensorNames) -> None:
+    def __init__(self, names: TensorNames, calls: ModuleCalls) -> None:
         self.names = names
+        self.calls = calls
         # Keeps autograd's Python wrappers alive: otherwise identities would be reused.
         self.found: list[GradFn] = []
         self.leaves: list[Leaf] = []
@@ -224,7 +242,18 @@ class Walker:
             source=place_of(node),
             saved=tuple(saved_by(node, self.memory)),
             edges=edges,
+            shapes=tuple(shapes_of(node)),
+            module=self.calls.module_of(node),
         )
+
+
+def shapes_of(node: Any) -> Iterator[tuple[int, ...]]:  # noqa: ANN401  (not in PyTorch's types)
+    """Yield the shapes of what a node's forward call computed; none of a nested tensor."""
+    for metadata in node._input_metadata:
+        try:
+            yield tuple(metadata.shape)
+        except RuntimeError:
+            return
 
 
 def place_of(node: GradFn) -> Place | None:

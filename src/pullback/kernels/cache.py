@@ -67,7 +67,7 @@ def look_up(plan: BuildPlan) -> Path | None:
     """Return the plan's library if one is there for the author's files as they are now."""
     digests: dict[str, str | None] = {}
     for entry in entries(plan.key):
-        for variant in reversed(_read_manifest(entry)):
+        for variant in reversed(read_manifest(entry)):
             if variant.holds(entry, digests):
                 return entry / variant.library
     return None
@@ -107,7 +107,7 @@ def store(plan: BuildPlan, library: Path, dependencies: Mapping[Path, str]) -> P
     _write(entry / variant.library, content)
     kept = [
         old
-        for old in _read_manifest(entry)
+        for old in read_manifest(entry)
         if old.dependencies != variant.dependencies and old.sound(entry)
     ]
     variants = [*kept, variant][-MOST_VARIANTS:]
@@ -206,7 +206,7 @@ def _entry(plan: BuildPlan) -> Path:
     return entry
 
 
-def _read_manifest(entry: Path) -> list[LibraryVariant]:
+def read_manifest(entry: Path) -> list[LibraryVariant]:
     """Return the variants; none where the manifest is missing, damaged or not ours."""
     if not is_ours(entry, MANIFEST):
         return []

@@ -339,6 +339,7 @@ def outcome_of_death(
         message=f"{call.target.name}: {SAID[died.why]} ({died.how})",
         evidence=(("while", while_), *([("last words", words)] if words else [])),
         where=str(died.place) if died.place else None,
+        file=died.place.file if died.place else None,
         help=CURES["stopped" if died.how.startswith("exit code") else died.why],
     )
     return replace(outcome, verdict="fault", findings=(finding,))

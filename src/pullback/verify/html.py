@@ -1,15 +1,17 @@
-"""A report as one HTML page that needs nothing else: no network, no scripts."""
+"""A report as HTML: a page that needs nothing else, no network, no scripts; or for a notebook."""
 
 from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
+from pullback import page
 from pullback.diagnostic import Finding
 from pullback.verify.text import summary, verdict_of
 
@@ -24,26 +26,43 @@ CELL = 14
 
 def html_of(*reports: Report) -> str:
     """Return a page of one report, or of several."""
-    return load_template().render(reports=reports)
+    names = ", ".join(report.target for report in reports)
+    return page.whole(f"pullback check: {names}", load_template().render(reports=reports))
+
+
+def fragment_of(report: Report) -> str:
+    """Return a report as a part of a notebook."""
+    return page.fragment(load_template().render(reports=[report]))
 
 
 @functools.cache
 def load_template() -> Template:
     """Return the page, in which all texts are escaped."""
-    own = (summary, verdict_of, rows_of, listings_of, lines_of)
-    page = Environment(
+    own = (summary, verdict_of, in_order, maps_of, rows_of, listings_of, lines_of)
+    made = Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
     ).from_string(Path(__file__).with_name("report.html").read_text(encoding="utf-8"))
-    page.globals.update({each.__name__: each for each in own}, MAP=MAP)
-    page.globals.update(draw_picture=lambda text: Markup(draw_picture(text) or ""))
-    return page
+    made.globals.update({each.__name__: each for each in own}, MAP=MAP)
+    made.globals.update(draw_picture=lambda text: Markup(draw_picture(text) or ""))
+    return made
+
+
+def in_order(report: Report) -> list[Finding]:
+    """Return the findings: faults first, and of these the ones that a picture shows."""
+    return sorted(report.findings, key=lambda f: (f.level != "fault", not list(maps_of(f))))
+
+
+def maps_of(finding: Finding) -> Iterator[str]:
+    """Yield the evidence that can be drawn."""
+    yield from (text for key, text in finding.evidence if key == MAP and draw_picture(text))
 
 
 def rows_of(finding: Finding) -> list[tuple[str, str]]:
     """Return where a finding is, its evidence and its cure, each with what it is."""
+    drawn = set(maps_of(finding))
     return [
         *([("at", finding.where)] if finding.where else []),
-        *finding.evidence,
+        *(row for row in finding.evidence if row[1] not in drawn),
         *([("help", finding.help)] if finding.help else []),
     ]
 
@@ -72,7 +91,7 @@ def cells(line: str, ramp: str) -> str:
 
 
 def draw_svg(rows: list[str], ramp: str) -> str:
-    """Draw rows of cells: the darker, the more is wrong."""
+    """Draw rows of cells: the stronger the colour, the more is wrong."""
     width, height = CELL * len(rows[0]), CELL * len(rows)
     drawn: list[str] = []
     for y, row in enumerate(rows):
@@ -80,7 +99,7 @@ def draw_svg(rows: list[str], ramp: str) -> str:
             share = ramp.index(letter) / (len(ramp) - 1)
             drawn.append(
                 f'<rect x="{x * CELL}" y="{y * CELL}" width="{CELL - 1}" height="{CELL - 1}" '
-                f'fill="#b3261e" fill-opacity="{0.08 + 0.92 * share:.2f}"/>'
+                f'fill="var(--bad)" fill-opacity="{0.08 + 0.92 * share:.2f}"/>'
             )
     wrong = sum(letter != ramp[0] for row in rows for letter in row)
     label = f"{wrong} of {len(rows) * len(rows[0])} cells differ"

@@ -111,6 +111,7 @@ class Probe(ABC):
             help=help or self.help,
             level=level or self.level,
             where=None if where is None else str(where),
+            file=None if where is None else where.file,
         )
 
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pullback.diagnostic import Finding, PullbackError, Rule
-from pullback.verify.html import html_of
+from pullback.diagnostic import Finding, PullbackError
+from pullback.page import save
+from pullback.verify.html import fragment_of, html_of
 from pullback.verify.text import line_of, text_of
-
-UnknownFormat = Rule("PB406", "unknown-format")
 
 Verdict = Literal["ok", "fault", "advice", "not applicable", "explained"]
 
@@ -154,7 +152,7 @@ class Report:
             "seed": self.seed,
             "replay": self.replay,
             "notes": list(self.notes),
-            "findings": [as_dict(finding) for finding in self.findings],
+            "findings": [finding.to_dict() for finding in self.findings],
             "outcomes": [outcome.to_dict() for outcome in self.outcomes],
             "parts": [part.to_dict() for part in self.parts],
             "seconds": round(self.seconds, 4),
@@ -172,7 +170,7 @@ class Report:
         return text_of(self, verbose=verbose)
 
     def _repr_html_(self) -> str:
-        return self.to_html()
+        return fragment_of(self)
 
     def to_html(self) -> str:
         """Return a self-contained page: no network, no scripts."""
@@ -184,40 +182,4 @@ class Report:
         Raises:
             PullbackError: PB406, another ending.
         """
-        path = Path(file)
-        formats = {".html": self.to_html, ".json": self.to_json, ".txt": self.to_text}
-        if path.suffix not in formats:
-            raise UnknownFormat.error(
-                f"a report cannot be saved as '{path.name}'", endings=", ".join(formats)
-            )
-        write(path, formats[path.suffix]() + "\n")
-        return path
-
-
-def write(path: Path, text: str) -> None:
-    """Write a file atomically."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    number, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(number, "w", encoding="utf-8") as stream:
-            stream.write(text)
-        mask = os.umask(0)
-        os.umask(mask)
-        Path(temporary).chmod(0o666 & ~mask)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-def as_dict(finding: Finding) -> dict[str, object]:
-    """Return a finding as a plain dict."""
-    return {
-        "code": finding.code,
-        "name": finding.name,
-        "level": finding.level,
-        "message": finding.message,
-        "evidence": dict(finding.evidence),
-        "where": finding.where,
-        "help": finding.help,
-    }
+        return save(file, {".html": self.to_html, ".json": self.to_json, ".txt": self.to_text})

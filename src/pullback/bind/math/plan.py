@@ -8,7 +8,7 @@ from functools import partial
 
 import torch
 
-from pullback.bind import kernel
+from pullback.bind import kernel, notebook
 from pullback.bind.dense import cumulative
 from pullback.bind.kinds.kind import Kind
 from pullback.bind.loops import backends, gpu, nests
@@ -66,6 +66,10 @@ class Plan:
         return "\n".join(rows)
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """Show in a notebook what each step needs, as bars."""
+        return notebook.show_steps(self.steps)
 
 
 def plan(kind: Kind, given: tuple[object, ...], device: str | None = None) -> Plan:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from pullback.define.math import build, derived, notation, sympy
+from pullback.define.math import build, derived, latex, notation, sympy
 from pullback.define.math.draft import Derived, real_tensors
 from pullback.define.math.formula import Formula
 from pullback.define.math.functions import TABLE
@@ -53,14 +53,18 @@ class Derivative:
 
     @property
     def latex(self) -> str:
-        """The gradients as LaTeX, one `aligned` row each; "" of index notation."""
-        if not self.formula.pointwise:
+        """The gradients as LaTeX, one `aligned` row each, and what they share; "" without any."""
+        if self.backward is None:
             return ""
-        rows = [
-            rf"{sympy.latex_name(name)} &= {_sum_latex(sympy.to_latex(node), over)}"
-            for name, node, over in self._simple
-        ]
-        return "\\begin{aligned}\n" + " \\\\\n".join(rows) + "\n\\end{aligned}"
+        if not self.formula.pointwise:
+            output = self.backward.formula.line.outputs[0]
+            return latex.align(latex.rows_of(self.computed, output.name, output.labels))
+        return latex.align(
+            [
+                rf"{sympy.latex_name(name)} &= {_sum_latex(sympy.to_latex(node), over)}"
+                for name, node, over in self._simple
+            ]
+        )
 
     @property
     def _simple(self) -> list[tuple[str, Node, tuple[str, ...]]]:
@@ -96,7 +100,7 @@ class Derivative:
     __repr__ = __str__
 
     def _repr_latex_(self) -> str | None:
-        """Show formulas in a notebook; index notation is shown as text."""
+        """Show the gradients in a notebook."""
         return f"$$\n{self.latex}\n$$" if self.latex else None
 
 

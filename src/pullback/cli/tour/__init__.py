@@ -14,7 +14,7 @@ from pullback.kernels import toolchain
 
 STILL_WORKS = """
 What works without a C++ compiler: operators in Python, pb.operator(..., python=function), with the
-same checks and derivatives; pb.graph; pullback info, which says what it looked for."""
+same checks and derivatives; pb.graph; pullback doctor, which says what it looked for."""
 
 
 def tour(

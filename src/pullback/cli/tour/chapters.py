@@ -290,7 +290,7 @@ def show_next(console: Console, where: Path, *, took: str) -> None:
         ("python -i add2.py", "call add2 yourself; edit add2.cpp and start again"),
         ("pullback build add2.py", "compile the operators of a file ahead of time"),
         ("pullback check loss.py", "find what is wrong with the backwards of a file"),
-        ("pullback info", "the compilers, PyTorch and the cache of this machine"),
+        ("pullback doctor", "what works on this machine, and the cure for what does not"),
     ):
         say(console, f"\n  {command}")
         say(console, f"      {what}", style="dim")
