@@ -20,7 +20,8 @@ from pullback.define.math import derived as derivatives
 from pullback.define.math import extents
 from pullback.define.math.blocks import Passing, make_passing
 from pullback.define.math.formula import Formula
-from pullback.define.math.passes import Pair, Unfit
+from pullback.define.math.passes import Unfit
+from pullback.define.math.tiles import Pair
 from tests.define.indexed import FORMULAS
 from tests.define.indexed import SIZES as FORMULA_SIZES
 from tests.define.long_reductions import LINES, SIZES
@@ -346,5 +347,5 @@ def test_what_would_not_fit_the_bound_is_computed_by_blocks(
     op = operator("plain")
     q, k, v = (torch.randn(4224, 2) for _ in range(3))
     shown = str(op.plan(q, k, v))
-    assert "blocks of 256 x 512, 1 pass, 2 products; as a whole a matrix of 71.4 MB" in shown
+    assert "blocks of 256 x 512, 1 pass, 2 products; vectors of 0.1 MB, " in shown
     torch.testing.assert_close(op(q, k, v)[:5], attention(q[:5], k, v))

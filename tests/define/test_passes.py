@@ -10,13 +10,11 @@ from pullback.define.math.formula import Formula
 from pullback.define.math.index import Affine, at
 from pullback.define.math.node import equal, index, inside, number
 from pullback.define.math.passes import (
-    Pair,
     Passes,
     Unfit,
-    find_tiles,
     make_passes,
-    open_outputs,
 )
+from pullback.define.math.tiles import Pair, find_tiles, open_outputs
 from tests.define.long_reductions import ATTENTION, LINES, QKV, SCORES
 
 

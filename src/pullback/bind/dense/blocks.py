@@ -232,6 +232,7 @@ class Blocks:
         dtypes = [self.dtype(node) for node in sweep.vectors]
         values = self.evaluate(formula, given, self.call.sizes, dtypes)
         self.values |= dict(zip(sweep.vectors.values(), values, strict=True))
+        self.finite.clear()  # the vectors of another pass have the same names
 
     def update(self, sweep: Sweep, block: Block, parts: Parts) -> None:
         """Bring statistics up to date by one block."""

@@ -26,9 +26,11 @@ from pullback.define.math import absent, extents
 from pullback.define.math.blocks import Passing, Sweep, make_passing
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import BATCH, Affine
+from pullback.define.math.index import size as size_of
 from pullback.define.math.lower import is_contraction, product_of
 from pullback.define.math.node import REDUCTIONS, SUM, Node, in_order
-from pullback.define.math.passes import Pair, Unfit, find_tiles, open_outputs
+from pullback.define.math.passes import Unfit
+from pullback.define.math.tiles import Pair, find_tiles, open_outputs
 
 # Smaller values are computed as a whole: they lie in the cache.
 LARGE = 4 * 2**20
@@ -255,18 +257,24 @@ def count_products(call: IndexedCall, passing: Passing) -> tuple[float, float]:
 
 
 def describe(call: IndexedCall, found: Found) -> str:
-    """Return the blocks, passes and products of a formula, and what it would hold as a whole."""
-    passing = found.passing
-    sweeps = [sweep for part in passing.sweeps for sweep in part]
+    """Return the blocks, passes and products of a formula, and what it holds in either way."""
+    sweeps = [sweep for part in found.passing.sweeps for sweep in part]
 
     def extent(size: Affine) -> int:
         return int(extents.evaluate_size(size, call.sizes) or 1)
 
     rows, columns = blocks.size_block(sweeps[-1], extent, call.outputs.device)
-    passes = count(len(passing.sweeps), "pass", "passes")
+    passes = count(len(found.passing.sweeps), "pass", "passes")
     products = count(sum(len(list(products_in(sweep))) for sweep in sweeps), "product", "products")
-    held = f"as a whole a matrix of {found.whole / 1e6:.3g} MB"
-    return f"blocks of {rows} x {columns}, {passes}, {products}; {held}"
+    kept = [sweep.tensors[name] for sweep in sweeps for name in sweep.vectors.values()]
+    kept += [own.labels for own in found.passing.statistics]
+    ranges = {**found.passing.passes.ranges, BATCH: size_of(BATCH)}
+    held = sum(math.prod(extent(ranges[label]) for label in labels) for labels in kept)
+    held = max(held * itemsize_of(call), 1000)
+    return (
+        f"blocks of {rows} x {columns}, {passes}, {products}; vectors of {held / 1e6:.2g} MB, "
+        f"as a whole a matrix of {found.whole / 1e6:.3g} MB"
+    )
 
 
 def count(number: int, one: str, many: str) -> str:

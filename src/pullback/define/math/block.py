@@ -29,9 +29,10 @@ from pullback.define.math.node import (
     read,
     remake,
 )
-from pullback.define.math.passes import TILE, Pair, Statistic
+from pullback.define.math.passes import TILE, Statistic
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.reduce import rewrite_nodes
+from pullback.define.math.tiles import Pair
 
 # Stands for the text of a formula that nobody reads; in one, outputs may have indices of their own.
 UNWRITTEN = "..."

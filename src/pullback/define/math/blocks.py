@@ -7,12 +7,13 @@ written in, and the formula is one without them.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from pullback.define.line import Line
-from pullback.define.math import build, intervals, passes
+from pullback.define.math import build, intervals
 from pullback.define.math.block import (
     UNWRITTEN,
     Block,
@@ -40,9 +41,10 @@ from pullback.define.math.node import (
     number,
     read,
 )
-from pullback.define.math.passes import Indices, Pair, Passes, Statistic, make_passes
+from pullback.define.math.passes import Passes, Statistic, make_passes
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.reduce import rewrite_nodes
+from pullback.define.math.tiles import Indices, Pair, computed_parts
 
 # Of every condition: holds everywhere, nowhere, or not known.
 Truths = tuple[bool | None, ...]
@@ -91,6 +93,8 @@ class Sweep:
             self._vector(node)
         self._bodies: dict[Truths, Mapping[str, Node]] = {}
         self._blocks: dict[object, Block] = {}
+        # Blocks are written for calls of several threads, with the same names of indices.
+        self._lock = threading.Lock()
 
     @cached_property
     def batches(self) -> dict[str, Affine]:
@@ -98,7 +102,7 @@ class Sweep:
         found: dict[str, Affine] = {}
         sizes = {**self.whole.ranges, BATCH: size(BATCH)}
         for own in self.statistics:
-            for part in passes.computed_parts(own.body, inside=sizes):
+            for part in computed_parts(own.body, inside=sizes):
                 if self.pair <= part.free:
                     found |= {name: sizes[name] for name in part.free - self.pair}
         return found
@@ -216,23 +220,22 @@ class Sweep:
             truths: of the conditions.
             is_finite: whether a value of only rows, or only columns, is finite everywhere.
         """
-        bodies = self._decided(truths)
+        with self._lock:
+            bodies = self._decided(truths)
 
-        def certain(node: Node) -> bool:
-            return not self.running.isdisjoint(names_read([node])) or is_finite(node)
+            def certain(node: Node) -> bool:
+                return not self.running.isdisjoint(names_read([node])) or is_finite(node)
 
-        left = [
-            own
-            for own in self.statistics
-            if intervals.certain_value(bodies[own.name], self.pair, certain)
-            != ("least" if own.op == MAX else "zero")
-        ]
-        if not left:
-            return None
-        key = (truths, *(own.name for own in left))
-        if key not in self._blocks:
-            self._blocks[key] = BlockMaker(self.around, bodies).make(left)
-        return self._blocks[key]
+            left = [
+                own
+                for own in self.statistics
+                if intervals.certain_value(bodies[own.name], self.pair, certain)
+                != ("least" if own.op == MAX else "zero")
+            ]
+            key = (truths, *(own.name for own in left))
+            if left and key not in self._blocks:
+                self._blocks[key] = BlockMaker(self.around, bodies).make(left)
+            return self._blocks.get(key)
 
     def _decided(self, truths: Truths) -> Mapping[str, Node]:
         """Return the bodies with known conditions written in."""
