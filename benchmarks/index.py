@@ -163,6 +163,13 @@ def peak(run: Callable[[], object]) -> float:
     return most - before
 
 
+def give_back_at_once() -> None:
+    """From here on give freed memory back at once, so that what is held can be seen."""
+    libc = ctypes.CDLL(None)
+    libc.mallopt(-3, 2**16)  # M_MMAP_THRESHOLD
+    libc.mallopt(-1, 2**16)  # M_TRIM_THRESHOLD
+
+
 def held(status: Path, what: str) -> float:
     """Return one line of the kernel's account of this process, in bytes."""
     line = next(row for row in status.read_text().splitlines() if row.startswith(what))
@@ -230,10 +237,7 @@ def main(only: Iterable[str] = (), *, quick: bool = False, budget: float = 0.5) 
     """
     chosen = [(k, case) for k, case in enumerate(CASES) if case.name.startswith(tuple(only) or "")]
     rows = [measure(case, f"c{k}", quick=quick, budget=budget) for k, case in chosen]
-    # From here on freed memory goes back at once, so that what is held can be seen.
-    libc = ctypes.CDLL(None)
-    libc.mallopt(-3, 2**16)  # M_MMAP_THRESHOLD
-    libc.mallopt(-1, 2**16)  # M_TRIM_THRESHOLD
+    give_back_at_once()
     for row in rows:
         weigh(row)
     print_tables(rows)

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from pullback.bind import check, kernel
-from pullback.bind.dense import arrange, evaluate
+from pullback.bind.dense import arrange, blocks, evaluate
 from pullback.bind.loops.nests import Own
 from pullback.define.line import Tensor as TensorSpec
 from pullback.define.math import cost, extents, required
+from pullback.define.math.blocks import Passing
 from pullback.define.math.formula import Formula, require_real
 from pullback.define.math.index import BATCH
 from pullback.define.operator import Definition
@@ -31,6 +32,7 @@ class Choice:
         reason: why it was chosen, or why there is none.
         takes_own: whether the loop is called.
         seconds: what was measured, of "loop" and "PyTorch".
+        passing: these outputs, and others of the call, by blocks; None as a whole.
     """
 
     outputs: tuple[int, ...]
@@ -38,6 +40,7 @@ class Choice:
     reason: str
     takes_own: bool = False
     seconds: dict[str, float] = field(default_factory=dict[str, float])
+    passing: Passing | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,14 +118,25 @@ def compute_outputs(call: IndexedCall, choices: Sequence[Choice]) -> list[Tensor
             values[k] = value.reshape(outputs.shapes[k])
             left[k] = False
     if any(left):
-        rest = compute_by_pytorch(replace(call, outputs=kernel.select_wanted(outputs, left)))
+        passing = next((choice.passing for choice in choices if choice.passing), None)
+        rest = replace(call, outputs=kernel.select_wanted(outputs, left))
+        rest = compute_by_pytorch(rest, passing)
         values = [b if own is None else own for own, b in zip(values, rest, strict=True)]
     return values
 
 
-def compute_by_pytorch(call: IndexedCall) -> list[Tensor | None]:
-    """Return outputs by PyTorch's operations; for an empty one, nothing is computed."""
+def compute_by_pytorch(call: IndexedCall, passing: Passing | None = None) -> list[Tensor | None]:
+    """Return outputs by PyTorch's operations; for an empty one, nothing is computed.
+
+    Args:
+        call: of an operator.
+        passing: the wanted outputs by blocks, none of which is empty.
+    """
     outputs = call.outputs
+    if passing:
+        return blocks.compute(
+            passing, call.named, call.sizes, outputs.wanted, outputs.dtypes, outputs.device
+        )
     empty = [any(type(n) is int and n == 0 for n in shape) for shape in outputs.shapes]
     wanted = [asked and not void for asked, void in zip(outputs.wanted, empty, strict=True)]
     values = evaluate.evaluate(

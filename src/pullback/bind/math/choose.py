@@ -20,7 +20,7 @@ from pullback.bind.loops import nests
 from pullback.bind.loops.backends import Backend, find_backend
 from pullback.bind.loops.nests import NoLoops, Own
 from pullback.bind.loops.specialise import round_sizes
-from pullback.bind.math import ready, verify
+from pullback.bind.math import passing, ready, verify
 from pullback.bind.math.call import Choice, IndexedCall, compute_outputs
 from pullback.bind.memo import Memo
 from pullback.bind.notice import notice
@@ -44,15 +44,20 @@ LONG = 0.25
 
 def choose_executors(call: IndexedCall) -> list[Choice]:
     """Return who computes which of the wanted outputs."""
-    backend = find_backend(call.outputs.device)
     # Of nothing there is little to compute, and 0/0 may be either 0 or NaN by the order of steps.
-    if backend is None or 0 in call.sizes.values():
+    if 0 in call.sizes.values():
         return []
+    backend = find_backend(call.outputs.device)
     groups = nests.group_outputs(call.indexed, call.places, call.sizes)
+    if backend is None:
+        reason = f"on {call.outputs.device.type}"
+        choices = [Choice(outputs=group, own=None, reason=reason) for group in groups]
+        return passing.choose_blocks(call, choices, None, measure_seconds)
     parts = [call.wanting(group) for group in groups]
     found = [(part, find_candidate(part, backend)) for part in parts]
     nests.compile_together([own for _, own in found if isinstance(own, Own)])
-    return [one for part, own in found for one in choose_together(part, own, backend)]
+    choices = [one for part, own in found for one in choose_together(part, own, backend)]
+    return passing.choose_blocks(call, choices, backend, measure_seconds)
 
 
 def choose_together(call: IndexedCall, own: Own | NoLoops, backend: Backend) -> list[Choice]:

@@ -33,7 +33,7 @@ class Step:
     Attributes:
         operator: whose outputs they are: the operator itself, or the one of its gradients.
         outputs: their names.
-        way: "own loop", with its family, or "PyTorch".
+        way: "own loop", with its family; "PyTorch", or "PyTorch, by blocks".
         reason: why.
         flops: the operations that are needed, if each value is computed once.
         bytes: the least that has to be read and written.
@@ -239,13 +239,19 @@ def steps_here(call: IndexedCall) -> Iterator[Step]:
         yield step_of(call, choice)
 
 
+def _name_way(choice: Choice) -> str:
+    if choice.own and choice.takes_own:
+        return f"own loop, {choice.own.family}"
+    return "PyTorch, by blocks" if choice.passing else "PyTorch"
+
+
 def step_of(call: IndexedCall, choice: Choice) -> Step:
     """Return what is shown of a choice."""
     line, needed = call.indexed.line, call.wanting(choice.outputs).needed
     return Step(
         operator=line.qualname,
         outputs=tuple(line.outputs[k].name for k in choice.outputs),
-        way=f"own loop, {choice.own.family}" if choice.own and choice.takes_own else "PyTorch",
+        way=_name_way(choice),
         reason=choice.reason,
         flops=needed.flops,
         bytes=needed.read + needed.written,

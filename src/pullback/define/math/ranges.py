@@ -19,7 +19,7 @@ class Ranges:
     def __init__(self, sizes: Mapping[str, Affine] | None = None) -> None:
         self.sizes = dict(sizes or {})
         self.order: dict[str, int] = {}
-        self._opened: dict[tuple[str, Affine], str] = {}
+        self._opened: dict[tuple[str, Affine], list[str]] = {}
 
     def size(self, index: str) -> Affine:
         """Return how far an index runs."""
@@ -42,15 +42,14 @@ class Ranges:
         Args:
             reduction: a sum, a max or an argmax.
             alone: give it an index of its own, which substitution needs. Otherwise all reductions
-                of this range and nesting have the same one, and what they share stays shared.
+                of this range and nesting have the same one, and what they share stays shared;
+                but for one that has that index already, in the body of another: it has the next.
         """
-        key = (reduction.bound, reduction.size)
-        name = None if alone else self._opened.get(key)
+        known = [] if alone else self._opened.setdefault((reduction.bound, reduction.size), [])
+        name = next((name for name in known if name not in reduction.free), None)
         if name is None:
             name = self.fresh(reduction.size)
-            if not alone:
-                self._opened[key] = name
-        assert name not in reduction.free
+            known.append(name)
         return name, graph.rename_index(reduction.args[0], reduction.bound, name)
 
     def inside(self, place: Affine, extent: Affine) -> Node:

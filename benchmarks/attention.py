@@ -1,0 +1,278 @@
+"""Long reductions: attention, InfoNCE and cross-entropy, beside eager PyTorch and its fused kernel.
+
+One thread, timed by its own clock; candidates take turns. Memory is the most that is held at once
+beyond what was there before and what is returned.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+import pullback as pb
+from benchmarks.bags import fastest
+from benchmarks.formula import Turn
+from benchmarks.index import give_back_at_once, peak
+from benchmarks.index_cases import Function
+from benchmarks.measure import show
+
+NAMES = OURS, EAGER, FUSED = "pullback", "eager", "SDPA"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One computation at one size.
+
+    Attributes:
+        name: with its size.
+        line: of the operator.
+        shapes: of the inputs.
+        eager: the same by PyTorch's operations.
+        fused: by `scaled_dot_product_attention`, where that can say it.
+        classes: of a last input of whole numbers, if there is one.
+    """
+
+    name: str
+    line: str
+    shapes: tuple[tuple[int, ...], ...]
+    eager: Function
+    fused: Function | None = None
+    classes: int = 0
+
+    def inputs(self) -> list[Tensor]:
+        """Return its inputs: such that the largest weights of a row do not take all."""
+        generator = torch.Generator().manual_seed(0)
+        found = [torch.randn(shape, generator=generator) for shape in self.shapes]
+        found[0] /= math.sqrt(self.shapes[0][-1])
+        if self.classes:
+            many = self.shapes[0][0]
+            found.append(torch.randint(0, self.classes, (many,), generator=generator))
+        return found
+
+
+def attention_line(scores: str, more: str = "") -> str:
+    """Return an attention with some scores, for any number of heads."""
+    return (
+        f"(q[..., n, d], k[..., m, d], v[..., m, e]{more}) -> o[..., n, e] = "
+        f"s[..., n, m] = {scores}; p[..., n, m] = exp(s[..., n, m] - max[r](s[..., n, r])); "
+        "o = sum[m](p[..., n, m]*v[..., m, e])/sum[m](p[..., n, m])"
+    )
+
+
+SCORES = "sum[d](q[..., n, d]*k[..., m, d])"
+
+
+def masked(q: Tensor, k: Tensor, v: Tensor, window: int = 0) -> Tensor:
+    """Attention to what came before, or to the last of it, by PyTorch's operations."""
+    place = torch.arange(q.shape[-2])
+    outside = place > place[:, None]
+    if window:
+        outside |= place <= place[:, None] - window
+    scores = (q @ k.transpose(-1, -2)).masked_fill(outside, -math.inf)
+    return torch.softmax(scores, -1) @ v
+
+
+def biased(q: Tensor, k: Tensor, v: Tensor, b: Tensor) -> Tensor:
+    """Attention with a bias, by PyTorch's operations."""
+    return torch.softmax(q @ k.transpose(-1, -2) + b, -1) @ v
+
+
+def fused(
+    q: Tensor, k: Tensor, v: Tensor, b: Tensor | None = None, *, is_causal: bool = False
+) -> Tensor:
+    """Attention by PyTorch's kernel, which takes batches of heads."""
+    many = (1,) * (4 - q.dim())
+    q, k, v = (t.reshape(*many, *t.shape) for t in (q, k, v))
+    mask = None if b is None else b.reshape(*many, *b.shape)
+    found = functional.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, is_causal=is_causal, scale=1.0
+    )
+    return found.reshape(found.shape[len(many) :])
+
+
+def nce(q: Tensor, k: Tensor) -> Tensor:
+    """Both log-sum-exps of a contrastive loss, by PyTorch's operations."""
+    scores = q @ k.T
+    return torch.stack([scores.logsumexp(1), scores.logsumexp(0)])
+
+
+def attention_cases(n: int, heads: int, kinds: Iterable[str]) -> list[Case]:
+    """Return attentions of one size."""
+    lead = (heads,) if heads > 1 else ()
+    qkv = ((*lead, n, 64),) * 3
+    named = f"{n}{f' × {heads} heads' if heads > 1 else ''}"
+    every = {
+        "plain": Case(
+            name=f"attention {named}",
+            line=attention_line(SCORES),
+            shapes=qkv,
+            eager=lambda q, k, v: torch.softmax(q @ k.transpose(-1, -2), -1) @ v,
+            fused=fused,
+        ),
+        "causal": Case(
+            name=f"causal {named}",
+            line=attention_line(f"where(m <= n, {SCORES}, -inf)"),
+            shapes=qkv,
+            eager=masked,
+            fused=partial(fused, is_causal=True),
+        ),
+        "window": Case(
+            name=f"window of 256, {named}",
+            line=attention_line(f"where((m <= n) and (n - m < 256), {SCORES}, -inf)"),
+            shapes=qkv,
+            eager=partial(masked, window=256),
+        ),
+        "bias": Case(
+            name=f"bias with gradient {named}",
+            line=attention_line(f"{SCORES} + b[..., n, m]", ", b[..., n, m]"),
+            shapes=(*qkv, (*lead, n, n)),
+            eager=biased,
+            fused=fused,
+        ),
+    }
+    return [every[kind] for kind in kinds]
+
+
+ALL = ("plain", "causal", "window", "bias")
+CASES = (
+    *attention_cases(512, 1, ["plain"]),
+    *attention_cases(2048, 1, ALL),
+    *attention_cases(2048, 8, ALL),
+    *attention_cases(8192, 1, ["plain", "causal", "window"]),
+    Case(
+        name="InfoNCE 4096 × 256, both ways",
+        line=(
+            "(q[n, d], k[m, d]) -> (a[n], b[m]) = s[n, m] = sum[d](q[n, d]*k[m, d]); "
+            "a = max[r](s[n, r]) + log(sum[m](exp(s[n, m] - max[r](s[n, r])))); "
+            "b = max[i](s[i, m]) + log(sum[n](exp(s[n, m] - max[i](s[i, m]))))"
+        ),
+        shapes=((4096, 256),) * 2,
+        eager=nce,
+    ),
+    Case(
+        name="cross-entropy 1024 × 512 × 32768",
+        line=(
+            "(x[n, d], w[v, d], t[n]: int64) -> l[n] = s[n, v] = sum[d](x[n, d]*w[v, d]); "
+            "z[n] = max[v](s[n, v]); "
+            "l = z[n] + log(sum[v](exp(s[n, v] - z[n]))) - sum[d](x[n, d]*w[t[n], d])"
+        ),
+        shapes=((1024, 512), (32768, 512)),
+        eager=lambda x, w, t: functional.cross_entropy(x @ w.T, t, reduction="none"),
+        classes=32768,
+    ),
+)
+
+
+def joined(value: object) -> Tensor:
+    """Return an output, or several of one shape as one."""
+    return value if isinstance(value, Tensor) else torch.stack(list(value))  # pyright: ignore
+
+
+def candidates(case: Case, name: str) -> dict[str, Function]:
+    """Return what computes a case."""
+    operator = pb.operator(f"bench::{name}{case.line}")
+    found: dict[str, Function] = {OURS: lambda *given: joined(operator(*given)), EAGER: case.eager}
+    if case.fused:
+        found[FUSED] = case.fused
+    return found
+
+
+@dataclass(kw_only=True)
+class Row:
+    """One case as it is measured.
+
+    Attributes:
+        ways: what runs a function in a direction, by name.
+        returned: the bytes that it returns.
+    """
+
+    case: Case
+    functions: dict[str, Function]
+    ways: Mapping[str, Callable[[Function], Callable[[], object]]]
+    returned: Mapping[str, int]
+
+
+def prepare(case: Case, name: str) -> Row:
+    """Return a case after its candidates have been compared."""
+    functions = candidates(case, name)
+    inputs = case.inputs()
+    leaves = [t.clone().requires_grad_(t.is_floating_point()) for t in inputs]
+    wrt = [t for t in leaves if t.requires_grad]
+    value = case.eager(*inputs)
+    grad = torch.randn(value.shape, generator=torch.Generator().manual_seed(1))
+    expected = torch.autograd.grad(case.eager(*leaves), wrt, grad)
+
+    def both(function: Function) -> list[Tensor]:
+        return [*torch.autograd.grad(function(*leaves), wrt, grad)]
+
+    for function in functions.values():
+        torch.testing.assert_close(function(*inputs), value, rtol=1e-3, atol=1e-3)
+        for one, other in zip(both(function), expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3 * other.abs().max().item())
+    return Row(
+        case=case,
+        functions=functions,
+        ways={
+            "forward": lambda function: lambda: function(*inputs),
+            "both": lambda function: lambda: both(function),
+        },
+        returned={"forward": value.nbytes, "both": sum(t.nbytes for t in wrt)},
+    )
+
+
+def turn_of(run: Callable[[], object]) -> Turn:
+    """Return a call as what is timed."""
+    return lambda: None, lambda _: run()
+
+
+def time(row: Row, budget: float) -> list[str]:
+    """Return the milliseconds of forward and of both directions."""
+    cells: list[str] = []
+    for way in row.ways.values():
+        turns = {who: turn_of(way(function)) for who, function in row.functions.items()}
+        seconds = fastest(turns, budget)
+        cells += [f"{1e3 * seconds[who]:.3g}" if who in seconds else "" for who in NAMES]
+    return cells
+
+
+def weigh(row: Row) -> list[str]:
+    """Return the megabytes of forward and of both directions."""
+    cells: list[str] = []
+    for direction, way in row.ways.items():
+        for who in NAMES:
+            run = way(row.functions[who]) if who in row.functions else None
+            held = max(0.0, peak(run) - row.returned[direction]) if run else math.nan
+            cells.append("" if math.isnan(held) else f"{held / 1e6:.0f}")
+    return cells
+
+
+def main(only: Iterable[str] = (), *, budget: float = 0.5, cases: Sequence[Case] = CASES) -> None:
+    """Print the tables.
+
+    Args:
+        only: the beginnings of the names of the cases; all without one.
+        budget: seconds for each measurement.
+        cases: to choose from.
+    """
+    torch.set_num_threads(1)
+    chosen = [case for case in cases if case.name.startswith(tuple(only) or "")]
+    rows = [prepare(case, f"long{k}") for k, case in enumerate(chosen)]
+    columns = ["", *(f"{way}, {who}" for way in ("forward", "both") for who in NAMES)]
+    note = "both: forward and backward"
+    cells = [[row.case.name, *time(row, budget)] for row in rows]
+    show("Long reductions, float32, one thread, ms", columns, cells, [note])
+    give_back_at_once()
+    cells = [[row.case.name, *weigh(row)] for row in rows]
+    show("Held at once beyond inputs and results, MB", columns, cells, [note])
+
+
+if __name__ == "__main__":
+    import sys
+
+    main(sys.argv[1:])

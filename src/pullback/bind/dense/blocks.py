@@ -1,0 +1,371 @@
+"""A formula in passes over blocks of rows and columns, by PyTorch's operations, on every device.
+
+What would be a matrix of all rows and columns is computed a block at a time, from parts of the
+tensors: products of matrices where there are contractions, and nothing larger is ever held. The
+formula of a block is evaluated like any other, so its operations are recorded once and replayed.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from pullback.bind.dense import evaluate
+from pullback.bind.dense.space import Space, SpaceCall
+from pullback.define.math import intervals
+from pullback.define.math.block import Block, Labels, Operand, Window
+from pullback.define.math.blocks import Passing, Sweep, Truths
+from pullback.define.math.extents import evaluate_size
+from pullback.define.math.formula import Formula
+from pullback.define.math.index import BATCH, Affine
+from pullback.define.math.node import MAX, READ, SCALAR, SUM, Node
+from pullback.define.math.passes import Statistic
+
+# A block has so many elements, all batches together, and no fewer rows or columns than LEAST. On a
+# CPU it lies in the cache; on a GPU few large operations are faster than many small ones.
+ELEMENTS = {"cpu": 2**17}
+ELEMENTS_ELSEWHERE = 2**24
+LEAST = 64
+
+
+def compute(  # noqa: PLR0913, PLR0917  (all of a call)
+    passing: Passing,
+    arguments: Mapping[str, object],
+    sizes: Mapping[str, int],
+    wanted: Sequence[bool],
+    dtypes: Sequence[torch.dtype],
+    device: torch.device,
+) -> list[Tensor | None]:
+    """Return the outputs of a formula, None for those that are not wanted.
+
+    Args:
+        passing: the formula, for these outputs.
+        arguments: the values of the line's parameters, by name; tensors of the shapes it says.
+        sizes: of every name of the line and of every new index.
+        wanted: which outputs.
+        dtypes: of the outputs.
+        device: of the tensors.
+
+    Raises:
+        PullbackError: PB149, an index that data gives is outside its tensor.
+    """
+    asked = [k for k, is_wanted in enumerate(wanted) if is_wanted]
+    evaluate.require_inside(passing.indexed, arguments, sizes, asked)
+    given = [v.dtype for v in arguments.values() if isinstance(v, Tensor)]
+    is_double = torch.float64 in (*given, *dtypes)
+    call = SpaceCall(
+        line=passing.indexed.line,
+        arguments=arguments,
+        sizes=sizes,
+        compute=torch.float64 if is_double else torch.float32,
+        device=device,
+    )
+    return Blocks(passing, call).outputs(wanted, dtypes)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of an index's range."""
+
+    start: int
+    length: int
+
+    @property
+    def interval(self) -> tuple[int, int]:
+        """Its first and its last value."""
+        return self.start, self.start + self.length - 1
+
+
+# A part of the rows and one of the columns, by their index.
+Parts = Mapping[str, Part]
+
+
+def cut(extent: int, step: int) -> list[Part]:
+    """Return the parts of a range."""
+    return [Part(start, min(step, extent - start)) for start in range(0, extent, step)]
+
+
+def size_block(
+    sweep: Sweep, extent: Callable[[Affine], int], device: torch.device
+) -> tuple[int, int]:
+    """Return how many rows and columns a block has.
+
+    Args:
+        sweep: the pass.
+        extent: returns a size as a number.
+        device: of the tensors.
+    """
+    many = math.prod(map(extent, sweep.batches.values()))
+    elements = ELEMENTS.get(device.type, ELEMENTS_ELSEWHERE) // max(many, 1)
+    rows = max(LEAST, 2 ** (max(elements // 2, 1).bit_length() // 2))
+    rows = min(rows, extent(sweep.whole.ranges[sweep.rows]))
+    columns = extent(sweep.whole.ranges[sweep.columns])
+    return rows, min(max(LEAST, elements // rows), columns)
+
+
+class Blocks:
+    """One call.
+
+    Attributes:
+        values: arguments, statistics and vectors, by name.
+        finite: which of them were seen to be finite everywhere.
+    """
+
+    def __init__(self, passing: Passing, call: SpaceCall) -> None:
+        self.passing = passing
+        self.call = call
+        self.space = Space(call)
+        self.values: dict[str, object] = dict(call.arguments)
+        self.finite: dict[str, bool] = {}
+        names = {spec.name for spec in call.line.tensors}
+        self.scalars = {n: v for n, v in call.arguments.items() if n not in names}
+
+    def outputs(self, wanted: Sequence[bool], dtypes: Sequence[torch.dtype]) -> list[Tensor | None]:
+        """Return the outputs."""
+        for sweep in (sweep for sweeps in self.passing.sweeps for sweep in sweeps):
+            for own in sweep.statistics:
+                self.values[own.name] = self.neutral(own)
+            self.sweep(sweep)
+            for again in sweep.again:
+                self.settle(again)
+        found = [
+            self.whole(element, labels) if asked else None
+            for element, labels, asked in zip(
+                self.passing.passes.elements, self.passing.passes.labels, wanted, strict=True
+            )
+        ]
+        left = [asked and value is None for asked, value in zip(wanted, found, strict=True)]
+        rest = self.passing.rest
+        given = {spec.name: self.values.get(spec.name) for spec in rest.line.tensors}
+        others = self.evaluate(rest, given, self.call.sizes, dtypes, left) if any(left) else found
+        return [
+            other if value is None else value.to(dtype)
+            for value, other, dtype in zip(found, others, dtypes, strict=True)
+        ]
+
+    def whole(self, element: Node, labels: tuple[str, ...]) -> Tensor | None:
+        """Return the statistic that an output is as it is; None if it is none."""
+        if element.op != READ or element.name in self.call.arguments:
+            return None
+        as_they_are = tuple(place.index for place in element.places) == labels
+        return self.tensor(element.name) if as_they_are else None
+
+    def evaluate(
+        self,
+        formula: Formula,
+        given: Mapping[str, object],
+        sizes: Mapping[str, object],
+        dtypes: Sequence[torch.dtype],
+        wanted: Sequence[bool] = (),
+    ) -> list[Tensor | None]:
+        """Return the outputs of a formula in which all places are inside."""
+        return evaluate.evaluate(
+            formula,
+            {**given, **self.scalars},
+            sizes,  # pyright: ignore
+            wanted or [True] * len(dtypes),
+            dtypes,
+            self.call.device,
+            reuse=True,
+            is_inside=True,
+        )
+
+    def tensor(self, name: str) -> Tensor:
+        """Return an argument, a statistic or a vector."""
+        value = self.values[name]
+        assert isinstance(value, Tensor)
+        return value
+
+    def dtype(self, node: Node) -> torch.dtype:
+        """Return the dtype in which a value is computed."""
+        return {"real": self.call.compute, "int": torch.int64, "bool": torch.bool}[node.type]
+
+    def extent(self, index: str) -> int:
+        """Return how far an index runs."""
+        return self.number(self.passing.passes.ranges[index])
+
+    def number(self, size: Affine) -> int:
+        """Return a size as a number."""
+        return int(self.space.extent(size))
+
+    def neutral(self, own: Statistic) -> Tensor:
+        """Return a statistic of nothing."""
+        shape: list[int] = []
+        for label in own.labels:
+            shape += [int(n) for n in self.space.batch] if label == BATCH else [self.extent(label)]
+        value = -math.inf if own.op == MAX else 0
+        return torch.full(shape, value, dtype=self.dtype(own.body), device=self.call.device)
+
+    # --- one pass
+
+    def cut(self, sweep: Sweep) -> tuple[list[Part], list[Part]]:
+        """Return the parts of the rows and of the columns."""
+        rows, columns = size_block(sweep, self.number, self.call.device)
+        return cut(self.extent(sweep.rows), rows), cut(self.extent(sweep.columns), columns)
+
+    def sweep(self, sweep: Sweep, only: Sequence[Part] | None = None) -> None:
+        """Bring statistics up to date by all blocks of a pass, or by those of some rows."""
+        self.prepare(sweep)
+        rows, columns = self.cut(sweep)
+        data = self.bounds_of_data(sweep, {sweep.rows: rows, sweep.columns: columns})
+        made: dict[Truths, Block | None] = {}
+        for row in rows if only is None else only:
+            for column in columns:
+                parts = {sweep.rows: row, sweep.columns: column}
+                truths = sweep.truths(self.bounds(parts, data)) if sweep.conditions else ()
+                if truths not in made:
+                    made[truths] = sweep.block(truths, self.is_finite)
+                block = made[truths]
+                if block is not None:
+                    self.update(sweep, block, parts)
+
+    def prepare(self, sweep: Sweep) -> None:
+        """Compute the vectors of a pass."""
+        formula = sweep.before
+        given = {spec.name: self.values[spec.name] for spec in formula.line.tensors}
+        dtypes = [self.dtype(node) for node in sweep.vectors]
+        values = self.evaluate(formula, given, self.call.sizes, dtypes)
+        self.values |= dict(zip(sweep.vectors.values(), values, strict=True))
+        self.finite.clear()  # the vectors of another pass have the same names
+
+    def update(self, sweep: Sweep, block: Block, parts: Parts) -> None:
+        """Bring statistics up to date by one block."""
+        given = {each.name: self.part(sweep.tensors, each, parts) for each in block.operands}
+        sizes = {**self.call.sizes, **{index: part.length for index, part in parts.items()}}
+        dtypes = [self.dtype(own.body) for own, _ in block.updates]
+        results = self.evaluate(block.formula, given, sizes, dtypes)
+        for (own, how), result in zip(block.updates, results, strict=True):
+            assert result is not None
+            state = self.tensor(own.name)
+            for k, label in enumerate(own.labels):
+                if label in parts:
+                    part = parts[label]
+                    state = state.narrow(dimension(own.labels, k), part.start, part.length)
+            _ = state.add_(result) if how == "add" else state.copy_(result)
+
+    def part(self, tensors: Labels, operand: Operand, parts: Parts) -> Tensor:
+        """Return the part of a tensor that a block reads."""
+        value = self.tensor(operand.tensor)
+        labels = tensors[operand.tensor]
+        for k, window in enumerate(operand.windows):
+            if window is not None:
+                dim = dimension(labels, k) % value.dim()
+                value = narrow(value, dim, *self.reach(window, parts))
+        return value
+
+    def reach(self, window: Window, parts: Parts) -> tuple[int, int]:
+        """Return the first and the last place that a block reads along a dimension."""
+        if window.place.index and not (window.low.terms or window.high.terms):
+            first, last = parts[window.place.index].interval
+            return first + window.low.constant, last + window.high.constant
+        ends = intervals.reach(window.place, self.bounds(parts, {}))
+        low, high = (evaluate_size(each, self.call.sizes) for each in (window.low, window.high))
+        assert ends is not None
+        assert low is not None
+        assert high is not None
+        return ends[0] + int(low), ends[1] + int(high)
+
+    # --- what is certain on a block
+
+    def bounds(
+        self, parts: Parts, data: Mapping[Node, Mapping[Part, tuple[int, int]]]
+    ) -> intervals.Bounds:
+        """Return what tells the least and the greatest values on a block."""
+
+        def bounds(term: str | Node) -> tuple[int, int] | None:
+            if not isinstance(term, str):
+                own = data.get(term)
+                return None if own is None else own[next(parts[i] for i in parts if i in term.free)]
+            if term in parts:
+                return parts[term].interval
+            value = evaluate_size(Affine(0, ((term, 1),)), self.call.sizes)
+            return None if value is None else (int(value), int(value))
+
+        return bounds
+
+    def bounds_of_data(
+        self, sweep: Sweep, cuts: Mapping[str, Sequence[Part]]
+    ) -> dict[Node, dict[Part, tuple[int, int]]]:
+        """Return the least and the greatest of whole numbers that data gives, for every part."""
+        found: dict[Node, dict[Part, tuple[int, int]]] = {}
+        for node in sweep.data:
+            name = sweep.vectors[node]
+            [index] = node.free & sweep.pair
+            values = rows_first(self.tensor(name), sweep.tensors[name], index)
+            pieces = [values.narrow(0, part.start, part.length) for part in cuts[index]]
+            ends = torch.stack([torch.stack(torch.aminmax(piece)) for piece in pieces]).tolist()
+            found[node] = {p: (e[0], e[1]) for p, e in zip(cuts[index], ends, strict=True)}
+        return found
+
+    def is_finite(self, node: Node) -> bool:
+        """Return whether a value of only rows, or only columns, is finite everywhere."""
+        if node.op == SCALAR:
+            return math.isfinite(float(str(self.values[node.name])))
+        if node.op != READ:
+            return False
+        if node.name not in self.finite:
+            self.finite[node.name] = bool(self.tensor(node.name).isfinite().all())
+        return self.finite[node.name]
+
+    # --- what is not finite
+
+    def settle(self, again: Sweep) -> None:
+        """Compute again, from final statistics, what had others that are not finite.
+
+        Until something is seen, a maximum is -inf, for which 0 stands. Where it ends so, or with an
+        infinity or NaN, the line may give something else than what was summed up on the way.
+        """
+        running = {name for own in again.statistics for name in own.running}
+        seen = [own for own in self.passing.statistics if own.name in running]
+        flags = [self.is_irregular(own, again.rows, is_running=True) for own in seen]
+        flags += [self.is_irregular(own, again.rows) for own in again.statistics]
+        irregular = functools.reduce(torch.logical_or, flags)
+        if not bool(irregular.any()):
+            return
+        rows, _ = self.cut(again)
+        only = [p for p in rows if bool(irregular.narrow(0, p.start, p.length).any())]
+        for own in again.statistics:
+            state = self.tensor(own.name)
+            dim = dimension(own.labels, own.labels.index(again.rows))
+            for part in only:
+                state.narrow(dim, part.start, part.length).zero_()
+        self.sweep(again, only)
+
+    def is_irregular(self, own: Statistic, index: str, *, is_running: bool = False) -> Tensor:
+        """Return for which values of an index a statistic is not finite, or is of nothing."""
+        value = rows_first(self.tensor(own.name), own.labels, index)
+        flags = ~value.isfinite()
+        if is_running and own.op == SUM:
+            flags |= value == 0
+        return flags.any(1)
+
+
+def dimension(labels: Sequence[str], place: int) -> int:
+    """Return the dimension of a tensor that one of its indices has."""
+    return place - len(labels) if BATCH in labels[:place] else place
+
+
+def rows_first(value: Tensor, labels: Sequence[str], index: str) -> Tensor:
+    """Return a tensor as a matrix with a row for each value of an index."""
+    moved = value.movedim(dimension(labels, labels.index(index)), 0)
+    return moved.reshape(moved.shape[0], -1)
+
+
+def narrow(value: Tensor, dim: int, low: int, high: int) -> Tensor:
+    """Return a tensor from one place to another along a dimension, with zeros outside of it."""
+    extent, length = value.shape[dim], high - low + 1
+    if low >= 0 and high < extent:
+        return value.narrow(dim, low, length)
+    first, end = min(max(low, 0), extent), max(min(high + 1, extent), 0)
+    inside = value.narrow(dim, first, max(end - first, 0))
+    before = min(max(-low, 0), length)
+    return pad(
+        inside,
+        [0, 0] * (value.dim() - 1 - dim) + [before, length - before - inside.shape[dim]],
+    )

@@ -1,0 +1,282 @@
+"""As a whole or by blocks: how PyTorch's operations compute what has no loop of its own.
+
+By blocks, no matrix of all rows and columns is held; what several passes need is computed again in
+each. Where the whole exceeds the bound of `slices` blocks are taken; below, the clock decides.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from pullback.bind.dense import blocks, slices
+from pullback.bind.dense.value import is_traced
+from pullback.bind.levels import run_isolated
+from pullback.bind.loops.backends import Backend
+from pullback.bind.loops.rates import cpu_rates
+from pullback.bind.loops.specialise import round_sizes
+from pullback.bind.math.call import Choice, IndexedCall, compute_by_pytorch
+from pullback.bind.memo import Memo
+from pullback.define.math import absent, extents
+from pullback.define.math.blocks import Passing, Sweep, make_passing
+from pullback.define.math.formula import Formula
+from pullback.define.math.index import BATCH, Affine
+from pullback.define.math.index import size as size_of
+from pullback.define.math.lower import is_contraction, product_of
+from pullback.define.math.node import REDUCTIONS, SUM, Node, in_order
+from pullback.define.math.passes import Unfit
+from pullback.define.math.tiles import Pair, find_tiles, open_outputs
+
+# Smaller values are computed as a whole: they lie in the cache.
+LARGE = 4 * 2**20
+# A product of matrices does so many times the operations of a loop in a second.
+MATRIX = 10
+Clock = Callable[[Callable[[], object]], float]
+Measure = Callable[[Mapping[str, Callable[[], object]], Clock], Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A formula in passes, and what its largest value would take as a whole.
+
+    Attributes:
+        passing: the formula.
+        whole: the bytes of that value.
+    """
+
+    passing: Passing
+    whole: int
+
+
+def choose_blocks(
+    call: IndexedCall, choices: list[Choice], backend: Backend | None, measure: Measure
+) -> list[Choice]:
+    """Return choices in which what PyTorch's operations compute is done by blocks, if it should.
+
+    Args:
+        call: all of it.
+        choices: who computes which outputs.
+        backend: of its device; None where nothing can be timed.
+        measure: times some ways.
+    """
+    left = [k for choice in choices if not choice.takes_own for k in choice.outputs]
+    part = call.wanting(left)
+    found = find_passing(part) if left else None
+    if found is None:
+        return choices
+    reason = why_blocks(part, found, backend, measure)
+    if reason is None:
+        return choices
+    shown = f"{describe(part, found)}{reason}"
+    return [
+        choice if choice.takes_own else replace(choice, passing=found.passing, reason=shown)
+        for choice in choices
+    ]
+
+
+def find_passing(call: IndexedCall) -> Found | None:
+    """Return the wanted outputs of a call in passes over blocks; None if nothing is large."""
+    largest = sorted(call.sizes.values())[-2:]
+    if math.prod(largest) * itemsize_of(call) < LARGE or 0 in call.sizes.values():
+        return None
+    if any(map(is_traced, call.named.values())):
+        return None
+    missing = frozenset(call.named.keys() - call.present)
+    wanted = tuple(call.outputs.wanted)
+    pairs = find_pairs(call, missing)
+    if not pairs:
+        return None
+    passing = _passing(_Key(call.indexed), missing, wanted, tuple(pairs))
+    if passing is None or not passing.sweeps:
+        return None
+    return Found(passing, max(pairs[s.pair] for sweeps in passing.sweeps for s in sweeps))
+
+
+def itemsize_of(call: IndexedCall) -> int:
+    """Return the bytes of a number in a computation."""
+    is_double = any(v.dtype == torch.float64 for v in tensors_of(call))
+    return 8 if is_double or torch.float64 in call.outputs.dtypes else 4
+
+
+def tensors_of(call: IndexedCall) -> list[Tensor]:
+    """Return the tensors of a call."""
+    return [value for value in call.named.values() if isinstance(value, Tensor)]
+
+
+class _Key:
+    """A formula by what it is: a key that is quickly compared."""
+
+    def __init__(self, indexed: Formula) -> None:
+        self.indexed = indexed
+        self.content = (indexed.layout, indexed.nodes, tuple(indexed.sizes.items()))
+
+    def __hash__(self) -> int:
+        return hash(self.content)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and self.content == other.content
+
+
+@functools.lru_cache(maxsize=512)
+def _passing(
+    key: _Key, missing: frozenset[str], wanted: tuple[bool, ...], pairs: tuple[Pair, ...]
+) -> Passing | None:
+    """Return a formula in passes; None if it has none."""
+    try:
+        return make_passing(key.indexed, _present(key, missing), pairs, wanted)
+    except Unfit:
+        return None
+
+
+def _present(key: _Key, missing: frozenset[str]) -> tuple[Node, ...]:
+    nodes = key.indexed.nodes
+    return absent.drop_absent(nodes, set(missing)) if missing else nodes
+
+
+@functools.lru_cache(maxsize=512)
+def _tiles(
+    key: _Key, missing: frozenset[str], wanted: tuple[bool, ...]
+) -> tuple[Mapping[str, Affine], list[tuple[Pair, Node]]]:
+    """Return the ranges of all indices, and the values that blocks could be taken of."""
+    labels = [output.labels for output in key.indexed.line.outputs]
+    indices, opened, _ = open_outputs(_present(key, missing), labels, key.indexed.sizes)
+    asked = [node for node, is_wanted in zip(opened, wanted, strict=True) if is_wanted]
+    return indices.ranges, list(find_tiles(asked, indices))
+
+
+def find_pairs(call: IndexedCall, missing: frozenset[str]) -> dict[Pair, int]:
+    """Return the pairs of indices that blocks are taken of, with the bytes of the largest value.
+
+    The value is large, and either a product of matrices or larger than inputs and outputs together.
+    """
+    ranges, tiles = _tiles(_Key(call.indexed), missing, tuple(call.outputs.wanted))
+    itemsize = itemsize_of(call)
+
+    def extent(index: str) -> int:
+        if index == BATCH or index not in ranges:
+            return call.sizes.get(index, 1)
+        value = extents.evaluate_size(ranges[index], call.sizes)
+        return 0 if value is None else int(value)
+
+    taken = bytes_taken(call)
+    found: dict[Pair, int] = {}
+    for pair, part in tiles:
+        many = math.prod(extent(index) for index in part.free) * itemsize
+        is_wide = min(map(extent, pair)) >= blocks.LEAST
+        is_product = part.op in REDUCTIONS and part.type == "real"
+        if is_wide and many >= LARGE and (is_product or many > taken):
+            found[pair] = max(found.get(pair, 0), many)
+    return dict(sorted(found.items(), key=lambda item: (-item[1], sorted(item[0]))))
+
+
+def bytes_taken(call: IndexedCall) -> int:
+    """Return the bytes of the inputs and the outputs."""
+    taken = sum(tensor.numel() * tensor.element_size() for tensor in tensors_of(call))
+    shapes = zip(call.outputs.shapes, call.outputs.dtypes, call.outputs.wanted, strict=True)
+    return taken + sum(math.prod(s) * d.itemsize for s, d, is_wanted in shapes if is_wanted)
+
+
+# --- as a whole, or not
+
+
+def why_blocks(
+    call: IndexedCall, found: Found, backend: Backend | None, measure: Measure
+) -> str | None:
+    """Return why blocks are taken; None if they are not."""
+    bound = max(slices.MOST_BYTES, slices.MOST_TIMES * bytes_taken(call))
+    rates = backend.rates() if backend else cpu_rates()
+    by_blocks, whole = count_products(call, found.passing)
+    # Products that are computed again cost more than it would to move the whole.
+    moved = rates.seconds(0, call.needed.dense)
+    is_slower = (by_blocks - whole) / (MATRIX * rates.operations) > moved
+    if found.whole > bound:
+        return "; this saves memory, not time" if is_slower else ""
+    if backend is None:
+        return None if is_slower else ""
+    key = (
+        *(id(found.passing), torch.get_num_threads(), *call.outputs.dtypes),
+        *round_sizes(call.indexed, call.sizes).items(),
+    )
+    seconds = _measured.get_or_make(key, lambda: _time(call, found, backend, measure))
+    if seconds["blocks"] > seconds["whole"]:
+        return None
+    shown = ", ".join(f"{name} {1e3 * value:.3g} ms" for name, value in seconds.items())
+    return f"; measured: {shown}"
+
+
+# The formulas in passes are kept by `_passing`, so their ids are not used again soon.
+_measured: Memo[tuple[object, ...], Mapping[str, float]] = Memo(1024)
+
+
+def _time(
+    call: IndexedCall, found: Found, backend: Backend, measure: Measure
+) -> Mapping[str, float]:
+    ways: dict[str, Callable[[], object]] = {
+        "blocks": lambda: compute_by_pytorch(call, found.passing),
+        "whole": lambda: compute_by_pytorch(call),
+    }
+    return run_isolated(lambda: measure(ways, backend.time))
+
+
+def products_in(sweep: Sweep) -> Iterator[tuple[object, frozenset[str], tuple[Affine, ...]]]:
+    """Yield the products of matrices in a pass: what each is known by, and its indices."""
+    seen: set[Node] = set()
+    for own in sweep.statistics:
+        for node in in_order([own.body]):
+            if node.op == SUM and node not in seen and sweep.pair <= node.free:
+                seen.add(node)
+                product = product_of(node)
+                if is_contraction(product):
+                    yield node, node.free, tuple(size for _, size in product.bound)
+        rest = frozenset(own.labels) - sweep.pair - sweep.batches.keys()
+        if own.op == SUM and rest:
+            yield own, sweep.pair | frozenset(own.labels), ()
+
+
+def count_products(call: IndexedCall, passing: Passing) -> tuple[float, float]:
+    """Return the operations of products of matrices: by blocks, and as a whole, each once."""
+    ranges = passing.passes.ranges
+
+    def extent(size: Affine) -> int:
+        return int(extents.evaluate_size(size, call.sizes) or 1)
+
+    total, once = 0.0, dict[object, float]()
+    for sweep in (sweep for sweeps in passing.sweeps for sweep in sweeps):
+        for key, free, bound in products_in(sweep):
+            many = math.prod(map(extent, bound)) * math.prod(
+                extent(ranges[i]) if i in ranges else call.sizes.get(i, 1) for i in free
+            )
+            total += 2.0 * many
+            once[key] = 2.0 * many
+    return total, sum(once.values())
+
+
+def describe(call: IndexedCall, found: Found) -> str:
+    """Return the blocks, passes and products of a formula, and what it holds in either way."""
+    sweeps = [sweep for part in found.passing.sweeps for sweep in part]
+
+    def extent(size: Affine) -> int:
+        return int(extents.evaluate_size(size, call.sizes) or 1)
+
+    rows, columns = blocks.size_block(sweeps[-1], extent, call.outputs.device)
+    passes = count(len(found.passing.sweeps), "pass", "passes")
+    products = count(sum(len(list(products_in(sweep))) for sweep in sweeps), "product", "products")
+    kept = [sweep.tensors[name] for sweep in sweeps for name in sweep.vectors.values()]
+    kept += [own.labels for own in found.passing.statistics]
+    ranges = {**found.passing.passes.ranges, BATCH: size_of(BATCH)}
+    held = sum(math.prod(extent(ranges[label]) for label in labels) for labels in kept)
+    held = max(held * itemsize_of(call), 1000)
+    return (
+        f"blocks of {rows} x {columns}, {passes}, {products}; vectors of {held / 1e6:.2g} MB, "
+        f"as a whole a matrix of {found.whole / 1e6:.3g} MB"
+    )
+
+
+def count(number: int, one: str, many: str) -> str:
+    """Return a number with the word for it."""
+    return f"{number} {one if number == 1 else many}"

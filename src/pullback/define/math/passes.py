@@ -1,0 +1,328 @@
+"""Reductions over a long index, in passes over blocks of rows and columns.
+
+`sum[m](exp(s[n, m] - max[r](s[n, r]))*v[m, e])` needs `s` as a matrix if each part is computed as a
+whole. Here every reduction whose body is such a *tile* becomes a `Statistic`: a tensor without the
+long index, which is brought up to date block by block. Nothing is recognised by its name:
+
+1. Every range has one index wherever it is reduced over. So what is equal is one node, and the
+   scores in the maximum and in the sum are computed once.
+2. A statistic shares a pass with another one in its body if its value so far can be *exchanged* for
+   the value that it has with a newer one: a sum of `exp(s - d)*v` is multiplied by
+   `exp(-new d + old d)`, since multiplication by what lacks the index goes through the sum.
+   What else needs a complete value comes a pass later.
+3. Factors without the index are pulled out of a sum, and addends out of a maximum: `p/z` is divided
+   once a row, when the pass is over.
+
+A sum of squares about a mean takes two passes: it is not written as a difference of two sums, as
+that loses digits (the decision about distances).
+
+Sources: M. Milakov, N. Gimelshein, "Online normalizer calculation for softmax" (2018); T. Dao et
+al., "FlashAttention" (2022); for any reductions Y. Zhao et al., "Neptune" (2025).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pullback.define.math.index import BATCH, Affine, at
+from pullback.define.math.index import size as size_of
+from pullback.define.math.node import (
+    ARGMAX,
+    MAX,
+    READ,
+    REDUCTIONS,
+    SUM,
+    Node,
+    Type,
+    close,
+    names_read,
+    read,
+)
+from pullback.define.math.ranges import Ranges
+from pullback.define.math.reduce import rewrite_nodes
+from pullback.define.math.term import Term, add_parts, split_sum, term_of
+from pullback.define.math.tiles import Indices, Pair, computed_parts, open_outputs
+
+# A statistic that is no reduction: a tile that is an output itself.
+TILE = "tile"
+
+
+class Unfit(Exception):  # noqa: N818  (such a formula is computed as a whole)
+    """What is not computed by blocks."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statistic:
+    """One value that is brought up to date by every block.
+
+    Attributes:
+        name: of the tensor that holds it.
+        op: "sum", "max", or "tile" for one that is written block by block.
+        index: what is reduced over; "" for a tile.
+        pair: the two indices of its tiles.
+        labels: its own indices.
+        body: what is reduced; statistics in it are read by their names.
+        level: its pass, from 0.
+        running: the statistics in its body that the same pass computes.
+        rates: what goes with them: `exp(rate)` is a factor of what is summed so far.
+    """
+
+    name: str
+    op: str
+    index: str
+    pair: Pair
+    labels: tuple[str, ...]
+    body: Node
+    level: int
+    running: tuple[str, ...] = ()
+    rates: tuple[Node, ...] = ()
+
+    @property
+    def type(self) -> Type:
+        """The type of its elements."""
+        return self.body.type
+
+    @property
+    def node(self) -> Node:
+        """Its element at its own indices."""
+        return read(self.name, map(at, self.labels), self.type)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Passes:
+    """A formula in passes.
+
+    Attributes:
+        statistics: in an order in which each comes after those in its body.
+        elements: the outputs, with statistics as reads.
+        labels: the indices of each output.
+        ranges: how far every index runs.
+    """
+
+    statistics: tuple[Statistic, ...]
+    elements: tuple[Node, ...]
+    labels: tuple[tuple[str, ...], ...]
+    ranges: Mapping[str, Affine]
+
+    @property
+    def count(self) -> int:
+        """How many passes there are."""
+        return 1 + max((own.level for own in self.statistics), default=-1)
+
+    def needed(self, wanted: Sequence[bool]) -> list[Statistic]:
+        """Return the statistics that some outputs need."""
+        roots = [e for e, asked in zip(self.elements, wanted, strict=True) if asked]
+        names = set(names_read(roots))
+        for own in reversed(self.statistics):
+            if own.name in names:
+                names |= set(names_read([own.body]))
+        return [own for own in self.statistics if own.name in names]
+
+
+def make_passes(
+    nodes: Sequence[Node],
+    labels: Sequence[Sequence[str]],
+    sizes: Mapping[str, Affine],
+    pairs: Iterable[Pair],
+) -> Passes:
+    """Return a formula in passes over blocks.
+
+    Args:
+        nodes: the elements of its outputs.
+        labels: the indices of each.
+        sizes: how far the indices run that are no dimensions.
+        pairs: the indices that blocks are taken of, named as by `find_tiles`.
+
+    Raises:
+        Unfit: a place of a maximum is needed, or a statistic of all of `...`.
+    """
+    indices, opened, named = open_outputs(nodes, labels, sizes)
+    maker = _Maker(indices, tuple(pairs))
+    elements = [maker.output(node, own) for node, own in zip(opened, named, strict=True)]
+    return Passes(
+        statistics=tuple(maker.statistics.values()),
+        elements=tuple(elements),
+        labels=tuple(named),
+        ranges=indices.ranges,
+    )
+
+
+class _Maker:
+    """Finds statistics and their passes.
+
+    Attributes:
+        statistics: those found so far, by name.
+        values: for reductions, what is read in their place.
+    """
+
+    def __init__(self, indices: Indices, pairs: Sequence[Pair]) -> None:
+        self.indices = indices
+        self.pairs = pairs
+        self.ranges = Ranges()
+        self.statistics: dict[str, Statistic] = {}
+        self.values: dict[Node, Node] = {}
+
+    def output(self, node: Node, labels: tuple[str, ...]) -> Node:
+        """Return an output's element, with statistics as reads."""
+        value = self.rewritten(node)
+        pair = next((own for own in self.pairs if own <= value.free), None)
+        if pair is None or value.op == READ:
+            return value
+        return self.add(TILE, "", pair, value, labels, ())
+
+    def rewritten(self, node: Node) -> Node:
+        """Return an expression with statistics as reads."""
+        return rewrite_nodes([node], lambda part: part, self.ranges, self.replaced)[0]
+
+    def replaced(self, node: Node) -> Node | None:
+        """Return what stands for a reduction; None for any other node, and if none is in it."""
+        if node.op not in REDUCTIONS:
+            return None
+        if node not in self.values:
+            self.values[node] = self.reduced(node)
+        return self.values[node]
+
+    def reduced(self, node: Node) -> Node:
+        """Return the read of a reduction's value, or the reduction with such reads in it."""
+        index, body = self.indices.opened(node)
+        rewritten = self.rewritten(body)
+        pair = self.pair_of(index, node, rewritten)
+        if pair is None:
+            return node if rewritten is body else close(node.op, index, node.size, rewritten)
+        if node.op == ARGMAX:
+            raise Unfit
+        body, pulled = self.pull(node.op, rewritten, index)
+        labels = self.order(body.free - {index} | node.free, pair, body)
+        return self.add(node.op, index, pair, body, labels, pulled)
+
+    def pair_of(self, index: str, node: Node, body: Node) -> Pair | None:
+        """Return the indices of a reduction's tiles; None if it is no statistic.
+
+        One whose value is a tile itself is a contraction, which is a part of the tile's body.
+        """
+        if any(pair <= node.free for pair in self.pairs):
+            return None
+        parts = list(computed_parts(body))
+        return next(
+            (p for p in self.pairs if index in p and any(p <= part.free for part in parts)), None
+        )
+
+    def order(self, free: Iterable[str], pair: Pair, body: Node) -> tuple[str, ...]:
+        """Return a statistic's indices: those of all tiles first, so that these are batches."""
+        outer = frozenset[str].intersection(
+            *(part.free for part in computed_parts(body) if pair <= part.free)
+        )
+        ranks = {index: (index != BATCH, index not in outer, index not in pair) for index in free}
+        order = tuple(sorted(ranks, key=lambda index: (ranks[index], index)))
+        every = size_of(BATCH)
+        if any(self.indices.ranges.get(index) == every for index in order):
+            raise Unfit
+        return order
+
+    def add(  # noqa: PLR0913, PLR0917  (all of a statistic)
+        self,
+        op: str,
+        index: str,
+        pair: Pair,
+        body: Node,
+        labels: tuple[str, ...],
+        pulled: Sequence[tuple[int, Node]],
+    ) -> Node:
+        """Return the value of a new statistic, which comes in the earliest pass."""
+        inside = [self.statistics[n] for n in names_read([body]) if n in self.statistics]
+        level = 0
+        for other in inside:
+            same = op != TILE and (other.index, other.pair) == (index, pair)
+            shares = same and index not in other.labels and may_exchange(op, body, index, other)
+            level = max(level, other.level + (not shares))
+        running = tuple(other.name for other in inside if other.level == level)
+        own = Statistic(
+            name=f"__s{len(self.statistics)}",
+            op=op,
+            index=index,
+            pair=pair,
+            labels=labels,
+            body=body,
+            level=level,
+            running=running,
+            rates=find_rates(body, running) if running else (),
+        )
+        self.statistics[own.name] = own
+        if op == MAX:
+            return add_parts([(1, own.node), *pulled])
+        return _multiplied(own.node, pulled)
+
+    def pull(self, op: str, body: Node, index: str) -> tuple[Node, list[tuple[int, Node]]]:
+        """Return a body without what has statistics in it and lacks the index, and that.
+
+        Of a maximum addends with their signs; of a sum factors, with -1 for divisors. From under a
+        condition nothing is pulled out: where none is selected, it might be 0 times infinity.
+        """
+
+        def is_own(node: Node) -> bool:
+            return index not in node.free and any(n in self.statistics for n in names_read([node]))
+
+        if body.type != "real":
+            return body, []
+        if op == MAX:
+            parts = split_sum(body)
+            out = [part for part in parts if is_own(part[1])]
+            kept = [part for part in parts if part not in out]
+            return (add_parts(kept), out) if out and kept else (body, [])
+        term = term_of(body)
+        out = [(1, f) for f in term.over if is_own(f)] + [(-1, f) for f in term.under if is_own(f)]
+        if op != SUM or term.conditions or not out:
+            return body, []
+        rest = replace(
+            term,
+            over=tuple(f for f in term.over if not is_own(f)),
+            under=tuple(f for f in term.under if not is_own(f)),
+        )
+        return (rest.node, out) if index in rest.free else (body, [])
+
+
+def _multiplied(node: Node, factors: Sequence[tuple[int, Node]]) -> Node:
+    if not factors:
+        return node
+    over = tuple(factor for sign, factor in factors if sign > 0)
+    return Term(over=(node, *over), under=tuple(f for sign, f in factors if sign < 0)).node
+
+
+def _reads(node: Node, names: Iterable[str]) -> bool:
+    return not set(names).isdisjoint(names_read([node]))
+
+
+def may_exchange(op: str, body: Node, index: str, other: Statistic) -> bool:
+    """Return whether what was reduced with one value of a statistic serves with a newer one.
+
+    Args:
+        op: of the reduction.
+        body: what is reduced.
+        index: over which index.
+        other: the statistic, which lacks the index.
+    """
+    if op != SUM or body.type != "real":
+        return False
+    term = term_of(body)
+    if any(_reads(part, [other.name]) for part in (*term.conditions, *term.under)):
+        return False
+    for factor in term.over:
+        if not _reads(factor, [other.name]):
+            continue
+        if factor.op != "exp":
+            return False
+        parts = split_sum(factor.args[0])
+        if any(index in part.free for _, part in parts if _reads(part, [other.name])):
+            return False
+    return True
+
+
+def find_rates(body: Node, running: Sequence[str]) -> tuple[Node, ...]:
+    """Return the exponents by which a sum depends on statistics of its own pass."""
+    return tuple(
+        add_parts(parts)
+        for factor in term_of(body).over
+        if factor.op == "exp"
+        and (parts := [p for p in split_sum(factor.args[0]) if _reads(p[1], running)])
+    )

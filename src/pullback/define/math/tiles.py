@@ -1,0 +1,119 @@
+"""Values of two indices at once, tiles: where they are computed, under one index for each range.
+
+A reduction is opened with the index of its range, whatever it is nested in. So what is equal in two
+reductions is one node, and an output's own indices are those that reductions over them have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pullback.define.math.index import BATCH, Affine, is_size
+from pullback.define.math.index import size as size_of
+from pullback.define.math.node import (
+    EQUAL,
+    NUMBER,
+    READ,
+    REDUCTIONS,
+    SCALAR,
+    Node,
+    in_order,
+    rename_index,
+)
+from pullback.define.math.term import term_of
+
+# The two indices that blocks are taken of.
+Pair = frozenset[str]
+
+
+@dataclass
+class Indices:
+    """One index for each range, wherever it is reduced over; more where two are needed at once."""
+
+    ranges: dict[str, Affine] = field(default_factory=dict[str, Affine])
+
+    def of(self, extent: Affine, taken: Iterable[str]) -> str:
+        """Return the index of a range, other than those taken."""
+        used = set(taken)
+        known = [name for name, own in self.ranges.items() if own == extent]
+        free = next((name for name in known if name not in used), None)
+        if free is None:
+            free = f"{_stem(extent)}__{len(self.ranges)}"
+            self.ranges[free] = extent
+        return free
+
+    def opened(self, reduction: Node) -> tuple[str, Node]:
+        """Return the index of a reduction, and its body."""
+        index = self.of(reduction.size, reduction.free)
+        return index, rename_index(reduction.args[0], reduction.bound, index)
+
+
+def _stem(extent: Affine) -> str:
+    name = extent.terms[0][0] if len(extent.terms) == 1 else ""
+    return name.strip("|") if isinstance(name, str) and is_size(name) else ""
+
+
+def open_outputs(
+    nodes: Sequence[Node], labels: Sequence[Sequence[str]], sizes: Mapping[str, Affine]
+) -> tuple[Indices, list[Node], list[tuple[str, ...]]]:
+    """Return outputs whose own indices are those that reductions have too.
+
+    Args:
+        nodes: the elements of the outputs.
+        labels: their indices.
+        sizes: how far the indices run that are no dimensions.
+    """
+    indices, opened, named = Indices(), list[Node](), list[tuple[str, ...]]()
+    for node, own in zip(nodes, labels, strict=True):
+        new: list[str] = []
+        for label in own:
+            index = label
+            if label != BATCH:
+                index = indices.of(sizes.get(label) or size_of(label), new)
+                node = rename_index(node, label, index)  # noqa: PLW2901  (one index after another)
+            new.append(index)
+        opened.append(node)
+        named.append(tuple(new))
+    return indices, opened, named
+
+
+def find_tiles(nodes: Sequence[Node], indices: Indices) -> Iterator[tuple[Pair, Node]]:
+    """Yield the values of two indices that are computed within a reduction over one of them."""
+    left, seen = list(nodes), set[Node]()
+    while left:
+        root = left.pop()
+        for node in in_order([root], _within):
+            if node.op in REDUCTIONS and node not in seen:
+                seen.add(node)
+                index, body = indices.opened(node)
+                left.append(body)
+                for part in computed_parts(body):
+                    for other in part.free - {index, BATCH}:
+                        if index in part.free:
+                            yield frozenset((index, other)), part
+
+
+def computed_parts(body: Node, inside: dict[str, Affine] | None = None) -> Iterator[Node]:
+    """Yield what has to be computed before a product is summed: not what is read as it is.
+
+    Nor a condition that says where values are added (`lower.Scatter`).
+
+    Args:
+        body: of a reduction.
+        inside: if given, what is computed inside of reductions in it comes too, and the sizes of
+            the indices that are bound there are added to this.
+    """
+    term = term_of(body)
+    conditions = [c for c in term.conditions if c.op != EQUAL or not c.places[0].nodes]
+    roots = [body] if body.type != "real" else [*conditions, *term.over, *term.under]
+    for node in in_order(roots, _within):
+        if node.op not in (READ, NUMBER, SCALAR):
+            yield node
+        if inside is not None and node.op in REDUCTIONS:
+            inside[node.bound] = node.size
+            yield from computed_parts(node.args[0], inside)
+
+
+def _within(node: Node) -> tuple[Node, ...]:
+    return () if node.op in REDUCTIONS else node.args

@@ -1,0 +1,351 @@
+"""Long reductions by blocks: what they compute is what PyTorch computes of all at once."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+import pullback as pb
+from pullback.bind.dense import blocks, evaluate, slices
+from pullback.bind.loops.nests import NoLoops
+from pullback.bind.math import choose, passing, samples
+from pullback.define import shape
+from pullback.define.math import derived as derivatives
+from pullback.define.math import extents
+from pullback.define.math.blocks import Passing, make_passing
+from pullback.define.math.formula import Formula
+from pullback.define.math.passes import Unfit
+from pullback.define.math.tiles import Pair
+from tests.define.indexed import FORMULAS
+from tests.define.indexed import SIZES as FORMULA_SIZES
+from tests.define.long_reductions import LINES, SIZES
+from tests.define.test_passes import every_pair, formula, pairs_of
+from tests.telling import telling
+
+CPU = torch.device("cpu")
+Sides = tuple[int, int]
+SIDES: Sequence[Sides] = ((1, 1), (3, 3), (4, 2), (100, 100))
+
+
+def in_passes(indexed: Formula, pairs: set[Pair]) -> Passing | None:
+    """Return all outputs in passes; None if there is nothing to do by blocks."""
+    ordered = sorted(pairs, key=sorted)
+    try:
+        found = make_passing(indexed, indexed.nodes, ordered, [True] * len(indexed.nodes))
+    except Unfit:
+        return None
+    return found if found.sweeps else None
+
+
+def sizes_of(indexed: Formula, tensors: Mapping[str, object]) -> dict[str, shape.Size]:
+    shapes = {n: tuple(v.shape) for n, v in tensors.items() if isinstance(v, Tensor)}
+    solved = shape.solve(indexed.line, {t.name: shapes.get(t.name) for t in indexed.line.tensors})
+    return extents.sizes_of_call(indexed, extents.with_counts(indexed, solved, tensors))
+
+
+def both_ways(
+    found: Passing, tensors: Mapping[str, object], sides: Sides, dtype: torch.dtype = torch.float64
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield each output by blocks, and as a whole."""
+    indexed = found.indexed
+    arguments = {p.name: tensors.get(p.name) for p in indexed.line.parameters}
+    sizes = {name: int(size) for name, size in sizes_of(indexed, arguments).items()}
+    wanted = [True] * len(indexed.nodes)
+    dtypes = [getattr(torch, o.dtype) if o.dtype else dtype for o in indexed.line.outputs]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "size_block", lambda *_: sides)
+        got = blocks.compute(found, arguments, sizes, wanted, dtypes, CPU)
+    want = evaluate.evaluate(indexed, arguments, sizes, wanted, dtypes, CPU)
+    for each, other in zip(got, want, strict=True):
+        assert each is not None
+        assert other is not None
+        yield each, other
+
+
+def drawn(indexed: Formula, sizes: Mapping[str, int]) -> dict[str, Tensor]:
+    """Return random inputs; whole numbers are 1, 2, 3 in turn: every row has a column."""
+    return {
+        spec.name: 1 + torch.arange(math.prod(shape)).reshape(shape) % 3
+        if spec.dtype
+        else torch.randn(shape, dtype=torch.float64)
+        for spec in indexed.line.tensors
+        for shape in [[sizes[str(d)] for d in spec.dims]]
+    }
+
+
+def gradients_of(indexed: Formula) -> Formula:
+    found = derivatives.backward(indexed)
+    assert found
+    return found.formula
+
+
+@pytest.mark.parametrize("sides", telling({str(s): s for s in SIDES}, ["(3, 3)"]))
+@pytest.mark.parametrize("name", LINES)
+def test_a_line_and_two_orders_of_gradients_agree(name: str, sides: Sides, seed: int) -> None:
+    indexed = formula(LINES[name][0])
+    orders = [indexed]
+    if LINES[name][2]:
+        orders.append(gradients_of(indexed))
+    if LINES[name][2] and sides == (3, 3):
+        orders.append(gradients_of(orders[-1]))
+    for each in orders:
+        found = in_passes(each, pairs_of(each))
+        assert found
+        for got, want in both_ways(found, drawn(each, SIZES), sides):
+            torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-10)
+
+
+NAMED = {text.partition("(")[0]: text for text in FORMULAS}
+TOLD = ["gauss", "conv2d", "correlate", "attention"]
+
+
+@pytest.mark.parametrize("text", telling(NAMED, [name for name in TOLD if name in NAMED]))
+def test_every_formula_agrees_by_blocks_of_any_of_its_indices(text: str, seed: int) -> None:
+    indexed = formula(text)
+    inputs = drawn(indexed, FORMULA_SIZES)
+    sizes = {name: int(size) for name, size in sizes_of(indexed, inputs).items()}
+    for each in (indexed, gradients_of(indexed)):
+        if found := in_passes(each, every_pair(each)):
+            for got, want in both_ways(found, drawn(each, sizes), (2, 3)):
+                torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "name",
+    telling({name: name for name in LINES}, ["window", "both ways", "segments"]),
+)
+def test_ties_infinities_and_nan_are_as_the_line_says(name: str) -> None:
+    indexed = formula(LINES[name][0])
+    for each in (indexed, gradients_of(indexed)):
+        found = in_passes(each, pairs_of(each))
+        assert found
+        for case in samples.draw_cases(each, torch.float64, {}, frozenset()):
+            for got, want in both_ways(found, case.arguments, (4, 3)):
+                close = torch.isclose(got, want, rtol=1e-8, atol=1e-8, equal_nan=True)
+                assert bool(close.all()), case.what
+
+
+# --- random statistics of rows
+
+
+def random_line(draw: random.Random) -> str:
+    """Return a line of statistics of rows, each of which may use those before it."""
+    rows: list[str] = []
+    tiles = ["s[n, m]", "tanh(s[n, m])", "a[n]*s[n, m]", "s[n, m] + b[m]", "s[n, m]**2"]
+
+    def row() -> str:
+        return draw.choice([*rows, "a[n]"]) if rows else "a[n]"
+
+    shapes: list[Callable[[str], str]] = [
+        lambda t: f"max[m]({t})",
+        lambda t: f"max[m]({t} - {row()})",
+        lambda t: f"sum[m](exp({t} - {row()}))",
+        lambda t: f"sum[m](exp({t} - {row()})*b[m]/(2 + {row()}**2))",
+        lambda t: f"sum[m](({t} - {row()})**2)",
+        lambda t: f"sum[m](where(m <= n, {t}, 0))",
+        lambda t: f"log(1 + sum[m](exp(-abs({t} - {row()}))))",
+        lambda t: f"sum[m](exp({t} - 2*{row()} + {row()}))",
+    ]
+    steps: list[str] = []
+    for k in range(draw.randint(1, 5)):
+        steps.append(f"r{k}[n] = tanh({draw.choice(shapes)(draw.choice(tiles))})")
+        rows.append(f"r{k}[n]")
+    last = f"sum[m](exp({draw.choice(tiles)} - {row()})*b[m]) + {' + '.join(rows)}"
+    return (
+        "f(q[n, d], k[m, d], a[n], b[m]) -> o[n] = s[n, m] = sum[d](q[n, d]*k[m, d]); "
+        f"{'; '.join(steps)}; o = {last}"
+    )
+
+
+@pytest.mark.parametrize("many", [15, pytest.param(600, marks=pytest.mark.thorough)])
+def test_random_statistics_of_rows_agree(many: int, seed: int) -> None:
+    draw = random.Random(seed)
+    for _ in range(many):
+        text = random_line(draw)
+        indexed = formula(text)
+        found = in_passes(indexed, pairs_of(indexed))
+        assert found, text
+        for sides in SIDES:
+            inputs = drawn(indexed, SIZES)
+            for got, want in both_ways(found, inputs, sides):
+                torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-9, msg=text)
+
+
+# --- blocks that are left out
+
+
+def count_blocks(found: Passing, tensors: Mapping[str, object]) -> int:
+    """Return how many blocks of 8 x 8 are computed."""
+    count = itertools.count()
+    update = blocks.Blocks.update
+
+    def counted(*given: object) -> None:
+        next(count)
+        update(*given)  # pyright: ignore
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks.Blocks, "update", counted)
+        for got, want in both_ways(found, tensors, (8, 8)):
+            torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-9, equal_nan=True)
+    return next(count)
+
+
+LONG = {**SIZES, "n": 64, "m": 64}
+# Of 64 blocks for the values, and 128 for the gradients in two passes.
+COMPUTED = {"plain": (64, 128), "causal": (36, 72), "alibi": (36, 72), "window": (15, 30)}
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_blocks_in_which_nothing_is_selected_are_left_out(name: str, seed: int) -> None:
+    indexed = formula(LINES[name][0])
+    for each, expected in zip((indexed, gradients_of(indexed)), COMPUTED[name], strict=True):
+        found = in_passes(each, pairs_of(each))
+        assert found
+        assert count_blocks(found, drawn(each, LONG)) == expected
+
+
+def test_conditions_by_data_leave_blocks_out_too(seed: int) -> None:
+    indexed = formula(LINES["segments"][0])
+    found = in_passes(indexed, pairs_of(indexed))
+    assert found
+    segments = torch.arange(64) // 16
+    inputs = {**drawn(indexed, LONG), "a": segments, "b": segments}
+    assert count_blocks(found, inputs) == 16
+    padded = formula(LINES["padding"][0])
+    found = in_passes(padded, pairs_of(padded))
+    assert found
+    assert count_blocks(found, {**drawn(padded, LONG), "t": torch.full([64], 9)}) == 16
+
+
+def test_no_block_is_left_out_that_would_give_nan(seed: int) -> None:
+    # exp(-inf) is 0, and 0 times infinity is NaN: also where nothing is selected.
+    indexed = formula(LINES["causal"][0])
+    found = in_passes(indexed, pairs_of(indexed))
+    assert found
+    inputs = drawn(indexed, LONG)
+    inputs["v"][60, 1] = torch.inf
+    # All of them, and all once more since a sum is not finite.
+    assert count_blocks(found, inputs) == 64 + 64
+
+
+def test_a_row_without_a_key_is_computed_again_alone(seed: int) -> None:
+    indexed = formula(LINES["padding"][0])
+    found = in_passes(indexed, pairs_of(indexed))
+    assert found
+    lengths = torch.full([64], 64)
+    lengths[3] = 0
+    assert count_blocks(found, {**drawn(indexed, LONG), "t": lengths}) == 64 + 8
+
+
+# --- calls
+
+
+@pytest.fixture
+def by_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No loops: so small contractions have them."""
+
+    def none(*_: object) -> NoLoops:
+        return NoLoops(reason="a test")
+
+    monkeypatch.setattr(choose, "find_candidate", none)
+
+
+@pytest.fixture
+def everything_by_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passing, "LARGE", 0)
+    monkeypatch.setattr(slices, "MOST_BYTES", 0)
+    monkeypatch.setattr(slices, "MOST_TIMES", 0)
+    monkeypatch.setattr(blocks, "LEAST", 2)
+    monkeypatch.setattr(blocks, "ELEMENTS", {"cpu": 24})
+
+
+names = itertools.count()
+
+
+def operator(name: str) -> pb.Operator:
+    return pb.operator(f"pbblocks::f{next(names)}{LINES[name][0].removeprefix('f')}")
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return torch.softmax(q @ k.T, -1) @ v
+
+
+@pytest.mark.usefixtures("by_pytorch", "everything_by_blocks")
+def test_a_call_and_its_gradients_are_torchs(seed: int) -> None:
+    op = operator("plain")
+    shapes = ((9, 3), (11, 3), (11, 4))
+    leaves = [torch.randn(s, dtype=torch.float64, requires_grad=True) for s in shapes]
+    assert "by blocks" in str(op.plan(*leaves))
+    found, expected = op(*leaves), attention(*leaves)
+    torch.testing.assert_close(found, expected)
+    for _ in range(2):
+        found, expected = (
+            torch.cat(
+                [g.flatten() for g in torch.autograd.grad(y.sin().sum(), leaves, create_graph=True)]
+            )
+            for y in (found, expected)
+        )
+        torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.usefixtures("by_pytorch", "everything_by_blocks")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_half_precision_is_computed_in_single(dtype: torch.dtype, seed: int) -> None:
+    op = operator("plain")
+    inputs = [torch.randn(s).to(dtype) for s in ((9, 3), (11, 3), (11, 4))]
+    expected = attention(*(t.float() for t in inputs)).to(dtype)
+    torch.testing.assert_close(op(*inputs), expected)
+
+
+@pytest.mark.usefixtures("by_pytorch", "everything_by_blocks")
+def test_gradients_that_nobody_asks_for_are_not_computed(seed: int) -> None:
+    op = operator("plain")
+    q, k, v = (torch.randn(s, dtype=torch.float64) for s in ((9, 3), (11, 3), (11, 4)))
+    (found,) = torch.autograd.grad(op(q, k, v.requires_grad_()).sum(), [v])
+    torch.testing.assert_close(found, torch.softmax(q @ k.T, -1).sum(0)[:, None].expand(11, 4))
+
+
+@pytest.mark.usefixtures("by_pytorch", "everything_by_blocks")
+def test_a_place_outside_is_refused(seed: int) -> None:
+    op = operator("cross-entropy")
+    x, w = torch.randn(9, 3), torch.randn(11, 3)
+    with pytest.raises(pb.PullbackError, match="PB149"):
+        op(x, w, torch.full([9], 11))
+    expected = torch.nn.functional.cross_entropy(x @ w.T, torch.full([9], 10), reduction="none")
+    torch.testing.assert_close(op(x, w, torch.full([9], 10)), expected)
+
+
+@pytest.mark.usefixtures("by_pytorch", "everything_by_blocks")
+def test_under_vmap_and_in_forward_mode(seed: int) -> None:
+    op = operator("plain")
+    q, k, v = (torch.randn(s, dtype=torch.float64) for s in ((9, 3), (11, 3), (11, 4)))
+    many = torch.randn(2, 9, 3, dtype=torch.float64)
+    batched = torch.func.vmap(op, in_dims=(0, None, None))(many, k, v)
+    torch.testing.assert_close(batched, torch.stack([attention(each, k, v) for each in many]))
+    found, expected = (torch.func.jvp(f, (q, k, v), (k[:9], k, v)) for f in (op, attention))
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.usefixtures("by_pytorch")
+def test_small_calls_are_computed_as_a_whole() -> None:
+    op = operator("plain")
+    assert "by blocks" not in str(op.plan(*(torch.randn(s) for s in ((90, 3), (110, 3), (110, 4)))))
+
+
+@pytest.mark.usefixtures("by_pytorch")
+def test_what_would_not_fit_the_bound_is_computed_by_blocks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The clock is not asked.
+    monkeypatch.setattr(choose, "measure_seconds", None)
+    op = operator("plain")
+    q, k, v = (torch.randn(4224, 2) for _ in range(3))
+    shown = str(op.plan(q, k, v))
+    assert "blocks of 256 x 512, 1 pass, 2 products; vectors of 0.1 MB, " in shown
+    torch.testing.assert_close(op(q, k, v)[:5], attention(q[:5], k, v))

@@ -1,0 +1,118 @@
+"""Reductions over a long index for tests: how many passes they and their gradients take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+ATTENTION = "p[n, m] = exp(s[n, m] - max[r](s[n, r])); o = sum[m](p[n, m]*v[m, e])/sum[m](p[n, m])"
+SCORES = "sum[d](q[n, d]*k[m, d])"
+QKV = "(q[n, d], k[m, d], v[m, e]"
+
+
+def attention(scores: str, more: str = "") -> str:
+    """Return the line of an attention with some scores."""
+    return f"f{QKV}{more}) -> o[n, e] = s[n, m] = {scores}; {ATTENTION}"
+
+
+# The line, the passes of its values, and those of its gradients.
+LINES: Mapping[str, tuple[str, int, int]] = {
+    "plain": (attention(SCORES), 1, 2),
+    "causal": (attention(f"where(m <= n, {SCORES}, -inf)"), 1, 2),
+    "window": (attention(f"where((m <= n) and (n - m < 3), {SCORES}, -inf)"), 1, 2),
+    "alibi": (attention(f"where(m <= n, {SCORES} - 0.1*(n - m), -inf)"), 1, 2),
+    "soft-capping": (attention(f"5*tanh({SCORES}/5)"), 1, 2),
+    "bias": (attention(f"{SCORES} + b[n, m]", ", b[n, m]"), 1, 2),
+    "relative bias": (attention(f"{SCORES} + pad(b[n - m + 3])", ", b[c]"), 1, 2),
+    "padding": (
+        "f(q[n, d], k[m, d], v[m, e], t[n]: int64) -> o[n, e] = "
+        f"s[n, m] = where(m < t[n], {SCORES}, -inf); {ATTENTION}",
+        1,
+        2,
+    ),
+    "segments": (
+        attention(f"where(a[n] == b[m], {SCORES}, -inf)", ", a[n]: int64, b[m]: int64"),
+        1,
+        2,
+    ),
+    "grouped heads": (
+        "f(q[..., g, h, n, d], k[..., g, m, d], v[..., g, m, e]) -> o[..., g, h, n, e] = "
+        "s[..., g, h, n, m] = sum[d](q[..., g, h, n, d]*k[..., g, m, d]); "
+        "p[..., g, h, n, m] = exp(s[..., g, h, n, m] - max[r](s[..., g, h, n, r])); "
+        "o = sum[m](p[..., g, h, n, m]*v[..., g, m, e])/sum[m](p[..., g, h, n, m])",
+        1,
+        2,
+    ),
+    "of itself": (
+        "f(x[n, d]) -> o[n, d] = s[n, m] = sum[c](x[n, c]*x[m, c]); "
+        "p[n, m] = exp(s[n, m] - max[r](s[n, r])); "
+        "o = sum[m](p[n, m]*x[m, d])/sum[m](p[n, m])",
+        1,
+        2,
+    ),
+    "divided inside": (
+        f"f{QKV}) -> o[n, e] = s[n, m] = {SCORES}; p[n, m] = exp(s[n, m] - max[r](s[n, r])); "
+        "o = sum[m](p[n, m]/sum[r](p[n, r])*v[m, e])",
+        1,
+        2,
+    ),
+    "no maximum": (
+        f"f{QKV}) -> o[n, e] = s[n, m] = {SCORES}; "
+        "o = sum[m](exp(s[n, m] - log(sum[r](exp(s[n, r]))))*v[m, e])",
+        1,
+        2,
+    ),
+    "sigmoid": (f"f{QKV}) -> o[n, e] = sum[m](sigmoid({SCORES})*v[m, e])", 1, 1),
+    "Gaussian": (
+        "f(q[n, d], k[m, d], v[m, e]) -> o[n, e] = "
+        "sum[m](exp(-sum[d]((q[n, d] - k[m, d])**2))*v[m, e])",
+        1,
+        1,
+    ),
+    "log-sum-exp": (
+        "f(q[n, d], k[m, d]) -> l[n] = s[n, m] = sum[d](q[n, d]*k[m, d]); z[n] = max[m](s[n, m]); "
+        "l = z[n] + log(sum[m](exp(s[n, m] - z[n])))",
+        1,
+        2,
+    ),
+    "cross-entropy": (
+        "f(x[n, d], w[m, d], t[n]: int64) -> l[n] = s[n, m] = sum[d](x[n, d]*w[m, d]); "
+        "z[n] = max[m](s[n, m]); "
+        "l = z[n] + log(sum[m](exp(s[n, m] - z[n]))) - sum[d](x[n, d]*w[t[n], d])",
+        1,
+        2,
+    ),
+    "both ways": (
+        "f(q[n, d], k[m, d]) -> (a[n], b[m]) = s[n, m] = sum[d](q[n, d]*k[m, d]); "
+        "a = max[r](s[n, r]) + log(sum[m](exp(s[n, m] - max[r](s[n, r])))); "
+        "b = max[i](s[i, m]) + log(sum[n](exp(s[n, m] - max[i](s[i, m]))))",
+        1,
+        2,
+    ),
+    "temperature by the norm": (
+        f"f{QKV}) -> o[n, e] = s[n, m] = {SCORES}; z[n, m] = s[n, m]/sqrt(sum[r](s[n, r]**2)); "
+        "o = sum[m](exp(z[n, m])*v[m, e])/sum[m](exp(z[n, m]))",
+        2,
+        4,
+    ),
+    "variance": (
+        "f(q[n, d], k[m, d]) -> l[n] = s[n, m] = sum[d](q[n, d]*k[m, d]); "
+        "l = sum[m]((s[n, m] - sum[r](s[n, r]))**2)",
+        2,
+        2,
+    ),
+    "greatest difference": (
+        "f(q[n, d], k[m, d]) -> l[n] = s[n, m] = sum[d](q[n, d]*k[m, d]); "
+        "l = max[m](tanh(s[n, m]) - sum[r](s[n, r]))",
+        1,
+        0,
+    ),
+    "weights too": (
+        f"f{QKV}) -> (o[n, e], w[n, m]) = s[n, m] = {SCORES}; "
+        "p[n, m] = exp(s[n, m] - max[r](s[n, r])); w = p[n, m]/sum[r](p[n, r]); "
+        "o = sum[m](p[n, m]*v[m, e])/sum[m](p[n, m])",
+        2,
+        2,
+    ),
+}
+
+SIZES = {"n": 7, "m": 7, "d": 3, "e": 4, "c": 5, "h": 3, "g": 2, "...": 2}

@@ -1,0 +1,129 @@
+"""Reductions over a long index in passes: how many, what they exchange, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from pullback.define import parse as lines
+from pullback.define.math import build, derived, intervals, notation, show
+from pullback.define.math.formula import Formula
+from pullback.define.math.index import Affine, at
+from pullback.define.math.node import equal, index, inside, number
+from pullback.define.math.passes import (
+    Passes,
+    Unfit,
+    make_passes,
+)
+from pullback.define.math.tiles import Pair, find_tiles, open_outputs
+from tests.define.long_reductions import ATTENTION, LINES, QKV, SCORES
+
+
+def formula(text: str) -> Formula:
+    return notation.parse(lines.parse(f"test::{text}"))
+
+
+def labels_of(indexed: Formula) -> list[tuple[str, ...]]:
+    return [output.labels for output in indexed.line.outputs]
+
+
+def every_pair(indexed: Formula) -> set[Pair]:
+    """Return all pairs of indices that blocks could be taken of."""
+    indices, opened, _ = open_outputs(indexed.nodes, labels_of(indexed), indexed.sizes)
+    return {pair for pair, _ in find_tiles(opened, indices)}
+
+
+def pairs_of(indexed: Formula) -> set[Pair]:
+    """Return the rows and columns of the scores, by the names that tests give these."""
+    pairs = every_pair(indexed)
+    return {pair for pair in pairs if {name.partition("_")[0] for name in pair} <= {"n", "m"}}
+
+
+def passes_of(indexed: Formula) -> Passes:
+    return make_passes(indexed.nodes, labels_of(indexed), indexed.sizes, pairs_of(indexed))
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_a_line_and_its_gradient_take_so_many_passes(name: str) -> None:
+    text, forward, backward = LINES[name]
+    indexed = formula(text)
+    assert passes_of(indexed).count == forward
+    gradients = derived.backward(indexed)
+    assert gradients
+    if backward:
+        assert passes_of(gradients.formula).count == backward
+
+
+def test_a_sum_of_exponentials_is_exchanged_for_a_newer_maximum() -> None:
+    most, weighted, total = passes_of(formula(LINES["plain"][0])).statistics
+    assert (most.running, most.rates) == ((), ())
+    for own in (weighted, total):
+        assert own.running == (most.name,)
+        assert [show.format_node(rate) for rate in own.rates] == [f"-{most.name}"]
+
+
+def test_what_several_reductions_need_is_one_node() -> None:
+    most, *others = passes_of(formula(LINES["causal"][0])).statistics
+    for own in others:
+        assert show.format_node(most.body) in show.format_node(own.body)
+
+
+def test_statistics_that_no_output_needs_are_left_out() -> None:
+    found = passes_of(formula(LINES["both ways"][0]))
+    assert [own.labels for own in found.needed([True, False])] == [("n__0",), ("n__0",)]
+    assert len(found.needed([True, True])) == 4
+
+
+def test_the_place_of_a_maximum_is_not_found_by_blocks() -> None:
+    text = f"f(q[n, d], k[m, d]) -> o[n] = float(argmax[m](tanh({SCORES})))"
+    with pytest.raises(Unfit):
+        passes_of(formula(text))
+
+
+def test_a_divisor_is_not_pulled_out_from_under_a_condition() -> None:
+    # Where nothing is selected the line gives 0, and 0/0 would be NaN.
+    text = (
+        f"f{QKV}) -> o[n, e] = s[n, m] = {SCORES}; z[n] = sum[r](exp(s[n, r])); "
+        "o = sum[m](where(m < n, exp(s[n, m])/z[n]*v[m, e], 0))"
+    )
+    assert passes_of(formula(text)).count == 2
+    assert passes_of(formula(text.replace("where(m < n, ", "(").replace(", 0)", ")"))).count == 1
+
+
+def test_two_layers_take_a_pass_each() -> None:
+    text = (
+        f"f{QKV}) -> u[n, c] = s[n, m] = {SCORES}; {ATTENTION.replace('o =', 'o[n, e] =')}; "
+        "u = sum[m](exp(sum[e](o[n, e]*v[m, e]))*v[m, c])"
+    )
+    assert passes_of(formula(text)).count == 2
+
+
+# --- conditions on a block
+
+N, M = at("n"), at("m")
+BOX = {"n": (8, 15), "m": (4, 7), "|n|": (32, 32)}
+TRUTHS = {
+    "above": (inside(N - M, Affine(100)), True),
+    "below": (inside(M - N, Affine(100)), False),
+    "window": (inside(N - M, Affine(4)), None),
+    "all of a dimension": (inside(N, Affine(0, (("|n|", 1),))), True),
+    "equal": (equal(N - M), False),
+    "perhaps equal": (equal(N - M - 4), None),
+}
+
+
+@pytest.mark.parametrize("name", TRUTHS)
+def test_a_condition_holds_everywhere_nowhere_or_that_is_not_known(name: str) -> None:
+    condition, expected = TRUTHS[name]
+
+    def bounds(term: object) -> tuple[int, int] | None:
+        return BOX.get(str(term))
+
+    assert intervals.holds(condition, bounds) is expected
+
+
+def test_zero_times_what_may_be_infinite_is_not_certainly_zero() -> None:
+    zero, other = number(0.0), index(N + M)
+    product = build.apply("mul", zero, build.apply("exp", build.to_real(other)))
+    pair = frozenset(("n", "m"))
+    assert intervals.certain_value(product, pair, lambda _: True) == "any"
+    assert intervals.certain_value(zero, pair, lambda _: True) == "zero"
