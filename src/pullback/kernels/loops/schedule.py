@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pullback.define.math import node as graph
-from pullback.define.math.index import Affine, at
-from pullback.define.math.node import READ, REDUCTIONS, SUM, Node, in_order
+from pullback.define.math.index import at
+from pullback.define.math.node import REDUCTIONS, SUM, Node, in_order
 from pullback.define.math.ranges import Ranges
 from pullback.kernels.loops import sums, worth
 from pullback.kernels.loops.abreast import count_copies, stack, widen
@@ -19,6 +19,7 @@ from pullback.kernels.loops.scatters import PLACE, SegmentedOutputs, replace_nod
 from pullback.kernels.loops.scope import RefusedLoops, Trip
 from pullback.kernels.loops.segments import Segments
 from pullback.kernels.loops.target import Target
+from pullback.kernels.loops.tiles import hold, tile
 
 # Values that are written out side by side, at most.
 MOST_COPIES = 16
@@ -157,7 +158,9 @@ def count_tasks(kernel: KernelText, sizes: Mapping[str, int], target: Target) ->
         return -(-(extents.number(ranges.size(index)) or 1) // step)
 
     outer = math.prod(length(i, nest.rows if i == nest.tile else 1) for i in nest.outer)
-    if nest.shares_lanes:
+    if nest.block:
+        outer *= length(str(nest.lane), nest.block)
+    elif nest.shares_lanes:
         outer = length(str(nest.lane), nest.vectors * target.lanes)
     if nest.over:
         operations = count_operations(kernel, sizes)
@@ -195,7 +198,9 @@ class Candidate:
         nodes = [output.node for nest, _ in self.nests for output in nest.outputs]
         return Schedule(
             steps=tuple(steps),
-            family=worth.SCATTER if setting.segments else family(nodes, self.nests[0][0]),
+            family=worth.SCATTER
+            if setting.segments
+            else worth.name_family(nodes, self.nests[0][0].lane),
             candidate=self,
             segments=setting.segments,
         )
@@ -251,6 +256,8 @@ def nests(
         yield nest
         yield from widen(nest, setting, sizes)
         yield from stack(nest, setting, sizes)
+        yield from tile(nest, setting, sizes)
+    yield from hold(outputs, shared, setting, over)
 
 
 def nest_of(  # noqa: PLR0913, PLR0917  (the parts of a nest)
@@ -377,20 +384,3 @@ def outermost(output: Output) -> list[Node]:
     found = [node for node in in_order([output.node], inner) if node.op in REDUCTIONS]
     good = all(n.op == SUM and n.type == "real" for n in found)
     return found if good else []
-
-
-def family(nodes: Sequence[Node], nest: Nest) -> str:
-    """Return which of the families some loops are of."""
-    reads = [node for node in in_order(nodes) if node.op == READ]
-    if any(is_shifted(place) for node in reads for place in node.places):
-        return "stencil"
-    if any(map(worth.is_picked, reads)):
-        return worth.GATHER
-    reduced = [node for node in in_order(nodes) if node.op in REDUCTIONS]
-    along = nest.lane is None or any(nest.lane not in node.free for node in reduced)
-    return "row reduction" if along else "pairwise sum"
-
-
-def is_shifted(place: Affine) -> bool:
-    """Return whether a place is more than one index alone."""
-    return place.index is None and bool(place.free) and not place.nodes
