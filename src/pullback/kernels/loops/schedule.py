@@ -27,12 +27,14 @@ MOST_COPIES = 16
 OVERHEAD = 2000.0
 # What it costs to move one element of a tensor that is laid out anew.
 MOVED = 4.0
+# Totals of a kernel that a cache nearby holds.
+NEAR = 2**17
 # What it costs to ask for the order of some entries.
 SORTED = 20_000.0
 # Whole numbers up to twice this are real numbers of 32 bits.
 EXACT = 2**23
 # Less work than this may be done more than once.
-SLIGHT = 20_000.0
+SLIGHT = 600_000.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +132,7 @@ def estimate_cost(schedule: Schedule, target: Target, sizes: Mapping[str, int]) 
     first, *others = schedule.steps
     moved = sum(cost_of_moving(step.kernel, sizes) for step in schedule.steps)
     moved += target.again * count_reads_again(schedule, sizes)
+    moved += sum(cost_of_totals(step, sizes) for step in schedule.steps)
     slow = target.slow_down(
         count_tasks(first.kernel, sizes, target),
         first.kernel.nest.vectors,
@@ -179,6 +182,13 @@ def cost_of_moving(kernel: KernelText, sizes: Mapping[str, int]) -> float:
                 extents.number(size) or 0 for size in kernel.dims[operand.name]
             )
     return total
+
+
+def cost_of_totals(step: ScheduleStep, sizes: Mapping[str, int]) -> float:
+    """Return the cost of moving the totals of a kernel's chunks, as far as no cache holds them."""
+    extents, ranges = Extents(sizes), Ranges(step.kernel.ranges)
+    each = (math.prod(extents.number(ranges.size(i)) or 1 for i in t.indices) for t in step.totals)
+    return MOVED * max(0, sum(each) - NEAR)
 
 
 @dataclass(frozen=True, kw_only=True)
