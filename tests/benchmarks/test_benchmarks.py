@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 import sys
 from pathlib import Path
 
@@ -19,6 +21,8 @@ from benchmarks import (  # noqa: E402  (from the repository, not installed)
     formula_peers,
     formula_tables,
     measure,
+    sweep,
+    sweep_cases,
 )
 
 pytestmark = [
@@ -98,3 +102,45 @@ def test_the_aims_of_formulas_are_judged_by_rows_that_nothing_disturbed() -> Non
 
 def test_a_figure_is_a_median_and_half_the_quartiles_distance() -> None:
     assert measure.figure([1, 2, 3, 4, 5, 6, 7]) == measure.Figure(4, 2)
+
+
+def point_of(d: int, seconds: dict[str, float]) -> sweep.Point:
+    family = next(each for each in sweep_cases.FAMILIES if each.name == "squared distances")
+    sizes = {"n": 100, "m": 100, "d": d}
+    ladder = sweep_cases.Ladder(family=family, axis="d", dtype=torch.float32, rungs=(sizes,))
+    times = {"copy": 1e-9 * d, **seconds}
+    return sweep.Point(
+        ladder=ladder, sizes=sizes, turns={}, seconds=dict.fromkeys(sweep.DIRECTIONS, times)
+    )
+
+
+def test_a_cliff_is_what_costs_more_for_each_operation_than_one_rung_below() -> None:
+    even, steep = point_of(16, {"pullback": 1e-3}), point_of(17, {"pullback": 2e-3})
+    assert [(a.name, b.name) for _, a, b, _ in sweep.cliffs([even, steep])] == [
+        ("d=16", "d=17")
+    ] * 2
+    assert not sweep.cliffs([even, point_of(32, {"pullback": 2e-3})])
+    # A copy has it too.
+    assert not sweep.cliffs([even, point_of(17, {"pullback": 2e-3, "copy": 34e-9})])
+
+
+def test_a_peer_wins_by_a_quarter_or_not_at_all() -> None:
+    near, far = ({"pullback": 1e-3, "eager": seconds} for seconds in (0.9e-3, 0.5e-3))
+    assert not sweep.wins([point_of(16, near)])
+    assert {name for _, _, name, _ in sweep.wins([point_of(16, far)])} == {"eager"}
+
+
+def test_sizes_are_drawn_from_the_seed() -> None:
+    def draw(seed: int) -> list[sweep_cases.Ladder]:
+        return list(itertools.islice(sweep_cases.draw_ladders(random.Random(seed), 12), 30))
+
+    assert [each.name for each in draw(1)] == [each.name for each in draw(1)]
+    assert [each.name for each in draw(1)] != [each.name for each in draw(2)]
+    assert all(len({r[each.axis] for r in each.rungs}) == len(each.rungs) for each in draw(1))
+
+
+@pytest.mark.thorough
+def test_a_sweep_measures_for_as_long_as_it_is_told() -> None:
+    jumps, lost = sweep.main(minutes=0.2, peers=["eager"], seed=1, budget=0)
+    assert jumps >= 0
+    assert lost >= 0

@@ -54,7 +54,7 @@ class Backend(ABC):
     # How finely sizes of long rows are told apart.
     parts = 1
     # Operations that are done sooner than PyTorch calls a few of its own, whatever is necessary.
-    little = 200_000.0
+    little = 10_000_000.0
 
     @property
     def name(self) -> str:

@@ -173,7 +173,8 @@ class _Planner:
         nest, found = self.nest, list[TotalPlan]()
         for k, total in enumerate(self.step.totals):
             small = [index for index in total.indices if index in nest.small]
-            indices = [*nest.outer, *small, *([nest.lane] if nest.lane else [])]
+            inner = [index for index in (nest.held, nest.lane) if index]
+            indices = [*nest.outer, *small, *inner]
             outer, rest = map(self.sizes, (nest.outer, indices[len(nest.outer) :]))
             found.append(
                 TotalPlan(

@@ -1,6 +1,11 @@
 /// Everything that a generated loop over indices includes.
 #pragma once
 
+#if !defined(__clang__) && !defined(__CUDACC__)
+// By default g++ spills what an inner loop reads, a tile of sums, while registers are free.
+#pragma GCC optimize("ira-region=all")
+#endif
+
 #include "../formula/polygamma.h"
 #include "reduce.h"
 

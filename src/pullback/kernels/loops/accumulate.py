@@ -29,6 +29,7 @@ class Accumulator:
         body: what is reduced, with an index that is free.
         copy: which of its copies.
         name: its variable; `part` is that of the block of a long sum.
+        is_held: whether these are the addresses of rows in memory, one for each value of an index.
     """
 
     node: Node
@@ -36,6 +37,7 @@ class Accumulator:
     copy: Mapping[str, int]
     name: str
     part: str
+    is_held: bool = False
 
     @property
     def type(self) -> str:
@@ -87,10 +89,13 @@ def write_blocks(
 ) -> None:
     """Write a loop; if it has sums, in blocks."""
     first, last = ends
-    for a in all_of:
+    held = [a for a in all_of if a.is_held]
+    in_registers = [a for a in all_of if not a.is_held]
+    for a in in_registers:
         emitter.line(a.start(a.name))
-    sums = [a for a in all_of if a.is_blocked]
-    if not sums:
+    emitter.held.clear([a.name for a in held])
+    sums = [a for a in in_registers if a.is_blocked]
+    if not sums and not held:
         emitter.line(loop.replace("@begin", first).replace("@end", last))
         return
     begin, end = emitter.name("begin"), emitter.name("end")
@@ -98,9 +103,11 @@ def write_blocks(
     emitter.line(f"const int64_t {end} = least({begin} + {block}, {last});")
     for a in sums:
         emitter.line(a.start(a.part))
+    emitter.held.clear([a.part for a in held])
     emitter.line(loop.replace("@begin", begin).replace("@end", end))
     for a in sums:
         emitter.line(f"{a.name} += {a.part};")
+    emitter.held.add({a.name: a.part for a in held})
     emitter.line("}")
 
 
@@ -114,9 +121,12 @@ def make_accumulators(
         body = graph.rename_index(whole, node.bound, index)
         emitter.divisors.see([body], exact=node.op != SUM)
         free = node.free | {index} if with_index else node.free
+        is_held = emitter.held.takes(node)
         for copy in emitter.copies(free):
             name, part = emitter.name("a"), emitter.name("a")
-            found.append(Accumulator(node, body, copy, name, part))
+            if is_held:
+                name, part = emitter.held.open(), emitter.held.open()
+            found.append(Accumulator(node, body, copy, name, part, is_held))
     return found
 
 

@@ -39,6 +39,11 @@ class Cpu(Target):
         """Its name."""
         return "cpu" if self.lanes == WIDEST[self.compute] else f"cpu, {self.lanes} lanes"
 
+    @property
+    def tiles(self) -> Sequence[tuple[int, int]]:
+        """As many sums as fit the 16 registers of AVX2, with what they read."""
+        return ((4, 2),)
+
     def for_rows(self, length: int) -> Target:
         """Return one with narrower registers: a part of a wide one reads beyond its cache line."""
         lanes = self.lanes

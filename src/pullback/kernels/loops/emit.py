@@ -27,6 +27,7 @@ from pullback.define.math.ranges import Ranges
 from pullback.kernels.loops import sums
 from pullback.kernels.loops.divisors import WORK, Divisors
 from pullback.kernels.loops.extents import Extents
+from pullback.kernels.loops.held import HeldSums
 from pullback.kernels.loops.memory import KernelReads
 from pullback.kernels.loops.nest import KernelSetting, RowRead
 from pullback.kernels.loops.operands import Operands
@@ -61,6 +62,10 @@ class Emitter:
         carried: the tensors of which a lane has its own last steps in variables: what these are
             called, and how many steps back they go.
         fronts: of a scan whose steps are fronts.
+        turns: how many values of a sum's index a turn of its loop takes, if there are sums in it.
+        is_tiled: whether rows share what they read, so that it is in a cache nearby.
+        abreast: the indices of loops that take several values in a turn.
+        held: the sums that are held in memory.
         stack: the run of the lanes in which the tile's rows are one below the other; 0 if none.
     """
 
@@ -92,6 +97,10 @@ class Emitter:
         self.split: frozenset[Node] = frozenset()
         self.backed: str | None = None
         self.stack = 0
+        self.turns = 1
+        self.is_tiled = False
+        self.abreast: set[str] = set()
+        self.held = HeldSums(self)
         self.rings: dict[str, tuple[int, int]] = {}
         self.steps: dict[str, int] = {}
         self.sequential: tuple[str, int] | None = None
@@ -121,7 +130,7 @@ class Emitter:
 
     def depth(self, node: Node) -> int:
         """Return the outermost loop in which a node has a value."""
-        left = node.free - self.written
+        left = node.free - self.written - self.held.waiting
         # What holds for all rows of a block is tested for the block.
         is_tested = self.is_stacked and self.tile in node.free and is_condition(node)
         for place, scope in enumerate(self.scopes):
@@ -151,7 +160,7 @@ class Emitter:
     def is_bound(self, node: Node) -> bool:
         """Return whether a node has a value in the loops that are open."""
         bound = frozenset[str]().union(*(scope.indices for scope in self.scopes))
-        return node.free - self.written <= bound
+        return node.free - self.written - self.held.waiting <= bound
 
     @contextmanager
     def at_depth(self, depth: int) -> Generator[None]:

@@ -52,7 +52,8 @@ class KernelWriter:
         self.emitter = emitter = Emitter(setting)
         self.extents, self.ranges = emitter.extents, emitter.ranges
         emitter.buffered = kept
-        emitter.tile = nest.tile
+        emitter.tile, emitter.turns, emitter.held.index = nest.tile, nest.turns, nest.held
+        emitter.is_tiled = nest.turns > 1 or bool(nest.block and nest.rows > 1)
         if nest.lane is not None:
             emitter.row_lanes.add(nest.lane)
         for index in nest.small:
@@ -110,7 +111,17 @@ class KernelWriter:
 
     def store_all(self, *, edge: bool) -> None:
         """Write the values of all outputs at one place."""
-        self.store_outputs(self.nest.outputs, edge=edge)
+        held = self.emitter.held
+        if held.index is None:
+            self.store_outputs(self.nest.outputs, edge=edge)
+            return
+        held.restart()
+        self.emitter.prepare([output.node for output in self.nest.outputs])
+        others = [each for each in self.nest.outputs if held.index not in each.indices]
+        self.store_outputs(others, edge=edge)
+        with held.opened():
+            own = [each for each in self.nest.outputs if held.index in each.indices]
+            self.store_outputs(own, edge=edge)
 
     def store_outputs(self, outputs: Sequence[Output], *, edge: bool) -> None:
         """Write the values of some outputs at one place."""
@@ -177,10 +188,12 @@ class KernelWriter:
         """Write the statement that adds a value to a chunk's total, or sets a total to it."""
         emitter, lane = self.emitter, self.nest.lane
         word = "set" if self.nest.is_split else "add"
-        number = 0
+        number = "0"
         for index in output.indices:
             if index in self.nest.small:
-                number = number * emitter.counts[index] + copy[index]
+                number = str(int(number) * emitter.counts[index] + copy[index])
+        if (held := self.nest.held) is not None:
+            number = f"({number} * {self.size(held)} + {emitter.variables[held]})"
         if lane is None:
             emitter.line(f"{word}_one(total{place}[{number}], {value});", 3)
             return
@@ -210,13 +223,15 @@ class KernelWriter:
 
     def rows(self) -> list[str]:
         """Return the statements that give the buffers of a row their memory."""
-        if not self.kept:
+        held = self.emitter.held
+        if not self.kept and not held.rows:
             return []
-        sizes = {
-            name: f"({self.extents.text(size)} + {self.emitter.target.spare} * lanes) "
-            "* int64_t{sizeof(Compute)}"
+        elements = {
+            name: f"({self.extents.text(size)} + {self.emitter.target.spare} * lanes)"
             for name, size in self.buffers().items()
         }
+        elements |= {name: f"{held.size} * lanes" for name in held.rows}
+        sizes = {name: f"{many} * int64_t{{sizeof(Compute)}}" for name, many in elements.items()}
         lines = self.emitter.target.write_scratch(list(sizes.values()))
         lines += [
             f"Compute* const {name} = reinterpret_cast<Compute*>(scratch.take({size}));"
@@ -228,6 +243,11 @@ class KernelWriter:
         """Return how far the lanes run of each buffer."""
         return {name: self.ranges.size(self.lane_of(node)) for node, (name, _) in self.kept.items()}
 
+    def held_rows(self) -> list[Affine]:
+        """Return how many values each row of held sums has."""
+        held = self.emitter.held
+        return [held.extent * self.emitter.target.lanes for _ in held.rows]
+
     def lane_of(self, node: Node) -> str:
         """Return the index of the lanes that a value of a row depends on."""
         return next(iter(node.free & self.emitter.row_lanes))
@@ -235,6 +255,15 @@ class KernelWriter:
     def tasks(self, task: str = "task") -> list[str]:
         """Return the statements that say which values of the outer indices a task has."""
         nest = self.nest
+        if nest.block and not nest.sequential:
+            tasks = " * ".join(self.count(index) for index in nest.outer)
+            part = [
+                f"const int64_t of_block = {tasks};",
+                f"const int64_t first = {task} / of_block * {nest.block};",
+                f"const int64_t last = least(first + {nest.block}, last_lane);",
+            ]
+            # All rows of some columns come one after the other: these stay in a cache.
+            return part + self.outer_values(f"({task} % of_block)")
         if nest.block:
             blocks = f"((last_lane + {nest.block - 1}) / {nest.block})"
             part = [
@@ -250,6 +279,11 @@ class KernelWriter:
             ]
         return self.outer_values(task)
 
+    def count(self, index: str) -> str:
+        """Return how many tasks an outer index stands for, in C++."""
+        rows = self.nest.rows if index == self.nest.tile else 1
+        return f"(({self.size(index)} + {rows - 1}) / {rows})" if rows > 1 else self.size(index)
+
     def outer_values(self, task: str) -> list[str]:
         """Return the statements that say which value of each outer index a task has."""
         nest, emitter = self.nest, self.emitter
@@ -257,7 +291,7 @@ class KernelWriter:
         for index in reversed(nest.outer):
             variable, size = emitter.variables[index], self.size(index)
             if index == nest.tile:
-                tiles = f"(({size} + {nest.rows - 1}) / {nest.rows})"
+                tiles = self.count(index)
                 lines.append(f"const int64_t {variable} = rest % {tiles} * {nest.rows};")
                 # The last rows are computed again where a tile is not full.
                 lines += [
@@ -293,8 +327,8 @@ class KernelWriter:
             own = emitter.operands.place(operand)
             small = [emitter.counts[i] for i in output.indices if i in nest.small]
             many = str(math.prod(small))
-            if nest.lane is not None:
-                many += f" * {self.size(nest.lane)}"
+            for index in (nest.held, nest.lane):
+                many += f" * {self.size(index)}" if index is not None else ""
             lines += [
                 f"double* const total{place} = "
                 f"reinterpret_cast<double*>(data{own}) + {row} * ({many});",
@@ -314,7 +348,7 @@ class KernelWriter:
             text=self.text,
             operands=tuple(self.emitter.operands.all),
             sizes=tuple(self.extents.slots),
-            rows=tuple(self.buffers().values()),
+            rows=(*self.buffers().values(), *self.held_rows()),
             passes=max(map(len, self.emitter.reads.values()), default=1),
             row_reads=tuple(self.emitter.row_reads),
             costs=tuple(self.emitter.costs),

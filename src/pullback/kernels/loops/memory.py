@@ -114,7 +114,7 @@ class KernelReads:
         address = emitter.operands.address(operand, places)
         if emitter.target.ahead and any(p.nodes for p in node.places):
             address = self.picked_row(node, operand, own, copy)
-        if self.is_far(node):
+        if self.is_far(node) and not emitter.is_tiled:
             emitter.line("", emitter.target.far)
         if not emitter.here.edge and self.is_inside(node, own):
             return f"load<{operand.stored}>({address})"

@@ -49,8 +49,10 @@ class Nest:
         picks: whether data says which rows are read.
         is_stacked: whether these are always as many, one below the other, and share what they read.
         sequential: of a scan the index that runs in order inside of each task, and its direction.
-        inner: of a scan the other indices inside of that.
-        block: of a scan how many values of the lanes' index a task has; 0 if it has all.
+        inner: the indices that run inside of the lanes' loop: all others of a scan; else one whose
+            sums are held in memory, all through one loop.
+        turns: how many values of a sum's index a turn of its loop takes, if there are sums in it.
+        block: how many values of the lanes' index a task has; 0 if that follows from the others.
         rings: of a scan the outputs of which only so many steps are kept, a power of two.
         meets: of a scan whether lanes read what others have written.
         fronts: of a scan whose steps are fronts: which part of an index each has.
@@ -69,6 +71,7 @@ class Nest:
     is_stacked: bool = False
     sequential: tuple[str, int] | None = None
     inner: tuple[str, ...] = ()
+    turns: int = 1
     block: int = 0
     rings: Mapping[str, int] = field(default_factory=dict[str, int])
     meets: bool = False
@@ -81,7 +84,7 @@ class Nest:
     @property
     def shares_lanes(self) -> bool:
         """Whether a task runs over a part of the lanes' index and not over all of it."""
-        if self.sequential:
+        if self.sequential or self.block:
             return self.block > 0
         return self.lane is not None and not self.outer and (self.over is None or self.is_split)
 
@@ -92,6 +95,11 @@ class Nest:
         Each block of columns reads all its rows from where data says.
         """
         return self.picks and self.over is None and not self.shares_lanes
+
+    @property
+    def held(self) -> str | None:
+        """The index whose sums are held in memory, all of them through one loop."""
+        return self.inner[0] if self.inner and not self.sequential else None
 
     @property
     def tile(self) -> str | None:

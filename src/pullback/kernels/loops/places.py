@@ -29,6 +29,8 @@ class Places:
             return f"{variable} + {copy[index]}"
         if index == self.emitter.tile:
             return f"{variable}_{copy.get(index, 0)}"
+        if index in self.emitter.abreast:
+            return f"{variable} + {copy[index]}" if copy.get(index) else variable
         vector = copy.get(index, 0)
         if index == self.emitter.backed and vector == self.emitter.counts[index] - 1:
             return f"{variable}_last"

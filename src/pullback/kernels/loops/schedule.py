@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pullback.define.math import node as graph
-from pullback.define.math.index import Affine, at
-from pullback.define.math.node import READ, REDUCTIONS, SUM, Node, in_order
+from pullback.define.math.index import at
+from pullback.define.math.node import REDUCTIONS, SUM, Node, in_order
 from pullback.define.math.ranges import Ranges
 from pullback.kernels.loops import sums, worth
 from pullback.kernels.loops.abreast import count_copies, stack, widen
@@ -19,6 +19,7 @@ from pullback.kernels.loops.scatters import PLACE, SegmentedOutputs, replace_nod
 from pullback.kernels.loops.scope import RefusedLoops, Trip
 from pullback.kernels.loops.segments import Segments
 from pullback.kernels.loops.target import Target
+from pullback.kernels.loops.tiles import hold, tile
 
 # Values that are written out side by side, at most.
 MOST_COPIES = 16
@@ -26,12 +27,14 @@ MOST_COPIES = 16
 OVERHEAD = 2000.0
 # What it costs to move one element of a tensor that is laid out anew.
 MOVED = 4.0
+# Totals of a kernel that a cache nearby holds.
+NEAR = 2**17
 # What it costs to ask for the order of some entries.
 SORTED = 20_000.0
 # Whole numbers up to twice this are real numbers of 32 bits.
 EXACT = 2**23
 # Less work than this may be done more than once.
-SLIGHT = 20_000.0
+SLIGHT = 600_000.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +132,7 @@ def estimate_cost(schedule: Schedule, target: Target, sizes: Mapping[str, int]) 
     first, *others = schedule.steps
     moved = sum(cost_of_moving(step.kernel, sizes) for step in schedule.steps)
     moved += target.again * count_reads_again(schedule, sizes)
+    moved += sum(cost_of_totals(step, sizes) for step in schedule.steps)
     slow = target.slow_down(
         count_tasks(first.kernel, sizes, target),
         first.kernel.nest.vectors,
@@ -180,6 +184,13 @@ def cost_of_moving(kernel: KernelText, sizes: Mapping[str, int]) -> float:
     return total
 
 
+def cost_of_totals(step: ScheduleStep, sizes: Mapping[str, int]) -> float:
+    """Return the cost of moving the totals of a kernel's chunks, as far as no cache holds them."""
+    extents, ranges = Extents(sizes), Ranges(step.kernel.ranges)
+    each = (math.prod(extents.number(ranges.size(i)) or 1 for i in t.indices) for t in step.totals)
+    return MOVED * max(0, sum(each) - NEAR)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
     """One way to nest the loops."""
@@ -197,7 +208,9 @@ class Candidate:
         nodes = [output.node for nest, _ in self.nests for output in nest.outputs]
         return Schedule(
             steps=tuple(steps),
-            family=worth.SCATTER if setting.segments else family(nodes, self.nests[0][0]),
+            family=worth.SCATTER
+            if setting.segments
+            else worth.name_family(nodes, self.nests[0][0].lane),
             candidate=self,
             segments=setting.segments,
         )
@@ -253,6 +266,8 @@ def nests(
         yield nest
         yield from widen(nest, setting, sizes)
         yield from stack(nest, setting, sizes)
+        yield from tile(nest, setting, sizes)
+    yield from hold(outputs, shared, setting, over)
 
 
 def nest_of(  # noqa: PLR0913, PLR0917  (the parts of a nest)
@@ -379,20 +394,3 @@ def outermost(output: Output) -> list[Node]:
     found = [node for node in in_order([output.node], inner) if node.op in REDUCTIONS]
     good = all(n.op == SUM and n.type == "real" for n in found)
     return found if good else []
-
-
-def family(nodes: Sequence[Node], nest: Nest) -> str:
-    """Return which of the families some loops are of."""
-    reads = [node for node in in_order(nodes) if node.op == READ]
-    if any(is_shifted(place) for node in reads for place in node.places):
-        return "stencil"
-    if any(map(worth.is_picked, reads)):
-        return worth.GATHER
-    reduced = [node for node in in_order(nodes) if node.op in REDUCTIONS]
-    along = nest.lane is None or any(nest.lane not in node.free for node in reduced)
-    return "row reduction" if along else "pairwise sum"
-
-
-def is_shifted(place: Affine) -> bool:
-    """Return whether a place is more than one index alone."""
-    return place.index is None and bool(place.free) and not place.nodes

@@ -6,6 +6,7 @@ Reductions over one range that can be computed together share a loop.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pullback.define.math import node as graph
@@ -14,6 +15,7 @@ from pullback.define.math.node import ARGMAX, MAX, READ, REDUCTIONS, SUM, Node
 from pullback.kernels.loops import passes
 from pullback.kernels.loops.accumulate import (
     IDENTITY,
+    Accumulator,
     accumulate,
     make_accumulators,
     open_index,
@@ -28,12 +30,16 @@ if TYPE_CHECKING:
 
 # A known size up to this is written out.
 MOST_WRITTEN = 16
+# In a tile, where each value is read for all rows and vectors: there are no registers for more.
+MOST_IN_TILE = 4
 
 
 def write_reduction(emitter: Emitter, node: Node, copy: Mapping[str, int]) -> str:
     """Return a reduction's value; the emitter is where it has to be computed."""
     if is_written(emitter, node):
         return write_unrolled(emitter, node, copy)
+    if emitter.held.has(node, copy):
+        return emitter.held.load(node, copy)
     write_together(emitter, [node])
     found = emitter.found(node, copy)
     assert found is not None
@@ -43,7 +49,8 @@ def write_reduction(emitter: Emitter, node: Node, copy: Mapping[str, int]) -> st
 def is_written(emitter: Emitter, node: Node) -> bool:
     """Return whether a reduction is unrolled and has no loop."""
     extent = emitter.extents.number(node.size)
-    if extent is None or extent > MOST_WRITTEN or node.op == ARGMAX:
+    most = MOST_IN_TILE if emitter.is_tiled else MOST_WRITTEN
+    if extent is None or extent > most or node.op == ARGMAX:
         return False
     return not (emitter.target.ahead and picks_rows(node))
 
@@ -102,7 +109,10 @@ def prepare(emitter: Emitter, roots: Iterable[Node]) -> None:
 
 def is_there(emitter: Emitter, node: Node) -> bool:
     """Return whether a reduction has been computed."""
-    return all(emitter.found(node, copy) is not None for copy in emitter.copies(node.free))
+    return all(
+        emitter.found(node, copy) is not None or emitter.held.has(node, copy)
+        for copy in emitter.copies(node.free)
+    )
 
 
 def find_needed(emitter: Emitter, roots: Iterable[Node]) -> list[Node]:
@@ -135,29 +145,70 @@ def write_loop(emitter: Emitter, group: Sequence[Node]) -> None:
     size = group[0].size
     index = open_index(emitter, size, f"loop{len(emitter.scopes)}")
     all_of = make_accumulators(emitter, group, index, with_index=False)
+    # One further in, that this one is to stand before, may have an index of the same name.
+    outside = emitter.variables.get(index)
+    variable = emitter.variables[index] = emitter.name("i")
+    turns = emitter.turns if has_sums(emitter, all_of, index) else 1
+    body = write_turn(emitter, all_of, index, turns)
+    unrolled = emitter.target.write_unrolled(emitter.counts.get(str(emitter.here.lane), 1))
+    if turns == 1:
+        head = f"for (int64_t {variable} = @begin; {variable} < @end; ++{variable})"
+        loop = f"{unrolled}{head} {{\n{body}\n}}"
+    else:
+        costs = len(emitter.costs)
+        rest = write_turn(emitter, all_of, index, 1)
+        del emitter.costs[costs:]  # there are few of them
+        fits = f"{variable} + {turns} <= @end; {variable} += {turns}"
+        loop = (
+            f"int64_t {variable} = @begin;\nfor (; {fits}) {{\n{body}\n}}\n"
+            f"for (; {variable} < @end; ++{variable}) {{\n{rest}\n}}"
+        )
+    if outside is not None:
+        emitter.variables[index] = outside
+    write_blocks(emitter, all_of, loop, write_range(emitter, group[0]), "block_of_sum")
+    for a in all_of:
+        if a.is_held:
+            emitter.held.keep(a)
+            continue
+        value = f"{a.name}.each()" if a.node.op == ARGMAX else a.name
+        emitter.here.known[emitter.key(a.node, a.copy)] = value
+
+
+def has_sums(emitter: Emitter, all_of: Sequence[Accumulator], index: str) -> bool:
+    """Return whether there are sums in a loop, which share what they read if it takes turns."""
+    return any(index in node.free for node in find_needed(emitter, [a.body for a in all_of]))
+
+
+def write_turn(emitter: Emitter, all_of: Sequence[Accumulator], index: str, turns: int) -> str:
+    """Write the body of a loop, which takes some values of its index one after the other."""
     outer = emitter.here
     scope = Scope(
         indices=frozenset({index}),
         lane=outer.lane,
         edge=outer.edge,
         run=outer.run,
-        trips=emitter.trips_over(size),
+        trips=emitter.trips_over(all_of[0].node.size, turns),
     )
-    # One further in, that this one is to stand before, may have an index of the same name.
-    outside = emitter.variables.get(index)
-    variable = emitter.variables[index] = emitter.name("i")
     emitter.scopes = [*emitter.scopes, scope]
-    prepare(emitter, list(dict.fromkeys(a.body for a in all_of)))
-    for a in all_of:
-        accumulate(emitter, a, variable, "splat(true)")
+    if turns > 1:
+        emitter.counts[index] = turns
+        emitter.abreast.add(index)
+    copies = emitter.copies(frozenset({index}))
+    in_registers = [a for a in all_of if not a.is_held]
+    held = [a for a in all_of if a.is_held]
+    needed = find_needed(emitter, [a.body for a in held])
+    whole = [node for node in needed if not node.free & emitter.held.waiting]
+    prepare(emitter, list(dict.fromkeys([*(a.body for a in in_registers), *whole])))
+    variable = emitter.variables[index]
+    for a in in_registers:
+        for copy in copies:
+            place = f"{variable} + {copy[index]}" if copy.get(index) else variable
+            one = replace(a, copy={**a.copy, **copy})
+            accumulate(emitter, one, place, "splat(true)")
+    if held:
+        emitter.held.accumulate(held, copies)
+    if turns > 1:
+        del emitter.counts[index]
+        emitter.abreast.remove(index)
     emitter.scopes = emitter.scopes[:-1]
-    if outside is not None:
-        emitter.variables[index] = outside
-    body = "\n".join(scope.code)
-    head = f"for (int64_t {variable} = @begin; {variable} < @end; ++{variable})"
-    unrolled = emitter.target.write_unrolled(emitter.counts.get(str(outer.lane), 1))
-    loop = f"{unrolled}{head} {{\n{body}\n}}"
-    write_blocks(emitter, all_of, loop, write_range(emitter, group[0]), "block_of_sum")
-    for a in all_of:
-        value = f"{a.name}.each()" if a.node.op == ARGMAX else a.name
-        emitter.here.known[emitter.key(a.node, a.copy)] = value
+    return "\n".join(scope.code)

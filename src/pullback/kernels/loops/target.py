@@ -81,6 +81,11 @@ class Target(ABC):
         return self.chains
 
     @property
+    def tiles(self) -> Sequence[tuple[int, int]]:
+        """How many rows by how many vectors may be computed at a time, as sums of one loop."""
+        return ()
+
+    @property
     def stacks(self) -> Sequence[int]:
         """How many rows may be computed one below the other, to share what they read."""
         return ()

@@ -149,3 +149,20 @@ def row_length(outputs: Sequence[Output], ranges: Ranges, sizes: Mapping[str, in
     extents = Extents(sizes)
     lengths = [end and extents.number(ranges.size(end)) for end in ends]
     return max(map(int, filter(None, lengths))) if all(lengths) else None
+
+
+def name_family(nodes: Sequence[Node], lane: str | None) -> str:
+    """Return which of the families some loops are of."""
+    reads = [node for node in in_order(nodes) if node.op == READ]
+    if any(is_shifted(place) for node in reads for place in node.places):
+        return "stencil"
+    if any(map(is_picked, reads)):
+        return GATHER
+    reduced = [node for node in in_order(nodes) if node.op in REDUCTIONS]
+    along = lane is None or any(lane not in node.free for node in reduced)
+    return "row reduction" if along else "pairwise sum"
+
+
+def is_shifted(place: Affine) -> bool:
+    """Return whether a place is more than one index alone."""
+    return place.index is None and bool(place.free) and not place.nodes

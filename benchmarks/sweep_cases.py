@@ -1,0 +1,213 @@
+"""The families of index notation that a sweep goes through, and the sizes that it draws."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812  (its usual name)
+
+from benchmarks.index_cases import Function, gauss
+
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Family:
+    """One line, and how far its sizes may go.
+
+    Attributes:
+        name: in tables.
+        line: pullback's.
+        eager: plain PyTorch, which `torch.compile` gets too.
+        axes: the sizes that a ladder goes along, and how far.
+        others: where the sizes are drawn that no ladder goes along.
+        work: the sizes whose product is the work; also what eager holds at once.
+        least: that is worth measuring.
+        most: the largest work that is measured.
+    """
+
+    name: str
+    line: str
+    eager: Function
+    axes: Mapping[str, Range]
+    others: Mapping[str, Range]
+    work: str
+    least: int = 10_000
+    most: int = 60_000_000
+
+    def work_of(self, sizes: Mapping[str, int]) -> int:
+        """Return the work of a call."""
+        return math.prod(sizes[name] for name in self.work.split())
+
+
+def huber(x: Tensor, y: Tensor) -> Tensor:
+    return F.huber_loss(*torch.broadcast_tensors(x[:, None], y), reduction="none").sum(-1)
+
+
+def correlate(x: Tensor, k: Tensor) -> Tensor:
+    return F.conv2d(x[None, None], k[None, None])[0, 0]
+
+
+LENGTH, MANY = (1, 256), (1, 100_000)
+AROUND = {"n": (200, 1500), "m": (200, 1500), "d": (2, 80)}
+PAIRS = {"d": LENGTH, "n": MANY, "m": MANY}
+ROWS, WIDE = {"n": MANY, "b": MANY}, {"n": (50, 2000), "b": (50, 2000)}
+TABLE = {"v": (500, 50_000), "d": (2, 100), "n": (500, 5000), "k": (2, 40)}
+PICKED = {"d": (1, 300), "k": (1, 100), "n": MANY}
+HUBER = "where(abs(x[n, d] - y[m, d]) < 1, (x[n, d] - y[m, d])**2/2, abs(x[n, d] - y[m, d]) - 0.5)"
+FAMILIES = (
+    Family(
+        name="squared distances",
+        line="(x[n, d], y[m, d]) -> z[n, m] = sum[d]((x[n, d] - y[m, d])**2)",
+        eager=lambda x, y: ((x[:, None] - y) ** 2).sum(-1),
+        axes=PAIRS,
+        others=AROUND,
+        work="n m d",
+    ),
+    Family(
+        name="absolute distances",
+        line="(x[n, d], y[m, d]) -> z[n, m] = sum[d](abs(x[n, d] - y[m, d]))",
+        eager=lambda x, y: (x[:, None] - y).abs().sum(-1),
+        axes=PAIRS,
+        others=AROUND,
+        work="n m d",
+    ),
+    Family(
+        name="Huber distances",
+        line=f"(x[n, d], y[m, d]) -> z[n, m] = sum[d]({HUBER})",
+        eager=huber,
+        axes=PAIRS,
+        others=AROUND,
+        work="n m d",
+    ),
+    Family(
+        name="weighted distances",
+        line="(x[n, d], y[m, d], w[d]) -> z[n, m] = sum[d](w[d]*(x[n, d] - y[m, d])**2)",
+        eager=lambda x, y, w: (w * (x[:, None] - y) ** 2).sum(-1),
+        axes=PAIRS,
+        others=AROUND,
+        work="n m d",
+    ),
+    Family(
+        name="kernel sum",
+        line="(x[n, d], y[m, d], v[m]) -> u[n] = sum[m](exp(-sum[d]((x[n, d] - y[m, d])**2))*v[m])",
+        eager=gauss,
+        axes=PAIRS,
+        others=AROUND,
+        work="n m d",
+    ),
+    Family(
+        name="nearest point",
+        line="(x[n, d], y[m, d]) -> u[n] = min[m](sum[d]((x[n, d] - y[m, d])**2))",
+        eager=lambda x, y: ((x[:, None] - y) ** 2).sum(-1).amin(1),
+        axes=PAIRS,
+        others=AROUND,
+        work="n m d",
+    ),
+    Family(
+        name="softmax",
+        line="(x[b, n]) -> y[b, n]"
+        " = exp(x[b, n] - max[m](x[b, m]))/sum[m](exp(x[b, m] - max[k](x[b, k])))",
+        eager=lambda x: x.softmax(-1),
+        axes=ROWS,
+        others=WIDE,
+        work="b n",
+    ),
+    Family(
+        name="log-sum-exp",
+        line="(x[b, n]) -> y[b] = top = max[n](x[b, n]); y = top + log(sum[n](exp(x[b, n] - top)))",
+        eager=lambda x: x.logsumexp(-1),
+        axes=ROWS,
+        others=WIDE,
+        work="b n",
+    ),
+    Family(
+        name="layer norm",
+        line="(x[b, n], g[n], c[n]) -> y[b, n] = mu[b] = mean[k](x[b, k]);"
+        " y = (x - mu)/sqrt(mean[k]((x[b, k] - mu)**2) + 1e-5)*g + c",
+        eager=lambda x, g, c: F.layer_norm(x, x.shape[-1:], g, c),
+        axes=ROWS,
+        others=WIDE,
+        work="b n",
+    ),
+    Family(
+        name="correlation",
+        line="(x[h, w], k[p, q]) -> y[i, j] = sum[p, q](x[i + p, j + q]*k[p, q])",
+        eager=correlate,
+        axes={"p": (1, 15), "q": (1, 15), "h": (16, 4000), "w": (16, 4000)},
+        others={"p": (1, 9), "q": (1, 9), "h": (100, 600), "w": (100, 600)},
+        work="h w p q",
+    ),
+    Family(
+        name="bag",
+        line="(w[v, d], index[n, k]: int64) -> y[n, d] = sum[k](w[index[n, k], d])",
+        eager=lambda w, index: F.embedding_bag(index, w, mode="sum"),
+        axes=PICKED,
+        others=TABLE,
+        work="n k d",
+    ),
+    Family(
+        name="greatest of rows",
+        line="(w[v, d], index[n, k]: int64) -> y[n, d] = max[k](w[index[n, k], d])",
+        eager=lambda w, index: w[index].amax(1),
+        axes=PICKED,
+        others=TABLE,
+        work="n k d",
+    ),
+)
+DTYPES = (torch.float32, torch.float32, torch.float64, torch.bfloat16)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ladder:
+    """Sizes of one family that grow along one axis."""
+
+    family: Family
+    axis: str
+    dtype: torch.dtype
+    rungs: tuple[Mapping[str, int], ...]
+
+    @property
+    def name(self) -> str:
+        """What it is called in tables."""
+        others = {name: n for name, n in self.rungs[0].items() if name != self.axis}
+        fixed = ", ".join(f"{name}={n}" for name, n in others.items())
+        dtype = str(self.dtype).removeprefix("torch.")
+        return f"{self.family.name}, {dtype}, {fixed}"
+
+
+def log_uniform(generator: random.Random, ends: Range) -> int:
+    """Return a whole number, each power of two as often as another."""
+    low, high = ends
+    return min(high, int(math.exp(generator.uniform(math.log(low), math.log(high + 1)))))
+
+
+def rungs_between(generator: random.Random, ends: Range, count: int) -> list[int]:
+    """Return numbers that grow from one end to the other, where they lie is drawn."""
+    low, high = ends
+    step = math.log(high / low) / (count - 1)
+    drawn = (round(low * math.exp(step * (k + generator.uniform(-0.5, 0.5)))) for k in range(count))
+    return sorted({low, high, *(min(high, max(low, each)) for each in drawn)})
+
+
+def draw_ladders(generator: random.Random, rungs: int) -> Iterator[Ladder]:
+    """Yield ladders for ever, each time all axes of all families in another order."""
+    while True:
+        every = [(family, axis) for family in FAMILIES for axis in family.axes]
+        generator.shuffle(every)
+        for family, axis in every:
+            fixed = {i: log_uniform(generator, ends) for i, ends in family.others.items()}
+            steps = rungs_between(generator, family.axes[axis], rungs)
+            found = [{**fixed, axis: step} for step in steps]
+            good = [s for s in found if family.least <= family.work_of(s) <= family.most]
+            good = [
+                s for s in good if s.get("p", 1) < s.get("h", 2) and s.get("q", 1) < s.get("w", 2)
+            ]
+            if len(good) > 1:
+                dtype = generator.choice(DTYPES)
+                yield Ladder(family=family, axis=axis, dtype=dtype, rungs=tuple(good))
