@@ -355,7 +355,7 @@ def threads_of(own: Own) -> int:
 def compiled_by_nvrtc(own: Own, architecture: str) -> bytes:
     """Return a module of device code, from a text alone."""
     assert NVRTC
-    kernels = [step.kernel for step in own.steps]
+    kernels = cuda.name_kernels(step.kernel for step in own.steps)
     text = cuda.write_nvrtc(kernels, own.target, len(own.indexed.line.scalars))
     return NVRTC.compile(own.name, text, architecture)
 

@@ -97,6 +97,10 @@ def numbers(most: int, *shape: int) -> Tensor:
 # Of each family; their gradients are a pairwise sum, rows, a stencil, a scatter and a recurrence.
 # The last has an int scalar that says how far an index runs.
 FEW = ("gauss", "softmax", "correlate", "gather", "lru", "bumps")
+# Of each family, on GPUs; of places within places, and of a sum in chunks.
+ON_GPUS = ("gauss", "softmax", "correlate", "bag", "batched", "windows", "hop", "total", "scaled")
+# And by nvcc.
+FOR_GPUS = ("gauss", "softmax", "bag", "total")
 CASES = {
     "gauss": Case(
         "(x[n, d], y[m, d], v[m]) -> u[n] = sum[m](exp(-sum[d]((x[n, d] - y[m, d])**2))*v[m])",
@@ -132,6 +136,11 @@ CASES = {
         "(x[..., v, d], i[..., n]: int64) -> y[..., n, d] = exp(x[..., i[..., n], d])",
         lambda x, i: x.exp().gather(1, i[..., None].expand(-1, -1, x.shape[-1])),
         lambda draw: (draw(3, 6, 2), numbers(6, 3, 10)),
+    ),
+    "windows": Case(
+        "(x[v], i[n]: int64) -> y[n, k < 20] = x[i[n] + k]**2",
+        lambda x, i: x[i[:, None] + torch.arange(20, device=x.device)] ** 2,
+        lambda draw: (draw(50), numbers(30, 7)),
     ),
     "hop": Case(
         "(x[v], i[u]: int64, j[n]: int64) -> y[n] = x[i[j[n]]]**2",

@@ -84,8 +84,15 @@ def derivatives(function: Any, given: list[Any], orders: int) -> Iterator[list[T
         yield found
 
 
-def compare(operator: Any, case: Case, dtype: torch.dtype, orders: int, seed: int) -> None:
-    given = arguments(case, dtype, seed)
+def compare(
+    operator: Any, case: Case, dtype: torch.dtype, orders: int, seed: int, *, device: str = "cpu"
+) -> None:
+    given = [
+        value.detach().to(device).requires_grad_(value.requires_grad)
+        if isinstance(value, Tensor)
+        else value
+        for value in arguments(case, dtype, seed)
+    ]
     bound = BOUNDS[dtype]
     ours, theirs = (derivatives(f, given, orders) for f in (operator, case.reference))
     for got, want in zip(ours, theirs, strict=True):
@@ -216,6 +223,9 @@ def test_what_the_sizes_of_a_call_break_is_said(whole: Any) -> None:
         whole.hop(x, i, j)
     with pytest.raises(RuntimeError, match=r"PB149.*'i' is read at 4"):
         whole.hop(x, i, j + 4)
+    # A kernel that reads a row from where data says does not say that it was outside.
+    with pytest.raises(RuntimeError, match=r"PB149.*'x' is read at"):
+        whole.windows(torch.ones(50), torch.tensor([3, 31]))
     # A gradient goes to rows that there are.
     with pytest.raises(RuntimeError, match=r"PB149.*'x' is read at 9"):
         whole.bag(torch.ones(9, 4), torch.tensor([[9]]))

@@ -15,6 +15,7 @@ from pullback.deploy import shipped
 from pullback.deploy.cmake import build
 from pullback.deploy.cmake.build import build_cmake
 from pullback.deploy.cmake.index_loops import IndexedOperator
+from pullback.deploy.cmake.index_tables import write_tables
 from pullback.deploy.cmake.project import Project
 from pullback.diagnostic import PullbackError
 
@@ -88,6 +89,34 @@ def test_index_notation_without_loops_is_refused_with_the_reason(
     assert f"needs-python [PB733]: refuselib::{line.partition('(')[0]} cannot be" in text
     assert f"reason: {reason}" in text
     assert "--as wheel" in text
+
+
+def test_loops_for_gpus_are_refused_where_there_are_none_yet() -> None:
+    decay = add("decay(x[t]) -> y[t] = x + 0.5*pad(y[t - 1])")
+    [one] = shipped.collect([decay], orders=0)
+    with pytest.raises(PullbackError, match=r"PB733.*it has no loops there for GPUs") as caught:
+        Project([one], ("sm_80",), devices=("cpu", "cuda")).indexed  # noqa: B018
+    assert "recurrences have no loops on a GPU yet" in str(caught.value)
+    assert "leave --arch out" in str(caught.value)
+
+
+def test_loops_for_gpus_are_launched_with_what_they_keep_and_without() -> None:
+    """A row may be too long for the memory of a block; nothing asks PyTorch's operations then."""
+    rows = add("rows(x[n, k]) -> y[n, k] = exp(x - max[j](x[n, j]))")
+    [one] = shipped.collect([rows], orders=0)
+    operator = IndexedOperator(one, (), "cuda")
+    halves = [choice for choice in operator.choices if choice.dtype == "float16"]
+    assert [choice.keeps_rows for choice in halves] == [True, False]
+    [(file, unit), *_] = operator.units()
+    assert file.endswith(".cu")
+    tables = write_tables(operator)
+    for own in operator.owns:
+        for step in own.steps:
+            name = operator.symbol(own.target, step.kernel.text)
+            assert f"PULLBACK_INDEX_LAUNCHER({name}, " in "".join(u for _, u in operator.units())
+            assert f".launcher = {name}," in tables
+    assert "shared_memory" in tables
+    assert "__global__" in unit or "PULLBACK_INDEX_KERNEL" in unit
 
 
 def test_a_product_of_matrices_has_loops_where_nothing_else_is() -> None:

@@ -27,7 +27,7 @@ from pullback.kernels.cuda_on_cpu.mode import Mode
 from pullback.kernels.identity import INDEX_ABI
 from pullback.kernels.loops import cpu, cuda
 from pullback.kernels.loops.cpu import Cpu, LibraryCpu
-from pullback.kernels.loops.cuda import Cuda
+from pullback.kernels.loops.cuda import Cuda, LibraryCuda
 from pullback.kernels.loops.target import Target
 from pullback.kernels.plan import BuildPlan, TranslationUnit, kernel_flags
 from pullback.kernels.prebuilt import FoundLibrary
@@ -225,6 +225,14 @@ class CudaBackend(Backend):
         return KernelFailed.error(f"{own.indexed.line.qualname}: its kernel raised: {said}")
 
 
+class LibraryCudaBackend(CudaBackend):
+    """The GPUs in a library without Python, which has loops or nothing."""
+
+    def targets(self, compute: str) -> Sequence[Target]:
+        """Return those of a GPU, whatever PyTorch's operations are better at."""
+        return tuple(LibraryCuda(compute, lanes) for lanes in cuda.LANES)
+
+
 @dataclass(frozen=True)
 class CudaOnCpuBackend(CudaBackend):
     """The same CUDA by g++, on tensors of the CPU.
@@ -283,7 +291,7 @@ def plan_of(several: Sequence[Own]) -> BuildPlan:
 def unit_of(several: Sequence[Own]) -> GpuUnit:
     """Return loops of one operator and one target for a GPU, one after another."""
     own = several[0]
-    kernels = [step.kernel for own in several for step in own.steps]
+    kernels = cuda.name_kernels(step.kernel for own in several for step in own.steps)
     scalars = len(own.indexed.line.scalars)
     return GpuUnit(
         name=f"{own.name}-cuda",

@@ -2,8 +2,13 @@
 
 #include "../runtime/kernel.h"
 
+#include <ATen/ops/arange.h>
+#include <ATen/ops/searchsorted.h>
+#include <ATen/ops/zeros.h>
+
 #include <functional>
 #include <numeric>
+#include <vector>
 
 namespace pullback {
 
@@ -13,25 +18,13 @@ int64_t product(const Ints& shape) {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<int64_t>());
 }
 
-template <class Number>
-void write_index(at::Tensor& to, const std::vector<int64_t>& entries, int64_t inner,
-                 int64_t extent) {
-  auto* const data = static_cast<Number*>(to.mutable_data_ptr());
-  for (size_t k = 0; k < entries.size(); ++k)
-    data[k] = static_cast<Number>(entries[k] / inner % extent);
-}
-
 }  // namespace
 
 at::Tensor EntryOrder::index(size_t k, at::ScalarType dtype) const {
   const int64_t inner = product(Ints(shape.begin() + static_cast<int64_t>(k) + 1, shape.end()));
-  at::Tensor found = allocate({static_cast<int64_t>(entries.size())}, dtype, at::kCPU);
-  switch (dtype) {
-    case at::kFloat: write_index<float>(found, entries, inner, shape[k]); break;
-    case at::kDouble: write_index<double>(found, entries, inner, shape[k]); break;
-    default: write_index<int64_t>(found, entries, inner, shape[k]);
-  }
-  return found;
+  at::Tensor found = inner == 1 ? entries : entries.div(inner, "floor");
+  if (k) found = found.remainder(shape[k]);
+  return found.to(dtype);
 }
 
 EntryOrder sort_entries(const at::Tensor& places, const Ints& batch, const Ints& shape,
@@ -50,9 +43,8 @@ EntryOrder sort_entries(const at::Tensor& places, const Ints& batch, const Ints&
   each_inside([&](size_t row, int64_t) { ++next[row]; });
   Ints ends(batch);
   ends.push_back(rows);
-  // What is left out comes last, and nobody reads it.
   EntryOrder order{allocate(ends, at::kLong, at::kCPU), allocate(ends, at::kLong, at::kCPU),
-                   std::vector<int64_t>(static_cast<size_t>(many * each)), shape};
+                   at::zeros({many * each}, at::kLong), shape};
   auto* const begin = static_cast<int64_t*>(order.begin.mutable_data_ptr());
   auto* const end = static_cast<int64_t*>(order.end.mutable_data_ptr());
   int64_t seen = 0;
@@ -62,9 +54,27 @@ EntryOrder sort_entries(const at::Tensor& places, const Ints& batch, const Ints&
     end[row] = seen;
     next[row] = begin[row];
   }
-  each_inside(
-      [&](size_t row, int64_t entry) { order.entries[static_cast<size_t>(next[row]++)] = entry; });
+  // What is left out comes last, and nobody reads it.
+  auto* const entries = static_cast<int64_t*>(order.entries.mutable_data_ptr());
+  each_inside([&](size_t row, int64_t entry) { entries[next[row]++] = entry; });
   return order;
+}
+
+EntryOrder sort_entries_on_gpu(const at::Tensor& places, const Ints& batch, const Ints& shape,
+                               int64_t rows) {
+  const int64_t many = product(batch), each = product(shape), beyond = many * rows;
+  at::Tensor keys = places.reshape({many, each});
+  const at::Tensor inside = keys.ge(0).logical_and(keys.lt(rows));
+  if (many > 1) keys = keys + at::arange(many, keys.options()).unsqueeze(1) * rows;
+  keys = keys.masked_fill(inside.logical_not(), beyond).reshape(-1);
+  if (beyond < INT32_MAX) keys = keys.to(at::kInt);
+  auto [ordered, entries] = keys.sort(/*stable=*/true, /*dim=*/0, /*descending=*/false);
+  const at::Tensor starts = at::searchsorted(ordered, at::arange(beyond + 1, keys.options()));
+  Ints ends(batch);
+  ends.push_back(rows);
+  if (many > 1) entries = entries.remainder(each);
+  return {starts.narrow(0, 0, beyond).reshape(ends), starts.narrow(0, 1, beyond).reshape(ends),
+          entries, shape};
 }
 
 }  // namespace pullback

@@ -3,6 +3,7 @@
 #include "../runtime/running.h"
 #include "../runtime/threads.h"
 
+#include <ATen/ops/max.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -57,6 +58,9 @@ at::Tensor finish(const at::Tensor& part, const LoopTotal& total, const Ints& sh
 
 LoopTensors LoopCall::run(const LoopGroup& group) {
   bool outside = false;
+  if (group.silent) {
+    for (const LoopPlaces& checked : group.checked) require_inside(checked);
+  }
   std::vector<EntryOrder> orders;
   for (const LoopSegments& segments : group.segments) orders.push_back(sort(segments, outside));
   LoopTensors outputs = run(group.chain, orders, outside);
@@ -70,13 +74,19 @@ LoopTensors LoopCall::run(const LoopGroup& group) {
 EntryOrder LoopCall::sort(const LoopSegments& segments, bool& outside) {
   const at::Tensor places = run(segments.places, {}, outside).front();
   sizes[segments.slot] = places.numel();
-  return sort_entries(places, evaluate(segments.batch, sizes), evaluate(segments.shape, sizes),
-                      evaluate(segments.rows, sizes));
+  const auto sort = table.limits.shared ? sort_entries_on_gpu : sort_entries;
+  return sort(places, evaluate(segments.batch, sizes), evaluate(segments.shape, sizes),
+              evaluate(segments.rows, sizes));
 }
 
 void LoopCall::require_inside(const LoopPlaces& checked) {
   bool elsewhere = false;  // a place within a place, which has a check of its own
-  const at::Tensor places = run(checked.places, {}, elsewhere).front();
+  at::Tensor places = run(checked.places, {}, elsewhere).front();
+  if (!device.is_cpu()) {
+    // One number crosses over, as a rule.
+    if (places.numel() == 0 || places.max().item().toLong() == nowhere) return;
+    places = places.cpu();
+  }
   const auto* const begin = static_cast<const int64_t*>(places.const_data_ptr());
   const auto* const end = begin + places.numel();
   const auto* const found =
@@ -97,14 +107,9 @@ LoopTensors LoopCall::run(const LoopChain& chain, const std::vector<EntryOrder>&
   for (const LoopInput& input : chain.inputs) tensors.push_back(lay_out(input, orders));
   for (const LoopKernel& kernel : chain.kernels) {
     const double work = count_operations(kernel);
-    int64_t count = count_parts(kernel), chunks = 1;
-    if (!kernel.over.empty()) {
-      const double most = std::min(work / limits.chunk, static_cast<double>(limits.chunks));
-      chunks = std::clamp<int64_t>(static_cast<int64_t>(most) + 1, 1, limits.chunks);
-      chunks = std::max<int64_t>(std::min(chunks, evaluate(kernel.over, sizes)), 1);
-    }
-    sizes.front() = chunks;
-    count *= chunks;
+    int64_t count = count_parts(kernel);
+    sizes.front() = kernel.over.empty() ? 1 : count_chunks(kernel, work, count);
+    count *= sizes.front();
     const size_t first = tensors.size();
     for (const LoopKernel::Written& written : kernel.written) {
       Ints shape = evaluate(written.shape, sizes);
@@ -112,7 +117,7 @@ LoopTensors LoopCall::run(const LoopChain& chain, const std::vector<EntryOrder>&
       if (!kernel.totals.empty()) shape = {elements};
       // Nothing is written where an output is empty.
       else if (elements == 0) count = 0;
-      tensors.push_back(allocate(shape, static_cast<at::ScalarType>(written.dtype), at::kCPU));
+      tensors.push_back(allocate(shape, static_cast<at::ScalarType>(written.dtype), device));
     }
     if (count) {
       const int status = run(kernel, tensors, count, work);
@@ -142,10 +147,34 @@ int LoopCall::run(const LoopKernel& kernel, const LoopTensors& tensors, int64_t 
   }
   const Ints taken = evaluate(kernel.sizes, sizes);
   const IndexCall call{data.data(), strides.data(), taken.data(), scalars.data()};
-  const double grain = limits.grain * static_cast<double>(count) / std::max(work, 1.0);
+  if (kernel.launcher) {
+    launch(kernel, call, count);
+    return Status::ok;
+  }
+  const double grain = table.limits.grain * static_cast<double>(count) / std::max(work, 1.0);
   const InKernel in(signature.name.c_str());
   return run_tasks(kernel.function, call, count,
                    std::max<int64_t>(static_cast<int64_t>(std::min(grain, 1e18)), 1));
+}
+
+void LoopCall::launch(const LoopKernel& kernel, const IndexCall& call, int64_t count) const {
+  const IndexLaunch launch{call, count, count_scratch(kernel), stream};
+  char message[4096];
+  message[0] = '\0';
+  const int status = kernel.launcher(&launch, message, sizeof message);
+  if (status != Status::ok) refuse(signature, dtype, status, message);
+}
+
+bool LoopCall::has_room(const LoopGroup& group) const {
+  const int64_t room = table.limits.shared ? table.limits.shared() : 0;
+  const auto fits = [&](const LoopChain& chain) {
+    return std::all_of(chain.kernels.begin(), chain.kernels.end(), [&](const LoopKernel& kernel) {
+      return kernel.rows.empty() || count_scratch(kernel) * kernel.groups <= room;
+    });
+  };
+  const auto fit = [&](const auto& each) { return fits(each.places); };
+  return fits(group.chain) && std::all_of(group.segments.begin(), group.segments.end(), fit) &&
+         std::all_of(group.checked.begin(), group.checked.end(), fit);
 }
 
 at::Tensor LoopCall::lay_out(const LoopInput& input, const std::vector<EntryOrder>& orders) const {
@@ -170,6 +199,26 @@ double LoopCall::count_operations(const LoopKernel& kernel) const {
       times *= static_cast<double>(evaluate(trip.size, whole)) / trip.divisor;
     total += times;
   }
+  return total;
+}
+
+int64_t LoopCall::count_chunks(const LoopKernel& kernel, double work, int64_t parts) const {
+  const LoopLimits& limits = table.limits;
+  const double most = std::min(work / limits.chunk, static_cast<double>(limits.chunks));
+  int64_t chunks = std::min(static_cast<int64_t>(most) + 1, limits.chunks);
+  chunks = std::min(chunks, evaluate(kernel.over, sizes));
+  if (kernel.enough) {
+    const int64_t others = std::max<int64_t>(parts, 1);
+    chunks = std::min(chunks, (kernel.enough + others - 1) / others);
+  }
+  return std::max<int64_t>(chunks, 1);
+}
+
+/// The bytes of shared memory that a task takes.
+int64_t LoopCall::count_scratch(const LoopKernel& kernel) const {
+  int64_t total = 0;
+  for (const LoopKernel::Row& row : kernel.rows)
+    total += ((evaluate(row.length, sizes) + row.beyond) * row.bytes + 63) / 64 * 64;
   return total;
 }
 

@@ -1,4 +1,5 @@
-/// An operator in index notation as data: its loops over indices, and what a call works out for them.
+/// An operator in index notation as data, for CPUs or for GPUs: its loops over indices, and what a call
+/// works out for them.
 ///
 /// `pullback build --as cmake` writes the tables (tables/ of the project); indexed.cpp reads them.
 /// Includes no PyTorch header, so that a file of tables compiles at once.
@@ -60,6 +61,12 @@ struct LoopTotal {
 };
 
 struct LoopKernel {
+  /// A row of values that a task keeps in the shared memory of its block.
+  struct Row {
+    Extent length;
+    int64_t beyond;  // values behind its end
+    int64_t bytes;   // of a value
+  };
   struct Written {
     int dtype;
     Table<Extent> shape;
@@ -79,7 +86,8 @@ struct LoopKernel {
     Table<Trip> trips;
   };
 
-  IndexKernel function;
+  IndexKernel function;     // on a CPU
+  IndexLauncher launcher;   // on a GPU
   Table<LoopOperand> operands;
   Table<Written> written;  // flat if there are totals
   Table<LoopTotal> totals;
@@ -89,6 +97,10 @@ struct LoopKernel {
   Extent over;           // how far the index runs that is cut into chunks; empty: there is none
   Table<Cost> costs;
   bool inner;  // what it writes is only for the later kernels
+  // On a GPU:
+  Table<Row> rows;
+  int64_t groups;  // tasks of a block
+  int64_t enough;  // tasks that keep it busy: a sum is not cut into chunks beyond that
 };
 
 /// Kernels that run one after another.
@@ -133,6 +145,7 @@ struct LoopGroup {
   LoopChain chain;
   Table<LoopSegments> segments;
   Table<LoopPlaces> checked;
+  bool silent;  // its kernels do not say that a place was outside: it is looked up before
 };
 
 /// Loops for one kind of call.
@@ -195,14 +208,15 @@ struct IndexSize {
   Extent size;
 };
 
-/// How tasks are shared among threads, and long sums cut: kernels/loops/cpu.py.
+/// How tasks are shared among threads, and long sums cut: kernels/loops/cpu.py and cuda.py.
 struct LoopLimits {
-  double grain;    // vector operations that a thread does at least
+  double grain;    // operations that a thread of a CPU does at least
   double chunk;    // and a chunk
   int64_t chunks;  // at most
+  int64_t (*shared)();  // bytes of shared memory that rows of a block may take on the current GPU
 };
 
-/// All that a library knows of an operator in index notation.
+/// All that a library knows of an operator in index notation, on one kind of device.
 struct IndexTable {
   size_t slots;  // sizes of a call
   Table<IndexCount> counts;

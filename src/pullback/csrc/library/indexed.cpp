@@ -8,6 +8,7 @@
 
 #include <bit>
 #include <numeric>
+#include <optional>
 
 namespace pullback {
 
@@ -38,9 +39,14 @@ class IndexedCall {
     // The states of a recurrence stand behind the outputs, and all are needed.
     const uint64_t states = shapes_.size() < 64 ? ~uint64_t{0} << shapes_.size() : 0;
     const CallSizes sizes = find_sizes(signature_, table_, sizes_, arguments_, wanted_ | states);
-    const LoopChoice& choice = choose(sizes);
+    const at::Device device = sizes_.device;
+    std::optional<OnDevice> on;
+    if (!device.is_cpu()) on.emplace(device);
+    void* const stream = on ? on->stream : nullptr;
+    LoopCall call{signature_, table_, sizes_.dtype, device, stream, {}, sizes, {}};
+    const LoopChoice& choice = choose(call);
+    call.inputs = inputs(choice.present);
     const Scalars scalars = scalars_of(signature_, arguments_);
-    LoopCall call{signature_, table_.limits, inputs(choice.present), sizes, {}};
     for (const LoopGroup* group : choice.groups) {
       const auto needed = [&](size_t k) { return wanted_ >> k & 1; };
       if (group->results.empty() &&
@@ -102,7 +108,7 @@ class IndexedCall {
 
   /// The loops that compute no more than is necessary, made for as many of the call's sizes as
   /// possible. Those that were not compiled compute more outputs, and read zeros for what is None.
-  const LoopChoice& choose(const CallSizes& sizes) const {
+  const LoopChoice& choose(const LoopCall& call) const {
     const LoopChoice* best = nullptr;
     const auto more = [](const LoopChoice& choice) {
       return std::popcount(choice.wanted) + std::popcount(choice.present);
@@ -111,9 +117,11 @@ class IndexedCall {
       if (choice.dtype != static_cast<int>(sizes_.dtype)) continue;
       if (wanted_ & ~choice.wanted || present_ & ~choice.present) continue;
       const auto has = [&](const LoopChoice::Known& known) {
-        return sizes[known.slot] == known.size;
+        return call.sizes[known.slot] == known.size;
       };
       if (!std::all_of(choice.made_for.begin(), choice.made_for.end(), has)) continue;
+      const auto has_room = [&](const LoopGroup* group) { return call.has_room(*group); };
+      if (!std::all_of(choice.groups.begin(), choice.groups.end(), has_room)) continue;
       if (!best || more(choice) < more(*best) ||
           (more(choice) == more(*best) && choice.made_for.count > best->made_for.count))
         best = &choice;
@@ -172,23 +180,30 @@ class IndexedCall {
 
 class IndexedComputation final : public Computation {
  public:
-  explicit IndexedComputation(const IndexTable& table) : table_(table) {}
+  explicit IndexedComputation(const IndexTables& tables) : tables_(tables) {}
 
-  void call(const Signature& signature, torch::jit::Stack& stack) const override {
+  bool runs_on(c10::DeviceType device) const override { return table(device) != nullptr; }
+
+  void call(const Signature& signature, c10::DeviceType device,
+            torch::jit::Stack& stack) const override {
     const auto arguments = torch::jit::last(stack, signature.arguments);
-    LoopTensors outputs = IndexedCall(signature, table_, arguments).run();
+    LoopTensors outputs = IndexedCall(signature, *table(device), arguments).run();
     torch::jit::drop(stack, signature.arguments);
     for (at::Tensor& output : outputs) stack.emplace_back(std::move(output));
   }
 
  private:
-  const IndexTable& table_;
+  const IndexTable* table(c10::DeviceType device) const {
+    return device == c10::DeviceType::CUDA ? tables_.cuda : tables_.cpu;
+  }
+
+  const IndexTables tables_;
 };
 
 }  // namespace
 
-void finish_indexed(Definition& definition, const IndexTable& table, bool derived) {
-  definition.computation = std::make_shared<IndexedComputation>(table);
+void finish_indexed(Definition& definition, const IndexTables& tables, bool derived) {
+  definition.computation = std::make_shared<IndexedComputation>(tables);
   definition.supply = make_supply({}, derived);
 }
 

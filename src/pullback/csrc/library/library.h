@@ -44,8 +44,14 @@ std::shared_ptr<Supply> make_supply(std::vector<BuiltLoop> loops, bool derived);
 [[noreturn]] void refuse_loop(const Signature& signature, at::ScalarType dtype,
                               const std::vector<at::ScalarType>& have);
 
+/// The loops of an operator in index notation on each kind of device; null where there are none.
+struct IndexTables {
+  const IndexTable* cpu = nullptr;
+  const IndexTable* cuda = nullptr;
+};
+
 /// Gives an operator in index notation its loops; `derived` as above. (indexed.cpp)
-void finish_indexed(Definition& definition, const IndexTable& table, bool derived);
+void finish_indexed(Definition& definition, const IndexTables& tables, bool derived);
 
 // In meta.cpp and autocast.cpp.
 c10::KernelFunction meta_kernel(const Entry& entry);

@@ -42,7 +42,8 @@ class MissingFunctor final : public c10::OperatorKernel {
   static const char* cure(const Definition& definition) {
     const auto& formula = definition.formula;
     if (definition.computation)
-      return "loops over indices are for the CPU: move the tensors to cpu";
+      return "move the tensors to cpu; loops over indices for GPUs are in a library that was built "
+             "with --arch";
     if (definition.cpu.function || (formula && formula->cpu)) return "move the tensors to cpu";
     // Python may pretend that there is a GPU; a kernel that nvcc compiled does not run there.
     return definition.cuda.function || (formula && formula->cuda)

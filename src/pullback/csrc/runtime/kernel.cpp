@@ -101,7 +101,7 @@ class NativeFunctor final : public c10::OperatorKernel {
         device_ == c10::DeviceType::CUDA ? definition.cuda : definition.cpu;
     // Tested at each call, so that a redefinition from or to a formula needs no other kernel.
     if (!kernel.function && definition.computation)
-      return definition.computation->call(signature, *stack);
+      return definition.computation->call(signature, device_, *stack);
     if (!kernel.function) return call_formula(definition, device_, *stack);
     const auto arguments = torch::jit::last(*stack, signature.arguments);
     const Sizes sizes = solve(signature, arguments);

@@ -56,10 +56,15 @@ void define(Definition given) {
   set(entry.autograd_cpu, taken, name, c10::DispatchKey::AutogradCPU, autograd);
   set(entry.autograd_cuda, taken, name, c10::DispatchKey::AutogradCUDA, autograd);
   const auto& formula = definition->formula;
-  set(entry.cpu, definition->cpu.function || (formula && formula->cpu) || definition->computation,
-      name, c10::DispatchKey::CPU, [&] { return native_kernel(entry, c10::DeviceType::CPU); });
-  set(entry.cuda, definition->cuda.function || (formula && formula->cuda), name,
-      c10::DispatchKey::CUDA, [&] { return native_kernel(entry, c10::DeviceType::CUDA); });
+  const auto computes = [&](c10::DeviceType device) {
+    return definition->computation && definition->computation->runs_on(device);
+  };
+  set(entry.cpu,
+      definition->cpu.function || (formula && formula->cpu) || computes(c10::DeviceType::CPU), name,
+      c10::DispatchKey::CPU, [&] { return native_kernel(entry, c10::DeviceType::CPU); });
+  set(entry.cuda,
+      definition->cuda.function || (formula && formula->cuda) || computes(c10::DeviceType::CUDA),
+      name, c10::DispatchKey::CUDA, [&] { return native_kernel(entry, c10::DeviceType::CUDA); });
 }
 
 }  // namespace pullback

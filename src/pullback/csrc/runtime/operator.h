@@ -60,15 +60,18 @@ struct NativeKernel {
 
 struct Definition;
 
-/// Computes an operator on the CPU that has neither a kernel nor a formula's loop.
+/// Computes an operator that has neither a kernel nor a formula's loop.
 ///
 /// Such a one is in index notation, in a library without Python (csrc/library/indexed.cpp).
 class Computation {
  public:
   virtual ~Computation() = default;
 
+  virtual bool runs_on(c10::DeviceType device) const = 0;
+
   /// Runs on the arguments on the stack, and pushes the outputs.
-  virtual void call(const Signature& signature, torch::jit::Stack& stack) const = 0;
+  virtual void call(const Signature& signature, c10::DeviceType device,
+                    torch::jit::Stack& stack) const = 0;
 };
 
 struct Definition {
@@ -76,7 +79,7 @@ struct Definition {
   std::optional<Program> backward, jvp;
   NativeKernel cpu, cuda;
   std::optional<Formula> formula;                  // computes it on the devices that have no kernel
-  std::shared_ptr<const Computation> computation;  // or this does, on the CPU
+  std::shared_ptr<const Computation> computation;  // or this does
   /// Of a formula, also one in index notation; null: nothing is made later.
   std::shared_ptr<Supply> supply;
   /// Whether it was registered by somebody else and is taken over; a derivative of its own stays,

@@ -15,8 +15,6 @@ from pathlib import Path
 import torch
 
 from pullback.bind import runtime
-from pullback.bind.dense.elements import FormulaNotice
-from pullback.bind.notice import notice
 from pullback.deploy import shims, target
 from pullback.deploy.cmake.index_loops import NeedsPython
 from pullback.deploy.cmake.project import Project
@@ -24,6 +22,7 @@ from pullback.deploy.index_loops import Sizes
 from pullback.deploy.shipped import Shipped
 from pullback.diagnostic import PullbackError, Rule
 from pullback.kernels import toolchain
+from pullback.kernels.glue import Device
 from pullback.kernels.toolchain import Compiler
 
 NoCMake = Rule("PB734", "no-cmake")
@@ -87,15 +86,8 @@ def build_cmake(
     require_no_python(shipped)
     shims.require_base_names([each.line.qualname for each in shipped if each.order == 0])
     found = find_tools()
-    project = Project(shipped, target.gpus(architectures) or WITHOUT_NVCC, sizes)
-    if architectures and project.indexed:
-        own = (each.shipped for each in project.indexed if not each.shipped.order)
-        names = ", ".join(each.line.qualname for each in own)
-        notice(
-            f"{names}: the library has loops over indices for the CPU alone; on GPUs they run "
-            "where Python is, from a wheel",
-            FormulaNotice,
-        )
+    devices: tuple[Device, ...] = ("cpu", "cuda") if architectures else ("cpu",)
+    project = Project(shipped, target.gpus(architectures) or WITHOUT_NVCC, sizes, devices)
     project.write(folder)
     return run(project.name, folder, found, cuda=True if architectures else None)
 

@@ -15,6 +15,7 @@ from pullback.define.line import Expression, Line, Tensor
 from pullback.define.math.formula import Formula
 from pullback.deploy.cmake.sources import BuiltLoop
 from pullback.deploy.shipped import Shipped, ShippedKernel
+from pullback.kernels.glue import Device
 
 DTYPES = {
     **{"float64": "at::kDouble", "float32": "at::kFloat", "float16": "at::kHalf"},
@@ -65,8 +66,16 @@ def format_int(value: int) -> str:
 # What the runtime holds.
 
 
-def write_definition(shipped: Shipped, loops: Sequence[BuiltLoop]) -> str:
-    """Return the function that makes an operator's definition."""
+def write_definition(
+    shipped: Shipped, loops: Sequence[BuiltLoop], devices: Sequence[Device] = ()
+) -> str:
+    """Return the function that makes an operator's definition.
+
+    Args:
+        shipped: the operator.
+        loops: of a pointwise formula.
+        devices: where one in index notation has loops.
+    """
     rows = [f".{name} = {value}," for name, value in write_signature(shipped).items()]
     body = ["Definition definition;", "definition.signature = {", *(f"    {r}" for r in rows), "};"]
     for kind in ("backward", "jvp"):
@@ -84,8 +93,11 @@ def write_definition(shipped: Shipped, loops: Sequence[BuiltLoop]) -> str:
     if shipped.definition.pointwise:
         body += write_formula(shipped, shipped.definition.pointwise, loops)
     elif shipped.definition.formula:
-        table, derived = name_table(shipped), format_bool(not shipped.left_out)
-        body.append(f"finish_indexed(definition, {table}, /*derived=*/{derived});")
+        body.append("finish_indexed(definition, {")
+        for device in devices:
+            table = f"    .{device} = &{name_table(shipped, device)},"
+            body += guard_lines(device, [table])
+        body.append(f"}}, /*derived=*/{format_bool(not shipped.left_out)});")
     body.append("return definition;")
     lines = "\n".join(row if row.startswith("#") else f"  {row}" for row in body)
     return f"/// {shipped.line}\nDefinition {name_of(shipped.line)}() {{\n{lines}\n}}\n"
@@ -96,9 +108,9 @@ def name_of(line: Line) -> str:
     return f"{line.namespace}_{line.name}"
 
 
-def name_table(shipped: Shipped) -> str:
+def name_table(shipped: Shipped, device: Device) -> str:
     """Return the name of the tables of an operator in index notation."""
-    return f"table_of_{name_of(shipped.line)}"
+    return f"{device}_table_of_{name_of(shipped.line)}"
 
 
 def guard_lines(device: str, rows: list[str]) -> list[str]:

@@ -15,11 +15,19 @@ from pullback.deploy.cmake.definitions import format_bool, format_fields, name_t
 from pullback.deploy.cmake.index_checks import SizeChecks
 from pullback.deploy.cmake.index_loops import Choice, Group, IndexedOperator
 from pullback.deploy.step_loops import StepResult
-from pullback.kernels.loops import cpu
-from pullback.kernels.loops.nest import CHUNKS
+from pullback.kernels.glue import Device
+from pullback.kernels.loops import cpu, cuda
+from pullback.kernels.loops.cuda import Cuda
+from pullback.kernels.loops.nest import CHUNKS, KernelText
 from pullback.kernels.loops.operands import Operand
 from pullback.kernels.loops.segments import Segments
 from pullback.kernels.loops.target import Target
+
+# The parameters of a kernel, and of what launches one: kernel_abi.h.
+TAKES: dict[Device, str] = {
+    "cpu": "const pullback::IndexCall*, int64_t, int64_t",
+    "cuda": "const pullback::IndexLaunch*, char*, uint64_t",
+}
 
 
 def write_tables(operator: IndexedOperator) -> str:
@@ -27,16 +35,19 @@ def write_tables(operator: IndexedOperator) -> str:
     writer = _TableWriter(operator)
     table = writer.table()
     declared = sorted(writer.functions)
-    lanes, name = sorted(writer.lanes), name_table(operator.shipped)
+    lanes, name = sorted(writer.lanes), name_table(operator.shipped, operator.device)
+    on_gpus = operator.device == "cuda"
+    takes = TAKES[operator.device]
     return "\n".join(
         [
             f"/// {operator.shipped.line}",
             '#include "pullback/library/index_tables.h"\n',
             'extern "C" {',
-            *(f"int {name}(const pullback::IndexCall*, int64_t, int64_t);" for name in declared),
+            *(f"int {name}({takes});" for name in declared),
             *(f"extern const int64_t {name};" for name in lanes),
             "}\n",
             "namespace pullback {\n",
+            *["int64_t shared_memory();  // shared_memory.cu\n"] * on_gpus,
             "namespace {",
             writer.arrays.definitions(),
             "}  // namespace\n",
@@ -82,7 +93,6 @@ class _TableWriter:
         outputs = [arrays.extents(map(formula.ranges.size, o.labels)) for o in formula.line.outputs]
         # What their elements read is checked, too.
         outputs += [arrays.extents(state.extents) for state in formula.states.values()]
-        limits = (f"{cpu.GRAIN}.0", f"{cpu.CHUNK}.0", str(cpu.CHUNKS_AT_MOST))
         return format_fields(
             slots=str(len(arrays.slots)),
             counts=arrays.table("IndexCount", counts),
@@ -91,8 +101,16 @@ class _TableWriter:
             reads=arrays.table("ReadCheck", checks.reads),
             maxima=arrays.table("MaximumCheck", checks.maxima),
             choices=arrays.table("LoopChoice", map(self.choice, self.operator.choices)),
-            limits=f"{{{', '.join(limits)}}}",
+            limits=self.limits(),
         )
+
+    def limits(self) -> str:
+        """Return the `LoopLimits`."""
+        if self.operator.device == "cuda":
+            limits = ("0.0", f"{cuda.CHUNK}.0", str(cuda.CHUNKS_AT_MOST), "shared_memory")
+        else:
+            limits = (f"{cpu.GRAIN}.0", f"{cpu.CHUNK}.0", str(cpu.CHUNKS_AT_MOST), "nullptr")
+        return f"{{{', '.join(limits)}}}"
 
     def choice(self, choice: Choice) -> str:
         """Return a `LoopChoice`."""
@@ -120,6 +138,7 @@ class _TableWriter:
                 "LoopSegments", [self.segments(own, *each) for each in group.rows]
             ),
             checked=self.arrays.table("LoopPlaces", [self.places(*each) for each in group.checked]),
+            silent=format_bool(group.is_silent),
         )
 
     def result(self, result: StepResult) -> str:
@@ -202,26 +221,46 @@ class _TableWriter:
         function = self.operator.symbol(own.target, kernel.text)
         self.functions.add(function)
         totals = {k: arrays.one("Layout", self.layout(total)) for k, total in plan.totals_read}
-        # A block is so many elements; else tasks are counted by vectors.
-        by_vectors = kernel.nest.shares_lanes and not kernel.nest.block
         operands = (
             f"{{{place}, {totals.get(k, 'nullptr')}}}" for k, place in enumerate(plan.tensors)
         )
         written = (
             f"{{{SCALAR_TYPES[dtype]}, {arrays.extents(shape)}}}" for shape, dtype in plan.written
         )
+        on_gpus = isinstance(own.target, Cuda)
         return format_fields(
-            function=function,
+            **{"launcher" if on_gpus else "function": function},
             operands=arrays.table("LoopOperand", operands),
             written=arrays.table("LoopKernel::Written", written),
             totals=arrays.table("LoopTotal", map(self.total, plan.totals)),
             sizes=arrays.extents(plan.sizes),
-            tasks=self.pairs("LoopKernel::Share", plan.tasks),
-            lanes=self.count_lanes(own.target) if by_vectors else "nullptr",
+            **self.tasks(own.target, plan),
             over=arrays.extent(plan.over) if plan.over is not None else "{}",
             costs=arrays.table("LoopKernel::Cost", self.costs(plan)),
             inner=format_bool(plan.step.is_inner),
+            **(self.on_gpu(own.target, kernel) if isinstance(own.target, Cuda) else {}),
         )
+
+    def tasks(self, target: Target, plan: KernelPlan) -> dict[str, str]:
+        """Return what the tasks of a kernel are counted by."""
+        nest, tasks, lanes = plan.step.kernel.nest, plan.tasks, "nullptr"
+        # A block is so many elements; else tasks are counted by vectors.
+        if nest.shares_lanes and not nest.block:
+            if isinstance(target, Cuda):
+                tasks = tuple((size, each * target.lanes) for size, each in tasks)
+            else:
+                lanes = self.count_lanes(target)
+        return {"tasks": self.pairs("LoopKernel::Share", tasks), "lanes": lanes}
+
+    def on_gpu(self, target: Cuda, kernel: KernelText) -> dict[str, str]:
+        """Return what a kernel takes of a GPU."""
+        beyond, size = target.spare * target.lanes, 4 * target.words
+        rows = [f"{{{self.arrays.extent(row)}, {beyond}, {size}}}" for row in kernel.rows]
+        return {
+            "rows": self.arrays.table("LoopKernel::Row", rows),
+            "groups": str(target.groups),
+            "enough": str(target.enough),
+        }
 
     def costs(self, plan: KernelPlan) -> list[str]:
         """Return what a kernel does, together what is done equally often."""

@@ -29,6 +29,7 @@ LIBRARY = (
     *("register", "built", "meta", "strides", "autocast"),
     *("indexed", "index_loops", "index_sizes", "entry_order"),
 )
+SHARED_MEMORY = Path("library", "shared_memory.cu")
 # Flags that CMake adds itself, and the one that chooses the CPU.
 SAID_BY_CMAKE = ("-march=native", "-std=c++20", "-shared", "-fPIC", "-fvisibility=hidden", "-pipe")
 
@@ -41,11 +42,13 @@ class Project:
         shipped: the operators, each before what its derivatives call.
         architectures: the GPUs that its kernels for GPUs are compiled for.
         sizes: that loops over indices are made for, besides those for any sizes.
+        devices: that it has loops over indices for: they are many.
     """
 
     shipped: Sequence[Shipped]
     architectures: tuple[str, ...]
     sizes: Sequence[Sizes] = ()
+    devices: tuple[Device, ...] = ("cpu",)
 
     @cached_property
     def name(self) -> str:
@@ -78,7 +81,9 @@ class Project:
             PullbackError: PB733, one has none.
         """
         every = (s for s in self.shipped if s.definition.formula and not s.definition.pointwise)
-        operators = [IndexedOperator(each, self.sizes) for each in every]
+        operators = [
+            IndexedOperator(e, self.sizes, device) for e in every for device in self.devices
+        ]
         for operator in operators:
             assert operator.choices
         return operators
@@ -100,10 +105,7 @@ class Project:
     @cached_property
     def tables(self) -> dict[Path, str]:
         """What the runtime knows of the operators in index notation, by its files."""
-        return {
-            Path("tables", f"{operator.stem}.cpp"): write_tables(operator)
-            for operator in self.indexed
-        }
+        return {table_file(operator): write_tables(operator) for operator in self.indexed}
 
     def write(self, folder: Path) -> None:
         """Write all files, or none if an operator has no loops."""
@@ -126,6 +128,8 @@ class Project:
         for part in ("runtime", "library"):
             files = [path for path in sorted((CSRC / part).glob("*")) if path.is_file()]
             yield from (f.relative_to(CSRC) for f in files if f.suffix in (".cpp", ".h"))
+        if "cuda" in self.devices:
+            yield SHARED_MEMORY
         shared = ["formula"] * bool(self.units) + ["index"] * bool(self.indexed)
         for part in shared:
             files = [path for path in (CSRC / part).rglob("*") if path.is_file()]
@@ -142,11 +146,11 @@ class Project:
             *dict.fromkeys(loop.declaration for loop in every),
         ]
         tables = [
-            f"extern const IndexTable {definitions.name_table(each.shipped)};"
+            f"extern const IndexTable {definitions.name_table(each.shipped, each.device)};"
             for each in self.indexed
         ]
         definitions_ = [
-            definitions.write_definition(s, self.loops.get(s.line.qualname, []))
+            definitions.write_definition(s, self.loops.get(s.line.qualname, []), self.devices)
             for s in self.shipped
         ]
         functions_ = [
@@ -197,9 +201,11 @@ class Project:
 
     def has_cuda(self, shipped: Shipped) -> bool:
         """Tell whether an operator runs on GPUs."""
-        return any(k.device == "cuda" for k in shipped.kernels) or any(
-            loop.device == "cuda" for loop in self.loops.get(shipped.line.qualname, [])
-        )
+        found = {
+            each.device for each in (*shipped.kernels, *self.loops.get(shipped.line.qualname, []))
+        }
+        found |= {each.device for each in self.indexed if each.shipped is shipped}
+        return "cuda" in found
 
     def exports(self) -> str:
         """Return which symbols others see: the functions in C++, and AOTInductor's in C."""
@@ -232,8 +238,10 @@ class Project:
     def compiled(self, device: Device) -> list[Path]:
         """Return the files compiled for a device: an author's kernels, and loops."""
         own = [unit_file(kernel) for kernel in self.kernels if kernel.device == device]
-        made = (*self.units, *self.tables)
-        return [*own, *(path for path in made if path.suffix == SUFFIXES[device])]
+        own += [path for path in self.units if path.suffix == SUFFIXES[device]]
+        here = [operator for operator in self.indexed if operator.device == device]
+        own += map(table_file, here)
+        return [*own, *[Path("pullback", SHARED_MEMORY)] * (device == "cuda" and bool(here))]
 
     def flagged(self) -> Iterable[tuple[Sequence[Path], str]]:
         """Yield files and the additional flags that they are compiled with."""
@@ -246,6 +254,11 @@ class Project:
         for device, flags in of_loops.items():
             own = [path for path in self.units if path.suffix == SUFFIXES[device]]
             yield own, ";".join(flags)
+
+
+def table_file(operator: IndexedOperator) -> Path:
+    """Return the file of an operator's tables."""
+    return Path("tables", f"{operator.stem}.cpp")
 
 
 def write_registration(shipped: Shipped) -> str:

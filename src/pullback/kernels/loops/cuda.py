@@ -5,7 +5,7 @@ The kernels are one text for nvcc, for NVRTC and, as CUDA on the CPU, for g++.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pullback.kernels.loops.nest import KernelText
@@ -111,9 +111,14 @@ class Cuda(Target):
         # Threads of several tasks in a warp read at as many places.
         return few * crowded * (1.0 if self.lanes >= 32 else 1.2)
 
+    @property
+    def enough(self) -> int:
+        """How many tasks keep a large GPU busy: a sum is not cut into chunks beyond that."""
+        return 2 * FULL // self.lanes
+
     def count_chunks(self, operations: float, tasks: int, length: int) -> int:
         """Return as many chunks as fill a large GPU, if each has enough to do."""
-        wanted = -(-2 * FULL // max(1, tasks * self.lanes))
+        wanted = -(-self.enough // max(1, tasks))
         return max(1, min(CHUNKS_AT_MOST, length, wanted, int(operations / CHUNK) + 1))
 
     def count_share(self, tasks: int, operations: float, rows: Sequence[int]) -> int:
@@ -123,8 +128,8 @@ class Cuda(Target):
 
     def count_scratch(self, rows: Sequence[int]) -> int:
         """Return the bytes that rows take, laid out as `kernel._KernelWriter.rows` does."""
-        size = 4 if self.compute == "float" else 8
-        return sum(-(-(row + self.spare * self.lanes) * size // 64) * 64 for row in rows)
+        beyond, size = self.spare * self.lanes, 4 * self.words
+        return sum(-(-(row + beyond) * size // 64) * 64 for row in rows)
 
     def keeps(self, rows: Sequence[int]) -> bool:
         """Return whether the rows of a block's tasks fit its shared memory."""
@@ -148,11 +153,25 @@ class Cuda(Target):
         )
 
 
-def write_nvcc(kernels: Sequence[KernelText], target: Target, scalars: int) -> str:
+class LibraryCuda(Cuda):
+    """A GPU on which a library without Python runs: there is nothing but its loops."""
+
+    has_rival = False
+
+
+Kernels = Mapping[str, KernelText]
+
+
+def name_kernels(kernels: Iterable[KernelText]) -> Kernels:
+    """Return kernels by their entry points: `NAME` and their place."""
+    return {NAME.format(place): kernel for place, kernel in enumerate(kernels)}
+
+
+def write_nvcc(kernels: Kernels, target: Target, scalars: int) -> str:
     """Return the translation unit for nvcc: the kernels and their launchers.
 
     Args:
-        kernels: in order.
+        kernels: by the names of their entry points.
         target: that they are written for.
         scalars: how many the line has.
     """
@@ -160,12 +179,12 @@ def write_nvcc(kernels: Sequence[KernelText], target: Target, scalars: int) -> s
     return f"{write_kernels(kernels, target, scalars)}{launchers}"
 
 
-def write_nvrtc(kernels: Sequence[KernelText], target: Target, scalars: int) -> str:
+def write_nvrtc(kernels: Kernels, target: Target, scalars: int) -> str:
     """Return the translation unit for NVRTC: the kernels alone."""
     return write_kernels(kernels, target, scalars)
 
 
-def write_host(kernels: Sequence[KernelText], target: Target, scalars: int) -> str:
+def write_host(kernels: Kernels, target: Target, scalars: int) -> str:
     """Return the translation unit for g++ that loads and launches what NVRTC compiled.
 
     A header with the compiled kernels has to be included before it.
@@ -174,9 +193,9 @@ def write_host(kernels: Sequence[KernelText], target: Target, scalars: int) -> s
     return f"{head}{write_launchers(kernels, scalars, 'driver.h')}"
 
 
-def write_head(kernels: Sequence[KernelText], target: Target, scalars: int) -> str:
+def write_head(kernels: Kernels, target: Target, scalars: int) -> str:
     """Return the macros that headers read: how many threads share a task; the largest call."""
-    counts = [count_arguments(kernel, scalars) for kernel in kernels]
+    counts = [count_arguments(kernel, scalars) for kernel in kernels.values()]
     most = [max(1, *(count[k] for count in counts)) for k in range(4)]
     if 8 * sum(most) + 16 > PARAMETERS:
         raise RefusedLoops("a kernel takes no more than 4096 bytes of arguments")
@@ -194,11 +213,11 @@ def count_arguments(kernel: KernelText, scalars: int) -> tuple[int, int, int, in
     return len(kernel.operands), strides, len(kernel.sizes), scalars
 
 
-def write_kernels(kernels: Sequence[KernelText], target: Target, scalars: int) -> str:
+def write_kernels(kernels: Kernels, target: Target, scalars: int) -> str:
     """Return the kernels, in our namespace: there `exp` is ours and not the C library's."""
     functions = "\n".join(
         f"{kernel.text}PULLBACK_INDEX_KERNEL(@name)".replace("@name", name)
-        for name, kernel in named(kernels)
+        for name, kernel in kernels.items()
     )
     return f"""{write_head(kernels, target, scalars)}#include "{FOLDER}/index.cuh"
 namespace pullback::index {{
@@ -207,15 +226,10 @@ namespace pullback::index {{
 """
 
 
-def write_launchers(kernels: Sequence[KernelText], scalars: int, header: str) -> str:
+def write_launchers(kernels: Kernels, scalars: int, header: str) -> str:
     """Return the entry points."""
     launchers = "\n".join(
         f"PULLBACK_INDEX_LAUNCHER({name}, {', '.join(map(str, count_arguments(kernel, scalars)))})"
-        for name, kernel in named(kernels)
+        for name, kernel in kernels.items()
     )
     return f'#include "{FOLDER}/{header}"\n{launchers}\n'
-
-
-def named(kernels: Sequence[KernelText]) -> Iterable[tuple[str, KernelText]]:
-    """Return kernels with the names of their entry points."""
-    return ((NAME.format(place), kernel) for place, kernel in enumerate(kernels))
