@@ -1,8 +1,9 @@
 """Instructions of loops on a GPU, counted without one: `python -m benchmarks.instructions`.
 
-nvcc compiles the loops of index notation, and nvdisasm (`pip install nvidia-cuda-nvdisasm`) shows
-their instructions. A multiprocessor of an H100 issues four warp instructions a clock, so the count
-in the innermost loop bounds the speed from above; nothing is measured here.
+nvcc compiles the loops of index notation and of recurrences, and nvdisasm
+(`pip install nvidia-cuda-nvdisasm`) shows their instructions. A multiprocessor of an H100 issues
+four warp instructions a clock, so the count in the innermost loop bounds the speed from above;
+nothing is measured here. In a recurrence each step waits for the one before besides.
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.recurrence_lines import DTW, LRU, SCAN
 from pullback.bind.loops import nests
 from pullback.bind.loops.backends import CudaBackend, unit_of
 from pullback.bind.loops.nests import Own
 from pullback.define import parse
 from pullback.define.math import derived, notation
 from pullback.define.math.formula import Formula
+from pullback.deploy import step_loops
+from pullback.deploy.step_loops import StepLoops
 
 ARCHITECTURES = ("sm_80", "sm_90")
 # Warp instructions that an H100 issues in a second, times the threads of a warp.
@@ -43,6 +47,8 @@ class Case:
 
     Attributes:
         gradients: the outputs of its derivative that are meant; none if it is the line itself.
+        times: how often each element has that instruction, if not once.
+        steps: whether it is a recurrence, of which the steps are the elements.
     """
 
     name: str
@@ -51,6 +57,14 @@ class Case:
     once: str
     element: str
     gradients: tuple[str, ...] = ()
+    times: int = 1
+    steps: bool = False
+
+    def formula(self) -> Formula:
+        """Return its line as a formula, or that of its gradients."""
+        formula = notation.parse(parse.parse(f"bench::loop{self.line}"))
+        backward = derived.backward(formula) if self.gradients else None
+        return backward.formula if backward else formula
 
 
 CASES = (
@@ -109,6 +123,35 @@ CASES = (
         element="element",
     ),
 )
+STATES = {"b": 64, "t": 1000, "d": 1024, "s": 16}
+TABLE = {"...": 64, "i": 256, "j": 256}
+
+
+def recurrence(
+    name: str, line: str, once: str, *, times: int = 1, gradients: tuple[str, ...] = ()
+) -> Case:
+    """Return a recurrence of many states."""
+    return Case(
+        name=name,
+        line=line,
+        sizes=TABLE if line is DTW else STATES,
+        once=once,
+        times=times,
+        element="step",
+        gradients=gradients,
+        steps=True,
+    )
+
+
+# What is stored in a step: an output, or three; a front keeps its states in a ring besides. The
+# gradients of a selective scan take several passes over a state, of which none is a step.
+STEPS = (
+    recurrence("linear recurrence", LRU, "STG"),
+    recurrence("its gradients", LRU, "STG", times=3, gradients=("grad_a", "grad_x", "grad_h0")),
+    recurrence("selective scan, 16", SCAN, "MUFU"),
+    recurrence("soft-DTW, 256", DTW, "STG", times=2),
+    recurrence("its gradient", DTW, "STG", times=4, gradients=("grad_D",)),
+)
 
 
 def main() -> None:
@@ -119,23 +162,23 @@ def main() -> None:
     )
     print("|---|---|---|---|---|---|---|")
     for architecture in ARCHITECTURES:
-        for case in CASES:
+        for case in (*CASES, *STEPS):
             for own in loops_of(case, architecture):
                 print(describe(case, own, architecture, tool))
 
 
 def loops_of(case: Case, architecture: str) -> Iterator[Own]:
     """Yield the loops of a case."""
-    formula: Formula | None = notation.parse(parse.parse(f"bench::loop{case.line}"))
-    if case.gradients:
-        backward = derived.backward(formula)
-        assert backward
-        formula = backward.formula
-    present = frozenset(parameter.name for parameter in formula.line.parameters)
+    formula, backend = case.formula(), CudaBackend(architecture)
     names = [output.name for output in formula.line.outputs]
     wanted = [names.index(name) for name in case.gradients] or range(len(names))
+    present = frozenset(parameter.name for parameter in formula.line.parameters)
+    if case.steps:
+        bits = sum(1 << k for k in wanted)
+        found = step_loops.find_all(formula, torch.float32, bits, present, case.sizes, backend)
+        yield from (each.own for each in found if isinstance(each, StepLoops) and each.results)
+        return
     for group in nests.group_outputs(formula, wanted, case.sizes):
-        backend = CudaBackend(architecture)
         own = nests.find(formula, torch.float32, group, present, case.sizes, backend)
         assert isinstance(own, Own), own
         yield own
@@ -155,7 +198,7 @@ def describe(case: Case, own: Own, architecture: str, tool: str) -> str:
     )
     # That of the body, and not those of the edges: the one with the most elements in a turn.
     loop = max(shortest_turns(text, case.once), key=lambda counts: counts[case.once])
-    slots = sum(loop.values()) / loop[case.once]
+    slots = sum(loop.values()) / loop[case.once] * case.times
     outputs = ", ".join(own.indexed.line.outputs[k].name for k in own.outputs)
     name = f"{case.name} ({outputs})" if case.gradients else case.name
     return (

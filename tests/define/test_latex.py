@@ -74,3 +74,8 @@ def test_every_gradient_of_an_example_is_latex_with_all_its_brackets(line: str) 
         assert depth == 0
         sides = [len(re.findall(rf"\\{side}(?![a-z])", row)) for side in ("left", "right")]
         assert sides[0] == sides[1]
+
+
+def test_statements_may_be_on_lines_of_their_own() -> None:
+    rows = latex.rows_of("\n  t = x + 1;\n  y = t**2\n", "y")
+    assert rows == ["t &= x + 1", "y &= t^{2}"]

@@ -179,6 +179,7 @@ def test_few_boxes_are_seen_at_first_and_all_of_a_small_graph(graph: Graph, larg
     seen = layout.choose_open(root, 200)
     assert seen
     assert len(seen) < len(large.modules) / 2
+    assert layout.choose_open(root, 2) == {0}
     root, _ = layout.lay_out(graph)
     assert layout.choose_open(root, 1000) >= {n.module for n in graph.nodes if n.module is not None}
 

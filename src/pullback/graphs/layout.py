@@ -80,10 +80,13 @@ def lay_out(graph: Graph) -> tuple[Box, list[Link]]:
 
 
 def choose_open(root: Box, most: int) -> set[int]:
-    """Return the modules to show open, level by level, so that at most so many things are seen."""
+    """Return the modules to show open, level by level, so that at most so many things are seen.
+
+    But one box alone says nothing: it is open.
+    """
     chosen: set[int] = set()
     seen, level = root.count, list(root.boxes)
-    while level and seen + sum(box.count for box in level) <= most:
+    while level and (seen == 1 or seen + sum(box.count for box in level) <= most):
         seen += sum(box.count for box in level)
         chosen |= {box.module for box in level if box.module is not None}
         level = [inner for box in level for inner in box.boxes]
@@ -170,13 +173,13 @@ class _Layout:
             )[1:]
             for r in routes
         ]
+        narrow = sum(map(len, passing)) <= MOST_PASSING
         neighbours: list[tuple[Placed, Placed]] = []
         for route, passed in zip(routes, passing, strict=True):
             steps: list[Placed] = [] if route.start is None else [route.start]
-            if sum(map(len, passing)) <= MOST_PASSING:
-                for rank in passed:
-                    steps.append(Passing(route.link, rank))
-                    rows[rank].append(steps[-1])
+            for rank in passed if narrow else ():
+                steps.append(Passing(route.link, rank))
+                rows[rank].append(steps[-1])
             steps += [] if route.end is None else [route.end]
             neighbours += pairwise(steps)
         _order(rows, neighbours)

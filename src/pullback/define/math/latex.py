@@ -41,7 +41,7 @@ def rows_of(text: str, name: str, labels: Sequence[str] = ()) -> list[str]:
         labels: its indices, if the text has indices.
     """
     rows: list[str] = []
-    for statement in ast.parse(text.replace("\n", " ")).body:
+    for statement in ast.parse(text.replace("\n", " ").strip()).body:
         if isinstance(statement, ast.Assign):
             left = to_latex(statement.targets[0])
             right = statement.value
