@@ -153,6 +153,7 @@ class Sweep:
         for ladder in ladders:
             rungs: list[Point] = []
             self.points.append(rungs)
+            torch._dynamo.reset()
             for sizes in ladder.rungs:
                 if time.perf_counter() > self.end:
                     return
@@ -198,7 +199,6 @@ class Sweep:
         """Return what `torch.compile` makes of a family, if there is time for it."""
         if COMPILED not in self.peers or self.compiling <= 0:
             return None
-        torch._dynamo.reset()
         function = torch.compile(ladder.family.eager, dynamic=False, fullgraph=True)
         begin = time.perf_counter()
         try:
@@ -337,6 +337,8 @@ def main(
     seed = random.SystemRandom().randrange(10**6) if seed is None else seed
     torch.set_num_threads(1)
     keep_memory()
+    # A rung is compiled for its sizes alone, with and without gradients.
+    torch._dynamo.config.recompile_limit = 8 * RUNGS
     print(f"seed {seed}, {minutes:g} minutes, beside {' and '.join(peers)}")
     sweep = Sweep(peers, 60 * minutes, budget)
     ladders = draw_ladders(random.Random(seed), RUNGS)
