@@ -86,8 +86,8 @@ struct LoopKernel {
     Table<Trip> trips;
   };
 
-  IndexKernel function;     // on a CPU
-  IndexLauncher launcher;   // on a GPU
+  IndexKernel function;    // on a CPU
+  IndexLauncher launcher;  // on a GPU
   Table<LoopOperand> operands;
   Table<Written> written;  // flat if there are totals
   Table<LoopTotal> totals;
@@ -207,9 +207,9 @@ struct IndexSize {
 
 /// How tasks are shared among threads, and long sums cut: kernels/loops/cpu.py and cuda.py.
 struct LoopLimits {
-  double grain;    // operations that a thread of a CPU does at least
-  double chunk;    // and a chunk
-  int64_t chunks;  // at most
+  double grain;         // operations that a thread of a CPU does at least
+  double chunk;         // and a chunk
+  int64_t chunks;       // at most
   int64_t (*shared)();  // bytes of shared memory that rows of a block may take on the current GPU
 };
 
