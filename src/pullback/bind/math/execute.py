@@ -57,8 +57,9 @@ class Executor:
 
     def __call__(self, *arguments: object, output_mask: list[bool] | None = None) -> object:
         """Return the outputs, None for those that are not wanted."""
-        if self.shortcut and not output_mask:
-            values = self.shortcut(*arguments)
+        shortcut = self.shortcut  # another thread may forget it
+        if shortcut and not output_mask:
+            values = shortcut(*arguments)
             if values is not None:
                 return values
         given = kernel.fill_defaults(self.definition, arguments, output_mask)
