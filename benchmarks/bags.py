@@ -108,9 +108,10 @@ def measure(sized: Sized, operator: Function, budget: float) -> Mapping[str, dic
 
 
 def fastest(turns: Mapping[str, Turn], budget: float) -> dict[str, float]:
-    """Return the least seconds of each candidate's calls, a few a round and all by turns.
+    """Return the least seconds of each candidate's calls, a few together and all by turns.
 
-    One thread is timed by its own clock, which stands still while other programs run.
+    One thread is timed by its own clock, which stands still while other programs run; of a single
+    call that takes microseconds it says too little.
     """
     clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
     least = dict.fromkeys(turns, 1.0)
@@ -119,11 +120,11 @@ def fastest(turns: Mapping[str, Turn], budget: float) -> dict[str, float]:
         rounds += 1
         for name, (before, run) in turns.items():
             run(before())  # it has to find its own memory again
-            for _ in range(max(1, min(50, int(0.004 / least[name])))):
-                given = before()
-                begin = clock()
+            several = [before() for _ in range(max(1, min(200, int(0.002 / least[name]))))]
+            begin = clock()
+            for given in several:
                 run(given)
-                least[name] = min(least[name], clock() - begin)
+            least[name] = min(least[name], (clock() - begin) / len(several))
     return least
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
@@ -35,10 +35,37 @@ HALVES = (
     ("autograd", "derivative", "kernel", "zeros", "interpreter", "threads"),
     (
         *("python/module", "python/caller", "python/fields", "python/lazy"),
-        *("python/loops", "python/signals", "python/trial"),
+        *("python/loops", "python/shortcuts", "python/signals", "python/trial"),
         *("operator", "signature", "formula"),
     ),
 )
+
+
+# A kernel's address; the places of its tensors, among the arguments and what it writes; shapes and
+# dtypes of that; bytes between neighbours; its sizes; the places of its scalars; how many tasks
+# there are, and how many of them a thread has at least.
+NativeCall = tuple[
+    int,
+    tuple[int, ...],
+    tuple[tuple[tuple[int, ...], int], ...],
+    tuple[int, ...],
+    tuple[int, ...],
+    tuple[int, ...],
+    int,
+    int,
+]
+
+
+class Shortcuts(Protocol):
+    """Calls of an operator that are known, by what their loops depend on."""
+
+    def add(self, arguments: tuple[object, ...], call: NativeCall, /) -> None:
+        """Add all calls like one."""
+        ...
+
+    def run(self, *arguments: object) -> object | None:
+        """Return what a known call computes; None if it is not known, or takes the long way."""
+        ...
 
 
 class Runtime(Protocol):
@@ -46,6 +73,9 @@ class Runtime(Protocol):
 
     Caller: type[Any]
     """A callable that goes from Python straight to PyTorch's dispatcher."""
+
+    Shortcuts: Callable[[tuple[int, ...]], Shortcuts]
+    """Makes the calls of an operator whose int scalars at some places say how far an index runs."""
 
     def define(self, definition: dict[str, object], /) -> None:
         """Define or redefine an operator; `native.definition_fields` makes the fields."""

@@ -91,12 +91,12 @@ def test_index_notation_without_loops_is_refused_with_the_reason(
     assert "--as wheel" in text
 
 
-def test_loops_for_gpus_are_refused_where_there_are_none_yet() -> None:
-    decay = add("decay(x[t]) -> y[t] = x + 0.5*pad(y[t - 1])")
-    [one] = shipped.collect([decay], orders=0)
+def test_loops_for_gpus_are_refused_where_there_are_none() -> None:
+    quotients = add("quotients(x[n]: int64, k[m]: int64) -> y[n]: int64 = sum[m](x//k)")
+    [one] = shipped.collect([quotients], orders=0)
     with pytest.raises(PullbackError, match=r"PB733.*it has no loops there for GPUs") as caught:
-        Project([one], ("sm_80",), devices=("cpu", "cuda")).indexed  # noqa: B018
-    assert "recurrences have no loops on a GPU yet" in str(caught.value)
+        Project([one], ("sm_80",), devices=("cuda",)).indexed  # noqa: B018
+    assert "reason: whole numbers are divided" in str(caught.value)
     assert "leave --arch out" in str(caught.value)
 
 

@@ -75,8 +75,9 @@ PULLBACK_INLINE HalfWord to_half(Single x) {
 }
 #endif
 
+// g++ converts in four instructions, and shifts.
 #if defined(__AVX512BW__) && !defined(__clang__) && PULLBACK_LANES == 16
-/// One permutation, which leaves the lower halves 0: g++ converts in four instructions and shifts.
+/// One permutation, which leaves the lower halves 0.
 PULLBACK_INLINE Single from_bfloat16(HalfWord stored) {
   typedef short Shorts __attribute__((vector_size(64)));
   Shorts to;
@@ -84,6 +85,11 @@ PULLBACK_INLINE Single from_bfloat16(HalfWord stored) {
   typedef int Low __attribute__((vector_size(32)));
   const auto from = Shorts(__builtin_ia32_si512_256si(Low(stored)));
   return Single(__builtin_ia32_permvarhi512_mask(from, to, Shorts{}, 0xAAAAAAAA));
+}
+#elif defined(__AVX2__) && !defined(__clang__) && PULLBACK_LANES == 8
+PULLBACK_INLINE Single from_bfloat16(HalfWord stored) {
+  typedef short Shorts __attribute__((vector_size(16)));
+  return Single(Word(__builtin_ia32_pmovzxwd256(Shorts(stored))) << 16);
 }
 #else
 PULLBACK_INLINE Single from_bfloat16(HalfWord stored) {

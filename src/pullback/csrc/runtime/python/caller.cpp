@@ -33,11 +33,6 @@ struct Caller {
 
 PyObject* parameter_class = nullptr;  // torch.nn.Parameter
 
-bool is_plain_tensor(PyObject* object) {
-  PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(object));
-  return type == THPVariableClass || type == parameter_class;
-}
-
 /// Appends `object` if it is plainly of the parameter's type.
 bool push(torch::jit::Stack& stack, const Parameter& parameter, PyObject* object) {
   switch (parameter.kind) {
@@ -224,6 +219,11 @@ PyType_Spec caller_spec = {"pullback_runtime.Caller", sizeof(Caller), 0,
                            caller_slots};
 
 }  // namespace
+
+bool is_plain_tensor(PyObject* object) {
+  PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(object));
+  return type == THPVariableClass || type == parameter_class;
+}
 
 PyObject* accelerate(PyObject*, PyObject* object) {
   auto* type = reinterpret_cast<PyTypeObject*>(object);

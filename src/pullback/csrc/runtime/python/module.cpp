@@ -3,6 +3,7 @@
 #include "caller.h"
 #include "fields.h"
 #include "loops.h"
+#include "shortcuts.h"
 #include "signals.h"
 #include "trial.h"
 
@@ -76,6 +77,8 @@ PyMODINIT_FUNC PyInit_pullback_runtime() {
   PyObject* module = PyModule_Create(&pullback::module_definition);
   PyObject* caller = module ? pullback::make_caller_type() : nullptr;
   if (!caller || PyModule_AddObject(module, "Caller", caller) < 0) return nullptr;
+  PyObject* shortcuts = pullback::make_shortcuts_type();
+  if (!shortcuts || PyModule_AddObject(module, "Shortcuts", shortcuts) < 0) return nullptr;
   pullback::handle_signals();
   pullback::try_in_python();
   return module;
