@@ -237,8 +237,13 @@ def time(row: Row, budget: float) -> list[str]:
     for way in row.ways.values():
         turns = {who: turn_of(way(function)) for who, function in row.functions.items()}
         seconds = fastest(turns, budget)
-        cells += [f"{1e3 * seconds[who]:.3g}" if who in seconds else "" for who in NAMES]
+        cells += [write(1e3 * seconds[who]) if who in seconds else "" for who in NAMES]
     return cells
+
+
+def write(milliseconds: float) -> str:
+    """Return a time in three digits."""
+    return f"{milliseconds:.{0 if milliseconds >= 100 else 1 if milliseconds >= 10 else 2}f}"
 
 
 def weigh(row: Row) -> list[str]:

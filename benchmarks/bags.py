@@ -5,6 +5,7 @@ Index notation beside `F.embedding_bag`, and beside `index_add` or `scatter_redu
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -114,7 +115,7 @@ def fastest(turns: Mapping[str, Turn], budget: float) -> dict[str, float]:
     call that takes microseconds it says too little.
     """
     clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
-    least = dict.fromkeys(turns, 1.0)
+    least = dict.fromkeys(turns, math.inf)
     end, rounds = time.perf_counter() + budget, 0
     while rounds < 3 or time.perf_counter() < end:
         rounds += 1

@@ -15,6 +15,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks import (  # noqa: E402  (from the repository, not installed)
     adopt,
+    attention,
     call,
     edit,
     formula,
@@ -52,6 +53,16 @@ def test_an_adopted_function_is_timed_and_traced_whole() -> None:
 @pytest.mark.thorough
 def test_an_edit_is_timed_until_it_is_seen() -> None:
     assert edit.main("pullback, C++")["pullback, C++"].median > 0
+
+
+@pytest.mark.thorough
+def test_long_reductions_agree_with_eager_and_are_timed(capsys: pytest.CaptureFixture[str]) -> None:
+    # Values and gradients that do not agree stop the measurement.
+    threads = torch.get_num_threads()
+    cases = attention.attention_cases(70, 2, attention.ALL)
+    attention.main(cases=cases, budget=0)
+    torch.set_num_threads(threads)
+    assert "causal" in capsys.readouterr().out
 
 
 @pytest.mark.thorough

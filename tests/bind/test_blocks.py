@@ -349,3 +349,15 @@ def test_what_would_not_fit_the_bound_is_computed_by_blocks(
     shown = str(op.plan(q, k, v))
     assert "blocks of 256 x 512, 1 pass, 2 products; vectors of 0.1 MB, " in shown
     torch.testing.assert_close(op(q, k, v)[:5], attention(q[:5], k, v))
+
+
+@pytest.mark.usefixtures("by_pytorch")
+def test_a_plan_says_where_memory_is_saved_and_not_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slices, "MOST_BYTES", 0)
+    monkeypatch.setattr(slices, "MOST_TIMES", 0)
+    op = operator("cross-entropy")
+    targets = torch.zeros(1024, dtype=torch.int64)
+    for width, saves in ((8, False), (2048, True)):
+        shown = str(op.plan(torch.randn(1024, width), torch.randn(1024, width), targets))
+        assert shown.count("by blocks") == 3
+        assert ("this saves memory, not time" in shown) == saves
