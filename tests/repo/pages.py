@@ -3,7 +3,7 @@
 A block below "`softplus.cpp`:" is a file. Other Python runs from the top of the page to its end,
 also what stands in a comment, where readers do not see it. What a page shows has to be printed:
 in a session, below a command, and in a block without a language that follows Python; there it may
-be a part of what is printed. A line `...` stands for any lines.
+be a part of what is printed, or the error that ends the block. A line `...` stands for any lines.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(
     r"(?:^`(?P<file>[\w/-]+\.\w+)`[^\n]*:\n\n)?^```(?P<language>\w+)\n(?P<code>.*?)^```$"
-    r"(?:\n\n```\n(?P<printed>.*?)^```$)?",
+    r"(?:\n(?:-->\n)?\n```\n(?P<printed>.*?)^```$)?",
     re.MULTILINE | re.DOTALL,
 )
 SESSION = re.compile(r"^>>> (.*\n(?:\.\.\. .*\n)*)((?:(?!>>>).*\n)*)", re.MULTILINE)
@@ -56,9 +56,10 @@ def run(page: Path, folder: Path) -> None:
                 source = re.sub(r"^\.\.\. ", "", statement, flags=re.MULTILINE)
                 assert_shows(shown, printed_by(source, name, "single", namespace), folder)
         elif block["language"] == "python":
-            printed = printed_by(code, name, "exec", namespace)
-            if block["printed"]:
-                assert_shows(block["printed"], printed, folder, part=True)
+            shown = block["printed"]
+            printed = printed_by(code, name, "exec", namespace, may_raise=bool(shown))
+            if shown:
+                assert_shows(shown, printed, folder, part=True)
 
 
 def write(block: re.Match[str], folder: Path) -> None:
@@ -69,15 +70,17 @@ def write(block: re.Match[str], folder: Path) -> None:
         path.write_text(block["code"], encoding="utf-8")
 
 
-def printed_by(code: str, name: str, mode: str, namespace: dict[str, object]) -> str:
-    """Run Python, and return what it prints; in a session also the error that it raises."""
+def printed_by(
+    code: str, name: str, mode: str, namespace: dict[str, object], *, may_raise: bool = True
+) -> str:
+    """Run Python, and return what it prints, and in the end its error, as a session shows it."""
     # Where tracebacks and the checker look for the text of a line.
     linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
     with contextlib.redirect_stdout(io.StringIO()) as out:
         try:
             exec(compile(code, name, mode), namespace)
         except Exception as error:
-            if mode == "exec":
+            if not may_raise:
                 raise
             print(f"{type(error).__name__}: {error}")  # noqa: T201
     return out.getvalue()

@@ -15,7 +15,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # What newcomers read; the other pages are thorough.
 FIRST = {"README.md", "tutorial.md", "onnx.md"}
 # Its examples are run one by one, by `verify/test_pages.py`; the others await their preparations.
-ELSEWHERE = {"probes.md", "how-to.md", "check.md", "cuda-on-cpu.md", "packages.md"}
+ELSEWHERE = {"probes.md", "cuda-on-cpu.md", "packages.md"}
 
 
 @pytest.mark.compiler
