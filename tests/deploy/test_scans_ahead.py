@@ -12,7 +12,13 @@ import torch
 from torch import Tensor
 
 import pullback as pb
+from pullback.bind import kernel
 from pullback.bind.kinds.recurrent import Recurrent
+from pullback.bind.loops.backends import CudaBackend
+from pullback.bind.loops.scans import Scan
+from pullback.bind.math import agree, recurrent_call
+from pullback.bind.math.call import call_of
+from pullback.bind.math.recurrent_call import RecurrentCall
 from pullback.deploy import libraries, shipped, target
 from pullback.kernels import prebuilt, toolchain
 
@@ -46,10 +52,10 @@ LINES: dict[str, tuple[str, tuple[tuple[int, ...], ...]]] = {
 }
 
 
-def build(operator: pb.Operator, dtypes: list[str], folder: Path) -> None:
-    """Compile the loops of an operator and of its gradients, for the first processors."""
+def build(operator: pb.Operator, dtypes: list[str], folder: Path, *gpus: str) -> None:
+    """Compile the loops of an operator and of its gradients, for the first processors or GPUs."""
     built_for = target.target()
-    built_for = replace(built_for, levels=built_for.levels[:1], loops=())
+    built_for = replace(built_for, levels=() if gpus else built_for.levels[:1], loops=gpus)
     travelling = shipped.collect([operator], orders=1)
     jobs = [job for one in travelling for job in libraries.jobs_of_formula(one, dtypes, built_for)]
     prebuilt.write(folder, libraries.compile_jobs(jobs, folder), "again")
@@ -92,3 +98,27 @@ def test_a_package_brings_the_loops_of_a_recurrence_and_of_its_gradients(
     assert "step by step" not in plan
     for found, exact in zip(results_of(operator, given), wanted, strict=True):
         torch.testing.assert_close(found, exact.to(found.dtype), **BOUNDS.get(dtype, {}))
+
+
+@THOROUGH
+@pytest.mark.nvcc
+def test_a_package_brings_the_loops_of_a_recurrence_for_gpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For those that were named and for later ones; here none can run them."""
+    line, shapes = LINES["lru"]
+    operator = pb.operator(f"shippedscan::for_gpus{line}")
+    build(operator, ["float32"], tmp_path, "sm_90", "compute_90")
+    monkeypatch.setattr(prebuilt, "_folders", {})
+    prebuilt.add(tmp_path)
+    monkeypatch.setattr(toolchain, "has", lambda _language: False)
+    monkeypatch.setattr(agree, "require_agreement", lambda *_: None)
+    definition = operator.kind.definition
+    given = kernel.fill_defaults(definition, tuple(map(torch.rand, shapes)), None)
+    call = call_of(definition, given)
+    for architecture, is_there in (("sm_90", True), ("sm_120", True), ("sm_80", False)):
+        backend = CudaBackend(architecture)
+        monkeypatch.setattr(recurrent_call, "find_backend", lambda _, own=backend: own)
+        found = RecurrentCall.of_call(call).scan(0, call, torch.float32)
+        assert isinstance(found, Scan) is is_there
+        assert not isinstance(found, Scan) or found.own.brought

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pullback.bind import kernel
-from pullback.bind.loops.backends import Backend, find_backend
+from pullback.bind.loops.backends import Backend, CudaBackend, find_backend
 from pullback.bind.loops.nests import NoLoops
 from pullback.bind.loops.scans import Scan, ScanCall, find_scan
 from pullback.bind.loops.specialise import round_sizes, usual_sizes
@@ -29,7 +29,6 @@ from pullback.define.operator import Definition
 from pullback.kernels import prebuilt
 
 Key = tuple[frozenset[str], tuple[bool, ...]]
-NO_COMPILER = NoLoops(reason="there is no C++ compiler")
 
 
 @dataclass(frozen=True)
@@ -170,9 +169,10 @@ class RecurrentCall:
         backend = find_backend(device)
         if backend is None:
             return NoLoops(reason=f"on {device.type}")
-        kind = "cpu" if device.type == "cpu" else "cuda"
+        kind = "cuda" if isinstance(backend, CudaBackend) else "cpu"
+        none = NoLoops(reason=f"there is no {backend.language} compiler")
         if not backend.can_compile() and not prebuilt.has_index_loops(kind):
-            return NO_COMPILER
+            return none
 
         def of(sizes: Mapping[str, int]) -> Scan | NoLoops:
             asked = self.ask_for(place, call, compute, sizes, backend)
@@ -183,7 +183,7 @@ class RecurrentCall:
         if isinstance(found, Scan) and not found.own.is_available:
             usual = (usual_sizes(call.sizes, own) for own in prebuilt.find_sizes(call.sizes))
             others = (other for other in map(of, usual) if isinstance(other, Scan))
-            return next((other for other in others if other.own.brought), NO_COMPILER)
+            return next((other for other in others if other.own.brought), none)
         return found
 
     def candidate(

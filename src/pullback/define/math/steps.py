@@ -106,9 +106,8 @@ def rest_of(formula: Formula, names: Mapping[str, str]) -> Formula:
     They are optional: outputs that read others than are given are not to be asked for.
     """
     states = formula.states
-    read_there = {r.name for r in reads_of(formula.nodes, states)}
-    found = (tensor_of(states[name], names[name]) for name in names if name in read_there)
-    tensors = [replace(tensor, optional=True) for tensor in found]
+    seen = {r.name for r in reads_of(formula.nodes, states)}
+    tensors = [replace(tensor_of(states[n], names[n]), optional=True) for n in names if n in seen]
     line = replace(
         formula.line,
         name=f"_{formula.line.name.removeprefix('_')}_outputs",
