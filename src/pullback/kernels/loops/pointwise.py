@@ -22,7 +22,7 @@ STORED = {
     **{"uint8": "uint8_t", "bool": "bool"},
 }
 # Multiplications an operand, up to which memory is the limit: measured for csrc/formula/stream.h.
-CHEAP = 12
+CHEAP = 5
 VALUES = {"real": "Real", "int": "Whole", "bool": "Truth"}
 SCALARS = {"real": "double", "int": "int64_t", "bool": "bool"}
 FIELDS = {"real": "real", "int": "integer", "bool": "integer != 0"}
