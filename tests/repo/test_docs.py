@@ -14,8 +14,9 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # What newcomers read; the other pages are thorough.
 FIRST = {"README.md", "tutorial.md", "onnx.md"}
-# Its examples are run one by one, by `verify/test_pages.py`; the others await their preparations.
-ELSEWHERE = {"probes.md", "cuda-on-cpu.md", "packages.md"}
+# `verify/test_pages.py` runs the first one's examples, `python -m benchmarks.packages` the other,
+# which is about packages that the tests do not install.
+ELSEWHERE = {"probes.md", "packages.md"}
 
 
 @pytest.mark.compiler
