@@ -11,7 +11,7 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from pullback.bind import check, kernel
+from pullback.bind import check, gpu, kernel
 from pullback.bind.dense import arrange, blocks, evaluate
 from pullback.bind.loops.nests import Own
 from pullback.define.line import Tensor as TensorSpec
@@ -104,6 +104,12 @@ class IndexedCall:
         return cost.cost(self.indexed, self.sizes, self.outputs.wanted, itemsize, absent=absent)
 
 
+def is_captured(device: torch.device) -> bool:
+    """Return whether the call becomes a part of a CUDA graph: nothing may be compiled or timed."""
+    on_gpu = device.type == "cuda" and gpu.is_available()
+    return on_gpu and torch.cuda.is_current_stream_capturing()
+
+
 def compute_outputs(call: IndexedCall, choices: Sequence[Choice]) -> list[Tensor | None]:
     """Return the wanted outputs, by own loops where these are chosen."""
     outputs = call.outputs
@@ -130,10 +136,11 @@ def compute_by_pytorch(call: IndexedCall, passing: Passing | None = None) -> lis
 
     Args:
         call: of an operator.
-        passing: the wanted outputs by blocks, none of which is empty.
+        passing: the wanted outputs by blocks, none of which is empty; a call that is captured is
+            computed as a whole, since blocks look at values.
     """
     outputs = call.outputs
-    if passing:
+    if passing and not is_captured(outputs.device):
         return blocks.compute(
             passing, call.named, call.sizes, outputs.wanted, outputs.dtypes, outputs.device
         )

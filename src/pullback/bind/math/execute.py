@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from pullback.bind import autocast, gpu, kernel
+from pullback.bind import autocast, kernel
 from pullback.bind.dense import arrange
 from pullback.bind.dense.elements import FormulaNotice
 from pullback.bind.math import choose, ready
@@ -18,6 +18,7 @@ from pullback.bind.math.call import (
     call_of,
     compute_by_pytorch,
     compute_outputs,
+    is_captured,
 )
 from pullback.bind.math.shortcuts import find_shortcut, make_shortcuts
 from pullback.bind.memo import Memo, key_of_argument
@@ -130,12 +131,6 @@ def prepare_call(definition: Definition, given: tuple[object, ...]) -> PreparedC
         choices=choices,
         ready=ready.make_ready(call, choices),
     )
-
-
-def is_captured(device: torch.device) -> bool:
-    """Return whether the call becomes a part of a CUDA graph: nothing may be compiled or timed."""
-    on_gpu = device.type == "cuda" and gpu.is_available()
-    return on_gpu and torch.cuda.is_current_stream_capturing()
 
 
 def find_counts(definition: Definition) -> tuple[int, ...]:

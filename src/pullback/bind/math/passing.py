@@ -10,6 +10,7 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -86,6 +87,8 @@ def find_passing(call: IndexedCall) -> Found | None:
         return None
     if any(map(is_traced, call.named.values())):
         return None
+    if any(map(partial(is_empty, call), in_order(call.indexed.nodes))):
+        return None  # what a condition leaves out is computed before
     missing = frozenset(call.named.keys() - call.present)
     wanted = tuple(call.outputs.wanted)
     pairs = find_pairs(call, missing)
@@ -95,6 +98,12 @@ def find_passing(call: IndexedCall) -> Found | None:
     if passing is None or not passing.sweeps:
         return None
     return Found(passing, max(pairs[s.pair] for sweeps in passing.sweeps for s in sweeps))
+
+
+def is_empty(call: IndexedCall, node: Node) -> bool:
+    """Return whether a node is a reduction over nothing."""
+    many = extents.evaluate_size(node.size, call.sizes) if node.op in REDUCTIONS else None
+    return many is not None and many <= 0
 
 
 def itemsize_of(call: IndexedCall) -> int:
