@@ -251,6 +251,7 @@ def test_one_kernel_serves_all_numbers(
     assert len(written) == 1
 
 
+@pytest.mark.thorough
 def test_cuda_on_the_cpu_computes_the_same(operators: dict[str, Operator]) -> None:
     with pb.cuda.on_cpu():
         for text, own in operators.items():

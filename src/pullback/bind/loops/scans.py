@@ -20,7 +20,7 @@ from pullback.define.math.index import Affine, at
 from pullback.define.math.node import REDUCTIONS, Node, in_order, may_divide_by_zero, read
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.recurrence import Group, State, find_reads, reads_of
-from pullback.define.math.totals import Total, find_total
+from pullback.define.math.totals import Total, add_totals, find_total
 from pullback.kernels.loops import scan
 from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.nest import KernelSetting, Nest, Output
@@ -232,7 +232,8 @@ def _write(call: ScanCall, target: Target) -> Scan:
     totals = [] if skewed else [*_find_totals(base, call, others)]
     added = {total.output for total in totals}
     left = [n for k, n in call.outputs.items() if lines[k].name not in {*others, *added}]
-    call = _with_totals(call, totals)
+    formula, group = add_totals(call.formula, call.group, totals)
+    call = replace(call, formula=formula, group=group)
     states = {state.name: state for state in call.group.states}
     read_there = {read.name for read in reads_of([*left, *call.later], states)}
     # In their order, on which the text of the kernel depends.
@@ -288,16 +289,6 @@ def _find_totals(base: Nest, call: ScanCall, others: Container[str]) -> Iterator
         total = find_total(own, node, call.group, names, call.formula.ranges)
         if total and _is_at_hand(base, total.states[0].indices, total.element, call):
             yield total
-
-
-def _with_totals(call: ScanCall, totals: Sequence[Total]) -> ScanCall:
-    """Return the call whose group also adds up totals."""
-    if not totals:
-        return call
-    states = (*call.group.states, *(state for total in totals for state in total.states))
-    group = replace(call.group, states=states)
-    groups = (group if each == call.group else each for each in call.formula.groups)
-    return replace(call, group=group, formula=replace(call.formula, groups=tuple(groups)))
 
 
 def _with_fronts(call: ScanCall) -> tuple[ScanCall, Fronts]:

@@ -57,9 +57,21 @@ def hoist(formula: Formula) -> Hoisted:
     outputs = tuple(found.rewrite(node, always=True) for node in formula.elements)
     return Hoisted(
         formula=replace(formula, line=line, elements=outputs, groups=groups),
-        before=steps.formula_before(formula, parts),
+        before=_formula_of(formula, parts),
         parts=tuple(part.name for part in parts),
     )
+
+
+def _formula_of(formula: Formula, parts: Sequence[State]) -> Formula:
+    """Return the formula of parts, which read no state."""
+    line = replace(
+        formula.line,
+        name=f"_{formula.line.name.removeprefix('_')}_before",
+        parameters=tuple(map(steps.without_default, formula.line.parameters)),
+        outputs=tuple(steps.tensor_of(part, part.name) for part in parts),
+        formula="...",
+    )
+    return replace(formula, line=line, elements=tuple(part.node for part in parts), groups=())
 
 
 @dataclass

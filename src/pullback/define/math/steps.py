@@ -59,8 +59,7 @@ class Step:
         formula: with parameters for `slices`, and for what is read as a whole.
         slices: what is read at one time alone.
         time: the name of the scalar that is the sequential index, if it is needed.
-        places: of a front the names of the tensors that say where its elements are, and the name
-            of their dimension.
+        places, along: of a front, which tensors say where its elements are, and their dimension.
     """
 
     formula: Formula
@@ -111,24 +110,11 @@ def rest_of(formula: Formula, names: Mapping[str, str]) -> Formula:
     line = replace(
         formula.line,
         name=f"_{formula.line.name.removeprefix('_')}_outputs",
-        parameters=(*map(_unmarked, formula.line.parameters), *tensors),
+        parameters=(*map(without_default, formula.line.parameters), *tensors),
         formula="...",
     )
     nodes = [_renamed(node, names, formula) for node in formula.nodes]
     return replace(formula, line=line, elements=tuple(nodes), groups=())
-
-
-def formula_before(formula: Formula, parts: Sequence[State]) -> Formula:
-    """Return the formula of some parts, which read no state."""
-    line = replace(
-        formula.line,
-        name=f"_{formula.line.name.removeprefix('_')}_before",
-        parameters=tuple(map(_unmarked, formula.line.parameters)),
-        outputs=tuple(tensor_of(part, part.name) for part in parts),
-        formula="...",
-    )
-    nodes = tuple(part.node for part in parts)
-    return replace(formula, line=line, elements=nodes, groups=())
 
 
 def with_states(formula: Formula) -> tuple[Formula, list[tuple[str, Tensor]]]:
@@ -155,7 +141,8 @@ def with_states(formula: Formula) -> tuple[Formula, list[tuple[str, Tensor]]]:
     return made, list(zip(names, tensors, strict=True))
 
 
-def _unmarked(parameter: Tensor | Scalar) -> Tensor | Scalar:
+def without_default(parameter: Tensor | Scalar) -> Tensor | Scalar:
+    """Return a parameter that has to be given."""
     return replace(parameter, default=None) if isinstance(parameter, Scalar) else parameter
 
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pullback.define.math import build, reduce
 from pullback.define.math.draft import FreeNames
+from pullback.define.math.formula import Formula
 from pullback.define.math.index import Affine, at
 from pullback.define.math.node import NUMBER, SCALAR, SUM, Node, number, read, rename_index
 from pullback.define.math.ranges import Ranges
@@ -72,6 +73,14 @@ def find_total(
     )
     last = extents[time] - 1 if direction > 0 else Affine(0)
     return Total(output=name, states=states, element=body, summed=len(summed), last=last)
+
+
+def add_totals(formula: Formula, group: Group, totals: Sequence[Total]) -> tuple[Formula, Group]:
+    """Return a formula, and its group that also adds up totals."""
+    states = (*group.states, *(state for total in totals for state in total.states))
+    more = replace(group, states=states)
+    groups = tuple(more if each == group else each for each in formula.groups)
+    return replace(formula, groups=groups), more
 
 
 def _open_sums(node: Node, ranges: Ranges) -> tuple[Node, list[str]]:
