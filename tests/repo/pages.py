@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(
-    r"(?:^`(?P<file>[\w/-]+\.\w+)`[^\n]*:\n\n)?^```(?P<language>\w+)\n(?P<code>.*?)^```$"
+    r"(?:^`(?P<file>[\w/-]+\.(?:cpp|cu|cuh|h|py|txt|toml))`[^\n]*:\n\n)?^```(?P<language>\w+)\n(?P<code>.*?)^```$"
     r"(?:\n(?:-->\n)?\n```\n(?P<printed>.*?)^```$)?",
     re.MULTILINE | re.DOTALL,
 )
