@@ -122,7 +122,9 @@ def test_every_formula_agrees_by_blocks_of_any_of_its_indices(text: str, seed: i
 )
 def test_ties_infinities_and_nan_are_as_the_line_says(name: str) -> None:
     indexed = formula(LINES[name][0])
-    for each in (indexed, gradients_of(indexed)):
+    # That of a maximum is at a place, which no blocks find.
+    derived = [gradients_of(indexed)] if LINES[name][2] else []
+    for each in (indexed, *derived):
         found = in_passes(each, pairs_of(each))
         assert found
         for case in samples.draw_cases(each, torch.float64, {}, frozenset()):

@@ -44,6 +44,8 @@ def run(page: Path, folder: Path) -> None:
     # A file may stand below what needs it, and later again as it is after an edit.
     for block in reversed(blocks):
         write(block, folder)
+        # Another module of that name may have been imported.
+        sys.modules.pop(Path(block["file"] or "").stem, None)
     for number, block in enumerate(blocks, 1):
         code, name = block["code"], f"{page.stem}-{number}.py"
         if block["file"]:
