@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,8 @@ from torch import Tensor, nn
 import pullback as pb
 from pullback.diagnostic import PullbackError
 from pullback.graphs import Graph, layout
-from pullback.graphs.layout import Box, Passing
-from pullback.graphs.svg import Drawing
+from pullback.graphs.layout import Box
+from pullback.graphs.svg import Drawing, inside
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -112,20 +111,11 @@ def test_a_node_has_the_shapes_of_what_was_computed(graph: Graph) -> None:
 # --- where everything is
 
 
-def everything(box: Box) -> Iterator[Any]:
-    for row in box.rows:
-        for item in row:
-            if isinstance(item, Box):
-                yield from everything(item)
-            elif not isinstance(item, Passing):
-                yield item
-
-
 @pytest.mark.parametrize("fixture", ["graph", "large"])
 def test_everything_is_in_one_box_once(fixture: str, request: pytest.FixtureRequest) -> None:
     graph: Graph = request.getfixturevalue(fixture)
     root, links = layout.lay_out(graph)
-    found = list(everything(root))
+    found = list(inside(root))
     assert len(found) == len(set(found)) == len(graph.nodes) + len(graph.leaves)
     assert len(links) == sum(len(set(node.edges)) for node in graph.nodes)
 

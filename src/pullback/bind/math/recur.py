@@ -175,15 +175,15 @@ class PreparedStates:
 
     def compute_before(self, call: IndexedCall) -> IndexedCall:
         """Return a call with what is computed before the steps."""
-        before = self.known.before_call(call)
+        known = self.known
+        if call.is_kernel and not self.is_small and known.before:
+            found = known.before(*known.before_arguments(call))
+            return known.with_parts(call, found if isinstance(found, tuple) else (found,))
+        before = known.before_call(call)
         if before is None:
             return call
-        assert self.known.before
-        if call.is_kernel and not self.is_small:
-            found = self.known.before(*before.named.values())
-            return self.known.with_parts(call, found if isinstance(found, tuple) else (found,))
         parts = compute_by_pytorch(replace(before, is_kernel=call.is_kernel))
-        return self.known.with_parts(call, parts)
+        return known.with_parts(call, parts)
 
     def compute_states(self, call: IndexedCall, by: GroupFunction | None) -> dict[str, Tensor]:
         """Return the states of a call, and the outputs that came with them, by name."""

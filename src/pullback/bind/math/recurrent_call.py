@@ -87,14 +87,18 @@ class RecurrentCall:
         formula = self.hoisted.before
         return formula and Executor(Definition(line=formula.line, formula=formula))
 
+    def before_arguments(self, call: IndexedCall) -> tuple[object, ...]:
+        """Return what is given to what computes before the steps."""
+        assert self.before
+        given = (call.flat.get(p.name) for p in self.before.definition.line.parameters)
+        return tuple(widen(value, compute_dtype(call)) for value in given)
+
     def before_call(self, call: IndexedCall) -> IndexedCall | None:
         """Return the call that computes what comes before the steps."""
         if not self.before:
             return None
-        definition = self.before.definition
-        given = (call.flat.get(p.name) for p in definition.line.parameters)
-        wide = tuple(widen(value, compute_dtype(call)) for value in given)
-        return call_of(definition, kernel.fill_defaults(definition, wide, None))
+        definition, given = self.before.definition, self.before_arguments(call)
+        return call_of(definition, kernel.fill_defaults(definition, given, None))
 
     def with_parts(self, call: IndexedCall, parts: Sequence[object]) -> IndexedCall:
         """Return a call that also has what comes before the steps."""
