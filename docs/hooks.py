@@ -59,7 +59,10 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             return found["text"] if (ROOT / path).exists() and found["text"] else found[0]
         start = found.start("target" if found["target"] else "source") - found.start()
         new = os.path.relpath(there, PurePosixPath(uri).parent)
-        return found[0][:start] + new + found[0][start + len(target) :]
+        link = found[0][:start] + new + found[0][start + len(target) :]
+        # Whoever reads a translation is told which pages have none.
+        away = uri.startswith("zh/") and there.endswith(".md") and not there.startswith("zh/")
+        return f"{link}（英文）" if away and found["text"] != "English" else link  # noqa: RUF001
 
     return LINK.sub(linked, markdown)
 

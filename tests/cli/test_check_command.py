@@ -291,6 +291,16 @@ def test_explain_lists_every_code() -> None:
         assert f"\n{code} " in result.output
 
 
+def test_a_shell_completes_codes_and_names() -> None:
+    words = {"COMP_WORDS": "pullback explain {}", "COMP_CWORD": "2"}
+    for typed, found in (("PB50", "PB504"), ("saved-t", "saved-tensor-overwritten")):
+        env = {name: value.format(typed) for name, value in words.items()}
+        result = CliRunner().invoke(
+            app, [], env=env | {"_PULLBACK_COMPLETE": "complete_bash"}, prog_name="pullback"
+        )
+        assert found in result.output.split()
+
+
 def test_a_code_that_there_is_not_is_told() -> None:
     result = run("explain", "PB5O4")
     assert result.exit_code == 2

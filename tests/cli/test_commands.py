@@ -124,6 +124,8 @@ def test_doctor_without_a_compiler_says_what_does_not_work_and_the_cure(
     assert cpp["state"] == "no"
     assert "apt install g++" in cpp["help"]
     assert {a["state"] for a in record["abilities"] if a["what"] == "operators in Python"} == {"ok"}
+    cmake = next(a for a in record["abilities"] if a["what"] == "libraries without Python")
+    assert cmake["state"] == "add"
 
 
 def test_doctor_finds_a_compiler_that_compiles_nothing(

@@ -1,7 +1,7 @@
 """Writes what the documentation says about probes: `python tests/repo/probes_page.py`.
 
 docs/probes.md holds their pages, docs/reference.md a table of them, and src/pullback/cli/codes.md
-the table of errors of docs/reference.md, for `pullback explain`.
+a row for each of them and for each error of docs/reference.md, for `pullback explain`.
 """
 
 from __future__ import annotations
@@ -59,9 +59,10 @@ def reference() -> str:
 
 
 def codes() -> str:
-    """Return the table of errors for the command line."""
+    """Return the table of errors and probes for the command line."""
     rows = re.findall(r"^\| PB\d+ \| \S+ \| [^|]+ \|$", reference(), re.MULTILINE)
-    return "\n".join(rows) + "\n"
+    rows += [f"| {probe.code} | {probe.name} | {rule_of(probe)} |" for probe in every_probe()]
+    return "\n".join(sorted(rows)) + "\n"
 
 
 WRITTEN = {

@@ -38,14 +38,14 @@ class Ability:
 
     Attributes:
         what: in a few words.
-        state: "no": something that it needs is not installed; "FAIL": something is there, but
-            does not work.
+        state: "no": this machine lacks what it needs; "add": a package that not everybody needs is
+            not installed; "FAIL": something is there, but does not work.
         said: what was found.
         help: the cure.
     """
 
     what: str
-    state: Literal["ok", "no", "FAIL"]
+    state: Literal["ok", "no", "add", "FAIL"]
     said: str
     help: str | None = None
 
@@ -259,7 +259,7 @@ def on_gpus() -> Iterator[Ability]:
         yield Ability(what=what, state="ok", said=said)
     else:
         said = "neither nvcc nor NVRTC: PyTorch's operations compute them"
-        yield Ability(what=what, state="no", said=said, help="pip install 'pullback[cuda]'")
+        yield Ability(what=what, state="add", said=said, help="pip install 'pullback[cuda]'")
     yield from on_the_cpu()
 
 
@@ -305,7 +305,7 @@ def of_shipping() -> Iterator[Ability]:
     else:
         yield Ability(
             what="libraries without Python",
-            state="no",
+            state="add",
             said="there is no CMake",
             help="apt install cmake, or pip install cmake",
         )
@@ -318,5 +318,5 @@ def of_modules(what: str, extra: str, *modules: str) -> Ability:
     lacking = [name for name in modules if find_spec(name) is None]
     if lacking:
         said = f"not installed: {', '.join(lacking)}"
-        return Ability(what=what, state="no", said=said, help=f"pip install 'pullback[{extra}]'")
+        return Ability(what=what, state="add", said=said, help=f"pip install 'pullback[{extra}]'")
     return Ability(what=what, state="ok", said=f"{', '.join(modules)} are installed")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -16,14 +15,22 @@ from pullback.diagnostic import Rule, did_you_mean
 
 UnknownCode = Rule("PB806", "unknown-code")
 
-# The errors of docs/reference.md, which is not installed: tests/repo/probes_page.py copies them.
+# What docs/reference.md says of errors and probes, and is not installed: written by
+# tests/repo/probes_page.py.
 CODES = Path(__file__).parent / "codes.md"
 ROW = re.compile(r"^\| (PB\d+) \| (\S+) \| (.+) \|$", re.MULTILINE)
 
 
+def complete(start: str) -> list[tuple[str, str]]:
+    """Return the codes, or names, that a shell may add to what was typed, each with its line."""
+    codes = [(own, f"{name}: {text}") for own, name, text in all_rows() if own.startswith(start)]
+    return codes or [(name, text) for _, name, text in all_rows() if name.startswith(start)]
+
+
 def explain(
     code: Annotated[
-        str | None, typer.Argument(help="PB504, or a name: saved-tensor-overwritten.")
+        str | None,
+        typer.Argument(autocompletion=complete, help="PB504, or a name: saved-tensor-overwritten."),
     ] = None,
     format: FormatOption = Format.TEXT,
 ) -> None:
@@ -48,38 +55,24 @@ def page_of_code(code: str) -> tuple[str, str, str]:
     Raises:
         PullbackError: PB806, there is none.
     """
-    pages = dict(probe_pages())
-    rows = {own: (name, text) for own, name, text in ROW.findall(CODES.read_text("utf-8"))}
-    names = {name: own for own, name, _ in probe_rows()}
-    names |= {name: own for own, (name, _) in rows.items()}
+    rows = {own: (name, text) for own, name, text in all_rows()}
+    names = {name: own for own, (name, _) in rows.items()}
     wanted = names.get(code, code.upper())
-    if wanted in pages:
-        name = next(name for name, own in names.items() if own == wanted)
-        return wanted, name, pages[wanted]
-    if wanted in rows:
-        name, text = rows[wanted]
-        return wanted, name, f"# {wanted} {name}\n\n{text}\n"
-    raise UnknownCode.error(
-        f"there is no code '{code}'",
-        help=did_you_mean(code, [*rows, *pages, *names]) or "pullback explain lists them",
-    )
+    if wanted not in rows:
+        raise UnknownCode.error(
+            f"there is no code '{code}'",
+            help=did_you_mean(code, [*rows, *names]) or "pullback explain lists them",
+        )
+    name, text = rows[wanted]
+    return wanted, name, page_of_probe(wanted) or f"# {wanted} {name}\n\n{text}\n"
 
 
-def probe_pages() -> Iterator[tuple[str, str]]:
-    """Yield each probe's code and page."""
+def page_of_probe(code: str) -> str | None:
+    """Return a probe's page, or None if the code is an error's."""
     from pullback.verify.probe import page_of  # noqa: PLC0415  (it imports torch)
     from pullback.verify.probes import every_probe  # noqa: PLC0415  (it imports torch)
 
-    for probe in every_probe():
-        yield probe.code, page_of(probe)
-
-
-def probe_rows() -> Iterator[tuple[str, str, str]]:
-    """Yield each probe's code, name and rule: the first line of its page."""
-    from pullback.verify.probes import every_probe  # noqa: PLC0415
-
-    for probe in every_probe():
-        yield probe.code, probe.name, (probe.__doc__ or "").partition("\n")[0]
+    return next((page_of(probe) for probe in every_probe() if probe.code == code), None)
 
 
 def show_page(console: Console, page: str) -> None:
@@ -92,7 +85,7 @@ def show_page(console: Console, page: str) -> None:
 
 def all_rows() -> list[tuple[str, str, str]]:
     """Return every code with its name and one line, in order."""
-    return sorted([*ROW.findall(CODES.read_text("utf-8")), *probe_rows()])
+    return ROW.findall(CODES.read_text("utf-8"))
 
 
 def show_all(console: Console) -> None:

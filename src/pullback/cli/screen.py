@@ -22,7 +22,14 @@ from pullback.diagnostic import PullbackError
 # A log has no width: what is cut or broken there is lost.
 WIDEST = 240
 # The first word of a row, in reports and tables, and its colour.
-MARKS = {"FAIL": "bold red", "note": "yellow", "ok": "green", "no": "yellow", "known": "dim"}
+MARKS = {
+    "FAIL": "bold red",
+    "note": "yellow",
+    "ok": "green",
+    "no": "yellow",
+    "add": "cyan",
+    "known": "dim",
+}
 # Where typer's contexts remember in what form a command answers, for errors that come later.
 AS_JSON = "pullback.as_json"
 
