@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from indexed_ops import CASES, ON_GPUS
+from indexed_ops import CASES, ON_GPUS, TWICE_ON_GPUS
 
 import pullback as pb
 from pullback.bind.loops import on_cpu
@@ -34,10 +34,11 @@ LAUNCHER = re.compile(r"PULLBACK_INDEX_LAUNCHER\((\w+), (\d+), (\d+), (\d+), (\d
 
 
 def collect(namespace: str) -> list[Shipped]:
-    """Return the operators with their gradients, in one dtype."""
+    """Return the operators with their gradients, in one dtype, some with second derivatives."""
     index_loops.dtypes_of = lambda _: ("float32",)
-    made = [pb.operator(f"{namespace}::{name}{CASES[name].text}") for name in ON_GPUS]
-    every = shipped.collect(made, orders=1)
+    made = {name: pb.operator(f"{namespace}::{name}{CASES[name].text}") for name in ON_GPUS}
+    twice = [made.pop(name) for name in TWICE_ON_GPUS]
+    every = [*shipped.collect(twice, orders=2), *shipped.collect([*made.values()], orders=1)]
     return [each for each in every if "_tangent" not in each.line.name]
 
 

@@ -99,6 +99,8 @@ def numbers(most: int, *shape: int) -> Tensor:
 FEW = ("gauss", "softmax", "correlate", "gather", "lru", "bumps")
 # Of each family, on GPUs; of places within places, and of a sum in chunks.
 ON_GPUS = ("gauss", "softmax", "correlate", "bag", "batched", "windows", "hop", "total", "scaled")
+# And their second derivatives.
+TWICE_ON_GPUS = ("gauss", "softmax")
 # And by nvcc.
 FOR_GPUS = ("gauss", "softmax", "bag", "total")
 CASES = {
@@ -189,6 +191,12 @@ CASES = {
         " = a*h[t - 1, d] + x; h[-1, d] = h0",
         lru,
         lambda draw: (draw(2, 40, 19), draw(2, 40, 19), draw(19)),
+    ),
+    # What c gets is a sum over the steps, the lanes and the batch.
+    "decay": Case(
+        "(x[..., t, d], c[]) -> h[..., t, d] = c*pad(h[t - 1, d]) + x",
+        lambda x, c: lru(c.expand_as(x), x, torch.zeros_like(x[0, 0])),
+        lambda draw: (draw(3, 40, 19), draw()),
     ),
     # The library has loops for d = 3, whose lanes are the batch.
     "narrow": Case(

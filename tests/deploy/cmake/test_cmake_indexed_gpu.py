@@ -17,7 +17,7 @@ import pytest
 import torch
 from build_indexed_gpu import NAMESPACE, collect
 from building import Once, command
-from indexed_ops import CASES, FOR_GPUS, ON_GPUS
+from indexed_ops import CASES, FOR_GPUS, ON_GPUS, TWICE_ON_GPUS
 from test_cmake_indexed import arguments, compare
 from torch import Tensor
 
@@ -65,6 +65,12 @@ def library(once: Once) -> Library:
 def test_values_and_gradients_are_those_of_pytorch(name: str, library: Library, seed: int) -> None:
     compare(getattr(library.operators, name), CASES[name], torch.float32, 1, seed)
     assert library.notes()
+
+
+@pytest.mark.parametrize("name", TWICE_ON_GPUS)
+def test_second_derivatives_are_those_of_pytorch(name: str, library: Library, seed: int) -> None:
+    compare(getattr(library.operators, name), CASES[name], torch.float32, 2, seed)
+    assert any(f"_{name}_grad_grad_" in note for note in library.notes())
 
 
 def test_rows_that_do_not_fit_are_read_again(
