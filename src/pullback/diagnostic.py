@@ -137,5 +137,8 @@ def an(word: object) -> str:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     """Return a hint with the nearest known name, if one is near."""
-    close = difflib.get_close_matches(name, list(known), n=1)
+    names = list(known)
+    # Two letters in the wrong order are the likeliest slip, and no match of difflib's.
+    swapped = [each for each in names if sorted(each) == sorted(name)]
+    close = difflib.get_close_matches(name, swapped or names, n=1)
     return f"did you mean '{close[0]}'?" if close else None

@@ -46,6 +46,7 @@ def refused(line: str, code: str, *words: str, cure: str | None = None, **given:
 OF_ONE_TENSOR: list[tuple[str, str, tuple[str, ...], str | None]] = [
     # what is not there
     ("sigmiod(x)", "PB132", ("sigmiod",), "did you mean 'sigmoid'?"),
+    ("tahn(x)", "PB132", ("tahn",), "did you mean 'tanh'?"),
     ("foo(x)", "PB132", ("foo",), None),
     ("xx * 2", "PB133", ("'xx'", "have", "x"), "did you mean 'x'?"),
     ("y * 2", "PB151", ("'y'",), None),

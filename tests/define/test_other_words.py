@@ -41,7 +41,11 @@ THEIRS: dict[str, Callable[..., Tensor]] = {
     "matmul": torch.matmul,
     "bmm": torch.bmm,
     "linear": functional.linear,
-    "cumsum": lambda x: x.cumsum(0),
+    "cumsum": lambda x: x.cumsum(-1),
+    "cumprod": lambda x: x.cumprod(-1),
+    "cummax": lambda x: x.cummax(-1).values,
+    "cummin": lambda x: x.cummin(-1).values,
+    "logcumsumexp": lambda x: x.logcumsumexp(-1),
     "trace": torch.trace,
     "diagonal": torch.diagonal,
     "transpose": torch.t,
@@ -90,9 +94,17 @@ def test_the_line_that_is_named_instead_computes_the_same(name: str, seed: int) 
         value = torch.rand(shape, generator=generator, dtype=torch.float64) + 0.1
         dtypes = {"int64": torch.int64, "bool": torch.bool}
         tensors[tensor.name] = (2 * value).to(dtypes.get(tensor.dtype or "", torch.float64))
+    for state in (state for group in made.groups for state in group.states):
+        tensors[state.name] = torch.zeros([sizes[label] for label in state.indices]).double()
+        # A step is right where all that it reads is.
+        for _ in range(sizes["n"]):
+            step = Dense(tensors, sizes, Ranges(made.sizes))
+            tensors[state.name] = step(state.node, state.indices)
     evaluate = Dense(tensors, sizes, Ranges(made.sizes))
     found = evaluate(made.nodes[0], line.outputs[0].labels)
-    torch.testing.assert_close(found, THEIRS[name](*tensors.values()), check_dtype=False)
+    torch.testing.assert_close(
+        found, THEIRS[name](*(tensors[tensor.name] for tensor in line.tensors)), check_dtype=False
+    )
 
 
 def test_words_of_other_libraries_are_none_of_ours() -> None:

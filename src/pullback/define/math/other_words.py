@@ -31,7 +31,11 @@ LINES = {
     "matmul": "(x[n, k], y[k, m]) -> z[n, m] = sum[k](x[n, k]*y[k, m])",
     "bmm": "(x[b, n, k], y[b, k, m]) -> z[b, n, m] = sum[k](x[b, n, k]*y[b, k, m])",
     "linear": "(x[..., i], w[o, i], b[o]) -> y[..., o] = sum[i](x*w) + b",
-    "cumsum": "(x[n]) -> y[n] = sum[m](where(m <= n, x[m], 0))",
+    "cumsum": "(x[..., n]) -> y[..., n] = pad(y[n - 1]) + x",
+    "cumprod": "(x[..., n]) -> y[..., n] = y[n - 1]*x; y[-1] = 1",
+    "cummax": "(x[..., n]) -> y[..., n] = maximum(y[n - 1], x); y[-1] = -inf",
+    "cummin": "(x[..., n]) -> y[..., n] = minimum(y[n - 1], x); y[-1] = inf",
+    "logcumsumexp": "(x[..., n]) -> y[..., n] = logaddexp(y[n - 1], x); y[-1] = -inf",
     "trace": "(x[n, n]) -> y[] = sum[i](x[i, i])",
     "diagonal": "(x[n, n]) -> y[i] = x[i, i]",
     "transpose": "(x[n, m]) -> y[m, n] = x[n, m]",
@@ -52,7 +56,7 @@ LINES = {
     "argmin": "(x[n]) -> y[]: int64 = argmax[n](-x)",
     "any": "(x[n]: bool) -> y[]: bool = sum[n](x) > 0",
     "all": "(x[n]: bool) -> y[]: bool = sum[n](not x) == 0",
-    "prod": "(x[n]) -> y[] = exp(sum[n](log(x)))",
+    "prod": "(x[n]) -> y[] = p[n] = p[n - 1]*x; p[-1] = 1; y = p[size(n) - 1]",
     "sum": "(x[..., n]) -> y[...] = sum[n](x)",
     "mean": "(x[..., n]) -> y[...] = mean[n](x)",
     "argmax": "(x[..., n]) -> y[...]: int64 = argmax[n](x)",
@@ -74,18 +78,19 @@ SAME = {
     **{"max_pool2d": "max_pool1d", "avg_pool2d": "avg_pool1d", "smooth_l1_loss": "huber_loss"},
     **{"log_sum_exp": "logsumexp", "conv": "conv1d", "fliplr": "flip"},
 }
-NOTES = {"cumsum": "in quadratic time", "prod": "of positive numbers"}
 
 RANDOM = "give it random numbers as an input, noise[...]: a formula is the same in every call"
 ELSEWHERE = "no formula can say it: give a function in PyTorch or NumPy, python=, and backward="
 NUMBERS = "write the number: it is the same for every element"
 INDEX = "an index is a number: write n*x[n]"
+RECURRENCE = "an output may read itself: h[t] = a*h[t - 1] + x; h[-1] = h0 (docs/recurrences.md)"
 SIZE = "write size(n), with the name of a dimension"
 REASONS = {
     **dict.fromkeys(("rand", "randn", "rand_like", "randn_like", "dropout", "bernoulli"), RANDOM),
     **dict.fromkeys(("sort", "argsort", "topk", "median", "quantile", "unique", "mode"), ELSEWHERE),
     **dict.fromkeys(("kthvalue", "searchsorted", "nonzero", "bincount", "histc"), ELSEWHERE),
-    **dict.fromkeys(("cumprod", "cummax", "cummin", "scan", "interp"), ELSEWHERE),
+    **dict.fromkeys(("scan", "associative_scan", "lfilter"), RECURRENCE),
+    "interp": ELSEWHERE,
     **dict.fromkeys(("inv", "inverse", "pinv", "solve", "det", "logdet", "slogdet"), ELSEWHERE),
     **dict.fromkeys(("svd", "eigh", "eig", "qr", "cholesky", "lstsq", "matrix_exp"), ELSEWHERE),
     **dict.fromkeys(("fft", "ifft", "rfft", "irfft", "fft2", "stft"), ELSEWHERE),
@@ -100,5 +105,4 @@ def suggest_instead(name: str) -> str | None:
     known = SAME.get(name, name)
     if known not in LINES:
         return REASONS.get(name)
-    note = f", {NOTES[known]}" if known in NOTES else ""
-    return f"index notation says it{note}: {LINES[known]}"
+    return f"index notation says it: {LINES[known]}"
