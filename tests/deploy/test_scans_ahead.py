@@ -39,7 +39,14 @@ SS = (
     "(dt[..., t, d], A[d, s], B[..., t, s], C[..., t, s], x[..., t, d]) -> y[..., t, d] ="
     " h[t, d, s] = exp(-dt*A)*pad(h[t - 1, d, s]) + dt*B*x; y = sum[s](C*h)"
 )
-
+# In its gradient the gates are sums that no state decides, and are computed before the steps.
+GRU = (
+    "(x[b, t, 3, d], w[3, d, d]) -> h[b, t, d] ="
+    " r[b, t, d] = sigmoid(x[b, t, 0, d] + sum[j](w[0, d, j]*pad(h[b, t - 1, j])));"
+    " z[b, t, d] = sigmoid(x[b, t, 1, d] + sum[j](w[1, d, j]*pad(h[b, t - 1, j])));"
+    " n[b, t, d] = tanh(x[b, t, 2, d] + r*sum[j](w[2, d, j]*pad(h[b, t - 1, j])));"
+    " h = (1 - z)*n + z*pad(h[b, t - 1, d])"
+)
 
 LINES: dict[str, tuple[str, tuple[tuple[int, ...], ...]]] = {
     "lru": (LRU, ((2, 100, 20), (2, 100, 20), (20,))),
@@ -49,6 +56,7 @@ LINES: dict[str, tuple[str, tuple[tuple[int, ...], ...]]] = {
         "(delta[..., t], c[..., t]) -> adv[..., t] = delta + c*pad(adv[t + 1])",
         ((30, 200), (30, 200)),
     ),
+    "gru": (GRU, ((2, 70, 3, 9), (3, 9, 9))),
 }
 
 

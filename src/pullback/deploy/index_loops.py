@@ -102,7 +102,8 @@ def find_all(  # noqa: PLR0913, PLR0917  (all that decides which loops there are
 ) -> Iterator[Own | NoLoops]:
     """Yield the loops that compute some outputs, or why there are none for one."""
     if formula.groups:
-        for found in step_loops.find_all(formula, dtype, wanted, present, usual, backend):
+        asked = (formula, dtype, wanted, present, usual, backend)
+        for found in step_loops.find_all(*asked, is_hoisted=True):
             yield found if isinstance(found, NoLoops) else found.own
         return
     yield from step_loops.find_plain(formula, dtype, wanted, present, usual, backend)

@@ -54,15 +54,25 @@ def find_all(  # noqa: PLR0913, PLR0917  (all that decides which loops there are
     present: frozenset[str],
     usual: Mapping[str, int],
     backend: Backend,
+    *,
+    is_hoisted: bool,
 ) -> Iterator[StepLoops | NoLoops]:
-    """Yield the loops of a recurrence: of its groups of states, and of outputs that are left."""
+    """Yield the loops of a recurrence: of its groups of states, and of outputs that are left.
+
+    If `is_hoisted`, also those of what Python computes before the steps.
+    """
     line, shared = formula.line, str(dtype).removeprefix("torch.")
     missing = frozenset(t.name for t in line.tensors if t.name not in present)
     asked = tuple(bool(wanted >> k & 1) for k in range(len(line.outputs)))
-    known = RecurrentCall.of(formula, missing, asked, is_hoisted=False)
+    known = RecurrentCall.of(formula, missing, asked, is_hoisted=is_hoisted)
     dtypes = {t.name: t.dtype or shared for t in line.tensors if t.name in present}
     stored = {*dtypes.values(), *(output.dtype or shared for output in line.outputs)}
     width = "float64" if "float64" in stored else "float32"
+    if before := known.hoisted.before:
+        every = (1 << len(before.line.outputs)) - 1
+        for own in find_plain(before, getattr(torch, width), every, present, usual, backend):
+            yield own if isinstance(own, NoLoops) else StepLoops(own=own)
+        dtypes |= dict.fromkeys(known.hoisted.parts, width)
     computed: set[str | None] = set()
     for place in range(len(known.formula.groups)):
         found = find_scan(known.ask(place, usual, dtypes, width, backend))
@@ -77,7 +87,8 @@ def find_all(  # noqa: PLR0913, PLR0917  (all that decides which loops there are
         rest = known.rest.definition.formula
         assert rest
         names = {own: state for state, own in known.names.items()}
-        given = frozenset(p.name for p in rest.line.parameters if p.name in present | {*names})
+        there = {*present, *names, *known.hoisted.parts}
+        given = frozenset(p.name for p in rest.line.parameters if p.name in there)
         bits = sum(1 << k for k in left)
         for own in find_plain(rest, getattr(torch, width), bits, given, usual, backend):
             yield own if isinstance(own, NoLoops) else StepLoops(own=own, reads=names)

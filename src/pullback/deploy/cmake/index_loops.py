@@ -171,7 +171,7 @@ class IndexedOperator:
         asked = self.formula, getattr(torch, dtype), wanted, names, usual, backend
         groups: list[Group] = []
         if self.formula.groups:
-            groups += map(self.group_of_steps, step_loops.find_all(*asked))
+            groups += map(self.group_of_steps, step_loops.find_all(*asked, is_hoisted=False))
         else:
             for own in step_loops.find_plain(*asked):
                 if isinstance(own, NoLoops):
