@@ -269,7 +269,8 @@ def scan_shapes(b: int, t: int, d: int, s: int) -> Shapes:
     return ((b, t, d), (d, s), (b, t, s), (b, t, s), (b, t, d))
 
 
-# A thread with a state of its own, lanes along a small state, fronts, a matrix in one block.
+# A thread with a state of its own, lanes along a small state, fronts, few lanes whose steps are cut
+# into chunks, a matrix in one block.
 RECURRENCES = (
     recurrence(
         "lru 8x1000x256",
@@ -302,6 +303,14 @@ RECURRENCES = (
         most=0.9,
         shapes=((1000, 4096), (1000, 4096)),
         small=((9, 40), (9, 40)),
+    ),
+    recurrence(
+        "gae 8192x16",
+        recurrence_lines.GAE,
+        gae_loop,
+        most=0.9,
+        shapes=((8192, 16), (8192, 16)),
+        small=((2100, 3), (2100, 3)),
     ),
     recurrence(
         "gru 64x100x64",

@@ -80,6 +80,16 @@ class Scan:
     fronts: Fronts | None = None
 
     @property
+    def owns(self) -> tuple[Own, ...]:
+        """All of its kernels."""
+        return (self.own,)
+
+    @property
+    def is_available(self) -> bool:
+        """Whether they can run here."""
+        return self.own.is_available
+
+    @property
     def described(self) -> str:
         """How it runs, in words."""
         nest = self.own.steps[0].kernel.nest
@@ -102,7 +112,7 @@ class Scan:
         parts += [f"{name} is added up" for name in self.totals]
         return ", ".join(parts)
 
-    def add_fronts(self, sizes: Mapping[str, int]) -> Mapping[str, int]:
+    def count(self, sizes: Mapping[str, int]) -> Mapping[str, int]:
         """Return the sizes of a call, and how many fronts there are."""
         if self.fronts is None:
             return sizes
@@ -116,14 +126,21 @@ class Scan:
                 is one dimension.
             sizes: of every index.
         """
+        values = self.run_all(arguments, sizes).values()
+        found = {n: value for n, value in zip(self.names, values, strict=True) if n}
+        sizes = self.count(sizes)
+        return found | {n: last.finish(found[n], sizes) for n, last in self.totals.items()}
+
+    def run_all(
+        self, arguments: Mapping[str, object], sizes: Mapping[str, int]
+    ) -> dict[str, Tensor]:
+        """Return all that the kernel computes, of some states the last steps alone."""
         outputs = self.own.steps[0].kernel.nest.outputs
-        sizes = self.add_fronts(sizes)
         needed = {p.name: arguments.get(p.name) for p in self.own.indexed.line.parameters}
         wanted = [getattr(torch, output.dtype) for output in outputs]
-        values = self.own.run(needed, sizes, wanted)
-        pairs = zip(self.names, values, self.turned, strict=True)
-        found = {n: value.permute(order) for n, value, order in pairs if n}
-        return found | {n: last.finish(found[n], sizes) for n, last in self.totals.items()}
+        values = self.own.run(needed, self.count(sizes), wanted)
+        found = zip(outputs, values, self.turned, strict=True)
+        return {output.name: value.permute(order) for output, value, order in found}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,6 +156,7 @@ class ScanCall:
         outputs: those of the formula that may be computed with it, by their place.
         later: what else reads its states.
         backend: what runs them.
+        counted: indices for any number of which a kernel is the same, beside those of the steps.
     """
 
     formula: Formula
@@ -149,6 +167,7 @@ class ScanCall:
     outputs: Mapping[int, Node]
     later: tuple[Node, ...]
     backend: Backend
+    counted: frozenset[str] = frozenset()
 
 
 def find_scan(call: ScanCall) -> Scan | NoLoops:
@@ -208,7 +227,7 @@ def _write(call: ScanCall, target: Target) -> Scan:
         RefusedLoops: there are none.
     """
     # A kernel is the same for any number of steps.
-    counted, skewed = dict(call.group.weights), None
+    counted, skewed = {*dict(call.group.weights), *call.counted}, None
     small = find_small(call.formula, call.sizes)
     known = {name: number for name, number in small.items() if name not in counted}
     if len(call.group.weights) > 1:

@@ -18,7 +18,7 @@ from pullback.bind.dense import evaluate
 from pullback.bind.dense.places import IndexOutside
 from pullback.bind.dense.steps import StatesCall, compute_group
 from pullback.bind.levels import run_isolated
-from pullback.bind.loops.scans import Scan
+from pullback.bind.loops.chunks import ChunkedScan, Loops
 from pullback.bind.math import samples, verified, verify
 from pullback.bind.math.samples import Case
 from pullback.bind.math.tolerance import describe_difference, measure_noises, to_double
@@ -34,7 +34,7 @@ from pullback.diagnostic import PullbackError
 STOPPED = (EmptyMaximum.code, IndexOutside.code)
 
 
-def require_agreement(scan: Scan, formula: Formula, place: int, present: frozenset[str]) -> None:
+def require_agreement(scan: Loops, formula: Formula, place: int, present: frozenset[str]) -> None:
     """Stop if a loop's states differ from those of the steps.
 
     Each loop is compared once, and that is remembered for other processes.
@@ -48,14 +48,16 @@ def require_agreement(scan: Scan, formula: Formula, place: int, present: frozens
     Raises:
         PullbackError: PB147, which is a fault of pullback's.
     """
-    own = scan.own
+    own, in_chunks = scan.own, isinstance(scan, ChunkedScan)
     name = verified.digest(
         verified.serialize_formula(formula),
         *(place, sorted(present), own.specialised, str(own.dtype)),
-        verified.serialize_loops(own),
+        [text for each in scan.owns for text in verified.serialize_loops(each)],
     )
-    has_sums = bool(scan.totals) or any(n.op == SUM for n in in_order(own.indexed.nodes))
-    compared = Compared(formula, place, present, own.dtype, own.specialised, scan.names, has_sums)
+    fixed = {**own.specialised, **(scan.crossing if isinstance(scan, ChunkedScan) else {})}
+    is_added_up = isinstance(scan, ChunkedScan) or bool(scan.totals)
+    has_sums = is_added_up or any(n.op == SUM for n in in_order(own.indexed.nodes))
+    compared = Compared(formula, place, present, own.dtype, fixed, scan.names, has_sums, in_chunks)
     home = own.backend.home
 
     def run(case: Case, known: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -105,6 +107,7 @@ class Compared:
         fixed: sizes that it is made for.
         names: of what it computes.
         has_sums: whether something is added up in a step.
+        in_chunks: whether what is infinite, or no number, spreads through a chunk of steps.
     """
 
     formula: Formula
@@ -114,6 +117,7 @@ class Compared:
     fixed: Mapping[str, int]
     names: tuple[str | None, ...]
     has_sums: bool
+    in_chunks: bool = False
 
 
 Run = Callable[[Case, Mapping[str, Tensor]], Mapping[str, Tensor]]
@@ -137,6 +141,8 @@ def _compare(compared: Compared, compute: Run) -> None:
         except PullbackError as error:
             if error.finding.code not in STOPPED:
                 raise
+            continue
+        if compared.in_chunks and not all(value.isfinite().all() for value in want.values()):
             continue
         got = compute(case, want)
         run = partial(_by_steps, compared, to_double(case), torch.float64)

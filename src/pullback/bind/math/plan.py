@@ -13,9 +13,9 @@ from pullback.bind.dense import cumulative
 from pullback.bind.kinds.kind import Kind
 from pullback.bind.loops import backends, gpu, nests
 from pullback.bind.loops.backends import unit_of
+from pullback.bind.loops.chunks import Loops
 from pullback.bind.loops.nests import NoLoops, Own
 from pullback.bind.loops.own_call import prepare_call
-from pullback.bind.loops.scans import Scan
 from pullback.bind.math import choose, derive, recur
 from pullback.bind.math.call import Choice, IndexedCall, call_of
 from pullback.bind.math.recurrent_call import RecurrentCall, compute_dtype
@@ -193,14 +193,14 @@ def steps_of_states(
         asked = [name in own for name in names] + [False] * len(call.outputs.wanted)
         needed = cost.cost(joint, call.sizes, asked, compute.itemsize)
         computed = [state.name for state in group.states]
-        beside = scan.names if isinstance(scan, Scan) else whole.outputs if whole else ()
+        beside = scan.names if isinstance(scan, Loops) else whole.outputs if whole else ()
         lines = call.indexed.line.outputs
         more = [k for k in left if lines[k].name in beside and lines[k].name not in own]
         computed += [lines[k].name for k in more]
         left = [k for k in left if k not in more]
         way, reason = _describe_way(scan, group, whole)
-        if there and isinstance(scan, Scan):
-            moved, numbers = needed.read + needed.written, scan.add_fronts(call.sizes)
+        if there and isinstance(scan, Loops):
+            moved, numbers = needed.read + needed.written, scan.count(call.sizes)
             reason += f"; {describe_launches(scan.own, numbers, moved, there.architecture)}"
         yield Step(
             operator=call.indexed.line.qualname,
@@ -217,9 +217,9 @@ def steps_of_states(
             yield replace(step, operator=call.indexed.line.qualname)
 
 
-def _describe_way(scan: Scan | NoLoops, group: Group, whole: Cumulative | None) -> tuple[str, str]:
+def _describe_way(scan: Loops | NoLoops, group: Group, whole: Cumulative | None) -> tuple[str, str]:
     """Return what computes a group of states, and how."""
-    if isinstance(scan, Scan):
+    if isinstance(scan, Loops):
         return "own loop, recurrence", scan.described
     if whole:
         (time, direction), *_ = group.weights

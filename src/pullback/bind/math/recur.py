@@ -15,8 +15,8 @@ from pullback.bind.dense.cumulative import RECORDED
 from pullback.bind.dense.places import IndexOutside
 from pullback.bind.dense.record import Records
 from pullback.bind.dense.steps import StatesCall, compute_group
+from pullback.bind.loops.chunks import Loops
 from pullback.bind.loops.nests import NoLoops
-from pullback.bind.loops.scans import Scan
 from pullback.bind.math import execute
 from pullback.bind.math.call import IndexedCall, call_of, compute_by_pytorch
 from pullback.bind.math.recurrent_call import Key, RecurrentCall, compute_dtype, key_of
@@ -133,7 +133,7 @@ class PreparedStates:
     worth: tuple[bool, ...] = ()
     is_small: bool = True
     is_recorded: bool = False
-    scans: dict[int, Scan | NoLoops] = field(default_factory=dict[int, "Scan | NoLoops"])
+    scans: dict[int, Loops | NoLoops] = field(default_factory=dict[int, "Loops | NoLoops"])
     records: Records = field(default_factory=Records)
 
     @property

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from pullback.bind import kernel
 from pullback.bind.loops.backends import Backend, CudaBackend, find_backend
+from pullback.bind.loops.chunks import Loops, find_chunks
 from pullback.bind.loops.nests import NoLoops
 from pullback.bind.loops.scans import Scan, ScanCall, find_scan
 from pullback.bind.loops.specialise import round_sizes, usual_sizes
@@ -48,8 +49,8 @@ class RecurrentCall:
     names: dict[str, str]
     copied: dict[int, str]
     wanted: tuple[bool, ...]
-    scans: Memo[tuple[object, ...], Scan | NoLoops] = field(
-        default_factory=Memo[tuple[object, ...], Scan | NoLoops]
+    scans: Memo[tuple[object, ...], Loops | NoLoops] = field(
+        default_factory=Memo[tuple[object, ...], Loops | NoLoops]
     )
     agreed: set[tuple[int, torch.dtype]] = field(default_factory=set[tuple[int, torch.dtype]])
 
@@ -164,7 +165,7 @@ class RecurrentCall:
         others = (node for k, node in wanted.items() if k not in own)
         return own, (*others, *(state.node for state in later))
 
-    def scan(self, place: int, call: IndexedCall, compute: torch.dtype) -> Scan | NoLoops:
+    def scan(self, place: int, call: IndexedCall, compute: torch.dtype) -> Loops | NoLoops:
         """Return the loops of a group, made once for calls of about the same sizes.
 
         Where there is no compiler, they are those that a package brought.
@@ -178,13 +179,13 @@ class RecurrentCall:
         if not backend.can_compile() and not prebuilt.has_index_loops(kind):
             return none
 
-        def of(sizes: Mapping[str, int]) -> Scan | NoLoops:
+        def of(sizes: Mapping[str, int]) -> Loops | NoLoops:
             asked = self.ask_for(place, call, compute, sizes, backend)
             key = (place, backend, asked.compute, *sizes.items(), *asked.dtypes.items())
             return self.scans.get_or_make(key, lambda: self.find_scan(asked, place, call.present))
 
         found = of(round_sizes(self.formula, call.sizes, backend.parts))
-        if isinstance(found, Scan) and not found.own.is_available:
+        if isinstance(found, Loops) and not found.is_available:
             usual = (usual_sizes(call.sizes, own) for own in prebuilt.find_sizes(call.sizes))
             others = (other for other in map(of, usual) if isinstance(other, Scan))
             return next((other for other in others if other.own.brought), none)
@@ -192,10 +193,11 @@ class RecurrentCall:
 
     def candidate(
         self, place: int, call: IndexedCall, compute: torch.dtype, backend: Backend
-    ) -> Scan | NoLoops:
+    ) -> Loops | NoLoops:
         """Return the loops that a group would have, which are not compiled."""
         sizes = round_sizes(self.formula, call.sizes, backend.parts)
-        return find_scan(self.ask_for(place, call, compute, sizes, backend))
+        asked = self.ask_for(place, call, compute, sizes, backend)
+        return find_chunks(asked) or find_scan(asked)
 
     def ask_for(
         self,
@@ -254,14 +256,16 @@ class RecurrentCall:
             agree.require_cumulative(self.formula, place, call.present, compute)
             self.agreed.add((place, compute))
 
-    def find_scan(self, asked: ScanCall, place: int, present: frozenset[str]) -> Scan | NoLoops:
+    def find_scan(self, asked: ScanCall, place: int, present: frozenset[str]) -> Loops | NoLoops:
         """Return the loops of a group; if they can run, they have been compared with its steps.
 
         Raises:
             PullbackError: PB147, they differ.
         """
-        found = find_scan(asked)
-        if isinstance(found, Scan) and found.own.is_available:
+        # Packages bring none in chunks.
+        chunked = find_chunks(asked) if asked.backend.can_compile() else None
+        found = chunked or find_scan(asked)
+        if isinstance(found, Loops) and found.is_available:
             agree.require_agreement(found, self.formula, place, present)
         return found
 
