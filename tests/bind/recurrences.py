@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -204,3 +205,47 @@ def differentiate(
         more = torch.autograd.grad(total, leaves, create_graph=order + 1 < orders)
         results += more
     return [result.detach() for result in results]
+
+
+def draw_line(chance: random.Random) -> tuple[str, Callable[..., list[Tensor]]]:
+    """Return a line `(x[b, t, d], w[d], h0[d]) -> ...`, and the loop that it stands for."""
+    direction = chance.choice((-1, 1))
+    shifts = sorted(chance.sample((1, 2, 3), chance.randint(1, 2)))
+    side = chance.choice((-1, 0, 1))
+    inner = chance.choice(("tanh({})", "{}", "{}*sigmoid({})"))
+    hidden = chance.choice((True, False))
+    boundary = chance.choice((None, "h0[d]", "0.5"))
+
+    def term(shift: int) -> str:
+        place = f"t {'-' if direction > 0 else '+'} {shift}"
+        at = f"h[b, {place}, {f'd + {side}' if side and shift == 1 else 'd'}]"
+        return f"pad({at})" if boundary is None or (side and shift == 1) else at
+
+    body = "(" + " + ".join(f"{0.5 / s}*{term(s)}" for s in shifts) + ")"
+    step = "x + w*" + inner.format(body, body)
+    side_of = "t < 0" if direction > 0 else "t >= size(t)"
+    ends = "" if boundary is None else f"; h[b, {side_of}, d] = {boundary}"
+    if hidden:
+        text = f"y[b, d] = h[b, t, d] = {step}{ends}; y = sum[t](h[b, t, d]*h[b, t, d])"
+    else:
+        text = f"(h[b, t, d], last[b, d]) = h = {step}{ends}; last = h[b, size(t) - 1, d]"
+
+    def loop(x: Tensor, w: Tensor, h0: Tensor) -> list[Tensor]:
+        length, width = x.shape[1:]
+        outside = {None: torch.zeros_like(h0), "h0[d]": h0, "0.5": torch.full_like(h0, 0.5)}
+        edge = outside[boundary].expand(x.shape[0], width)
+        found: dict[int, Tensor] = {}
+        for t in range(length) if direction > 0 else range(length - 1, -1, -1):
+            total = torch.zeros_like(edge)
+            for shift in shifts:
+                h = found.get(t - direction * shift, edge)
+                if side and shift == 1:
+                    padded = torch.nn.functional.pad(h, (1, 1))
+                    h = padded[:, 1 + side : 1 + side + width]
+                total = total + 0.5 / shift * h
+            value = {"tanh({})": total.tanh(), "{}": total}.get(inner, total * total.sigmoid())
+            found[t] = x[:, t] + w * value
+        h = torch.stack([found[t] for t in range(length)], 1)
+        return [(h * h).sum(1)] if hidden else [h, h[:, -1]]
+
+    return f"(x[b, t, d], w[d], h0[d]) -> {text}", loop

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ from pullback.bind.math import recur
 from pullback.bind.operator import Operator
 from pullback.bind.registry import operators
 from pullback.define.math.cumulative import find_cumulative
-from tests.bind.recurrences import RECURRENCES, differentiate
+from tests.bind.recurrences import RECURRENCES, differentiate, draw_line
 
 DOUBLE = torch.float64
 LRU = (
@@ -267,50 +267,6 @@ def test_a_cumulative_function_that_is_wrong_is_found(monkeypatch: pytest.Monkey
 # --- drawn recurrences, against a loop in Python
 
 
-def draw(chance: random.Random) -> tuple[str, Callable[..., list[Tensor]]]:
-    """Return a line `(x[b, t, d], w[d], h0[d]) -> ...`, and the loop that it stands for."""
-    direction = chance.choice((-1, 1))
-    shifts = sorted(chance.sample((1, 2, 3), chance.randint(1, 2)))
-    side = chance.choice((-1, 0, 1))
-    inner = chance.choice(("tanh({})", "{}", "{}*sigmoid({})"))
-    hidden = chance.choice((True, False))
-    boundary = chance.choice((None, "h0[d]", "0.5"))
-
-    def term(shift: int) -> str:
-        place = f"t {'-' if direction > 0 else '+'} {shift}"
-        at = f"h[b, {place}, {f'd + {side}' if side and shift == 1 else 'd'}]"
-        return f"pad({at})" if boundary is None or (side and shift == 1) else at
-
-    body = "(" + " + ".join(f"{0.5 / s}*{term(s)}" for s in shifts) + ")"
-    step = "x + w*" + inner.format(body, body)
-    side_of = "t < 0" if direction > 0 else "t >= size(t)"
-    ends = "" if boundary is None else f"; h[b, {side_of}, d] = {boundary}"
-    if hidden:
-        text = f"y[b, d] = h[b, t, d] = {step}{ends}; y = sum[t](h[b, t, d]*h[b, t, d])"
-    else:
-        text = f"(h[b, t, d], last[b, d]) = h = {step}{ends}; last = h[b, size(t) - 1, d]"
-
-    def loop(x: Tensor, w: Tensor, h0: Tensor) -> list[Tensor]:
-        length, width = x.shape[1:]
-        outside = {None: torch.zeros_like(h0), "h0[d]": h0, "0.5": torch.full_like(h0, 0.5)}
-        edge = outside[boundary].expand(x.shape[0], width)
-        found: dict[int, Tensor] = {}
-        for t in range(length) if direction > 0 else range(length - 1, -1, -1):
-            total = torch.zeros_like(edge)
-            for shift in shifts:
-                h = found.get(t - direction * shift, edge)
-                if side and shift == 1:
-                    padded = torch.nn.functional.pad(h, (1, 1))
-                    h = padded[:, 1 + side : 1 + side + width]
-                total = total + 0.5 / shift * h
-            value = {"tanh({})": total.tanh(), "{}": total}.get(inner, total * total.sigmoid())
-            found[t] = x[:, t] + w * value
-        h = torch.stack([found[t] for t in range(length)], 1)
-        return [(h * h).sum(1)] if hidden else [h, h[:, -1]]
-
-    return f"(x[b, t, d], w[d], h0[d]) -> {text}", loop
-
-
 @pytest.fixture
 def looped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have loops compiled for the smallest calls."""
@@ -336,7 +292,7 @@ def test_drawn_recurrences_by_steps_are_loops_in_python(seed: int) -> None:
 def assert_is_loop(seed: int, lengths: tuple[int, ...], orders: int) -> None:
     """Compare values, gradients, tangents and gradients of gradients with those of a loop."""
     chance = random.Random(seed)
-    line, loop = draw(chance)
+    line, loop = draw_line(chance)
     own = pb.operator(f"recurrence::drawn{seed}_{orders}{line}")
     generator = torch.Generator().manual_seed(seed)
 
@@ -427,8 +383,8 @@ def test_a_hidden_state_is_computed_again_for_the_gradients(ss: Operator) -> Non
 @pytest.mark.usefixtures("looped")
 def test_a_loop_that_is_wrong_is_found_before_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """Here too few steps of a hidden state are kept."""
-    find = scans._find_rings
-    monkeypatch.setattr(scans, "_find_rings", lambda *given: dict.fromkeys(find(*given), 1))
+    find = scans.find_rings
+    monkeypatch.setattr(scans, "find_rings", lambda *given: dict.fromkeys(find(*given), 1))
     own = pb.operator(
         "recurrence::faulty(x[t, d]) -> y[t, d] = "
         "h[t, d] = pad(h[t - 1, d]) + pad(h[t - 2, d]) + x; y = 2*h"

@@ -105,12 +105,12 @@ def leave_out_barriers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def keep_fewer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = scans._find_rings
+    right = scans.find_rings
 
     def halve(*given: Any) -> dict[str, int]:
         return {name: max(1, many // 2) for name, many in right(*given).items()}
 
-    monkeypatch.setattr(scans, "_find_rings", halve)
+    monkeypatch.setattr(scans, "find_rings", halve)
 
 
 FAULTS = {
@@ -147,11 +147,11 @@ for name in sys.argv[1:]:
 """
 TOO_FAR = """
 from pullback.kernels.loops import scan
-right = scan._ScanWriter.ends
+right = scan.ScanWriter.ends
 def ends(self, index):
     begin, end = right(self, index)
     return begin, end + (" + 1" if self.nest.fronts and index == self.nest.fronts.along else "")
-scan._ScanWriter.ends = ends
+scan.ScanWriter.ends = ends
 """
 
 

@@ -9,8 +9,9 @@ import torch
 
 from pullback.bind.loops import nests
 from pullback.bind.loops.backends import Backend
+from pullback.bind.loops.last_steps import Last
 from pullback.bind.loops.nests import NoLoops, Own
-from pullback.bind.loops.scans import Last, Scan, find_scan
+from pullback.bind.loops.scans import Scan, find_scan
 from pullback.bind.math.recurrent_call import RecurrentCall
 from pullback.define.math.formula import Formula
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from pullback.bind.loops.nests import NoLoops, Own
-from pullback.bind.loops.scans import Scan, ScanCall, find_scan
+from pullback.bind.loops.scan_call import ScanCall
+from pullback.bind.loops.scans import Scan, find_scan
 from pullback.bind.loops.specialise import round_size
 from pullback.define.math import chunks
 from pullback.define.math.chunks import STEPS, Chunks, Part
@@ -46,13 +47,12 @@ class ChunkedScan:
         """Of what it computes."""
         return self.whole.names
 
-    @property
-    def described(self) -> str:
-        """How it runs, in words."""
+    def describe(self, sizes: Mapping[str, int]) -> str:
+        """Return how it runs in a call, in words."""
         chunks = f"chunks of {STEPS} steps at once"
         if isinstance(self.carried, ChunkedScan):
             chunks += ", and what comes into them again in chunks"
-        return f"{chunks}: {self.whole.described}"
+        return f"{chunks}: {self.whole.describe(self.add_sizes(sizes))}"
 
     @property
     def owns(self) -> tuple[Own, ...]:
@@ -70,7 +70,7 @@ class ChunkedScan:
         named = [term.strip("|") for term, _ in self.chunks.extent.terms if isinstance(term, str)]
         return dict.fromkeys(named, 2 * STEPS + 5)
 
-    def count(self, sizes: Mapping[str, int]) -> Mapping[str, int]:
+    def add_sizes(self, sizes: Mapping[str, int]) -> Mapping[str, int]:
         """Return the sizes of a call, and how many chunks there are."""
         many = -(-(Extents(sizes).number(self.chunks.extent) or 0) // STEPS)
         return {**sizes, self.chunks.index: many, self.chunks.whole.index: STEPS}
@@ -78,7 +78,7 @@ class ChunkedScan:
     def run(self, arguments: Mapping[str, object], sizes: Mapping[str, int]) -> dict[str, Tensor]:
         """Return the states, by name; arguments and sizes are those of `Scan.run`."""
         steps = Extents(sizes).number(self.chunks.extent) or 0
-        counted = self.count(sizes)
+        counted = self.add_sizes(sizes)
         alone = self.alone.run_all(arguments, counted)
         given = dict(arguments)
         for name, (state, step) in self.chunks.ends.items():
@@ -143,7 +143,7 @@ def find_chunks(call: ScanCall) -> ChunkedScan | None:
 
 def _are_few(call: ScanCall) -> bool:
     """Return whether there are few lanes, and many steps."""
-    if len(call.group.weights) != 1:
+    if call.there or len(call.group.weights) != 1:
         return False
     ((time, _),) = call.group.weights
     extents = Extents(call.sizes)

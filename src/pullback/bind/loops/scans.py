@@ -2,62 +2,42 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
-from pullback.bind.loops.backends import Backend
+from pullback.bind.loops.checkpoints import Kept, add_checkpoints, find_kept
+from pullback.bind.loops.last_steps import End, Last
 from pullback.bind.loops.nests import NoLoops, Own
+from pullback.bind.loops.scan_call import (
+    ScanCall,
+    find_rings,
+    find_summed,
+    is_at_hand,
+    why_none,
+)
 from pullback.bind.loops.specialise import find_small, make_setting, round_size
-from pullback.define.math import bounds, fronts, steps
+from pullback.define.math import fronts, scan_formula
+from pullback.define.math.checkpoints import names_of, reader_of
 from pullback.define.math.draft import FreeNames
 from pullback.define.math.formula import Formula
 from pullback.define.math.fronts import Fronts
 from pullback.define.math.index import Affine, at
-from pullback.define.math.node import REDUCTIONS, Node, in_order, may_divide_by_zero, read
+from pullback.define.math.node import Node, read
 from pullback.define.math.ranges import Ranges
-from pullback.define.math.recurrence import Group, State, find_reads, reads_of
+from pullback.define.math.recurrence import State, reads_of
 from pullback.define.math.totals import Total, add_totals, find_total
-from pullback.kernels.loops import scan
+from pullback.kernels.loops import checkpoints, scan
 from pullback.kernels.loops.extents import Extents
-from pullback.kernels.loops.nest import KernelSetting, Nest, Output
-from pullback.kernels.loops.pointwise import STORED
+from pullback.kernels.loops.nest import KernelSetting, KernelText, Nest, Output
 from pullback.kernels.loops.schedule import Candidate, Schedule, ScheduleStep, count_tasks
 from pullback.kernels.loops.scope import RefusedLoops
 from pullback.kernels.loops.target import Target
 
-# A longer sum of sums would compute the inner ones again and again.
-MOST_NESTED = 64
-# Further back than this, all steps are kept.
-MOST_STEPS = 64
 # No more lanes than this are cut into blocks if something needs all of them.
 FEW_LANES = 32
-
-
-@dataclass(frozen=True)
-class Last:
-    """The last step of a running total, of which a ring of steps is kept.
-
-    Attributes:
-        states: the total, and what was lost of it.
-        step: which one that is.
-        ring: how many are kept.
-        summed: how many dimensions before that of the steps are added up after it.
-    """
-
-    states: tuple[str, ...]
-    step: Affine
-    ring: int
-    summed: int
-
-    def finish(self, value: Tensor, sizes: Mapping[str, int]) -> Tensor:
-        """Return the total in a ring of them."""
-        place = (Extents(sizes).number(self.step) or 0) % self.ring
-        total = value.select(self.summed, place)
-        return total.sum([*range(self.summed)]) if self.summed else total
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +51,8 @@ class Scan:
         turned: of each of these, the order of the dimensions that it is for.
         totals: of an output that is added up over the steps, what of it there is at last.
         fronts: if its steps are fronts.
+        twice: what it keeps of states that it computes twice.
+        ends: of which states it returns the last step alone.
     """
 
     own: Own
@@ -78,6 +60,14 @@ class Scan:
     turned: tuple[tuple[int, ...], ...]
     totals: Mapping[str, Last]
     fronts: Fronts | None = None
+    twice: Kept | None = None
+    ends: Mapping[str, End] = field(default_factory=dict[str, End])
+
+    @property
+    def whole(self) -> Scan:
+        """The same loops, which return only what they return whole."""
+        names = tuple(None if name in self.ends else name for name in self.names)
+        return replace(self, names=names, ends={})
 
     @property
     def owns(self) -> tuple[Own, ...]:
@@ -89,13 +79,14 @@ class Scan:
         """Whether they can run here."""
         return self.own.is_available
 
-    @property
-    def described(self) -> str:
-        """How it runs, in words."""
+    def describe(self, sizes: Mapping[str, int]) -> str:
+        """Return how it runs in a call, in words."""
         nest = self.own.steps[0].kernel.nest
         assert nest.sequential
         time, direction = nest.sequential
-        order = "in order" if direction > 0 else "in reverse order"
+        order, other = ("in order", "in reverse order")[::direction]
+        if nest.checkpoints:
+            order = f"{other}, then {order}"
         fronts = nest.fronts
         what = f"fronts of {fronts.gone} and {fronts.along}" if fronts else f"'{time}'"
         parts = [f"{what} {order}"]
@@ -106,14 +97,19 @@ class Scan:
             parts.append(f"lanes along {nest.lane}")
         if nest.meets and self.own.target.write_meeting():
             parts.append("which meet at each step")
-        running = {name for last in self.totals.values() for name in last.states}
+        running = {name for last in self.totals.values() for name in last.states} | {*self.ends}
+        if nest.checkpoints:
+            running |= nest.checkpoints.kept.keys()
         rings = ((name, many) for name, many in nest.rings.items() if name not in running)
         parts += [f"of '{name}' the last {many} steps are kept" for name, many in rings]
         parts += [f"{name} is added up" for name in self.totals]
+        parts += [self.twice.describe(sizes)] if self.twice else []
         return ", ".join(parts)
 
-    def count(self, sizes: Mapping[str, int]) -> Mapping[str, int]:
-        """Return the sizes of a call, and how many fronts there are."""
+    def add_sizes(self, sizes: Mapping[str, int]) -> Mapping[str, int]:
+        """Return the sizes of a call, and how many fronts there are, or steps that are kept."""
+        if self.twice:
+            return {**sizes, **self.twice.sizes(sizes)}
         if self.fronts is None:
             return sizes
         return {**sizes, self.fronts.index: Extents(sizes).number(self.fronts.extent) or 0}
@@ -128,7 +124,8 @@ class Scan:
         """
         values = self.run_all(arguments, sizes).values()
         found = {n: value for n, value in zip(self.names, values, strict=True) if n}
-        sizes = self.count(sizes)
+        sizes = self.add_sizes(sizes)
+        found |= {n: end.spread(found[n], sizes) for n, end in self.ends.items()}
         return found | {n: last.finish(found[n], sizes) for n, last in self.totals.items()}
 
     def run_all(
@@ -136,43 +133,18 @@ class Scan:
     ) -> dict[str, Tensor]:
         """Return all that the kernel computes, of some states the last steps alone."""
         outputs = self.own.steps[0].kernel.nest.outputs
+        sizes = self.add_sizes(sizes)
         needed = {p.name: arguments.get(p.name) for p in self.own.indexed.line.parameters}
         wanted = [getattr(torch, output.dtype) for output in outputs]
-        values = self.own.run(needed, self.count(sizes), wanted)
-        found = zip(outputs, values, self.turned, strict=True)
+        values = self.own.run(needed, sizes, wanted)
+        # What comes after these are the steps that were kept.
+        found = zip(outputs, values, self.turned, strict=False)
         return {output.name: value.permute(order) for output, value, order in found}
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScanCall:
-    """What decides which loops a group has.
-
-    Attributes:
-        formula: whose group.
-        group: which one.
-        dtypes: of the tensors, by name.
-        compute: the dtype of real states.
-        sizes: of every index, rounded.
-        outputs: those of the formula that may be computed with it, by their place.
-        later: what else reads its states.
-        backend: what runs them.
-        counted: indices for any number of which a kernel is the same, beside those of the steps.
-    """
-
-    formula: Formula
-    group: Group
-    dtypes: Mapping[str, str]
-    compute: str
-    sizes: Mapping[str, int]
-    outputs: Mapping[int, Node]
-    later: tuple[Node, ...]
-    backend: Backend
-    counted: frozenset[str] = frozenset()
 
 
 def find_scan(call: ScanCall) -> Scan | NoLoops:
     """Return the loops of a group, or why it has none."""
-    if reason := _why_none(call):
+    if reason := why_none(call):
         return NoLoops(reason=reason)
     found: list[Scan] = []
     reasons: list[str] = []
@@ -203,23 +175,6 @@ def _count_turns(scan: Scan, call: ScanCall) -> int:
     return round(tasks * turns * target.lanes * slow)
 
 
-def _why_none(call: ScanCall) -> str | None:
-    """Return why a group has no loops, as far as that shows before they are written."""
-    nodes = [state.node for state in call.group.states]
-    if any(map(may_divide_by_zero, in_order([*nodes, *call.outputs.values()]))):
-        return "whole numbers are divided, where PyTorch looks for zero"
-    extents = Extents(call.sizes)
-    nested = (n.size for n in in_order(nodes) if n.op in REDUCTIONS and n.height > 1)
-    if any((extents.number(size) or 0) > MOST_NESTED for size in nested):
-        return "it sums what is a sum itself, which PyTorch does one by one"
-    names = {state.name for state in call.group.states}
-    gathers = (gather for node in nodes for gather in bounds.find_gathers(node))
-    if any(g.read.name in names or any(map(bool, reads_of(g.conditions, names))) for g in gathers):
-        return "data says which element of a state is read"
-    strange = {*call.dtypes.values()} - STORED.keys()
-    return f"no own loops read or write {min(strange)}" if strange else None
-
-
 def _write(call: ScanCall, target: Target) -> Scan:
     """Return the loops, with as many of the outputs as they have at hand.
 
@@ -234,19 +189,23 @@ def _write(call: ScanCall, target: Target) -> Scan:
         call, skewed = _with_fronts(call)
     time, weight = next(iter(call.group.weights))
     sequential = (time, 1 if weight > 0 else -1)
-    alone = steps.write_scan(call.formula, call.group, {}, "")
+    alone = scan_formula.write_scan(call.formula, call.groups, {}, "")
     setting, own = _setting(call, alone.formula, target, {})
     lines = call.formula.line.outputs
     lane = scan.choose_lane(own, time, setting, {line.name for line in lines})
-    summed = _find_summed(call, time)
+    summed = find_summed(call, time)
     base = scan.nest_of(own, sequential, lane, setting, skewed, summed)
     if lane and (Extents(call.sizes).number(Ranges(setting.ranges).size(lane)) or 0) <= FEW_LANES:
         # What sums over all of them is computed at once.
         base = replace(base, block=0)
+    if call.there and any(
+        not is_at_hand(base, lines[k].labels, n, call) for k, n in call.outputs.items()
+    ):
+        base = scan.join_tasks(base, summed)
     others = {
         lines[k].name: (lines[k].labels, node)
         for k, node in call.outputs.items()
-        if _is_at_hand(base, lines[k].labels, node, call)
+        if is_at_hand(base, lines[k].labels, node, call)
     }
     totals = [] if skewed else [*_find_totals(base, call, others)]
     added = {total.output for total in totals}
@@ -258,38 +217,89 @@ def _write(call: ScanCall, target: Target) -> Scan:
     # In their order, on which the text of the kernel depends.
     kept = [name for name in states if name in read_there]
     copies = _copy_states([states[name] for name in kept], skewed, call) if skewed else {}
-    made = steps.write_scan(call.formula, call.group, others | copies, str(lane))
+    made = scan_formula.write_scan(call.formula, call.groups, others | copies, str(lane))
     setting, own = _setting(call, made.formula, target, known)
-    together = [*call.group.states, *(State("", (), (), node) for _, node in others.values())]
-    passing = [name for name in states if skewed or name not in kept]
-    rings = _find_rings(call, together, time, passing)
+    together = [*call.group.states, *(reader_of(node) for _, node in others.values())]
+    ended = _find_ended(call, left) if call.there else {}
+    passing = [name for name in states if skewed or name not in kept or name in ended]
+    rings = find_rings(call, together, time, passing)
     nest = replace(scan.nest_of(own, sequential, lane, setting, skewed, summed), rings=rings)
-    kernel = scan.write_scan(nest, setting)
-    schedule = Schedule(
-        steps=(ScheduleStep(kernel=kernel),),
-        family="recurrence",
-        candidate=Candidate(nests=((nest, ()),), setting=setting),
-    )
-    loops = Own(
-        indexed=made.formula,
-        outputs=tuple(range(len(own))),
-        dtype=getattr(torch, call.compute),
-        backend=call.backend,
-        target=target,
-        schedules=(schedule,),
-        specialised=known,
-        dtypes=dict(setting.dtypes),
-    )
+    twice = _find_twice(call, [node for _, node in others.values()], left, ended)
+    if twice:
+        nest, setting = add_checkpoints(nest, setting, call, twice)
+        kernel = checkpoints.write_scan(nest, setting)
+    else:
+        kernel = scan.write_scan(nest, setting)
+    ends = {n: End(time, *own, nest.rings[n]) for n, own in ended.items() if n in nest.rings}
     returned = {
         **dict.fromkeys(others),
         **dict.fromkeys(name for name in states if name not in rings),
+        **dict.fromkeys(ends),
     }
     if skewed:
         returned = dict.fromkeys(others) | dict(zip(copies, kept, strict=True))
     returned |= {total.states[0].name: total.output for total in totals}
     names = tuple(returned.get(o.name) or o.name if o.name in returned else None for o in own)
-    lasts = {t.output: _last_of(t, rings) for t in totals}
-    return Scan(own=loops, names=names, turned=made.turned, totals=lasts, fronts=skewed)
+    return Scan(
+        own=_loops_of(call, made.formula, kernel, setting),
+        names=names,
+        turned=made.turned,
+        totals={t.output: _last_of(t, rings) for t in totals},
+        fronts=skewed,
+        twice=twice,
+        ends=ends,
+    )
+
+
+def _find_ended(call: ScanCall, left: Sequence[Node]) -> dict[str, tuple[int, Affine]]:
+    """Return which states are read afterwards, but only in their last step.
+
+    Returns: of each the dimension of the steps, and the last step.
+    """
+    ((time, direction),) = call.group.weights
+    found: dict[str, tuple[int, Affine]] = {}
+    for state in call.states.values():
+        place = state.indices.index(time)
+        last = state.extents[place] - 1 if direction > 0 else Affine(0)
+        reads = [*reads_of([*left, *call.later], [state.name])]
+        if reads and all(read.places[place] == last for read in reads):
+            found[state.name] = place, last
+    return found
+
+
+def _find_twice(
+    call: ScanCall, others: Sequence[Node], left: Sequence[Node], ended: Container[str]
+) -> Kept | None:
+    """Return what is kept of the states that are computed twice; None if there are none.
+
+    Raises:
+        RefusedLoops: what is left needs all of them.
+    """
+    if call.there is None:
+        return None
+    names = [name for name in names_of(call.there) if name not in ended]
+    if any(True for _ in reads_of([*left, *call.later], names)):
+        raise RefusedLoops("an output needs all steps of a state")
+    return find_kept(call, others)
+
+
+def _loops_of(call: ScanCall, formula: Formula, kernel: KernelText, setting: KernelSetting) -> Own:
+    """Return a kernel as loops that can be called."""
+    schedule = Schedule(
+        steps=(ScheduleStep(kernel=kernel),),
+        family="recurrence",
+        candidate=Candidate(nests=((kernel.nest, ()),), setting=setting),
+    )
+    return Own(
+        indexed=formula,
+        outputs=tuple(range(len(formula.line.outputs))),
+        dtype=getattr(torch, call.compute),
+        backend=call.backend,
+        target=setting.target,
+        schedules=(schedule,),
+        specialised=dict(setting.known),
+        dtypes=dict(setting.dtypes),
+    )
 
 
 def _last_of(total: Total, rings: Mapping[str, int]) -> Last:
@@ -306,7 +316,7 @@ def _find_totals(base: Nest, call: ScanCall, others: Container[str]) -> Iterator
             continue
         own = (lines[k].name, lines[k].labels)
         total = find_total(own, node, call.group, names, call.formula.ranges)
-        if total and _is_at_hand(base, total.states[0].indices, total.element, call):
+        if total and is_at_hand(base, total.states[0].indices, total.element, call):
             yield total
 
 
@@ -345,38 +355,6 @@ def _copy_states(
     }
 
 
-def _find_summed(call: ScanCall, time: str) -> set[str]:
-    """Return the indices of states that outputs of the same step are summed over."""
-    every = {index for state in call.group.states for index in state.indices}
-    lines, names = call.formula.line.outputs, {state.name for state in call.group.states}
-    at_steps = (
-        {*lines[k].labels}
-        for k, node in call.outputs.items()
-        if time in lines[k].labels and any(True for _ in reads_of([node], names))
-    )
-    return {index for labels in at_steps for index in every - labels}
-
-
-def _find_rings(
-    call: ScanCall, together: Iterable[State], time: str, names: Iterable[str]
-) -> dict[str, int]:
-    """Return how many of the last steps are needed of some states, where these are few.
-
-    Args:
-        call: whose states.
-        together: what is computed in the same loop.
-        time: the index of the steps.
-        names: of these states.
-    """
-    back = dict.fromkeys(names, 0.0)
-    for each_of in together:
-        for each in find_reads(each_of, call.group.states, call.formula.ranges):
-            if each.state in back:
-                ends = each.shifts[time] or (math.inf, math.inf)
-                back[each.state] = max(back[each.state], *map(abs, ends))
-    return {n: 1 << int(steps).bit_length() for n, steps in back.items() if steps < MOST_STEPS}
-
-
 def _setting(
     call: ScanCall, formula: Formula, target: Target, known: dict[str, int]
 ) -> tuple[KernelSetting, list[Output]]:
@@ -388,28 +366,3 @@ def _setting(
     ]
     setting = make_setting(formula, outputs, dtypes, target, call.sizes, known)
     return setting, outputs
-
-
-def _is_at_hand(base: Nest, labels: tuple[str, ...], node: Node, call: ScanCall) -> bool:
-    """Return whether an output is computed by the same tasks, at the same steps, as the states."""
-    assert base.sequential
-    states = {state.name: state.indices for state in call.group.states}
-    labels = base.fronts.replace_in(labels) if base.fronts else labels
-    time = base.sequential[0]
-    if not {*base.outer, time} <= {*labels} or not any(True for _ in reads_of([node], states)):
-        return False
-    every = {i for own in states.values() for i in own}
-    if not {*labels} <= every or (base.block and base.lane not in labels):
-        return False
-    if not scan.is_at_step(node, states, base.sequential) or bounds.find_gathers(node):
-        return False
-    free = {*base.outer, *([str(base.lane)] if base.block else [])}
-
-    def is_there(each: Node) -> bool:
-        own = states[each.name]
-        places = dict(zip(own, each.places, strict=True))
-        # In the loops that compute a state only what is at the same place is there already.
-        now = {*own} if {*own} == {*labels} and places[time] == at(time) else set[str]()
-        return all(places[index] == at(index) for index in free | now)
-
-    return all(map(is_there, reads_of([node], states)))

@@ -18,8 +18,9 @@ from pullback.bind.loops.nests import NoLoops, Own
 from pullback.bind.loops.own_call import prepare_call
 from pullback.bind.math import choose, derive, recur
 from pullback.bind.math.call import Choice, IndexedCall, call_of
-from pullback.bind.math.recurrent_call import RecurrentCall, compute_dtype
+from pullback.bind.math.recurrent_call import ALL, RecurrentCall, compute_dtype
 from pullback.define.math import cost, derived, steps
+from pullback.define.math.checkpoints import names_of
 from pullback.define.math.cumulative import Cumulative
 from pullback.define.math.recurrence import Group
 from pullback.define.operator import Definition
@@ -181,9 +182,13 @@ def steps_of_states(
     left = [k for k in call.places if k not in known.copied]
     there = backends.find_gpu() if steps_of is steps_on_gpu else None
     on_gpu = there is not None or recur.is_for_gpu(plain.device)
-    for place, group in enumerate(known.formula.groups):
+    groups = dict(enumerate(known.formula.groups))
+    walks = known.walks if recur.has_large_states(known, call) else None
+    if walks and not on_gpu and isinstance(known.scan(ALL, call, compute), Loops):
+        groups = {ALL: replace(walks.back, states=walks.states)}
+    for place, group in groups.items():
         whole = known.wholes[place]
-        if recur.is_cumulative(plain, group, whole, on_gpu=on_gpu):
+        if place != ALL and recur.is_cumulative(plain, group, whole, on_gpu=on_gpu):
             scan = NoLoops(reason="")
         elif there:
             scan = known.candidate(place, call, compute, there)
@@ -198,9 +203,11 @@ def steps_of_states(
         more = [k for k in left if lines[k].name in beside and lines[k].name not in own]
         computed += [lines[k].name for k in more]
         left = [k for k in left if k not in more]
-        way, reason = _describe_way(scan, group, whole)
+        way, reason = _describe_way(scan, group, whole, call.sizes)
+        if walks and on_gpu and own <= {*names_of(walks.there)}:
+            reason += ", all steps are kept"
         if there and isinstance(scan, Loops):
-            moved, numbers = needed.read + needed.written, scan.count(call.sizes)
+            moved, numbers = needed.read + needed.written, scan.add_sizes(call.sizes)
             reason += f"; {describe_launches(scan.own, numbers, moved, there.architecture)}"
         yield Step(
             operator=call.indexed.line.qualname,
@@ -217,10 +224,12 @@ def steps_of_states(
             yield replace(step, operator=call.indexed.line.qualname)
 
 
-def _describe_way(scan: Loops | NoLoops, group: Group, whole: Cumulative | None) -> tuple[str, str]:
+def _describe_way(
+    scan: Loops | NoLoops, group: Group, whole: Cumulative | None, sizes: Mapping[str, int]
+) -> tuple[str, str]:
     """Return what computes a group of states, and how."""
     if isinstance(scan, Loops):
-        return "own loop, recurrence", scan.described
+        return "own loop, recurrence", scan.describe(sizes)
     if whole:
         (time, direction), *_ = group.weights
         order = "" if direction > 0 else ", in reverse order"

@@ -15,11 +15,12 @@ from pullback.bind.dense.cumulative import RECORDED
 from pullback.bind.dense.places import IndexOutside
 from pullback.bind.dense.record import Records
 from pullback.bind.dense.steps import StatesCall, compute_group
+from pullback.bind.loops.checkpoints import count_elements
 from pullback.bind.loops.chunks import Loops
 from pullback.bind.loops.nests import NoLoops
 from pullback.bind.math import execute
 from pullback.bind.math.call import IndexedCall, call_of, compute_by_pytorch
-from pullback.bind.math.recurrent_call import Key, RecurrentCall, compute_dtype, key_of
+from pullback.bind.math.recurrent_call import ALL, Key, RecurrentCall, compute_dtype, key_of
 from pullback.bind.memo import Memo
 from pullback.define.line import Line
 from pullback.define.math.cumulative import Cumulative
@@ -33,6 +34,9 @@ GroupFunction = Callable[[StatesCall, Group, Mapping[str, Tensor]], dict[str, Te
 # each of which takes PyTorch's operations as long as thousands of elements.
 FEW = 4096
 LONG = 64
+# So many bytes of states that a gradient computes again are large; so are SOME, if these are TIMES
+# as many as those of inputs and outputs. Fewer fit the caches.
+LARGE, SOME, TIMES = 2**26, 2**22, 8
 # From so many neighbours at each time on, a loop is faster than a cumulative function of PyTorch's.
 WIDE = 8
 # The same on a GPU, where it needs as many threads as well: else those functions, which cut the
@@ -109,6 +113,7 @@ class RecurrentExecutor:
             known=known,
             call=replace(call, named={}),
             worth=tuple(worth),
+            keeps_few=all(worth) and not is_for_gpu(plain.device) and has_large_states(known, call),
             is_small=many < FEW,
             is_recorded=not any(worth) and (many < FEW or not known.left),
         )
@@ -122,6 +127,7 @@ class PreparedStates:
         known: what follows from which tensors are there.
         call: without its arguments.
         worth: whether each group has enough elements, or steps, for a loop.
+        keeps_few: whether only some steps are kept of states that are computed twice.
         is_small: whether PyTorch's operations compute what is no state.
         is_recorded: whether they compute everything, and are recorded.
         scans: the loops of each group that is, once they have been looked for.
@@ -131,6 +137,7 @@ class PreparedStates:
     known: RecurrentCall
     call: IndexedCall
     worth: tuple[bool, ...] = ()
+    keeps_few: bool = False
     is_small: bool = True
     is_recorded: bool = False
     scans: dict[int, Loops | NoLoops] = field(default_factory=dict[int, "Loops | NoLoops"])
@@ -189,6 +196,10 @@ class PreparedStates:
         """Return the states of a call, and the outputs that came with them, by name."""
         plain = states_call(self.known, call)
         found: dict[str, Tensor] = {}
+        if call.is_kernel and self.keeps_few:
+            values = self.compute_by_loops(ALL, call, plain.compute, found)
+            if values is not None:
+                return values
         for place, group in enumerate(self.known.formula.groups):
             values = by(plain, group, found) if by else None
             if call.is_kernel and self.worth[place]:
@@ -273,6 +284,22 @@ def is_cumulative(
         for own in (state.extents[:place], state.extents[place + 1 :])
     )
     return (before * after < MANY or after < WIDE_ON_GPU) if on_gpu else after < WIDE
+
+
+def has_large_states(known: RecurrentCall, call: IndexedCall) -> bool:
+    """Return whether a call runs back over so large states that few steps of them are kept.
+
+    Loops on a GPU keep all: a task would have all that an output sums up at a step, and there would
+    be too few of them.
+    """
+    if known.walks is None:
+        return False
+    states, width = known.walks.there.states, compute_dtype(call).itemsize
+    held = sum(count_elements(state, call.sizes) for state in states) * width
+    given = sum(v.nbytes for v in call.named.values() if isinstance(v, Tensor))
+    shapes = zip(call.outputs.shapes, call.outputs.dtypes, strict=True)
+    given += sum(math.prod(shape) * dtype.itemsize for shape, dtype in shapes)
+    return held >= LARGE or held >= max(SOME, TIMES * given)
 
 
 def is_for_gpu(device: torch.device) -> bool:

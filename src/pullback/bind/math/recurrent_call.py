@@ -20,6 +20,7 @@ from pullback.bind.math.call import IndexedCall, call_of, compute_by_pytorch
 from pullback.bind.math.execute import Executor
 from pullback.bind.memo import Memo
 from pullback.define.math import steps
+from pullback.define.math.checkpoints import Walks, find_walks, names_of
 from pullback.define.math.cumulative import Cumulative, find_cumulative
 from pullback.define.math.draft import FreeNames
 from pullback.define.math.formula import Formula
@@ -30,6 +31,8 @@ from pullback.define.operator import Definition
 from pullback.kernels import prebuilt
 
 Key = tuple[frozenset[str], tuple[bool, ...]]
+# In place of that of a group: all states in one kernel, which keeps few steps of the first ones.
+ALL = -1
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,12 @@ class RecurrentCall:
     def wholes(self) -> tuple[Cumulative | None, ...]:
         """Which cumulative function each group is."""
         return tuple(find_cumulative(self.formula, group) for group in self.formula.groups)
+
+    @cached_property
+    def walks(self) -> Walks | None:
+        """Its states, if they are run over there and back, and those of the way there are parts."""
+        found, copied = find_walks(self.formula), {*self.copied.values()}
+        return None if found and copied & {*names_of(found.there)} else found
 
     @property
     def left(self) -> set[int]:
@@ -226,18 +235,23 @@ class RecurrentCall:
         """Return what decides which loops a group has.
 
         Args:
-            place: of the group.
+            place: of the group, or ALL.
             sizes: of every index, rounded.
             dtypes: of the tensors, by name.
             width: the dtype of real states.
             backend: what runs the loops.
         """
-        earlier = {s.name: s for g in self.formula.groups[:place] for s in g.states}
+        formula, walks = self.formula, self.walks if place == ALL else None
+        place %= len(formula.groups)
+        earlier = {s.name: s for g in formula.groups[:place] for s in g.states}
+        if walks:
+            formula = replace(formula, groups=(walks.there, walks.back))
         of_states = {n: width if s.node.type == "real" else "int64" for n, s in earlier.items()}
         outputs, later = self.with_group(place)
         return ScanCall(
-            formula=self.formula,
-            group=self.formula.groups[place],
+            formula=formula,
+            group=walks.back if walks else formula.groups[place],
+            there=walks and walks.there,
             dtypes={**dtypes, **of_states},
             compute=width,
             sizes=sizes,
@@ -266,7 +280,9 @@ class RecurrentCall:
         chunked = find_chunks(asked) if asked.backend.can_compile() else None
         found = chunked or find_scan(asked)
         if isinstance(found, Loops) and found.is_available:
-            agree.require_agreement(found, self.formula, place, present)
+            own = found.whole if isinstance(found, Scan) else found
+            last = place % len(self.formula.groups)
+            agree.require_agreement(own, self.formula, last, present)
         return found
 
 

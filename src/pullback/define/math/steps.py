@@ -130,7 +130,7 @@ def with_states(formula: Formula) -> tuple[Formula, list[tuple[str, Tensor]]]:
     nodes = [
         _named_plainly(_renamed(state.node, names, formula), state.indices) for state in states
     ]
-    outputs = _outputs_of(nodes, [state.indices for state in states])
+    outputs = outputs_of(nodes, [state.indices for state in states])
     outputs = [replace(output, name=free.fresh(output.name)) for output in outputs]
     line = replace(
         rest.line,
@@ -298,7 +298,7 @@ def formula_of(  # noqa: PLR0913, PLR0917  (the parts of a step)
         # It says how large the batch is, where nothing else does.
         name = names.fresh("batch_")
         found[name] = Tensor(name=name, dims=(Batch(),))
-    outputs = [replace(o, name=names.fresh(o.name)) for o in _outputs_of(nodes, indices)]
+    outputs = [replace(o, name=names.fresh(o.name)) for o in outputs_of(nodes, indices)]
     line = Line(
         namespace=formula.line.namespace,
         name=f"_{formula.line.name.removeprefix('_')}_step",
@@ -316,7 +316,7 @@ def formula_of(  # noqa: PLR0913, PLR0917  (the parts of a step)
     )
 
 
-def _outputs_of(nodes: Sequence[Node], indices: Iterable[tuple[str, ...]]) -> list[Tensor]:
+def outputs_of(nodes: Sequence[Node], indices: Iterable[tuple[str, ...]]) -> list[Tensor]:
     """Return the outputs of some elements at some indices."""
     return [
         Tensor(name=f"next_{k}", dims=dims_of(own), dtype=DTYPES[node.type])
@@ -346,55 +346,3 @@ def _parameter(
     if own:
         dims = tuple(d for d, place in zip(dims, own.places, strict=True) if place is None)
     return Tensor(name=name, dims=dims, dtype=DTYPES[type])
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScanFormula:
-    """All steps of a group as one formula, for loops that write states and read them.
-
-    Attributes:
-        formula: its outputs are the states, and others that are computed at the same step. It reads
-            them by their names as it reads its parameters.
-        turned: of each of its outputs, the order of the dimensions that it is for.
-    """
-
-    formula: Formula
-    turned: tuple[tuple[int, ...], ...]
-
-
-def write_scan(
-    formula: Formula, group: Group, others: Mapping[str, tuple[tuple[str, ...], Node]], last: str
-) -> ScanFormula:
-    """Return the formula of a group's loops.
-
-    Args:
-        formula: whose states the group is of.
-        group: of one sequential index.
-        others: what else is computed: its indices and its element.
-        last: the index that comes last in every tensor, so that its elements are neighbours.
-    """
-    states = zip(group.states, with_others(formula, group, alike=True), strict=True)
-    found = {state.name: (state.indices, node) for state, node in states} | dict(others)
-    orders = {
-        name: tuple(sorted(range(len(own)), key=lambda k, own=own: own[k] == last))
-        for name, (own, _) in found.items()
-    }
-
-    def turned(node: Node) -> Node | None:
-        if node.op != READ or node.name not in group_names:
-            return None
-        return read(node.name, [node.places[k] for k in orders[node.name]], node.type)
-
-    group_names = {state.name for state in group.states}
-    indices = [tuple(own[k] for k in orders[name]) for name, (own, _) in found.items()]
-    nodes = reduce.rewrite_nodes(
-        [node for _, node in found.values()], simplified, formula.ranges, turned
-    )
-    names = FreeNames(formula.line)
-    made = formula_of(formula, group, nodes, indices, names, {})
-    parameters = [p for p in made.line.parameters if p.name not in group_names]
-    named = zip(_outputs_of(nodes, indices), found, strict=True)
-    outputs = [replace(output, name=name) for output, name in named]
-    line = replace(made.line, parameters=tuple(parameters), outputs=tuple(outputs))
-    inverse = [tuple(order.index(k) for k in range(len(order))) for order in orders.values()]
-    return ScanFormula(formula=replace(made, line=line), turned=tuple(inverse))

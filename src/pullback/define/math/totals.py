@@ -98,9 +98,21 @@ def _open_sums(node: Node, ranges: Ranges) -> tuple[Node, list[str]]:
             node = node.args[1 - place]
         else:
             break
+    if not bound and node.op in ("add", "sub"):
+        node, bound = _open_both(node, ranges)
     for factor in factors:
         node = build.apply("mul", factor, node)
     return node, bound
+
+
+def _open_both(node: Node, ranges: Ranges) -> tuple[Node, list[str]]:
+    """Return two sums as one, if they are over the same ranges; else the node."""
+    (one, bound), (other, others) = (_open_sums(each, ranges) for each in node.args)
+    if [*map(ranges.size, bound)] != [*map(ranges.size, others)]:
+        return node, []
+    for old, new in zip(others, bound, strict=True):
+        other = rename_index(other, old, new)
+    return build.apply(node.op, one, other), bound
 
 
 def _constant_of(node: Node) -> int | None:

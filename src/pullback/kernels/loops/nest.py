@@ -32,6 +32,21 @@ class Output:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Checkpoints:
+    """Which steps are kept of states that a scan computes twice: first, and before each block.
+
+    Attributes:
+        first: how many of the outputs, from the first on, these are.
+        before: how many steps before a block are kept.
+        kept: of each of these outputs, the name of the one that keeps them: these are the last.
+    """
+
+    first: int
+    before: int
+    kept: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Nest:
     """The loops of a kernel.
 
@@ -56,6 +71,8 @@ class Nest:
         rings: of a scan the outputs of which only so many steps are kept, a power of two.
         meets: of a scan whether lanes read what others have written.
         fronts: of a scan whose steps are fronts: which part of an index each has.
+        checkpoints: of a scan that computes some states twice; its `sequential` is then that of
+            the others, which run back.
     """
 
     outputs: tuple[Output, ...]
@@ -76,6 +93,7 @@ class Nest:
     rings: Mapping[str, int] = field(default_factory=dict[str, int])
     meets: bool = False
     fronts: Fronts | None = None
+    checkpoints: Checkpoints | None = None
 
     def run_over(self, output: Output) -> tuple[str, ...]:
         """Return the indices whose loops an output is computed in."""
@@ -188,3 +206,5 @@ class KernelText:
 
 # The size that says how many chunks there are.
 CHUNKS = "~chunks"
+# The index of the steps that checkpoints keep, and the size that says how many steps a block has.
+KEPT, STEPS = "~kept", "~steps"

@@ -91,6 +91,15 @@ def nest_of(  # noqa: PLR0913, PLR0917  (all that decides the loops)
     return replace(nest, block=setting.target.block if keeps else _choose_block(nest, setting))
 
 
+def join_tasks(nest: Nest, summed: Container[str]) -> Nest:
+    """Return the loops of which each task has all of the lanes' index, and of some others."""
+    own = {i: None for output in nest.outputs for i in nest.run_over(output)}
+    outer = tuple(i for i in nest.outer if i not in summed)
+    assert nest.sequential
+    inner = tuple(i for i in own if i not in (*outer, nest.lane, nest.sequential[0]))
+    return replace(nest, outer=outer, inner=inner, block=0)
+
+
 def choose_lane(
     outputs: Sequence[Output], sequential: str, setting: KernelSetting, stored: Container[str]
 ) -> str | None:
@@ -149,47 +158,70 @@ def write_scan(nest: Nest, setting: KernelSetting) -> KernelText:
     Raises:
         RefusedLoops: what it reads cannot be read by lanes.
     """
-    return _ScanWriter(nest, setting, {}).kernel()
+    return ScanWriter(nest, setting, {}).kernel()
 
 
-class _ScanWriter(KernelWriter):
+class ScanWriter(KernelWriter):
+    """Writes the kernel of one walk over the steps."""
+
     def written(self) -> str:
         """Return the whole kernel."""
+        top, row = self.open_task()
+        assert self.nest.sequential
+        index, direction = self.nest.sequential
+        if self.nest.block and self.emitter.target.keeps_states:
+            self.find_carried()
+        code = self.write_step([top, row], self.nest.outputs)
+        code += [
+            f"{variable}_{back} = {variable}_{back - 1};"
+            for variable, most in self.emitter.carried.values()
+            for back in range(most, 0, -1)
+        ]
+        row.code += self.declare_carried()
+        time, size = self.emitter.variables[index], self.size(index)
+        head = f"for (int64_t {time} = 0; {time} < {size}; ++{time})"
+        if direction < 0:
+            head = f"for (int64_t {time} = {size} - 1; {time} >= 0; --{time})"
+        row.code += [f"{head} {{", *code, "}"]
+        return self.function(top, row)
+
+    def open_task(self) -> tuple[Scope, Scope]:
+        """Return the scopes of all tasks and of one."""
         nest, emitter = self.nest, self.emitter
         assert nest.sequential
-        index, direction = nest.sequential
-        top = emitter.here
+        index, _ = nest.sequential
         emitter.divisors.see(output.node for output in nest.outputs)
         row = Scope(
             indices=frozenset(nest.outer),
             trips=tuple((self.ranges.size(i), 1) for i in nest.outer),
         )
-        step = Scope(indices=frozenset({index}), trips=(*row.trips, (self.ranges.size(index), 1)))
         emitter.outer, emitter.fronts = row.indices, nest.fronts
         emitter.steps = {o.name: o.indices.index(index) for o in nest.outputs if index in o.indices}
         emitter.rings = {name: (emitter.steps[name], many) for name, many in nest.rings.items()}
         for each in (*nest.outer, *nest.inner, index):
             emitter.variables[each] = emitter.name("i")
         emitter.sequential = nest.sequential
-        if nest.block and emitter.target.keeps_states:
-            self.find_carried()
-        emitter.scopes = [top, row, step]
-        for stage in self.stages():
+        return emitter.here, row
+
+    def write_step(self, around: list[Scope], outputs: Sequence[Output], *more: str) -> list[str]:
+        """Return the code of a step, which computes some outputs.
+
+        Args:
+            around: the scopes of all tasks and of one.
+            outputs: the outputs.
+            more: indices that have a value in a step, besides that of the steps.
+        """
+        nest, emitter = self.nest, self.emitter
+        assert nest.sequential
+        index, row = nest.sequential[0], around[-1]
+        trips = (*row.trips, (self.ranges.size(index), 1))
+        step = Scope(indices=frozenset({index, *more}), trips=trips)
+        emitter.scopes = [*around, step]
+        for stage in self.stages(outputs):
             self.write_stage(stage, [i for i in nest.inner if i in nest.run_over(stage[0])])
             if nest.meets and (meeting := emitter.target.write_meeting()):
                 emitter.line(meeting)
-        step.code += [
-            f"{variable}_{back} = {variable}_{back - 1};"
-            for variable, most in emitter.carried.values()
-            for back in range(most, 0, -1)
-        ]
-        row.code += self.declare_carried()
-        time, size = emitter.variables[index], self.size(index)
-        head = f"for (int64_t {time} = 0; {time} < {size}; ++{time})"
-        if direction < 0:
-            head = f"for (int64_t {time} = {size} - 1; {time} >= 0; --{time})"
-        row.code += [f"{head} {{", *step.code, "}"]
-        return self.function(top, row)
+        return step.code
 
     def find_carried(self) -> None:
         """Find which states a lane keeps in variables; it reads no others' here."""
@@ -209,9 +241,9 @@ class _ScanWriter(KernelWriter):
             for back in range(most + 1)
         ]
 
-    def stages(self) -> Iterator[tuple[Output, ...]]:
+    def stages(self, outputs: Iterable[Output]) -> Iterator[tuple[Output, ...]]:
         """Yield the outputs that are computed together, in an order in which all is there."""
-        for _, group in groupby(self.nest.outputs, key=lambda o: frozenset(self.nest.run_over(o))):
+        for _, group in groupby(outputs, key=lambda o: frozenset(self.nest.run_over(o))):
             yield tuple(group)
 
     def write_stage(self, stage: Sequence[Output], inner: Sequence[str]) -> None:

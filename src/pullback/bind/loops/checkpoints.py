@@ -1,0 +1,116 @@
+"""Loops that keep a few steps of the states which they compute twice: where, and how many."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from pullback.bind.loops.scan_call import ScanCall
+from pullback.define.math.checkpoints import (
+    EVERY,
+    MOST_AROUND,
+    Reach,
+    count_kept,
+    count_steps,
+    find_reach,
+    reader_of,
+)
+from pullback.define.math.draft import FreeNames
+from pullback.define.math.node import Node
+from pullback.define.math.ranges import Ranges
+from pullback.define.math.recurrence import Group, State
+from pullback.kernels.loops import checkpoints
+from pullback.kernels.loops.extents import Extents
+from pullback.kernels.loops.nest import KEPT, STEPS, Checkpoints, KernelSetting, Nest
+from pullback.kernels.loops.scope import RefusedLoops
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """What is kept of some states in a call.
+
+    Attributes:
+        group: the states.
+        reach: how far from a step they are read.
+        time: the index of the steps.
+        width: the bytes of an element.
+    """
+
+    group: Group
+    reach: Reach
+    time: str
+    width: int
+
+    def sizes(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Return the sizes that a kernel takes besides those of a call."""
+        steps = sizes[self.time]
+        return {STEPS: count_steps(steps), KEPT: count_kept(steps, self.reach)}
+
+    def describe(self, sizes: Mapping[str, int]) -> str:
+        """Return what is kept in a call, in words."""
+        own = self.sizes(sizes)
+        whole = sum(count_elements(state, sizes) for state in self.group.states) * self.width
+        few = whole // sizes[self.time] * own[KEPT]
+        names = " and ".join(f"'{state.name}'" for state in self.group.states)
+        every = f"every {_ordinal(own[STEPS])} state"
+        if self.reach.before > 1:
+            every = f"{self.reach.before} of {own[STEPS]} states"
+        return f"of {names} {every}, {few / 1e6:.3g} MB instead of {whole / 1e6:.3g}"
+
+
+def count_elements(state: State, sizes: Mapping[str, int]) -> int:
+    """Return how many elements a state has in all steps of a call."""
+    extents = Extents(sizes)
+    return math.prod(extents.number(extent) or 0 for extent in state.extents)
+
+
+def _ordinal(number: int) -> str:
+    ends = {1: "st", 2: "nd", 3: "rd"}
+    return f"{number}{'th' if number // 10 == 1 else ends.get(number % 10, 'th')}"
+
+
+def find_kept(call: ScanCall, others: Iterable[Node]) -> Kept:
+    """Return what has to be kept of the states of the first walk.
+
+    Args:
+        call: with such states.
+        others: what else is computed in the same loops.
+
+    Raises:
+        RefusedLoops: they are read too far from their steps.
+    """
+    assert call.there
+    readers = [*call.states.values(), *map(reader_of, others)]
+    reach = find_reach(call.there, readers, call.formula.ranges)
+    if reach is None or reach.before + reach.behind > MOST_AROUND:
+        raise RefusedLoops("a state is read far from the step that reads it")
+    ((time, _),) = call.group.weights
+    return Kept(group=call.there, reach=reach, time=time, width=int(call.compute[-2:]) // 8)
+
+
+def add_checkpoints(
+    plain: Nest, setting: KernelSetting, call: ScanCall, kept: Kept
+) -> tuple[Nest, KernelSetting]:
+    """Return the loops that also keep some states, and their setting."""
+    names = FreeNames(call.formula.line)
+    names.taken.update(call.formula.states)
+    first = plain.outputs[: len(kept.group.states)]
+    own = {state.name: names.fresh(f"{state.name}_kept") for state in first}
+    more = [checkpoints.keep(state, own[state.name], kept.time) for state in first]
+    around = EVERY + kept.reach.before + kept.reach.behind
+    ring = 1 << (around - 1).bit_length()
+    made = replace(
+        plain,
+        outputs=(*plain.outputs, *more),
+        rings={**plain.rings, **dict.fromkeys(own, ring)},
+        checkpoints=Checkpoints(first=len(first), before=kept.reach.before, kept=own),
+    )
+    ranges = Ranges(setting.ranges)
+    dims = {o.name: tuple(map(ranges.size, o.indices)) for o in more}
+    wider = replace(
+        setting,
+        dims={**setting.dims, **dims},
+        dtypes={**setting.dtypes, **{o.name: o.dtype for o in more}},
+    )
+    return made, wider

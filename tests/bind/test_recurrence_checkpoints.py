@@ -1,0 +1,294 @@
+"""Gradients that keep few steps of a hidden state: against autograd, and loops that keep all."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+import pullback as pb
+from pullback.bind.loops import checkpoints
+from pullback.bind.math import recur
+from pullback.bind.operator import Operator
+from tests.bind.recurrences import SCAN, draw_line, selective_scan
+
+Loop = Callable[..., Tensor]
+numbers = itertools.count()
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take all states for large ones, and have loops compiled for the smallest calls."""
+    monkeypatch.setattr(recur, "LARGE", 0)
+    monkeypatch.setattr(recur, "FEW", 0)
+
+
+def define(line: str) -> Operator:
+    """Return an operator that nothing is known of yet."""
+    return pb.operator(f"checkpoints::own{next(numbers)}{line}")
+
+
+def gradients(
+    function: Loop, given: Sequence[Tensor], *, wanted: Sequence[int] | None = None
+) -> list[Tensor]:
+    """Return the value, and the gradients of what depends on all of it."""
+    leaves = [t.detach().clone() for t in given]
+    chosen = [leaves[k].requires_grad_() for k in wanted or range(len(leaves))]
+    y = function(*leaves)
+    weights = torch.linspace(-1, 1, y.numel(), dtype=torch.float64).view_as(y)
+    loss = (y.double().sin() * weights).sum()
+    return [y.detach(), *torch.autograd.grad(loss, chosen)]
+
+
+def keeping_all(
+    line: str, given: Sequence[Tensor], monkeypatch: pytest.MonkeyPatch
+) -> list[Tensor]:
+    """Return the same by loops that keep all steps, one for each direction."""
+    with monkeypatch.context() as patch:
+        patch.setattr(recur, "LARGE", 2**60)
+        patch.setattr(recur, "TIMES", 2**60)
+        return gradients(define(line), given)
+
+
+def keeps_few(own: Operator, *given: object) -> bool:
+    """Return whether the plan says that few steps of a state are kept."""
+    return "MB instead of" in str(own.plan(*given))
+
+
+# --- recurrences, and the loops that they stand for: of x[b, t, d], w[d] and h0[d]
+
+
+def steps_of(x: Tensor, *, reverse: bool = False) -> list[Tensor]:
+    return list(x.unbind(1))[:: -1 if reverse else 1]
+
+
+def stacked(found: Sequence[Tensor], *, reverse: bool = False) -> Tensor:
+    return torch.stack([*found][:: -1 if reverse else 1], 1)
+
+
+def cell(x: Tensor, w: Tensor, h0: Tensor) -> Tensor:
+    h, found = h0.expand_as(x[:, 0]), list[Tensor]()
+    for given in steps_of(x):
+        h = (w * h + given).tanh()
+        found.append(h * h)
+    return stacked(found)
+
+
+def ahead(x: Tensor, w: Tensor, h0: Tensor) -> Tensor:
+    h, found = h0.expand_as(x[:, 0]), list[Tensor]()
+    for given in steps_of(x, reverse=True):
+        h = (w * h).tanh() + given
+        found.append(h * given)
+    return stacked(found, reverse=True)
+
+
+def delayed(x: Tensor, w: Tensor, h0: Tensor) -> Tensor:
+    h = [h0.expand_as(x[:, 0])] * 5
+    for given in steps_of(x):
+        h.append((w * h[-2] * h[-5]).tanh() + given)
+    return stacked([h[k] * h[k - 4] for k in range(5, len(h))])
+
+
+def coupled(x: Tensor, w: Tensor, h0: Tensor) -> Tensor:
+    u, v, found = h0.expand_as(x[:, 0]), torch.zeros_like(x[:, 0]), list[Tensor]()
+    for given in steps_of(x):
+        u, v = u + 0.1 * v * w, v - 0.1 * u.sin() + 0.1 * given * v
+        found.append(u * v)
+    return stacked(found)
+
+
+def chained(x: Tensor, w: Tensor, h0: Tensor) -> Tensor:
+    u, v, found = h0.expand_as(x[:, 0]), torch.zeros_like(x[:, 0]), list[Tensor]()
+    for given in steps_of(x):
+        before, u = u, (w * u + given).tanh()
+        v = (0.5 * v + u * before).sin()
+        found.append(v * v)
+    return stacked(found)
+
+
+def stencil(x: Tensor, w: Tensor, h0: Tensor) -> Tensor:
+    h, found = h0.expand_as(x[:, 0]), list[Tensor]()
+    for given in steps_of(x):
+        right = torch.nn.functional.pad(h, (0, 1))[:, 1:]
+        h = (w * h + 0.3 * right).tanh() + 0.1 * given
+        found.append(h * h)
+    return stacked(found)
+
+
+def matrix(x: Tensor, w: Tensor, h0: Tensor) -> Tensor:
+    h, found = h0.expand_as(x[:, 0]), list[Tensor]()
+    for given in steps_of(x):
+        h = (h @ (w[:, None] * w).T / len(w) + given).tanh()
+        found.append(h * h)
+    return stacked(found)
+
+
+HEAD = "(x[b, t, d], w[d], h0[d]) -> y[b, t, d] = "
+START = "h[b, -1, d] = h0"
+
+
+class Case(NamedTuple):
+    """A line and its loop."""
+
+    line: str
+    loop: Loop
+
+
+CASES = {
+    "cell": Case(f"{HEAD}h[b, t, d] = tanh(w*h[b, t - 1, d] + x); {START}; y = h*h", cell),
+    "ahead": Case(
+        f"{HEAD}h[b, t, d] = tanh(w*h[b, t + 1, d]) + x; h[b, size(t), d] = h0; y = h*x", ahead
+    ),
+    "delayed": Case(
+        f"{HEAD}h[b, t, d] = tanh(w*h[b, t - 2, d]*h[b, t - 5, d]) + x; h[b, t < 0, d] = h0; "
+        "y = h[b, t, d]*h[b, t - 4, d]",
+        delayed,
+    ),
+    "coupled": Case(
+        f"{HEAD}u[b, t, d] = u[b, t - 1, d] + 0.1*pad(v[b, t - 1, d])*w; u[b, -1, d] = h0; "
+        "v[b, t, d] = pad(v[b, t - 1, d]) - 0.1*sin(u[b, t - 1, d]) + 0.1*x*pad(v[b, t - 1, d]); "
+        "y = u*v",
+        coupled,
+    ),
+    "chained": Case(
+        f"{HEAD}u[b, t, d] = tanh(w*u[b, t - 1, d] + x); u[b, -1, d] = h0; "
+        "v[b, t, d] = sin(0.5*pad(v[b, t - 1, d]) + u[b, t, d]*u[b, t - 1, d]); y = v*v",
+        chained,
+    ),
+    "stencil": Case(
+        f"{HEAD}h[b, t, d] = tanh(w*h[b, t - 1, d] + 0.3*pad(h[b, t - 1, d + 1])) + 0.1*x; "
+        f"{START}; y = h*h",
+        stencil,
+    ),
+    "matrix": Case(
+        f"{HEAD}h[b, t, d] = tanh(sum[j](w[d]*w[j]*h[b, t - 1, j])/size(d) + x); {START}; y = h*h",
+        matrix,
+    ),
+}
+LENGTHS = (1, 2, 3, 5, 31, 32, 33, 64, 65, 95, 96, 97, 130, 200)
+
+
+def draw(length: int, width: int = 21, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(length)
+    shapes = ((2, length, width), (width,), (width,))
+    return [torch.rand(shape, generator=generator, dtype=dtype) for shape in shapes]
+
+
+@pytest.mark.usefixtures("large")
+@pytest.mark.parametrize(
+    "name",
+    ["delayed", *(pytest.param(n, marks=pytest.mark.thorough) for n in CASES if n != "delayed")],
+)
+def test_gradients_are_those_of_a_loop_and_of_all_states(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No length is a multiple of another; the first ones have a step a block."""
+    line, loop = CASES[name]
+    own = define(line)
+    lengths = LENGTHS if name == "cell" else (3, 33, 130)
+    for length in lengths:
+        given = draw(length)
+        found = gradients(own, given)
+        for value, wanted in zip(found, gradients(loop, given), strict=True):
+            torch.testing.assert_close(value, wanted)
+    # Of a matrix, the gradient is a sum over the steps of products of all states.
+    assert keeps_few(own, *draw(130)) == (name != "matrix")
+    given = draw(130, dtype=torch.float32)
+    all_kept = keeping_all(line, given, monkeypatch)
+    for value, wanted in zip(gradients(own, given), all_kept, strict=True):
+        assert torch.equal(value, wanted)
+
+
+@pytest.mark.usefixtures("large")
+@pytest.mark.parametrize("seed", [pytest.param(s, marks=pytest.mark.thorough) for s in range(12)])
+def test_drawn_recurrences_are_loops_in_python(seed: int) -> None:
+    line, loop = draw_line(random.Random(seed))
+    own, one = define(line), torch.float64
+    given = [torch.rand(shape, dtype=one) for shape in ((2, 70, 6), (6,), (6,))]
+
+    def first(function: Callable[..., Any]) -> Loop:
+        def called(*leaves: Tensor) -> Tensor:
+            found = function(*leaves)
+            return found if isinstance(found, Tensor) else found[0]
+
+        return called
+
+    wanted = [0, 1, 2] if "h0[d];" in f"{line};".split("->")[1] else [0, 1]
+    results = (gradients(first(way), given, wanted=wanted) for way in (own, loop))
+    for value, exact in zip(*results, strict=True):
+        torch.testing.assert_close(value, exact)
+
+
+def draw_scan(length: int, d: int, s: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(length)
+    shapes = ((2, length, d), (d, s), (2, length, s), (2, length, s), (2, length, d))
+    return [torch.rand(shape, generator=generator, dtype=dtype) for shape in shapes]
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("large")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_a_selective_scan_has_the_gradients_of_all_its_states(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """States of halves are float32. Two loops may add up over d in another order, one may not."""
+    own = define(SCAN)
+    for length, d, s in ((31, 37, 5), (200, 300, 5)):
+        given = draw_scan(length, d, s, dtype)
+        found = gradients(own, given)
+        for value, whole in zip(found, in_one_block(SCAN, given, monkeypatch), strict=True):
+            assert torch.equal(value, whole)
+        apart = keeping_all(SCAN, given, monkeypatch)
+        for k, (value, whole) in enumerate(zip(found, apart, strict=True)):
+            if k in {3, 4} and dtype.itemsize > 2:
+                torch.testing.assert_close(value, whole, rtol=1e-4, atol=1e-4)
+            elif k not in {3, 4}:
+                assert torch.equal(value, whole)
+        if dtype == torch.float64:
+            for value, wanted in zip(found, gradients(selective_scan, given), strict=True):
+                torch.testing.assert_close(value, wanted)
+
+
+def in_one_block(
+    line: str, given: Sequence[Tensor], monkeypatch: pytest.MonkeyPatch
+) -> list[Tensor]:
+    """Return the same by one loop for both directions, which has all states in one block."""
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "EVERY", 256)
+        patch.setattr(checkpoints, "count_steps", lambda steps: steps)
+        return gradients(define(line), given)
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("large")
+def test_some_gradients_those_under_vmap_and_those_of_gradients_are_right() -> None:
+    line, loop = CASES["cell"]
+    own, given = define(line), draw(70, 5)
+    for wanted in ([0], [1], [2], [0, 2]):
+        pairs = (gradients(way, given, wanted=wanted) for way in (own, loop))
+        for value, exact in zip(*pairs, strict=True):
+            torch.testing.assert_close(value, exact)
+
+    def energy(way: Loop, x: Tensor) -> Tensor:
+        return way(x, *given[1:]).square().sum()
+
+    several = torch.stack([given[0], given[0].flip(1)])
+    found, exact = (
+        torch.func.vmap(torch.func.grad(partial(energy, way)))(several) for way in (own, loop)
+    )
+    torch.testing.assert_close(found, exact)
+
+    def norm(way: Loop) -> list[Tensor]:
+        leaves = [t.clone().requires_grad_() for t in given]
+        first = torch.autograd.grad(way(*leaves).square().sum(), leaves, create_graph=True)
+        total = torch.stack([each.square().sum() for each in first]).sum()
+        return list(torch.autograd.grad(total, leaves))
+
+    for value, exact in zip(norm(own), norm(loop), strict=True):
+        torch.testing.assert_close(value, exact)
