@@ -354,6 +354,16 @@ def test_what_would_not_fit_the_bound_is_computed_by_blocks(
 
 
 @pytest.mark.usefixtures("by_pytorch")
+def test_rows_and_columns_of_one_dimension_are_computed_by_blocks(seed: int) -> None:
+    line = "(x[n, d]) -> y[n] = s[n, m] = sum[d](x[n, d]*x[m, d]); w[n] = max[m](s[n, m])"
+    op = pb.operator(f"pbblocks::f{next(names)}{line}; y = w[n] + log(sum[m](exp(s[n, m] - w[n])))")
+    x = torch.randn(4224, 2, requires_grad=True)
+    assert str(op.plan(x)).count("by blocks") == 2
+    part = x.detach()[:5]
+    torch.testing.assert_close(op(x)[:5], (part @ x.T).logsumexp(1))
+
+
+@pytest.mark.usefixtures("by_pytorch")
 def test_a_plan_says_where_memory_is_saved_and_not_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slices, "MOST_BYTES", 0)
     monkeypatch.setattr(slices, "MOST_TIMES", 0)

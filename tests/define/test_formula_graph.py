@@ -168,6 +168,13 @@ def test_maximum_that_only_prevents_overflow_has_no_gradient(name: str) -> None:
     assert not [part for part in in_order([gradient]) if part.op == "argmax"]
 
 
+def test_it_has_none_where_a_mean_is_taken_of_what_it_is_subtracted_from() -> None:
+    text = "f(x[n]) -> y[] = 3*(max[k](x[k]) + log(mean[n](exp(x - max[k](x[k])))))"
+    gradient = derived(parse(text))["x"]
+    assert gradient is not None
+    assert not [part for part in in_order([gradient]) if part.op == "argmax"]
+
+
 def test_sums_that_differ_in_the_name_of_their_index_are_one_node() -> None:
     ranges = Ranges({"k": size("n"), "l": size("n")})
 

@@ -82,8 +82,9 @@ def choose_blocks(
 
 def find_passing(call: IndexedCall) -> Found | None:
     """Return the wanted outputs of a call in passes over blocks; None if nothing is large."""
-    largest = sorted(call.sizes.values())[-2:]
-    if math.prod(largest) * itemsize_of(call) < LARGE or 0 in call.sizes.values():
+    # Rows and columns may be of one dimension.
+    longest = max(call.sizes.values(), default=0)
+    if longest**2 * itemsize_of(call) < LARGE or 0 in call.sizes.values():
         return None
     if any(map(is_traced, call.named.values())):
         return None

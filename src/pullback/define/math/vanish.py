@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pullback.define.math import build
 from pullback.define.math.index import Affine
@@ -68,13 +68,24 @@ def _expand(node: Node, ranges: Ranges) -> list[Monomial]:
     found: list[Monomial] = []
     for sign, addend in split_sum(node):
         term = term_of(addend)
-        parts = [Monomial(sign * term.factor, (), term.conditions, term.under)]
-        for factor in term.over:
+        turned, under = _turn(term.under)
+        parts = [Monomial(sign * term.factor, (), term.conditions, under)]
+        for factor in (*term.over, *turned):
             parts = _times(parts, _expand_factor(factor, ranges))
         found += parts
     if len(found) > MOST_PRODUCTS:
         raise _TooMany
     return found
+
+
+def _turn(divisors: Iterable[Node]) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
+    """Return what divisors multiply and divide by: `1/(x/y)`, as of a mean, is `y/x`."""
+    over, under = list[Node](), list[Node]()
+    for divisor in divisors:
+        term = term_of(divisor)
+        over += term.under
+        under += [replace(term, under=()).node] if term.under else [divisor]
+    return tuple(over), tuple(under)
 
 
 def _expand_factor(node: Node, ranges: Ranges) -> list[Monomial]:
