@@ -5,11 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import pytest
 import torch
 from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils.checkpoint import checkpoint
 
 import pullback as pb
 from pullback.bind.dense import blocks, evaluate, slices
@@ -21,10 +24,11 @@ from pullback.define.math import extents
 from pullback.define.math.blocks import Passing, make_passing
 from pullback.define.math.formula import Formula
 from pullback.define.math.passes import Unfit
+from pullback.define.math.statistics import keep_statistics
 from pullback.define.math.tiles import Pair
 from tests.define.indexed import FORMULAS
 from tests.define.indexed import SIZES as FORMULA_SIZES
-from tests.define.long_reductions import LINES, SIZES
+from tests.define.long_reductions import LINES, READING, SIZES
 from tests.define.test_passes import every_pair, formula, pairs_of
 from tests.telling import telling
 
@@ -99,6 +103,62 @@ def test_a_line_and_two_orders_of_gradients_agree(name: str, sides: Sides, seed:
         assert found
         for got, want in both_ways(found, drawn(each, SIZES), sides):
             torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-10)
+
+
+def in_full(
+    indexed: Formula, tensors: Mapping[str, object], dtype: torch.dtype = torch.float64
+) -> dict[str, Tensor]:
+    """Return all outputs as a whole, by their names."""
+    arguments = {p.name: tensors.get(p.name) for p in indexed.line.parameters}
+    sizes = {name: int(size) for name, size in sizes_of(indexed, arguments).items()}
+    outputs = indexed.line.outputs
+    dtypes = [getattr(torch, o.dtype) if o.dtype else dtype for o in outputs]
+    values = evaluate.evaluate(indexed, arguments, sizes, [True] * len(outputs), dtypes, CPU)
+    return {o.name: v for o, v in zip(outputs, values, strict=True) if v is not None}
+
+
+def gradients_both_ways(
+    indexed: Formula, tensors: Mapping[str, object], sides: Sides
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield each gradient from statistics by blocks, and as a whole without statistics."""
+    kept = keep_statistics(indexed)
+    assert kept
+    values = in_full(kept.forward, tensors)
+    names = [name for name in values if name in {o.name for o in indexed.line.outputs}]
+    several = len(names) > 1
+    arriving = {
+        f"grad_{name}" if several else "grad": torch.randn_like(values[name]) for name in names
+    }
+    given = {**tensors, **values, **arriving}
+    expected = in_full(gradients_of(indexed), given)
+    backward = kept.backward.formula
+    found = in_passes(backward, pairs_of(backward))
+    assert found
+    pairs = both_ways(found, given, sides)
+    for output, (by_blocks, whole) in zip(backward.line.outputs, pairs, strict=True):
+        yield by_blocks, expected[output.name]
+        yield whole, expected[output.name]
+
+
+KEEPING = [name for name in LINES if READING.get(name, 1)]
+
+
+@pytest.mark.parametrize("name", KEEPING)
+def test_gradients_from_statistics_agree(name: str, seed: int) -> None:
+    indexed = formula(LINES[name][0])
+    for got, want in gradients_both_ways(indexed, drawn(indexed, SIZES), (3, 3)):
+        torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", telling({n: n for n in KEEPING}, ["padding", "both ways"]))
+def test_gradients_from_statistics_of_ties_infinities_and_nan_agree(name: str) -> None:
+    indexed = formula(LINES[name][0])
+    for case in samples.draw_cases(indexed, torch.float64, {}, frozenset()):
+        if 0 in case.sizes.values():
+            continue  # such a call is not computed by blocks
+        for got, want in gradients_both_ways(indexed, case.arguments, (4, 3)):
+            close = torch.isclose(got, want, rtol=1e-8, atol=1e-8, equal_nan=True)
+            assert bool(close.all()), case.what
 
 
 NAMED = {text.partition("(")[0]: text for text in FORMULAS}
@@ -296,6 +356,94 @@ def test_a_call_and_its_gradients_are_torchs(seed: int) -> None:
         torch.testing.assert_close(found, expected)
 
 
+def inputs_of_attention(*, recorded: bool = True) -> list[Tensor]:
+    shapes = ((9, 3), (11, 3), (11, 4))
+    return [torch.randn(s, dtype=torch.float64, requires_grad=recorded) for s in shapes]
+
+
+@contextmanager
+def called() -> Generator[list[str]]:
+    """Note the formulas that are computed by blocks."""
+    names: list[str] = []
+    compute = blocks.compute
+
+    def noted(passing: Passing, *given: object) -> list[Tensor | None]:
+        names.append(passing.indexed.line.name.partition("_")[2] or "values")
+        return compute(passing, *given)  # pyright: ignore
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "compute", noted)
+        yield names
+
+
+def endings(names: Sequence[str]) -> list[str]:
+    """Return what is behind the operator's own name."""
+    return [name.lstrip("_").partition("_")[2] or name for name in names]
+
+
+@pytest.mark.usefixtures("by_pytorch", "everything_by_blocks")
+def test_a_recorded_call_keeps_statistics_for_its_first_derivative(seed: int) -> None:
+    op, leaves = operator("plain"), inputs_of_attention()
+    with called() as names:
+        found = op(*leaves)
+        grad = torch.randn_like(found)
+        plain = torch.autograd.grad(found, leaves, grad, retain_graph=True)
+        again = torch.autograd.grad(found, leaves, grad, retain_graph=True)
+        recorded = torch.autograd.grad(found, leaves, grad, create_graph=True)
+    assert endings(names) == ["forward", "forward_grad", "forward_grad", "grad"]
+    with torch.no_grad():
+        assert torch.equal(op(*leaves), found)
+    expected = torch.autograd.grad(attention(*leaves), leaves, grad)
+    for each in (plain, again, recorded):
+        torch.testing.assert_close(each, expected)
+    assert isinstance(found, Tensor)
+    assert found.grad_fn
+    assert len(leaves) == len(found.grad_fn.next_functions)
+
+
+@pytest.mark.usefixtures("by_pytorch", "everything_by_blocks")
+@pytest.mark.parametrize("name", telling({n: n for n in LINES}, ["causal", "both ways"]))
+def test_gradcheck_of_both_orders(name: str, seed: int) -> None:
+    if not LINES[name][2]:
+        pytest.skip("its gradients are not computed by blocks")
+    indexed, op = formula(LINES[name][0]), operator(name)
+    given = drawn(indexed, {**SIZES, "n": 3, "m": 4, "d": 2, "e": 2, "...": 1, "g": 1})
+    leaves = [given[t.name].requires_grad_(t.dtype is None) for t in indexed.line.tensors]
+    assert torch.autograd.gradcheck(op, leaves)
+    assert torch.autograd.gradgradcheck(op, leaves)
+
+
+@pytest.mark.usefixtures("by_pytorch", "everything_by_blocks")
+def test_statistics_under_transforms_and_tracers(seed: int) -> None:
+    op, leaves = operator("plain"), inputs_of_attention()
+    q, k, v = (leaf.detach() for leaf in leaves)
+
+    def loss(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        return lambda *given: function(*given).sin().sum()
+
+    for transform in (
+        lambda f: torch.func.grad(f, (0, 1, 2))(q, k, v),
+        lambda f: torch.func.hessian(f)(q, k, v),
+        lambda f: torch.func.vmap(torch.func.grad(f), (0, None, None))(torch.stack([q, -q]), k, v),
+    ):
+        torch.testing.assert_close(transform(loss(op)), transform(loss(attention)))
+    expected = torch.autograd.grad(loss(attention)(*leaves), leaves)
+    traced = torch.compile(loss(op), backend="aot_eager", fullgraph=True)
+    for way in (traced, lambda *given: checkpoint(loss(op), *given, use_reentrant=False)):
+        torch.testing.assert_close(torch.autograd.grad(way(*leaves), leaves), expected)
+    kept: list[torch.Size] = []
+    with saved_tensors_hooks(lambda t: (kept.append(t.shape), t.clone())[1], lambda t: t):
+        value = op(*leaves)
+    assert torch.Size([9]) in kept
+    torch.testing.assert_close(torch.autograd.grad(value.sin().sum(), leaves), expected)
+    # Many gradients at once.
+    value, whole = op(*leaves), attention(*leaves)
+    several = torch.randn(3, 9, 4, dtype=torch.float64)
+    torch.testing.assert_close(
+        *(torch.autograd.grad(y, leaves, several, is_grads_batched=True) for y in (value, whole))
+    )
+
+
 @pytest.mark.usefixtures("by_pytorch", "everything_by_blocks")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_half_precision_is_computed_in_single(dtype: torch.dtype, seed: int) -> None:
@@ -369,7 +517,9 @@ def test_a_plan_says_where_memory_is_saved_and_not_time(monkeypatch: pytest.Monk
     monkeypatch.setattr(slices, "MOST_TIMES", 0)
     op = operator("cross-entropy")
     targets = torch.zeros(1024, dtype=torch.int64)
+    # In half precision no statistics are kept: the gradients compute the scores twice.
     for width, saves in ((8, False), (2048, True)):
-        shown = str(op.plan(torch.randn(1024, width), torch.randn(1024, width), targets))
+        x, w = (torch.randn(1024, width, dtype=torch.bfloat16) for _ in range(2))
+        shown = str(op.plan(x, w, targets))
         assert shown.count("by blocks") == 3
         assert ("this saves memory, not time" in shown) == saves

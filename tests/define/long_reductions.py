@@ -14,7 +14,8 @@ def attention(scores: str, more: str = "") -> str:
     return f"f{QKV}{more}) -> o[n, e] = s[n, m] = {scores}; {ATTENTION}"
 
 
-# The line, the passes of its values, and those of its gradients.
+# The line, the passes of its values, and those of its gradients; with the statistics of rows that
+# they read, one less but for READING.
 LINES: Mapping[str, tuple[str, int, int]] = {
     "plain": (attention(SCORES), 1, 2),
     "causal": (attention(f"where(m <= n, {SCORES}, -inf)"), 1, 2),
@@ -113,6 +114,13 @@ LINES: Mapping[str, tuple[str, int, int]] = {
         2,
         2,
     ),
+}
+
+# The passes of gradients that read statistics, if they are not one less: 0 if there are none.
+READING = {
+    **{"sigmoid": 0, "Gaussian": 0, "greatest difference": 0},
+    # The sum of the rows' gradients is no statistic of the values.
+    **{"no maximum": 2, "variance": 2, "temperature by the norm": 2},
 }
 
 SIZES = {"n": 7, "m": 7, "d": 3, "e": 4, "c": 5, "h": 3, "g": 2, "...": 2}

@@ -14,8 +14,9 @@ from pullback.define.math.passes import (
     Unfit,
     make_passes,
 )
+from pullback.define.math.statistics import keep_statistics
 from pullback.define.math.tiles import Pair, find_tiles, open_outputs
-from tests.define.long_reductions import ATTENTION, LINES, QKV, SCORES
+from tests.define.long_reductions import ATTENTION, LINES, QKV, READING, SCORES
 
 
 def formula(text: str) -> Formula:
@@ -51,6 +52,33 @@ def test_a_line_and_its_gradient_take_so_many_passes(name: str) -> None:
     assert gradients
     if backward:
         assert passes_of(gradients.formula).count == backward
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_gradients_that_read_statistics_of_rows_take_a_pass_less(name: str) -> None:
+    text, forward, backward = LINES[name]
+    kept = keep_statistics(formula(text))
+    expected = READING.get(name, backward - 1)
+    assert (kept is not None) == (expected > 0)
+    if kept:
+        assert passes_of(kept.forward).count == forward
+        assert passes_of(kept.backward.formula).count == expected
+
+
+def test_what_has_scores_of_rows_and_of_columns_has_one_gradient_of_both() -> None:
+    kept = keep_statistics(formula(LINES["both ways"][0]))
+    assert kept
+    shown = notation.format_formula(kept.backward.formula)
+    assert shown.count("sum[m](") == shown.count("sum[n](") == 1
+
+
+def test_only_what_gradients_read_is_kept() -> None:
+    kept = keep_statistics(formula(LINES["no maximum"][0]))
+    assert kept
+    assert [str(output) for output in kept.forward.line.outputs] == ["o[n, e]", "sum_n[n]!"]
+    # What an output is itself is read as the output.
+    text = f"f(q[n, d], k[m, d]) -> z[n] = sum[m](exp({SCORES}))"
+    assert keep_statistics(formula(text)) is None
 
 
 def test_a_sum_of_exponentials_is_exchanged_for_a_newer_maximum() -> None:

@@ -82,10 +82,31 @@ class Supply:
             `present` for each input tensor that is not None, `used` for each that the loop reads.
             It is called from any thread, and from two at once if both need a loop first. None for
             an operator without a `NativeFormula`.
+        keep: `keep(*arguments)` returns whether a call that is recorded keeps statistics; the
+            operator is then defined with its `Keeping`. None for one that has none.
     """
 
     complete: Callable[[Literal["backward", "jvp"]], None]
     request: Callable[[Device, str, int, int], tuple[int, int]] | None = None
+    keep: Callable[..., bool] | None = None
+
+
+class NativeKeeping(NamedTuple):
+    """How a recorded call keeps what its first derivative reads.
+
+    Attributes:
+        forward: the name of the operator that returns this too, behind the outputs.
+        outputs: how many it returns.
+        backward: the gradients that read it.
+    """
+
+    forward: str
+    outputs: int
+    backward: Program
+
+    def fields(self) -> Fields:
+        """Return it as the runtime reads it: a `Keeping`."""
+        return {**self._asdict(), "backward": self.backward.fields()}
 
 
 def definition_fields(  # noqa: PLR0913  (all that the runtime knows)
@@ -96,6 +117,7 @@ def definition_fields(  # noqa: PLR0913  (all that the runtime knows)
     *,
     formula: NativeFormula | None = None,
     supply: Supply | None = None,
+    keeping: NativeKeeping | None = None,
 ) -> Fields:
     """Return all that the runtime knows about an operator: a `Definition`, with its `Signature`.
 
@@ -106,6 +128,7 @@ def definition_fields(  # noqa: PLR0913  (all that the runtime knows)
         kernels: the address of the entry point for each device that has one.
         formula: what computes it on devices without a kernel.
         supply: where its derivatives come from, if they are made when they are needed.
+        keeping: how it keeps statistics.
     """
     line = definition.shaped
     position = {parameter.name: index for index, parameter in enumerate(line.parameters)}
@@ -129,6 +152,7 @@ def definition_fields(  # noqa: PLR0913  (all that the runtime knows)
         "taken": definition.taken,
         "formula": formula_fields(formula, line) if formula else None,
         "supply": vars(supply) if supply else None,
+        "keeping": keeping.fields() if keeping else None,
     }
 
 

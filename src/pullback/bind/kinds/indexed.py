@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import cached_property
+
 from pullback.bind.kinds.notation import IndexNotation
-from pullback.bind.math import verify
+from pullback.bind.math import passing, verify
 from pullback.bind.math.execute import Executor
+from pullback.bind.math.lazy import Lazy, LazyKeeping
+from pullback.bind.registry import operators
+from pullback.define.operator import Definition
 
 
 class Indexed(IndexNotation):
@@ -18,3 +24,35 @@ class Indexed(IndexNotation):
     def make_executor(self) -> Executor:
         """Return what chooses how each call is computed."""
         return Executor(self.definition)
+
+    @cached_property
+    def supplied(self) -> Lazy:
+        """What the runtime asks for: whether statistics are kept, too."""
+        return LazyKeeping(self, self.keeps, Keeping)
+
+    def keeping(self, given: Iterable[object]) -> tuple[Definition, Definition] | None:
+        """Return the operators by which a call keeps statistics of rows, and reads them."""
+        own = self.supplied
+        if not isinstance(own, LazyKeeping) or self.runtime is None or not own.keep(*given):
+            return None
+        assert own.keeping
+        forward, [backward] = own.keeping.forward, own.keeping.backward.calls
+        return operators[forward].definition, operators[backward.operator].definition
+
+    def keeps(self, *given: object) -> bool:
+        """Return whether a call that is recorded keeps statistics of rows."""
+        assert isinstance(self.executor, Executor)
+        return self.executor.keeps(*given)
+
+
+class Keeping(Indexed):
+    """One operator that returns statistics too: for calls that are computed by blocks."""
+
+    def make_executor(self) -> Executor:
+        """Return what computes each call by blocks, wherever that can be done."""
+        return Executor(self.definition, passing.take_blocks)
+
+    @cached_property
+    def supplied(self) -> Lazy:
+        """What the runtime asks for."""
+        return Lazy(self)

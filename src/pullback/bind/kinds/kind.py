@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -150,6 +150,14 @@ class Kind:
     def described(self) -> list[str]:
         """Return what computes it, for its docstring."""
         raise NotImplementedError
+
+    def keeping(self, given: Iterable[object]) -> tuple[Definition, Definition] | None:
+        """Return what returns a call's statistics too, and its gradients that read them.
+
+        None if the call keeps none when it is recorded.
+        """
+        del given
+        return None
 
     @property
     def has_derivative(self) -> bool:

@@ -21,14 +21,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
-from pullback.bind import program
+from pullback.bind import native, program
 from pullback.bind.kinds.kind import Kind
+from pullback.bind.native import NativeKeeping
 from pullback.bind.operator import Operator
 from pullback.bind.program import OperatorCall, Origin, Program, Reference
 from pullback.bind.register import register
 from pullback.bind.registry import operators
 from pullback.define.math import derived, notation
 from pullback.define.math.draft import Derived
+from pullback.define.math.statistics import keep_statistics
 
 KindOf = Literal["backward", "jvp"]
 DERIVE = {"backward": derived.backward, "jvp": derived.jvp}
@@ -53,6 +55,27 @@ def derive_formula(definition: Definition, kind: KindOf) -> Derived | None:
     """Return a derivative, not yet registered; None if it is zero."""
     assert definition.formula
     return DERIVE[kind](definition.formula)
+
+
+def register_statistics(own: Kind, made_of: type[Kind]) -> NativeKeeping | None:
+    """Register the operators that keep statistics and that read them; None if it has none.
+
+    Args:
+        own: the operator.
+        made_of: the kind of the one that returns them too.
+    """
+    assert own.definition.formula
+    found = keep_statistics(own.definition.formula)
+    if found is None or len(found.forward.line.outputs) > native.MOST_ARGUMENTS:
+        return None
+    with lock:
+        forward = operator_of(found.forward, made_of).definition
+        backward = operator_of(found.backward.formula, type(own)).definition
+    return NativeKeeping(
+        forward=forward.line.qualname,
+        outputs=len(forward.line.outputs),
+        backward=wire_program(forward, found.backward, "backward", backward),
+    )
 
 
 def operator_of(formula: Formula, kind: type[Kind]) -> Operator:

@@ -11,7 +11,7 @@ from torch import Tensor
 from pullback.bind import autocast, kernel
 from pullback.bind.dense import arrange
 from pullback.bind.dense.elements import FormulaNotice
-from pullback.bind.math import choose, ready
+from pullback.bind.math import choose, passing, ready
 from pullback.bind.math.call import (
     Choice,
     IndexedCall,
@@ -38,19 +38,27 @@ class PreparedCall:
         sizes: of every index.
         choices: who computes which outputs; PyTorch's operations compute what is left.
         ready: what runs if own loops compute everything; else None.
+        keeps: whether such a call keeps statistics of rows if it is recorded.
     """
 
     outputs: kernel.Outputs
     sizes: dict[str, int]
     choices: list[Choice]
     ready: ready.Ready | None
+    keeps: bool
+
+
+Choose = Callable[[IndexedCall], list[Choice]]
 
 
 class Executor:
     """The kernel of one operator, on every device."""
 
-    def __init__(self, definition: Definition) -> None:
+    def __init__(
+        self, definition: Definition, choose_executors: Choose = choose.choose_executors
+    ) -> None:
         self.definition = definition
+        self.choose_executors = choose_executors
         self.prepared: Memo[Key, PreparedCall] = Memo()
         self.counts = find_counts(definition)
         self.shortcut: Callable[..., object | None] | None = None
@@ -86,6 +94,14 @@ class Executor:
         call = replace(call_of(self.definition, given), is_kernel=False)
         return kernel.unwrap_single(compute_by_pytorch(call))
 
+    def keeps(self, *arguments: object) -> bool:
+        """Return whether a call that is recorded keeps statistics of rows."""
+        found = self.prepared.get(key_of(arguments, self.counts))
+        if found is None:
+            with torch.no_grad(), autocast.disable_autocast():
+                found = self.known(arguments)
+        return found.keeps
+
     def forget(self) -> None:
         """Choose again."""
         self.prepared.clear()
@@ -96,7 +112,7 @@ class Executor:
         key = key_of(given, self.counts)
         found = self.prepared.get(key)
         if found is None:
-            found = prepare_call(self.definition, given)
+            found = prepare_call(self.definition, given, self.choose_executors)
             # What is captured is not what later calls shall be.
             if not is_captured(found.outputs.device):
                 self.prepared[key] = found
@@ -113,7 +129,9 @@ class Executor:
             self.shortcut = self.shortcuts.run
 
 
-def prepare_call(definition: Definition, given: tuple[object, ...]) -> PreparedCall:
+def prepare_call(
+    definition: Definition, given: tuple[object, ...], choose_executors: Choose
+) -> PreparedCall:
     """Return what follows from the shapes and dtypes of a call."""
     call = call_of(definition, given)
     captured = is_captured(call.outputs.device)
@@ -124,12 +142,13 @@ def prepare_call(definition: Definition, given: tuple[object, ...]) -> PreparedC
             "be compiled: PyTorch's operations compute it; call it once before",
             FormulaNotice,
         )
-    choices = [] if captured else choose.choose_executors(call)
+    choices = [] if captured else choose_executors(call)
     return PreparedCall(
         outputs=call.outputs,
         sizes=call.sizes,
         choices=choices,
         ready=ready.make_ready(call, choices),
+        keeps=passing.keeps_statistics(call, choices),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -78,6 +78,32 @@ def choose_blocks(
         choice if choice.takes_own else replace(choice, passing=found.passing, reason=shown)
         for choice in choices
     ]
+
+
+def take_blocks(call: IndexedCall) -> list[Choice]:
+    """Return the choice of blocks, whatever they cost; as a whole if there are none."""
+    found = find_passing(call)
+    if found is None:
+        return []
+    return [
+        Choice(
+            outputs=tuple(call.places),
+            own=None,
+            reason=describe(call, found),
+            passing=found.passing,
+        )
+    ]
+
+
+def keeps_statistics(call: IndexedCall, choices: Sequence[Choice]) -> bool:
+    """Return whether what is recorded keeps statistics of rows: as blocks compute them.
+
+    In half precision they would lose the digits that they are computed in.
+    """
+    given = {t.dtype for t in tensors_of(call) if t.is_floating_point()}
+    is_exact = given | {call.dtype} in ({torch.float32}, {torch.float64})
+    by_blocks = [choice.passing is not None and not choice.takes_own for choice in choices]
+    return is_exact and bool(by_blocks) and all(by_blocks)
 
 
 def find_passing(call: IndexedCall) -> Found | None:

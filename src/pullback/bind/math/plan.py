@@ -90,17 +90,21 @@ def plan(kind: Kind, given: tuple[object, ...], device: str | None = None) -> Pl
         steps_of = partial(steps_of_states, steps_of)
     call = call_of(definition, kernel.fill_defaults(definition, given, None))
     steps = list(steps_of(call))
-    if found := derived.backward(definition.formula):
+    kept = None if device else kind.keeping(call.named.values())
+    forward = call_of(kept[0], tuple(call.named.values())) if kept else call
+    if kept:
+        backward = kept[1]
+    elif found := derived.backward(definition.formula):
         backward = derive.operator_of(found.formula, type(kind)).definition
-        steps += steps_of(call_of(backward, gradient_arguments(definition, backward, call)))
+    else:
+        return Plan(tuple(steps))
+    steps += steps_of(call_of(backward, gradient_arguments(backward, forward)))
     return Plan(tuple(steps))
 
 
-def gradient_arguments(
-    definition: Definition, backward: Definition, call: IndexedCall
-) -> tuple[object, ...]:
-    """Return arguments of a backward, with ones for what arrives."""
-    lines, outputs = definition.line.outputs, call.outputs
+def gradient_arguments(backward: Definition, call: IndexedCall) -> tuple[object, ...]:
+    """Return arguments of a call's backward, with ones for what arrives."""
+    lines, outputs = call.indexed.line.outputs, call.outputs
     arriving = {
         name: torch.ones(shape, dtype=dtype, device=outputs.device)
         for k, (line, shape, dtype) in enumerate(

@@ -47,7 +47,7 @@ class SavedValues final : public Values {
   c10::IValue output(size_t index) override {
     return unpack(
         std::popcount(node_.tensors) + std::popcount(node_.outputs & ((uint64_t{1} << index) - 1)),
-        true);
+        index < node_.definition.signature.outputs.size());
   }
   at::Tensor grad(size_t output) override { return grads_[output]; }
   at::Tensor zero_grad(size_t output) override {
@@ -229,6 +229,18 @@ const Definition& completed(const Entry& entry, const Definition& definition, bo
   }
 }
 
+/// Returns the definition by which a call keeps statistics, if it does.
+///
+/// Only a plain call does: what a tracer, a mode or a transform sees is the operator itself.
+const Definition* keeping(const Entry& entry, const Definition& definition,
+                          c10::DispatchKeySet keys, c10::ArrayRef<c10::IValue> arguments) {
+  const auto next = (keys & c10::after_ADInplaceOrView_keyset).highestPriorityTypeId();
+  const bool plain = next == c10::DispatchKey::CPU || next == c10::DispatchKey::CUDA;
+  if (!plain || !definition.supply || !definition.supply->keep(entry, arguments)) return nullptr;
+  const Definition* const now = entry.definition.load();
+  return now->keeping && continues(*now, definition) ? now : nullptr;
+}
+
 /// The dispatch keys above the kernels. A Python function is watched for inputs that it changes, so
 /// there PyTorch goes on counting such changes.
 c10::DispatchKeySet excluded(const Definition& definition) {
@@ -260,7 +272,11 @@ class AutogradFunctor final : public c10::OperatorKernel {
       const c10::impl::ExcludeDispatchKeyGuard below(excluded(definition));
       op.redispatchBoxed(keys & c10::after_autograd_keyset, stack);
     } else {
-      tracked(completed(entry_, definition, requires_grad, has_tangent), op, keys, *stack,
+      const Definition& found = completed(entry_, definition, requires_grad, has_tangent);
+      // Tangents are computed without statistics.
+      const Definition* const kept =
+          has_tangent ? nullptr : keeping(entry_, found, keys, arguments);
+      tracked(kept ? *kept : found, kept ? &*kept->keeping : nullptr, op, keys, *stack,
               requires_grad, has_tangent);
     }
   }
@@ -286,14 +302,15 @@ class AutogradFunctor final : public c10::OperatorKernel {
                  torch::jit::last(stack, signature.outputs.size()));
   }
 
-  void tracked(const Definition& definition, const c10::OperatorHandle& op,
-               c10::DispatchKeySet keys, torch::jit::Stack& stack, bool requires_grad,
-               bool has_tangent) const {
+  void tracked(const Definition& definition, const Keeping* keeping,
+               const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack& stack,
+               bool requires_grad, bool has_tangent) const {
     const Signature& signature = definition.signature;
     const auto last = torch::jit::last(stack, signature.arguments);
     Arguments arguments;
     if (has_tangent) arguments.append(last.begin(), last.end());
-    const auto node = requires_grad ? record(definition, last) : Owner<Node>();
+    const auto node = requires_grad ? record(definition, keeping, last) : Owner<Node>();
+    const size_t all = keeping ? keeping->outputs : signature.outputs.size();
     {
       const c10::impl::ExcludeDispatchKeyGuard below(excluded(definition));
       // Somebody else's kernel may use NumPy, which looks at the grad mode; but a lower level of
@@ -302,18 +319,26 @@ class AutogradFunctor final : public c10::OperatorKernel {
           !c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerBackMode);
       const bool silent = bottom && definition.taken != Definition::Taken::no;
       const c10::AutoGradMode mode(!silent && c10::GradMode::is_enabled());
-      op.redispatchBoxed(keys & c10::after_autograd_keyset, &stack);
+      const auto& target =
+          keeping ? c10::Dispatcher::singleton().findSchemaOrThrow(
+                        keeping->forward.name.c_str(), keeping->forward.overload_name.c_str())
+                  : op;
+      target.redispatchBoxed(keys & c10::after_autograd_keyset, &stack);
     }
-    const auto outputs = torch::jit::last(stack, signature.outputs.size());
+    const auto returned = torch::jit::last(stack, all);
+    const auto outputs = returned.slice(0, signature.outputs.size());
     if (node) attach(signature, self(*node), outputs);
     if (has_tangent) push_forward(definition, std::move(arguments), outputs);
     // Saved last: an output is saved together with its tangent.
-    if (node) save(*node, outputs);
+    if (node) save(*node, returned);
+    torch::jit::drop(stack, all - signature.outputs.size());
   }
 
   /// Makes the node: edges to all tensor inputs; saves the inputs that a needed gradient reads.
-  static Owner<Node> record(const Definition& definition, c10::ArrayRef<c10::IValue> arguments) {
+  static Owner<Node> record(const Definition& definition, const Keeping* keeping,
+                            c10::ArrayRef<c10::IValue> arguments) {
     auto node = make_node<Node>(definition);
+    node->keeping = keeping;
     const Signature& signature = definition.signature;
     torch::autograd::edge_list edges;
     edges.reserve(signature.inputs.size());
@@ -323,10 +348,13 @@ class AutogradFunctor final : public c10::OperatorKernel {
       edges.push_back(tensor.defined() ? torch::autograd::impl::gradient_edge(tensor)
                                        : torch::autograd::Edge());
       if (!definition.backward || !edges.back().is_valid()) continue;
-      const Program::Reads& reads = definition.backward->reads[i];
-      node->tensors |= reads.tensors;
-      node->outputs |= reads.outputs;
-      scalars = scalars || reads.scalars;
+      const auto read = [&](const Program::Reads& reads) {
+        node->tensors |= reads.tensors;
+        node->outputs |= reads.outputs;
+        scalars = scalars || reads.scalars;
+      };
+      read(definition.backward->reads[i]);
+      if (keeping) read(keeping->backward.reads[i]);
     }
     node->set_next_edges(std::move(edges));
     node->saved.reserve(std::popcount(node->tensors) + std::popcount(node->outputs));
@@ -357,10 +385,12 @@ class AutogradFunctor final : public c10::OperatorKernel {
     }
   }
 
-  /// Saves the outputs that the gradients read.
-  static void save(Node& node, c10::ArrayRef<c10::IValue> outputs) {
+  /// Saves the outputs that the gradients read, and what was returned behind them.
+  static void save(Node& node, c10::ArrayRef<c10::IValue> returned) {
+    const size_t outputs = node.definition.signature.outputs.size();
     for (uint64_t rest = node.outputs; rest; rest &= rest - 1) {
-      node.saved.emplace_back(tensor_of(outputs[std::countr_zero(rest)]), /*is_output=*/true);
+      const size_t k = std::countr_zero(rest);
+      node.saved.emplace_back(tensor_of(returned[k]), /*is_output=*/k < outputs);
     }
   }
 
@@ -416,7 +446,10 @@ variable_list Node::apply(variable_list&& grads) {
   c10::SmallVector<bool, 8> needed;
   for (size_t i = 0; i < gradients.size(); ++i) needed.push_back(task_should_compute_output(i));
   SavedValues values(*this, grads);
-  Tensors results = run(signature, *definition.backward, values, needed);
+  // A derivative that is recorded computes statistics again: what it reads has no history.
+  const bool reads_kept = keeping && !c10::GradMode::is_enabled();
+  const Program& program = reads_kept ? keeping->backward : *definition.backward;
+  Tensors results = run(signature, program, values, needed);
 
   std::optional<c10::SymIntArrayRef> batch;
   for (size_t k = 0; k < num_inputs() && !batch; ++k) {

@@ -18,6 +18,7 @@ class Node final : public torch::autograd::Node {
   std::string name() const override;
 
   const Definition& definition;       // never destroyed
+  const Keeping* keeping = nullptr;   // of the definition, if the call kept what that says
   uint64_t tensors = 0, outputs = 0;  // what is saved: one bit an argument or output
   std::vector<torch::autograd::SavedVariable> saved;  // those tensors, then those outputs
   std::vector<c10::IValue> scalars;                   // all arguments but the tensors, if read

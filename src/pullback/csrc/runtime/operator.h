@@ -53,6 +53,16 @@ struct Program {
   std::vector<Reads> reads = {};                  // one a result, filled by `define`
 };
 
+/// How a call that is recorded keeps what its first derivative reads, the maxima and sums of rows.
+///
+/// Another operator returns this behind the outputs. The node saves it, and nobody else sees it; a
+/// derivative that is itself recorded computes it again, and so is differentiable like any other.
+struct Keeping {
+  c10::OperatorName forward;
+  size_t outputs = 0;  // of `forward`
+  Program backward;    // reads them by their place
+};
+
 struct NativeKernel {
   Kernel function = nullptr;  // null: there is none
   bool strided = false;       // takes inputs with any strides; otherwise they arrive contiguous
@@ -77,6 +87,7 @@ class Computation {
 struct Definition {
   Signature signature;
   std::optional<Program> backward, jvp;
+  std::optional<Keeping> keeping;
   NativeKernel cpu, cuda;
   std::optional<Formula> formula;                  // computes it on the devices that have no kernel
   std::shared_ptr<const Computation> computation;  // or this does

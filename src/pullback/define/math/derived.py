@@ -37,21 +37,50 @@ def backward(formula: Formula) -> Derived | None:
     if formula.groups:
         return make_operator(adjoint.backward(formula))
 
-    def drafted(results: Mapping[Node, Node]) -> Draft:
-        def gradients(grads: Mapping[int, Node], wrt: Sequence[Tensor]) -> list[Node | None]:
-            if formula.pointwise:
-                arriving = [(formula.elements[k], grad) for k, grad in grads.items()]
-                return differentiate.vjp(arriving, [tensor.name for tensor in wrt])
-            outputs = [
-                (formula.line.outputs[k].labels, formula.nodes[k], grad)
-                for k, grad in grads.items()
-            ]
-            indices = {tensor.name: tensor.labels for tensor in wrt}
-            return reverse.gradients(outputs, indices, formula.ranges, results)
+    return _cheapest(formula, lambda results: _draft_gradients(formula, results, {}))
 
-        return draft.backward(formula, gradients)
 
-    return _cheapest(formula, drafted)
+def backward_reading(
+    formula: Formula, elements: Sequence[Node], kept: Mapping[str, Node]
+) -> Derived | None:
+    """Return the operator of the gradients that read what the formula keeps; None if all are zero.
+
+    Args:
+        formula: in index notation; its last outputs, without a derivative, are what it keeps.
+        elements: its other outputs, which read these.
+        kept: the elements of what it keeps, by name; each may read those before it.
+    """
+    cut = replace(formula, elements=(*elements, *kept.values()))
+    results = recall.results_of(cut)
+    return make_operator(_recalled(_draft_gradients(cut, results, kept), results))
+
+
+def _draft_gradients(
+    formula: Formula, results: Mapping[Node, Node], kept: Mapping[str, Node]
+) -> Draft:
+    def gradients(grads: Mapping[int, Node], wrt: Sequence[Tensor]) -> list[Node | None]:
+        if formula.pointwise:
+            arriving = [(formula.elements[k], grad) for k, grad in grads.items()]
+            return differentiate.vjp(arriving, [tensor.name for tensor in wrt])
+        outputs = [
+            (formula.line.outputs[k].labels, formula.nodes[k], grad) for k, grad in grads.items()
+        ]
+        indices = {tensor.name: tensor.labels for tensor in wrt}
+        defined = {
+            element(output, formula.line.qualname): kept[output.name]
+            for output in formula.line.outputs
+            if output.name in kept
+        }
+        return reverse.gradients(outputs, indices, formula.ranges, results, defined)
+
+    return draft.backward(formula, gradients)
+
+
+def _recalled(drafted: Draft, results: Mapping[Node, Node]) -> Draft:
+    """Return a derivative that reads results where it has them as they are."""
+    nodes = tuple(drafted.nodes.values())
+    found = recall.recall_results(nodes, results, drafted.original.ranges)
+    return replace(drafted, nodes=dict(zip(drafted.nodes, found, strict=True)))
 
 
 def jvp(formula: Formula) -> Derived | None:
@@ -102,10 +131,7 @@ def _cheapest(formula: Formula, drafted: Drafted) -> Derived | None:
     if formula.pointwise:
         return make_operator(_cheapest_choice(drafted({})))
     results = recall.results_of(formula)
-    recalling = drafted(results)
-    nodes = recall.recall_results(tuple(recalling.nodes.values()), results, formula.ranges)
-    recalled = dict(zip(recalling.nodes, nodes, strict=True))
-    reading = make_operator(replace(recalling, nodes=recalled))
+    reading = make_operator(_recalled(drafted(results), results))
     if reading is None or not {read.name for read in results.values()} & {*reading.saved}:
         return reading
     computing = make_operator(drafted({}))

@@ -23,6 +23,7 @@ from pullback.define.math.node import (
     number,
     place_of,
     read,
+    rename_index,
 )
 from pullback.define.math.ranges import Ranges
 
@@ -51,10 +52,14 @@ class Reverse:
     """The chain rule from outputs to reads; here a gradient has all indices of its output."""
 
     def __init__(
-        self, wrt: Sequence[str], ranges: Ranges, results: Mapping[Node, Node] | None = None
+        self,
+        wrt: Sequence[str],
+        ranges: Ranges,
+        results: Mapping[Node, Node] | None = None,
+        kept: Mapping[Node, Node] | None = None,
     ) -> None:
         self.wrt = set(wrt)
-        self.graph = OpenedGraph(ranges, results)
+        self.graph = OpenedGraph(ranges, results, kept)
         self.adjoints: dict[Node, Node] = {}
 
     def reads(self, outputs: Sequence[tuple[Node, Node]]) -> Iterator[tuple[Node, Node]]:
@@ -67,7 +72,7 @@ class Reverse:
             if node not in active:
                 continue
             for adjoint in self.arrived(node):
-                if node.op == READ:
+                if node.op == READ and node.name in self.wrt:
                     yield node, adjoint
                     continue
                 for place, arg in enumerate(self.graph.operands(node)):
@@ -126,29 +131,57 @@ def jvp(
 class OpenedGraph:
     """The graph as it is differentiated: a reduction is open, and its body is the one operand.
 
-    A derivative in terms of a node's value takes the read in `results`, where there is one.
+    A derivative in terms of a node's value takes the read in `results`, where there is one. A read
+    of what is kept has what it is the value of as its operand.
     """
 
-    def __init__(self, ranges: Ranges, results: Mapping[Node, Node] | None = None) -> None:
+    def __init__(
+        self,
+        ranges: Ranges,
+        results: Mapping[Node, Node] | None = None,
+        kept: Mapping[Node, Node] | None = None,
+    ) -> None:
         self.ranges = ranges
         self.results = results or {}
+        self.kept = kept or {}
         self.opened: dict[Node, tuple[str, Node]] = {}
+        self.defined: dict[Node, Node | None] = {}
 
     def operands(self, node: Node) -> tuple[Node, ...]:
         """Return the operands that a node may have a derivative by."""
         if node.op in (SUM, MAX):
             return (self.open(node)[1],)
+        if node.op == READ and self.kept:
+            if node not in self.defined:
+                self.defined[node] = written_out(node, self.kept, self.ranges)
+            defined = self.defined[node]
+            return (defined,) if defined else ()
         return node.args if node.op in TABLE else ()
 
     def open(self, node: Node) -> tuple[str, Node]:
         """Return a reduction's index and body."""
         if node not in self.opened:
-            self.opened[node] = self.ranges.opened(node, alone=False)
+            index = self.dimension(node) if self.kept else None
+            self.opened[node] = (
+                (index, rename_index(node.args[0], node.bound, index))
+                if index
+                else self.ranges.opened(node, alone=False)
+            )
         return self.opened[node]
+
+    def dimension(self, node: Node) -> str | None:
+        """Return the dimension that a reduction runs over; None if it is another range, or taken.
+
+        So what is reduced over rows here and over columns there is one node, with one gradient.
+        """
+        [(term, _), *more] = node.size.terms or (("", 0),)
+        index = "" if more or not isinstance(term, str) else term.strip("|")
+        is_whole = index and self.ranges.size(index) == node.size
+        return index if is_whole and index not in node.free else None
 
     def pulled(self, node: Node, place: int, grad: Node) -> Node | None:
         """Return a node's derivative by operand `place`, times `grad`; None if that is zero."""
-        if node.op == SUM:
+        if node.op in (SUM, READ):
             return grad
         if node.op == MAX:
             largest = place_of(reduce.argmax_of(node))
@@ -168,15 +201,33 @@ class OpenedGraph:
         """Return the nodes on a path from an output to a real tensor of `wrt`."""
         active: set[Node] = set()
         for node in in_order(roots, self.operands):
-            if node.op == READ:
-                if node.name in wrt and node.type == "real":
-                    active.add(node)
+            if node.op == READ and node.name in wrt and node.type == "real":
+                active.add(node)
                 continue
             rules = TABLE[node.op].vjp if node.op in TABLE else ("grad",)
             operands = self.operands(node)
             if any(rule and arg in active for rule, arg in zip(rules, operands, strict=False)):
                 active.add(node)
         return active
+
+
+def written_out(node: Node, written: Mapping[Node, Node], ranges: Ranges) -> Node | None:
+    """Return the expression of what a node reads; None if that is not known.
+
+    Args:
+        node: an expression.
+        written: reads at the indices of their own, each with what it is the value of.
+        ranges: of the indices.
+    """
+    if node.op != READ:
+        return None
+    if node in written:
+        return written[node]
+    for own, value in written.items():
+        if own.name == node.name:
+            indices = (place.index or "" for place in own.places)
+            return reduce.substitute(value, dict(zip(indices, node.places, strict=True)), ranges)
+    return None
 
 
 def pull_back(node: Node, place: int, grad: Node, result: Node | None = None) -> Node | None:

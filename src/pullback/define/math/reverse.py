@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pullback.define.math import reduce, vanish
-from pullback.define.math.differentiate import Reverse
+from pullback.define.math.differentiate import Reverse, written_out
 from pullback.define.math.index import at
-from pullback.define.math.node import MAX, READ, Node, equal, rename_index
+from pullback.define.math.node import MAX, Node, equal, rename_index
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.reduce import rewrite_nodes
 from pullback.define.math.term import Combination, select, split_guard
@@ -24,6 +24,7 @@ def gradients(
     wrt: Mapping[str, tuple[str, ...]],
     ranges: Ranges | None = None,
     results: Mapping[Node, Node] | None = None,
+    kept: Mapping[Node, Node] | None = None,
 ) -> list[Node | None]:
     """Return the gradient for each tensor; None if it is zero.
 
@@ -32,9 +33,10 @@ def gradients(
         wrt: the tensors, with the indices that their gradients are written with.
         ranges: of the indices, where they are not the dimensions of their name.
         results: nodes whose values need not be computed, each with the read of its value.
+        kept: reads that outputs have, each with what it is the value of.
     """
     ranges = ranges or Ranges()
-    chain = IndexedReverse(list(wrt), ranges, results)
+    chain = IndexedReverse(list(wrt), ranges, results, kept)
     places = {
         name: tuple(ranges.fresh(ranges.size(index)) for index in indices)
         for name, indices in wrt.items()
@@ -66,11 +68,15 @@ class IndexedReverse(Reverse):
     """The chain rule in which a gradient has the indices of its own node."""
 
     def __init__(
-        self, wrt: Sequence[str], ranges: Ranges, results: Mapping[Node, Node] | None = None
+        self,
+        wrt: Sequence[str],
+        ranges: Ranges,
+        results: Mapping[Node, Node] | None = None,
+        kept: Mapping[Node, Node] | None = None,
     ) -> None:
-        super().__init__(wrt, ranges, results)
+        super().__init__(wrt, ranges, results, kept)
         self.ranges = ranges
-        self.computed = {read.name: (read, node) for node, read in (results or {}).items()}
+        self.written = {read: node for node, read in (results or {}).items()} | dict(kept or {})
         self.parts: dict[Node, Combination] = {}
 
     def give(self, node: Node, grad: Node, source: Node) -> None:
@@ -91,18 +97,14 @@ class IndexedReverse(Reverse):
 
     def _is_zero(self, found: Sequence[Node]) -> bool:
         """Return whether a sum is zero, which may show only if results are written out."""
-        if self.computed:
-            found = rewrite_nodes(found, lambda node: node, self.ranges, self._computation)
+        # A result is written with what is kept, and that with others that are.
+        for _ in self.written:
+            found = rewrite_nodes(found, lambda node: node, self.ranges, self._written)
         return vanish.is_zero(found, self.ranges)
 
-    def _computation(self, node: Node) -> Node | None:
-        """Return the expression of the result that a node reads; None if it does not read one."""
-        if node.op != READ or node.name not in self.computed:
-            return None
-        read, result = self.computed[node.name]
-        indices = (place.index or "" for place in read.places)
-        places = dict(zip(indices, node.places, strict=True))
-        return reduce.substitute(result, places, self.ranges)
+    def _written(self, node: Node) -> Node | None:
+        """Return the expression of what a node reads; None if it reads no result."""
+        return written_out(node, self.written, self.ranges)
 
     def pulled(self, node: Node, place: int, grad: Node) -> Node | None:
         """Return what a node's gradient gives its operand, selected as the gradient is.

@@ -160,6 +160,12 @@ Program read_program(PyObject* object) {
   return program;
 }
 
+Keeping read_keeping(PyObject* object) {
+  const Fields f(object);
+  return {c10::OperatorName(f.text("forward"), ""), static_cast<size_t>(f.integer("outputs")),
+          read_program(f["backward"])};
+}
+
 NativeKernel read_kernel(PyObject* object) {
   const Fields f(object);
   return {reinterpret_cast<Kernel>(f.integer("function")), f.boolean("strided")};
@@ -189,7 +195,7 @@ Formula read_formula(PyObject* object) {
 
 std::shared_ptr<Supply> read_supply(PyObject* object) {
   const Fields f(object);
-  return std::make_shared<PythonSupply>(f["request"], f["complete"]);
+  return std::make_shared<PythonSupply>(f["request"], f["complete"], f["keep"]);
 }
 
 }  // namespace
@@ -207,6 +213,7 @@ Definition read_definition(PyObject* dictionary) {
   signature.masked = f.boolean("masked");
   definition.backward = f.optional("backward", read_program);
   definition.jvp = f.optional("jvp", read_program);
+  definition.keeping = f.optional("keeping", read_keeping);
   definition.cpu = read_kernel(f["cpu"]);
   definition.cuda = read_kernel(f["cuda"]);
   definition.taken =

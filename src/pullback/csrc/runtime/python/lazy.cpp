@@ -10,8 +10,21 @@
 
 namespace pullback {
 
-PythonSupply::PythonSupply(PyObject* request, PyObject* complete)
-    : request_(Py_NewRef(request)), complete_(Py_NewRef(complete)) {}
+namespace {
+
+/// An argument of a formula as Python has it: a tensor, a number or None.
+PyObject* wrap(const c10::IValue& value) {
+  if (value.isTensor()) return THPVariable_Wrap(value.toTensor());
+  if (value.isInt()) return PyLong_FromLongLong(value.toInt());
+  if (value.isDouble()) return PyFloat_FromDouble(value.toDouble());
+  if (value.isBool()) return PyBool_FromLong(value.toBool());
+  return Py_NewRef(Py_None);
+}
+
+}  // namespace
+
+PythonSupply::PythonSupply(PyObject* request, PyObject* complete, PyObject* keep)
+    : request_(Py_NewRef(request)), complete_(Py_NewRef(complete)), keep_(Py_NewRef(keep)) {}
 
 const CompiledLoop& PythonSupply::loop(const Signature& signature, const Formula& formula,
                                        const Loops::Key& key) {
@@ -38,6 +51,15 @@ void PythonSupply::complete(const Entry& entry, const char* kind) {
   if (!definition.supply || definition.*program) return;
   const auto& supply = static_cast<const PythonSupply&>(*definition.supply);
   result_of(PyObject_CallFunction(supply.complete_, "s", kind));
+}
+
+bool PythonSupply::keep(const Entry& entry, c10::ArrayRef<c10::IValue> arguments) {
+  if (keep_ == Py_None) return false;
+  const WithGil held(entry.definition.load()->signature);
+  const Object given(result_of(PyTuple_New(arguments.size())));
+  for (size_t k = 0; k < arguments.size(); ++k)
+    PyTuple_SET_ITEM(given.get(), k, result_of(wrap(arguments[k])).release());
+  return result_of(PyObject_CallObject(keep_, given.get())).get() == Py_True;
 }
 
 }  // namespace pullback

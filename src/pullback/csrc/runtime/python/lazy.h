@@ -10,16 +10,18 @@ namespace pullback {
 /// Kept for ever, as is every definition. Throws what Python raises.
 class PythonSupply final : public Supply {
  public:
-  PythonSupply(PyObject* request, PyObject* complete);
+  PythonSupply(PyObject* request, PyObject* complete, PyObject* keep);
 
   const CompiledLoop& loop(const Signature& signature, const Formula& formula,
                            const Loops::Key& key) override;
   void complete(const Entry& entry, const char* kind) override;
+  bool keep(const Entry& entry, c10::ArrayRef<c10::IValue> arguments) override;
   const void* identity() const override { return complete_; }
 
  private:
   PyObject* const request_;
   PyObject* const complete_;
+  PyObject* const keep_;
 };
 
 }  // namespace pullback
