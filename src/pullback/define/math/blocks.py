@@ -24,6 +24,7 @@ from pullback.define.math.block import (
     tensor_of,
 )
 from pullback.define.math.formula import Formula
+from pullback.define.math.fused import FusedBlock, FusedMaker
 from pullback.define.math.index import BATCH, Affine, at, size
 from pullback.define.math.node import (
     INDEX,
@@ -41,7 +42,7 @@ from pullback.define.math.node import (
     number,
     read,
 )
-from pullback.define.math.passes import Passes, Statistic, make_passes
+from pullback.define.math.passes import Passes, Statistic, Unfit, make_passes
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.reduce import rewrite_nodes
 from pullback.define.math.tiles import Indices, Pair, computed_parts
@@ -93,6 +94,8 @@ class Sweep:
             self._vector(node)
         self._bodies: dict[Truths, Mapping[str, Node]] = {}
         self._blocks: dict[object, Block] = {}
+        self._made: dict[Block, tuple[Mapping[str, Node], list[Statistic]]] = {}
+        self._fused: dict[Block, FusedBlock | None] = {}
         # Blocks are written for calls of several threads, with the same names of indices.
         self._lock = threading.Lock()
 
@@ -209,6 +212,12 @@ class Sweep:
 
     # --- blocks
 
+    @cached_property
+    def has_loops(self) -> bool:
+        """Whether a block of which nothing is known is products of matrices and loops."""
+        block = self.block((None,) * len(self.conditions), lambda _: False)
+        return block is not None and self.fused(block) is not None
+
     def truths(self, bounds: intervals.Bounds) -> Truths:
         """Return which conditions hold on a block."""
         return tuple(intervals.holds(condition, bounds) for condition in self.conditions)
@@ -234,8 +243,22 @@ class Sweep:
             ]
             key = (truths, *(own.name for own in left))
             if left and key not in self._blocks:
-                self._blocks[key] = BlockMaker(self.around, bodies).make(left)
+                made = self._blocks[key] = BlockMaker(self.around, bodies).make(left)
+                self._made[made] = bodies, left
             return self._blocks.get(key)
+
+    def fused(self, block: Block) -> FusedBlock | None:
+        """Return a block as products of matrices and loops; None if it is anything else."""
+        with self._lock:
+            if block not in self._fused:
+                bodies, statistics = self._made[block]
+                batches = frozenset(i for i in self.batches if not i.startswith("#"))
+                maker = FusedMaker(self.around, bodies, self.rows, batches)
+                try:
+                    self._fused[block] = maker.fused(statistics)
+                except Unfit:
+                    self._fused[block] = None
+            return self._fused[block]
 
     def _decided(self, truths: Truths) -> Mapping[str, Node]:
         """Return the bodies with known conditions written in."""

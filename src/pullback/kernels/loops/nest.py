@@ -56,6 +56,8 @@ class Nest:
         rings: of a scan the outputs of which only so many steps are kept, a power of two.
         meets: of a scan whether lanes read what others have written.
         fronts: of a scan whose steps are fronts: which part of an index each has.
+        in_place: whether outputs may be what is read, so that all values of a row, and of a vector,
+            are computed before any is written. Outputs may then lack the lane: they are of a row.
     """
 
     outputs: tuple[Output, ...]
@@ -76,6 +78,7 @@ class Nest:
     rings: Mapping[str, int] = field(default_factory=dict[str, int])
     meets: bool = False
     fronts: Fronts | None = None
+    in_place: bool = False
 
     def run_over(self, output: Output) -> tuple[str, ...]:
         """Return the indices whose loops an output is computed in."""
