@@ -13,7 +13,7 @@ from torch import Tensor
 
 import pullback as pb
 from pullback.bind.dense import blocks, evaluate, slices
-from pullback.bind.loops import fused
+from pullback.bind.loops import block_loops
 from pullback.bind.loops.nests import NoLoops
 from pullback.bind.math import choose, passing, samples
 from pullback.define import shape
@@ -36,8 +36,8 @@ SIDES: Sequence[Sides] = ((1, 1), (3, 3), (4, 2), (100, 100))
 
 @pytest.fixture(autouse=True)
 def by_operations(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No loops: `test_fused_blocks.py` has them."""
-    monkeypatch.setattr(fused, "can_compile", lambda _: False)
+    """No loops: `test_looped_blocks.py` has them."""
+    monkeypatch.setattr(block_loops, "can_compile", lambda _: False)
 
 
 def in_passes(indexed: Formula, pairs: set[Pair]) -> Passing | None:

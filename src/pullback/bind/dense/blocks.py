@@ -20,15 +20,16 @@ from torch.nn.functional import pad
 
 from pullback.bind.dense import contraction, evaluate
 from pullback.bind.dense.space import Space, SpaceCall
-from pullback.bind.loops import fused
+from pullback.bind.loops import block_loops
 from pullback.bind.loops.own_call import convert_scalar
-from pullback.bind.loops.passes import BlockPass, Source
+from pullback.bind.loops.passes import BlockPass, PassTensor
 from pullback.define.math import intervals
 from pullback.define.math.block import Block, Labels, Operand, Window
 from pullback.define.math.blocks import Passing, Sweep, Truths
 from pullback.define.math.extents import evaluate_size
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import BATCH, Affine
+from pullback.define.math.looped import LoopedBlock
 from pullback.define.math.node import MAX, READ, SCALAR, SUM, Node
 from pullback.define.math.passes import Statistic, Unfit
 
@@ -38,7 +39,7 @@ ELEMENTS = {"cpu": 2**17}
 ELEMENTS_ELSEWHERE = 2**24
 LEAST = 64
 # With loops, rows and columns of a block, for one value of each index of a batch: measured.
-WITH_LOOPS = 256, 256
+WITH_LOOPS = 256, 512
 
 
 def compute(  # noqa: PLR0913, PLR0917  (all of a call)
@@ -122,7 +123,7 @@ def size_block(
 
 def has_loops(sweep: Sweep, device: torch.device) -> bool:
     """Return whether generated loops compute what is between the products of a pass."""
-    return not sweep.settled and fused.can_compile(device) and sweep.has_loops
+    return not sweep.settled and block_loops.can_compile(device) and sweep.has_loops
 
 
 class Blocks:
@@ -280,64 +281,64 @@ class Blocks:
     def run_loops(self, sweep: Sweep, found: Sequence[tuple[Parts, Block | None]]) -> bool:
         """Run all blocks of a pass by products and loops; return False if that cannot be."""
         kinds = list(dict.fromkeys(block for _, block in found if block is not None))
-        blocks = [sweep.fused(block) for block in kinds]
-        known = [block for block in blocks if block is not None]
-        if not known or len(known) < len(kinds):
-            return not kinds
-        parts = {part.name: part.tensor for block in known for part in block.operands}
-        guarded = {s.factor.name for block in known for s in block.sinks if s.is_guarded}
-        if not all(contraction.is_finite(self.tensor(parts[name])) for name in guarded):
+        written = [sweep.looped(block) for block in kinds]
+        known = [block for block in written if block is not None]
+        if len(known) < len(kinds) or not self.are_finite(known):
             return False
-        scalars = [scalar for scalar in self.passing.indexed.line.scalars]
-        loops = fused.compile_loops(
-            tuple(known), self.call.compute, tuple(scalar.name for scalar in scalars)
+        indexed = self.passing.indexed
+        scalars = {s.name: convert_scalar(s, self.scalars[s.name]) for s in indexed.line.scalars}
+        loops = block_loops.compile_loops(
+            tuple(known), self.call.compute, tuple(scalars), indexed.accuracy
         )
         if loops is None:
             return False
         numbers = {block: k for k, block in enumerate(kinds)}
-        states = {own.name for own in sweep.statistics}
-        sources: dict[str, Source] = {}
-
-        def source(name: str) -> Source:
-            if name not in sources:
-                value = self.tensor(name)
-                kind = "real" if value.is_floating_point() else "int"
-                dtype = torch.bool if value.dtype == torch.bool else self.dtypes[kind]
-                sources[name] = Source(
-                    value=value.to(dtype), labels=sweep.tensors[name], is_state=name in states
-                )
-            return sources[name]
-
-        def start(operand: Operand, k: int) -> int:
-            own, window = source(operand.tensor), operand.windows[k]
-            assert window is not None
-            whole = {i: Part(0, self.extent(i)) for i in sweep.pair}
-            first, last = self.reach(window, whole)
-            if first < 0 or last >= own.value.shape[own.dimension(k)]:
-                raise Unfit  # read as 0 there
-            return self.reach(window, {i: Part(0, 1) for i in sweep.pair})[0]
-
+        sources = {name: self.source(sweep, name) for name in tensors_of(known)}
         try:
             BlockPass(
                 blocks=known,
                 kinds=[-1 if block is None else numbers[block] for _, block in found],
                 shape=size_block(sweep, self.number, self.call.device),
                 extents=(self.extent(sweep.rows), self.extent(sweep.columns)),
-                batches={
-                    index: self.number(size)
-                    for index, size in sweep.batches.items()
-                    if not index.startswith("#")
-                },
+                batches={i: self.number(size) for i, size in sweep.outer.items()},
                 every=[int(extent) for extent in self.space.batch],
-                source=source,
-                start=start,
+                sources=sources,
+                start=lambda part, k: self.start(sweep, sources[part.tensor], part.windows[k], k),
                 number=self.number,
                 compute=self.call.compute,
-                scalars=tuple(convert_scalar(s, self.scalars[s.name]) for s in scalars),
+                scalars=tuple(scalars.values()),
             ).run(loops)
         except Unfit:
             return False
         return True
+
+    def are_finite(self, known: Sequence[LoopedBlock]) -> bool:
+        """Return whether all is finite that is multiplied by 0 where a condition does not hold."""
+        parts = {part.name: part.tensor for block in known for part in block.operands}
+        guarded = {s.factor.name for block in known for s in block.sinks if s.is_guarded}
+        return all(contraction.is_finite(self.tensor(parts[name])) for name in guarded)
+
+    def source(self, sweep: Sweep, name: str) -> PassTensor:
+        """Return a tensor in the dtype that loops and products read."""
+        value = self.tensor(name)
+        kind = "real" if value.is_floating_point() else "int"
+        return PassTensor(
+            value=value if value.dtype == torch.bool else value.to(self.dtypes[kind]),
+            labels=sweep.tensors[name],
+            is_state=any(own.name == name for own in sweep.statistics),
+        )
+
+    def start(self, sweep: Sweep, source: PassTensor, window: Window | None, k: int) -> int:
+        """Return where along a dimension the first block begins to read, of one row and column.
+
+        Raises:
+            Unfit: some block would read outside of the tensor, where 0 is read.
+        """
+        assert window is not None
+        first, last = self.reach(window, {i: Part(0, self.extent(i)) for i in sweep.pair})
+        if first < 0 or last >= source.value.shape[source.dimension(k)]:
+            raise Unfit
+        return self.reach(window, {i: Part(0, 1) for i in sweep.pair})[0]
 
     # --- by PyTorch's operations
 
@@ -437,6 +438,11 @@ class Blocks:
         if is_running and own.op == SUM:
             flags |= (value == 0).any(1)
         return flags
+
+
+def tensors_of(blocks: Sequence[LoopedBlock]) -> list[str]:
+    """Return the tensors of which some blocks read or write parts."""
+    return list(dict.fromkeys(part.tensor for block in blocks for part in block.operands))
 
 
 def dimension(labels: Sequence[str], place: int) -> int:

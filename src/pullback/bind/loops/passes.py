@@ -15,18 +15,18 @@ import torch
 from torch import Tensor
 
 from pullback.bind import runtime
-from pullback.bind.loops.fused import FusedLoops
+from pullback.bind.loops.block_loops import BlockLoops
 from pullback.bind.loops.own_call import lay_out
 from pullback.define.math.block import Operand as Part
-from pullback.define.math.fused import (
+from pullback.define.math.index import BATCH, Affine
+from pullback.define.math.index import size as size_of
+from pullback.define.math.looped import (
     FIRST_COLUMN,
     FIRST_ROW,
     Contraction,
-    FusedBlock,
+    LoopedBlock,
     Sink,
 )
-from pullback.define.math.index import BATCH, Affine
-from pullback.define.math.index import size as size_of
 from pullback.define.math.node import Node
 from pullback.define.math.passes import Unfit
 from pullback.kernels.loops.nest import KernelText
@@ -40,7 +40,7 @@ LINE = 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class PassTensor:
     """A tensor of a pass.
 
     Attributes:
@@ -70,7 +70,7 @@ class BlockPass:
         extents: how many rows and columns there are.
         batches: how far the indices of batches run.
         every: the sizes of `...`, which is one of these.
-        source: returns a tensor by its name.
+        sources: the tensors, by name.
         start: returns where along a dimension the first block begins to read if it has one row and
             one column.
         number: returns a size.
@@ -78,19 +78,19 @@ class BlockPass:
         scalars: of the line.
     """
 
-    blocks: Sequence[FusedBlock]
+    blocks: Sequence[LoopedBlock]
     kinds: Sequence[int]
     shape: tuple[int, int]
     extents: tuple[int, int]
     batches: Mapping[str, int]
     every: Sequence[int]
-    source: Callable[[str], Source]
+    sources: Mapping[str, PassTensor]
     start: Callable[[Part, int], int]
     number: Callable[[Affine], int]
     compute: torch.dtype
     scalars: tuple[float, ...]
 
-    def run(self, loops: FusedLoops) -> None:
+    def run(self, loops: BlockLoops) -> None:
         """Bring the statistics of a pass up to date.
 
         Raises:
@@ -150,7 +150,7 @@ class _Tensors:
 
     def laid_out(self, part: Part, unit: int | None) -> tuple[int, Tensor]:
         """Return the number of a tensor, and the tensor with elements of a dimension in a row."""
-        source = self.call.source(part.tensor)
+        source = self.call.sources[part.tensor]
         dim = None if unit is None else source.dimension(unit)
         key = (part.tensor, dim)
         if key not in self.tensors:
@@ -165,7 +165,7 @@ class _Tensors:
 class _Steps:
     """What is computed of one kind of blocks, as numbers."""
 
-    def __init__(self, written: _Tensors, block: FusedBlock) -> None:
+    def __init__(self, written: _Tensors, block: LoopedBlock) -> None:
         self.written, self.block, self.call = written, block, written.call
         self.parts = {part.name: part for part in block.operands}
         self.itemsize = self.call.compute.itemsize
@@ -232,7 +232,7 @@ class _Steps:
         part, batches = self.parts[name], self.block.batches[name]
         kept = [k for k, index in enumerate(batches) if index is None]
         number, value = self.written.laid_out(part, None if unit is None else kept[unit])
-        source = self.call.source(part.tensor)
+        source = self.call.sources[part.tensor]
         strides = [value.stride(source.dimension(k)) for k in kept]
         if (
             unit is not None
@@ -256,7 +256,7 @@ class _Steps:
 
     def batch_step(
         self,
-        source: Source,
+        source: PassTensor,
         value: Tensor,
         batches: Sequence[str | None],
         index: str,

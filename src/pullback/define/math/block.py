@@ -75,7 +75,7 @@ class Operand:
     windows: tuple[Window | None, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Block:
     """What is computed of one block.
 

@@ -24,8 +24,8 @@ from pullback.define.math.block import (
     tensor_of,
 )
 from pullback.define.math.formula import Formula
-from pullback.define.math.fused import FusedBlock, FusedMaker
 from pullback.define.math.index import BATCH, Affine, at, size
+from pullback.define.math.looped import LoopedBlock, LoopedMaker
 from pullback.define.math.node import (
     INDEX,
     MAX,
@@ -95,7 +95,7 @@ class Sweep:
         self._bodies: dict[Truths, Mapping[str, Node]] = {}
         self._blocks: dict[object, Block] = {}
         self._made: dict[Block, tuple[Mapping[str, Node], list[Statistic]]] = {}
-        self._fused: dict[Block, FusedBlock | None] = {}
+        self._looped: dict[Block, LoopedBlock | None] = {}
         # Blocks are written for calls of several threads, with the same names of indices.
         self._lock = threading.Lock()
 
@@ -109,6 +109,11 @@ class Sweep:
                 if self.pair <= part.free:
                     found |= {name: sizes[name] for name in part.free - self.pair}
         return found
+
+    @property
+    def outer(self) -> dict[str, Affine]:
+        """How far those of them run that are not summed over within a block."""
+        return {i: extent for i, extent in self.batches.items() if not i.startswith("#")}
 
     # --- vectors
 
@@ -216,7 +221,7 @@ class Sweep:
     def has_loops(self) -> bool:
         """Whether a block of which nothing is known is products of matrices and loops."""
         block = self.block((None,) * len(self.conditions), lambda _: False)
-        return block is not None and self.fused(block) is not None
+        return block is not None and self.looped(block) is not None
 
     def truths(self, bounds: intervals.Bounds) -> Truths:
         """Return which conditions hold on a block."""
@@ -247,18 +252,17 @@ class Sweep:
                 self._made[made] = bodies, left
             return self._blocks.get(key)
 
-    def fused(self, block: Block) -> FusedBlock | None:
+    def looped(self, block: Block) -> LoopedBlock | None:
         """Return a block as products of matrices and loops; None if it is anything else."""
         with self._lock:
-            if block not in self._fused:
+            if block not in self._looped:
                 bodies, statistics = self._made[block]
-                batches = frozenset(i for i in self.batches if not i.startswith("#"))
-                maker = FusedMaker(self.around, bodies, self.rows, batches)
+                maker = LoopedMaker(self.around, bodies, self.rows, frozenset(self.outer))
                 try:
-                    self._fused[block] = maker.fused(statistics)
+                    self._looped[block] = maker.looped(statistics)
                 except Unfit:
-                    self._fused[block] = None
-            return self._fused[block]
+                    self._looped[block] = None
+            return self._looped[block]
 
     def _decided(self, truths: Truths) -> Mapping[str, Node]:
         """Return the bodies with known conditions written in."""

@@ -1,4 +1,4 @@
-/// Passes over blocks of rows and columns, for `bind/loops/fused.py`.
+/// Passes over blocks of rows and columns, for `bind/loops/passes.py`.
 #pragma once
 
 #include "python.h"

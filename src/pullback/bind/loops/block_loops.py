@@ -1,6 +1,6 @@
 """The loops of blocks of rows and columns on the CPU, between products of matrices: compiled.
 
-A loop is written for one kind of blocks of a pass, as `define/math/fused.py` says what it computes.
+A loop is written for one kind of blocks of a pass: `define/math/looped.py` says what it computes.
 It may write over what it reads.
 """
 
@@ -14,7 +14,7 @@ import torch
 
 from pullback.bind import native
 from pullback.bind.loops.backends import CpuBackend, count_lanes, find_backend, plan_unit
-from pullback.define.math.fused import FusedBlock, Written
+from pullback.define.math.looped import BlockValue, LoopedBlock
 from pullback.define.math.node import READ, in_order, may_divide_by_zero
 from pullback.kernels import compile as compilation
 from pullback.kernels.loops import cpu
@@ -24,12 +24,9 @@ from pullback.kernels.loops.nest import KernelSetting, KernelText, Nest, Output
 from pullback.kernels.loops.scope import RefusedLoops
 from pullback.kernels.loops.target import NAME
 
-# The accuracy of functions, in units in the last place, where nobody asked for another.
-ACCURACY = 4
-
 
 @dataclass(frozen=True, eq=False)
-class FusedLoops:
+class BlockLoops:
     """The compiled loops of some blocks.
 
     Attributes:
@@ -51,14 +48,18 @@ def can_compile(device: torch.device) -> bool:
 
 @functools.lru_cache(maxsize=512)
 def compile_loops(
-    blocks: tuple[FusedBlock, ...], compute: torch.dtype, scalars: tuple[str, ...]
-) -> FusedLoops | None:
+    blocks: tuple[LoopedBlock, ...],
+    compute: torch.dtype,
+    scalars: tuple[str, ...],
+    accuracy: int,
+) -> BlockLoops | None:
     """Return the loops of some blocks; None if there are none for them.
 
     Args:
         blocks: of one pass.
         compute: what is computed in, float32 or float64.
         scalars: the names of the line's scalars, in its order.
+        accuracy: of functions, in units in the last place.
     """
     target = Cpu.of("double" if compute == torch.float64 else "float")
     try:
@@ -67,12 +68,12 @@ def compile_loops(
         return None
     texts = [kernel.text for each in kernels for kernel in each]
     if not texts:
-        return FusedLoops(kernels=kernels, addresses=((),) * len(blocks), lanes=target.lanes)
-    unit = cpu.write_unit(cpu.name_kernels(texts), target, ACCURACY)
+        return BlockLoops(kernels=kernels, addresses=((),) * len(blocks), lanes=target.lanes)
+    unit = cpu.write_unit(cpu.name_kernels(texts), target, accuracy)
     library = compilation.open_library(compilation.compile(plan_unit("blocks", unit)))
     _loaded.append(library)
     found = iter(native.address_of(getattr(library, NAME.format(k))) for k in range(len(texts)))
-    return FusedLoops(
+    return BlockLoops(
         kernels=kernels,
         addresses=tuple(tuple(next(found) for _ in each) for each in kernels),
         lanes=count_lanes(library),
@@ -82,7 +83,7 @@ def compile_loops(
 _loaded: list[object] = []  # never unloaded
 
 
-def write_loops(block: FusedBlock, target: Cpu, scalars: Sequence[str]) -> list[KernelText]:
+def write_loops(block: LoopedBlock, target: Cpu, scalars: Sequence[str]) -> list[KernelText]:
     """Return the loops of a block, in order.
 
     Raises:
@@ -108,13 +109,13 @@ def write_loops(block: FusedBlock, target: Cpu, scalars: Sequence[str]) -> list[
     return [write_kernel(nest_of(block, group, dtypes), setting) for group in groups]
 
 
-def nests_of(block: FusedBlock) -> list[tuple[Written, ...]]:
+def nests_of(block: LoopedBlock) -> list[tuple[BlockValue, ...]]:
     """Return what is written by one loop each: by one all that has only columns, or rows."""
     scaled = [(written,) for written in block.scaled]
     return [group for group in (block.of_columns, block.of_rows, *scaled) if group]
 
 
-def nest_of(block: FusedBlock, group: Sequence[Written], dtypes: Mapping[str, str]) -> Nest:
+def nest_of(block: LoopedBlock, group: Sequence[BlockValue], dtypes: Mapping[str, str]) -> Nest:
     """Return the loops that write some values."""
     outputs = tuple(
         Output(name=w.name, indices=w.indices, node=w.node, dtype=dtypes[w.name]) for w in group

@@ -7,7 +7,7 @@ import pytest
 from pullback.define.math import derived
 from pullback.define.math.blocks import Sweep, make_passing
 from pullback.define.math.formula import Formula
-from pullback.define.math.fused import FusedBlock
+from pullback.define.math.looped import LoopedBlock
 from tests.define.long_reductions import LINES
 from tests.define.test_passes import formula, pairs_of
 
@@ -24,10 +24,10 @@ def gradients_of(name: str) -> Formula:
     return found.formula
 
 
-def block_of(sweep: Sweep) -> FusedBlock:
+def block_of(sweep: Sweep) -> LoopedBlock:
     block = sweep.block((None,) * len(sweep.conditions), lambda _: False)
     assert block
-    found = sweep.fused(block)
+    found = sweep.looped(block)
     assert found
     return found
 

@@ -78,7 +78,7 @@ class Sink:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Written:
+class BlockValue:
     """A value that the loop of a block computes.
 
     Attributes:
@@ -93,7 +93,7 @@ class Written:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class FusedBlock:
+class LoopedBlock:
     """What is computed of one block, in this order.
 
     Attributes:
@@ -115,9 +115,9 @@ class FusedBlock:
     rows: str
     columns: str
     products: tuple[Contraction, ...]
-    of_columns: tuple[Written, ...]
-    of_rows: tuple[Written, ...]
-    scaled: tuple[Written, ...]
+    of_columns: tuple[BlockValue, ...]
+    of_rows: tuple[BlockValue, ...]
+    scaled: tuple[BlockValue, ...]
     sinks: tuple[Sink, ...]
     operands: tuple[Operand, ...]
     sizes: Mapping[str, Affine]
@@ -125,7 +125,7 @@ class FusedBlock:
     batches: Mapping[str, tuple[str | None, ...]]
 
 
-class FusedMaker(BlockMaker):
+class LoopedMaker(BlockMaker):
     """Writes a block as products and loops. Indices of batches are in none of them.
 
     Attributes:
@@ -151,14 +151,14 @@ class FusedMaker(BlockMaker):
         self.dims: dict[str, tuple[Affine, ...]] = {}
         self.of_batches: dict[str, tuple[str | None, ...]] = {}
 
-    def fused(self, statistics: Sequence[Statistic]) -> FusedBlock:
+    def looped(self, statistics: Sequence[Statistic]) -> LoopedBlock:
         """Return the block in which some statistics change.
 
         Raises:
             Unfit: something in it is neither a product of matrices nor computed by a loop.
         """
-        values: list[Written] = []
-        scaled: list[Written] = []
+        values: list[BlockValue] = []
+        scaled: list[BlockValue] = []
         for own in statistics:
             if self.batches - frozenset(own.labels):
                 raise Unfit
@@ -168,7 +168,7 @@ class FusedMaker(BlockMaker):
             else:
                 values.append(self.value(own))
         values += [
-            Written(name=name, indices=(self.rows, self.columns), node=weight)
+            BlockValue(name=name, indices=(self.rows, self.columns), node=weight)
             for weight, name in self.weights.items()
         ]
         scaled = [self.hoisted(each, self.is_vector) for each in scaled]
@@ -176,10 +176,10 @@ class FusedMaker(BlockMaker):
         rows = [self.hoisted(each, self.is_of_columns) for each in values if each not in columns]
         for node, name in self.vectors.items():
             (index,) = node.free
-            vector = Written(name=name, indices=(index,), node=node)
+            vector = BlockValue(name=name, indices=(index,), node=node)
             (columns if index == self.columns else rows).append(vector)
         self.require_apart(columns, rows, scaled)
-        return FusedBlock(
+        return LoopedBlock(
             rows=self.rows,
             columns=self.columns,
             products=tuple(self.products.values()),
@@ -193,7 +193,7 @@ class FusedMaker(BlockMaker):
             batches=self.of_batches,
         )
 
-    def value(self, own: Statistic) -> Written:
+    def value(self, own: Statistic) -> BlockValue:
         """Return what a statistic without another index becomes."""
         node = self.update(own)
         if own.op == SUM and not exchanges(own, self.around.running):
@@ -202,9 +202,9 @@ class FusedMaker(BlockMaker):
         indices = tuple(i for i in own.labels if i in self.around.pair)
         if not indices or (own.op != TILE and len(indices) > 1):
             raise Unfit
-        return Written(name=state.name, indices=indices, node=node)
+        return BlockValue(name=state.name, indices=indices, node=node)
 
-    def sink(self, own: Statistic, more: Sequence[str]) -> list[Written]:
+    def sink(self, own: Statistic, more: Sequence[str]) -> list[BlockValue]:
         """Add the product that changes a statistic; return what it is multiplied by before."""
         if own.op != SUM or len(more) > 1 or own.name in self.around.running:
             raise Unfit
@@ -231,7 +231,7 @@ class FusedMaker(BlockMaker):
         if not exchanges(own, self.around.running):
             return []
         indices = tuple(i for i in own.labels if i not in self.batches)
-        return [Written(name=state.name, indices=indices, node=self.exchange(own, state))]
+        return [BlockValue(name=state.name, indices=indices, node=self.exchange(own, state))]
 
     def weight(self, term: Term) -> str:
         """Return the name of a value of rows and columns."""
@@ -255,7 +255,7 @@ class FusedMaker(BlockMaker):
         """Return whether something is computed of only columns, by a reduction over the rows."""
         return node.free == frozenset({self.columns}) and has_reduction([node], self.rows)
 
-    def hoisted(self, each: Written, takes: Callable[[Node], bool]) -> Written:
+    def hoisted(self, each: BlockValue, takes: Callable[[Node], bool]) -> BlockValue:
         """Return a value in which some vectors are read, which a loop before it writes."""
 
         def replaced(node: Node) -> Node | None:
@@ -270,7 +270,10 @@ class FusedMaker(BlockMaker):
         return replace(each, node=node)
 
     def require_apart(
-        self, columns: Sequence[Written], rows: Sequence[Written], scaled: Sequence[Written]
+        self,
+        columns: Sequence[BlockValue],
+        rows: Sequence[BlockValue],
+        scaled: Sequence[BlockValue],
     ) -> None:
         """Refuse what the loops do not compute in this order, or one batch at a time."""
         written = {each.name for each in columns if each.name in self.of_batches}
