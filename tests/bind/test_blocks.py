@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 import pullback as pb
 from pullback.bind.dense import blocks, evaluate, slices
+from pullback.bind.loops import block_loops
 from pullback.bind.loops.nests import NoLoops
 from pullback.bind.math import choose, passing, samples
 from pullback.define import shape
@@ -35,6 +36,12 @@ from tests.telling import telling
 CPU = torch.device("cpu")
 Sides = tuple[int, int]
 SIDES: Sequence[Sides] = ((1, 1), (3, 3), (4, 2), (100, 100))
+
+
+@pytest.fixture(autouse=True)
+def by_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No loops: `test_looped_blocks.py` has them."""
+    monkeypatch.setattr(block_loops, "can_compile", lambda _: False)
 
 
 def in_passes(indexed: Formula, pairs: set[Pair]) -> Passing | None:

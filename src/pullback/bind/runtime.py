@@ -35,7 +35,7 @@ HALVES = (
     ("autograd", "derivative", "kernel", "zeros", "interpreter", "threads"),
     (
         *("python/module", "python/caller", "python/fields", "python/lazy"),
-        *("python/loops", "python/shortcuts", "python/signals", "python/trial"),
+        *("python/loops", "python/blocks", "python/shortcuts", "python/signals", "python/trial"),
         *("operator", "signature", "formula"),
     ),
 )
@@ -109,6 +109,16 @@ class Runtime(Protocol):
         /,
     ) -> str | None:
         """Launch a kernel of csrc/index/cuda; return what went wrong."""
+        ...
+
+    def sweep(
+        self,
+        program: tuple[int, ...],
+        tensors: tuple[torch.Tensor, ...],
+        scalars: tuple[float, ...],
+        /,
+    ) -> int | None:
+        """Run a pass over blocks, whose rows PyTorch's threads share; return a kernel's error."""
         ...
 
     def saved(self, grad_fn: object, /) -> list[tuple[str, torch.Tensor]] | None:

@@ -1,37 +1,45 @@
-"""A formula in passes over blocks of rows and columns, by PyTorch's operations, on every device.
+"""A formula in passes over blocks of rows and columns, on every device.
 
 What would be a matrix of all rows and columns is computed a block at a time, from parts of the
-tensors: products of matrices where there are contractions, and nothing larger is ever held. The
-formula of a block is evaluated like any other, so its operations are recorded once and replayed.
+tensors: products of matrices where there are contractions, and nothing larger is ever held. On a
+CPU with a compiler generated loops compute what is between the products (`bind/loops/passes.py`).
+Else the formula of a block is evaluated like any other, by PyTorch's operations, which are recorded
+once and replayed.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from pullback.bind.dense import evaluate
+from pullback.bind.dense import contraction, evaluate
 from pullback.bind.dense.space import Space, SpaceCall
+from pullback.bind.loops import block_loops
+from pullback.bind.loops.own_call import convert_scalar
+from pullback.bind.loops.passes import BlockPass, PassTensor
 from pullback.define.math import intervals
 from pullback.define.math.block import Block, Labels, Operand, Window
 from pullback.define.math.blocks import Passing, Sweep, Truths
 from pullback.define.math.extents import evaluate_size
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import BATCH, Affine
+from pullback.define.math.looped import LoopedBlock
 from pullback.define.math.node import MAX, READ, SCALAR, SUM, Node
-from pullback.define.math.passes import Statistic
+from pullback.define.math.passes import Statistic, Unfit
 
 # A block has so many elements, all batches together, and no fewer rows or columns than LEAST. On a
 # CPU it lies in the cache; on a GPU few large operations are faster than many small ones.
 ELEMENTS = {"cpu": 2**17}
 ELEMENTS_ELSEWHERE = 2**24
 LEAST = 64
+# With loops, rows and columns of a block, for one value of each index of a batch: measured.
+WITH_LOOPS = 256, 512
 
 
 def compute(  # noqa: PLR0913, PLR0917  (all of a call)
@@ -101,12 +109,21 @@ def size_block(
         extent: returns a size as a number.
         device: of the tensors.
     """
+    if has_loops(sweep, device):
+        sides = zip(WITH_LOOPS, (sweep.rows, sweep.columns), strict=True)
+        rows, columns = (min(side, extent(sweep.whole.ranges[index])) for side, index in sides)
+        return rows, columns
     many = math.prod(map(extent, sweep.batches.values()))
     elements = ELEMENTS.get(device.type, ELEMENTS_ELSEWHERE) // max(many, 1)
     rows = max(LEAST, 2 ** (max(elements // 2, 1).bit_length() // 2))
     rows = min(rows, extent(sweep.whole.ranges[sweep.rows]))
     columns = extent(sweep.whole.ranges[sweep.columns])
     return rows, min(max(LEAST, elements // rows), columns)
+
+
+def has_loops(sweep: Sweep, device: torch.device) -> bool:
+    """Return whether generated loops compute what is between the products of a pass."""
+    return not sweep.settled and block_loops.can_compile(device) and sweep.has_loops
 
 
 class Blocks:
@@ -121,6 +138,7 @@ class Blocks:
         self.passing = passing
         self.call = call
         self.space = Space(call)
+        self.dtypes = {"real": call.compute, "int": torch.int64, "bool": torch.bool}
         self.values: dict[str, object] = dict(call.arguments)
         self.finite: dict[str, bool] = {}
         names = {spec.name for spec in call.line.tensors}
@@ -184,7 +202,7 @@ class Blocks:
 
     def dtype(self, node: Node) -> torch.dtype:
         """Return the dtype in which a value is computed."""
-        return {"real": self.call.compute, "int": torch.int64, "bool": torch.bool}[node.type]
+        return self.dtypes[node.type]
 
     def extent(self, index: str) -> int:
         """Return how far an index runs."""
@@ -213,17 +231,26 @@ class Blocks:
         """Bring statistics up to date by all blocks of a pass, or by those of some rows."""
         self.prepare(sweep)
         rows, columns = self.cut(sweep)
+        found = list(self.blocks(sweep, rows if only is None else only, columns))
+        if has_loops(sweep, self.call.device) and self.run_loops(sweep, found):
+            return
+        for parts, block in found:
+            if block is not None:
+                self.update(sweep, block, parts)
+
+    def blocks(
+        self, sweep: Sweep, rows: Sequence[Part], columns: Sequence[Part]
+    ) -> Iterator[tuple[Parts, Block | None]]:
+        """Yield what is computed of each block; None for nothing."""
         data = self.bounds_of_data(sweep, {sweep.rows: rows, sweep.columns: columns})
         made: dict[Truths, Block | None] = {}
-        for row in rows if only is None else only:
+        for row in rows:
             for column in columns:
                 parts = {sweep.rows: row, sweep.columns: column}
                 truths = sweep.truths(self.bounds(parts, data)) if sweep.conditions else ()
                 if truths not in made:
                     made[truths] = sweep.block(truths, self.is_finite)
-                block = made[truths]
-                if block is not None:
-                    self.update(sweep, block, parts)
+                yield parts, made[truths]
 
     def prepare(self, sweep: Sweep) -> None:
         """Compute the vectors of a pass."""
@@ -248,6 +275,72 @@ class Blocks:
                     part = parts[label]
                     state = state.narrow(dimension(own.labels, k), part.start, part.length)
             _ = state.add_(result) if how == "add" else state.copy_(result)
+
+    # --- by loops
+
+    def run_loops(self, sweep: Sweep, found: Sequence[tuple[Parts, Block | None]]) -> bool:
+        """Run all blocks of a pass by products and loops; return False if that cannot be."""
+        kinds = list(dict.fromkeys(block for _, block in found if block is not None))
+        written = [sweep.looped(block) for block in kinds]
+        known = [block for block in written if block is not None]
+        if len(known) < len(kinds) or not self.are_finite(known):
+            return False
+        indexed = self.passing.indexed
+        scalars = {s.name: convert_scalar(s, self.scalars[s.name]) for s in indexed.line.scalars}
+        loops = block_loops.compile_loops(
+            tuple(known), self.call.compute, tuple(scalars), indexed.accuracy
+        )
+        if loops is None:
+            return False
+        numbers = {block: k for k, block in enumerate(kinds)}
+        sources = {name: self.source(sweep, name) for name in tensors_of(known)}
+        try:
+            BlockPass(
+                blocks=known,
+                kinds=[-1 if block is None else numbers[block] for _, block in found],
+                shape=size_block(sweep, self.number, self.call.device),
+                extents=(self.extent(sweep.rows), self.extent(sweep.columns)),
+                batches={i: self.number(size) for i, size in sweep.outer.items()},
+                every=[int(extent) for extent in self.space.batch],
+                sources=sources,
+                start=lambda part, k: self.start(sweep, sources[part.tensor], part.windows[k], k),
+                number=self.number,
+                compute=self.call.compute,
+                scalars=tuple(scalars.values()),
+            ).run(loops)
+        except Unfit:
+            return False
+        return True
+
+    def are_finite(self, known: Sequence[LoopedBlock]) -> bool:
+        """Return whether all is finite that is multiplied by 0 where a condition does not hold."""
+        parts = {part.name: part.tensor for block in known for part in block.operands}
+        guarded = {s.factor.name for block in known for s in block.sinks if s.is_guarded}
+        return all(contraction.is_finite(self.tensor(parts[name])) for name in guarded)
+
+    def source(self, sweep: Sweep, name: str) -> PassTensor:
+        """Return a tensor in the dtype that loops and products read."""
+        value = self.tensor(name)
+        kind = "real" if value.is_floating_point() else "int"
+        return PassTensor(
+            value=value if value.dtype == torch.bool else value.to(self.dtypes[kind]),
+            labels=sweep.tensors[name],
+            is_state=any(own.name == name for own in sweep.statistics),
+        )
+
+    def start(self, sweep: Sweep, source: PassTensor, window: Window | None, k: int) -> int:
+        """Return where along a dimension the first block begins to read, of one row and column.
+
+        Raises:
+            Unfit: some block would read outside of the tensor, where 0 is read.
+        """
+        assert window is not None
+        first, last = self.reach(window, {i: Part(0, self.extent(i)) for i in sweep.pair})
+        if first < 0 or last >= source.value.shape[source.dimension(k)]:
+            raise Unfit
+        return self.reach(window, {i: Part(0, 1) for i in sweep.pair})[0]
+
+    # --- by PyTorch's operations
 
     def part(self, tensors: Labels, operand: Operand, parts: Parts) -> Tensor:
         """Return the part of a tensor that a block reads."""
@@ -310,7 +403,7 @@ class Blocks:
         if node.op != READ:
             return False
         if node.name not in self.finite:
-            self.finite[node.name] = bool(self.tensor(node.name).isfinite().all())
+            self.finite[node.name] = contraction.is_finite(self.tensor(node.name))
         return self.finite[node.name]
 
     # --- what is not finite
@@ -340,10 +433,16 @@ class Blocks:
     def is_irregular(self, own: Statistic, index: str, *, is_running: bool = False) -> Tensor:
         """Return for which values of an index a statistic is not finite, or is of nothing."""
         value = rows_first(self.tensor(own.name), own.labels, index)
-        flags = ~value.isfinite()
+        # A sum that overflows is computed again for nothing; it takes a third of the time.
+        flags = ~value.sum(1).isfinite()
         if is_running and own.op == SUM:
-            flags |= value == 0
-        return flags.any(1)
+            flags |= (value == 0).any(1)
+        return flags
+
+
+def tensors_of(blocks: Sequence[LoopedBlock]) -> list[str]:
+    """Return the tensors of which some blocks read or write parts."""
+    return list(dict.fromkeys(part.tensor for block in blocks for part in block.operands))
 
 
 def dimension(labels: Sequence[str], place: int) -> int:

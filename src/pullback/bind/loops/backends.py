@@ -131,7 +131,7 @@ class CpuBackend(Backend):
 
     def count_lanes(self, own: Own) -> int:
         """Return those of a vector of this processor."""
-        return ctypes.c_int64.in_dll(own.library, cpu.LANES).value
+        return count_lanes(own.library)
 
     def runner(self) -> Runner:
         """Return what runs a kernel in PyTorch's threads."""
@@ -141,6 +141,11 @@ class CpuBackend(Backend):
         """Return that there was no memory: nothing else can fail."""
         del own, said
         return MemoryError()
+
+
+def count_lanes(library: ctypes.CDLL) -> int:
+    """Return how many lanes a vector of compiled kernels has."""
+    return ctypes.c_int64.in_dll(library, cpu.LANES).value
 
 
 class LibraryBackend(CpuBackend):
@@ -273,11 +278,17 @@ class CudaOnCpuBackend(CudaBackend):
 
 def plan_of(several: Sequence[Own]) -> BuildPlan:
     """Return what to compile for loops of one operator and one target, one after another."""
-    own, compiler = several[0], toolchain.find("c++")
+    own = several[0]
     kernels = [step.kernel.text for own in several for step in own.steps]
     unit = cpu.write_unit(cpu.name_kernels(kernels), own.target, own.indexed.accuracy)
+    return plan_unit(own.name, unit)
+
+
+def plan_unit(name: str, unit: str) -> BuildPlan:
+    """Return what to compile for a translation unit of loops over indices."""
+    compiler = toolchain.find("c++")
     return BuildPlan(
-        name=own.name,
+        name=name,
         compiler=compiler,
         units=(TranslationUnit("loops.cpp", unit),),
         sources=(),

@@ -10,9 +10,9 @@ namespace pullback {
 
 // TensorIterator divides the work: `at::parallel_for` is a template that would have to be compiled for
 // the thread library that PyTorch was built with.
-int run_tasks(IndexKernel kernel, const IndexCall& call, int64_t count, int64_t grain) {
+int share_tasks(const std::function<int(int64_t, int64_t)>& work, int64_t count, int64_t grain) {
   if (count <= grain || at::get_num_threads() == 1 || at::in_parallel_region()) {
-    return kernel(&call, 0, count);
+    return work(0, count);
   }
   std::atomic<int> status{0};
   // A tensor of bytes that nobody touches: where a thread's part begins says which tasks it has.
@@ -25,10 +25,15 @@ int run_tasks(IndexKernel kernel, const IndexCall& call, int64_t count, int64_t 
   iterator.for_each(
       [&](char** data, const int64_t*, int64_t n) {
         const int64_t begin = data[0] - first;
-        status |= kernel(&call, begin, begin + n);
+        status |= work(begin, begin + n);
       },
       grain);
   return status;
+}
+
+int run_tasks(IndexKernel kernel, const IndexCall& call, int64_t count, int64_t grain) {
+  return share_tasks([&](int64_t begin, int64_t end) { return kernel(&call, begin, end); }, count,
+                     grain);
 }
 
 }  // namespace pullback

@@ -75,7 +75,7 @@ class Operand:
     windows: tuple[Window | None, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Block:
     """What is computed of one block.
 
@@ -166,11 +166,14 @@ class BlockMaker:
             ),
         )
 
+    def body(self, own: Statistic) -> Node:
+        """Return what is reduced, with the latest statistics in it."""
+        body = self.local(self.bodies[own.name])
+        return self.replaced(body, self.latest) if self.latest else body
+
     def update(self, own: Statistic) -> Node:
         """Return what a statistic becomes, or what is added to it."""
-        body = self.local(self.bodies[own.name])
-        if self.latest:
-            body = self.replaced(body, self.latest)
+        body = self.body(own)
         if own.op == TILE:
             return body
         part = close(own.op, own.index, size_of(own.index), body)

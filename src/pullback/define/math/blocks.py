@@ -25,6 +25,7 @@ from pullback.define.math.block import (
 )
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import BATCH, Affine, at, size
+from pullback.define.math.looped import LoopedBlock, LoopedMaker
 from pullback.define.math.node import (
     INDEX,
     MAX,
@@ -41,7 +42,7 @@ from pullback.define.math.node import (
     number,
     read,
 )
-from pullback.define.math.passes import Passes, Statistic, make_passes
+from pullback.define.math.passes import Passes, Statistic, Unfit, make_passes
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.reduce import rewrite_nodes
 from pullback.define.math.tiles import Indices, Pair, computed_parts
@@ -93,6 +94,8 @@ class Sweep:
             self._vector(node)
         self._bodies: dict[Truths, Mapping[str, Node]] = {}
         self._blocks: dict[object, Block] = {}
+        self._made: dict[Block, tuple[Mapping[str, Node], list[Statistic]]] = {}
+        self._looped: dict[Block, LoopedBlock | None] = {}
         # Blocks are written for calls of several threads, with the same names of indices.
         self._lock = threading.Lock()
 
@@ -106,6 +109,11 @@ class Sweep:
                 if self.pair <= part.free:
                     found |= {name: sizes[name] for name in part.free - self.pair}
         return found
+
+    @property
+    def outer(self) -> dict[str, Affine]:
+        """How far those of them run that are not summed over within a block."""
+        return {i: extent for i, extent in self.batches.items() if not i.startswith("#")}
 
     # --- vectors
 
@@ -209,6 +217,12 @@ class Sweep:
 
     # --- blocks
 
+    @cached_property
+    def has_loops(self) -> bool:
+        """Whether a block of which nothing is known is products of matrices and loops."""
+        block = self.block((None,) * len(self.conditions), lambda _: False)
+        return block is not None and self.looped(block) is not None
+
     def truths(self, bounds: intervals.Bounds) -> Truths:
         """Return which conditions hold on a block."""
         return tuple(intervals.holds(condition, bounds) for condition in self.conditions)
@@ -234,8 +248,21 @@ class Sweep:
             ]
             key = (truths, *(own.name for own in left))
             if left and key not in self._blocks:
-                self._blocks[key] = BlockMaker(self.around, bodies).make(left)
+                made = self._blocks[key] = BlockMaker(self.around, bodies).make(left)
+                self._made[made] = bodies, left
             return self._blocks.get(key)
+
+    def looped(self, block: Block) -> LoopedBlock | None:
+        """Return a block as products of matrices and loops; None if it is anything else."""
+        with self._lock:
+            if block not in self._looped:
+                bodies, statistics = self._made[block]
+                maker = LoopedMaker(self.around, bodies, self.rows, frozenset(self.outer))
+                try:
+                    self._looped[block] = maker.looped(statistics)
+                except Unfit:
+                    self._looped[block] = None
+            return self._looped[block]
 
     def _decided(self, truths: Truths) -> Mapping[str, Node]:
         """Return the bodies with known conditions written in."""

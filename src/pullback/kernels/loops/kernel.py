@@ -93,12 +93,15 @@ class KernelWriter:
             run = LanePass(emitter, nest.lane, nest.vectors, falls=nest.falls)
             if nest.is_stacked:
                 emitter.stack = emitter.started + 1
+            of_row = [(each, emitter.value(each.node, {})) for each in self.of_row]
             loop = run.written(
                 lambda: self.store_all(edge=False), lambda: self.store_all(edge=True)
             )
             whole = "0", self.size(nest.lane)
             begin, end = ("first", "last") if nest.shares_lanes else whole
             emitter.line(loop.replace("@begin", begin).replace("@end", end))
+            for each, value in of_row:
+                self.store(each, {}, value, edge=False)
             self.require_registers(top, row)
         return self.function(top, row)
 
@@ -109,11 +112,18 @@ class KernelWriter:
         if not is_usual and not self.emitter.target.holds(held, self.abreast):
             raise RefusedLoops("more values than there are registers")
 
+    @property
+    def of_row(self) -> list[Output]:
+        """The outputs that are written once a row."""
+        nest = self.nest
+        return [o for o in nest.outputs if nest.in_place and nest.lane not in (*o.indices, None)]
+
     def store_all(self, *, edge: bool) -> None:
-        """Write the values of all outputs at one place."""
+        """Write the values of all outputs at one place, but for those of a row."""
         held = self.emitter.held
         if held.index is None:
-            self.store_outputs(self.nest.outputs, edge=edge)
+            of_row = self.of_row
+            self.store_outputs([o for o in self.nest.outputs if o not in of_row], edge=edge)
             return
         held.restart()
         self.emitter.prepare([output.node for output in self.nest.outputs])
@@ -130,6 +140,10 @@ class KernelWriter:
             fits = f"{self.emitter.variables[tile]} + {rows} <= {self.size(tile)}"
             self.emitter.here.tests[fits] = None
         self.emitter.prepare([output.node for output in outputs])
+        if self.nest.in_place:
+            for output in outputs:
+                for copy in self.emitter.copies(frozenset(output.indices)):
+                    self.emitter.value(output.node, copy)
         for place, output in enumerate(outputs):
             own = frozenset(output.indices) | {self.nest.lane or ""}
             copies = self.emitter.copies(own)

@@ -73,6 +73,8 @@ class Nest:
         fronts: of a scan whose steps are fronts: which part of an index each has.
         checkpoints: of a scan that computes some states twice; its `sequential` is then that of
             the others, which run back.
+        in_place: whether outputs may be what is read, so that all values of a row, and of a vector,
+            are computed before any is written. Outputs may then lack the lane: they are of a row.
     """
 
     outputs: tuple[Output, ...]
@@ -94,6 +96,7 @@ class Nest:
     meets: bool = False
     fronts: Fronts | None = None
     checkpoints: Checkpoints | None = None
+    in_place: bool = False
 
     def run_over(self, output: Output) -> tuple[str, ...]:
         """Return the indices whose loops an output is computed in."""

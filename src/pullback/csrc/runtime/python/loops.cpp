@@ -9,12 +9,29 @@
 
 namespace pullback {
 
-namespace {
-
 PyObject* require_tuple(PyObject* object) {
   if (!PyTuple_Check(object)) throw std::invalid_argument("pullback_runtime: a tuple was expected");
   return object;
 }
+
+const at::Tensor& require_tensor(PyObject* object) {
+  if (PyObject_IsInstance(object, THPVariableClass) != 1) {
+    throw std::invalid_argument("pullback_runtime: a tensor was expected");
+  }
+  return reinterpret_cast<PyTensor*>(object)->tensor;
+}
+
+Scalar scalar_of(PyObject* object) {
+  Scalar scalar;
+  if (PyFloat_Check(object)) {
+    scalar.real = PyFloat_AS_DOUBLE(object);
+  } else {
+    scalar.integer = PyLong_AsLongLong(object);
+  }
+  return scalar;
+}
+
+namespace {
 
 /// The arguments of a kernel, converted from Python's.
 struct Arguments {
@@ -34,11 +51,7 @@ struct Arguments {
  private:
   void take_tensors(PyObject* tuple) {
     for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(tuple); ++k) {
-      PyObject* const object = PyTuple_GET_ITEM(tuple, k);
-      if (PyObject_IsInstance(object, THPVariableClass) != 1) {
-        throw std::invalid_argument("pullback_runtime: a tensor was expected");
-      }
-      const at::Tensor& tensor = reinterpret_cast<PyTensor*>(object)->tensor;
+      const at::Tensor& tensor = require_tensor(PyTuple_GET_ITEM(tuple, k));
       device = tensor.device();
       data.push_back(static_cast<char*>(const_cast<void*>(tensor.const_data_ptr())));
       const auto bytes = static_cast<int64_t>(tensor.element_size());
@@ -52,14 +65,7 @@ struct Arguments {
   }
   void take_scalars(PyObject* tuple) {
     for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(tuple); ++k) {
-      PyObject* const object = PyTuple_GET_ITEM(tuple, k);
-      Scalar scalar;
-      if (PyFloat_Check(object)) {
-        scalar.real = PyFloat_AS_DOUBLE(object);
-      } else {
-        scalar.integer = PyLong_AsLongLong(object);
-      }
-      scalars.push_back(scalar);
+      scalars.push_back(scalar_of(PyTuple_GET_ITEM(tuple, k)));
     }
   }
 };

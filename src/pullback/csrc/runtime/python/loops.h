@@ -1,9 +1,15 @@
 /// Running generated loops over indices, for `bind/loops`.
 #pragma once
 
+#include "../../kernel_abi.h"
 #include "python.h"
 
 namespace pullback {
+
+/// Python's arguments, converted; an exception for what is of another type.
+PyObject* require_tuple(PyObject* object);
+const at::Tensor& require_tensor(PyObject* object);
+Scalar scalar_of(PyObject* object);
 
 /// parallel(address, tensors, sizes, scalars, count, grain) -> None, or what the kernel returned.
 ///

@@ -1,5 +1,6 @@
 /// The Python module `pullback_runtime`: definitions in, calls out.
 #include "../node.h"
+#include "blocks.h"
 #include "caller.h"
 #include "fields.h"
 #include "loops.h"
@@ -57,6 +58,8 @@ PyMethodDef module_methods[] = {
      METH_FASTCALL, "Run a kernel over tasks that threads share."},
     {"launch", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(launch)), METH_FASTCALL,
      "Launch a kernel on a GPU."},
+    {"sweep", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(sweep)), METH_FASTCALL,
+     "Run a pass over blocks in threads."},
     {"saved", py_saved, METH_O, "What a node of pullback's saved."},
     {nullptr, nullptr, 0, nullptr}};
 PyModuleDef module_definition = {PyModuleDef_HEAD_INIT,

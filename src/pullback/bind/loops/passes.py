@@ -1,0 +1,328 @@
+"""Passes over blocks on the CPU: products by BLAS, and generated loops between them.
+
+A pass is a program for the runtime (`csrc/runtime/python/blocks.cpp`), which goes through the
+blocks in PyTorch's threads: where each block's part of a tensor is, which products come before and
+after the loops, and which loops. All that is between the products of a block stays in a cache.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from pullback.bind import runtime
+from pullback.bind.loops.block_loops import BlockLoops
+from pullback.bind.loops.own_call import lay_out
+from pullback.define.math.block import Operand as Part
+from pullback.define.math.index import BATCH, Affine
+from pullback.define.math.index import size as size_of
+from pullback.define.math.looped import (
+    FIRST_COLUMN,
+    FIRST_ROW,
+    Contraction,
+    LoopedBlock,
+    Sink,
+)
+from pullback.define.math.node import Node
+from pullback.define.math.passes import Unfit
+from pullback.kernels.loops.nest import KernelText
+from pullback.kernels.loops.operands import Operand
+
+# What stands for a block's own numbers in a program.
+ROWS, COLUMNS, FIRST = -1, -2, {FIRST_ROW: -3, FIRST_COLUMN: -4}
+OWN_MEMORY = -1
+# The elements of a cache line, at which each row of a block's own memory begins.
+LINE = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassTensor:
+    """A tensor of a pass.
+
+    Attributes:
+        value: in the dtype that loops read.
+        labels: its indices.
+        is_state: whether it is written, so that it stays where it is.
+    """
+
+    value: Tensor
+    labels: tuple[str, ...]
+    is_state: bool
+
+    def dimension(self, place: int) -> int:
+        """Return the dimension of one of its indices: `...` has several before those after it."""
+        before = BATCH in self.labels[:place]
+        return place - len(self.labels) + self.value.dim() if before else place
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockPass:
+    """A pass over blocks.
+
+    Attributes:
+        blocks: the kinds of them.
+        kinds: of every row of blocks, the kinds of its blocks; -1 for those left out.
+        shape: of a block.
+        extents: how many rows and columns there are.
+        batches: how far the indices of batches run.
+        every: the sizes of `...`, which is one of these.
+        sources: the tensors, by name.
+        start: returns where along a dimension the first block begins to read if it has one row and
+            one column.
+        number: returns a size.
+        compute: what real numbers are computed in.
+        scalars: of the line.
+    """
+
+    blocks: Sequence[LoopedBlock]
+    kinds: Sequence[int]
+    shape: tuple[int, int]
+    extents: tuple[int, int]
+    batches: Mapping[str, int]
+    every: Sequence[int]
+    sources: Mapping[str, PassTensor]
+    start: Callable[[Part, int], int]
+    number: Callable[[Affine], int]
+    compute: torch.dtype
+    scalars: tuple[float, ...]
+
+    def run(self, loops: BlockLoops) -> None:
+        """Bring the statistics of a pass up to date.
+
+        Raises:
+            Unfit: before anything is written: something does not lie as a loop writes it.
+        """
+        written = _Tensors(self)
+        kinds = [
+            number
+            for block, kernels, addresses in zip(
+                self.blocks, loops.kernels, loops.addresses, strict=True
+            )
+            for number in _Steps(written, block).program(kernels, addresses, loops.lanes)
+        ]
+        turns = any(
+            block.of_columns or any(sink.own.index == block.rows for sink in block.sinks)
+            for block in self.blocks
+        )
+        program = (
+            *(len(written.axes), *(extent for _, _, extent in written.axes)),
+            *self.extents,
+            *self.shape,
+            written.memory,
+            self.compute == torch.float64,
+            turns,
+            *(len(self.blocks), *kinds),
+            *(len(self.kinds), *self.kinds),
+        )
+        said = runtime.load().sweep(
+            tuple(map(int, program)), tuple(written.tensors.values()), self.scalars
+        )
+        if said is not None:
+            raise MemoryError
+
+
+@dataclass
+class _Tensors:
+    """The tensors of a program, as it reads them.
+
+    Attributes:
+        tensors: by name and by the dimension whose elements are next to each other.
+        memory: the bytes that a task has of its own.
+        axes: the indices of batches, their places within `...`, and how far they run.
+    """
+
+    call: BlockPass
+    tensors: dict[tuple[str, int | None], Tensor] = field(
+        default_factory=dict[tuple[str, "int | None"], Tensor]
+    )
+    memory: int = 0
+
+    def __post_init__(self) -> None:
+        self.axes = [
+            (index, k, extent)
+            for index, own in self.call.batches.items()
+            for k, extent in enumerate(self.call.every if index == BATCH else [own])
+        ]
+
+    def laid_out(self, part: Part, unit: int | None) -> tuple[int, Tensor]:
+        """Return the number of a tensor, and the tensor with elements of a dimension in a row."""
+        source = self.call.sources[part.tensor]
+        dim = None if unit is None else source.dimension(unit)
+        key = (part.tensor, dim)
+        if key not in self.tensors:
+            value = source.value
+            if not source.is_state:
+                dtype = str(value.dtype).removeprefix("torch.")
+                value = lay_out(value, Operand(part.tensor, dim, dtype, value.dim()))
+            self.tensors[key] = value
+        return list(self.tensors).index(key), self.tensors[key]
+
+
+class _Steps:
+    """What is computed of one kind of blocks, as numbers."""
+
+    def __init__(self, written: _Tensors, block: LoopedBlock) -> None:
+        self.written, self.block, self.call = written, block, written.call
+        self.parts = {part.name: part for part in block.operands}
+        self.itemsize = self.call.compute.itemsize
+        self.own = self.room()
+
+    def room(self) -> dict[str, int]:
+        """Return where values of the block are in its own memory; some where others were."""
+        found: dict[str, int] = {}
+        rows, width = self.call.shape[0], self.width
+        tiles = [product.name for product in self.block.products]
+        weights = dict.fromkeys(sink.weight for sink in self.block.sinks)
+        shared = dict(zip(weights, tiles, strict=False))
+        vectors = [name for name in self.block.dims if name not in {*self.parts, *tiles, *weights}]
+        end = 0
+        for name in [*tiles, *weights, *vectors]:
+            if name in shared:
+                found[name] = found[shared[name]]
+                continue
+            found[name] = end
+            many = max(rows, width) if name in vectors else rows * width
+            end += -(-many // LINE) * LINE * 8
+        self.written.memory = max(self.written.memory, end)
+        return found
+
+    @property
+    def width(self) -> int:
+        """How many elements a row has in the block's own memory."""
+        return -(-self.call.shape[1] // LINE) * LINE
+
+    def program(
+        self, kernels: Sequence[KernelText], addresses: Sequence[int], lanes: int
+    ) -> list[int]:
+        """Return the steps: products, loops, products."""
+        numbers = [len(self.block.products)]
+        for product in self.block.products:
+            numbers += self.contraction(product)
+        numbers.append(len(kernels))
+        for kernel, address in zip(kernels, addresses, strict=True):
+            numbers += self.loop(kernel, address, lanes)
+        numbers.append(len(self.block.sinks))
+        for sink in self.block.sinks:
+            numbers += self.sink(sink)
+        return numbers
+
+    def size(self, index: str) -> int:
+        """Return how far an index runs, or what stands for that."""
+        codes = {self.block.rows: ROWS, self.block.columns: COLUMNS, **FIRST}
+        if index in codes:
+            return codes[index]
+        return self.call.number(self.block.sizes.get(index) or size_of(index))
+
+    # --- places
+
+    def place(self, name: str, unit: int | None) -> tuple[list[int], list[int]]:
+        """Return where a value is, and the elements to the next one along each dimension.
+
+        Args:
+            name: of an operand, or of memory of the block's own.
+            unit: the dimension whose elements have to be next to each other, if any.
+        """
+        if name in self.own:
+            steps = [self.width, 1] if len(self.block.dims[name]) > 1 else [1]
+            return [OWN_MEMORY, self.own[name], 0, 0, 0, 0, *[0] * len(self.written.axes)], steps
+        part, batches = self.parts[name], self.block.batches[name]
+        kept = [k for k, index in enumerate(batches) if index is None]
+        number, value = self.written.laid_out(part, None if unit is None else kept[unit])
+        source = self.call.sources[part.tensor]
+        strides = [value.stride(source.dimension(k)) for k in kept]
+        if (
+            unit is not None
+            and strides[unit] != 1
+            and value.shape[source.dimension(kept[unit])] > 1
+        ):
+            raise Unfit  # what is written stays where it is
+        start, moves = 0, [0, 0, 0, 0]
+        for k, stride in zip(kept, strides, strict=True):
+            window = part.windows[k]
+            if window is None:
+                continue
+            start += self.call.start(part, k) * stride
+            for d, index in enumerate((self.block.rows, self.block.columns)):
+                factor = window.place.factor(index)
+                moves[d] += factor * stride
+                moves[d + 2] += min(factor, 0) * stride
+        steps = [self.batch_step(source, value, batches, *axis[:2]) for axis in self.written.axes]
+        size = value.element_size()
+        return [number, *(size * each for each in (start, *moves, *steps))], strides
+
+    def batch_step(
+        self,
+        source: PassTensor,
+        value: Tensor,
+        batches: Sequence[str | None],
+        index: str,
+        axis: int,
+    ) -> int:
+        """Return the elements to the next value of an index of a batch: 0 if it lacks that."""
+        if index not in batches:
+            return 0
+        place = batches.index(index)
+        if index != BATCH:
+            return value.stride(source.dimension(place))
+        many = value.dim() - len(batches) + 1
+        own = axis - (len(self.call.every) - many)
+        if own < 0 or value.shape[place + own] == 1:
+            return 0
+        return value.stride(place + own)
+
+    # --- steps
+
+    def matrix(self, node: Node, down: str, across: str) -> tuple[list[int], list[int]]:
+        """Return where a factor is, and the elements to the next row and to the next column."""
+        order = [place.index for place in node.places]
+        unit = order.index(across)
+        place, steps = self.place(node.name, None)
+        if 1 not in steps:
+            place, steps = self.place(node.name, unit)
+        return place, [steps[order.index(down)], steps[unit]]
+
+    def contraction(self, product: Contraction) -> list[int]:
+        """Return a product of matrices that comes before the loops."""
+        rows, columns = self.block.rows, self.block.columns
+        a, of_a = self.matrix(product.rows, rows, product.bound)
+        b, of_b = self.matrix(product.columns, product.bound, columns)
+        c, of_c = self.place(product.name, None)
+        inner = self.call.number(product.size)
+        return [*a, *b, *c, 0, ROWS, COLUMNS, inner, *of_a, *of_b, *of_c, bits(1.0)]
+
+    def sink(self, sink: Sink) -> list[int]:
+        """Return a product that is added to a statistic."""
+        block, index = self.block, sink.own.index
+        kept = block.columns if index == block.rows else block.rows
+        a, of_a = self.place(sink.weight, None)
+        b, of_b = self.matrix(sink.factor, index, sink.more)
+        c, of_c = self.matrix(sink.state, kept, sink.more)
+        if index == block.rows:
+            of_a = of_a[::-1]
+        sizes = [self.size(kept), self.size(sink.more), self.size(index)]
+        return [*a, *b, *c, 1, *sizes, *of_a, *of_b, *of_c, bits(sink.scale)]
+
+    def loop(self, kernel: KernelText, address: int, lanes: int) -> list[int]:
+        """Return a loop."""
+        numbers, strides = [address, len(kernel.operands)], list[int]()
+        for operand in kernel.operands:
+            place, steps = self.place(operand.name, operand.unit)
+            size = getattr(torch, operand.dtype).itemsize
+            numbers += place
+            strides += [step * size for step in steps]
+        nest = kernel.nest
+        tasks, each = (nest.outer[0], 1) if nest.outer else (nest.lane, nest.vectors * lanes)
+        assert tasks
+        sizes = [self.size(name) for name in kernel.sizes]
+        numbers += [len(strides), *strides, len(sizes), *sizes]
+        return [*numbers, self.size(tasks), each]
+
+
+def bits(value: float) -> int:
+    """Return the bits of a number as a whole number."""
+    (found,) = struct.unpack("q", struct.pack("d", value))
+    return found

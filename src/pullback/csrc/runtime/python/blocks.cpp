@@ -1,0 +1,313 @@
+#include "blocks.h"
+
+#include "../kernel.h"
+#include "../threads.h"
+#include "loops.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+#include <vector>
+
+namespace pullback {
+
+// Not without a name: the runtime has other programs.
+namespace blocks {
+
+/// The whole numbers of a program, one after another.
+struct Numbers {
+  std::vector<int64_t> values;
+  size_t next = 0;
+
+  explicit Numbers(PyObject* tuple) {
+    require_tuple(tuple);
+    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(tuple); ++k) {
+      values.push_back(PyLong_AsLongLong(PyTuple_GET_ITEM(tuple, k)));
+    }
+  }
+  int64_t one() {
+    if (next >= values.size())
+      throw std::invalid_argument("pullback_runtime: a program ends early");
+    return values[next++];
+  }
+  /// By its bits.
+  double real() {
+    const int64_t bits = one();
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+  }
+  std::vector<int64_t> many() {
+    std::vector<int64_t> found(static_cast<size_t>(one()));
+    for (int64_t& value : found) value = one();
+    return found;
+  }
+  template <class Part>
+  std::vector<Part> parts(size_t batches) {
+    std::vector<Part> found;
+    for (int64_t left = one(); left > 0; --left) found.emplace_back(*this, batches);
+    return found;
+  }
+};
+
+/// One block: where it begins, and how many rows and columns it has.
+struct Block {
+  int64_t first_row, first_column, rows, columns;
+  const int64_t* batch;
+
+  /// A size, or one of the block's numbers: -1 to -4.
+  int64_t size(int64_t code) const {
+    switch (code) {
+      case -1: return rows;
+      case -2: return columns;
+      case -3: return first_row;
+      case -4: return first_column;
+      default: return code;
+    }
+  }
+};
+
+/// A part of a tensor, or of a task's own memory: where its first element is, in bytes.
+struct Place {
+  int64_t tensor;  // or -1: a task's own memory
+  int64_t start;
+  int64_t row, column;           // to the next row or column
+  int64_t rows, columns;         // for each row or column of the block but the first
+  std::vector<int64_t> batches;  // to the next value of each index of a batch
+
+  Place(Numbers& numbers, size_t many)
+      : tensor(numbers.one()),
+        start(numbers.one()),
+        row(numbers.one()),
+        column(numbers.one()),
+        rows(numbers.one()),
+        columns(numbers.one()) {
+    for (size_t k = 0; k < many; ++k) batches.push_back(numbers.one());
+  }
+  char* of(const std::vector<char*>& tensors, char* own, const Block& block) const {
+    int64_t offset = start + row * block.first_row + column * block.first_column +
+                     rows * (block.rows - 1) + columns * (block.columns - 1);
+    for (size_t k = 0; k < batches.size(); ++k) offset += batches[k] * block.batch[k];
+    return (tensor < 0 ? own : tensors[static_cast<size_t>(tensor)]) + offset;
+  }
+};
+
+/// `c = scale a b`, or added to `c`: `m` rows and `n` columns, sums of `k` products.
+struct Product {
+  Place a, b, c;
+  bool adds;
+  int64_t m, n, k;
+  int64_t steps[6];  // elements to the next row and to the next column: of a, b and c
+  double scale;
+
+  Product(Numbers& numbers, size_t batches)
+      : a(numbers, batches),
+        b(numbers, batches),
+        c(numbers, batches),
+        adds(numbers.one() != 0),
+        m(numbers.one()),
+        n(numbers.one()),
+        k(numbers.one()) {
+    for (int64_t& step : steps) step = numbers.one();
+    scale = numbers.real();
+  }
+
+  void run(const std::vector<char*>& tensors, char* own, const Block& block,
+           at::ScalarType type) const {
+    const int64_t rows = block.size(m), columns = block.size(n), inner = block.size(k);
+    const auto matrix = [&](const Place& place, int64_t down, int64_t across,
+                            const int64_t* strides) {
+      const int64_t sizes[] = {down, across};
+      return at::from_blob(place.of(tensors, own, block), sizes, {strides, 2},
+                           at::TensorOptions().dtype(type));
+    };
+    at::Tensor to = matrix(c, rows, columns, steps + 4);
+    at::addmm_out(to, to, matrix(a, rows, inner, steps), matrix(b, inner, columns, steps + 2),
+                  adds ? 1 : 0, scale);
+  }
+};
+
+/// A generated loop.
+struct Loop {
+  IndexKernel kernel;
+  std::vector<Place> operands;
+  std::vector<int64_t> strides, sizes;
+  int64_t tasks, each;  // how many values of an index there are, and how many a task has
+
+  Loop(Numbers& numbers, size_t batches)
+      : kernel(reinterpret_cast<IndexKernel>(numbers.one())),
+        operands(numbers.parts<Place>(batches)),
+        strides(numbers.many()),
+        sizes(numbers.many()),
+        tasks(numbers.one()),
+        each(numbers.one()) {}
+
+  int run(const std::vector<char*>& tensors, char* own, const Block& block,
+          const Scalar* scalars) const {
+    c10::SmallVector<char*, 16> data;
+    c10::SmallVector<int64_t, 8> numbers;
+    for (const Place& place : operands) data.push_back(place.of(tensors, own, block));
+    for (const int64_t size : sizes) numbers.push_back(block.size(size));
+    const IndexCall call{data.data(), strides.data(), numbers.data(), scalars};
+    return kernel(&call, 0, (block.size(tasks) + each - 1) / each);
+  }
+};
+
+/// What is computed of one block: products, loops, products.
+struct Steps {
+  std::vector<Product> before;
+  std::vector<Loop> loops;
+  std::vector<Product> after;
+
+  Steps(Numbers& numbers, size_t batches)
+      : before(numbers.parts<Product>(batches)),
+        loops(numbers.parts<Loop>(batches)),
+        after(numbers.parts<Product>(batches)) {}
+};
+
+/// A pass over blocks.
+struct Program {
+  std::vector<int64_t> batches;  // how far the indices of batches run
+  int64_t rows, columns;         // of all blocks together
+  int64_t block_rows, block_columns;
+  int64_t memory;  // bytes that a task has for itself
+  bool is_double;
+  bool turns;                   // whether something of the columns is written
+  std::vector<Steps> kinds;     // of blocks
+  std::vector<int64_t> blocks;  // of every row of blocks, the kinds of all its blocks; or -1
+
+  explicit Program(Numbers& numbers)
+      : batches(numbers.many()),
+        rows(numbers.one()),
+        columns(numbers.one()),
+        block_rows(numbers.one()),
+        block_columns(numbers.one()),
+        memory(numbers.one()),
+        is_double(numbers.one() != 0),
+        turns(numbers.one() != 0),
+        kinds(numbers.parts<Steps>(batches.size())),
+        blocks(numbers.many()) {}
+
+  at::ScalarType type() const { return is_double ? at::kDouble : at::kFloat; }
+  int64_t down() const { return (rows + block_rows - 1) / block_rows; }
+  int64_t across() const { return (columns + block_columns - 1) / block_columns; }
+  int64_t kind(int64_t row, int64_t column) const {
+    return blocks[static_cast<size_t>(row * across() + column)];
+  }
+};
+
+/// What a task does: some blocks of one row of blocks, for one value of each index of a batch.
+struct Task {
+  int64_t batch, row, begin, end;
+};
+
+struct Run {
+  const Program& program;
+  std::vector<char*> tensors;
+  std::vector<Scalar> scalars;
+
+  int block(int64_t kind, const Block& block, char* own) const {
+    const Steps& steps = program.kinds[static_cast<size_t>(kind)];
+    for (const Product& product : steps.before) product.run(tensors, own, block, program.type());
+    for (const Loop& loop : steps.loops) {
+      // A place that data gives was seen to be inside where it is selected.
+      const int status = loop.run(tensors, own, block, scalars.data());
+      if (status & 1) return status;
+    }
+    for (const Product& product : steps.after) product.run(tensors, own, block, program.type());
+    return 0;
+  }
+  int task(const Task& task, char* own) const {
+    c10::SmallVector<int64_t, 4> batch(program.batches.size());
+    int64_t rest = task.batch;
+    for (size_t k = batch.size(); k-- > 0; rest /= program.batches[k]) {
+      batch[k] = rest % program.batches[k];
+    }
+    Block block{};
+    block.batch = batch.data();
+    block.first_row = task.row * program.block_rows;
+    block.rows = std::min(program.block_rows, program.rows - block.first_row);
+    for (int64_t column = task.begin; column < task.end; ++column) {
+      const int64_t kind = program.kind(task.row, column);
+      if (kind < 0) continue;
+      block.first_column = column * program.block_columns;
+      block.columns = std::min(program.block_columns, program.columns - block.first_column);
+      if (const int status = this->block(kind, block, own)) return status;
+    }
+    return 0;
+  }
+
+  int tasks(const std::vector<Task>& all) const {
+    return share_tasks(
+        [&](int64_t begin, int64_t end) {
+          // Whatever this thread has to do with derivatives, here nothing is recorded.
+          const at::AutoDispatchBelowADInplaceOrView below;
+          const std::unique_ptr<char[]> memory(new char[static_cast<size_t>(program.memory) + 64]);
+          char* const own = memory.get() + (-reinterpret_cast<uintptr_t>(memory.get()) & 63);
+          int status = 0;
+          for (int64_t k = begin; k < end; ++k) status |= task(all[static_cast<size_t>(k)], own);
+          return status;
+        },
+        static_cast<int64_t>(all.size()), 1);
+  }
+
+  /// Each row of blocks is a task. Where columns are written too there are as many turns as blocks,
+  /// and in each a row of blocks has another column: so what is added to anything comes in an
+  /// order that does not depend on the number of threads.
+  int all() const {
+    int64_t many = 1;
+    for (const int64_t size : program.batches) many *= size;
+    const int64_t down = program.down(), across = program.across();
+    const int64_t turns = program.turns ? std::max(down, across) : 1;
+    for (int64_t turn = 0; turn < turns; ++turn) {
+      std::vector<Task> found;
+      for (int64_t batch = 0; batch < many; ++batch) {
+        for (int64_t k = 0; k < down; ++k) {
+          // The first and the last rows in turn: under a causal mask a thread has as much as others.
+          const int64_t row = k % 2 ? down - 1 - k / 2 : k / 2;
+          const int64_t column = (row + turn) % turns;
+          if (!program.turns) {
+            found.push_back({batch, row, 0, across});
+          } else if (column < across && program.kind(row, column) >= 0) {
+            found.push_back({batch, row, column, column + 1});
+          }
+        }
+      }
+      if (const int status = tasks(found)) return status;
+    }
+    return 0;
+  }
+};
+
+}  // namespace blocks
+
+PyObject* sweep(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
+  return guarded([&]() -> PyObject* {
+    if (count != 3) throw std::invalid_argument("pullback_runtime: three arguments were expected");
+    blocks::Numbers numbers(arguments[0]);
+    const blocks::Program program(numbers);
+    blocks::Run run{program, {}, {}};
+    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(require_tuple(arguments[1])); ++k) {
+      const at::Tensor& tensor = require_tensor(PyTuple_GET_ITEM(arguments[1], k));
+      run.tensors.push_back(static_cast<char*>(const_cast<void*>(tensor.const_data_ptr())));
+    }
+    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(require_tuple(arguments[2])); ++k) {
+      run.scalars.push_back(scalar_of(PyTuple_GET_ITEM(arguments[2], k)));
+    }
+    if (PyErr_Occurred()) return nullptr;
+    int status = 0;
+    {
+      const WithoutGil without;
+      status = run.all();
+    }
+    if (status == 0) Py_RETURN_NONE;
+    return PyLong_FromLong(status);
+  });
+}
+
+}  // namespace pullback

@@ -1,0 +1,364 @@
+"""A block as products of matrices, and what one loop computes between them.
+
+Products come first: their values, of rows and columns, lie in memory of their own. A loop over the
+rows computes all the rest in one go: maxima and sums of its row, and the values that are multiplied
+with a matrix afterwards, as the weights of an attention are with `v`. These last products are
+added to what the earlier blocks gave, which the loop has multiplied by what it has to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pullback.define.math import build
+from pullback.define.math.block import BlockMaker, Operand, Surroundings, exchanges
+from pullback.define.math.index import Affine, at
+from pullback.define.math.index import size as size_of
+from pullback.define.math.lower import product_of
+from pullback.define.math.node import (
+    READ,
+    REDUCTIONS,
+    SUM,
+    Node,
+    in_order,
+    names_read,
+    place_of,
+    read,
+)
+from pullback.define.math.passes import TILE, Statistic, Unfit
+from pullback.define.math.ranges import Ranges
+from pullback.define.math.reduce import rewrite_nodes
+from pullback.define.math.term import Term, term_of
+
+# The sizes that say where a block begins.
+FIRST_ROW, FIRST_COLUMN = "__row", "__column"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contraction:
+    """`sum[bound](rows * columns)`, a product of matrices whose value is one of rows and columns.
+
+    Attributes:
+        name: of its value.
+        rows: the factor that has rows; a read.
+        columns: the factor that has columns.
+        bound: the index that is summed over.
+        size: how far that runs.
+    """
+
+    name: str
+    rows: Node
+    columns: Node
+    bound: str
+    size: Affine
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sink:
+    """A product of matrices that is added to a statistic: `sum[index](scale * weight * factor)`.
+
+    Attributes:
+        own: the statistic.
+        state: its part for the block; a read.
+        weight: the name of the value of rows and columns.
+        factor: a read, of the index that is summed over and of one more.
+        more: that one.
+        scale: a number.
+        is_guarded: whether conditions select what is added, so that 0 times the factor has to be 0.
+    """
+
+    own: Statistic
+    state: Node
+    weight: str
+    factor: Node
+    more: str
+    scale: float
+    is_guarded: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockValue:
+    """A value that the loop of a block computes.
+
+    Attributes:
+        name: of what it is written to: an operand, or memory of the block's own.
+        indices: its dimensions.
+        node: its element.
+    """
+
+    name: str
+    indices: tuple[str, ...]
+    node: Node
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LoopedBlock:
+    """What is computed of one block, in this order.
+
+    Attributes:
+        rows: the index of rows.
+        columns: the index of columns.
+        products: before the loops.
+        of_columns: written first, by a loop over the columns.
+        of_rows: written by a loop over the rows: vectors, and values of rows and columns.
+        scaled: written after these: statistics with one more index.
+        sinks: products after the loops.
+        operands: the parts of tensors that are read or written.
+        sizes: how far the indices run that are no rows or columns.
+        dims: how far the dimensions run of each operand, and of memory of the block's own; without
+            those of batches.
+        batches: of each operand, the index of a batch that each dimension of its tensor has; None
+            of one that the block goes through.
+    """
+
+    rows: str
+    columns: str
+    products: tuple[Contraction, ...]
+    of_columns: tuple[BlockValue, ...]
+    of_rows: tuple[BlockValue, ...]
+    scaled: tuple[BlockValue, ...]
+    sinks: tuple[Sink, ...]
+    operands: tuple[Operand, ...]
+    sizes: Mapping[str, Affine]
+    dims: Mapping[str, tuple[Affine, ...]]
+    batches: Mapping[str, tuple[str | None, ...]]
+
+
+class LoopedMaker(BlockMaker):
+    """Writes a block as products and loops. Indices of batches are in none of them.
+
+    Attributes:
+        batches: these indices.
+        inner: how far indices run within a block.
+    """
+
+    def __init__(
+        self,
+        around: Surroundings,
+        bodies: Mapping[str, Node],
+        rows: str,
+        batches: frozenset[str],
+    ) -> None:
+        super().__init__(around, bodies)
+        (columns,) = around.pair - {rows}
+        self.rows, self.columns, self.batches = rows, columns, batches
+        self.inner = Ranges(around.sizes)
+        self.products: dict[Node, Contraction] = {}
+        self.weights: dict[Node, str] = {}
+        self.vectors: dict[Node, str] = {}
+        self.sinks: list[Sink] = []
+        self.dims: dict[str, tuple[Affine, ...]] = {}
+        self.of_batches: dict[str, tuple[str | None, ...]] = {}
+
+    def looped(self, statistics: Sequence[Statistic]) -> LoopedBlock:
+        """Return the block in which some statistics change.
+
+        Raises:
+            Unfit: something in it is neither a product of matrices nor computed by a loop.
+        """
+        values: list[BlockValue] = []
+        scaled: list[BlockValue] = []
+        for own in statistics:
+            if self.batches - frozenset(own.labels):
+                raise Unfit
+            more = [i for i in own.labels if i not in self.batches | self.around.pair]
+            if more:
+                scaled += self.sink(own, more)
+            else:
+                values.append(self.value(own))
+        values += [
+            BlockValue(name=name, indices=(self.rows, self.columns), node=weight)
+            for weight, name in self.weights.items()
+        ]
+        scaled = [self.hoisted(each, self.is_vector) for each in scaled]
+        columns = [each for each in values if each.indices == (self.columns,)]
+        rows = [self.hoisted(each, self.is_of_columns) for each in values if each not in columns]
+        for node, name in self.vectors.items():
+            (index,) = node.free
+            vector = BlockValue(name=name, indices=(index,), node=node)
+            (columns if index == self.columns else rows).append(vector)
+        self.require_apart(columns, rows, scaled)
+        return LoopedBlock(
+            rows=self.rows,
+            columns=self.columns,
+            products=tuple(self.products.values()),
+            of_columns=tuple(columns),
+            of_rows=tuple(rows),
+            scaled=tuple(scaled),
+            sinks=tuple(self.sinks),
+            operands=tuple(self.operands.values()),
+            sizes=self.around.sizes,
+            dims=self.dims,
+            batches=self.of_batches,
+        )
+
+    def value(self, own: Statistic) -> BlockValue:
+        """Return what a statistic without another index becomes."""
+        node = self.update(own)
+        if own.op == SUM and not exchanges(own, self.around.running):
+            node = build.apply("add", self.local(own.node), node)
+        state = self.local(own.node)
+        indices = tuple(i for i in own.labels if i in self.around.pair)
+        if not indices or (own.op != TILE and len(indices) > 1):
+            raise Unfit
+        return BlockValue(name=state.name, indices=indices, node=node)
+
+    def sink(self, own: Statistic, more: Sequence[str]) -> list[BlockValue]:
+        """Add the product that changes a statistic; return what it is multiplied by before."""
+        if own.op != SUM or len(more) > 1 or own.name in self.around.running:
+            raise Unfit
+        body, state = self.body(own), self.local(own.node)
+        term = term_of(body)
+        factors = [factor for factor in term.over if more[0] in factor.free]
+        others = tuple(factor for factor in term.over if more[0] not in factor.free)
+        weight = replace(term, factor=1.0, over=others)
+        if len(factors) != 1 or more[0] in weight.free or body.type != "real":
+            raise Unfit
+        (factor,) = factors
+        self.require_matrix(factor, own.index, more[0])
+        self.sinks.append(
+            Sink(
+                own=own,
+                state=state,
+                weight=self.weight(weight),
+                factor=factor,
+                more=more[0],
+                scale=term.factor,
+                is_guarded=bool(term.conditions),
+            )
+        )
+        if not exchanges(own, self.around.running):
+            return []
+        indices = tuple(i for i in own.labels if i not in self.batches)
+        return [BlockValue(name=state.name, indices=indices, node=self.exchange(own, state))]
+
+    def weight(self, term: Term) -> str:
+        """Return the name of a value of rows and columns."""
+        name = self.weights.setdefault(term.node, f"__w{len(self.weights)}")
+        self.dims[name] = (size_of(self.rows), size_of(self.columns))
+        return name
+
+    def require_matrix(self, node: Node, *indices: str) -> None:
+        """Refuse what is not read as a matrix of two indices."""
+        is_matrix = node.op == READ and node.type == "real" and len(node.places) == len(indices)
+        if not is_matrix or {place.index for place in node.places} != {*indices}:
+            raise Unfit
+
+    # --- vectors
+
+    def is_vector(self, node: Node) -> bool:
+        """Return whether something is computed of only rows, or only columns."""
+        return node.op != READ and len(node.free) == 1 and node.free <= self.around.pair
+
+    def is_of_columns(self, node: Node) -> bool:
+        """Return whether something is computed of only columns, by a reduction over the rows."""
+        return node.free == frozenset({self.columns}) and has_reduction([node], self.rows)
+
+    def hoisted(self, each: BlockValue, takes: Callable[[Node], bool]) -> BlockValue:
+        """Return a value in which some vectors are read, which a loop before it writes."""
+
+        def replaced(node: Node) -> Node | None:
+            if not takes(node):
+                return None
+            (index,) = node.free
+            name = self.vectors.setdefault(node, f"__f{len(self.vectors)}")
+            self.dims[name] = (size_of(index),)
+            return read(name, [at(index)], node.type)
+
+        (node,) = rewrite_nodes([each.node], _same, self.around.ranges, replaced)
+        return replace(each, node=node)
+
+    def require_apart(
+        self,
+        columns: Sequence[BlockValue],
+        rows: Sequence[BlockValue],
+        scaled: Sequence[BlockValue],
+    ) -> None:
+        """Refuse what the loops do not compute in this order, or one batch at a time."""
+        written = {each.name for each in columns if each.name in self.of_batches}
+        nodes = [[each.node for each in group] for group in (columns, rows, scaled)]
+        if (
+            any(node.free & self.batches for node in in_order([*nodes[0], *nodes[1], *nodes[2]]))
+            or has_reduction(nodes[0], self.columns)
+            or has_reduction(nodes[1], self.rows)
+            or any(node.op in REDUCTIONS for node in in_order(nodes[2]))
+            or not written.isdisjoint(names_read(nodes[1]))
+        ):
+            raise Unfit
+
+    # --- products
+
+    def body(self, own: Statistic) -> Node:
+        """Return what is reduced; products of matrices in it are read."""
+        return rewrite_nodes([super().body(own)], _same, self.around.ranges, self.product)[0]
+
+    def product(self, node: Node) -> Node | None:
+        """Return what stands for a product of matrices; None for any other node."""
+        if node.op != SUM or not self.around.pair <= node.free:
+            return None
+        product = product_of(node)
+        (bound, size), *others = product.bound
+        inner = [factor for factor in product.over if bound in factor.free]
+        outer = tuple(factor for factor in product.over if bound not in factor.free)
+        rest = Term(
+            conditions=product.conditions, factor=product.factor, over=outer, under=product.under
+        )
+        if others or len(inner) != 2 or bound in rest.free or node.type != "real":
+            return None
+        ordered = sorted(inner, key=lambda factor: self.rows not in factor.free)
+        for factor, index in zip(ordered, (self.rows, self.columns), strict=True):
+            if factor.op != READ or {place.index for place in factor.places} != {index, bound}:
+                return None
+        first, second = ordered
+        key = build.apply("mul", first, second)
+        if key not in self.products:
+            name = f"__t{len(self.products)}"
+            self.dims[name] = (size_of(self.rows), size_of(self.columns))
+            self.products[key] = Contraction(
+                name=name, rows=first, columns=second, bound=bound, size=size
+            )
+        tile = read(self.products[key].name, [at(self.rows), at(self.columns)])
+        return replace(rest, over=(tile, *rest.over)).node
+
+    # --- reads
+
+    def by_data(self, place: Affine) -> Affine:
+        """Return a place in which rows and columns are counted from where the block begins."""
+        others: dict[str | Node, Affine] = {
+            term: place_of(self.local(term)) for term in place.nodes
+        }
+        firsts = {self.rows: FIRST_ROW, self.columns: FIRST_COLUMN}
+        others |= {index: at(index) + size_of(first) for index, first in firsts.items()}
+        return place.replaced(others)
+
+    def read(self, node: Node) -> Node:
+        """Return a read of a part of its tensor, without batches."""
+        found = super().read(node)
+        operand = next(each for each in self.operands.values() if each.name == found.name)
+        own = tuple(place.index if place.index in self.batches else None for place in found.places)
+        if self.of_batches.setdefault(found.name, own) != own:
+            raise Unfit
+        kept = [k for k, index in enumerate(own) if index is None]
+        labels = self.around.tensors[operand.tensor]
+        self.dims[found.name] = tuple(
+            self.inner.size(labels[k]) if window is None else self.length(found.places[k])
+            for k in kept
+            for window in [operand.windows[k]]
+        )
+        return read(found.name, [found.places[k] for k in kept], found.type)
+
+    def length(self, place: Affine) -> Affine:
+        """Return how many places a block reads along a dimension."""
+        ends = self.inner.bounds(place)
+        assert ends
+        return ends[1] + 1
+
+
+def _same(node: Node) -> Node:
+    return node
+
+
+def has_reduction(nodes: Iterable[Node], index: str) -> bool:
+    """Return whether a reduction over rows, or over columns, is in some nodes."""
+    return any(part.op in REDUCTIONS and part.size == size_of(index) for part in in_order(nodes))

@@ -1,0 +1,155 @@
+"""Blocks by products of matrices and generated loops: what they compute is what PyTorch does."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+
+import pytest
+import torch
+from torch import Tensor
+
+from pullback.bind.dense import blocks
+from pullback.bind.math import samples
+from pullback.define.math.formula import Formula
+from tests.bind.test_blocks import (
+    Sides,
+    both_ways,
+    drawn,
+    gradients_of,
+    in_passes,
+    random_line,
+)
+from tests.define.long_reductions import LINES, SIZES
+from tests.define.test_passes import formula, pairs_of
+from tests.telling import telling
+from tests.threads import threads
+
+
+@pytest.fixture(autouse=True)
+def loops_run(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
+    """For every pass of a test, whether loops computed it."""
+    found: list[bool] = []
+    run = blocks.Blocks.run_loops
+
+    def counted(*given: object) -> bool:
+        found.append(run(*given))  # pyright: ignore
+        return found[-1]
+
+    monkeypatch.setattr(blocks.Blocks, "run_loops", counted)
+    yield found
+    assert found
+
+
+def orders(name: str, gradients: int = 1) -> list[Formula]:
+    """Return a line, and its gradients up to some order."""
+    found = [formula(LINES[name][0])]
+    for _ in range(gradients if LINES[name][2] else 0):
+        found.append(gradients_of(found[-1]))
+    return found
+
+
+def require_agreement(
+    indexed: Formula, tensors: Mapping[str, Tensor], sides: Sides, tolerance: float = 1e-10
+) -> None:
+    found = in_passes(indexed, pairs_of(indexed))
+    assert found
+    dtype = next(t.dtype for t in tensors.values() if t.is_floating_point())
+    for got, want in both_ways(found, tensors, sides, dtype):
+        torch.testing.assert_close(
+            got, want, rtol=tolerance, atol=tolerance, equal_nan=True, check_stride=False
+        )
+
+
+@pytest.mark.parametrize("name", telling({n: n for n in LINES}, ["causal", "both ways", "bias"]))
+def test_a_line_and_its_gradients_agree(
+    name: str, loops_run: list[bool], seed: int, request: pytest.FixtureRequest
+) -> None:
+    is_thorough = request.node.get_closest_marker("thorough") is not None
+    for indexed in orders(name, 2 if is_thorough else 1):
+        for sides in ((1, 1), (3, 3), (4, 2), (100, 100)):
+            require_agreement(indexed, drawn(indexed, {**SIZES, "n": 7, "m": 9}), sides)
+    if not is_thorough:
+        assert all(loops_run)
+
+
+@pytest.mark.parametrize("name", telling({n: n for n in LINES}, ["window"]))
+def test_ties_infinities_and_nan_are_as_the_line_says(name: str) -> None:
+    for indexed in orders(name):
+        for case in samples.draw_cases(indexed, torch.float64, {}, frozenset()):
+            tensors = {k: v for k, v in case.arguments.items() if isinstance(v, Tensor)}
+            require_agreement(indexed, tensors, (4, 3), 1e-8)
+
+
+@pytest.mark.parametrize("dtype", telling({"64": torch.float64, "32": torch.float32}, ["32"]))
+@pytest.mark.parametrize("name", ["causal", "grouped heads"])
+def test_vectors_and_edges_of_blocks(name: str, dtype: torch.dtype, seed: int) -> None:
+    # Four vectors at a time, single ones, and a part of one; of blocks, a part of the last.
+    sizes = {**SIZES, "n": 90, "m": 167, "d": 5, "e": 33}
+    for indexed in orders(name):
+        tensors = {
+            k: v.to(dtype) if v.is_floating_point() else v for k, v in drawn(indexed, sizes).items()
+        }
+        require_agreement(indexed, tensors, (32, 96), 1e-10 if dtype == torch.float64 else 2e-4)
+
+
+def turned(value: Tensor) -> Tensor:
+    return value.transpose(-1, -2).contiguous().transpose(-1, -2)
+
+
+def apart(value: Tensor) -> Tensor:
+    return value.repeat_interleave(2, -1)[..., ::2]
+
+
+def expanded(value: Tensor) -> Tensor:
+    return value[..., :1, :].expand(value.shape)
+
+
+@pytest.mark.parametrize("layout", [turned, apart, expanded])
+def test_tensors_of_any_layout(layout: Callable[[Tensor], Tensor], seed: int) -> None:
+    for indexed in orders("bias"):
+        tensors = {k: layout(v) for k, v in drawn(indexed, SIZES).items()}
+        require_agreement(indexed, tensors, (3, 4))
+
+
+def test_batches_that_broadcast(seed: int) -> None:
+    text = LINES["grouped heads"][0]
+    tensors = {
+        "q": torch.randn(3, 1, 2, 3, 7, 4, dtype=torch.float64),
+        "k": torch.randn(2, 2, 9, 4, dtype=torch.float64),
+        "v": torch.randn(1, 2, 2, 9, 5, dtype=torch.float64),
+    }
+    require_agreement(formula(text), tensors, (3, 4))
+
+
+@pytest.mark.parametrize("places", [13, 5])
+def test_a_relative_bias_is_read_where_it_is(places: int, loops_run: list[bool], seed: int) -> None:
+    text = LINES["relative bias"][0].replace("+ 3", "+ 6")
+    indexed = formula(text)
+    require_agreement(indexed, drawn(indexed, {**SIZES, "c": places}), (3, 2))
+    # What is outside of it is 0, which only PyTorch's operations put there.
+    assert loops_run == [places == 13]
+
+
+@pytest.mark.parametrize("name", ["causal", "both ways"])
+def test_results_have_the_same_bits_for_any_number_of_threads(name: str, seed: int) -> None:
+    for indexed in orders(name):
+        found = in_passes(indexed, pairs_of(indexed))
+        assert found
+        drawn_once = drawn(indexed, {**SIZES, "n": 130, "m": 150, "d": 8, "e": 8})
+        tensors = {k: v.float() for k, v in drawn_once.items()}
+        results: list[list[Tensor]] = []
+        for many in (1, 2, 3):
+            with threads(many):
+                results.append([got for got, _ in both_ways(found, tensors, (16, 32))])
+        for others in results[1:]:
+            assert all(map(torch.equal, results[0], others))
+
+
+@pytest.mark.thorough
+def test_random_statistics_of_rows_agree(seed: int) -> None:
+    draw = random.Random(seed)
+    for _ in range(40):
+        indexed = formula(random_line(draw))
+        for sides in ((1, 1), (3, 3), (4, 2)):
+            require_agreement(indexed, drawn(indexed, SIZES), sides, 1e-9)
