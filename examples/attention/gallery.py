@@ -2,8 +2,8 @@
 
 Each line is called with so many rows and columns that their matrix is computed by blocks and never
 held: in float64 its value and its gradients are compared with those of PyTorch's operations, and in
-float32 it is measured. `python gallery.py` prints one table in some two minutes, `--large` adds a
-vocabulary of 131072, for which PyTorch's operations need 5 GB; names choose lines.
+float32 it is measured. `python gallery.py` prints one table in some three minutes, `--large` adds
+a vocabulary of 131072, whose scores take 1 GB in float64; names choose lines.
 """
 
 import functools

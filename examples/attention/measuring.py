@@ -84,8 +84,8 @@ def peak(run: Callable[[], list[Tensor]]) -> float:
         line = next(row for row in status.read_text().splitlines() if row.startswith(what))
         return 1024 * int(line.split()[1])
 
-    keep_freed(2**16)  # what is freed is given back at once, so that what is held can be seen
     run()
+    keep_freed(2**16)  # what is freed is given back at once, so that what is held can be seen
     reset.write_text("5")
     before = account("VmRSS")
     returned = sum(tensor.nbytes for tensor in run())
