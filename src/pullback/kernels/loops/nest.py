@@ -55,6 +55,7 @@ class Nest:
         block: how many values of the lanes' index a task has; 0 if that follows from the others.
         rings: of a scan the outputs of which only so many steps are kept, a power of two.
         meets: of a scan whether lanes read what others have written.
+        carries: of a scan whether each task has one vector, whose last states are variables.
         fronts: of a scan whose steps are fronts: which part of an index each has.
     """
 
@@ -75,6 +76,7 @@ class Nest:
     block: int = 0
     rings: Mapping[str, int] = field(default_factory=dict[str, int])
     meets: bool = False
+    carries: bool = False
     fronts: Fronts | None = None
 
     def run_over(self, output: Output) -> tuple[str, ...]:
