@@ -23,6 +23,7 @@ from benchmarks.recurrence_lines import (
     GRU,
     HEAT,
     LRU,
+    LSTM,
     SCAN,
     biquad_loop,
     dtw_loop,
@@ -30,6 +31,7 @@ from benchmarks.recurrence_lines import (
     gru_loop,
     heat_loop,
     lru_loop,
+    lstm_loop,
     scan_loop,
 )
 
@@ -111,7 +113,7 @@ def plain(name: str, line: str, loop: Function | None, *shapes: tuple[int, ...])
 CASES = (
     *(lru_of(*size) for size in ((8, 1000, 256), (8, 100, 256), (1, 1000, 16), (64, 500, 7))),
     *(scan_of(*size) for size in ((2, 1000, 256, 16), (2, 200, 33, 5))),
-    *(biquad_of(*size) for size in ((32, 4000), (1, 4000), (100, 300))),
+    *(biquad_of(*size) for size in ((32, 4000), (1, 4000), (1, 16_000), (100, 300))),
     *(plain(f"gae {t}×{b}", GAE, gae_loop, (t, b), (t, b)) for t, b in ((2048, 64), (300, 5))),
     *(
         plain(f"heat {t}×{x}", HEAT, heat_loop, (x,), (x,), (t,))
@@ -119,6 +121,10 @@ CASES = (
     ),
     *(
         plain(f"gru {b}×{t}×{d}", GRU, gru_loop, (b, t, 3, d), (3, d, d))
+        for b, t, d in ((16, 100, 32), (16, 100, 128))
+    ),
+    *(
+        plain(f"lstm {b}×{t}×{d}", LSTM, lstm_loop, (b, t, 4, d), (4, d, d))
         for b, t, d in ((16, 100, 32), (16, 100, 128))
     ),
     plain("soft-DTW 8×64×64 (fronts)", DTW, dtw_loop, (8, 64, 64)),

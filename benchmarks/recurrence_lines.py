@@ -29,6 +29,14 @@ GRU = (
     "n[b, t, d] = tanh(x[b, t, 2, d] + r*sum[j](w[2, d, j]*pad(h[b, t - 1, j]))); "
     "h = (1 - z)*n + z*pad(h[b, t - 1, d])"
 )
+LSTM = (
+    "lstm(x[b, t, 4, d], w[4, d, d]) -> h[b, t, d] = "
+    "i[b, t, d] = sigmoid(x[b, t, 0, d] + sum[j](w[0, d, j]*pad(h[b, t - 1, j]))); "
+    "f[b, t, d] = sigmoid(x[b, t, 1, d] + sum[j](w[1, d, j]*pad(h[b, t - 1, j]))); "
+    "g[b, t, d] = tanh(x[b, t, 2, d] + sum[j](w[2, d, j]*pad(h[b, t - 1, j]))); "
+    "o[b, t, d] = sigmoid(x[b, t, 3, d] + sum[j](w[3, d, j]*pad(h[b, t - 1, j]))); "
+    "c[b, t, d] = f*pad(c[b, t - 1, d]) + i*g; h = o*tanh(c)"
+)
 DTW = (
     "dtw(D[..., i, j]) -> R[..., i, j] = "
     "D - logaddexp(-R[i - 1, j - 1], logaddexp(-R[i - 1, j], -R[i, j - 1])); "
@@ -91,6 +99,17 @@ def gru_loop(x: Tensor, w: Tensor) -> Tensor:
         r, z, n = (h @ w.transpose(1, 2)).unbind(0)
         r, z = (own[:, 0] + r).sigmoid(), (own[:, 1] + z).sigmoid()
         h = (1 - z) * (own[:, 2] + r * n).tanh() + z * h
+        found.append(h)
+    return torch.stack(found, 1)
+
+
+def lstm_loop(x: Tensor, w: Tensor) -> Tensor:
+    """An LSTM over time, whose inputs are multiplied already."""
+    h, c, found = torch.zeros_like(x[:, 0, 0]), torch.zeros_like(x[:, 0, 0]), list[Tensor]()
+    for own in x.unbind(1):
+        i, f, g, o = (own.transpose(0, 1) + h @ w.transpose(1, 2)).unbind(0)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        h = o.sigmoid() * c.tanh()
         found.append(h)
     return torch.stack(found, 1)
 

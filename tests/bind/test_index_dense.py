@@ -607,3 +607,46 @@ def test_softmax_of_what_is_not_finite_is_that_of_its_terms(bad: float) -> None:
     found = value_of(f"mean{text}", x=x, v=torch.ones(3))
     e = torch.exp(x - x.amax(1, keepdim=True))
     torch.testing.assert_close(found, e.sum(1) / e.sum(1), equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "reference", "shape"),
+    [
+        (
+            "gate(x[n, 3, d]) -> y[n, d] = sigmoid(x[n, 0, d])*tanh(x[n, 2, d])",
+            lambda x: x[:, 0].sigmoid() * x[:, 2].tanh(),
+            (4, 3, 5),
+        ),
+        (
+            "turned(x[n, 2, 2]) -> y[n] = x[n, 0, 1]*x[n, 1, 0] - exp(x[n, 1, 1])",
+            lambda x: x[:, 0, 1] * x[:, 1, 0] - x[:, 1, 1].exp(),
+            (4, 2, 2),
+        ),
+        (
+            "mixed(x[3, d]) -> y[d] = sin(x[1, d]) + sum[k < 3](x[k, d])",
+            lambda x: x[1].sin() + x.sum(0),
+            (3, 5),
+        ),
+    ],
+)
+def test_what_a_constant_place_selects_is_computed_there_alone(
+    text: str, reference: Reference, shape: tuple[int, ...], seed: int
+) -> None:
+    """So nothing is selected from whole tensors, of which most would be zeros."""
+    x = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    own = formula(text)
+    leaf = x.clone().requires_grad_()
+    wanted = reference(leaf)
+    (expected,) = torch.autograd.grad(wanted.sum(), leaf)
+    with Ops() as ops:
+        found = gradients_of(own, {"x": x}, torch.ones_like(wanted))["x"]
+    torch.testing.assert_close(found, expected)
+    assert not any(name.startswith("where") for name in ops.names)
+
+
+def test_a_constant_place_that_is_outside_selects_nothing() -> None:
+    text = "pick(a[d], b[d], c[k]) -> y[k, d] = where(k == 1, a, 0) + where(k == 4, b, 0) - 1"
+    a, b = torch.arange(3.0), torch.arange(3.0) + 5
+    whole = value_of(text, a=a, b=b, c=torch.zeros(5))
+    assert torch.equal(whole, torch.stack([-a.new_ones(3), a - 1, *-a.new_ones(2, 3), b - 1]))
+    assert torch.equal(value_of(text, a=a, b=b, c=torch.zeros(3)), whole[:3])

@@ -382,7 +382,7 @@ def test_a_hidden_state_is_computed_again_for_the_gradients(ss: Operator) -> Non
 
 @pytest.mark.usefixtures("looped")
 def test_a_loop_that_is_wrong_is_found_before_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here too few steps of a hidden state are kept."""
+    """Here too few steps of a hidden state are kept, which no vector has in variables."""
     find = scans.find_rings
     monkeypatch.setattr(scans, "find_rings", lambda *given: dict.fromkeys(find(*given), 1))
     own = pb.operator(
@@ -390,7 +390,7 @@ def test_a_loop_that_is_wrong_is_found_before_it_is_used(monkeypatch: pytest.Mon
         "h[t, d] = pad(h[t - 1, d]) + pad(h[t - 2, d]) + x; y = 2*h"
     )
     with pytest.raises(PullbackError, match="PB147"):
-        own(torch.ones(6, 3))
+        own(torch.ones(6, 70))
 
 
 @pytest.mark.usefixtures("looped")
@@ -525,6 +525,81 @@ def test_gates_that_no_gradient_decides_are_computed_before_its_steps(
     with torch.no_grad():
         text = str(operators[f"recurrence::_{own.line.name}_grad"].plan(y, x, w, own(x, w)))
     assert "part1" in text
+
+
+RNN = "rnn(x[b, t, d], w[d, j]) -> h[b, t, d] = tanh(x + sum[j](w[d, j]*pad(h[b, t - 1, j])))"
+LSTM = (
+    "lstm(x[b, t, 4, d], w[4, d, d]) -> h[b, t, d] = "
+    "i[b, t, d] = sigmoid(x[b, t, 0, d] + sum[j](w[0, d, j]*pad(h[b, t - 1, j]))); "
+    "f[b, t, d] = sigmoid(x[b, t, 1, d] + sum[j](w[1, d, j]*pad(h[b, t - 1, j]))); "
+    "g[b, t, d] = tanh(x[b, t, 2, d] + sum[j](w[2, d, j]*pad(h[b, t - 1, j]))); "
+    "o[b, t, d] = sigmoid(x[b, t, 3, d] + sum[j](w[3, d, j]*pad(h[b, t - 1, j]))); "
+    "c[b, t, d] = f*pad(c[b, t - 1, d]) + i*g; h = o*tanh(c)"
+)
+
+
+def rnn_by_torch(x: Tensor, w: Tensor) -> Tensor:
+    d = x.shape[-1]
+    cell = torch.nn.RNN(d, d, bias=False, batch_first=True, dtype=DOUBLE)
+    given: dict[str, Tensor] = {"weight_ih_l0": torch.eye(d, dtype=DOUBLE), "weight_hh_l0": w}
+    return torch.func.functional_call(cell, given, (x,))[0]
+
+
+def lstm_by_torch(x: Tensor, w: Tensor) -> Tensor:
+    d = x.shape[-1]
+    cell = torch.nn.LSTM(4 * d, d, bias=False, batch_first=True, dtype=DOUBLE)
+    weights = torch.eye(4 * d, dtype=DOUBLE), w.flatten(0, 1)
+    given: dict[str, Tensor] = dict(zip(("weight_ih_l0", "weight_hh_l0"), weights, strict=True))
+    return torch.func.functional_call(cell, given, (x.flatten(2),))[0]
+
+
+@pytest.mark.usefixtures("looped")
+@pytest.mark.parametrize(
+    ("line", "reference", "gates"),
+    [(RNN, rnn_by_torch, ()), pytest.param(LSTM, lstm_by_torch, (4,), marks=pytest.mark.thorough)],
+)
+def test_what_gradients_need_of_each_step_is_computed_with_the_steps(
+    line: str, reference: Callable[..., Tensor], gates: tuple[int, ...], seed: int
+) -> None:
+    """At the first step only some of them need it."""
+    own = pb.operator(f"recurrence::{line.replace('(', '_sunk(', 1)}")
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(2, 7, *gates, 5, dtype=DOUBLE, generator=generator, requires_grad=True)
+    w = torch.randn(*gates, 5, 5, dtype=DOUBLE, generator=generator, requires_grad=True)
+    results = [
+        (y, *torch.autograd.grad(y.sin().sum(), [x, w])) for y in (own(x, w), reference(x, w))
+    ]
+    for found, wanted in zip(*results, strict=True):
+        torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("many", [1, pytest.param(9, marks=pytest.mark.thorough)])
+def test_a_few_long_filters_are_those_of_scipy(many: int, seed: int) -> None:
+    """Each vector has its last states in variables, and the newest is added last."""
+    own = pb.operator(
+        f"recurrence::long{many}(x[..., t], b[3], a[3]) -> y[..., t] = b[0]*x + b[1]*pad(x[t - 1]) "
+        "+ b[2]*pad(x[t - 2]) - a[1]*pad(y[t - 1]) - a[2]*pad(y[t - 2])"
+    )
+    b, a = torch.tensor([0.2, 0.3, 0.2], dtype=DOUBLE), torch.tensor([1, -0.6, 0.3], dtype=DOUBLE)
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(many, 90, dtype=DOUBLE, generator=generator, requires_grad=True)
+    y = own(x, b, a)
+    torch.testing.assert_close(y, torch.from_numpy(signal.lfilter(b, a, x.detach())))
+    grad = torch.randn(many, 90, dtype=DOUBLE, generator=generator)
+    (found,) = torch.autograd.grad(y, x, grad)
+    turned = np.asarray(signal.lfilter(b, a, grad.flip(1)))[:, ::-1].copy()
+    torch.testing.assert_close(found, torch.from_numpy(turned))
+
+
+def test_a_product_of_all_so_far_has_its_gradient_at_zeros(seed: int) -> None:
+    own = pb.operator("recurrence::prod(x[b, t]) -> y[b, t] = x*pad(y[b, t - 1], 1)")
+    x = torch.rand(3, 80, dtype=DOUBLE, generator=torch.Generator().manual_seed(seed)) + 0.5
+    x[1, 4], x[2, 0], x[2, 7] = 0, 0, 0
+    x.requires_grad_()
+    found, wanted = (
+        torch.autograd.grad(y.sin().sum(), x)[0] for y in (own(x), torch.cumprod(x, 1))
+    )
+    torch.testing.assert_close(found, wanted)
 
 
 def test_gates_of_halves_are_as_wide_as_states() -> None:

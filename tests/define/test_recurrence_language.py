@@ -11,6 +11,7 @@ from pullback.define.math import derived, notation
 from pullback.define.math.cumulative import find_cumulative
 from pullback.define.math.formula import Formula
 from pullback.define.math.recurrence import reads_of
+from pullback.define.math.sink import sink
 from pullback.define.parse import parse
 
 
@@ -218,3 +219,22 @@ def test_what_has_no_order_or_no_boundary_is_refused(code: str, text: str, says:
     with pytest.raises(PullbackError, match=code) as error:
         read(text)
     assert says in str(error.value)
+
+
+def test_what_a_gradient_sums_up_over_states_is_a_state_itself() -> None:
+    """The step after takes the sum, and the gradient for the matrix reads what is summed."""
+    text = "(x[b, t, d], w[d, d]) -> h[b, t, d] = tanh(x + sum[j](w[d, j]*pad(h[b, t - 1, j])))"
+    drafted = derived.backward(read(text))
+    assert drafted
+    before = drafted.formula
+    sunk = sink(before, range(len(before.elements)))
+    assert sunk
+    assert {state.name for state in before.groups[0].states} == {"p1", "l_h"}
+    (group,) = sunk.groups
+    names = [state.name for state in group.states]
+    assert names[0] == "l_h"
+    assert len(names) == 2
+    line, matrix = sunk.line.outputs[-1].name, sunk.elements[-1]
+    assert line == "grad_w"
+    assert {r.name for r in reads_of([matrix], names)} == {names[1]}
+    assert sink(read("(x[t]) -> h[t] = pad(h[t - 1]) + x"), [0]) is None

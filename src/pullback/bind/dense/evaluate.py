@@ -17,17 +17,19 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from pullback.bind.dense import places, pointwise, reading, reductions, slices
+from pullback.bind.dense import cases, places, pointwise, reading, reductions, slices
 from pullback.bind.dense.elements import Values
 from pullback.bind.dense.record import Records
 from pullback.bind.dense.space import Env, Space, SpaceCall, labels_of
 from pullback.bind.dense.value import Value, align
 from pullback.define.math import absent, bounds, softmax
 from pullback.define.math.bounds import Gather
+from pullback.define.math.cases import Cases, by_cases
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import Affine, size
 from pullback.define.math.node import ARGMAX, INSIDE, NUMBER, Node
 from pullback.define.math.program import FormulaFacts, elementwise
+from pullback.define.math.ranges import Ranges
 from pullback.define.shape import Size
 
 MOST_PROGRAMS = 512
@@ -155,7 +157,12 @@ class PreparedFormula:
 
     def __init__(self, nodes: tuple[Node, ...], sizes: Mapping[str, Affine]) -> None:
         self.nodes = nodes
-        self.program = FormulaFacts(sizes, nodes)
+        ranges = Ranges(sizes)
+        self.cases = [by_cases(node, ranges) for node in nodes]
+        roots = [
+            node for own in self.cases for node in (own.nodes if isinstance(own, Cases) else [own])
+        ]
+        self.program = FormulaFacts(sizes, roots)
         self.gathers = [bounds.find_gathers(node) for node in nodes]
         self.maxima = [bounds.find_maxima(node) for node in nodes]
         self.records = Records()
@@ -228,6 +235,10 @@ class Dense:
                 places.require(self, self.prepared.gathers[k], env)
             places.require_values(self, self.prepared.maxima[k], env)
             self.bound, self.reuses = bound, self.may_reuse and bound is not None
+            own = self.prepared.cases[k]
+            if self.may_reuse and isinstance(own, Cases):
+                found[k] = cases.compute_cases(self, own, env, dtypes[k])
+                continue
             found[k] = self.finished(self.root(self.prepared.nodes[k], env), env, dtypes[k], taken)
         return found
 

@@ -104,6 +104,8 @@ def add_checkpoints(
         plain,
         outputs=(*plain.outputs, *more),
         rings={**plain.rings, **dict.fromkeys(own, ring)},
+        # A block of steps is computed again from memory.
+        carries=False,
         checkpoints=Checkpoints(first=len(first), before=kept.reach.before, kept=own),
     )
     ranges = Ranges(setting.ranges)

@@ -172,19 +172,23 @@ def steps_of_states(
         steps_of: returns those of an operator without states.
         call: of the recurrence.
     """
-    known, compute = RecurrentCall.of_call(call), compute_dtype(call)
+    compute, whole_call = compute_dtype(call), call
+    there = backends.find_gpu() if steps_of is steps_on_gpu else None
+
+    def find(own: RecurrentCall, place: int) -> Loops | NoLoops:
+        shaped = own.with_empty_parts(whole_call)
+        if there:
+            return own.candidate(place, shaped, compute, there)
+        return own.scan(place, shaped, compute)
+
+    known, _ = RecurrentCall.of_call(call).sink_if_loops(find)
     if before := known.before_call(call):
         for step in steps_of(before):
             yield replace(step, operator=call.indexed.line.qualname)
-        shapes = zip(before.outputs.shapes, before.outputs.dtypes, strict=True)
-        parts = [
-            torch.empty(shape, dtype=dtype, device=before.outputs.device) for shape, dtype in shapes
-        ]
-        call = known.with_parts(call, parts)
+    call = known.with_empty_parts(call)
     joint, states = steps.with_states(known.formula)
     names, plain = [name for name, _ in states], recur.states_call(known, call)
     left = [k for k in call.places if k not in known.copied]
-    there = backends.find_gpu() if steps_of is steps_on_gpu else None
     on_gpu = there is not None or recur.is_for_gpu(plain.device)
     groups = dict(enumerate(known.formula.groups))
     walks = known.walks if recur.has_large_states(known, call) else None
@@ -194,10 +198,8 @@ def steps_of_states(
         whole = known.wholes[place]
         if place != ALL and recur.is_cumulative(plain, group, whole, on_gpu=on_gpu):
             scan = NoLoops(reason="")
-        elif there:
-            scan = known.candidate(place, call, compute, there)
         else:
-            scan = known.scan(place, call, compute)
+            scan = find(known, place)
         own = {state.name for state in group.states}
         asked = [name in own for name in names] + [False] * len(call.outputs.wanted)
         needed = cost.cost(joint, call.sizes, asked, compute.itemsize)

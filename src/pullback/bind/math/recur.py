@@ -107,6 +107,11 @@ class RecurrentExecutor:
             and not is_cumulative(plain, group, whole, on_gpu=is_for_gpu(plain.device))
             for group, whole in zip(known.formula.groups, known.wholes, strict=True)
         ]
+        scans: dict[int, Loops | NoLoops] = {}
+        if all(worth):
+            known, scans = known.sink_if_loops(
+                lambda own, place: own.scan(place, own.with_empty_parts(call), plain.compute)
+            )
         extents = (e for state in known.formula.states.values() for e in [state.extents])
         many = sum(math.prod(map(plain.number, own)) for own in extents)
         return PreparedStates(
@@ -116,6 +121,7 @@ class RecurrentExecutor:
             keeps_few=all(worth) and not is_for_gpu(plain.device) and has_large_states(known, call),
             is_small=many < FEW,
             is_recorded=not any(worth) and (many < FEW or not known.left),
+            scans=scans,
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -24,9 +24,10 @@ from pullback.define.math.checkpoints import Walks, find_walks, names_of
 from pullback.define.math.cumulative import Cumulative, find_cumulative
 from pullback.define.math.draft import FreeNames
 from pullback.define.math.formula import Formula
-from pullback.define.math.hoist import Hoisted, hoist
+from pullback.define.math.hoist import Hoisted, find_nested, hoist
 from pullback.define.math.node import READ, Node
 from pullback.define.math.recurrence import reads_of
+from pullback.define.math.sink import sink
 from pullback.define.operator import Definition
 from pullback.kernels import prebuilt
 
@@ -40,7 +41,8 @@ class RecurrentCall:
     """All calls in which the same tensors are None, and the same outputs are wanted.
 
     Attributes:
-        hoisted: their formula, without those.
+        present: their formula, without those.
+        hoisted: the same, and what is computed before its steps.
         names: of the states, as the outputs' formula reads them.
         copied: the outputs that are a state as it is, by their place.
         wanted: which outputs are.
@@ -48,6 +50,7 @@ class RecurrentCall:
         agreed: the groups, and dtypes, whose cumulative functions are known to be their steps.
     """
 
+    present: Formula
     hoisted: Hoisted
     names: dict[str, str]
     copied: dict[int, str]
@@ -67,13 +70,18 @@ class RecurrentCall:
     ) -> RecurrentCall:
         """Return it; `is_hoisted`: whether something may be computed before the steps."""
         present = steps.present(formula, missing, wanted)
-        hoisted = hoist(present) if is_hoisted else Hoisted(formula=present)
+        hoisted = hoist(present, find_nested(present)) if is_hoisted else Hoisted(formula=present)
+        return RecurrentCall.of_hoisted(present, hoisted, wanted)
+
+    @staticmethod
+    def of_hoisted(present: Formula, hoisted: Hoisted, wanted: tuple[bool, ...]) -> RecurrentCall:
+        """Return it for a formula of what is there."""
         own = hoisted.formula
-        free = FreeNames(formula.line)
+        free = FreeNames(own.line)
         names = {name: free.fresh(f"{name}_") for name in own.states}
         outputs = enumerate(zip(own.line.outputs, own.nodes, strict=True))
         copied = {k: n.name for k, (o, n) in outputs if wanted[k] and _is_copy(n, o.labels, own)}
-        return RecurrentCall(hoisted, names, copied, wanted)
+        return RecurrentCall(present, hoisted, names, copied, wanted)
 
     @staticmethod
     def of_call(call: IndexedCall) -> RecurrentCall:
@@ -84,6 +92,33 @@ class RecurrentCall:
     def formula(self) -> Formula:
         """Without what is None, and what is computed before its steps is a parameter."""
         return self.hoisted.formula
+
+    @cached_property
+    def sunk(self) -> RecurrentCall | None:
+        """The same with more that is computed with the steps; None if there is nothing."""
+        asked = [k for k, own in enumerate(self.wanted) if own and k not in self.copied]
+        formula = sink(self.present, asked)
+        if formula is None:
+            return None
+        hoisted = hoist(formula, find_nested(self.present))
+        return RecurrentCall.of_hoisted(formula, hoisted, self.wanted)
+
+    def sink_if_loops(
+        self, find: Callable[[RecurrentCall, int], Loops | NoLoops]
+    ) -> tuple[RecurrentCall, dict[int, Loops | NoLoops]]:
+        """Return it with as much as is better computed with the steps, and the loops of these.
+
+        Step by step, PyTorch's operations would take longer for that than for all steps at once.
+
+        Args:
+            find: returns the loops of a group.
+        """
+        if self.sunk is None:
+            return self, {}
+        scans = {k: find(self.sunk, k) for k in range(len(self.sunk.formula.groups))}
+        if any(isinstance(scan, NoLoops) for scan in scans.values()):
+            return self, {}
+        return self.sunk, scans
 
     @cached_property
     def before(self) -> Executor | None:
@@ -103,6 +138,17 @@ class RecurrentCall:
             return None
         definition, given = self.before.definition, self.before_arguments(call)
         return call_of(definition, kernel.fill_defaults(definition, given, None))
+
+    def with_empty_parts(self, call: IndexedCall) -> IndexedCall:
+        """Return a call that has tensors like what comes before the steps."""
+        before = self.before_call(call)
+        if before is None:
+            return call
+        shapes = zip(before.outputs.shapes, before.outputs.dtypes, strict=True)
+        device = before.outputs.device
+        return self.with_parts(
+            call, [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in shapes]
+        )
 
     def with_parts(self, call: IndexedCall, parts: Sequence[object]) -> IndexedCall:
         """Return a call that also has what comes before the steps."""

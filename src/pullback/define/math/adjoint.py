@@ -229,9 +229,9 @@ def _settled(
         if name is None:
             break
         part = definitions.pop(name)
-        roots = [_written_out(root, part, ranges) for root in roots]
+        roots = [written_out(root, part, ranges) for root in roots]
         definitions = {
-            n: replace(s, node=_written_out(s.node, part, ranges)) for n, s in definitions.items()
+            n: replace(s, node=written_out(s.node, part, ranges)) for n, s in definitions.items()
         }
 
     def known(node: Node) -> Node | None:
@@ -274,7 +274,7 @@ def _is_part(name: str, definitions: Mapping[str, State], roots: Sequence[Node])
     )
 
 
-def _written_out(root: Node, part: State, ranges: Ranges) -> Node:
+def written_out(root: Node, part: State, ranges: Ranges) -> Node:
     """Return an expression in which a name stands for its value."""
 
     def known(node: Node) -> Node | None:

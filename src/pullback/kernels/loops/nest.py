@@ -70,6 +70,7 @@ class Nest:
         block: how many values of the lanes' index a task has; 0 if that follows from the others.
         rings: of a scan the outputs of which only so many steps are kept, a power of two.
         meets: of a scan whether lanes read what others have written.
+        carries: of a scan whether each task has one vector, whose last states are variables.
         fronts: of a scan whose steps are fronts: which part of an index each has.
         checkpoints: of a scan that computes some states twice; its `sequential` is then that of
             the others, which run back.
@@ -94,6 +95,7 @@ class Nest:
     block: int = 0
     rings: Mapping[str, int] = field(default_factory=dict[str, int])
     meets: bool = False
+    carries: bool = False
     fronts: Fronts | None = None
     checkpoints: Checkpoints | None = None
     in_place: bool = False

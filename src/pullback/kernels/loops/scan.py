@@ -11,14 +11,17 @@ from dataclasses import replace
 from itertools import groupby
 
 from pullback.define.math.fronts import Fronts
+from pullback.define.math.functions import TABLE
 from pullback.define.math.index import at
-from pullback.define.math.node import READ, Node, in_order
+from pullback.define.math.node import READ, REDUCTIONS, Node, in_order
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.recurrence import reads_of
 from pullback.kernels.loops.abreast import count_copies
+from pullback.kernels.loops.emit import HEAVY
 from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.kernel import KernelWriter
 from pullback.kernels.loops.nest import KernelSetting, KernelText, Nest, Output
+from pullback.kernels.loops.newest import put_newest_last
 from pullback.kernels.loops.operands import Operand
 from pullback.kernels.loops.passes import LanePass
 from pullback.kernels.loops.pointwise import VALUES
@@ -28,6 +31,8 @@ from pullback.kernels.loops.scope import RefusedLoops, Scope
 TASKS = 4
 # An index with fewer values is not worth the lanes.
 FEW = 4
+# With fewer values of it, which are no neighbours in memory, each is computed alone.
+ALONE = 8
 # Further back than this, a lane reads its states from memory.
 MOST_CARRIED = 8
 
@@ -73,6 +78,9 @@ def nest_of(  # noqa: PLR0913, PLR0917  (all that decides the loops)
     every = dict.fromkeys(i for indices in own.values() for i in indices)
     inner = tuple(i for i in every if i not in (*outer, lane, sequential[0]))
     copies = count_copies(outputs, (), setting)
+    if mixed := _count_mixed(outputs, own, lane):
+        # Most of a step is those sums, which share what they read of a state.
+        copies = min(copies, mixed)
     nest = Nest(
         outputs=tuple(outputs),
         lane=lane,
@@ -85,10 +93,16 @@ def nest_of(  # noqa: PLR0913, PLR0917  (all that decides the loops)
         meets=not (lane in free and all(lane in indices for indices in own.values())),
         fronts=fronts,
     )
-    keeps = setting.target.keeps_states
-    if nest.meets or (inner and keeps):
+    target = setting.target
+    if not inner and not fronts and lane is None:
+        return replace(nest, carries=True)
+    if nest.meets or (inner and target.keeps_states):
         return nest
-    return replace(nest, block=setting.target.block if keeps else _choose_block(nest, setting))
+    if target.keeps_states:
+        return replace(nest, block=target.block, carries=True)
+    if not inner and _measure(str(lane), setting) <= target.lanes:
+        return replace(nest, vectors=1, block=target.lanes, carries=True)
+    return replace(nest, block=_choose_block(nest, setting))
 
 
 def join_tasks(nest: Nest, summed: Container[str]) -> Nest:
@@ -117,19 +131,40 @@ def choose_lane(
     own = [i for i in outputs[0].indices if i != sequential]
     sizes = {i: _measure(i, setting) for i in own}
     long = [i for i in own if sizes[i] >= FEW]
-    if not long:
-        return max(own, key=lambda i: sizes[i], default=None)
     if setting.target.keeps_states:
-        return long[-1]
+        return long[-1] if long else max(own, key=lambda i: sizes[i], default=None)
     neighbours = dict.fromkeys(long, 0)
     names = {output.name for output in outputs}
     reads = (n for n in in_order(o.node for o in outputs) if n.op == READ and n.name not in names)
     last = {(read.name, read.places[-1].index) for read in reads if read.places}
     last |= {(o.name, o.indices[-1]) for o in outputs if o.name in stored}
+    functions = (n for n in in_order(o.node for o in outputs) if n.op in TABLE)
+    is_light = all(TABLE[each.op].work < HEAVY for each in functions)
+    if is_light and all(sizes[i] < ALONE and i not in {index for _, index in last} for i in own):
+        # Copies of all tensors in which they are neighbours take longer than one after the other.
+        return None
+    if not long:
+        return max(own, key=lambda i: sizes[i], default=None)
     for name, index in last:
         if index in neighbours:
             neighbours[index] += math.prod(extents.number(n) or 1 for n in setting.dims[name])
     return max(long, key=lambda i: (neighbours[i], own.index(i)))
+
+
+def _count_mixed(
+    outputs: Sequence[Output], own: Mapping[str, Sequence[str]], lane: str | None
+) -> int:
+    """Return how many sums there are over the lanes of states."""
+    if lane is None:
+        return 0
+    sums = (each for each in in_order(o.node for o in outputs) if each.op in REDUCTIONS)
+    return sum(
+        any(
+            lane in own[read.name] and read.places[own[read.name].index(lane)] != at(lane)
+            for read in reads_of([each], own)
+        )
+        for each in sums
+    )
 
 
 def _measure(index: str, setting: KernelSetting) -> int:
@@ -158,7 +193,14 @@ def write_scan(nest: Nest, setting: KernelSetting) -> KernelText:
     Raises:
         RefusedLoops: what it reads cannot be read by lanes.
     """
-    return ScanWriter(nest, setting, {}).kernel()
+    assert nest.sequential
+    time = nest.sequential[0]
+    times = {o.name: o.indices.index(time) for o in nest.outputs if time in o.indices}
+    nodes = [output.node for output in nest.outputs]
+    if nest.fronts is None:
+        nodes = put_newest_last(nodes, times, nest.sequential, Ranges(setting.ranges))
+    outputs = (replace(o, node=node) for o, node in zip(nest.outputs, nodes, strict=True))
+    return ScanWriter(replace(nest, outputs=tuple(outputs)), setting, {}).kernel()
 
 
 class ScanWriter(KernelWriter):
@@ -169,7 +211,7 @@ class ScanWriter(KernelWriter):
         top, row = self.open_task()
         assert self.nest.sequential
         index, direction = self.nest.sequential
-        if self.nest.block and self.emitter.target.keeps_states:
+        if self.nest.carries:
             self.find_carried()
         code = self.write_step([top, row], self.nest.outputs)
         code += [
@@ -236,7 +278,7 @@ class ScanWriter(KernelWriter):
         """Return the declarations of their variables; what is read before a step is not used."""
         types = {output.name: VALUES[output.node.type] for output in self.nest.outputs}
         return [
-            f"[[maybe_unused]] {types[name]} {variable}_{back} = 0;"
+            f"[[maybe_unused]] {types[name]} {variable}_{back}{{}};"
             for name, (variable, most) in self.emitter.carried.items()
             for back in range(most + 1)
         ]
@@ -264,8 +306,7 @@ class ScanWriter(KernelWriter):
         if lane not in stage[0].indices:
             self.store_outputs(stage, edge=False)
             return
-        once = self.nest.block > 0 and emitter.target.keeps_states
-        run = LanePass(emitter, str(lane), self.nest.vectors, once=once)
+        run = LanePass(emitter, str(lane), self.nest.vectors, once=self.nest.carries)
         text = run.written(
             lambda: self.store_outputs(stage, edge=False),
             lambda: self.store_outputs(stage, edge=True),
