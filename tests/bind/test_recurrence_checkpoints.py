@@ -6,7 +6,7 @@ import itertools
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pytest
 import torch
@@ -26,6 +26,7 @@ numbers = itertools.count()
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take all states for large ones, and have loops compiled for the smallest calls."""
     monkeypatch.setattr(recur, "LARGE", 0)
+    monkeypatch.setattr(recur, "MANY_STEPS", 0)
     monkeypatch.setattr(recur, "FEW", 0)
 
 
@@ -52,7 +53,6 @@ def keeping_all(
     """Return the same by loops that keep all steps, one for each direction."""
     with monkeypatch.context() as patch:
         patch.setattr(recur, "LARGE", 2**60)
-        patch.setattr(recur, "TIMES", 2**60)
         return gradients(define(line), given)
 
 
@@ -292,3 +292,18 @@ def test_some_gradients_those_under_vmap_and_those_of_gradients_are_right() -> N
 
     for value, exact in zip(norm(own), norm(loop), strict=True):
         torch.testing.assert_close(value, exact)
+
+
+@pytest.mark.thorough
+def test_the_plan_says_what_is_kept_and_one_task_alone_keeps_more() -> None:
+    own = define(SCAN)
+
+    def plan(batch: int, device: Literal["cuda"] | None = None, steps: int = 250) -> str:
+        shapes = ((steps, 128), (128, 32), (steps, 32), (steps, 32), (steps, 128))
+        given = [torch.empty(s if s[0] == 128 else (batch, *s)) for s in shapes]
+        return str(own.plan(*given, device=device))
+
+    assert "of 'h' every 32nd state, 0.229 MB instead of 8.19)" in plan(2)
+    assert "instead of" not in plan(1)
+    assert "instead of" not in plan(4, steps=125)
+    assert "all steps are kept" in plan(2, "cuda")

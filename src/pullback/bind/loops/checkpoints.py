@@ -25,6 +25,10 @@ from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.nest import KEPT, STEPS, Checkpoints, KernelSetting, Nest
 from pullback.kernels.loops.scope import RefusedLoops
 
+# Bytes of states from which on few are kept, although one task has all steps and no other thread
+# any: two loops, which keep all, may have more tasks.
+ALONE = 2**26
+
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
@@ -47,10 +51,14 @@ class Kept:
         steps = sizes[self.time]
         return {STEPS: count_steps(steps), KEPT: count_kept(steps, self.reach)}
 
+    def whole(self, sizes: Mapping[str, int]) -> int:
+        """Return how many bytes all steps would be."""
+        return sum(count_elements(state, sizes) for state in self.group.states) * self.width
+
     def describe(self, sizes: Mapping[str, int]) -> str:
         """Return what is kept in a call, in words."""
         own = self.sizes(sizes)
-        whole = sum(count_elements(state, sizes) for state in self.group.states) * self.width
+        whole = self.whole(sizes)
         few = whole // sizes[self.time] * own[KEPT]
         names = " and ".join(f"'{state.name}'" for state in self.group.states)
         every = f"every {_ordinal(own[STEPS])} state"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from pullback.bind.loops.checkpoints import Kept, add_checkpoints, find_kept
+from pullback.bind.loops.checkpoints import ALONE, Kept, add_checkpoints, find_kept
 from pullback.bind.loops.nests import NoLoops, Own
 from pullback.bind.loops.scan_call import (
     ScanCall,
@@ -256,6 +256,9 @@ def _write(call: ScanCall, target: Target) -> Scan:
     if twice:
         nest, setting = add_checkpoints(nest, setting, call, twice)
         kernel = checkpoints.write_scan(nest, setting)
+        is_alone = count_tasks(kernel, call.sizes, target) == 1
+        if is_alone and twice.whole(call.sizes) < ALONE:
+            raise RefusedLoops("all of its steps would be one thread's")
     else:
         kernel = scan.write_scan(nest, setting)
     ends = {n: End(time, *own, nest.rings[n]) for n, own in ended.items() if n in nest.rings}
