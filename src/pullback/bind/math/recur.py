@@ -290,10 +290,10 @@ def is_cumulative(
 
 
 def has_large_states(known: RecurrentCall, call: IndexedCall) -> bool:
-    """Return whether a call runs back over so large states that few steps of them are kept.
+    """Return whether a call runs back over so large states that few steps of them are to be kept.
 
-    Loops on a GPU keep all: a task would have all that an output sums up at a step, and there would
-    be too few of them.
+    Loops on a GPU keep all nonetheless: a task would have all that an output sums up at a step, and
+    there would be too few of them.
     """
     if known.walks is None:
         return False
