@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,6 +15,7 @@ from torch import Tensor
 import pullback as pb
 from benchmarks.bags import fastest
 from benchmarks.formula import Turn
+from benchmarks.index import give_back_at_once, peak
 from benchmarks.index_cases import Function
 from benchmarks.measure import show
 from benchmarks.recurrence_lines import (
@@ -34,8 +36,10 @@ from benchmarks.recurrence_lines import (
     lstm_loop,
     scan_loop,
 )
+from pullback.bind.math import recur
 
 OURS, LOOP, OTHER = "pullback", "Python loop", "other"
+ALL_KEPT = "all states kept"
 THREADS = (1, 2)
 
 
@@ -189,6 +193,59 @@ def show_threads(threads: int, cases: Sequence[Case], *, budget: float) -> None:
     )
 
 
+HELD = (
+    scan_of(2, 1000, 256, 16),
+    scan_of(2, 8000, 256, 16),
+    plain("soft-DTW 8×256×256 (fronts)", DTW, dtw_loop, (8, 256, 256)),
+)
+
+
+def show_held(cases: Sequence[Case], *, budget: float) -> None:
+    """Print what forward and backward hold at once, and how long they take."""
+    torch.set_num_threads(1)
+    give_back_at_once()
+    rows: list[list[str]] = []
+    for k, case in enumerate(cases):
+        leaves = [t.requires_grad_() for t in case.inputs()]
+        functions: dict[str, Function] = {
+            OURS: pb.operator(f"bench::held{k}_{case.line}"),
+            ALL_KEPT: pb.operator(f"bench::all_held{k}_{case.line}"),
+            **({LOOP: case.loop} if case.loop else {}),
+        }
+        with keeping_all():
+            differentiate(functions[ALL_KEPT], leaves)
+        runs = {
+            name: partial(differentiate, function, leaves) for name, function in functions.items()
+        }
+        turns = {name: (lambda: None, lambda _, run=run: run()) for name, run in runs.items()}
+        seconds = fastest(turns, budget)
+        returned = sum(leaf.nbytes for leaf in leaves)
+        held = {name: f"{max(0.0, peak(run) - returned) / 1e6:.3g}" for name, run in runs.items()}
+        row = [[f"{1e3 * seconds[name]:.3g}", held[name]] for name in (OURS, ALL_KEPT, LOOP)]
+        rows.append([case.name, *(cell for pair in row for cell in pair)])
+    show(
+        "Forward and backward, 1 thread: ms, and MB held at once beyond inputs and gradients",
+        ["", OURS, "MB", ALL_KEPT, "MB", LOOP, "MB"],
+        rows,
+        [f"{ALL_KEPT}: without checkpoints, the states of both directions in memory"],
+    )
+
+
+def differentiate(function: Function, leaves: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Return the gradients of a function's sum."""
+    return torch.autograd.grad(function(*leaves).sum(), leaves)
+
+
+@contextmanager
+def keeping_all() -> Generator[None]:
+    """Have gradients keep all states in calls that are first made here."""
+    usual, recur.LARGE = recur.LARGE, 2**62
+    try:
+        yield
+    finally:
+        recur.LARGE = usual
+
+
 def main(only: Iterable[str] = (), *, budget: float = 0.5) -> None:
     """Print a table for each number of threads.
 
@@ -199,6 +256,9 @@ def main(only: Iterable[str] = (), *, budget: float = 0.5) -> None:
     chosen = [case for case in CASES if case.name.startswith(tuple(only) or "")]
     for threads in THREADS:
         show_threads(threads, chosen, budget=budget)
+    held = [case for case in HELD if case.name.startswith(tuple(only) or "")]
+    if held:
+        show_held(held, budget=budget)
 
 
 if __name__ == "__main__":

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from pullback.bind.loops.last_steps import End
 from pullback.bind.loops.scan_call import ScanCall
 from pullback.define.math.checkpoints import (
-    EVERY,
     MOST_AROUND,
     Reach,
     count_kept,
     count_steps,
     find_reach,
+    names_of,
     reader_of,
 )
 from pullback.define.math.draft import FreeNames
+from pullback.define.math.index import Affine
 from pullback.define.math.node import Node
 from pullback.define.math.ranges import Ranges
-from pullback.define.math.recurrence import Group, State
+from pullback.define.math.recurrence import Group, State, reads_of
 from pullback.kernels.loops import checkpoints
 from pullback.kernels.loops.extents import Extents
-from pullback.kernels.loops.nest import KEPT, STEPS, Checkpoints, KernelSetting, Nest
+from pullback.kernels.loops.nest import KEPT, RING, STEPS, Checkpoints, KernelSetting, Nest
 from pullback.kernels.loops.scope import RefusedLoops
+
+# Bytes of states from which on few are kept, although one task has all steps and no other thread
+# any: two loops, which keep all, may have more tasks.
+ALONE = 2**26
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,12 +51,18 @@ class Kept:
     def sizes(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """Return the sizes that a kernel takes besides those of a call."""
         steps = sizes[self.time]
-        return {STEPS: count_steps(steps), KEPT: count_kept(steps, self.reach)}
+        block, kept = count_steps(steps), count_kept(steps, self.reach)
+        around = block + self.reach.before + self.reach.behind
+        return {STEPS: block, KEPT: kept, RING: 1 << (around - 1).bit_length()}
+
+    def whole(self, sizes: Mapping[str, int]) -> int:
+        """Return how many bytes all steps would be."""
+        return sum(count_elements(state, sizes) for state in self.group.states) * self.width
 
     def describe(self, sizes: Mapping[str, int]) -> str:
         """Return what is kept in a call, in words."""
         own = self.sizes(sizes)
-        whole = sum(count_elements(state, sizes) for state in self.group.states) * self.width
+        whole = self.whole(sizes)
         few = whole // sizes[self.time] * own[KEPT]
         names = " and ".join(f"'{state.name}'" for state in self.group.states)
         every = f"every {_ordinal(own[STEPS])} state"
@@ -70,17 +82,34 @@ def _ordinal(number: int) -> str:
     return f"{number}{'th' if number // 10 == 1 else ends.get(number % 10, 'th')}"
 
 
-def find_kept(call: ScanCall, others: Iterable[Node]) -> Kept:
+def find_ends(call: ScanCall, left: Sequence[Node]) -> dict[str, End]:
+    """Return the states that outputs which are left read, but only in the last step."""
+    ((time, direction),) = call.group.weights
+    found: dict[str, End] = {}
+    for state in call.states.values():
+        place = state.indices.index(time)
+        last = state.extents[place] - 1 if direction > 0 else Affine(0)
+        reads = [*reads_of([*left, *call.later], [state.name])]
+        if reads and all(read.places[place] == last for read in reads):
+            found[state.name] = End(time, place, last)
+    return found
+
+
+def find_kept(call: ScanCall, others: Iterable[Node], left: Sequence[Node]) -> Kept:
     """Return what has to be kept of the states of the first walk.
 
     Args:
         call: with such states.
         others: what else is computed in the same loops.
+        left: the outputs that are not.
 
     Raises:
-        RefusedLoops: they are read too far from their steps.
+        RefusedLoops: they are read too far from their steps, or afterwards.
     """
     assert call.there
+    names = {*names_of(call.there)} - find_ends(call, left).keys()
+    if any(True for _ in reads_of([*left, *call.later], names)):
+        raise RefusedLoops("an output needs all steps of a state")
     readers = [*call.states.values(), *map(reader_of, others)]
     reach = find_reach(call.there, readers, call.formula.ranges)
     if reach is None or reach.before + reach.behind > MOST_AROUND:
@@ -98,12 +127,9 @@ def add_checkpoints(
     first = plain.outputs[: len(kept.group.states)]
     own = {state.name: names.fresh(f"{state.name}_kept") for state in first}
     more = [checkpoints.keep(state, own[state.name], kept.time) for state in first]
-    around = EVERY + kept.reach.before + kept.reach.behind
-    ring = 1 << (around - 1).bit_length()
     made = replace(
         plain,
         outputs=(*plain.outputs, *more),
-        rings={**plain.rings, **dict.fromkeys(own, ring)},
         # A block of steps is computed again from memory.
         carries=False,
         checkpoints=Checkpoints(first=len(first), before=kept.reach.before, kept=own),

@@ -42,17 +42,15 @@ class End:
         time: the index of the steps.
         place: which dimension that is.
         step: which one is the last.
-        ring: how many are kept.
     """
 
     time: str
     place: int
     step: Affine
-    ring: int
 
     def spread(self, value: Tensor, sizes: Mapping[str, int]) -> Tensor:
-        """Return a state that has, instead of every step, the last one of those in a ring."""
-        place = (Extents(sizes).number(self.step) or 0) % self.ring
-        shape = [*value.shape]
+        """Return a state whose every step is the last one, of a ring of steps."""
+        ring, shape = value.shape[self.place], [*value.shape]
         shape[self.place] = sizes[self.time]
+        place = (Extents(sizes).number(self.step) or 0) % ring
         return value.narrow(self.place, place, 1).expand(shape)

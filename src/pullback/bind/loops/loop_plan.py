@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pullback.define.math.index import Affine
 from pullback.define.math.ranges import Ranges
-from pullback.kernels.loops.nest import CHUNKS, Output
+from pullback.kernels.loops.nest import CHUNKS, RING, Output
 from pullback.kernels.loops.operands import Operand
 from pullback.kernels.loops.schedule import ScheduleStep
 
@@ -153,10 +153,13 @@ class _Planner:
 
     def shape(self, output: Output) -> Extents:
         """Return the dimensions of an output, of which a scan may keep the last steps alone."""
-        time, kept = (self.nest.sequential or ("", 0))[0], self.nest.rings.get(output.name)
-        return tuple(
-            Affine(kept) if kept and index == time else self.size(index) for index in output.indices
-        )
+        nest, kept = self.nest, None
+        if output.name in nest.rings:
+            kept = Affine(nest.rings[output.name])
+        elif nest.checkpoints and output.name in nest.checkpoints.kept:
+            kept = size_named(RING)
+        time = (nest.sequential or ("", 0))[0]
+        return tuple(kept if kept and i == time else self.size(i) for i in output.indices)
 
     def tasks(self) -> tuple[tuple[Affine, int], ...]:
         """Return what the tasks of a chunk are counted by."""

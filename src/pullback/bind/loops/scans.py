@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from pullback.bind.loops.checkpoints import Kept, add_checkpoints, find_kept
+from pullback.bind.loops.checkpoints import ALONE, Kept, add_checkpoints, find_ends, find_kept
 from pullback.bind.loops.last_steps import End, Last
 from pullback.bind.loops.nests import NoLoops, Own
 from pullback.bind.loops.scan_call import (
@@ -20,11 +20,11 @@ from pullback.bind.loops.scan_call import (
 )
 from pullback.bind.loops.specialise import find_small, make_setting, round_size
 from pullback.define.math import fronts, scan_formula
-from pullback.define.math.checkpoints import names_of, reader_of
+from pullback.define.math.checkpoints import reader_of
 from pullback.define.math.draft import FreeNames
 from pullback.define.math.formula import Formula
 from pullback.define.math.fronts import Fronts
-from pullback.define.math.index import Affine, at
+from pullback.define.math.index import at
 from pullback.define.math.node import Node, read
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.recurrence import State, reads_of
@@ -98,10 +98,9 @@ class Scan:
         if nest.meets and self.own.target.write_meeting():
             parts.append("which meet at each step")
         running = {name for last in self.totals.values() for name in last.states} | {*self.ends}
-        if nest.checkpoints:
-            running |= nest.checkpoints.kept.keys()
         rings = ((name, many) for name, many in nest.rings.items() if name not in running)
-        parts += [f"of '{name}' the last {many} steps are kept" for name, many in rings]
+        counts = ((n, "last step is" if k == 1 else f"last {k} steps are") for n, k in rings)
+        parts += [f"of '{name}' the {count} kept" for name, count in counts]
         parts += [f"{name} is added up" for name in self.totals]
         parts += [self.twice.describe(sizes)] if self.twice else []
         return ", ".join(parts)
@@ -220,21 +219,24 @@ def _write(call: ScanCall, target: Target) -> Scan:
     made = scan_formula.write_scan(call.formula, call.groups, others | copies, str(lane))
     setting, own = _setting(call, made.formula, target, known)
     together = [*call.group.states, *(reader_of(node) for _, node in others.values())]
-    ended = _find_ended(call, left) if call.there else {}
+    ended = find_ends(call, left) if call.there else {}
     passing = [name for name in states if skewed or name not in kept or name in ended]
     rings = find_rings(call, together, time, passing)
     nest = replace(scan.nest_of(own, sequential, lane, setting, skewed, summed), rings=rings)
-    twice = _find_twice(call, [node for _, node in others.values()], left, ended)
-    if twice:
+    twice = None
+    if call.there:
+        twice = find_kept(call, [node for _, node in others.values()], left)
         nest, setting = add_checkpoints(nest, setting, call, twice)
         kernel = checkpoints.write_scan(nest, setting)
+        is_alone = count_tasks(kernel, call.sizes, target) == 1
+        if is_alone and twice.whole(call.sizes) < ALONE:
+            raise RefusedLoops("all of its steps would be one thread's")
     else:
         kernel = scan.write_scan(nest, setting)
-    ends = {n: End(time, *own, nest.rings[n]) for n, own in ended.items() if n in nest.rings}
     returned = {
         **dict.fromkeys(others),
         **dict.fromkeys(name for name in states if name not in rings),
-        **dict.fromkeys(ends),
+        **dict.fromkeys(ended),
     }
     if skewed:
         returned = dict.fromkeys(others) | dict(zip(copies, kept, strict=True))
@@ -247,40 +249,8 @@ def _write(call: ScanCall, target: Target) -> Scan:
         totals={t.output: _last_of(t, rings) for t in totals},
         fronts=skewed,
         twice=twice,
-        ends=ends,
+        ends=ended,
     )
-
-
-def _find_ended(call: ScanCall, left: Sequence[Node]) -> dict[str, tuple[int, Affine]]:
-    """Return which states are read afterwards, but only in their last step.
-
-    Returns: of each the dimension of the steps, and the last step.
-    """
-    ((time, direction),) = call.group.weights
-    found: dict[str, tuple[int, Affine]] = {}
-    for state in call.states.values():
-        place = state.indices.index(time)
-        last = state.extents[place] - 1 if direction > 0 else Affine(0)
-        reads = [*reads_of([*left, *call.later], [state.name])]
-        if reads and all(read.places[place] == last for read in reads):
-            found[state.name] = place, last
-    return found
-
-
-def _find_twice(
-    call: ScanCall, others: Sequence[Node], left: Sequence[Node], ended: Container[str]
-) -> Kept | None:
-    """Return what is kept of the states that are computed twice; None if there are none.
-
-    Raises:
-        RefusedLoops: what is left needs all of them.
-    """
-    if call.there is None:
-        return None
-    names = [name for name in names_of(call.there) if name not in ended]
-    if any(True for _ in reads_of([*left, *call.later], names)):
-        raise RefusedLoops("an output needs all steps of a state")
-    return find_kept(call, others)
 
 
 def _loops_of(call: ScanCall, formula: Formula, kernel: KernelText, setting: KernelSetting) -> Own:

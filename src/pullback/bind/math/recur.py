@@ -23,6 +23,7 @@ from pullback.bind.math.call import IndexedCall, call_of, compute_by_pytorch
 from pullback.bind.math.recurrent_call import ALL, Key, RecurrentCall, compute_dtype, key_of
 from pullback.bind.memo import Memo
 from pullback.define.line import Line
+from pullback.define.math.checkpoints import EVERY
 from pullback.define.math.cumulative import Cumulative
 from pullback.define.math.recurrence import Group
 from pullback.define.operator import Definition
@@ -34,9 +35,11 @@ GroupFunction = Callable[[StatesCall, Group, Mapping[str, Tensor]], dict[str, Te
 # each of which takes PyTorch's operations as long as thousands of elements.
 FEW = 4096
 LONG = 64
-# So many bytes of states that a gradient computes again are large; so are SOME, if these are TIMES
-# as many as those of inputs and outputs. Fewer fit the caches.
-LARGE, SOME, TIMES = 2**26, 2**22, 8
+# From so many bytes on, few steps are kept of states that a gradient computes again. In the caches
+# these are computed twice sooner than all are written and read: already from half of that on.
+LARGE = 2**22
+# With fewer steps than this, few would be hardly fewer: two blocks of them are in memory as well.
+MANY_STEPS = 4 * EVERY
 # From so many neighbours at each time on, a loop is faster than a cumulative function of PyTorch's.
 WIDE = 8
 # The same on a GPU, where it needs as many threads as well: else those functions, which cut the
@@ -293,19 +296,18 @@ def is_cumulative(
 
 
 def has_large_states(known: RecurrentCall, call: IndexedCall) -> bool:
-    """Return whether a call runs back over so large states that few steps of them are kept.
+    """Return whether a call runs back over so large states that few steps of them are to be kept.
 
-    Loops on a GPU keep all: a task would have all that an output sums up at a step, and there would
-    be too few of them.
+    Loops on a GPU keep all nonetheless: a task would have all that an output sums up at a step, and
+    there would be too few of them.
     """
     if known.walks is None:
         return False
+    ((time, _),) = known.walks.there.weights
     states, width = known.walks.there.states, compute_dtype(call).itemsize
-    held = sum(count_elements(state, call.sizes) for state in states) * width
-    given = sum(v.nbytes for v in call.named.values() if isinstance(v, Tensor))
-    shapes = zip(call.outputs.shapes, call.outputs.dtypes, strict=True)
-    given += sum(math.prod(shape) * dtype.itemsize for shape, dtype in shapes)
-    return held >= LARGE or held >= max(SOME, TIMES * given)
+    if call.sizes[time] < MANY_STEPS:
+        return False
+    return sum(count_elements(state, call.sizes) for state in states) * width >= LARGE
 
 
 def is_for_gpu(device: torch.device) -> bool:

@@ -106,11 +106,14 @@ def reader_of(node: Node) -> State:
 
 
 def count_steps(steps: int) -> int:
-    """Return how many steps a block has: fewer of few, so that there are several blocks."""
-    return min(EVERY, -(-steps // 3))
+    """Return how many steps a block has.
+
+    Of few steps there are many blocks as well: loops are compared with other code on tiny inputs.
+    """
+    return EVERY if steps >= 3 * EVERY else max(1, steps // 12)
 
 
 def count_kept(steps: int, reach: Reach) -> int:
     """Return how many steps of a state are kept, at least one, which may be no block's."""
-    blocks = -(-steps // max(1, count_steps(steps)))
+    blocks = -(-steps // count_steps(steps))
     return max(1, (blocks - 1) * reach.before)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from pullback.define.math.index import at, size
 from pullback.define.math.node import read
-from pullback.kernels.loops.nest import KEPT, STEPS, KernelSetting, KernelText, Nest, Output
+from pullback.kernels.loops.nest import KEPT, RING, STEPS, KernelSetting, KernelText, Nest, Output
 from pullback.kernels.loops.scan import ScanWriter
 
 
@@ -38,6 +38,8 @@ class _CheckpointWriter(ScanWriter):
         assert found
         index, direction = nest.sequential
         top, row = self.open_task()
+        mask = f"({self.extents.text(size(RING))} - 1)"
+        emitter.rings |= {name: (emitter.steps[name], mask) for name in found.kept}
         around, last = [top, row], len(nest.outputs) - len(found.kept)
         states, others = nest.outputs[: found.first], nest.outputs[found.first : last]
         kept = nest.outputs[last:]

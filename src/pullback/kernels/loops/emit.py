@@ -56,7 +56,8 @@ class Emitter:
         split: the sums of which a chunk has a part.
         backed: the lanes' index, if the last vector of a block is moved back to where the range
             ends: it may have computed some elements before.
-        rings: the dimension of a tensor of which only some are kept, and how many, by its name.
+        rings: the dimension of a tensor of which only some are kept, a power of two, and one less
+            than this, in C++, by its name.
         steps: of a scan the dimension of each tensor that it writes whose places are its steps.
         sequential: the index of these, and its direction.
         carried: the tensors of which a lane has its own last steps in variables: what these are
@@ -101,7 +102,7 @@ class Emitter:
         self.is_tiled = False
         self.abreast: set[str] = set()
         self.held = HeldSums(self)
-        self.rings: dict[str, tuple[int, int]] = {}
+        self.rings: dict[str, tuple[int, str]] = {}
         self.steps: dict[str, int] = {}
         self.sequential: tuple[str, int] | None = None
         self.carried: dict[str, tuple[str, int]] = {}
@@ -244,7 +245,7 @@ class Emitter:
     def in_ring(self, name: str, d: int, place: str) -> str:
         """Return where a place of a tensor lies, of which perhaps only the last steps are kept."""
         ring = self.rings.get(name)
-        return f"(({place}) & {ring[1] - 1})" if ring and ring[0] == d else place
+        return f"(({place}) & {ring[1]})" if ring and ring[0] == d else place
 
     def kept(self, text: str, node: Node, work: float = 0) -> str:
         """Write a value into a variable, or find it there; return its name."""

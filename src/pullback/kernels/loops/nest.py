@@ -211,5 +211,6 @@ class KernelText:
 
 # The size that says how many chunks there are.
 CHUNKS = "~chunks"
-# The index of the steps that checkpoints keep, and the size that says how many steps a block has.
-KEPT, STEPS = "~kept", "~steps"
+# The index of the steps that checkpoints keep; the sizes that say how many steps a block has, and
+# how many of the last ones are in memory, a power of two.
+KEPT, STEPS, RING = "~kept", "~steps", "~ring"

@@ -239,7 +239,7 @@ class ScanWriter(KernelWriter):
         )
         emitter.outer, emitter.fronts = row.indices, nest.fronts
         emitter.steps = {o.name: o.indices.index(index) for o in nest.outputs if index in o.indices}
-        emitter.rings = {name: (emitter.steps[name], many) for name, many in nest.rings.items()}
+        emitter.rings = {n: (emitter.steps[n], f"{many - 1}") for n, many in nest.rings.items()}
         for each in (*nest.outer, *nest.inner, index):
             emitter.variables[each] = emitter.name("i")
         emitter.sequential = nest.sequential
