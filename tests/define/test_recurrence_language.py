@@ -10,6 +10,7 @@ from pullback import PullbackError
 from pullback.define.math import derived, notation
 from pullback.define.math.cumulative import find_cumulative
 from pullback.define.math.formula import Formula
+from pullback.define.math.hoist import find_nested, hoist
 from pullback.define.math.recurrence import reads_of
 from pullback.define.math.sink import sink
 from pullback.define.parse import parse
@@ -238,3 +239,18 @@ def test_what_a_gradient_sums_up_over_states_is_a_state_itself() -> None:
     assert line == "grad_w"
     assert {r.name for r in reads_of([matrix], names)} == {names[1]}
     assert sink(read("(x[t]) -> h[t] = pad(h[t - 1]) + x"), [0]) is None
+
+
+def test_functions_of_sums_are_computed_before_steps_that_sum_them_up() -> None:
+    text = (
+        "(x[b, t, d], w[d, d]) -> h[b, t, d] = z[b, t, d] = sigmoid(x + sum[j](w[d, j]*"
+        "pad(h[b, t - 1, j]))); h = z*x + (1 - z)*pad(h[b, t - 1, d])"
+    )
+    drafted = derived.backward(read(text))
+    assert drafted
+    nested = find_nested(drafted.formula)
+    assert nested == (True,)
+    hoisted = hoist(drafted.formula, nested)
+    (group,) = hoisted.formula.groups
+    assert all(state.node.height <= 1 for state in group.states)
+    assert {r.name for r in reads_of([s.node for s in group.states], hoisted.parts)}

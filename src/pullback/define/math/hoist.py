@@ -57,6 +57,8 @@ def hoist(formula: Formula, nested: Sequence[bool]) -> Hoisted:
     parts = found.parts()
     if not parts:
         return Hoisted(formula=formula)
+    # What was found within a sum is read wherever it is.
+    found.depth = 1
     groups = tuple(
         _rewrite_group(found, group, always=group not in changed) for group in formula.groups
     )

@@ -94,7 +94,7 @@ def nest_of(  # noqa: PLR0913, PLR0917  (all that decides the loops)
         fronts=fronts,
     )
     target = setting.target
-    if not inner and not fronts and lane is None:
+    if not (inner or fronts or lane or target.keeps_states):
         return replace(nest, carries=True)
     if nest.meets or (inner and target.keeps_states):
         return nest
