@@ -325,6 +325,7 @@ def everything_by_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slices, "MOST_TIMES", 0)
     monkeypatch.setattr(blocks, "LEAST", 2)
     monkeypatch.setattr(blocks, "ELEMENTS", {"cpu": 24})
+    monkeypatch.setattr(passing, "find_fused", lambda *_: None)
 
 
 names = itertools.count()
@@ -494,6 +495,7 @@ def test_what_would_not_fit_the_bound_is_computed_by_blocks(
 ) -> None:
     # The clock is not asked.
     monkeypatch.setattr(choose, "measure_seconds", None)
+    monkeypatch.setattr(passing, "find_fused", lambda *_: None)
     op = operator("plain")
     q, k, v = (torch.randn(4224, 2) for _ in range(3))
     shown = str(op.plan(q, k, v))

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import cached_property
 
 from pullback.bind.kinds.notation import IndexNotation
-from pullback.bind.math import passing, verify
+from pullback.bind.math import choose, verify
 from pullback.bind.math.execute import Executor
 from pullback.bind.math.lazy import Lazy, LazyKeeping
 from pullback.bind.registry import operators
@@ -50,7 +50,7 @@ class Keeping(Indexed):
 
     def make_executor(self) -> Executor:
         """Return what computes each call by blocks, wherever that can be done."""
-        return Executor(self.definition, passing.take_blocks)
+        return Executor(self.definition, choose.choose_blocks)
 
     @cached_property
     def supplied(self) -> Lazy:
