@@ -14,6 +14,7 @@ from pullback.bind.dense.attention import Fused
 from pullback.bind.math import choose, fused, passing
 from pullback.bind.memo import Memo
 from tests.bind.test_blocks import by_pytorch, everything_by_blocks
+from tests.telling import telling
 from tests.threads import threads
 
 __all__ = ["by_pytorch", "everything_by_blocks"]  # fixtures
@@ -68,8 +69,10 @@ def noted(
     return taken
 
 
-@pytest.mark.parametrize("is_causal", [False, True])
-@pytest.mark.parametrize("lead", [(), (2, 3)])
+@pytest.mark.parametrize(
+    ("lead", "is_causal"),
+    [pytest.param((), False, marks=pytest.mark.thorough), ((2, 3), True)],
+)
 def test_values_and_two_orders_of_gradients_are_torchs(
     lead: tuple[int, ...], is_causal: bool, noted: list[bool], seed: int
 ) -> None:
@@ -97,6 +100,7 @@ def test_values_and_two_orders_of_gradients_are_torchs(
         torch.testing.assert_close(found, expected, msg=f"order {each + 1}")
 
 
+@pytest.mark.thorough
 def test_values_are_the_same_whether_recorded_or_not(noted: list[bool], seed: int) -> None:
     op, given = operator(), leaves(2, dtype=torch.float32)
     with torch.no_grad():
@@ -104,6 +108,23 @@ def test_values_are_the_same_whether_recorded_or_not(noted: list[bool], seed: in
     assert torch.equal(op(*given), plain)
     with threads(3):
         assert torch.equal(op(*given), plain)
+
+
+def test_the_clock_is_asked_once_for_recorded_calls_and_others(
+    noted: list[bool], monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    asked = itertools.count()
+
+    def changing(ways: Mapping[str, Callable[[], object]], _: object) -> dict[str, float]:
+        slower = "fused" if next(asked) else "blocks"
+        return {name: float(name == slower) for name in ways}
+
+    monkeypatch.setattr(choose, "measure_seconds", changing)
+    op, given = operator(), leaves(2, dtype=torch.float32)
+    recorded = op(*given)
+    with torch.no_grad():
+        assert torch.equal(op(*given), recorded)
+    assert next(asked) == 1
 
 
 def require_gradients_by_blocks(
@@ -115,12 +136,18 @@ def require_gradients_by_blocks(
     torch.testing.assert_close(got, want, equal_nan=True)
 
 
-@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
-@pytest.mark.parametrize("place", range(3))
+PLACES = {
+    f"{value} in {'qkv'[place]}": (place, value)
+    for place in range(3)
+    for value in (torch.nan, torch.inf, -torch.inf)
+}
+
+
+@pytest.mark.parametrize("where", telling(PLACES, ["inf in v"]))
 def test_what_is_not_finite_is_computed_by_blocks(
-    place: int, value: float, noted: list[bool], monkeypatch: pytest.MonkeyPatch, seed: int
+    where: tuple[int, float], noted: list[bool], monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    op, given = operator(is_causal=True), leaves()
+    (place, value), op, given = where, operator(is_causal=True), leaves()
     _ = op(*given)  # it is the way for calls like this
     # No row sees the last column: PyTorch's operation leaves it out, and the line has 0*v there.
     with torch.no_grad():
@@ -132,6 +159,7 @@ def test_what_is_not_finite_is_computed_by_blocks(
     require_gradients_by_blocks(found, given, torch.randn_like(found), monkeypatch)
 
 
+@pytest.mark.thorough
 def test_a_gradient_that_is_not_finite_is_computed_by_blocks(noted: list[bool], seed: int) -> None:
     op, given = operator(is_causal=True), leaves()
     found, expected = op(*given), eager(*given, is_causal=True)

@@ -28,7 +28,7 @@ class Indexed(IndexNotation):
     @cached_property
     def supplied(self) -> Lazy:
         """What the runtime asks for: whether statistics are kept, too."""
-        return LazyKeeping(self, self.keeps, Keeping)
+        return LazyKeeping(self, self.keeps, Kept)
 
     def keeping(self, given: Iterable[object]) -> tuple[Definition, Definition] | None:
         """Return the operators by which a call keeps statistics of rows, and reads them."""
@@ -45,7 +45,7 @@ class Indexed(IndexNotation):
         return self.executor.keeps(*given)
 
 
-class Keeping(Indexed):
+class Kept(Indexed):
     """One operator that returns statistics too: for calls that are computed by blocks."""
 
     def make_executor(self) -> Executor:
