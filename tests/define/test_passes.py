@@ -6,6 +6,7 @@ import pytest
 
 from pullback.define import parse as lines
 from pullback.define.math import build, derived, intervals, notation, show
+from pullback.define.math.attention import find_attention
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import Affine, at
 from pullback.define.math.node import equal, index, inside, number
@@ -16,7 +17,7 @@ from pullback.define.math.passes import (
 )
 from pullback.define.math.statistics import keep_statistics
 from pullback.define.math.tiles import Pair, find_tiles, open_outputs
-from tests.define.long_reductions import ATTENTION, LINES, QKV, READING, SCORES
+from tests.define.long_reductions import ATTENTION, LINES, QKV, READING, SCORES, attention
 
 
 def formula(text: str) -> Formula:
@@ -79,6 +80,44 @@ def test_only_what_gradients_read_is_kept() -> None:
     # What an output is itself is read as the output.
     text = f"f(q[n, d], k[m, d]) -> z[n] = sum[m](exp({SCORES}))"
     assert keep_statistics(formula(text)) is None
+
+
+ATTENTIONS = {"plain": 1.0, "causal": 1.0, "of itself": 1.0, "divided inside": 1.0}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_an_attention_is_known_by_its_structure(name: str) -> None:
+    indexed = formula(LINES[name][0])
+    found = find_attention(passes_of(indexed))
+    assert (found is not None) == (name in ATTENTIONS)
+    if found and name != "of itself":
+        own = found.attention
+        assert [tensor for tensor, _ in own.tensors] == ["q", "k", "v"]
+        assert own.is_causal == (name == "causal")
+
+
+@pytest.mark.parametrize(("scores", "factor"), [(f"{SCORES}/8", 0.125), (f"3*{SCORES}", 3.0)])
+def test_an_attention_has_a_scale(scores: str, factor: float) -> None:
+    found = find_attention(passes_of(formula(attention(scores))))
+    assert found
+    assert found.attention.factor == factor
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        attention(f"where(m <= n + 1, {SCORES}, -inf)"),
+        attention(f"where(m < n, {SCORES}, -inf)"),
+        attention(f"where(n <= m, {SCORES}, -inf)"),
+        attention(f"where(m <= n, {SCORES}, -1)"),
+        attention("sum[d](q[n, d]*k[m, d]*k[m, d])"),
+        attention("a[n]*sum[d](q[n, d]*k[m, d])", ", a[n]"),
+        attention(SCORES).replace("v[m, e])/", "v[m, e]*v[m, e])/"),
+        attention(SCORES).replace("exp(s", "exp(2*s"),
+    ],
+)
+def test_what_is_almost_an_attention_is_none(text: str) -> None:
+    assert find_attention(passes_of(formula(text))) is None
 
 
 def test_a_sum_of_exponentials_is_exchanged_for_a_newer_maximum() -> None:

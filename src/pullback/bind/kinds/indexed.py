@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import cached_property
 
 from pullback.bind.kinds.notation import IndexNotation
-from pullback.bind.math import passing, verify
+from pullback.bind.math import choose, verify
 from pullback.bind.math.execute import Executor
 from pullback.bind.math.lazy import Lazy, LazyKeeping
 from pullback.bind.registry import operators
@@ -28,7 +28,7 @@ class Indexed(IndexNotation):
     @cached_property
     def supplied(self) -> Lazy:
         """What the runtime asks for: whether statistics are kept, too."""
-        return LazyKeeping(self, self.keeps, Keeping)
+        return LazyKeeping(self, self.keeps, Kept)
 
     def keeping(self, given: Iterable[object]) -> tuple[Definition, Definition] | None:
         """Return the operators by which a call keeps statistics of rows, and reads them."""
@@ -45,12 +45,12 @@ class Indexed(IndexNotation):
         return self.executor.keeps(*given)
 
 
-class Keeping(Indexed):
+class Kept(Indexed):
     """One operator that returns statistics too: for calls that are computed by blocks."""
 
     def make_executor(self) -> Executor:
         """Return what computes each call by blocks, wherever that can be done."""
-        return Executor(self.definition, passing.take_blocks)
+        return Executor(self.definition, choose.choose_blocks)
 
     @cached_property
     def supplied(self) -> Lazy:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from pullback.bind import check, gpu, kernel
 from pullback.bind.dense import arrange, blocks, evaluate
+from pullback.bind.dense.attention import Fused
 from pullback.bind.loops.nests import Own
 from pullback.define.line import Tensor as TensorSpec
 from pullback.define.math import cost, extents, required
@@ -33,6 +34,7 @@ class Choice:
         takes_own: whether the loop is called.
         seconds: what was measured, of "loop" and "PyTorch".
         passing: these outputs, and others of the call, by blocks; None as a whole.
+        fused: what computes them as one operation, where it takes a call's numbers.
     """
 
     outputs: tuple[int, ...]
@@ -41,6 +43,7 @@ class Choice:
     takes_own: bool = False
     seconds: dict[str, float] = field(default_factory=dict[str, float])
     passing: Passing | None = None
+    fused: Fused | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,10 +128,19 @@ def compute_outputs(call: IndexedCall, choices: Sequence[Choice]) -> list[Tensor
             left[k] = False
     if any(left):
         passing = next((choice.passing for choice in choices if choice.passing), None)
+        fused = next((choice.fused for choice in choices if choice.fused), None)
         rest = replace(call, outputs=kernel.select_wanted(outputs, left))
-        rest = compute_by_pytorch(rest, passing)
+        is_free = fused and not is_captured(outputs.device)
+        rest = (is_free and compute_fused(rest, fused)) or compute_by_pytorch(rest, passing)
         values = [b if own is None else own for own, b in zip(values, rest, strict=True)]
     return values
+
+
+def compute_fused(call: IndexedCall, fused: Fused | None) -> list[Tensor | None] | None:
+    """Return outputs by one operation; None if it does not take the call's numbers."""
+    found = fused and fused.compute(call.named)
+    pairs = zip(found or (), call.outputs.wanted, strict=False)
+    return [value if is_wanted else None for value, is_wanted in pairs] or None
 
 
 def compute_by_pytorch(call: IndexedCall, passing: Passing | None = None) -> list[Tensor | None]:

@@ -60,6 +60,11 @@ def choose_executors(call: IndexedCall) -> list[Choice]:
     return passing.choose_blocks(call, choices, backend, measure_seconds)
 
 
+def choose_blocks(call: IndexedCall) -> list[Choice]:
+    """Return that all is computed by blocks, or as the one operation that it is."""
+    return [] if 0 in call.sizes.values() else passing.take_blocks(call, measure_seconds)
+
+
 def choose_together(call: IndexedCall, own: Own | NoLoops, backend: Backend) -> list[Choice]:
     """Return who computes a call's outputs: one loop, or each of them is asked about alone."""
     found = choose_executor(call, own)

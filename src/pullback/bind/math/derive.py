@@ -23,6 +23,7 @@ from typing import Literal
 
 from pullback.bind import native, program
 from pullback.bind.kinds.kind import Kind
+from pullback.bind.math import fused
 from pullback.bind.native import NativeKeeping
 from pullback.bind.operator import Operator
 from pullback.bind.program import OperatorCall, Origin, Program, Reference
@@ -68,6 +69,7 @@ def register_statistics(own: Kind, made_of: type[Kind]) -> NativeKeeping | None:
     found = keep_statistics(own.definition.formula)
     if found is None or len(found.forward.line.outputs) > native.MOST_ARGUMENTS:
         return None
+    fused.note_gradients(found)
     with lock:
         forward = operator_of(found.forward, made_of).definition
         backward = operator_of(found.backward.formula, type(own)).definition

@@ -17,12 +17,14 @@ import torch
 from torch import Tensor
 
 from pullback.bind.dense import blocks, slices
+from pullback.bind.dense.attention import Fused
 from pullback.bind.dense.value import is_traced
 from pullback.bind.levels import run_isolated
-from pullback.bind.loops.backends import Backend
+from pullback.bind.loops.backends import Backend, find_backend
 from pullback.bind.loops.rates import cpu_rates
 from pullback.bind.loops.specialise import round_sizes
-from pullback.bind.math.call import Choice, IndexedCall, compute_by_pytorch
+from pullback.bind.math.call import Choice, IndexedCall, compute_by_pytorch, compute_fused
+from pullback.bind.math.fused import find_fused
 from pullback.bind.memo import Memo
 from pullback.define.math import absent, extents
 from pullback.define.math.blocks import Passing, Sweep, make_passing
@@ -72,26 +74,73 @@ def choose_blocks(
     if found is None:
         return choices
     reason = why_blocks(part, found, backend, measure)
-    if reason is None:
+    fused = choose_fused(part, found, None if reason is None else found.passing, backend, measure)
+    if reason is None and fused is None:
         return choices
-    shown = f"{describe(part, found)}{reason}"
+    shown = fused[1] if fused else f"{describe(part, found)}{reason}"
     return [
-        choice if choice.takes_own else replace(choice, passing=found.passing, reason=shown)
+        choice
+        if choice.takes_own
+        else replace(choice, passing=found.passing, fused=fused and fused[0], reason=shown)
         for choice in choices
     ]
 
 
-def take_blocks(call: IndexedCall) -> list[Choice]:
+def choose_fused(
+    call: IndexedCall,
+    found: Found,
+    other: Passing | None,
+    backend: Backend | None,
+    measure: Measure,
+) -> tuple[Fused, str] | None:
+    """Return one operation for all of a call, and why it is the faster way; None if it is not.
+
+    Args:
+        call: the outputs that are wanted.
+        found: these by blocks.
+        other: how they are computed else: by blocks, or as a whole.
+        backend: of the device.
+        measure: times some ways.
+    """
+    dtypes = [*(t.dtype for t in tensors_of(call)), *call.outputs.dtypes]
+    is_there = backend is not None and call.outputs.device.type == "cpu"
+    fused = find_fused(found.passing, dtypes) if is_there else None
+    if fused is None or backend is None or compute_fused(call, fused) is None:
+        return None
+    key = (
+        *(fused.attending.attention, fused.gradients, torch.get_num_threads(), dtypes[0]),
+        *call.outputs.wanted[: 1 if not fused.gradients else None],
+        *round_sizes(call.indexed, call.sizes).items(),
+    )
+    ways: dict[str, Callable[[], object]] = {
+        "fused": lambda: compute_fused(call, fused),
+        "blocks" if other else "whole": lambda: compute_by_pytorch(call, other),
+    }
+    seconds = _measured.get_or_make(key, lambda: run_isolated(lambda: measure(ways, backend.time)))
+    if seconds["fused"] > min(seconds.values()):
+        return None
+    return fused, f"scaled_dot_product_attention; {show_seconds(seconds)}"
+
+
+def show_seconds(seconds: Mapping[str, float]) -> str:
+    """Return what was measured, in words."""
+    return "measured: " + ", ".join(f"{name} {1e3 * s:.3g} ms" for name, s in seconds.items())
+
+
+def take_blocks(call: IndexedCall, measure: Measure) -> list[Choice]:
     """Return the choice of blocks, whatever they cost; as a whole if there are none."""
     found = find_passing(call)
     if found is None:
         return []
+    backend = find_backend(call.outputs.device)
+    fused = choose_fused(call, found, found.passing, backend, measure)
     return [
         Choice(
             outputs=tuple(call.places),
             own=None,
-            reason=describe(call, found),
+            reason=fused[1] if fused else describe(call, found),
             passing=found.passing,
+            fused=fused and fused[0],
         )
     ]
 
@@ -242,8 +291,7 @@ def why_blocks(
     seconds = _measured.get_or_make(key, lambda: _time(call, found, backend, measure))
     if seconds["blocks"] > seconds["whole"]:
         return None
-    shown = ", ".join(f"{name} {1e3 * value:.3g} ms" for name, value in seconds.items())
-    return f"; measured: {shown}"
+    return f"; {show_seconds(seconds)}"
 
 
 # The formulas in passes are kept by `_passing`, so their ids are not used again soon.

@@ -34,7 +34,7 @@ class Step:
     Attributes:
         operator: whose outputs they are: the operator itself, or the one of its gradients.
         outputs: their names.
-        way: "own loop", with its family; "PyTorch", or "PyTorch, by blocks".
+        way: "own loop", with its family; "PyTorch", "PyTorch, by blocks" or "PyTorch, fused".
         reason: why.
         flops: the operations that are needed, if each value is computed once.
         bytes: the least that has to be read and written.
@@ -257,6 +257,8 @@ def steps_here(call: IndexedCall) -> Iterator[Step]:
 def _name_way(choice: Choice) -> str:
     if choice.own and choice.takes_own:
         return f"own loop, {choice.own.family}"
+    if choice.fused:
+        return "PyTorch, fused"
     return "PyTorch, by blocks" if choice.passing else "PyTorch"
 
 

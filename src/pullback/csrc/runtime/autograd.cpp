@@ -302,9 +302,9 @@ class AutogradFunctor final : public c10::OperatorKernel {
                  torch::jit::last(stack, signature.outputs.size()));
   }
 
-  void tracked(const Definition& definition, const Keeping* keeping,
-               const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack& stack,
-               bool requires_grad, bool has_tangent) const {
+  void tracked(const Definition& definition, const Keeping* keeping, const c10::OperatorHandle& op,
+               c10::DispatchKeySet keys, torch::jit::Stack& stack, bool requires_grad,
+               bool has_tangent) const {
     const Signature& signature = definition.signature;
     const auto last = torch::jit::last(stack, signature.arguments);
     Arguments arguments;

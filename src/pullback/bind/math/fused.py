@@ -1,0 +1,132 @@
+"""Formulas that PyTorch has as one operation: what they are, and whether the two agree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from pullback.bind.dense import evaluate
+from pullback.bind.dense.attention import Fused
+from pullback.bind.levels import run_isolated
+from pullback.bind.math import samples
+from pullback.bind.math.samples import Case
+from pullback.bind.math.tolerance import describe_difference, measure_noises, to_double
+from pullback.bind.memo import Memo
+from pullback.define.math.attention import FEATURE, Attending, find_attention
+from pullback.define.math.blocks import Passing
+from pullback.define.math.formula import Formula
+from pullback.define.math.node import Node
+from pullback.define.math.passes import make_passes
+from pullback.define.math.statistics import Keeping, find_products
+
+CPU = torch.device("cpu")
+Content = tuple[object, tuple[Node, ...]]
+# The gradients of an attention that were derived from it: their formulas, and it.
+_gradients: dict[Content, tuple[Keeping, Attending]] = {}
+_agreed: Memo[tuple[Content, torch.dtype], bool] = Memo(1024)
+
+
+def content_of(formula: Formula) -> Content:
+    """Return what a formula computes, whatever its operator is called."""
+    return formula.layout, formula.nodes
+
+
+def note_gradients(kept: Keeping) -> None:
+    """Note what the gradients of a formula are, if that is an attention of three tensors."""
+    own = kept.forward
+    labels = [output.labels for output in own.line.outputs]
+    pairs = sorted(find_products(own), key=sorted)
+    found = find_attention(make_passes(own.nodes, labels, own.sizes, pairs))
+    if found and sorted(found.outputs) == ["most", "total", "value"]:
+        names = {name for name, _ in (found.attention.tensors)}
+        if len(names) == len(kept.backward.gives) == 3:
+            _gradients[content_of(kept.backward.formula)] = kept, found
+
+
+def find_fused(passing: Passing, dtypes: Sequence[torch.dtype]) -> Fused | None:
+    """Return the operation that a formula is; None if it is none, or the two differ.
+
+    Args:
+        passing: the formula.
+        dtypes: of its tensors and outputs.
+    """
+    own = passing.indexed
+    if len(set(dtypes)) != 1 or dtypes[0] not in (torch.float32, torch.float64):
+        return None
+    if not hasattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu"):
+        return None
+    key = content_of(own)
+    fused = _of_gradients(*_gradients[key]) if key in _gradients else None
+    if fused is None:
+        found = find_attention(passing.passes)
+        fused = Fused(attending=found) if found else None
+    if fused is None:
+        return None
+    known, made = (key, dtypes[0]), fused
+    agrees = _agreed.get_or_make(known, lambda: run_isolated(lambda: agree(own, made, dtypes[0])))
+    return fused if agrees else None
+
+
+def _of_gradients(kept: Keeping, attending: Attending) -> Fused:
+    own, line = attending.attention, kept.forward.line
+    names = {kind: o.name for kind, o in zip(attending.outputs, line.outputs, strict=True)}
+    order = [name for name, _ in own.tensors]
+    grad = kept.backward.formula.line.parameters[0].name
+    return Fused(
+        attending=attending,
+        arguments=(grad, names["value"], names["most"], names["total"]),
+        gradients=tuple(order.index(line.tensors[k].name) for k in kept.backward.gives),
+    )
+
+
+def agree(indexed: Formula, fused: Fused, dtype: torch.dtype) -> bool:
+    """Return whether an operation computes what the formula says, on tiny inputs.
+
+    Where it takes the inputs at all, it may be as far from it as a generated loop.
+    """
+    own = fused.attending.attention
+    named = [(own.query, FEATURE), (own.value, own.width)]
+    labels = {tensor.name: tensor.labels for tensor in indexed.line.tensors}
+    fixed = {labels[name][own_labels.index(at)]: 3 for (name, own_labels), at in named}
+    compared = False
+    for drawn in samples.draw_cases(indexed, dtype, fixed, frozenset()):
+        case = consistent(indexed, fused, drawn)
+        got = fused.compute(case.arguments)
+        if 0 in case.sizes.values() or got is None:
+            continue
+        compared = True
+        doubled = to_double(case)
+        want = computed(indexed, case, dtype)
+
+        def exactly(of: Case = doubled) -> list[Tensor]:
+            return computed(indexed, of, torch.float64)
+
+        values = zip(got, want, exactly(), measure_noises(exactly), strict=True)
+        kinds = fused.attending.outputs if not fused.arguments else ("value",) * len(got)
+        for kind, each in zip(kinds, values, strict=True):
+            # What stands for a maximum and a sum does so together.
+            if kind == "value" and describe_difference(*each, has_sums=True):
+                return False
+    return compared
+
+
+def consistent(indexed: Formula, fused: Fused, case: Case) -> Case:
+    """Return a call of gradients with the output and the statistics of its own tensors."""
+    if not fused.arguments:
+        return case
+    kept, _ = _gradients[content_of(indexed)]
+    dtypes = [value.dtype for value in case.arguments.values() if isinstance(value, Tensor)]
+    values = computed(kept.forward, case, dtypes[0])
+    names = [output.name for output in kept.forward.line.outputs]
+    return replace(case, arguments={**case.arguments, **dict(zip(names, values, strict=True))})
+
+
+def computed(indexed: Formula, case: Case, dtype: torch.dtype) -> list[Tensor]:
+    """Return all outputs as a whole, by PyTorch's operations."""
+    many = len(indexed.line.outputs)
+    arguments: Mapping[str, object] = case.arguments
+    found = evaluate.evaluate(indexed, arguments, case.sizes, [True] * many, [dtype] * many, CPU)
+    return [value for value in found if value is not None]

@@ -1,0 +1,193 @@
+"""Attention as one operation of PyTorch: where it is one, where it is trusted, what it returns."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+
+import pytest
+import torch
+from torch import Tensor
+
+import pullback as pb
+from pullback.bind.dense.attention import Fused
+from pullback.bind.math import choose, fused, passing
+from pullback.bind.memo import Memo
+from tests.bind.test_blocks import by_pytorch, everything_by_blocks
+from tests.telling import telling
+from tests.threads import threads
+
+__all__ = ["by_pytorch", "everything_by_blocks"]  # fixtures
+
+names = itertools.count()
+LINE = (
+    "(q[..., n, d], k[..., m, d], v[..., m, e]) -> o[..., n, e] = "
+    "s[..., n, m] = {}; p[..., n, m] = exp(s[..., n, m] - max[r](s[..., n, r])); "
+    "o = sum[m](p[..., n, m]*v[..., m, e])/sum[m](p[..., n, m])"
+)
+SCORES = "sum[d](q[..., n, d]*k[..., m, d])/2"
+
+
+def eager(q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool = False) -> Tensor:
+    scores = q @ k.transpose(-1, -2) / 2
+    if is_causal:
+        outside = torch.arange(k.shape[-2]) > torch.arange(q.shape[-2])[:, None]
+        scores = scores.masked_fill(outside, -torch.inf)
+    return torch.softmax(scores, -1) @ v
+
+
+def operator(*, is_causal: bool = False) -> pb.Operator:
+    scores = f"where(m <= n, {SCORES}, -inf)" if is_causal else SCORES
+    return pb.operator(f"pbone::f{next(names)}{LINE.format(scores)}")
+
+
+def leaves(*lead: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    shapes = ((9, 4), (11, 4), (11, 4))
+    return [torch.randn(*lead, *s, dtype=dtype, requires_grad=True) for s in shapes]
+
+
+@pytest.fixture
+def noted(
+    by_pytorch: None, everything_by_blocks: None, monkeypatch: pytest.MonkeyPatch
+) -> list[bool]:
+    """Let the clock prefer the one operation; note whether it took each call."""
+    taken: list[bool] = []
+    compute = Fused.compute
+
+    def observed(self: Fused, arguments: Mapping[str, object]) -> list[Tensor] | None:
+        found = compute(self, arguments)
+        taken.append(found is not None)
+        return found
+
+    def prefer(ways: Mapping[str, Callable[[], object]], _: object) -> dict[str, float]:
+        return {name: float(name != "fused") for name in ways}
+
+    monkeypatch.setattr(passing, "find_fused", fused.find_fused)
+    monkeypatch.setattr(passing, "_measured", Memo[object, object](1024))
+    monkeypatch.setattr(choose, "measure_seconds", prefer)
+    monkeypatch.setattr(Fused, "compute", observed)
+    return taken
+
+
+@pytest.mark.parametrize(
+    ("lead", "is_causal"),
+    [pytest.param((), False, marks=pytest.mark.thorough), ((2, 3), True)],
+)
+def test_values_and_two_orders_of_gradients_are_torchs(
+    lead: tuple[int, ...], is_causal: bool, noted: list[bool], seed: int
+) -> None:
+    op, given = operator(is_causal=is_causal), leaves(*lead)
+    shown = str(op.plan(*given))
+    assert shown.count("PyTorch, fused (scaled_dot_product_attention; measured: ") == 4
+    expected = eager(*given, is_causal=is_causal)
+    _ = op(*given)  # what is called is compared before
+    noted.clear()
+    found = op(*given)
+    assert noted == [True]
+    torch.testing.assert_close(found, expected)
+    grad = torch.randn_like(expected)
+    noted.clear()
+    got = torch.autograd.grad(found, given, grad, retain_graph=True)
+    assert noted[-1:] == [True]
+    torch.testing.assert_close(got, torch.autograd.grad(expected, given, grad, retain_graph=True))
+    for each in range(2):
+        found, expected = (
+            torch.cat(
+                [g.flatten() for g in torch.autograd.grad(y.sin().sum(), given, create_graph=True)]
+            )
+            for y in (found, expected)
+        )
+        torch.testing.assert_close(found, expected, msg=f"order {each + 1}")
+
+
+@pytest.mark.thorough
+def test_values_are_the_same_whether_recorded_or_not(noted: list[bool], seed: int) -> None:
+    op, given = operator(), leaves(2, dtype=torch.float32)
+    with torch.no_grad():
+        plain = op(*given)
+    assert torch.equal(op(*given), plain)
+    with threads(3):
+        assert torch.equal(op(*given), plain)
+
+
+def test_the_clock_is_asked_once_for_recorded_calls_and_others(
+    noted: list[bool], monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    asked = itertools.count()
+
+    def changing(ways: Mapping[str, Callable[[], object]], _: object) -> dict[str, float]:
+        slower = "fused" if next(asked) else "blocks"
+        return {name: float(name == slower) for name in ways}
+
+    monkeypatch.setattr(choose, "measure_seconds", changing)
+    op, given = operator(), leaves(2, dtype=torch.float32)
+    recorded = op(*given)
+    with torch.no_grad():
+        assert torch.equal(op(*given), recorded)
+    assert next(asked) == 1
+
+
+def require_gradients_by_blocks(
+    found: Tensor, given: list[Tensor], grad: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    got = torch.autograd.grad(found, given, grad)
+    monkeypatch.setattr(passing, "find_fused", lambda *_: None)
+    want = torch.autograd.grad(operator(is_causal=True)(*given), given, grad)
+    torch.testing.assert_close(got, want, equal_nan=True)
+
+
+PLACES = {
+    f"{value} in {'qkv'[place]}": (place, value)
+    for place in range(3)
+    for value in (torch.nan, torch.inf, -torch.inf)
+}
+
+
+@pytest.mark.parametrize("where", telling(PLACES, ["inf in v"]))
+def test_what_is_not_finite_is_computed_by_blocks(
+    where: tuple[int, float], noted: list[bool], monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    (place, value), op, given = where, operator(is_causal=True), leaves()
+    _ = op(*given)  # it is the way for calls like this
+    # No row sees the last column: PyTorch's operation leaves it out, and the line has 0*v there.
+    with torch.no_grad():
+        given[place][-1, 0] = value
+    noted.clear()
+    found = op(*given)
+    assert noted[-1:] == [False]
+    torch.testing.assert_close(found, eager(*given, is_causal=True), equal_nan=True)
+    require_gradients_by_blocks(found, given, torch.randn_like(found), monkeypatch)
+
+
+@pytest.mark.thorough
+def test_a_gradient_that_is_not_finite_is_computed_by_blocks(noted: list[bool], seed: int) -> None:
+    op, given = operator(is_causal=True), leaves()
+    found, expected = op(*given), eager(*given, is_causal=True)
+    grad = torch.randn_like(expected)
+    grad[0, 0] = torch.inf
+    got, want = (torch.autograd.grad(y, given, grad) for y in (found, expected))
+    torch.testing.assert_close(got, want, equal_nan=True)
+
+
+def test_what_it_does_not_take_is_computed_by_blocks(noted: list[bool], seed: int) -> None:
+    op = operator()
+    q, k, v = leaves(2)
+    assert "PyTorch, fused" not in str(
+        op.plan(q, k, torch.cat([v, v], -1))
+    )  # values of another width
+    assert "PyTorch, fused" not in str(op.plan(q, k[:1], v))  # a batch that is broadcast
+    assert "PyTorch, fused" in str(op.plan(q, k, v))
+
+
+def test_it_is_not_trusted_where_it_differs(
+    noted: list[bool], monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    compute = Fused.compute
+
+    def wrong(self: Fused, arguments: Mapping[str, object]) -> list[Tensor] | None:
+        found = compute(self, arguments)
+        return found and [found[0] * (1 + 1e-3), *found[1:]]
+
+    monkeypatch.setattr(Fused, "compute", wrong)
+    monkeypatch.setattr(fused, "_agreed", Memo[object, bool](8))
+    assert "PyTorch, fused" not in str(operator().plan(*leaves()))
