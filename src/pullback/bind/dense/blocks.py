@@ -12,21 +12,27 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from pullback.bind.dense import contraction, evaluate
+from pullback.bind.dense.parts import (
+    Part,
+    Parts,
+    bounds_within,
+    cut,
+    dimension,
+    narrow,
+    reach,
+    rows_first,
+)
 from pullback.bind.dense.space import Space, SpaceCall
 from pullback.bind.loops import block_loops
 from pullback.bind.loops.own_call import convert_scalar
 from pullback.bind.loops.passes import BlockPass, PassTensor
-from pullback.define.math import intervals
 from pullback.define.math.block import Block, Labels, Operand, Window
 from pullback.define.math.blocks import Passing, Sweep, Truths
-from pullback.define.math.extents import evaluate_size
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import BATCH, Affine
 from pullback.define.math.looped import LoopedBlock
@@ -75,28 +81,6 @@ def compute(  # noqa: PLR0913, PLR0917  (all of a call)
         device=device,
     )
     return Blocks(passing, call).outputs(wanted, dtypes)
-
-
-@dataclass(frozen=True)
-class Part:
-    """A part of an index's range."""
-
-    start: int
-    length: int
-
-    @property
-    def interval(self) -> tuple[int, int]:
-        """Its first and its last value."""
-        return self.start, self.start + self.length - 1
-
-
-# A part of the rows and one of the columns, by their index.
-Parts = Mapping[str, Part]
-
-
-def cut(extent: int, step: int) -> list[Part]:
-    """Return the parts of a range."""
-    return [Part(start, min(step, extent - start)) for start in range(0, extent, step)]
 
 
 def size_block(
@@ -200,10 +184,6 @@ class Blocks:
         assert isinstance(value, Tensor)
         return value
 
-    def dtype(self, node: Node) -> torch.dtype:
-        """Return the dtype in which a value is computed."""
-        return self.dtypes[node.type]
-
     def extent(self, index: str) -> int:
         """Return how far an index runs."""
         return self.number(self.passing.passes.ranges[index])
@@ -218,7 +198,7 @@ class Blocks:
         for label in own.labels:
             shape += [int(n) for n in self.space.batch] if label == BATCH else [self.extent(label)]
         value = -math.inf if own.op == MAX else 0
-        return torch.full(shape, value, dtype=self.dtype(own.body), device=self.call.device)
+        return torch.full(shape, value, dtype=self.dtypes[own.type], device=self.call.device)
 
     # --- one pass
 
@@ -247,7 +227,11 @@ class Blocks:
         for row in rows:
             for column in columns:
                 parts = {sweep.rows: row, sweep.columns: column}
-                truths = sweep.truths(self.bounds(parts, data)) if sweep.conditions else ()
+                truths = (
+                    sweep.truths(bounds_within(parts, self.call.sizes, data))
+                    if sweep.conditions
+                    else ()
+                )
                 if truths not in made:
                     made[truths] = sweep.block(truths, self.is_finite)
                 yield parts, made[truths]
@@ -256,7 +240,7 @@ class Blocks:
         """Compute the vectors of a pass."""
         formula = sweep.before
         given = {spec.name: self.values[spec.name] for spec in formula.line.tensors}
-        dtypes = [self.dtype(node) for node in sweep.vectors]
+        dtypes = [self.dtypes[node.type] for node in sweep.vectors]
         values = self.evaluate(formula, given, self.call.sizes, dtypes)
         self.values |= dict(zip(sweep.vectors.values(), values, strict=True))
         self.finite.clear()  # the vectors of another pass have the same names
@@ -265,7 +249,7 @@ class Blocks:
         """Bring statistics up to date by one block."""
         given = {each.name: self.part(sweep.tensors, each, parts) for each in block.operands}
         sizes = {**self.call.sizes, **{index: part.length for index, part in parts.items()}}
-        dtypes = [self.dtype(own.body) for own, _ in block.updates]
+        dtypes = [self.dtypes[own.type] for own, _ in block.updates]
         results = self.evaluate(block.formula, given, sizes, dtypes)
         for (own, how), result in zip(block.updates, results, strict=True):
             assert result is not None
@@ -293,7 +277,10 @@ class Blocks:
         if loops is None:
             return False
         numbers = {block: k for k, block in enumerate(kinds)}
-        sources = {name: self.source(sweep, name) for name in tensors_of(known)}
+        sources = {
+            name: self.source(sweep, name)
+            for name in {o.tensor: 0 for block in known for o in block.operands}
+        }
         try:
             BlockPass(
                 blocks=known,
@@ -335,10 +322,11 @@ class Blocks:
             Unfit: some block would read outside of the tensor, where 0 is read.
         """
         assert window is not None
-        first, last = self.reach(window, {i: Part(0, self.extent(i)) for i in sweep.pair})
+        whole = {i: Part(0, self.extent(i)) for i in sweep.pair}
+        first, last = reach(window, whole, self.call.sizes)
         if first < 0 or last >= source.value.shape[source.dimension(k)]:
             raise Unfit
-        return self.reach(window, {i: Part(0, 1) for i in sweep.pair})[0]
+        return reach(window, dict.fromkeys(sweep.pair, Part(0, 1)), self.call.sizes)[0]
 
     # --- by PyTorch's operations
 
@@ -349,38 +337,10 @@ class Blocks:
         for k, window in enumerate(operand.windows):
             if window is not None:
                 dim = dimension(labels, k) % value.dim()
-                value = narrow(value, dim, *self.reach(window, parts))
+                value = narrow(value, dim, *reach(window, parts, self.call.sizes))
         return value
 
-    def reach(self, window: Window, parts: Parts) -> tuple[int, int]:
-        """Return the first and the last place that a block reads along a dimension."""
-        if window.place.index and not (window.low.terms or window.high.terms):
-            first, last = parts[window.place.index].interval
-            return first + window.low.constant, last + window.high.constant
-        ends = intervals.reach(window.place, self.bounds(parts, {}))
-        low, high = (evaluate_size(each, self.call.sizes) for each in (window.low, window.high))
-        assert ends is not None
-        assert low is not None
-        assert high is not None
-        return ends[0] + int(low), ends[1] + int(high)
-
     # --- what is certain on a block
-
-    def bounds(
-        self, parts: Parts, data: Mapping[Node, Mapping[Part, tuple[int, int]]]
-    ) -> intervals.Bounds:
-        """Return what tells the least and the greatest values on a block."""
-
-        def bounds(term: str | Node) -> tuple[int, int] | None:
-            if not isinstance(term, str):
-                own = data.get(term)
-                return None if own is None else own[next(parts[i] for i in parts if i in term.free)]
-            if term in parts:
-                return parts[term].interval
-            value = evaluate_size(Affine(0, ((term, 1),)), self.call.sizes)
-            return None if value is None else (int(value), int(value))
-
-        return bounds
 
     def bounds_of_data(
         self, sweep: Sweep, cuts: Mapping[str, Sequence[Part]]
@@ -438,33 +398,3 @@ class Blocks:
         if is_running and own.op == SUM:
             flags |= (value == 0).any(1)
         return flags
-
-
-def tensors_of(blocks: Sequence[LoopedBlock]) -> list[str]:
-    """Return the tensors of which some blocks read or write parts."""
-    return list(dict.fromkeys(part.tensor for block in blocks for part in block.operands))
-
-
-def dimension(labels: Sequence[str], place: int) -> int:
-    """Return the dimension of a tensor that one of its indices has."""
-    return place - len(labels) if BATCH in labels[:place] else place
-
-
-def rows_first(value: Tensor, labels: Sequence[str], index: str) -> Tensor:
-    """Return a tensor as a matrix with a row for each value of an index."""
-    moved = value.movedim(dimension(labels, labels.index(index)), 0)
-    return moved.reshape(moved.shape[0], -1)
-
-
-def narrow(value: Tensor, dim: int, low: int, high: int) -> Tensor:
-    """Return a tensor from one place to another along a dimension, with zeros outside of it."""
-    extent, length = value.shape[dim], high - low + 1
-    if low >= 0 and high < extent:
-        return value.narrow(dim, low, length)
-    first, end = min(max(low, 0), extent), max(min(high + 1, extent), 0)
-    inside = value.narrow(dim, first, max(end - first, 0))
-    before = min(max(-low, 0), length)
-    return pad(
-        inside,
-        [0, 0] * (value.dim() - 1 - dim) + [before, length - before - inside.shape[dim]],
-    )
