@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -20,9 +20,14 @@ from pullback.bind.dense import contraction, evaluate
 from pullback.bind.dense.parts import (
     Part,
     Parts,
+    Sides,
     bounds_within,
+    choose_sides,
     cut,
     dimension,
+    find_truths,
+    is_irregular,
+    list_blocks,
     narrow,
     reach,
     rows_first,
@@ -36,7 +41,7 @@ from pullback.define.math.blocks import Passing, Sweep, Truths
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import BATCH, Affine
 from pullback.define.math.looped import LoopedBlock
-from pullback.define.math.node import MAX, READ, SCALAR, SUM, Node
+from pullback.define.math.node import MAX, READ, SCALAR, Node
 from pullback.define.math.passes import Statistic, Unfit
 
 # A block has so many elements, all batches together, and no fewer rows or columns than LEAST. On a
@@ -44,8 +49,6 @@ from pullback.define.math.passes import Statistic, Unfit
 ELEMENTS = {"cpu": 2**17}
 ELEMENTS_ELSEWHERE = 2**24
 LEAST = 64
-# With loops, rows and columns of a block, for one value of each index of a batch: measured.
-WITH_LOOPS = 256, 512
 
 
 def compute(  # noqa: PLR0913, PLR0917  (all of a call)
@@ -84,19 +87,22 @@ def compute(  # noqa: PLR0913, PLR0917  (all of a call)
 
 
 def size_block(
-    sweep: Sweep, extent: Callable[[Affine], int], device: torch.device
-) -> tuple[int, int]:
+    sweep: Sweep,
+    extent: Callable[[Affine], int],
+    device: torch.device,
+    sizes: Mapping[str, int],
+) -> Sides:
     """Return how many rows and columns a block has.
 
     Args:
         sweep: the pass.
         extent: returns a size as a number.
         device: of the tensors.
+        sizes: of the line's names.
     """
     if has_loops(sweep, device):
-        sides = zip(WITH_LOOPS, (sweep.rows, sweep.columns), strict=True)
-        rows, columns = (min(side, extent(sweep.whole.ranges[index])) for side, index in sides)
-        return rows, columns
+        extents = [extent(sweep.whole.ranges[index]) for index in (sweep.rows, sweep.columns)]
+        return choose_sides(sweep, (extents[0], extents[1]), tuple(sizes.items()))
     many = math.prod(map(extent, sweep.batches.values()))
     elements = ELEMENTS.get(device.type, ELEMENTS_ELSEWHERE) // max(many, 1)
     rows = max(LEAST, 2 ** (max(elements // 2, 1).bit_length() // 2))
@@ -200,41 +206,41 @@ class Blocks:
         value = -math.inf if own.op == MAX else 0
         return torch.full(shape, value, dtype=self.dtypes[own.type], device=self.call.device)
 
+    def sides(self, sweep: Sweep) -> Sides:
+        """Return how many rows and columns a block has."""
+        return size_block(sweep, self.number, self.call.device, self.call.sizes)
+
     # --- one pass
 
     def cut(self, sweep: Sweep) -> tuple[list[Part], list[Part]]:
         """Return the parts of the rows and of the columns."""
-        rows, columns = size_block(sweep, self.number, self.call.device)
+        rows, columns = self.sides(sweep)
         return cut(self.extent(sweep.rows), rows), cut(self.extent(sweep.columns), columns)
 
     def sweep(self, sweep: Sweep, only: Sequence[Part] | None = None) -> None:
         """Bring statistics up to date by all blocks of a pass, or by those of some rows."""
         self.prepare(sweep)
         rows, columns = self.cut(sweep)
-        found = list(self.blocks(sweep, rows if only is None else only, columns))
+        rows = rows if only is None else only
+        truths = self.truths(sweep, rows, columns)
+        kinds = {each: sweep.block(each, self.is_finite) for each in set(truths)}
+        every = list_blocks(sweep, rows, columns)
+        found = [(parts, kinds[each]) for parts, each in zip(every, truths, strict=True)]
         if has_loops(sweep, self.call.device) and self.run_loops(sweep, found):
             return
         for parts, block in found:
             if block is not None:
                 self.update(sweep, block, parts)
 
-    def blocks(
+    def truths(
         self, sweep: Sweep, rows: Sequence[Part], columns: Sequence[Part]
-    ) -> Iterator[tuple[Parts, Block | None]]:
-        """Yield what is computed of each block; None for nothing."""
+    ) -> Sequence[Truths]:
+        """Return which conditions hold on each of some blocks, row by row."""
+        if not sweep.data:
+            return find_truths(sweep, (*rows,), (*columns,), (*self.call.sizes.items(),))
         data = self.bounds_of_data(sweep, {sweep.rows: rows, sweep.columns: columns})
-        made: dict[Truths, Block | None] = {}
-        for row in rows:
-            for column in columns:
-                parts = {sweep.rows: row, sweep.columns: column}
-                truths = (
-                    sweep.truths(bounds_within(parts, self.call.sizes, data))
-                    if sweep.conditions
-                    else ()
-                )
-                if truths not in made:
-                    made[truths] = sweep.block(truths, self.is_finite)
-                yield parts, made[truths]
+        every = list_blocks(sweep, rows, columns)
+        return [sweep.truths(bounds_within(parts, self.call.sizes, data)) for parts in every]
 
     def prepare(self, sweep: Sweep) -> None:
         """Compute the vectors of a pass."""
@@ -285,7 +291,7 @@ class Blocks:
             BlockPass(
                 blocks=known,
                 kinds=[-1 if block is None else numbers[block] for _, block in found],
-                shape=size_block(sweep, self.number, self.call.device),
+                shape=self.sides(sweep),
                 extents=(self.extent(sweep.rows), self.extent(sweep.columns)),
                 batches={i: self.number(size) for i, size in sweep.outer.items()},
                 every=[int(extent) for extent in self.space.batch],
@@ -376,8 +382,10 @@ class Blocks:
         """
         running = {name for own in again.statistics for name in own.running}
         seen = [own for own in self.passing.statistics if own.name in running]
-        flags = [self.is_irregular(own, again.rows, is_running=True) for own in seen]
-        flags += [self.is_irregular(own, again.rows) for own in again.statistics]
+        flags = [
+            is_irregular(own, self.tensor(own.name), again.rows, is_running=True) for own in seen
+        ]
+        flags += [is_irregular(own, self.tensor(own.name), again.rows) for own in again.statistics]
         irregular = functools.reduce(torch.logical_or, flags)
         if not bool(irregular.any()):
             return
@@ -389,12 +397,3 @@ class Blocks:
             for part in only:
                 state.narrow(dim, part.start, part.length).zero_()
         self.sweep(again, only)
-
-    def is_irregular(self, own: Statistic, index: str, *, is_running: bool = False) -> Tensor:
-        """Return for which values of an index a statistic is not finite, or is of nothing."""
-        value = rows_first(self.tensor(own.name), own.labels, index)
-        # A sum that overflows is computed again for nothing; it takes a third of the time.
-        flags = ~value.sum(1).isfinite()
-        if is_running and own.op == SUM:
-            flags |= (value == 0).any(1)
-        return flags
