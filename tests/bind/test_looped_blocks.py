@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pullback.bind.dense import blocks
+from pullback.bind.dense import blocks, parts
 from pullback.bind.math import samples
 from pullback.define.math.formula import Formula
 from tests.bind.test_blocks import (
@@ -144,6 +144,18 @@ def test_results_have_the_same_bits_for_any_number_of_threads(name: str, seed: i
                 results.append([got for got, _ in both_ways(found, tensors, (16, 32))])
         for others in results[1:]:
             assert all(map(torch.equal, results[0], others))
+
+
+def test_blocks_are_smaller_where_more_of_them_are_left_out(loops_run: list[bool]) -> None:
+    window = formula(LINES["window"][0].replace("n - m < 3", "n - m < 256"))
+    found: dict[str, Sides] = {}
+    for name, indexed in {"plain": formula(LINES["plain"][0]), "window": window}.items():
+        passing = in_passes(indexed, pairs_of(indexed))
+        assert passing
+        ((sweep,),) = passing.sweeps
+        found[name] = parts.choose_sides(sweep, (4096, 4096), (("n", 4096), ("m", 4096)))
+    assert found == {"plain": (256, 512), "window": (128, 256)}
+    loops_run.append(True)  # nothing is computed here
 
 
 @pytest.mark.thorough

@@ -11,26 +11,37 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from pullback.bind.dense import contraction, evaluate
+from pullback.bind.dense.parts import (
+    Part,
+    Parts,
+    Sides,
+    bounds_within,
+    choose_sides,
+    cut,
+    dimension,
+    find_truths,
+    is_irregular,
+    list_blocks,
+    narrow,
+    reach,
+    rows_first,
+)
 from pullback.bind.dense.space import Space, SpaceCall
 from pullback.bind.loops import block_loops
 from pullback.bind.loops.own_call import convert_scalar
 from pullback.bind.loops.passes import BlockPass, PassTensor
-from pullback.define.math import intervals
 from pullback.define.math.block import Block, Labels, Operand, Window
 from pullback.define.math.blocks import Passing, Sweep, Truths
-from pullback.define.math.extents import evaluate_size
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import BATCH, Affine
 from pullback.define.math.looped import LoopedBlock
-from pullback.define.math.node import MAX, READ, SCALAR, SUM, Node
+from pullback.define.math.node import MAX, READ, SCALAR, Node
 from pullback.define.math.passes import Statistic, Unfit
 
 # A block has so many elements, all batches together, and no fewer rows or columns than LEAST. On a
@@ -38,8 +49,6 @@ from pullback.define.math.passes import Statistic, Unfit
 ELEMENTS = {"cpu": 2**17}
 ELEMENTS_ELSEWHERE = 2**24
 LEAST = 64
-# With loops, rows and columns of a block, for one value of each index of a batch: measured.
-WITH_LOOPS = 256, 512
 
 
 def compute(  # noqa: PLR0913, PLR0917  (all of a call)
@@ -77,42 +86,23 @@ def compute(  # noqa: PLR0913, PLR0917  (all of a call)
     return Blocks(passing, call).outputs(wanted, dtypes)
 
 
-@dataclass(frozen=True)
-class Part:
-    """A part of an index's range."""
-
-    start: int
-    length: int
-
-    @property
-    def interval(self) -> tuple[int, int]:
-        """Its first and its last value."""
-        return self.start, self.start + self.length - 1
-
-
-# A part of the rows and one of the columns, by their index.
-Parts = Mapping[str, Part]
-
-
-def cut(extent: int, step: int) -> list[Part]:
-    """Return the parts of a range."""
-    return [Part(start, min(step, extent - start)) for start in range(0, extent, step)]
-
-
 def size_block(
-    sweep: Sweep, extent: Callable[[Affine], int], device: torch.device
-) -> tuple[int, int]:
+    sweep: Sweep,
+    extent: Callable[[Affine], int],
+    device: torch.device,
+    sizes: Mapping[str, int],
+) -> Sides:
     """Return how many rows and columns a block has.
 
     Args:
         sweep: the pass.
         extent: returns a size as a number.
         device: of the tensors.
+        sizes: of the line's names.
     """
     if has_loops(sweep, device):
-        sides = zip(WITH_LOOPS, (sweep.rows, sweep.columns), strict=True)
-        rows, columns = (min(side, extent(sweep.whole.ranges[index])) for side, index in sides)
-        return rows, columns
+        extents = [extent(sweep.whole.ranges[index]) for index in (sweep.rows, sweep.columns)]
+        return choose_sides(sweep, (extents[0], extents[1]), tuple(sizes.items()))
     many = math.prod(map(extent, sweep.batches.values()))
     elements = ELEMENTS.get(device.type, ELEMENTS_ELSEWHERE) // max(many, 1)
     rows = max(LEAST, 2 ** (max(elements // 2, 1).bit_length() // 2))
@@ -200,10 +190,6 @@ class Blocks:
         assert isinstance(value, Tensor)
         return value
 
-    def dtype(self, node: Node) -> torch.dtype:
-        """Return the dtype in which a value is computed."""
-        return self.dtypes[node.type]
-
     def extent(self, index: str) -> int:
         """Return how far an index runs."""
         return self.number(self.passing.passes.ranges[index])
@@ -218,45 +204,49 @@ class Blocks:
         for label in own.labels:
             shape += [int(n) for n in self.space.batch] if label == BATCH else [self.extent(label)]
         value = -math.inf if own.op == MAX else 0
-        return torch.full(shape, value, dtype=self.dtype(own.body), device=self.call.device)
+        return torch.full(shape, value, dtype=self.dtypes[own.type], device=self.call.device)
+
+    def sides(self, sweep: Sweep) -> Sides:
+        """Return how many rows and columns a block has."""
+        return size_block(sweep, self.number, self.call.device, self.call.sizes)
 
     # --- one pass
 
     def cut(self, sweep: Sweep) -> tuple[list[Part], list[Part]]:
         """Return the parts of the rows and of the columns."""
-        rows, columns = size_block(sweep, self.number, self.call.device)
+        rows, columns = self.sides(sweep)
         return cut(self.extent(sweep.rows), rows), cut(self.extent(sweep.columns), columns)
 
     def sweep(self, sweep: Sweep, only: Sequence[Part] | None = None) -> None:
         """Bring statistics up to date by all blocks of a pass, or by those of some rows."""
         self.prepare(sweep)
         rows, columns = self.cut(sweep)
-        found = list(self.blocks(sweep, rows if only is None else only, columns))
+        rows = rows if only is None else only
+        truths = self.truths(sweep, rows, columns)
+        kinds = {each: sweep.block(each, self.is_finite) for each in set(truths)}
+        every = list_blocks(sweep, rows, columns)
+        found = [(parts, kinds[each]) for parts, each in zip(every, truths, strict=True)]
         if has_loops(sweep, self.call.device) and self.run_loops(sweep, found):
             return
         for parts, block in found:
             if block is not None:
                 self.update(sweep, block, parts)
 
-    def blocks(
+    def truths(
         self, sweep: Sweep, rows: Sequence[Part], columns: Sequence[Part]
-    ) -> Iterator[tuple[Parts, Block | None]]:
-        """Yield what is computed of each block; None for nothing."""
+    ) -> Sequence[Truths]:
+        """Return which conditions hold on each of some blocks, row by row."""
+        if not sweep.data:
+            return find_truths(sweep, (*rows,), (*columns,), (*self.call.sizes.items(),))
         data = self.bounds_of_data(sweep, {sweep.rows: rows, sweep.columns: columns})
-        made: dict[Truths, Block | None] = {}
-        for row in rows:
-            for column in columns:
-                parts = {sweep.rows: row, sweep.columns: column}
-                truths = sweep.truths(self.bounds(parts, data)) if sweep.conditions else ()
-                if truths not in made:
-                    made[truths] = sweep.block(truths, self.is_finite)
-                yield parts, made[truths]
+        every = list_blocks(sweep, rows, columns)
+        return [sweep.truths(bounds_within(parts, self.call.sizes, data)) for parts in every]
 
     def prepare(self, sweep: Sweep) -> None:
         """Compute the vectors of a pass."""
         formula = sweep.before
         given = {spec.name: self.values[spec.name] for spec in formula.line.tensors}
-        dtypes = [self.dtype(node) for node in sweep.vectors]
+        dtypes = [self.dtypes[node.type] for node in sweep.vectors]
         values = self.evaluate(formula, given, self.call.sizes, dtypes)
         self.values |= dict(zip(sweep.vectors.values(), values, strict=True))
         self.finite.clear()  # the vectors of another pass have the same names
@@ -265,7 +255,7 @@ class Blocks:
         """Bring statistics up to date by one block."""
         given = {each.name: self.part(sweep.tensors, each, parts) for each in block.operands}
         sizes = {**self.call.sizes, **{index: part.length for index, part in parts.items()}}
-        dtypes = [self.dtype(own.body) for own, _ in block.updates]
+        dtypes = [self.dtypes[own.type] for own, _ in block.updates]
         results = self.evaluate(block.formula, given, sizes, dtypes)
         for (own, how), result in zip(block.updates, results, strict=True):
             assert result is not None
@@ -293,12 +283,15 @@ class Blocks:
         if loops is None:
             return False
         numbers = {block: k for k, block in enumerate(kinds)}
-        sources = {name: self.source(sweep, name) for name in tensors_of(known)}
+        sources = {
+            name: self.source(sweep, name)
+            for name in {o.tensor: 0 for block in known for o in block.operands}
+        }
         try:
             BlockPass(
                 blocks=known,
                 kinds=[-1 if block is None else numbers[block] for _, block in found],
-                shape=size_block(sweep, self.number, self.call.device),
+                shape=self.sides(sweep),
                 extents=(self.extent(sweep.rows), self.extent(sweep.columns)),
                 batches={i: self.number(size) for i, size in sweep.outer.items()},
                 every=[int(extent) for extent in self.space.batch],
@@ -335,10 +328,11 @@ class Blocks:
             Unfit: some block would read outside of the tensor, where 0 is read.
         """
         assert window is not None
-        first, last = self.reach(window, {i: Part(0, self.extent(i)) for i in sweep.pair})
+        whole = {i: Part(0, self.extent(i)) for i in sweep.pair}
+        first, last = reach(window, whole, self.call.sizes)
         if first < 0 or last >= source.value.shape[source.dimension(k)]:
             raise Unfit
-        return self.reach(window, {i: Part(0, 1) for i in sweep.pair})[0]
+        return reach(window, dict.fromkeys(sweep.pair, Part(0, 1)), self.call.sizes)[0]
 
     # --- by PyTorch's operations
 
@@ -349,38 +343,10 @@ class Blocks:
         for k, window in enumerate(operand.windows):
             if window is not None:
                 dim = dimension(labels, k) % value.dim()
-                value = narrow(value, dim, *self.reach(window, parts))
+                value = narrow(value, dim, *reach(window, parts, self.call.sizes))
         return value
 
-    def reach(self, window: Window, parts: Parts) -> tuple[int, int]:
-        """Return the first and the last place that a block reads along a dimension."""
-        if window.place.index and not (window.low.terms or window.high.terms):
-            first, last = parts[window.place.index].interval
-            return first + window.low.constant, last + window.high.constant
-        ends = intervals.reach(window.place, self.bounds(parts, {}))
-        low, high = (evaluate_size(each, self.call.sizes) for each in (window.low, window.high))
-        assert ends is not None
-        assert low is not None
-        assert high is not None
-        return ends[0] + int(low), ends[1] + int(high)
-
     # --- what is certain on a block
-
-    def bounds(
-        self, parts: Parts, data: Mapping[Node, Mapping[Part, tuple[int, int]]]
-    ) -> intervals.Bounds:
-        """Return what tells the least and the greatest values on a block."""
-
-        def bounds(term: str | Node) -> tuple[int, int] | None:
-            if not isinstance(term, str):
-                own = data.get(term)
-                return None if own is None else own[next(parts[i] for i in parts if i in term.free)]
-            if term in parts:
-                return parts[term].interval
-            value = evaluate_size(Affine(0, ((term, 1),)), self.call.sizes)
-            return None if value is None else (int(value), int(value))
-
-        return bounds
 
     def bounds_of_data(
         self, sweep: Sweep, cuts: Mapping[str, Sequence[Part]]
@@ -416,8 +382,10 @@ class Blocks:
         """
         running = {name for own in again.statistics for name in own.running}
         seen = [own for own in self.passing.statistics if own.name in running]
-        flags = [self.is_irregular(own, again.rows, is_running=True) for own in seen]
-        flags += [self.is_irregular(own, again.rows) for own in again.statistics]
+        flags = [
+            is_irregular(own, self.tensor(own.name), again.rows, is_running=True) for own in seen
+        ]
+        flags += [is_irregular(own, self.tensor(own.name), again.rows) for own in again.statistics]
         irregular = functools.reduce(torch.logical_or, flags)
         if not bool(irregular.any()):
             return
@@ -429,42 +397,3 @@ class Blocks:
             for part in only:
                 state.narrow(dim, part.start, part.length).zero_()
         self.sweep(again, only)
-
-    def is_irregular(self, own: Statistic, index: str, *, is_running: bool = False) -> Tensor:
-        """Return for which values of an index a statistic is not finite, or is of nothing."""
-        value = rows_first(self.tensor(own.name), own.labels, index)
-        # A sum that overflows is computed again for nothing; it takes a third of the time.
-        flags = ~value.sum(1).isfinite()
-        if is_running and own.op == SUM:
-            flags |= (value == 0).any(1)
-        return flags
-
-
-def tensors_of(blocks: Sequence[LoopedBlock]) -> list[str]:
-    """Return the tensors of which some blocks read or write parts."""
-    return list(dict.fromkeys(part.tensor for block in blocks for part in block.operands))
-
-
-def dimension(labels: Sequence[str], place: int) -> int:
-    """Return the dimension of a tensor that one of its indices has."""
-    return place - len(labels) if BATCH in labels[:place] else place
-
-
-def rows_first(value: Tensor, labels: Sequence[str], index: str) -> Tensor:
-    """Return a tensor as a matrix with a row for each value of an index."""
-    moved = value.movedim(dimension(labels, labels.index(index)), 0)
-    return moved.reshape(moved.shape[0], -1)
-
-
-def narrow(value: Tensor, dim: int, low: int, high: int) -> Tensor:
-    """Return a tensor from one place to another along a dimension, with zeros outside of it."""
-    extent, length = value.shape[dim], high - low + 1
-    if low >= 0 and high < extent:
-        return value.narrow(dim, low, length)
-    first, end = min(max(low, 0), extent), max(min(high + 1, extent), 0)
-    inside = value.narrow(dim, first, max(end - first, 0))
-    before = min(max(-low, 0), length)
-    return pad(
-        inside,
-        [0, 0] * (value.dim() - 1 - dim) + [before, length - before - inside.shape[dim]],
-    )

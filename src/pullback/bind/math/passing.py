@@ -355,7 +355,7 @@ def describe(call: IndexedCall, found: Found) -> str:
     def extent(size: Affine) -> int:
         return int(extents.evaluate_size(size, call.sizes) or 1)
 
-    rows, columns = blocks.size_block(sweeps[-1], extent, call.outputs.device)
+    rows, columns = blocks.size_block(sweeps[-1], extent, call.outputs.device, call.sizes)
     passes = count(len(found.passing.sweeps), "pass", "passes")
     products = count(sum(len(list(products_in(sweep))) for sweep in sweeps), "product", "products")
     kept = [sweep.tensors[name] for sweep in sweeps for name in sweep.vectors.values()]

@@ -4,7 +4,7 @@
 #include "../threads.h"
 #include "loops.h"
 
-#include <ATen/core/grad_mode.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/from_blob.h>
 
