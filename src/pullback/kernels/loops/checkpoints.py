@@ -11,7 +11,7 @@ from dataclasses import replace
 from pullback.define.math.index import at, size
 from pullback.define.math.node import read
 from pullback.kernels.loops.nest import KEPT, RING, STEPS, KernelSetting, KernelText, Nest, Output
-from pullback.kernels.loops.scan import ScanWriter
+from pullback.kernels.loops.scan import ScanWriter, order_addends
 
 
 def write_scan(nest: Nest, setting: KernelSetting) -> KernelText:
@@ -20,7 +20,16 @@ def write_scan(nest: Nest, setting: KernelSetting) -> KernelText:
     Raises:
         RefusedLoops: what it reads cannot be read by lanes.
     """
-    return _CheckpointWriter(nest, setting, {}).kernel()
+    assert nest.sequential
+    assert nest.checkpoints
+    (time, direction), first = nest.sequential, nest.checkpoints.first
+    last = len(nest.outputs) - len(nest.checkpoints.kept)
+    outputs = (
+        *order_addends(nest.outputs[:first], (time, -direction), setting),
+        *order_addends(nest.outputs[first:last], (time, direction), setting),
+        *nest.outputs[last:],
+    )
+    return _CheckpointWriter(replace(nest, outputs=outputs), setting, {}).kernel()
 
 
 def keep(state: Output, name: str, time: str) -> Output:

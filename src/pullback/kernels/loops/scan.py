@@ -194,13 +194,21 @@ def write_scan(nest: Nest, setting: KernelSetting) -> KernelText:
         RefusedLoops: what it reads cannot be read by lanes.
     """
     assert nest.sequential
-    time = nest.sequential[0]
-    times = {o.name: o.indices.index(time) for o in nest.outputs if time in o.indices}
-    nodes = [output.node for output in nest.outputs]
     if nest.fronts is None:
-        nodes = put_newest_last(nodes, times, nest.sequential, Ranges(setting.ranges))
-    outputs = (replace(o, node=node) for o, node in zip(nest.outputs, nodes, strict=True))
-    return ScanWriter(replace(nest, outputs=tuple(outputs)), setting, {}).kernel()
+        outputs = order_addends(nest.outputs, nest.sequential, setting)
+        nest = replace(nest, outputs=outputs)
+    return ScanWriter(nest, setting, {}).kernel()
+
+
+def order_addends(
+    outputs: Sequence[Output], sequential: tuple[str, int], setting: KernelSetting
+) -> tuple[Output, ...]:
+    """Return what is computed in one walk over the steps, with the newest states added last."""
+    time = sequential[0]
+    times = {o.name: o.indices.index(time) for o in outputs if time in o.indices}
+    nodes = [output.node for output in outputs]
+    nodes = put_newest_last(nodes, times, sequential, Ranges(setting.ranges))
+    return tuple(replace(o, node=node) for o, node in zip(outputs, nodes, strict=True))
 
 
 class ScanWriter(KernelWriter):
