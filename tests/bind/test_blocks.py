@@ -292,6 +292,15 @@ def test_conditions_by_data_leave_blocks_out_too(seed: int) -> None:
     assert count_blocks(found, {**drawn(padded, LONG), "t": torch.full([64], 9)}) == 16
 
 
+def test_conditions_on_a_number_that_is_given_leave_blocks_out_too(seed: int) -> None:
+    line = LINES["padding"][0].replace("t[n]: int64", "t: int").replace("t[n]", "t")
+    padded = formula(line)
+    found = in_passes(padded, pairs_of(padded))
+    assert found
+    for end, expected in ((64, 64), (9, 16), (8, 8)):
+        assert count_blocks(found, {**drawn(padded, LONG), "t": end}) == expected
+
+
 def test_no_block_is_left_out_that_would_give_nan(seed: int) -> None:
     # exp(-inf) is 0, and 0 times infinity is NaN: also where nothing is selected.
     indexed = formula(LINES["causal"][0])

@@ -130,6 +130,9 @@ class Blocks:
         self.space = Space(call)
         self.dtypes = {"real": call.compute, "int": torch.int64, "bool": torch.bool}
         self.values: dict[str, object] = dict(call.arguments)
+        numbers = {name: value for name, value in self.values.items() if type(value) is int}
+        # What conditions may depend on.
+        self.sizes: dict[str, int] = {**call.sizes, **numbers}
         self.finite: dict[str, bool] = {}
         names = {spec.name for spec in call.line.tensors}
         self.scalars = {n: v for n, v in call.arguments.items() if n not in names}
@@ -208,7 +211,7 @@ class Blocks:
 
     def sides(self, sweep: Sweep) -> Sides:
         """Return how many rows and columns a block has."""
-        return size_block(sweep, self.number, self.call.device, self.call.sizes)
+        return size_block(sweep, self.number, self.call.device, self.sizes)
 
     # --- one pass
 
@@ -237,10 +240,10 @@ class Blocks:
     ) -> Sequence[Truths]:
         """Return which conditions hold on each of some blocks, row by row."""
         if not sweep.data:
-            return find_truths(sweep, (*rows,), (*columns,), (*self.call.sizes.items(),))
+            return find_truths(sweep, (*rows,), (*columns,), (*self.sizes.items(),))
         data = self.bounds_of_data(sweep, {sweep.rows: rows, sweep.columns: columns})
         every = list_blocks(sweep, rows, columns)
-        return [sweep.truths(bounds_within(parts, self.call.sizes, data)) for parts in every]
+        return [sweep.truths(bounds_within(parts, self.sizes, data)) for parts in every]
 
     def prepare(self, sweep: Sweep) -> None:
         """Compute the vectors of a pass."""

@@ -14,7 +14,7 @@ from pullback.define.math.block import Window
 from pullback.define.math.blocks import Sweep, Truths
 from pullback.define.math.extents import evaluate_size
 from pullback.define.math.index import BATCH, Affine
-from pullback.define.math.node import SUM, Node
+from pullback.define.math.node import SCALAR, SUM, Node
 from pullback.define.math.passes import Statistic
 
 
@@ -49,11 +49,14 @@ def bounds_within(
 
     Args:
         parts: the block.
-        sizes: of the line's names.
+        sizes: of the line's names, and the whole numbers that are given by their names.
         data: the least and the greatest of whole numbers that data gives, for every part.
     """
 
     def bounds(term: str | Node) -> tuple[int, int] | None:
+        if not isinstance(term, str) and term.op == SCALAR:
+            given = sizes.get(str(term.name))
+            return None if given is None else (given, given)
         if not isinstance(term, str):
             own = data.get(term)
             return None if own is None else own[next(parts[i] for i in parts if i in term.free)]
