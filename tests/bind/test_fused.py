@@ -70,11 +70,15 @@ def noted(
 
 
 @pytest.mark.parametrize(
-    ("lead", "is_causal"),
-    [pytest.param((), False, marks=pytest.mark.thorough), ((2, 3), True)],
+    ("lead", "is_causal", "orders"),
+    [
+        ((2, 3), True, 0),
+        pytest.param((), False, 2, marks=pytest.mark.thorough),
+        pytest.param((2, 3), True, 2, marks=pytest.mark.thorough),
+    ],
 )
-def test_values_and_two_orders_of_gradients_are_torchs(
-    lead: tuple[int, ...], is_causal: bool, noted: list[bool], seed: int
+def test_values_and_gradients_of_some_orders_are_torchs(
+    lead: tuple[int, ...], is_causal: bool, orders: int, noted: list[bool], seed: int
 ) -> None:
     op, given = operator(is_causal=is_causal), leaves(*lead)
     shown = str(op.plan(*given))
@@ -90,7 +94,7 @@ def test_values_and_two_orders_of_gradients_are_torchs(
     got = torch.autograd.grad(found, given, grad, retain_graph=True)
     assert noted[-1:] == [True]
     torch.testing.assert_close(got, torch.autograd.grad(expected, given, grad, retain_graph=True))
-    for each in range(2):
+    for each in range(orders):
         found, expected = (
             torch.cat(
                 [g.flatten() for g in torch.autograd.grad(y.sin().sum(), given, create_graph=True)]

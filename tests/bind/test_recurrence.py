@@ -503,7 +503,7 @@ def cell_steps(x: Tensor, w: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("steps", [pytest.param(1, marks=pytest.mark.thorough), 9])
-@pytest.mark.parametrize("is_small", [pytest.param(True, marks=pytest.mark.thorough), False])
+@pytest.mark.parametrize("is_small", [True, pytest.param(False, marks=pytest.mark.thorough)])
 def test_gates_that_no_gradient_decides_are_computed_before_its_steps(
     steps: int, is_small: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -87,10 +87,7 @@ def compute(  # noqa: PLR0913, PLR0917  (all of a call)
 
 
 def size_block(
-    sweep: Sweep,
-    extent: Callable[[Affine], int],
-    device: torch.device,
-    sizes: Mapping[str, int],
+    sweep: Sweep, extent: Callable[[Affine], int], device: torch.device, sizes: Mapping[str, int]
 ) -> Sides:
     """Return how many rows and columns a block has.
 
