@@ -25,7 +25,7 @@ from pullback.define.math.statistics import Keeping, find_products
 CPU = torch.device("cpu")
 Content = tuple[object, tuple[Node, ...]]
 # The gradients of an attention that were derived from it: their formulas, and it.
-_gradients: dict[Content, tuple[Keeping, Attending]] = {}
+_gradients: Memo[Content, tuple[Keeping, Attending]] = Memo(1024)
 _agreed: Memo[tuple[Content, torch.dtype], bool] = Memo(1024)
 
 
@@ -59,15 +59,15 @@ def find_fused(passing: Passing, dtypes: Sequence[torch.dtype]) -> Fused | None:
     if not hasattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu"):
         return None
     key = content_of(own)
-    fused = _of_gradients(*_gradients[key]) if key in _gradients else None
-    if fused is None:
-        found = find_attention(passing.passes)
-        fused = Fused(attending=found) if found else None
-    if fused is None:
+    kept, found = _gradients.get(key) or (None, find_attention(passing.passes))
+    if found is None:
         return None
-    known, made = (key, dtypes[0]), fused
-    agrees = _agreed.get_or_make(known, lambda: run_isolated(lambda: agree(own, made, dtypes[0])))
-    return fused if agrees else None
+    fused = _of_gradients(kept, found) if kept else Fused(attending=found)
+
+    def compare() -> bool:
+        return run_isolated(lambda: agree(own, kept, fused, dtypes[0]))
+
+    return fused if _agreed.get_or_make((key, dtypes[0]), compare) else None
 
 
 def _of_gradients(kept: Keeping, attending: Attending) -> Fused:
@@ -82,10 +82,16 @@ def _of_gradients(kept: Keeping, attending: Attending) -> Fused:
     )
 
 
-def agree(indexed: Formula, fused: Fused, dtype: torch.dtype) -> bool:
+def agree(indexed: Formula, kept: Keeping | None, fused: Fused, dtype: torch.dtype) -> bool:
     """Return whether an operation computes what the formula says, on tiny inputs.
 
     Where it takes the inputs at all, it may be as far from it as a generated loop.
+
+    Args:
+        indexed: the formula.
+        kept: of gradients, what they read of the attention's call.
+        fused: the operation.
+        dtype: of all tensors.
     """
     own = fused.attending.attention
     named = [(own.query, FEATURE), (own.value, own.width)]
@@ -93,7 +99,7 @@ def agree(indexed: Formula, fused: Fused, dtype: torch.dtype) -> bool:
     fixed = {labels[name][own_labels.index(at)]: 3 for (name, own_labels), at in named}
     compared = False
     for drawn in samples.draw_cases(indexed, dtype, fixed, frozenset()):
-        case = consistent(indexed, fused, drawn)
+        case: Case = consistent(kept, drawn) if kept else drawn
         got = fused.compute(case.arguments)
         if 0 in case.sizes.values() or got is None:
             continue
@@ -113,11 +119,8 @@ def agree(indexed: Formula, fused: Fused, dtype: torch.dtype) -> bool:
     return compared
 
 
-def consistent(indexed: Formula, fused: Fused, case: Case) -> Case:
+def consistent(kept: Keeping, case: Case) -> Case:
     """Return a call of gradients with the output and the statistics of its own tensors."""
-    if not fused.arguments:
-        return case
-    kept, _ = _gradients[content_of(indexed)]
     dtypes = [value.dtype for value in case.arguments.values() if isinstance(value, Tensor)]
     values = computed(kept.forward, case, dtypes[0])
     names = [output.name for output in kept.forward.line.outputs]
