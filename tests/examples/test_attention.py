@@ -22,7 +22,9 @@ def test_a_line_of_the_gallery_is_its_reference_by_blocks(name: str) -> None:
     size = gallery.LARGE._replace(n=2900, d=20)  # in float64 more than 64 MiB
     row = gallery.ROWS[name]
     given = [*row.inputs(size), *row.last(size.n)]
-    assert gallery.executed(gallery.operator_of(row), given) == "blocks"
+    ways = gallery.executed(gallery.operator_of(row), given)
+    assert "blocks" in ways
+    assert "whole" not in ways
     assert max(gallery.compare(gallery.operator_of(row), row, given)) < 1e-12
 
 
