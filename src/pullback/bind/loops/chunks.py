@@ -72,7 +72,7 @@ class ChunkedScan:
 
     def add_sizes(self, sizes: Mapping[str, int]) -> Mapping[str, int]:
         """Return the sizes of a call, and how many chunks there are."""
-        many = -(-(Extents(sizes).number(self.chunks.extent) or 0) // STEPS)
+        many = _count_chunks(self.chunks, sizes)
         return {**sizes, self.chunks.index: many, self.chunks.whole.index: STEPS}
 
     def run(self, arguments: Mapping[str, object], sizes: Mapping[str, int]) -> dict[str, Tensor]:
@@ -108,8 +108,8 @@ def find_chunks(call: ScanCall) -> ChunkedScan | None:
     made = _are_few(call) and target.keeps_states and chunks.cut(call.formula, call.group)
     if not made:
         return None
-    many = -(-(Extents(call.sizes).number(made.extent) or 0) // STEPS)
-    sizes = {**call.sizes, made.index: round_size(many), made.whole.index: STEPS}
+    many = round_size(_count_chunks(made, call.sizes))
+    sizes = {**call.sizes, made.index: many, made.whole.index: STEPS}
     dtypes = {**call.dtypes, **dict.fromkeys(made.ends, call.compute)}
     dtypes |= {state.name: call.compute for state in made.carried.group.states}
 
@@ -139,6 +139,11 @@ def find_chunks(call: ScanCall) -> ChunkedScan | None:
     assert isinstance(whole, Scan)
     assert not isinstance(carried, NoLoops)
     return ChunkedScan(chunks=made, alone=alone, carried=carried, whole=whole)
+
+
+def _count_chunks(made: Chunks, sizes: Mapping[str, int]) -> int:
+    """Return how many chunks a call has, the last of which may have fewer steps."""
+    return -(-(Extents(sizes).number(made.extent) or 0) // STEPS)
 
 
 def _are_few(call: ScanCall) -> bool:
