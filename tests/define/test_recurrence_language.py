@@ -139,6 +139,27 @@ def test_a_hidden_state_has_the_batch_written_or_not() -> None:
         assert read(line.format(*written)).groups == plain.groups
 
 
+def test_a_part_has_the_batch_written_or_not() -> None:
+    line = "(x[..., n], w[n]) -> y[..., n] = t[{}i] = w[i]*x[i]; s[i] = w[i]; y = t[n] + s[n]"
+    assert read(line.format("")).nodes == read(line.format("..., ")).nodes
+
+
+def test_a_part_that_reads_a_state_has_the_batch_written_or_not() -> None:
+    line = (
+        "(z[..., t], q[], r[]) -> x[..., t] ="
+        " K[{}t] = (P[t - 1] + q)/(P[t - 1] + q + r); P[t] = (1 - K[t])*(P[t - 1] + q); P[-1] = 1;"
+        " x = pad(x[t - 1]) + K[t]*(z - pad(x[t - 1]))"
+    )
+    assert read(line.format("")).groups == read(line.format("..., ")).groups
+
+
+def test_a_state_read_along_another_dimension_is_told_to_share_its_name() -> None:
+    with pytest.raises(PullbackError, match="PB141") as error:
+        read("(e[t, s], A[p, s]) -> v[t, s] = e + where(t == 0, 0, max[p](v[t - 1, p] + A[p, s]))")
+    assert "one name" in str(error.value.finding.help)
+    assert read("(e[t, s], A[s, s]) -> v[t, s] = e + max[p](pad(v[t - 1, p]) + A[p, s])").groups
+
+
 def test_a_derivative_keeps_no_hidden_state() -> None:
     backward = derived.backward(read(LINES["a hidden state"]))
     assert backward

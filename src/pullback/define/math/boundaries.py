@@ -116,7 +116,7 @@ def read_state(
     if program.known:
         left = [e for e in outside if not any(b.covers(e) for b in reached)]
         if left and padded is None:
-            raise _not_covered(reader, tree, state, left[0])
+            raise _not_covered(reader, tree, state, left[0], places)
         _require_one(reader, state, reached, outside)
     known = [each for each in outside if any(b.covers(each) for b in reached)]
     always, certain = _covered_dimensions(regions, known)
@@ -184,9 +184,8 @@ def _require_inside(
             raise
         pairs = zip(places, extents, strict=True)
         outside = itertools.product(*(_find_regions(reader, *pair) for pair in pairs))
-        raise _not_covered(
-            reader, tree, state, next(each for each in outside if {*each} != {INSIDE})
-        ) from None
+        left = next(each for each in outside if {*each} != {INSIDE})
+        raise _not_covered(reader, tree, state, left, places) from None
 
 
 def _inner_places(boundary: Boundary, places: Sequence[Affine]) -> tuple[Affine, ...]:
@@ -332,7 +331,11 @@ def as_type(value: Node, state: ReadState, of: str, text: str) -> Node:
 
 
 def _not_covered(
-    reader: IndexReader, tree: ast.expr, state: ReadState, regions: Sequence[Region]
+    reader: IndexReader,
+    tree: ast.expr,
+    state: ReadState,
+    regions: Sequence[Region],
+    places: Sequence[Affine],
 ) -> PullbackError:
     """Return the error for a read outside that no boundary is for."""
     names = [index.name for index in state.indices]
@@ -341,10 +344,15 @@ def _not_covered(
         for name, region in zip(names, regions, strict=True)
     ]
     read = reader.shown(tree)
+    cure = f"write {state.name}[{', '.join(shown)}] = ...; or pad({read}), which is 0 there"
+    # An index alone leaves at the end only where it runs over another dimension.
+    pairs = zip(regions, places, strict=True)
+    if any(region == ABOVE and place.index is not None for region, place in pairs):
+        cure = f"give both dimensions one name if they are equal; else {cure}"
     return OutOfBounds.error(
         f"{reader.of}: {read} may be outside of '{state.name}', and no boundary says what it is "
         "there",
-        help=f"write {state.name}[{', '.join(shown)}] = ...; or pad({read}), which is 0 there",
+        help=cure,
     )
 
 

@@ -217,10 +217,10 @@ def _read_part(program: FormulaProgram, statement: Statement, number: int) -> No
         program.pointwise = False
         reader = IndexReader(statement.text, program, number)
         binder = f"{name}[{', '.join(map(reader.shown, statement.subscripts))}] = ..."
-        parameters = [reader.bind(tree, binder) for tree in statement.subscripts]
-        if name in program.states:
-            parameters = program.states[name].indices
-            reader.scope = {index.name: index for index in parameters}
+        bound = [reader.bind(tree, binder) for tree in statement.subscripts]
+        state = program.states.get(name)
+        parameters = state.indices if state else program.with_batch(bound, binder)
+        reader.scope = {index.name: index for index in parameters}
     else:
         reader = IndexReader(
             statement.text,
@@ -228,11 +228,13 @@ def _read_part(program: FormulaProgram, statement: Statement, number: int) -> No
             number,
             (statement.tree, names_in_brackets(statement.values[0])),
         )
-        parameters = None
+        bound, parameters = [], None
     reader.part = {} if name not in program.states else None
     value = _known_as(program, name, reader.value(statement.values[0]), statement)
     if parameters is None:
-        parameters = [index for index in reader.parameters.values() if index.key in value.free]
+        parameters = list(reader.parameters.values())
+    if name not in program.states:
+        parameters = [i for i in parameters if i in bound or i.key in value.free]
     program.definitions[name] = NamedValue(name, parameters, value, reader.part or {})
 
 

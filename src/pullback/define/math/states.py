@@ -15,7 +15,7 @@ from pullback.define.math.boundaries import (
     WrongBoundary,
     as_type,
 )
-from pullback.define.math.index import BATCH, Affine
+from pullback.define.math.index import Affine
 from pullback.define.math.node import Node, rename_index
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.recurrence import Group, State
@@ -92,9 +92,7 @@ def _find_indices(reader: IndexReader, statement: Statement, name: str) -> list[
         )
     binder = f"{name}[{', '.join(map(reader.shown, statement.subscripts))}] = ..."
     indices = [reader.bind(tree, binder) for tree in statement.subscripts]
-    if BATCH in program.declared and all(index.name != BATCH for index in indices):
-        indices.insert(0, Index(BATCH, BATCH, program.declared[BATCH], binder))
-    return indices
+    return program.with_batch(indices, binder)
 
 
 def set_value(program: FormulaProgram, name: str, value: Node, text: str) -> Node:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pullback.define.math import node, reduce
-from pullback.define.math.index import Affine, at, is_fixed, is_size
+from pullback.define.math.index import BATCH, Affine, at, is_fixed, is_size
 from pullback.define.math.node import INDEX, READ, REDUCTIONS, Node, Type
 from pullback.define.math.ranges import Ranges
 from pullback.diagnostic import PullbackError, Rule
@@ -221,6 +221,12 @@ class FormulaProgram:
         return self.bound.setdefault(
             (id(tree), name), Index(name, name, self.declared[name], shown)
         )
+
+    def with_batch(self, indices: list[Index], shown: str) -> list[Index]:
+        """Return a part's indices, with the batch dimensions that may be left out before them."""
+        if BATCH not in self.declared or any(index.name == BATCH for index in indices):
+            return indices
+        return [Index(BATCH, BATCH, self.declared[BATCH], shown), *indices]
 
     def start(self) -> None:
         """Begin a reading, with the ranges that are known by now."""
