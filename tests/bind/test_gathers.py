@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import pullback as pb
 from pullback.bind.loops import nests, order
@@ -65,6 +66,50 @@ SIZES = {
     "wide": (6, 17, 3, 70),
     "repeated": (300, 90, 20, 5),
 }
+
+
+class Largest(TorchDispatchMode):
+    """Notes the largest tensor that any operation makes."""
+
+    elements = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> object:
+        found = func(*args, **(kwargs or {}))
+        for each in found if isinstance(found, tuple | list) else [found]:
+            self.elements = max(self.elements, each.numel() if isinstance(each, Tensor) else 0)
+        return found
+
+
+NEAREST = {
+    "a root": "(x[..., n, d], y[..., m, d]) -> z[..., n] = min[m](sqrt(sum[d]((x - y)**2)))",
+    "squares": "(x[..., n, d], y[..., m, d]) -> z[..., n] = min[m](sum[d]((x - y)**2))",
+}
+
+
+@functools.cache
+def nearest(root: str) -> Any:
+    return pb.operator(f"demo::nearest_{root[-4:]}{NEAREST[root]}")
+
+
+@pytest.mark.parametrize("root", telling({name: name for name in NEAREST}, {"a root"}))
+@pytest.mark.parametrize("shape", telling({"few": (300, 310, 3), "many": (90, 100, 40)}, {"many"}))
+def test_where_the_nearest_is_needs_no_matrix_of_pairs(
+    root: str, shape: tuple[int, int, int], seed: int
+) -> None:
+    """A gradient of a minimum goes to the pairs that a loop finds. Some seconds to compile."""
+    n, m, d = shape
+    x = torch.randn(2, n, d, dtype=torch.float64, requires_grad=True)
+    y = torch.randn(2, m, d, dtype=torch.float64, requires_grad=True)
+    grad = torch.randn(2, n, dtype=torch.float64)
+    apart = (x[:, :, None, :] - y[:, None, :, :]).pow(2).sum(-1)
+    true = torch.autograd.grad((apart.sqrt() if root == "a root" else apart).amin(-1), [x, y], grad)
+    torch.autograd.grad(nearest(root)(x, y), [x, y], grad)  # compiles, and compares
+    with Largest() as largest:
+        found = torch.autograd.grad(nearest(root)(x, y + 0), [x, y], grad)
+    torch.testing.assert_close(found, true)
+    assert largest.elements < n * m
 
 
 @pytest.fixture(autouse=True)

@@ -44,6 +44,7 @@ PAIRS = {
     "pair": "(s[n], t[n]) -> l[]"
     " = sum[i, j](log(1 + exp(-(s[i] - s[j])*(t[i] - t[j]))))/size(n)**2",
     "chamfer": "(x[n, d], y[m, d]) -> z[n] = min[m](sum[d]((x[n, d] - y[m, d])**2))",
+    "hausdorff": "(x[n, d], y[m, d]) -> z[n] = min[m](sqrt(sum[d]((x[n, d] - y[m, d])**2)))",
     "hinge": "(s[n]) -> y[n] = sum[m < size(n)](relu(1 - (s[n] - s[m])))",
     "before": "(x[n]) -> y[n] = sum[m < size(n)](where(m <= n, x[m], 0))",
     "outer": "(x[n], y[m]) -> z[n, m] = x[n]*y[m]",

@@ -193,8 +193,18 @@ class Own:
         """Return the tensors that say in which order entries are added."""
         found: dict[str, Tensor] = {}
         for sorter in self.sorters:
-            found |= sorter.tensors(arguments, sizes)
+            found |= sorter.tensors(arguments, sizes, lambda f: self.search(f, arguments, sizes))
         return found
+
+    def search(
+        self, places: Formula, arguments: Mapping[str, object], sizes: Mapping[str, int]
+    ) -> Tensor | None:
+        """Return where entries go, which maxima decide; None if there are no loops for it."""
+        present = frozenset(n for n, value in arguments.items() if isinstance(value, Tensor))
+        own = find(places, self.dtype, (0,), present, sizes, self.backend)
+        if isinstance(own, NoLoops) or not own.is_available:
+            return None
+        return own.run(arguments, sizes, (torch.int64,))[0]
 
     def prepared(self, sizes: Mapping[str, int]) -> LoopCall:
         """Return what follows from the sizes of a call, worked out once for each."""

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from pullback.bind.dense import evaluate
 from pullback.bind.memo import Memo
+from pullback.define.math.block import tensor_of
 from pullback.define.math.extents import evaluate_size
 from pullback.define.math.formula import Formula
-from pullback.define.math.node import names_read
+from pullback.define.math.node import ARGMAX, in_order, index, names_read, rename_index
 from pullback.define.math.ranges import Ranges
 from pullback.kernels.loops.schedule import Schedule
 from pullback.kernels.loops.segments import Segments
@@ -77,6 +78,10 @@ class Remembered:
         )
 
 
+# Computes the one output of a formula by own loops; None if there are none.
+Search = Callable[[Formula], Tensor | None]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sorter:
     """Sorts the entries of one sum.
@@ -86,15 +91,17 @@ class Sorter:
         segments: that it runs over.
         needed: the tensors that kernels read, with their dtypes.
         known: the orders of index tensors that are still there.
+        searched: the row of each entry, where maxima decide it.
     """
 
     indexed: Formula
     segments: Segments
     needed: Mapping[str, torch.dtype]
     known: Memo[tuple[object, ...], Remembered]
+    searched: Formula | None
 
     def tensors(
-        self, arguments: Mapping[str, object], sizes: Mapping[str, int]
+        self, arguments: Mapping[str, object], sizes: Mapping[str, int], search: Search
     ) -> dict[str, Tensor]:
         """Return the tensors that say what the order is."""
         nodes = self.segments.place.nodes
@@ -102,7 +109,7 @@ class Sorter:
         sources = [value for value in given if isinstance(value, Tensor)]
         # A scalar may be a part of the place. On a GPU, changes in inference mode are unseen.
         if len(sources) < len(given) or is_captured(sources) or any(map(is_unseen, sources)):
-            return self.make(arguments, sizes)
+            return self.make(arguments, sizes, search)
         key = (*map(key_of, sources), *sizes.items())
         found = self.known.get(key)
         if found is None or not found.holds(sources):
@@ -115,16 +122,20 @@ class Sorter:
                 memory=tuple(weakref.ref(s.untyped_storage(), forget) for s in sources),
                 versions=versions_of(sources),
                 copies=tuple(source.clone() for source in sources if source.is_cpu),
-                tensors=self.make(arguments, sizes),
+                tensors=self.make(arguments, sizes, search),
             )
         return found.tensors
 
-    def make(self, arguments: Mapping[str, object], sizes: Mapping[str, int]) -> dict[str, Tensor]:
+    def make(
+        self, arguments: Mapping[str, object], sizes: Mapping[str, int], search: Search
+    ) -> dict[str, Tensor]:
         """Sort the entries."""
         segments, ranges = self.segments, Ranges(self.indexed.ranges.sizes)
         ranges.sizes |= dict(segments.bound)
-        env = {index: ranges.size(index) for index in (*segments.batch, *dict(segments.bound))}
-        places = evaluate.compute_places(self.indexed, arguments, sizes, segments.place, env)
+        places = search(self.searched) if self.searched else None
+        if places is None:
+            env = {index: ranges.size(index) for index in (*segments.batch, *dict(segments.bound))}
+            places = evaluate.compute_places(self.indexed, arguments, sizes, segments.place, env)
         shape = [int(evaluate_size(extent, sizes) or 0) for extent in segments.shape(ranges)]
         rows = int(evaluate_size(ranges.size(segments.row), sizes) or 0)
         return sort(places, shape, len(segments.batch), rows).tensors(segments, self.needed)
@@ -189,10 +200,30 @@ def make_sorters(indexed: Formula, schedules: Sequence[Schedule]) -> tuple[Sorte
     operands = [operand for step in steps for operand in step.kernel.operands]
     needed = {each.name: getattr(torch, each.dtype) for each in operands}
     return tuple(
-        Sorter(indexed=indexed, segments=each, needed=needed, known=Memo(MOST_KNOWN))
+        Sorter(
+            indexed=indexed,
+            segments=each,
+            needed=needed,
+            known=Memo(MOST_KNOWN),
+            searched=find_search(indexed, each),
+        )
         for schedule in schedules
         for each in schedule.segments
     )
+
+
+def find_search(indexed: Formula, segments: Segments) -> Formula | None:
+    """Return the row of each entry as a formula; None if no maximum decides it."""
+    row = index(segments.place)
+    if all(node.op != ARGMAX for node in in_order([row])):
+        return None
+    names = {old: f"entry{k}_" for k, (old, _) in enumerate(segments.bound)}
+    for old, new in names.items():
+        row = rename_index(row, old, new)
+    place = replace(tensor_of("row", (*segments.batch, *names.values())), dtype="int64")
+    line = replace(indexed.line, name=f"{indexed.line.name}_row", outputs=(place,))
+    sizes = {names[old]: extent for old, extent in segments.bound}
+    return Formula(line=line, elements=(row,), sizes={**indexed.sizes, **sizes})
 
 
 # Index tensors whose order is remembered, for each sum.

@@ -8,8 +8,10 @@ a squared distance stays one.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 
 from pullback.define.math import build, reduce, softmax
 from pullback.define.math import node as graph
@@ -105,11 +107,14 @@ class Scatter:
         places: for each of the output's indices that the data decides, where values go.
         bound: what is summed over.
         value: what is added; it has none of those indices.
+        at_row: the same with those indices in it, for one who knows them: nothing that decides
+            where a value goes is in it again.
     """
 
     places: tuple[tuple[str, Affine], ...]
     bound: tuple[tuple[str, Affine], ...]
     value: Node
+    at_row: Node
 
 
 def scatter_of(product: Product, sizes: Sizes) -> Scatter | None:
@@ -119,19 +124,24 @@ def scatter_of(product: Product, sizes: Sizes) -> Scatter | None:
         product: a sum.
         sizes: how far its free indices run.
     """
+    if not any(c.op in (EQUAL, INSIDE) and c.places[0].nodes for c in product.conditions):
+        return None
+    product = _open(product, sizes)
     bound = dict(product.bound)
     ranges = Ranges({**sizes, **bound})
     places: dict[str, Affine] = {}
-    left = list(product.conditions)
-    body = Term(over=product.over, under=product.under).value
+    left, kept = list(product.conditions), list(product.conditions)
+    body = whole = Term(over=product.over, under=product.under).value
     for condition in product.conditions:
-        found = _decide_place(condition, [v for v in sizes if v not in places], bound)
+        candidates = [v for v in sizes if v not in places]
+        found = _decide_place(condition, candidates, {*sizes, *bound, *product.free})
         if found is None:
             continue
         index, place, step = found
         if step is not None:
             bound[step[0]] = ranges.sizes[step[0]] = step[1]
         others = {index: place}
+        kept.remove(condition)
         left = [reduce.substitute(c, others, ranges) for c in left if c is not condition]
         body = reduce.substitute(body, others, ranges)
         places = {v: p.replaced({index: place}) for v, p in places.items()}
@@ -141,11 +151,40 @@ def scatter_of(product: Product, sizes: Sizes) -> Scatter | None:
     value = select(left, body)
     if value.free & places.keys() or any(p.free & places.keys() for p in places.values()):
         return None
-    return Scatter(places=tuple(places.items()), bound=tuple(bound.items()), value=value)
+    return Scatter(
+        places=tuple(places.items()),
+        bound=tuple(bound.items()),
+        value=value,
+        at_row=select(kept, whole),
+    )
+
+
+def _fresh(taken: AbstractSet[str]) -> str:
+    return next(name for k in itertools.count() if (name := f"+{k}") not in taken)
+
+
+def _open(product: Product, sizes: Sizes) -> Product:
+    """Return a product whose bound indices have names that substitution may meet."""
+    names: dict[str, str] = {}
+    for old, _ in product.bound:
+        names[old] = _fresh({*product.free, *sizes, *names.values()})
+
+    def renamed(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+        for old, new in names.items():
+            nodes = tuple(graph.rename_index(each, old, new) for each in nodes)
+        return nodes
+
+    return replace(
+        product,
+        bound=tuple((names[old], extent) for old, extent in product.bound),
+        conditions=renamed(product.conditions),
+        over=renamed(product.over),
+        under=renamed(product.under),
+    )
 
 
 def _decide_place(
-    condition: Node, candidates: list[str], bound: Mapping[str, Affine]
+    condition: Node, candidates: list[str], taken: AbstractSet[str]
 ) -> tuple[str, Affine, tuple[str, Affine] | None] | None:
     """Return an output's index, the place that data gives it, and a new index in that place."""
     if condition.op not in (EQUAL, INSIDE) or not condition.places[0].nodes:
@@ -155,7 +194,7 @@ def _decide_place(
     if condition.op == INSIDE:
         if condition.size.terms or condition.size.constant > MOST_DELTAS:
             return None
-        step = (f"+{len(bound)}", condition.size)
+        step = (_fresh(taken), condition.size)
         place = place - at(step[0])
     for index in candidates:
         solution = reduce.solve(graph.equal(place), index)

@@ -137,8 +137,9 @@ def _require_free(program: FormulaProgram, statement: Statement, given: Mapping[
     state = program.states.get(name)
     known = state.node if state is not None else program.definitions.get(name)
     if name in program.names or known is not None or name in given or name in CONSTANTS:
-        message = f"{program.of}: '{name}' has a value already"
-        raise FormulaOutputs.error(message, at=statement.text)
+        known = " as a number of mathematics" if name in CONSTANTS else ""
+        message = f"{program.of}: '{name}' has a value already{known}"
+        raise FormulaOutputs.error(message, at=statement.text, help="choose another name")
     if name in program.declared or name in program.results:
         message = f"{program.of}: '{name}' is an index"
         cure = "choose another name"

@@ -63,7 +63,7 @@ class SegmentedOutputs:
         self.ranges.sizes |= bound
         others = {old: at(new) for old, new in opened.items()}
         target = reduce.substitute(graph.index(place), others, self.ranges)
-        value = reduce.substitute(scatter.value, others, self.ranges)
+        value = reduce.substitute(scatter.at_row, others, self.ranges)
         target, value = self.decide_maxima(target, value, indices, bound)
         for index in [i for i in bound if i not in target.free]:
             value = reduce.sum_over(index, value, self.ranges)
