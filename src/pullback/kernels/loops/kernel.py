@@ -241,7 +241,7 @@ class KernelWriter:
         if not self.kept and not held.rows:
             return []
         elements = {
-            name: f"({self.extents.text(size)} + {self.emitter.target.spare} * lanes)"
+            name: f"{self.nest.rows} * {self.emitter.length_of_row(size)}"
             for name, size in self.buffers().items()
         }
         elements |= {name: f"{held.size} * lanes" for name in held.rows}
@@ -362,7 +362,7 @@ class KernelWriter:
             text=self.text,
             operands=tuple(self.emitter.operands.all),
             sizes=tuple(self.extents.slots),
-            rows=(*self.buffers().values(), *self.held_rows()),
+            rows=(*[*self.buffers().values()] * self.nest.rows, *self.held_rows()),
             passes=max(map(len, self.emitter.reads.values()), default=1),
             row_reads=tuple(self.emitter.row_reads),
             costs=tuple(self.emitter.costs),
