@@ -160,9 +160,11 @@ class Sweep:
             torch._dynamo.reset()
             for sizes in ladder.rungs:
                 if time.perf_counter() > self.end:
-                    return
+                    break
                 rungs.append(self.measure(ladder, sizes))
             self.confirm(rungs)
+            if time.perf_counter() > self.end:
+                return
 
     def measure(self, ladder: Ladder, sizes: Mapping[str, int]) -> Point:
         """Measure one rung."""
@@ -358,14 +360,11 @@ def print_lists(points: Sequence[Sequence[Point]]) -> tuple[int, int]:
             f"{a.cost(way):.1f}",
             f"{b.cost(way):.1f}",
             f"{times:.2f} x",
-            b.why.get(way, ""),
         ]
         for way, a, b, times in jumps
     ]
     title = f"An operation costs more than {CLIFF} times what it does one rung below"
-    show(
-        title, ["", "from", "to", "ps", "ps", "", "why"], rows, [f"{len(rows)} of {count(points)}"]
-    )
+    show(title, ["", "from", "to", "ps", "ps", ""], rows, [f"{len(rows)} of {count(points)}"])
     lost = sorted((each for rungs in points for each in wins(rungs)), key=lambda each: -each[3])
     rows = [
         [
@@ -374,13 +373,23 @@ def print_lists(points: Sequence[Sequence[Point]]) -> tuple[int, int]:
             f"{1e3 * p.seconds[way][OURS]:.3f}",
             name,
             f"{times:.2f} x",
-            p.why.get(way, ""),
         ]
         for way, p, name, times in lost
     ]
     title = f"A peer is more than {WIN} times as fast"
-    show(title, ["", "at", "ms", "peer", "", "why"], rows, [f"{len(rows)} of {count(points)}"])
+    show(
+        title,
+        ["", "at", "ms", "peer", ""],
+        rows,
+        notes_of(points, [(p, way) for way, p, _, _ in lost]),
+    )
     return len(jumps), len(lost)
+
+
+def notes_of(points: Sequence[Sequence[Point]], entries: Sequence[tuple[Point, str]]) -> list[str]:
+    """Return how many entries a list has of how many, and why each is there."""
+    each = [f"{p.ladder.name}, {p.name}, {way}: {p.why[way]}" for p, way in entries]
+    return [f"{len(entries)} of {count(points)}", *each]
 
 
 def count(points: Sequence[Sequence[Point]]) -> str:
