@@ -61,20 +61,21 @@ def place_beside(nest: Nest, setting: KernelSetting, sizes: Mapping[str, int]) -
     """Return a nest in which many short rows are reduced side by side.
 
     What goes across the lanes at the end of a row, and the logarithm or quotient after it, waits
-    for the step before; meanwhile there are the other rows.
+    for the step before; meanwhile there are the other rows. Totals take the sum of all of them.
     """
     rows = setting.target.beside
-    if rows == 1 or nest.rows > 1 or nest.small or nest.picks or nest.over or not nest.outer:
+    if rows == 1 or nest.rows > 1 or nest.small or nest.picks or not (nest.over or nest.outer):
         return nest
-    reductions = [n for n in in_order(o.node for o in nest.outputs) if n.op in REDUCTIONS]
-    index, ranges = nest.outer[-1], Ranges(setting.ranges)
+    nodes = [output.node for output in nest.outputs]
+    reductions = [node for node in in_order(nodes) if node.op in REDUCTIONS]
+    index, ranges = nest.over or nest.outer[-1], Ranges(setting.ranges)
     is_of_rows = bool(reductions) and not is_across(nest) and index not in setting.rows
+    if nest.over:
+        # Each chunk has rows of its own, and no part of a sum.
+        is_of_rows = is_of_rows and all(nest.over in node.free for node in nodes)
     many = Extents(sizes).number(ranges.size(index)) or 1
-    if (
-        not is_of_rows
-        or many < MANY
-        or count_lanes(nest, setting, sizes) > FEW * setting.target.lanes
-    ):
+    is_short = nest.over or count_lanes(nest, setting, sizes) <= FEW * setting.target.lanes
+    if not is_of_rows or many < MANY or not is_short:
         return nest
     return replace(nest, rows=rows, vectors=max(1, nest.vectors // rows))
 
