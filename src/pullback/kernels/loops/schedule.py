@@ -256,6 +256,7 @@ def nests(
             small.append(index)
     shared = [i for i in indices if all(i in output.indices for output in outputs)]
     if any(i not in shared and i not in small for i in indices):
+        yield from hold(outputs, shared, setting, over)
         return
     for lane in [*(i for i in shared if i not in setting.rows), None]:
         rest = [i for i in shared if i != lane]
