@@ -75,7 +75,8 @@ def join(call: IndexedCall, found: list[Candidate], backend: Backend) -> list[Ca
         both = call.wanting([*one[0].places, *other[0].places])
         own = find_candidate(both, backend)
         if isinstance(own, Own) and own.work(call.sizes) < sum(o.work(call.sizes) for o in owns):
-            return join(call, [c for c in found if c not in (one, other)] + [(both, own)], backend)
+            others = [each for each in found if each is not one and each is not other]
+            return join(call, [*others, (both, own)], backend)
     return found
 
 
