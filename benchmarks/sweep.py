@@ -38,6 +38,8 @@ SHORT = 50e-6
 FAR, LONG = 8, 0.02
 # Seconds that one compilation by `torch.compile` may take, and their part of all minutes.
 COMPILING, SHARE = 60, 0.5
+# What takes at most so many times as long as a copy of its bytes is bound by memory.
+MEMORY = 1.5
 RUNGS = 12
 
 
@@ -50,12 +52,14 @@ class Point:
         sizes: its own.
         turns: what is timed by turns, of each direction.
         seconds: of a call; backward alone, of a graph recorded before.
+        why: it costs more than one rung below, or than a peer, by direction.
     """
 
     ladder: Ladder
     sizes: Mapping[str, int]
     turns: dict[str, Mapping[str, Turn]]
     seconds: dict[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])
+    why: dict[str, str] = field(default_factory=dict[str, str])
 
     @property
     def name(self) -> str:
@@ -156,9 +160,11 @@ class Sweep:
             torch._dynamo.reset()
             for sizes in ladder.rungs:
                 if time.perf_counter() > self.end:
-                    return
+                    break
                 rungs.append(self.measure(ladder, sizes))
             self.confirm(rungs)
+            if time.perf_counter() > self.end:
+                return
 
     def measure(self, ladder: Ladder, sizes: Mapping[str, int]) -> Point:
         """Measure one rung."""
@@ -216,8 +222,72 @@ class Sweep:
         again += [point for _, point, _, _ in wins(rungs)]
         for point in {id(point): point for point in again}.values():
             point.measure(4 * self.budget)
+        for way, before, point, _ in cliffs(rungs):
+            point.why[way] = explain_cliff(way, before, point)
+        for way, point, peer, _ in wins(rungs):
+            point.why[way] = explain_win(way, point, peer, rungs)
         for point in rungs:
             point.turns = {}
+
+
+@cache
+def least_of(family: Family, dtype: torch.dtype) -> Mapping[str, float]:
+    """Return the seconds of the smallest call of a family, in each direction."""
+    ladder = Ladder(family=family, axis="", dtype=dtype, rungs=(family.smallest,))
+    inputs = [t.requires_grad_(t.is_floating_point()) for t in inputs_of(ladder, family.smallest)]
+    operator = operator_of(family)
+    wrt = [t for t in inputs if t.requires_grad]
+    plain, grad = [t.detach() for t in inputs], torch.ones_like(operator(*inputs))
+    turns: dict[str, Turn] = {
+        "forward": (lambda: plain, lambda given: operator(*given)),
+        "backward": (
+            lambda: operator(*inputs),
+            lambda y: torch.autograd.grad(y, wrt, grad),
+        ),
+    }
+    return fastest(turns, 0.1)
+
+
+def ways_of(way: str, point: Point) -> tuple[str, ...]:
+    """Return who computes a call: for each group of outputs."""
+    family = point.ladder.family
+    plan = operator_of(family).plan(*inputs_of(point.ladder, point.sizes))
+    names = list(dict.fromkeys(step.operator for step in plan.steps))
+    chosen = names[DIRECTIONS.index(way)]
+    return tuple(f"{s.way} ({s.reason})" for s in plan.steps if s.operator == chosen)
+
+
+def explain_cliff(way: str, before: Point, point: Point) -> str:
+    """Return why an operation costs more than one rung below, by what was measured."""
+    a, b = ways_of(way, before), ways_of(way, point)
+    if [each.split(" (")[0] for each in a] != [each.split(" (")[0] for each in b]:
+        return f"computed otherwise: {'; '.join(a)} there, {'; '.join(b)} here"
+    times = point.cost(way) / point.cost(way, COPY)
+    if times < MEMORY:
+        return f"memory: {times:.1f} times a copy of as many bytes"
+    return f"the same way, {len(b)} loops; {share_of_start(way, before, len(a))}"
+
+
+def explain_win(way: str, point: Point, peer: str, rungs: Sequence[Point]) -> str:
+    """Return why a peer is faster, by what was measured."""
+    family, seconds, ways = point.ladder.family, point.seconds[way], ways_of(way, point)
+    start = least_of(family, point.ladder.dtype)[way]
+    if seconds[OURS] - seconds[peer] < start:
+        return share_of_start(way, point, len(ways))
+    if way == "backward" and family.saved:
+        return f"the peer kept {family.saved}"
+    if seconds[OURS] < MEMORY * seconds[COPY]:
+        return f"memory: {seconds[OURS] / seconds[COPY]:.1f} times a copy of as many bytes"
+    best = min(each.cost(way) for each in rungs)
+    least = f"an operation takes {point.cost(way) / best:.1f} times what it does at the best rung"
+    return f"{'; '.join(ways)}; {least}"
+
+
+def share_of_start(way: str, point: Point, loops: int) -> str:
+    """Return how much of a call is the way to its loops, in words."""
+    start = least_of(point.ladder.family, point.ladder.dtype)[way]
+    share = start / point.seconds[way][OURS]
+    return f"a call of {loops} loops takes {1e6 * start:.0f} µs of nothing, {share:.0%} of this"
 
 
 def timed(turn: Turn) -> float:
@@ -307,8 +377,19 @@ def print_lists(points: Sequence[Sequence[Point]]) -> tuple[int, int]:
         for way, p, name, times in lost
     ]
     title = f"A peer is more than {WIN} times as fast"
-    show(title, ["", "at", "ms", "peer", ""], rows, [f"{len(rows)} of {count(points)}"])
+    show(
+        title,
+        ["", "at", "ms", "peer", ""],
+        rows,
+        notes_of(points, [(p, way) for way, p, _, _ in lost]),
+    )
     return len(jumps), len(lost)
+
+
+def notes_of(points: Sequence[Sequence[Point]], entries: Sequence[tuple[Point, str]]) -> list[str]:
+    """Return how many entries a list has of how many, and why each is there."""
+    each = [f"{p.ladder.name}, {p.name}, {way}: {p.why[way]}" for p, way in entries]
+    return [f"{len(entries)} of {count(points)}", *each]
 
 
 def count(points: Sequence[Sequence[Point]]) -> str:

@@ -27,6 +27,7 @@ class Family:
         axes: the sizes that a ladder goes along, and how far.
         others: where the sizes are drawn that no ladder goes along.
         work: the sizes whose product is the work; also what eager holds at once.
+        saved: what PyTorch's operation keeps for its gradient, which a line computes again.
         least: that is worth measuring.
         most: the largest work that is measured.
     """
@@ -37,12 +38,18 @@ class Family:
     axes: Mapping[str, Range]
     others: Mapping[str, Range]
     work: str
+    saved: str = ""
     least: int = 10_000
     most: int = 60_000_000
 
     def work_of(self, sizes: Mapping[str, int]) -> int:
         """Return the work of a call."""
         return math.prod(sizes[name] for name in self.work.split())
+
+    @property
+    def smallest(self) -> dict[str, int]:
+        """The sizes of a call that is hardly more than the way to it."""
+        return {name: ends[0] for name, ends in {**self.others, **self.axes}.items()}
 
 
 def huber(x: Tensor, y: Tensor) -> Tensor:
@@ -125,6 +132,7 @@ FAMILIES = (
         axes=ROWS,
         others=WIDE,
         work="b n",
+        saved="its result, of which the gradient is exp(x - y); we find maximum and sum again",
     ),
     Family(
         name="layer norm",
@@ -134,6 +142,7 @@ FAMILIES = (
         axes=ROWS,
         others=WIDE,
         work="b n",
+        saved="mean and deviation; we find them again, for the gradient of x and those of g and c",
     ),
     Family(
         name="correlation",

@@ -141,6 +141,24 @@ def test_a_peer_wins_by_a_quarter_or_not_at_all() -> None:
     assert {name for _, _, name, _ in sweep.wins([point_of(16, far)])} == {"eager"}
 
 
+@pytest.mark.parametrize(
+    ("seconds", "why"),
+    [
+        ({"pullback": 60e-6, "eager": 45e-6}, "2 loops takes 20 µs of nothing, 33% of this"),
+        ({"pullback": 1e-3, "eager": 0.7e-3, "copy": 0.8e-3}, "memory: 1.2 times a copy"),
+        ({"pullback": 1e-3, "eager": 0.7e-3}, "an operation takes 1.0 times"),
+    ],
+)
+def test_where_a_peer_wins_a_sweep_says_why(
+    monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float], why: str
+) -> None:
+    """Each entry that is left is explained by what was measured, and not by hand."""
+    monkeypatch.setattr(sweep, "ways_of", lambda *_: ("own loop",) * 2)
+    monkeypatch.setattr(sweep, "least_of", lambda *_: dict.fromkeys(sweep.DIRECTIONS, 20e-6))
+    point = point_of(16, seconds)
+    assert why in sweep.explain_win("forward", point, "eager", [point])
+
+
 def test_sizes_are_drawn_from_the_seed() -> None:
     def draw(seed: int) -> list[sweep_cases.Ladder]:
         return list(itertools.islice(sweep_cases.draw_ladders(random.Random(seed), 12), 30))

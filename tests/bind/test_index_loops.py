@@ -227,6 +227,14 @@ def test_loops_made_for_their_sizes_and_shared_among_threads(name: str) -> None:
             require_equal(indexed, LARGE, torch.float32)
 
 
+@pytest.mark.parametrize("name", ["softmax", "logsumexp", "layernorm", "rownorm"])
+def test_many_short_rows_side_by_side(name: str) -> None:
+    """Rows that are reduced together do not mix, and those beyond the last one are not written."""
+    sizes = {**LARGE, "n": 513, "m": 21, "...": 515, "v": 21}
+    for indexed in (formula(name), gradient(name)):
+        require_equal(indexed, sizes, torch.float32)
+
+
 @pytest.mark.parametrize(
     ("name", "empty"),
     [("gauss", "m"), ("gauss", "n"), ("gauss", "d"), ("rownorm", "..."), ("laplace", "h")],

@@ -124,3 +124,23 @@ def test_a_plan_says_that_a_long_sum_has_a_loop_of_its_own() -> None:
     operator = pb.operator(f"demo::tiled_plan{LINES['absolute']}")
     shown = str(operator.plan(torch.randn(500, 40), torch.randn(500, 40)))
     assert shown.count("own loop") == 3
+
+
+@pytest.mark.thorough
+def test_gradients_that_share_an_exponential_share_a_loop(seed: int) -> None:
+    """An output that lacks the index of sums that are held is computed by their loop."""
+    kernel = pb.operator(f"demo::shared{LINES['kernel sum']}")
+    generator = torch.Generator().manual_seed(seed)
+    x, y, v = (
+        torch.randn(shape, generator=generator).requires_grad_()
+        for shape in [(70, 20), (300, 20), (300,)]
+    )
+    assert "grad_y, grad_v: own loop" in str(kernel.plan(x, y, v))
+    grad = torch.randn(70, generator=generator)
+    wanted = (-((x[:, None] - y) ** 2).sum(-1) / 20).exp() @ v
+    torch.testing.assert_close(
+        torch.autograd.grad(kernel(x, y, v), [x, y, v], grad),
+        torch.autograd.grad(wanted, [x, y, v], grad),
+        rtol=1e-4,
+        atol=1e-5,
+    )

@@ -1,4 +1,4 @@
-"""Calls of one loop that the runtime makes alone, once a call like them was made."""
+"""Calls of own loops that the runtime makes alone, once a call like them was made."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import Tensor
 
 import pullback as pb
 from pullback.bind.kinds.indexed import Indexed
+from pullback.bind.registry import operators
 from pullback.diagnostic import PullbackError
 
 pytestmark = pytest.mark.compiler
@@ -121,3 +122,53 @@ def test_scalars_are_those_of_the_call(
     x = draw(2, 3, 50, seed=seed)
     for given in [*scalars, *scalars]:
         torch.testing.assert_close(operator(x, *given), reference(x, *given))
+
+
+@pytest.mark.parametrize(
+    ("line", "reference", "shapes"),
+    [
+        (
+            "(x[n, d], y[m, d]) -> z[n, m] = sum[d](abs(x[n, d] - y[m, d]))",
+            lambda x, y: (x[:, None] - y).abs().sum(-1),
+            [(40, 9), (300, 9)],
+        ),
+        (
+            "(x[n, m], y[n, m]) -> (z[m], t[n])"
+            " = z = sum[n](abs(x - y)); t[n] = max[m](abs(x[n, m] - y[n, m]))",
+            lambda x, y: ((x - y).abs().sum(0), (x - y).abs().amax(1)),
+            [(4000, 30), (4000, 30)],
+        ),
+    ],
+    ids=["laid out anew", "totals, and two loops"],
+)
+def test_it_makes_a_call_of_several_steps(
+    line: str, reference: Callable[..., Any], shapes: list[tuple[int, ...]], seed: int
+) -> None:
+    operator, taken = define(line)
+    for k in range(3):
+        given = [draw(*shape, seed=seed + k) for shape in shapes]
+        torch.testing.assert_close(operator(*given), reference(*given), rtol=1e-4, atol=1e-5)
+    assert taken == [True, True]
+
+
+@pytest.mark.thorough
+def test_gradients_that_are_wanted_are_made_together(seed: int) -> None:
+    layer, _ = define(
+        "(x[b, n], g[n], c[n]) -> y[b, n] = mu[b] = mean[k](x[b, k]);"
+        " y = (x - mu)/sqrt(mean[k]((x[b, k] - mu)**2) + 1e-5)*g + c"
+    )
+    every = [draw(200, 70, seed=seed), draw(70, seed=seed + 1), draw(70, seed=seed + 2)]
+    grad = draw(200, 70, seed=seed + 3)
+    executor: Any = None
+    for wanted in [(0, 1, 2), (1, 2), (0, 1, 2), (1, 2)]:
+        given = [t.clone().requires_grad_(k in wanted) for k, t in enumerate(every)]
+        wrt = [given[k] for k in wanted]
+        x, g, c = given
+        expected = torch.autograd.grad(torch.nn.functional.layer_norm(x, [70], g, c), wrt, grad)
+        found = torch.autograd.grad(layer(*given), wrt, grad)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+        kind: Any = operators[f"shortcuts::_{layer.definition.line.name}_grad"].kind
+        executor = kind.executor
+    only_last_two = executor.shortcut(grad, *every[:2], [False, True, True])
+    assert only_last_two
+    assert only_last_two[0] is None

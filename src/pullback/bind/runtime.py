@@ -41,19 +41,26 @@ HALVES = (
 )
 
 
-# A kernel's address; the places of its tensors, among the arguments and what it writes; shapes and
-# dtypes of that; bytes between neighbours; its sizes; the places of its scalars; how many tasks
-# there are, and how many of them a thread has at least.
-NativeCall = tuple[
+# An argument, the dimension whose elements become neighbours (-1: read as it lies), its shape.
+NativeInput = tuple[int, int, tuple[int, ...]]
+# A kernel's address; the places of its tensors; shapes and dtypes of what it writes; the bytes
+# between neighbours in its tensors; its sizes; how many tasks there are, and how many of them a
+# thread has at least; of each total where its chunks are, their shape, which dimension is added.
+NativeKernel = tuple[
     int,
     tuple[int, ...],
     tuple[tuple[tuple[int, ...], int], ...],
     tuple[int, ...],
     tuple[int, ...],
-    tuple[int, ...],
     int,
     int,
+    tuple[tuple[int, tuple[int, ...], int], ...],
 ]
+# Some loops, whose tensors are in one list: inputs, and kernel by kernel what it writes and its
+# totals. At last where each of their outputs is in that list, and which output it is.
+NativeLoops = tuple[tuple[NativeInput, ...], tuple[NativeKernel, ...], tuple[tuple[int, int], ...]]
+# All loops of a call, the places of the scalars among its arguments, how many outputs there are.
+NativeCall = tuple[tuple[NativeLoops, ...], tuple[int, ...], int]
 
 
 class Shortcuts(Protocol):

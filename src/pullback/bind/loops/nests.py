@@ -328,9 +328,14 @@ def group_outputs(
 ) -> list[tuple[int, ...]]:
     """Return groups of outputs that can share loops: those over the same large indices."""
     found: dict[tuple[str, ...], list[int]] = {}
-    ranges, extents = indexed.ranges, Extents(sizes)
     for k in wanted:
-        indices = indexed.line.outputs[k].labels
-        large = (i for i in indices if (extents.number(ranges.size(i)) or 0) > SMALL)
-        found.setdefault(tuple(sorted(large)) or indices, []).append(k)
+        large = tuple(sorted(large_indices(indexed, k, sizes)))
+        found.setdefault(large or indexed.line.outputs[k].labels, []).append(k)
     return [tuple(group) for group in found.values()]
+
+
+def large_indices(indexed: Formula, output: int, sizes: Mapping[str, int]) -> set[str]:
+    """Return the indices of an output that have a loop."""
+    ranges, extents = indexed.ranges, Extents(sizes)
+    labels = indexed.line.outputs[output].labels
+    return {i for i in labels if (extents.number(ranges.size(i)) or 0) > SMALL}

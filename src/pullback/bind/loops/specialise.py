@@ -24,6 +24,8 @@ SMALL = 16
 LONG = 8192
 # Below this many vector operations nothing is made for the sizes of one call.
 FEW = 20_000
+# Loops do at least the necessary operations; by so much these may be counted too high.
+LARGE = 2
 # Sizes that stand for unknown ones when loops are chosen for small calls.
 USUAL = 300
 
@@ -74,11 +76,12 @@ def choose_schedules(
 ) -> tuple[tuple[Schedule, ...], dict[str, int], Target]:
     """Return schedules, the sizes that they are made for, and the target.
 
-    A small call has loops for any sizes.
+    A small call has loops for any sizes. For a large one these are not even written.
     """
-    general = general_schedules(indexed, outputs, dtypes, target, sizes)
-    if general and sum(schedule.work(sizes) for schedule in general) < FEW:
-        return general, {}, target
+    if worth.count_needed(outputs, indexed.sizes, sizes) < LARGE * FEW * target.lanes:
+        general = general_schedules(indexed, outputs, dtypes, target, sizes)
+        if general and sum(schedule.work(sizes) for schedule in general) < FEW:
+            return general, {}, target
     known = find_small(indexed, sizes)
     if length := worth.row_length(outputs, Ranges(indexed.sizes), sizes):
         target = target.for_rows(length)

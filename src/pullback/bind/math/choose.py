@@ -6,6 +6,7 @@ A loop that would do a multiple of the necessary work, as a derived gradient's m
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -28,6 +29,7 @@ from pullback.diagnostic import PullbackError
 from pullback.kernels.compile import CompileFailed
 from pullback.kernels.loops import worth
 
+Candidate = tuple[IndexedCall, Own | NoLoops]
 # Where the model says that a loop is this much faster, the clock is not asked.
 CLEAR = 8
 # At most this many bytes are moved to time PyTorch's operations.
@@ -54,10 +56,34 @@ def choose_executors(call: IndexedCall) -> list[Choice]:
         choices = [Choice(outputs=group, own=None, reason=reason) for group in groups]
         return passing.choose_blocks(call, choices, None, measure_seconds)
     parts = [call.wanting(group) for group in groups]
-    found = [(part, find_candidate(part, backend)) for part in parts]
+    found = join(call, [(part, find_candidate(part, backend)) for part in parts], backend)
     nests.compile_together([own for _, own in found if isinstance(own, Own)])
     choices = [one for part, own in found for one in choose_together(part, own, backend)]
     return passing.choose_blocks(call, choices, backend, measure_seconds)
+
+
+def join(call: IndexedCall, found: list[Candidate], backend: Backend) -> list[Candidate]:
+    """Return candidates of which one computes what two would, where that is less work.
+
+    Outputs that lack one index of others may be computed by their loops: where all sums of that
+    index are held in memory, what does not depend on it is computed once for both.
+    """
+    for one, other in itertools.permutations(found, 2):
+        owns = [own for _, own in (one, other) if isinstance(own, Own)]
+        if len(owns) < 2 or not lacks_one(call, one[0].places[0], other[0].places[0]):
+            continue
+        both = call.wanting([*one[0].places, *other[0].places])
+        own = find_candidate(both, backend)
+        if isinstance(own, Own) and own.work(call.sizes) < sum(o.work(call.sizes) for o in owns):
+            others = [each for each in found if each is not one and each is not other]
+            return join(call, [*others, (both, own)], backend)
+    return found
+
+
+def lacks_one(call: IndexedCall, output: int, other: int) -> bool:
+    """Return whether an output lacks one of the other's indices, and has no others."""
+    few, many = (nests.large_indices(call.indexed, k, call.sizes) for k in (output, other))
+    return bool(few) and few < many and len(many - few) == 1
 
 
 def choose_blocks(call: IndexedCall) -> list[Choice]:

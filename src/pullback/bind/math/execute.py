@@ -67,8 +67,9 @@ class Executor:
     def __call__(self, *arguments: object, output_mask: list[bool] | None = None) -> object:
         """Return the outputs, None for those that are not wanted."""
         shortcut = self.shortcut  # another thread may forget it
-        if shortcut and not output_mask:
-            values = shortcut(*arguments)
+        if shortcut:
+            mask = (output_mask,) if self.definition.masked else ()
+            values = shortcut(*arguments, *mask)
             if values is not None:
                 return values
         given = kernel.fill_defaults(self.definition, arguments, output_mask)
@@ -121,9 +122,7 @@ class Executor:
 
     def shorten(self, found: PreparedCall, given: tuple[object, ...]) -> None:
         """Let the runtime make all later calls like one, if there is a shortcut."""
-        # A call that is masked is one of several.
-        call = None if self.definition.masked else found.ready and find_shortcut(found.ready, given)
-        if call:
+        if call := found.ready and find_shortcut(found.ready, given):
             self.shortcuts = self.shortcuts or make_shortcuts(self.counts)
             self.shortcuts.add(given, call)
             self.shortcut = self.shortcuts.run

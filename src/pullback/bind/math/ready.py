@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pullback.bind.dense import evaluate
-from pullback.bind.loops.own_call import LoopCall, Shape, convert_scalar
+from pullback.bind.loops.own_call import LoopCall, Shape, convert_scalar, lay_out
 from pullback.bind.math.call import Choice, IndexedCall
 from pullback.define.line import Scalar
 from pullback.define.math import absent, bounds
@@ -18,6 +18,19 @@ from pullback.define.math.bounds import Gather
 from pullback.define.math.index import BATCH
 from pullback.define.math.node import READ
 from pullback.kernels.loops.operands import Operand
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaidOut:
+    """A tensor of the call that is laid out anew: that it lies as a kernel reads it.
+
+    Attributes:
+        place: among the tensors of the call.
+        operand: how the kernel reads it.
+    """
+
+    place: int
+    operand: Operand
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +45,7 @@ class ReadyLoops:
     """
 
     call: LoopCall
-    inputs: tuple[int | str, ...]
+    inputs: tuple[int | str | LaidOut, ...]
     outputs: tuple[tuple[int, Shape | None], ...]
 
 
@@ -101,7 +114,7 @@ class Ready:
         for loops in self.loops:
             own = loops.call.own
             order = own.sort(self.name(given), self.sizes) if own.sorters else {}
-            inputs = [order[p] if isinstance(p, str) else tensors[p] for p in loops.inputs]
+            inputs = [find_input(p, tensors, order) for p in loops.inputs]
             values = self.call(loops.call, inputs, scalars, given)
             for (place, shape), value in zip(loops.outputs, values, strict=True):
                 results[place] = value if shape is None else value.view(shape)
@@ -120,6 +133,15 @@ class Ready:
             loops.own.require_inside(self.name(given), self.sizes)
 
         return loops.run(inputs, scalars, self.device, require_inside)
+
+
+def find_input(
+    place: int | str | LaidOut, tensors: Sequence[Tensor], order: Mapping[str, Tensor]
+) -> Tensor:
+    """Return what some loops read."""
+    if isinstance(place, LaidOut):
+        return lay_out(tensors[place.place], place.operand)
+    return order[place] if isinstance(place, str) else tensors[place]
 
 
 class Unfit(Exception):  # noqa: N818  (such a call is computed the long way)
@@ -209,13 +231,9 @@ class _Maker:
             if not kernel.totals and not kernel.is_inner
             for w in kernel.written
         ]
-        names = list(self.inputs)
         return ReadyLoops(
             call=call,
-            inputs=tuple(
-                names.index(each.name) if each.name in self.inputs else each.name
-                for each in call.inputs
-            ),
+            inputs=tuple(map(self.find, call.inputs)),
             outputs=tuple(
                 (place, self.reshape(place, *each))
                 for place, each in zip(choice.own.outputs, written, strict=True)
@@ -229,8 +247,20 @@ class _Maker:
         wanted = tuple(self.call.outputs.shapes[output])
         return None if wanted == shape else wanted
 
+    def find(self, operand: Operand) -> int | str | LaidOut:
+        """Return where the loops find what they read."""
+        if operand.name not in self.inputs:
+            return operand.name
+        place = list(self.inputs).index(operand.name)
+        shape = self.inputs[operand.name]
+        if shape is None:
+            shape = cast("Tensor", self.call.named[operand.name]).shape
+        unit = operand.unit
+        lies = unit is None or all(size == 1 for size in shape[unit + 1 :]) or shape[unit] == 1
+        return place if lies else LaidOut(place=place, operand=operand)
+
     def read(self, operand: Operand) -> None:
-        """Note an input; stop where a contiguous one does not lie as a kernel reads it."""
+        """Note an input; stop at one that is more than laid out anew."""
         value = self.call.named[operand.name]
         assert isinstance(value, Tensor)
         spec = next(tensor for tensor in self.line.tensors if tensor.name == operand.name)
@@ -241,8 +271,6 @@ class _Maker:
             if batch != tuple(self.call.outputs.sizes.batch):
                 raise Unfit
             shape = (*shape[:place], self.call.sizes[BATCH], *shape[len(shape) - after :])
-        unit = operand.unit
-        lies = unit is None or all(size == 1 for size in shape[unit + 1 :]) or shape[unit] == 1
-        if not lies or 0 in shape or value.dtype != getattr(torch, operand.dtype):
+        if 0 in shape or value.dtype != getattr(torch, operand.dtype):
             raise Unfit
         self.inputs[operand.name] = None if shape == tuple(value.shape) else shape

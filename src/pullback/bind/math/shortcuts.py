@@ -1,19 +1,20 @@
-"""Calls of one kernel that are known: the runtime runs them without a line of Python."""
+"""Calls of own loops that are known: the runtime runs them without a line of Python."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import chain
 from typing import cast
 
 from torch import Tensor
 
 from pullback.bind import runtime
 from pullback.bind.loops.backends import CpuBackend
-from pullback.bind.loops.own_call import Shape
-from pullback.bind.math.ready import Ready, ReadyLoops
+from pullback.bind.loops.own_call import KernelCall, Shape, lay_out
+from pullback.bind.math.ready import LaidOut, Ready, ReadyLoops
 from pullback.bind.native import SCALAR_TYPES
-from pullback.bind.runtime import NativeCall, Shortcuts
+from pullback.bind.runtime import NativeCall, NativeInput, NativeKernel, NativeLoops, Shortcuts
 
 
 def make_shortcuts(counts: tuple[int, ...]) -> Shortcuts:
@@ -21,47 +22,98 @@ def make_shortcuts(counts: tuple[int, ...]) -> Shortcuts:
     return runtime.load().Shortcuts(counts)
 
 
+class _Long(Exception):  # noqa: N818  (such a call goes the long way)
+    """What the runtime does not do."""
+
+
 def find_shortcut(ready: Ready, given: Sequence[object]) -> NativeCall | None:
-    """Return the call of the kernel that computes all outputs; None if it takes more than that."""
-    [loops, *others] = ready.loops
+    """Return the call of the loops that compute all outputs; None if it takes more than that."""
     # Under CUDA on the CPU, and on a GPU, a launch is more than a call.
-    if others or ready.checks or type(loops.call.own.backend) is not CpuBackend:
+    backends = {type(loops.call.own.backend) for loops in ready.loops}
+    if ready.checks or backends != {CpuBackend}:
         return None
-    return _of_loops(ready, loops, given)
-
-
-def _of_loops(ready: Ready, loops: ReadyLoops, given: Sequence[object]) -> NativeCall | None:
-    [kernel, *others] = loops.call.kernels
-    in_order = [place for place, _ in loops.outputs] == [*range(ready.count)]
-    if others or not in_order or kernel.totals or not kernel.count:
+    try:
+        loops = tuple(_Loops(ready, each, given).native for each in ready.loops)
+    except _Long:
         return None
-    places, shapes = list[int](), list[Shape]()
-    for k in loops.inputs:
-        if isinstance(k, str):
-            return None  # entries are sorted first
-        place, shape = ready.inputs[k]
-        places.append(place)
-        shapes.append(tuple(cast("Tensor", given[place]).shape) if shape is None else shape)
-    shapes += [shape for shape, _ in kernel.written]
-    places += [len(given) + k for k in range(ready.count)]
-    sizes = [cast("Tensor", given[place]).element_size() for place in places[: len(loops.inputs)]]
-    sizes += [dtype.itemsize for _, dtype in kernel.written]
-    written = (
-        (own if shape is None else shape, SCALAR_TYPES[str(dtype).removeprefix("torch.")])
-        for (own, dtype), (_, shape) in zip(kernel.written, loops.outputs, strict=True)
-    )
-    return (
-        kernel.address,
-        tuple(places[k] for k in kernel.tensors),
-        tuple(written),
-        tuple(step for k in kernel.tensors for step in _strides(shapes[k], sizes[k])),
-        kernel.sizes,
-        tuple(place for place, _ in ready.scalars),
-        kernel.count,
-        kernel.share,
-    )
+    return loops, tuple(place for place, _ in ready.scalars), ready.count
 
 
-def _strides(shape: Shape, size: int) -> list[int]:
+class _Loops:
+    """Some loops of a call, whose tensors the runtime has in one list, as `LoopCall.run` has.
+
+    Attributes:
+        inputs: which arguments, and how they are laid out.
+        strides: of each tensor of the list, in bytes.
+    """
+
+    def __init__(self, ready: Ready, loops: ReadyLoops, given: Sequence[object]) -> None:
+        self.ready, self.given = ready, given
+        self.strides: list[tuple[int, ...]] = []
+        self.inputs = tuple(map(self.take, loops.inputs))
+        shapes = iter(loops.outputs)
+        kernels: list[NativeKernel] = []
+        outputs: list[tuple[int, int]] = []
+        for kernel in loops.call.kernels:
+            written = tuple(shape for shape, _ in kernel.written)
+            if not kernel.totals and not kernel.is_inner:
+                returned = [next(shapes) for _ in written]
+                first = len(self.strides)
+                outputs += [(first + k, place) for k, (place, _) in enumerate(returned)]
+                pairs = zip(written, returned, strict=True)
+                written = tuple(own if shape is None else shape for own, (_, shape) in pairs)
+            kernels.append(self.write(kernel, written))
+        self.native: NativeLoops = self.inputs, tuple(kernels), tuple(outputs)
+
+    def take(self, place: int | str | LaidOut) -> NativeInput:
+        """Return an argument as the kernels read it."""
+        if isinstance(place, str):
+            raise _Long  # entries are sorted first
+        laid = place if isinstance(place, LaidOut) else None
+        argument, shape = self.ready.inputs[laid.place if laid else cast("int", place)]
+        tensor = cast("Tensor", self.given[argument])
+        tensor = tensor if shape is None else tensor.view(shape)
+        unit = -1
+        if laid:
+            tensor, unit = lay_out(tensor, laid.operand), cast("int", laid.operand.unit)
+        self.strides.append(tuple(step * tensor.element_size() for step in tensor.stride()))
+        return argument, unit, tuple(tensor.shape)
+
+    def write(self, kernel: KernelCall, shapes: Sequence[Shape]) -> NativeKernel:
+        """Return a kernel; note how what it writes lies."""
+        if not kernel.count:
+            raise _Long
+        for shape, dtype in kernel.written:
+            self.strides.append(strides_of(shape, dtype.itemsize))
+        operands = [self.strides[place] for place in kernel.tensors]
+        for place, operand in kernel.totals_read:
+            laid = operand.unit is None or operands[place][operand.unit] == SIZE_OF_TOTAL
+            if not laid:
+                raise _Long
+        native = (
+            kernel.address,
+            kernel.tensors,
+            tuple(
+                (shape, SCALAR_TYPES[str(dtype).removeprefix("torch.")])
+                for shape, (_, dtype) in zip(shapes, kernel.written, strict=True)
+            ),
+            tuple(chain.from_iterable(operands)),
+            kernel.sizes,
+            kernel.count,
+            kernel.share,
+            tuple((total.place, total.shape, total.summed) for total in kernel.totals),
+        )
+        for total in kernel.totals:
+            whole = [n for d, n in enumerate(total.shape) if d != total.summed]
+            steps = strides_of(whole, SIZE_OF_TOTAL)
+            self.strides.append(tuple(steps[d] for d in total.order))
+        return native
+
+
+# Totals are added up in double.
+SIZE_OF_TOTAL = 8
+
+
+def strides_of(shape: Sequence[int], size: int) -> tuple[int, ...]:
     """Return the bytes between neighbours in each dimension of a contiguous tensor."""
-    return [size * math.prod(shape[d + 1 :]) for d in range(len(shape))]
+    return tuple(size * math.prod(shape[d + 1 :]) for d in range(len(shape)))

@@ -68,11 +68,13 @@ struct Within {
   }
 };
 
-PULLBACK_INLINE Truth inside_lanes(int64_t first, int64_t size) {
+PULLBACK_INLINE Truth lanes_of(Within within) {
   using Lane = TruthOf<Compute>::Lane;
-  const Within within(first, size);
   const Truth lane = numbers<Truth>();
   return Truth(lane >= Lane(within.begin)) & Truth(lane < Lane(within.end));
+}
+PULLBACK_INLINE Truth inside_lanes(int64_t first, int64_t size) {
+  return lanes_of(Within(first, size));
 }
 PULLBACK_INLINE Truth inside_each(Whole place, int64_t size) {
   return logical_and(ge(place, Whole{}), lt(place, splat(size)));
@@ -136,43 +138,70 @@ PULLBACK_INLINE Value<Stored> load_one(const char* from) {
   }
 }
 
-/// Contiguous elements in the lanes whose bits are set, by one instruction; loaded ones are 0 in the
-/// others.
+/// Contiguous elements in the lanes that are within, by one instruction; loaded ones are 0 in the
+/// others, which are neither read nor written.
+template <class Number>
+constexpr bool is_masked = false;
 #if !defined(__clang__) && defined(__AVX512VL__) && defined(__AVX512BW__) && PULLBACK_LANES >= 8
-#define PULLBACK_MASKED 1
+template <>
+inline constexpr bool is_masked<Compute> = true;
+template <>
+inline constexpr bool is_masked<uint16_t> = true;
 using Short = Lanes<short>;
-PULLBACK_INLINE Real load_masked(const Compute* from, uint32_t bits) {
+PULLBACK_INLINE Real load_masked(const Compute* from, Within within) {
 #if PULLBACK_DOUBLE
-  return __builtin_ia32_loadupd512_mask(from, Real{}, uint8_t(bits));
+  return __builtin_ia32_loadupd512_mask(from, Real{}, uint8_t(within.bits()));
 #elif PULLBACK_LANES == 16
-  return __builtin_ia32_loadups512_mask(from, Real{}, uint16_t(bits));
+  return __builtin_ia32_loadups512_mask(from, Real{}, uint16_t(within.bits()));
 #else
-  return __builtin_ia32_loadups256_mask(from, Real{}, uint8_t(bits));
+  return __builtin_ia32_loadups256_mask(from, Real{}, uint8_t(within.bits()));
 #endif
 }
-PULLBACK_INLINE HalfWord load_masked(const uint16_t* from, uint32_t bits) {
+PULLBACK_INLINE HalfWord load_masked(const uint16_t* from, Within within) {
   const auto* const shorts = reinterpret_cast<const short*>(from);
 #if PULLBACK_LANES == 16
-  return HalfWord(__builtin_ia32_loaddquhi256_mask(shorts, Short{}, uint16_t(bits)));
+  return HalfWord(__builtin_ia32_loaddquhi256_mask(shorts, Short{}, uint16_t(within.bits())));
 #else
-  return HalfWord(__builtin_ia32_loaddquhi128_mask(shorts, Short{}, uint8_t(bits)));
+  return HalfWord(__builtin_ia32_loaddquhi128_mask(shorts, Short{}, uint8_t(within.bits())));
 #endif
 }
-PULLBACK_INLINE void store_masked(Compute* to, Real value, uint32_t bits) {
+PULLBACK_INLINE void store_masked(Compute* to, Real value, Within within) {
 #if PULLBACK_DOUBLE
-  __builtin_ia32_storeupd512_mask(to, value, uint8_t(bits));
+  __builtin_ia32_storeupd512_mask(to, value, uint8_t(within.bits()));
 #elif PULLBACK_LANES == 16
-  __builtin_ia32_storeups512_mask(to, value, uint16_t(bits));
+  __builtin_ia32_storeups512_mask(to, value, uint16_t(within.bits()));
 #else
-  __builtin_ia32_storeups256_mask(to, value, uint8_t(bits));
+  __builtin_ia32_storeups256_mask(to, value, uint8_t(within.bits()));
 #endif
 }
-PULLBACK_INLINE void store_masked(uint16_t* to, HalfWord value, uint32_t bits) {
+PULLBACK_INLINE void store_masked(uint16_t* to, HalfWord value, Within within) {
   auto* const shorts = reinterpret_cast<short*>(to);
 #if PULLBACK_LANES == 16
-  __builtin_ia32_storedquhi256_mask(shorts, Short(value), uint16_t(bits));
+  __builtin_ia32_storedquhi256_mask(shorts, Short(value), uint16_t(within.bits()));
 #else
-  __builtin_ia32_storedquhi128_mask(shorts, Short(value), uint8_t(bits));
+  __builtin_ia32_storedquhi128_mask(shorts, Short(value), uint8_t(within.bits()));
+#endif
+}
+#elif !defined(__clang__) && defined(__AVX2__) && PULLBACK_REGISTER_BYTES == 32
+template <>
+inline constexpr bool is_masked<Compute> = true;
+PULLBACK_INLINE Real load_masked(const Compute* from, Within within) {
+#if PULLBACK_DOUBLE
+  using Vector = const Lanes<double>*;
+  using Mask = Lanes<long long>;
+  return __builtin_ia32_maskloadpd256(Vector(from), Mask(lanes_of(within)));
+#else
+  using Vector = const Lanes<float>*;
+  return __builtin_ia32_maskloadps256(Vector(from), Lanes<int>(lanes_of(within)));
+#endif
+}
+PULLBACK_INLINE void store_masked(Compute* to, Real value, Within within) {
+#if PULLBACK_DOUBLE
+  using Mask = Lanes<long long>;
+  __builtin_ia32_maskstorepd256(reinterpret_cast<Lanes<double>*>(to), Mask(lanes_of(within)), value);
+#else
+  auto* const vector = reinterpret_cast<Lanes<float>*>(to);
+  __builtin_ia32_maskstoreps256(vector, Lanes<int>(lanes_of(within)), value);
 #endif
 }
 #endif
@@ -193,13 +222,10 @@ template <class Stored>
 template <class Stored>
 PULLBACK_INLINE Value<Stored> load_edge(const char* from, int64_t first, int64_t size) {
   const Within within(first, size);
-#if defined(PULLBACK_MASKED)
   using Number = Carrier<Stored>;
-  if constexpr (__is_same(Number, Compute) || __is_same(Number, uint16_t)) {
-    return unpack<Stored>(load_masked(reinterpret_cast<const Number*>(from), within.bits()));
-  }
-#endif
-  if constexpr (lanes <= 4) {
+  if constexpr (is_masked<Number>) {
+    return unpack<Stored>(load_masked(reinterpret_cast<const Number*>(from), within));
+  } else if constexpr (lanes <= 4) {
     Packed<Stored> packed{};
     for (int k = 0; k < lanes; ++k) {
       if (k < within.begin || k >= within.end) continue;
@@ -260,14 +286,12 @@ PULLBACK_INLINE Value<Stored> load_at(const char* from, int64_t step, Whole plac
 template <class Stored>
 PULLBACK_INLINE void store_edge(char* to, Value<Stored> value, int64_t count) {
   if (count >= lanes) return store<Stored>(to, value);
-#if defined(PULLBACK_MASKED)
   using Number = Carrier<Stored>;
-  if constexpr (__is_same(Number, Compute) || __is_same(Number, uint16_t)) {
-    const Within within(0, count);
-    return store_masked(reinterpret_cast<Number*>(to), pack<Stored>(value), within.bits());
+  if constexpr (is_masked<Number>) {
+    store_masked(reinterpret_cast<Number*>(to), pack<Stored>(value), Within(0, count));
+  } else {
+    store_some<Stored>(to, sizeof(Stored), value, count);
   }
-#endif
-  store_some<Stored>(to, sizeof(Stored), value, count);
 }
 
 template <class Stored>

@@ -13,6 +13,10 @@ from pullback.kernels.loops.nest import KernelSetting, Nest, Output
 
 # A machine may be so much emptier where each thread computes several rows.
 EMPTIER = 2.0
+# From so many rows on they go side by side: those beyond the last one are computed for nothing.
+MANY = 512
+# Vectors of a row that is written up to which they do: a longer one is work enough.
+FEW = 16
 
 
 def count_copies(outputs: Sequence[Output], small: Sequence[str], setting: KernelSetting) -> int:
@@ -51,6 +55,29 @@ def stack(nest: Nest, setting: KernelSetting, sizes: Mapping[str, int]) -> Itera
         tasks = math.prod(lengths[:-1]) * -(-lengths[-1] // rows)
         if rows * copies <= target.abreast and target.slow_down(tasks, 1, ()) <= EMPTIER:
             yield replace(nest, vectors=1, rows=rows, is_stacked=True)
+
+
+def place_beside(nest: Nest, setting: KernelSetting, sizes: Mapping[str, int]) -> Nest:
+    """Return a nest in which many short rows are reduced side by side.
+
+    What goes across the lanes at the end of a row, and the logarithm or quotient after it, waits
+    for the step before; meanwhile there are the other rows. Totals take the sum of all of them.
+    """
+    rows = setting.target.beside
+    if rows == 1 or nest.rows > 1 or nest.small or nest.picks or not (nest.over or nest.outer):
+        return nest
+    nodes = [output.node for output in nest.outputs]
+    reductions = [node for node in in_order(nodes) if node.op in REDUCTIONS]
+    index, ranges = nest.over or nest.outer[-1], Ranges(setting.ranges)
+    is_of_rows = bool(reductions) and not is_across(nest) and index not in setting.rows
+    if nest.over:
+        # Each chunk has rows of its own, and no part of a sum.
+        is_of_rows = is_of_rows and all(nest.over in node.free for node in nodes)
+    many = Extents(sizes).number(ranges.size(index)) or 1
+    is_short = nest.over or count_lanes(nest, setting, sizes) <= FEW * setting.target.lanes
+    if not is_of_rows or many < MANY or not is_short:
+        return nest
+    return replace(nest, rows=rows, vectors=max(1, nest.vectors // rows))
 
 
 def is_across(nest: Nest) -> bool:

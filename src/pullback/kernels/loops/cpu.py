@@ -27,6 +27,7 @@ class Cpu(Target):
     """A CPU; the lanes are those of the widest registers."""
 
     ahead = 16
+    beside = 4
     notes_outside = True
 
     @classmethod

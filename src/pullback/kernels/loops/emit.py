@@ -266,7 +266,9 @@ class Emitter:
             is_worth_it = node.op != NUMBER and derived.estimate_work(node) >= HEAVY
         if not is_worth_it or not self.here.lane_scope:
             return False
-        if len(self.copies(node.free - {lane})) > 1:
+        # Rows side by side have buffers of their own, where memory is not scarce.
+        beside = {lane} if self.target.keeps_reads else {lane, self.tile}
+        if len(self.copies(node.free - beside)) > 1:
             return False
         self.uses.setdefault(node, set()).add(self.here.run)
         return node in self.buffered
@@ -293,11 +295,17 @@ class Emitter:
         lane = self.here.lane
         assert lane
         place = f"{buffer} + ({self.places.index(lane, copy)})"
+        if self.tile in node.free and copy.get(self.tile or ""):
+            place += f" + {copy[self.tile or '']} * {self.length_of_row(self.ranges.size(lane))}"
         if filler != self.here.run:
             return self.kept(f"load<Compute>(reinterpret_cast<const char*>({place}))", node, 1)
         name = self.plain(node, copy)
         self.line(f"store<Compute>(reinterpret_cast<char*>({place}), {name});", 1)
         return name
+
+    def length_of_row(self, size: Affine) -> str:
+        """Return how many elements the buffer of a row has, in C++."""
+        return f"({self.extents.text(size)} + {self.target.spare} * lanes)"
 
     # What is the same for the whole call.
 

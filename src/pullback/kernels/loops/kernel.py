@@ -149,13 +149,26 @@ class KernelWriter:
             copies = self.emitter.copies(own)
             self.abreast += 0 if edge else len(copies)
             for copy in copies:
-                value = self.emitter.value(output.node, copy)
+                value = self.value_of_rows(output, copy)
                 if output.node.type == "int" and "int" not in output.dtype:
                     value = f"real({value})"
                 if self.nest.over is None:
                     self.store(output, copy, value, edge=edge)
                 else:
                     self.add(place, output, copy, value, edge=edge)
+
+    def value_of_rows(self, output: Output, copy: Mapping[str, int]) -> str:
+        """Return an output's value; what is added to a total is that of all rows side by side."""
+        emitter, nest = self.emitter, self.nest
+        if nest.over is None or nest.tile is None:
+            return emitter.value(output.node, copy)
+        first, *others = (
+            emitter.value(output.node, {**copy, nest.tile: k}) for k in range(nest.rows)
+        )
+        row = emitter.variables[nest.tile]
+        # Of the last rows of a chunk some are beyond it.
+        parts = [f"({row} + {k} < {END} ? {one} : Real{{}})" for k, one in enumerate(others, 1)]
+        return emitter.kept(" + ".join([first, *parts]), output.node, 2 * len(parts))
 
     def lane_in(self, output: Output) -> str | None:
         """Return the index of the lanes, if an output has it: in a scan some have not."""
@@ -241,7 +254,7 @@ class KernelWriter:
         if not self.kept and not held.rows:
             return []
         elements = {
-            name: f"({self.extents.text(size)} + {self.emitter.target.spare} * lanes)"
+            name: f"{self.nest.rows} * {self.emitter.length_of_row(size)}"
             for name, size in self.buffers().items()
         }
         elements |= {name: f"{held.size} * lanes" for name in held.rows}
@@ -352,8 +365,13 @@ class KernelWriter:
         if nest.is_split:
             return [*lines, *code]
         variable = emitter.variables[nest.over]
-        loop = f"for (int64_t {variable} = {BEGIN}; {variable} < {END}; ++{variable})"
-        return [*lines, f"{loop} {{", *code, "}"]
+        step = f"++{variable}" if nest.tile is None else f"{variable} += {nest.rows}"
+        loop = f"for (int64_t {variable} = {BEGIN}; {variable} < {END}; {step})"
+        beside = [
+            f"const int64_t {variable}_{k} = least({variable} + {k}, {END} - 1);"
+            for k in range(nest.rows if nest.tile else 0)
+        ]
+        return [*lines, f"{loop} {{", *beside, *code, "}"]
 
     def kernel(self) -> KernelText:
         """Return the kernel."""
@@ -362,7 +380,7 @@ class KernelWriter:
             text=self.text,
             operands=tuple(self.emitter.operands.all),
             sizes=tuple(self.extents.slots),
-            rows=(*self.buffers().values(), *self.held_rows()),
+            rows=(*[*self.buffers().values()] * self.nest.rows, *self.held_rows()),
             passes=max(map(len, self.emitter.reads.values()), default=1),
             row_reads=tuple(self.emitter.row_reads),
             costs=tuple(self.emitter.costs),

@@ -126,8 +126,10 @@ class Nest:
 
     @property
     def tile(self) -> str | None:
-        """The outer index of which several values are computed side by side."""
-        return self.outer[-1] if self.rows > 1 else None
+        """The outer index, or that of chunks, of which several values are computed side by side."""
+        if self.rows == 1:
+            return None
+        return self.over or self.outer[-1]
 
 
 @dataclass(frozen=True, kw_only=True)

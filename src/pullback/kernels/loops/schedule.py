@@ -11,7 +11,7 @@ from pullback.define.math.index import at
 from pullback.define.math.node import REDUCTIONS, SUM, Node, in_order
 from pullback.define.math.ranges import Ranges
 from pullback.kernels.loops import sums, worth
-from pullback.kernels.loops.abreast import count_copies, stack, widen
+from pullback.kernels.loops.abreast import count_copies, place_beside, stack, widen
 from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.kernel import write_kernel
 from pullback.kernels.loops.nest import CHUNKS, KernelSetting, KernelText, Nest, Output
@@ -256,6 +256,7 @@ def nests(
             small.append(index)
     shared = [i for i in indices if all(i in output.indices for output in outputs)]
     if any(i not in shared and i not in small for i in indices):
+        yield from hold(outputs, shared, setting, over)
         return
     for lane in [*(i for i in shared if i not in setting.rows), None]:
         rest = [i for i in shared if i != lane]
@@ -263,7 +264,7 @@ def nests(
         if lane in small and any(i not in small for i in shared) and lane != shared[-1]:
             continue
         nest = nest_of(outputs, lane, rest, own, setting, sizes, over)
-        yield nest
+        yield place_beside(nest, setting, sizes)
         yield from widen(nest, setting, sizes)
         yield from stack(nest, setting, sizes)
         yield from tile(nest, setting, sizes)

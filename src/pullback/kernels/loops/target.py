@@ -53,6 +53,8 @@ class Target(ABC):
     keeps_states = False
     # Whether a step of a scan that may be none is read under a condition, which all lanes share.
     guards_steps = False
+    # How many short rows are reduced side by side.
+    beside = 1
     # How many turns of a loop before it is read a row is fetched that data picks; 0 if never.
     ahead = 0
     # Whether PyTorch's operations compute the same: then loops are refused that would do far more

@@ -15,21 +15,45 @@
 
 namespace pullback {
 
+namespace shortcuts {
 namespace {
 
 using Numbers = c10::SmallVector<int64_t, 8>;
 
-/// All that follows from the shapes and dtypes of a call.
-struct Shortcut {
-  struct Written {
-    Numbers shape;  // as the operator returns it
-    at::ScalarType dtype;
-  };
-  IndexKernel kernel;
-  Numbers operands;  // arguments; behind them what is written
+/// All that follows from the shapes and dtypes of a call, in the words of `bind/runtime.py`.
+struct Input {
+  int64_t argument, unit;  // the latter becomes the last dimension; -1: it is read as it lies
+  Numbers shape;           // of the tensor before that
+};
+struct Written {
+  Numbers shape;
+  at::ScalarType dtype;
+};
+struct Total {
+  int64_t place;
+  Numbers shape;
+  int64_t summed;
+};
+struct LoopKernel {
+  IndexKernel address;
+  Numbers operands;
   std::vector<Written> written;
-  Numbers strides, sizes, scalars;  // the last are arguments
+  Numbers strides, sizes;
   int64_t tasks, grain;
+  std::vector<Total> totals;
+};
+struct Output {
+  int64_t place, output;
+};
+struct Loops {
+  std::vector<Input> inputs;
+  std::vector<LoopKernel> kernels;
+  std::vector<Output> outputs;
+};
+struct Shortcut {
+  std::vector<Loops> loops;
+  Numbers scalars;  // arguments
+  int64_t outputs;
 };
 
 /// Calls by what their loops depend on.
@@ -84,6 +108,12 @@ bool describe(const Shortcuts& self, PyObject* const* arguments, size_t count, s
         add(number_of(object));
     } else if (PyFloat_CheckExact(object)) {
       text += 'f';
+    } else if (PyList_CheckExact(object)) {
+      // Which outputs are wanted.
+      text += 'l';
+      add(PyList_GET_SIZE(object));
+      for (Py_ssize_t j = 0; j < PyList_GET_SIZE(object); ++j)
+        text += PyList_GET_ITEM(object, j) == Py_True ? '1' : '0';
     } else {
       return false;
     }
@@ -106,23 +136,48 @@ Scalars scalars_of(const Shortcut& shortcut, PyObject* const* arguments) {
   return scalars;
 }
 
-/// Runs the kernel; returns what it writes, nothing if it has something to say.
-std::vector<at::Tensor> run_kernel(const Shortcut& shortcut, PyObject* const* arguments,
-                                   size_t count) {
-  std::vector<at::Tensor> outputs;
-  for (const Shortcut::Written& written : shortcut.written)
-    outputs.push_back(allocate(written.shape, written.dtype, at::kCPU));
+at::Tensor laid_out(const at::Tensor& tensor, const Input& input) {
+  return tensor.view(input.shape).movedim(input.unit, -1).contiguous();
+}
+
+at::Tensor added_up(const at::Tensor& chunks, const Total& total) {
+  const at::Tensor parts = chunks.view(total.shape);
+  const bool one = parts.size(total.summed) == 1;
+  return one ? parts.squeeze(total.summed) : parts.sum(at::IntArrayRef(total.summed));
+}
+
+/// Runs a kernel; returns whether it has nothing to say.
+bool run_kernel(const LoopKernel& kernel, const Scalars& scalars, std::vector<at::Tensor>& tensors) {
+  for (const Written& written : kernel.written)
+    tensors.push_back(allocate(written.shape, written.dtype, at::kCPU));
   c10::SmallVector<char*, 8> data;
-  for (const int64_t place : shortcut.operands) {
-    const auto at = static_cast<size_t>(place);
-    const at::Tensor& own = at < count ? tensor_in(arguments[at]) : outputs[at - count];
-    data.push_back(static_cast<char*>(const_cast<void*>(own.const_data_ptr())));
+  for (const int64_t place : kernel.operands) {
+    const at::Tensor& tensor = tensors[static_cast<size_t>(place)];
+    data.push_back(static_cast<char*>(const_cast<void*>(tensor.const_data_ptr())));
   }
+  const IndexCall call{data.data(), kernel.strides.data(), kernel.sizes.data(), scalars.data()};
+  if (run_tasks(kernel.address, call, kernel.tasks, kernel.grain) != Status::ok) return false;
+  for (const Total& total : kernel.totals)
+    tensors.push_back(added_up(tensors[static_cast<size_t>(total.place)], total));
+  return true;
+}
+
+/// Runs all loops; returns the outputs, nothing if a kernel has something to say.
+std::vector<at::Tensor> run_loops(const Shortcut& shortcut, PyObject* const* arguments) {
+  std::vector<at::Tensor> outputs(static_cast<size_t>(shortcut.outputs));
   const Scalars scalars = scalars_of(shortcut, arguments);
-  const IndexCall call{data.data(), shortcut.strides.data(), shortcut.sizes.data(), scalars.data()};
   const WithoutGil without;
-  if (run_tasks(shortcut.kernel, call, shortcut.tasks, shortcut.grain) != Status::ok)
-    outputs.clear();
+  for (const Loops& loops : shortcut.loops) {
+    std::vector<at::Tensor> tensors;
+    for (const Input& input : loops.inputs) {
+      const at::Tensor& given = tensor_in(arguments[input.argument]);
+      tensors.push_back(input.unit < 0 ? given : laid_out(given, input));
+    }
+    for (const LoopKernel& kernel : loops.kernels)
+      if (!run_kernel(kernel, scalars, tensors)) return {};
+    for (const Output& one : loops.outputs)
+      outputs[static_cast<size_t>(one.output)] = tensors[static_cast<size_t>(one.place)];
+  }
   return outputs;
 }
 
@@ -137,37 +192,60 @@ PyObject* run(PyObject* object, PyObject* const* arguments, Py_ssize_t given) {
     if (found == self.known.end()) Py_RETURN_NONE;
     // Another thread may forget it while the kernel runs.
     const std::shared_ptr<const Shortcut> shortcut = found->second;
-    const std::vector<at::Tensor> outputs = run_kernel(*shortcut, arguments, count);
+    const std::vector<at::Tensor> outputs = run_loops(*shortcut, arguments);
     if (outputs.empty()) Py_RETURN_NONE;
     if (outputs.size() == 1) return THPVariable_Wrap(outputs[0]);
     PyObject* const tuple = PyTuple_New(static_cast<Py_ssize_t>(outputs.size()));
-    for (size_t k = 0; tuple && k < outputs.size(); ++k)
-      PyTuple_SET_ITEM(tuple, static_cast<Py_ssize_t>(k), THPVariable_Wrap(outputs[k]));
+    for (size_t k = 0; tuple && k < outputs.size(); ++k) {
+      const auto at = static_cast<Py_ssize_t>(k);
+      // One that is not wanted is undefined, which is None.
+      PyTuple_SET_ITEM(tuple, at, THPVariable_Wrap(outputs[k]));
+    }
     return tuple;
   });
 }
 
-/// The call is (address, operands, ((shape, dtype), ...), strides, sizes, scalars, tasks, grain).
-Shortcut read_shortcut(PyObject* call) {
-  PyObject *address, *operands, *written, *strides, *sizes, *scalars;
-  Shortcut shortcut{};
-  long long tasks = 0, grain = 0;
-  if (!PyArg_ParseTuple(call, "OOO!OOOLL", &address, &operands, &PyTuple_Type, &written, &strides,
-                        &sizes, &scalars, &tasks, &grain))
+PyObject* item(PyObject* tuple, Py_ssize_t place) {
+  if (!PyTuple_Check(tuple) || place >= PyTuple_GET_SIZE(tuple))
     throw std::invalid_argument("pullback_runtime: this is no call");
-  shortcut.kernel = reinterpret_cast<IndexKernel>(PyLong_AsVoidPtr(address));
-  shortcut.operands = numbers_of(operands);
-  for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(written); ++k) {
-    PyObject* const one = PyTuple_GET_ITEM(written, k);
-    const auto dtype = static_cast<at::ScalarType>(number_of(PyTuple_GET_ITEM(one, 1)));
-    shortcut.written.push_back({numbers_of(PyTuple_GET_ITEM(one, 0)), dtype});
-  }
-  shortcut.strides = numbers_of(strides);
-  shortcut.sizes = numbers_of(sizes);
-  shortcut.scalars = numbers_of(scalars);
-  shortcut.tasks = tasks;
-  shortcut.grain = grain;
-  return shortcut;
+  return PyTuple_GET_ITEM(tuple, place);
+}
+
+template <class One, class Read>
+std::vector<One> each_in(PyObject* tuple, Read read) {
+  std::vector<One> found;
+  for (Py_ssize_t k = 0; PyTuple_Check(tuple) && k < PyTuple_GET_SIZE(tuple); ++k)
+    found.push_back(read(PyTuple_GET_ITEM(tuple, k)));
+  return found;
+}
+
+Input input_of(PyObject* one) {
+  return {number_of(item(one, 0)), number_of(item(one, 1)), numbers_of(item(one, 2))};
+}
+Written written_of(PyObject* one) {
+  return {numbers_of(item(one, 0)), static_cast<at::ScalarType>(number_of(item(one, 1)))};
+}
+Total total_of(PyObject* one) {
+  return {number_of(item(one, 0)), numbers_of(item(one, 1)), number_of(item(one, 2))};
+}
+LoopKernel kernel_of(PyObject* one) {
+  return {reinterpret_cast<IndexKernel>(PyLong_AsVoidPtr(item(one, 0))),
+          numbers_of(item(one, 1)),
+          each_in<Written>(item(one, 2), written_of),
+          numbers_of(item(one, 3)),
+          numbers_of(item(one, 4)),
+          number_of(item(one, 5)),
+          number_of(item(one, 6)),
+          each_in<Total>(item(one, 7), total_of)};
+}
+Output output_of(PyObject* one) { return {number_of(item(one, 0)), number_of(item(one, 1))}; }
+Loops loops_of(PyObject* one) {
+  return {each_in<Input>(item(one, 0), input_of), each_in<LoopKernel>(item(one, 1), kernel_of),
+          each_in<Output>(item(one, 2), output_of)};
+}
+Shortcut shortcut_of(PyObject* call) {
+  return {each_in<Loops>(item(call, 0), loops_of), numbers_of(item(call, 1)),
+          number_of(item(call, 2))};
 }
 
 PyObject* add(PyObject* object, PyObject* const* arguments, Py_ssize_t count) {
@@ -180,7 +258,7 @@ PyObject* add(PyObject* object, PyObject* const* arguments, Py_ssize_t count) {
     if (!describe(self, given->ob_item, static_cast<size_t>(PyTuple_GET_SIZE(arguments[0])), text))
       Py_RETURN_NONE;
     if (self.known.size() >= most_known) self.known.clear();
-    self.known[text] = std::make_shared<const Shortcut>(read_shortcut(arguments[1]));
+    self.known[text] = std::make_shared<const Shortcut>(shortcut_of(arguments[1]));
     Py_RETURN_NONE;
   });
 }
@@ -214,8 +292,10 @@ PyCFunction as_method(Function function) {
 }
 
 }  // namespace
+}  // namespace shortcuts
 
 PyObject* make_shortcuts_type() {
+  using namespace shortcuts;
   static PyMethodDef methods[] = {
       {"add", as_method(add), METH_FASTCALL, "Add all calls like one."},
       {"run", as_method(run), METH_FASTCALL, "Return what a known call computes, or None."},

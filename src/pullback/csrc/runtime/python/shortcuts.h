@@ -1,4 +1,4 @@
-/// Calls of an operator in index notation that are known: one kernel, without a line of Python.
+/// Calls of an operator in index notation that are known: its loops, without a line of Python.
 #pragma once
 
 #include "python.h"
@@ -9,8 +9,8 @@ namespace pullback {
 ///
 /// Shortcuts(counts): of one operator, whose int scalars at these places say how far an index runs.
 /// add(arguments, call): adds all calls like one, whose arguments these are.
-/// run(*arguments) -> what the kernel writes, or None: it is not known, its tensors do not lie as
-///   those of the first one, or the kernel has something to say.
+/// run(*arguments) -> its outputs, or None: it is not known, its tensors do not lie as
+///   those of the first one, or a kernel has something to say.
 PyObject* make_shortcuts_type();
 
 }  // namespace pullback
