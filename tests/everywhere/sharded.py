@@ -545,7 +545,7 @@ MESHES = {2: {"line": (2,)}, 3: {"line": (3,)}, 4: {"line": (4,), "square": (2, 
 COMPILED = 2  # processes: a compiler takes its time
 # A sum over what is split, a dimension that cannot be, places that data gives, steps; kernels, a
 # Function.
-TELLING = ("gauss", "softmax", "causal", "entropy", "embed", "lru", "in_cpp", "of_all", "adopted")
+TELLING = ("gauss", "softmax", "embed", "lru", "in_cpp", "of_all", "adopted")
 
 
 def checks(processes: int, *, few: bool) -> dict[str, Callable[[], None]]:

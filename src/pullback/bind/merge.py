@@ -117,8 +117,11 @@ class Merger:
             if wave.rescaled:
                 found |= self.computed(wave.rescaled, is_whole=True)
             self.values |= self.merged(wave, found)
-        complete = [cast("Tensor", self.values[name]) for name in parts]
-        is_regular = all(bool(value.isfinite().all()) for value in complete)
+        complete = {name: cast("Tensor", self.values[name]) for name in parts}
+        is_regular = all(bool(value.isfinite().all()) for value in complete.values())
+        # Something else stood for a sum of nothing in those that depend on it.
+        read = [n for wave in level.waves[:-1] for n, by in wave.statistics.items() if by == "sum"]
+        is_regular = is_regular and all(bool(complete[name].all()) for name in read)
         if not is_regular:
             self.values = known
         return is_regular

@@ -29,7 +29,8 @@ class Indexed(IndexNotation):
 
     def operator_of(self, formula: Formula) -> Operator:
         """Return the operator of a formula that processes compute on the way."""
-        return derive.operator_of(formula, OfProcesses)
+        with derive.lock:
+            return derive.operator_of(formula, OfProcesses)
 
     @cached_property
     def supplied(self) -> Lazy:
