@@ -17,7 +17,6 @@ from torch import Tensor
 from pullback.bind import kernel
 from pullback.bind.dense.evaluate import require_inside
 from pullback.bind.dense.value import is_traced
-from pullback.bind.operator import Operator
 from pullback.define.line import Scalar
 from pullback.define.line import Tensor as TensorSpec
 from pullback.define.math import extents
@@ -29,10 +28,12 @@ from pullback.define.sharding import Shard
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
+    from pullback.bind.operator import Operator
+
 NOTHING = {"max": -math.inf, "sum": 0.0}
 Values = dict[str, object]
 # The operators of formulas, by these and the dtype of statistics.
-Known = dict[tuple[int, str], Operator]
+Known = dict[tuple[int, str], "Operator"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,6 @@ from torch import Tensor
 from pullback.bind import kernel, notebook
 from pullback.bind.memo import Memo
 from pullback.bind.merge import Merger
-from pullback.bind.operator import Operator
 from pullback.bind.redistribute import Redistribution, plan_of, ways_of
 from pullback.define import sharding
 from pullback.define.line import Line
@@ -37,6 +36,8 @@ from pullback.imported import when_imported
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
+
+    from pullback.bind.operator import Operator
 
 MixedTensors = Rule("PB357", "mixed-tensors")
 NotDistributed = Rule("PB358", "not-distributed")
