@@ -82,7 +82,7 @@ def test_values_and_gradients_of_some_orders_are_torchs(
 ) -> None:
     op, given = operator(is_causal=is_causal), leaves(*lead)
     shown = str(op.plan(*given))
-    assert shown.count("PyTorch, fused (scaled_dot_product_attention; measured: ") == 4
+    assert shown.count("PyTorch, fused (scaled_dot_product_attention; measured: ") == 2
     expected = eager(*given, is_causal=is_causal)
     _ = op(*given)  # what is called is compared before
     noted.clear()
@@ -102,6 +102,43 @@ def test_values_and_gradients_of_some_orders_are_torchs(
             for y in (found, expected)
         )
         torch.testing.assert_close(found, expected, msg=f"order {each + 1}")
+
+
+GROUPED = {
+    # The heads of a group share keys and values, in whatever order the dimensions are.
+    "groups": ("q[g, h, n, d], k[g, m, d], v[g, m, e]", (2, 3), (2,), "g, h"),
+    "groups last": ("q[h, g, n, d], k[g, m, d], v[g, m, e]", (3, 2), (2,), "h, g"),
+    "one group": ("q[h, n, d], k[m, d], v[m, e]", (3,), (), "h"),
+}
+
+
+@pytest.mark.parametrize("grouped", telling(GROUPED, ["groups"]))
+def test_heads_may_share_keys_and_values(
+    grouped: tuple[str, tuple[int, ...], tuple[int, ...], str], noted: list[bool], seed: int
+) -> None:
+    """Values and gradients of grouped heads are those of PyTorch, by its one operation."""
+    inputs, lead, shared, heads = grouped
+    scores, value = inputs.split(", v")
+    read = scores.replace("], k", "]*k")
+    op = pb.operator(
+        f"pbone::f{next(names)}({inputs}) -> o[{heads}, n, e] = "
+        f"s[{heads}, n, m] = sum[d]({read})/2; "
+        f"p[{heads}, n, m] = exp(s[{heads}, n, m] - max[r](s[{heads}, n, r])); "
+        f"o = sum[m](p[{heads}, n, m]*v{value})/sum[m](p[{heads}, n, m])"
+    )
+    q, (k, v) = leaves(*lead)[0], leaves(*shared)[1:]
+    assert str(op.plan(q, k, v)).count("PyTorch, fused (scaled_dot_product_attention;") == 2
+    _ = op(q, k, v)  # what is called is compared before
+    noted.clear()
+    found = op(q, k, v)
+    assert noted == [True]
+    each = [t.unsqueeze(1) if heads == "g, h" else t for t in (k, v)]
+    expected = eager(q, *each)
+    torch.testing.assert_close(found, expected)
+    grad = torch.randn_like(expected)
+    got, want = (torch.autograd.grad(y, (q, k, v), grad) for y in (found, expected))
+    assert noted[-1:] == [True]
+    torch.testing.assert_close(got, want)
 
 
 @pytest.mark.thorough

@@ -86,7 +86,7 @@ class Dense:
             self.known[key] = value.reshape((1,) * (len(axes) - value.dim()) + tuple(value.shape))
         return self.known[key]
 
-    def computed(self, part: Node, axes: Axes) -> Tensor:  # noqa: PLR0911  (one for each kind)
+    def computed(self, part: Node, axes: Axes) -> Tensor:  # noqa: PLR0911, PLR0912  (one for each kind)
         """Return a node's value from those of its operands."""
         match part.op:
             case "number":
@@ -94,6 +94,8 @@ class Dense:
                 return torch.tensor(part.data, dtype=dtype)
             case "read":
                 return self.read(part, axes)
+            case "scalar":
+                return self.tensors[part.name]
             case "index":
                 return self.place(part.places[0], axes)
             case "inside":
@@ -141,6 +143,8 @@ class Dense:
         tensor = self.tensors[part.name]
         if not part.places:
             return tensor
+        if 0 in tensor.shape:  # all of it is outside
+            tensor = torch.full([max(extent, 1) for extent in tensor.shape], torch.nan).to(tensor)
         places = [self.place(place, axes) for place in part.places]
         limits = zip(torch.broadcast_tensors(*places), tensor.shape, strict=True)
         outside = [(place < 0) | (place >= extent) for place, extent in limits]

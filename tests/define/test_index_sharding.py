@@ -13,12 +13,15 @@ from torch import Tensor
 
 from pullback.define.math import extents
 from pullback.define.math.formula import Formula
+from pullback.define.math.merging import MergedPlacements, of_part
 from pullback.define.math.sharding import rules
 from pullback.define.sharding import Partial, Placement, Placements, Replicate, Shard, format_table
 from tests.define.as_lines import NAMES, made, operator
 from tests.define.dense import Dense
 from tests.define.indexed import SIZES
 
+# A process's tensors by name, and the sizes of its dimensions.
+Process = tuple[dict[str, Tensor], dict[str, int]]
 WHOLE = {**SIZES, "...": 5, "3": 3}
 ORDERS = ((), ("backward",), ("jvp",), ("backward", "backward"), ("backward", "jvp"))
 SPLIT = {
@@ -26,15 +29,20 @@ SPLIT = {
     **{("sqdist", "n"): "shard(0)", ("sqdist", "m"): "shard(1)", ("sqdist", "d"): "partial(sum)"},
     **{("gauss", "n"): "shard(0)", ("gauss", "m"): "partial(sum)", ("gauss", "d"): None},
     **{("gauss", "partial v"): "partial(sum)"},
-    **{("softmax", "..."): "shard(-2)", ("softmax", "n"): None},
-    **{("gather", "n"): "shard(0)", ("gather", "d"): "shard(1)", ("gather", "v"): None},
+    **{("softmax", "..."): "shard(-2)", ("softmax", "n"): "shard(-1)"},
+    **{("gather", "n"): "shard(0)", ("gather", "d"): "shard(1)", ("gather", "v"): "all"},
     **{("chamfer", "n"): "shard(0)", ("chamfer", "m"): "partial(min)", ("chamfer", "d"): None},
     **{("rowmax", "n"): "shard(0)", ("rowmax", "m"): "partial(max)"},
     **{("correlate", index): None for index in "hwpq"},
     **{("conv2d", "b"): "shard(0)", ("conv2d", "a"): "shard(1)", ("conv2d", "c"): "partial(sum)"},
-    **{("attention", "s"): "shard(0)", ("attention", "d"): "shard(1)", ("attention", "t"): None},
-    **{("rownorm", "n"): None, ("layernorm", "n"): None, ("pair", "n"): None, ("hinge", "n"): None},
-    **{("cumsum", "n"): None, ("weighted", "n"): None, ("entropy", "v"): None},
+    **{("attention", "s"): "shard(0)", ("attention", "d"): "shard(1)", ("attention", "t"): "all"},
+    **{
+        ("rownorm", "n"): "shard(-1)",
+        ("layernorm", "n"): "shard(-1)",
+        ("pair", "n"): None,
+        ("hinge", "n"): None,
+    },
+    **{("cumsum", "n"): None, ("weighted", "n"): "all", ("entropy", "v"): "all"},
 }
 
 
@@ -48,7 +56,7 @@ def drawn(indexed: Formula, seed: int) -> dict[str, Tensor]:
             found[tensor.name] = torch.randint(WHOLE["v"], shape, generator=generator)
         else:
             found[tensor.name] = torch.randn(shape, generator=generator, dtype=torch.float64)
-    return found
+    return found | {scalar.name: torch.tensor(3) for scalar in indexed.line.scalars}
 
 
 def known(indexed: Formula, sizes: dict[str, int]) -> dict[str, int]:
@@ -91,14 +99,27 @@ def together(parts: list[Tensor], placement: Placement) -> Tensor:
 
 
 def simulated(
-    indexed: Formula, tensors: dict[str, Tensor], rule: Placements, ranks: int
+    indexed: Formula,
+    tensors: dict[str, Tensor],
+    rule: Placements,
+    ranks: int,
+    *,
+    exchanging: bool = True,
 ) -> list[Tensor]:
-    """Return the outputs as that many processes compute them."""
+    """Return the outputs as that many processes compute them.
+
+    Args:
+        indexed: the operator.
+        tensors: its inputs.
+        rule: how it is split.
+        ranks: how many processes there are.
+        exchanging: whether each computes statistics of its part before any of them is merged.
+    """
     given = {
         name: parts_of(tensors[name], placement, ranks, k)
         for k, (name, placement) in enumerate(rule.inputs.items())
     }
-    found: list[list[Tensor]] = []
+    processes: list[Process] = []
     for rank in range(ranks):
         local = {**tensors, **{name: parts[rank] for name, parts in given.items()}}
         sizes = dict(WHOLE)
@@ -107,13 +128,67 @@ def simulated(
                 label = tensor.labels[own.dim]
                 sizes[label] = local[tensor.name].shape[own.dim]
                 sizes[rule.split] = sizes[label]
-        if 0 in sizes.values() and any(
-            str(p) in ("partial(max)", "partial(min)") for p in rule.outputs
-        ):
-            continue  # a process without elements has no maximum
-        found.append(evaluated(indexed, local, sizes))
+        processes.append((local, sizes))
+    if isinstance(rule, MergedPlacements):
+        processes, indexed = merged(rule, processes, exchanging=exchanging), rule.merging.rest
+    needs_elements = any(str(p) in ("partial(max)", "partial(min)") for p in rule.outputs)
+    found = [
+        evaluated(indexed, local, sizes)
+        for local, sizes in processes
+        if not (needs_elements and 0 in sizes.values())  # without elements there is no maximum
+    ]
     outputs = zip(*found, strict=True)
     return [together(list(own), rule.outputs[k]) for k, own in enumerate(outputs)]
+
+
+def merged(
+    rule: MergedPlacements, processes: Sequence[Process], *, exchanging: bool
+) -> list[Process]:
+    """Return what processes have once all statistics are merged."""
+    many = [sizes[rule.split] for _, sizes in processes]
+    known: list[Process] = []
+    for rank, (local, sizes) in enumerate(processes):
+        first, every = (torch.tensor(sum(part)) for part in (many[:rank], many))
+        numbers = {rule.merging.first: first, rule.merging.every: every}
+        known.append(({**local, **numbers}, sizes))
+    for level in rule.merging.levels:
+        exchanged = level.own if exchanging else None
+        if exchanged:
+            for local, sizes in known:
+                own = statistics_of(rule, exchanged, local, sizes)
+                local |= {of_part(name): value for name, value in own.items()}
+        for wave in level.waves:
+            own = [
+                {name: local[of_part(name)] for name in wave.statistics}
+                | (of_formula(wave.rescaled, local, sizes) if wave.rescaled else {})
+                if exchanged
+                else statistics_of(rule, wave.direct, local, sizes)
+                for local, sizes in known
+            ]
+            for name, by in wave.statistics.items():
+                whole = together([found[name] for found in own], Partial(by))
+                for local, _ in known:
+                    local[name] = whole
+    return known
+
+
+def statistics_of(
+    rule: MergedPlacements, formula: Formula, local: dict[str, Tensor], sizes: dict[str, int]
+) -> dict[str, Tensor]:
+    """Return what one process computes; of nothing a maximum is -inf, and a sum 0."""
+    if sizes[rule.split]:
+        return of_formula(formula, local, sizes)
+    kinds = {name: by for wave in rule.merging.waves for name, by in wave.statistics.items()}
+    of = {o.name: [sizes[label] for label in o.labels] for o in formula.line.outputs}
+    neutral = {"max": -torch.inf, "sum": 0.0}
+    return {n: torch.full(shape, neutral[kinds[n]]).double() for n, shape in of.items()}
+
+
+def of_formula(
+    formula: Formula, local: dict[str, Tensor], sizes: dict[str, int]
+) -> dict[str, Tensor]:
+    names = (output.name for output in formula.line.outputs)
+    return dict(zip(names, evaluated(formula, local, sizes), strict=True))
 
 
 def accepted(indexed: Formula, wanted: Sequence[bool] | None = None) -> list[Placements]:
@@ -122,8 +197,11 @@ def accepted(indexed: Formula, wanted: Sequence[bool] | None = None) -> list[Pla
 
 def assert_right(indexed: Formula, tensors: dict[str, Tensor], rule: Placements) -> None:
     whole = evaluated(indexed, tensors, WHOLE)
-    for ranks in (2, 4):
-        for found, expected in zip(simulated(indexed, tensors, rule, ranks), whole, strict=True):
+    levels = rule.merging.levels if isinstance(rule, MergedPlacements) else ()
+    directly = [(2, False)] if any(level.own for level in levels) else []
+    for ranks, exchanging in [(2, True), (4, True), *directly]:
+        every = simulated(indexed, tensors, rule, ranks, exchanging=exchanging)
+        for found, expected in zip(every, whole, strict=True):
             close = torch.allclose(found, expected, rtol=1e-9, atol=1e-9)
             assert close, f"{indexed.line} {rule} {ranks}"
 
@@ -189,42 +267,52 @@ def by_split(found: list[Placements]) -> dict[str, str | None]:
 
 # A formula, what is split, what the output then is or why that is refused.
 CASES = [
-    ("f(x[n, m]) -> y[n] = 2*max[m](x[n, m])", "m", "the maximum is inside a product"),
+    ("f(x[n, m]) -> y[n] = 2*max[m](x[n, m])", "m", "all"),
     ("f(x[n, m]) -> y[n] = -max[m](-x[n, m])", "m", "partial(min)"),
     ("f(x[n, m]) -> y[n] = min[m](x[n, m])", "m", "partial(min)"),
-    ("f(x[n, m]) -> y[n] = max[m](x[n, m]) + 1", "m", "the maximum is inside a sum or difference"),
-    ("f(x[n, m]) -> y[n] = exp(max[m](x[n, m]))", "m", "the maximum is inside exp(...)"),
+    ("f(x[n, m]) -> y[n] = max[m](x[n, m]) + 1", "m", "all"),
+    ("f(x[n, m]) -> y[n] = exp(max[m](x[n, m]))", "m", "all"),
     ("f(x[n, m]) -> y[] = max[n, m](x[n, m])", "m", "partial(max)"),
-    ("f(x[n, m]) -> y[] = max[n](sum[m](x[n, m]))", "m", "the sum is inside max[...]"),
-    ("f(x[n, m]) -> y[] = sum[n](max[m](x[n, m]))", "m", "the maximum is inside a sum"),
+    ("f(x[n, m]) -> y[] = max[n](sum[m](x[n, m]))", "m", "all"),
+    ("f(x[n, m]) -> y[] = sum[n](max[m](x[n, m]))", "m", "all"),
     ("f(x[n, m]) -> y[n] = sum[m](x[n, m])/size(n)", "m", "partial(sum)"),
-    ("f(x[n, m]) -> y[n] = mean[m](x[n, m])", "m", "its index or size is used as a number"),
+    ("f(x[n, m]) -> y[n] = mean[m](x[n, m])", "m", "partial(sum)"),
     ("f(x[n, m]) -> y[n] = 3*sum[m](x[n, m]) - sum[m](x[n, m]**2)", "m", "partial(sum)"),
-    ("f(x[m], y[m]) -> z[] = sum[m](x[m])*sum[m](y[m])", "m", "the sum is inside a product"),
-    ("f(x[m], y[m]) -> z[] = sum[m](x[m])/sum[m](exp(y[m]))", "m", "the sum is inside a quotient"),
-    ("f(x[m], y[m]) -> z[] = sum[m](exp(x[m] - sum[n](y[n])))", "m", "what is added"),
-    ("f(x[n]) -> z[] = sum[n](x[n] + 1)", "n", "its index or size is used as a number"),
-    ("f(x[n]) -> z[] = sum[n](x[n]) + 1", "n", "what is added to the sum would be added"),
+    ("f(x[m], y[m]) -> z[] = sum[m](x[m])*sum[m](y[m])", "m", "all"),
+    ("f(x[m], y[m]) -> z[] = sum[m](x[m])/sum[m](exp(y[m]))", "m", "all"),
+    ("f(x[m], y[m]) -> z[] = sum[m](exp(x[m] - sum[n](y[n])))", "m", "all"),
+    ("f(x[n]) -> z[] = sum[n](x[n] + 1)", "n", "all"),
+    ("f(x[n]) -> z[] = sum[n](x[n]) + 1", "n", "all"),
     ("f(x[n], c[d]) -> z[d] = sum[n](x[n]) + c[d]", "n", "partial(sum)"),
-    ("f(x[n], c[d]) -> z[d] = sum[n](x[n]) + exp(c[d])", "n", "what is added to the sum would be"),
+    ("f(x[n], c[d]) -> z[d] = sum[n](x[n]) + exp(c[d])", "n", "all"),
     ("f(x[n], c[d]) -> z[d] = where(c[d] > 0, sum[n](x[n]), 0)", "n", "partial(sum)"),
-    ("f(x[n], c[d]) -> z[d] = where(c[d] > 0, sum[n](x[n]), 1)", "n", "the sum is inside where"),
-    ("f(x[n], c[d]) -> z[d] = where(sum[n](x[n]) > 0, c[d], 0)", "n", "the sum is inside gt"),
-    ("f(x[n]) -> y[n] = x[n]*where(n < 2, 1, 2)", "n", "its index or size is used as a number"),
+    ("f(x[n], c[d]) -> z[d] = where(c[d] > 0, sum[n](x[n]), 1)", "n", "all"),
+    ("f(x[n], c[d]) -> z[d] = where(sum[n](x[n]) > 0, c[d], 0)", "n", "all"),
+    ("f(x[n]) -> y[n] = x[n]*where(n < 2, 1, 2)", "n", "shard(0)"),
+    ("f(x[n], t: int) -> y[] = sum[n](where(n < t, x[n], 0))", "n", "partial(sum)"),
+    ("f(x[n]) -> y[] = exp(sum[n](n*x[n]))", "n", "all"),
+    ("f(x[n, m]) -> y[n] = sum[m](where(m <= n, x[n, m], 0))", "n", "shard(0)"),
+    ("f(x[n, m], b[c]) -> y[n] = sum[m](x[n, m]*pad(b[m - n]))", "m", "partial(sum)"),
+    (
+        "f(q[n, d], k[m, d]) -> y[n] = sum[m](exp(sum[d](q[n, d]*k[m, d])))",
+        "d",
+        "the sum is inside",
+    ),
+    ("f(x[n], y[n]) -> z[n] = sum[m](exp(x[n]*y[m]))", "n", "sum[...] takes all of it"),
     ("f(x[n]) -> y[n] = pad(x[n + 1])", "n", "a shifted read needs parts of other processes"),
     ("f(x[n]) -> y[n] = x[size(n) - 1 - n]", "n", "x is also read elsewhere along it"),
     (
         "f(x[n], y[m]) -> z[n] = x[n]*pad(y[n])",
         "n",
-        "a shifted read needs parts of other processes",
+        "shard(0)",
     ),
     ("f(x[n, m]) -> y[i] = exp(x[i, 0])", "n", "shard(0)"),
-    ("f(x[n, m]) -> y[i] = exp(x[i, 0])", "m", "x is also read elsewhere along it"),
+    ("f(x[n, m]) -> y[i] = exp(x[i, 0])", "m", "all"),
     ("f(x[n]) -> y[i] = x[i + 1] - x[i]", "n", "the size of i depends on its size"),
     ("f(x[v], k[v]: int64) -> y[v] = x[k[v]]", "v", "x is also read elsewhere along it"),
     ("f(x[v], k[n]: int64) -> y[n] = exp(x[k[n]])", "n", "shard(0)"),
     ("f(x[v], k[n]: int64) -> y[] = sum[n](exp(x[k[n]]))", "n", "partial(sum)"),
-    ("f(x[n]) -> y[] = max[n](x[n] - sum[d](x[d]))", "n", "what is added to the sum"),
+    ("f(x[n]) -> y[] = max[n](x[n] - sum[d](x[d]))", "n", "all"),
     ("f(x[n], y[n]) -> z[n] = x[n] + y[n]", "partial x, y", "partial(sum)"),
     ("f(x[n], y[n]) -> z[n] = x[n]*y[n]", "partial x", "partial(sum)"),
     ("f(x[n], y[n]) -> z[n] = x[n]/y[n]", "partial x", "partial(sum)"),

@@ -44,6 +44,21 @@ LINES = {
     " = exp(x[n] - max[m](x[m]))/sum[m](exp(x[m] - max[k](x[k])))",
     "linear": "(x[n, i], w[o, i], b[o]?) -> y[n, o] = sum[i](x[n, i]*w[o, i]) + b[o]",
     "embed": "(table[v, d], index[n]: int64) -> y[n, d] = table[index[n], d]",
+    # Along m statistics of rows are merged, and places are counted through all processes.
+    "causal": "(q[n, d], k[m, d], v[m, e]) -> o[n, e] ="
+    " s[n, m] = where(m <= n + 9, sum[d](q[n, d]*k[m, d]), -inf);"
+    " p[n, m] = exp(s[n, m] - max[r](s[n, r]));"
+    " o[n, e] = sum[m](p[n, m]*v[m, e])/sum[m](p[n, m])",
+    "entropy": "(x[n, d], w[m, d], index[n]: int64) -> l[n] = s[n, m] = sum[d](x[n, d]*w[m, d]);"
+    " z[n] = max[m](s[n, m]);"
+    " l = z[n] + log(sum[m](exp(s[n, m] - z[n]))) - sum[d](x[n, d]*w[index[n], d])",
+    "contrastive": "(q[n, d], k[m, d]) -> l[n] = s[n, m] = sum[d](q[n, d]*k[m, d]);"
+    " l[n] = log(sum[m](exp(s[n, m]))) - mean[m](s[n, m])",
+    "greatest": "(x[n, m]) -> y[n] = 2*max[m](x[n, m]) + 1",
+    "late": "(q[n, d], k[m, d], v[m, e]) -> o[n, e] ="
+    " s[n, m] = where(m >= 8*n + 7, sum[d](q[n, d]*k[m, d]), -inf);"
+    " p[n, m] = exp(s[n, m] - max[r](s[n, r]));"
+    " o[n, e] = sum[m](p[n, m]*v[m, e])/sum[m](p[n, m])",
     "correlate": "(x[h, w], k[p, q]) -> y[i, j] = sum[p, q](x[i + p, j + q]*k[p, q])",
     "chamfer": "(x[n, d], y[m, d]) -> z[n] = min[m](sum[d]((x[n, d] - y[m, d])**2))",
     "scaled": "(x[n, d], c: float, bias[]) -> y[n] = c*sum[d](x[n, d]) + bias",
@@ -153,6 +168,11 @@ SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
     "softmax": {"x": (3, 5, 4)},
     "linear": {"x": (7, 5), "w": (6, 5), "b": (6,)},
     "embed": {"table": (9, 3), "index": (7,)},
+    "causal": {"q": (3, 2), "k": (23, 2), "v": (23, 3)},
+    "entropy": {"x": (4, 2), "w": (31, 2), "index": (4,)},
+    "contrastive": {"q": (3, 2), "k": (19, 2)},
+    "greatest": {"x": (2, 7)},
+    "late": {"q": (2, 2), "k": (23, 2), "v": (23, 3)},
     "correlate": {"x": (8, 7), "k": (3, 2)},
     "chamfer": {"x": (7, 3), "y": (5, 3)},
     "scaled": {"x": (7, 5), "bias": ()},
@@ -279,6 +299,7 @@ def accepted_splits_move_nothing(mesh: DeviceMesh) -> None:
         ("gauss", {"x": r, "y": r, "v": part}, part),
         ("softmax", {"x": s0}, s0),
         ("softmax", {"x": s1}, s1),
+        ("embed", {"table": s0, "index": r}, part),
         ("linear", {"x": s1, "w": s1, "b": r}, part),
         ("linear", {"x": r, "w": s0, "b": s0}, s1),
         ("linear", {"x": r, "w": r, "b": r}, r),
@@ -323,6 +344,81 @@ def no_process_loses_a_nan(mesh: DeviceMesh) -> None:
         x = torch.zeros(2, 3, dtype=torch.float64)
         z = operator("chamfer")(spread(x, mesh, (Replicate(),)), spread(y, mesh, (Shard(0),)))
         assert z.full_tensor().isnan().all(), f"row {row}"
+
+
+def statistics_are_merged(mesh: DeviceMesh) -> None:
+    """What is long stays where it is: processes add numbers of rows up, and nothing is gathered."""
+    r, s0 = (Replicate(),), (Shard(0),)
+    for name, given, gradients in (
+        ("causal", {"q": r, "k": s0, "v": s0}, ((Partial(),), s0, s0)),
+        ("entropy", {"x": r, "w": s0, "index": r}, (r, s0)),
+        ("contrastive", {"q": r, "k": s0}, ((Partial(),), s0)),
+        ("softmax", {"x": (Shard(2),)}, ((Shard(2),),)),
+        ("greatest", {"x": (Shard(1),)}, None),
+    ):
+        for dtype, near_enough in ((torch.float64, 1e-10), (torch.float32, 1e-4)):
+            tensors = {
+                k: spread(t.to(dtype) if t.is_floating_point() else t, mesh, given[k])
+                for k, t in whole(name).items()
+            }
+            leaves = [t.requires_grad_() for t in tensors.values() if t.is_floating_point()]
+            with CommDebugMode() as counted:
+                output = called(name, tensors)
+                assert isinstance(output, DTensor)
+                found = output.new_empty(0)
+                if gradients:
+                    found = torch.autograd.grad(output, leaves, torch.ones_like(output))
+            names = {str(operation).rpartition(".")[2] for operation in counted.get_comm_counts()}
+            assert names == {"all_reduce"}, f"{name}: {names}"
+            if gradients:
+                assert tuple(map(placements_of, found)) == gradients, name
+            one = {k: t.to(dtype) if t.is_floating_point() else t for k, t in whole(name).items()}
+            expected_here = called(name, one)
+            error = (output.full_tensor() - expected_here).abs().max()
+            assert error <= near_enough, f"{name} {dtype} {error}"
+            gathered = [torch.empty_like(output.full_tensor()) for _ in range(mesh.size())]
+            distributed.all_gather(gathered, output.full_tensor().detach().contiguous())
+            assert all(own.equal(gathered[0]) for own in gathered), "each process has the same"
+
+
+def placements_of(tensor: Tensor) -> Placed:
+    assert isinstance(tensor, DTensor)
+    return tensor.placements
+
+
+def rows_without_a_column_are_as_in_one_process(mesh: DeviceMesh) -> None:
+    """A process that sees nothing of a row adds nothing to it; where none does it is NaN."""
+    tensors = whole("causal")
+    for change in ("nothing", "infinite", "nan"):
+        k = tensors["k"].clone()
+        if change != "nothing":
+            k[20] = torch.inf if change == "infinite" else torch.nan
+        wanted = late(tensors["q"], k, tensors["v"])
+        given = [
+            spread(t, mesh, (p,))
+            for t, p in zip(
+                (tensors["q"], k, tensors["v"]), (Replicate(), Shard(0), Shard(0)), strict=True
+            )
+        ]
+        found = late(*given)
+        assert isinstance(found, DTensor)
+        torch.testing.assert_close(found.full_tensor(), wanted, equal_nan=True)
+        assert change == "infinite" or wanted[-1].isnan().all()
+
+
+def late(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """An attention of each row to the last columns, of the last row to none."""
+    return operator("late")(q, k, v)
+
+
+def a_place_outside_is_told(mesh: DeviceMesh) -> None:
+    tensors = whole("entropy") | {"index": torch.tensor([0, 31, 5, 6])}
+    given = {
+        k: spread(t, mesh, (Shard(0) if k == "w" else Replicate(),)) for k, t in tensors.items()
+    }
+    with pytest.raises(pb.PullbackError) as caught:
+        called("entropy", given)
+    assert caught.value.finding.code == "PB149"
 
 
 def an_absent_tensor_is_no_argument(mesh: DeviceMesh) -> None:
@@ -434,6 +530,9 @@ SINGLE: tuple[Callable[[DeviceMesh], None], ...] = (
     steps_are_not_split,
     a_maximum_is_taken_in_parts_where_all_have_elements,
     no_process_loses_a_nan,
+    statistics_are_merged,
+    rows_without_a_column_are_as_in_one_process,
+    a_place_outside_is_told,
     an_absent_tensor_is_no_argument,
     gradients_are_asked_for_one_by_one,
     plain_tensors_are_refused,
@@ -442,7 +541,7 @@ SINGLE: tuple[Callable[[DeviceMesh], None], ...] = (
     two_meshes_are_refused,
     processes_outside_of_the_mesh_compute_nothing,
 )
-MESHES = {2: {"line": (2,)}, 4: {"line": (4,), "square": (2, 2)}}
+MESHES = {2: {"line": (2,)}, 3: {"line": (3,)}, 4: {"line": (4,), "square": (2, 2)}}
 COMPILED = 2  # processes: a compiler takes its time
 # A sum over what is split, a dimension that cannot be, places that data gives, steps; kernels, a
 # Function.

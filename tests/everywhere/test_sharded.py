@@ -1,4 +1,4 @@
-"""Operators called with DTensors over two and four processes: the numbers are those of one."""
+"""Operators called with DTensors over two to four processes: the numbers are those of one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_two_processes_agree_with_one() -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("processes", "check"),
-    [(count, name) for count in (2, 4) for name in checks(count, few=False)],
+    [(count, name) for count in (2, 3, 4) for name in checks(count, few=False)],
 )
 def test_processes_agree_with_one(processes: int, check: str) -> None:
     failure = outcomes(processes, few=False)[check]

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
 
 from pullback.bind.kernel import Outputs, unwrap_single
+from pullback.bind.merge import Known, Share
 from pullback.define import sharding
 from pullback.define.line import Tensor as TensorSpec
+from pullback.define.math import cost, extents
 from pullback.define.math.index import BATCH
+from pullback.define.math.merging import MergedPlacements, Merging
 from pullback.define.sharding import Placements
 
 if TYPE_CHECKING:
@@ -30,6 +33,9 @@ MOVES = {
     ("partial", "shard"): 1,
     ("partial", "partial"): 2,  # another kind
 }
+# While a byte is moved so many operations are done: by few threads and a network, or by a GPU and
+# the links between several.
+OPERATIONS = 100
 
 
 @dataclass(frozen=True)
@@ -41,12 +47,14 @@ class SplitWay:
         inputs: by name.
         outputs: in order.
         size: of the dimension that is split; None if none is.
+        merging: what processes merge; None if each computes its part alone.
     """
 
     split: str
     inputs: Mapping[str, Placement]
     outputs: tuple[Placement, ...]
     size: int | None = None
+    merging: Merging | None = None
 
     @property
     def needs_elements(self) -> bool:
@@ -64,6 +72,9 @@ class Redistribution:
         once: for each input the mesh dimensions along which only the first process keeps it.
         made: the placements of the outputs as they are computed.
         outputs: what the line says of the whole outputs.
+        merging: what processes merge; None if each computes its part alone.
+        share: what this process has of what is split then.
+        operators: of what is computed then, as `bind/merge.py` keeps them.
     """
 
     mesh: DeviceMesh
@@ -71,6 +82,9 @@ class Redistribution:
     once: Mapping[str, tuple[int, ...]]
     made: Sequence[tuple[Placement, ...]]
     outputs: Outputs
+    merging: Merging | None = None
+    share: Share | None = None
+    operators: Known = field(default_factory=Known)
 
     def gradients(self, name: str) -> list[Placement]:
         """Return the placements of the gradient that processes compute for an input.
@@ -189,7 +203,8 @@ def _make_way(
         )
         for own, shape in zip(rule.outputs, outputs.shapes, strict=True)
     )
-    return SplitWay(f"{rule.split} {batch}", inputs, made, size)
+    merging = rule.merging if isinstance(rule, MergedPlacements) else None
+    return SplitWay(f"{rule.split} {batch}", inputs, made, size, merging)
 
 
 def _batch_part(
@@ -249,7 +264,26 @@ def plan_of(
         )
         once[name] = tuple(kept)
     made = [tuple(way.outputs[k] for way in chosen) for k in range(len(outputs.shapes))]
-    return Redistribution(mesh=mesh, moved=moved, once=once, made=made, outputs=outputs)
+    merges = [dim for dim, way in enumerate(chosen) if way.merging]
+    first = chosen[merges[0]] if merges else None
+    return Redistribution(
+        mesh=mesh,
+        moved=moved,
+        once=once,
+        made=made,
+        outputs=outputs,
+        merging=first and first.merging,
+        share=first and _share_of(mesh, merges, cast("int", first.size)),
+    )
+
+
+def _share_of(mesh: DeviceMesh, along: Sequence[int], size: int) -> Share:
+    """Return what this process has of a dimension that is split along dimensions of the mesh."""
+    first, many, place = 0, size, mesh.get_coordinate() or [0] * mesh.ndim
+    for dim in along:
+        parts = _parts(many, [mesh.size(dim)])
+        first, many = first + sum(parts[: place[dim]]), parts[place[dim]]
+    return Share(mesh=mesh, along=(*along,), first=first, many=many, every=size)
 
 
 def _is_new_partial(tensor: DTensor, dim: int, target: Placement) -> bool:
@@ -263,7 +297,8 @@ def _price(
     """Return what a way costs along a dimension of the mesh, to be compared with others.
 
     First comes whether anything has to be moved; then how much, with what adding up partial results
-    will take; then how many tensors change at all.
+    and merging statistics will take, and what a process computes; then how many tensors change at
+    all.
     """
     inputs = changed = 0
     for name, tensor in tensors.items():
@@ -271,6 +306,8 @@ def _price(
         if old != new:
             changed += 1
             inputs += MOVES.get((_kind(old), _kind(new)), 0) * tensor.numel() * tensor.itemsize
+    if way.merging:
+        inputs += _count_merged(way.merging, outputs)
     if not inputs:
         return False, 0, changed
     sums = (
@@ -278,7 +315,36 @@ def _price(
         for shape, dtype, made in zip(outputs.shapes, outputs.dtypes, way.outputs, strict=True)
         if made.is_partial()
     )
-    return True, inputs + sum(sums), changed
+    mesh = next(iter(tensors.values())).device_mesh
+    work = _count_operations(way, mesh.size(dim), outputs)
+    return True, inputs + sum(sums) + work / OPERATIONS, changed
+
+
+def _count_operations(way: SplitWay, processes: int, outputs: Outputs) -> float:
+    """Return the operations of one process in index notation; of others nothing is known."""
+    formula = outputs.definition.formula
+    if formula is None or formula.pointwise:
+        return 0.0
+    sizes = extents.sizes_of_call(formula, outputs.sizes)
+    if any(type(size) is not int for size in sizes.values()):
+        return 0.0  # while it is traced with sizes that are symbols
+    name, _, _ = way.split.rpartition(" ")
+    if name in sizes:
+        sizes = {**sizes, name: -(-sizes[name] // processes)}
+    return cost.cost(formula, sizes, outputs.wanted).flops
+
+
+def _count_merged(merging: Merging, outputs: Outputs) -> int:
+    """Return the bytes of the statistics that processes merge.
+
+    They go there and back. But inputs that are moved are held, too, which is as dear.
+    """
+    formula = outputs.definition.formula
+    assert formula
+    sizes = extents.sizes_of_call(formula, outputs.sizes)
+    itemsize = max(4, *(dtype.itemsize for dtype in outputs.dtypes))
+    made = (output for wave in merging.waves for output in wave.direct.line.outputs)
+    return itemsize * sum(math.prod(sizes[label] for label in own.labels) for own in made)
 
 
 def _kind(placement: Placement) -> str:
@@ -293,6 +359,10 @@ def _reconcile(chosen: list[SplitWay], everything: SplitWay, mesh: DeviceMesh) -
     for dim, way in enumerate(chosen):
         same = [k for k, other in enumerate(chosen) if other.split == way.split]
         if way.needs_elements and 0 in _parts(cast("int", way.size), [mesh.size(k) for k in same]):
+            allowed[dim] = everything
+    merging = next((way.split for way in allowed if way.merging), None)
+    for dim, way in enumerate(allowed):
+        if way.merging and way.split != merging:  # statistics of parts of two dimensions
             allowed[dim] = everything
     for dim in range(1, len(allowed)):
         for place in range(len(everything.outputs)):

@@ -24,9 +24,11 @@ from torch import Tensor
 
 from pullback.bind import kernel, notebook
 from pullback.bind.memo import Memo
+from pullback.bind.merge import Merger
 from pullback.bind.redistribute import Redistribution, plan_of, ways_of
 from pullback.define import sharding
 from pullback.define.line import Line
+from pullback.define.math.formula import Formula
 from pullback.define.operator import Definition
 from pullback.define.sharding import Placements
 from pullback.diagnostic import Rule
@@ -34,6 +36,8 @@ from pullback.imported import when_imported
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
+
+    from pullback.bind.operator import Operator
 
 MixedTensors = Rule("PB357", "mixed-tensors")
 NotDistributed = Rule("PB358", "not-distributed")
@@ -44,15 +48,21 @@ Key = tuple[object, ...]
 Ways = Callable[[Sequence[bool], frozenset[str]], list[Placements]]
 
 
-def register(definition: Definition, ways: Ways, library: torch.library.Library) -> None:
+def register(
+    definition: Definition,
+    ways: Ways,
+    library: torch.library.Library,
+    operator_of: Callable[[Formula], Operator],
+) -> None:
     """Let an operator take DTensors, as soon as there are any.
 
     Args:
         definition: the operator.
         ways: returns the ways to split it.
         library: its registration, which holds the rule too.
+        operator_of: returns the operator of a formula.
     """
-    rule = Distributed(definition, ways)
+    rule = Distributed(definition, ways, operator_of)
 
     def act() -> None:
         tensor = sys.modules[MODULE].DTensor
@@ -95,9 +105,15 @@ def show_tables(tables: Sequence[tuple[Line, list[Placements]]]) -> Sharding:
 class Distributed:
     """One operator's rule: places the inputs, calls it on a process's parts, wraps the results."""
 
-    def __init__(self, definition: Definition, ways: Ways) -> None:
+    def __init__(
+        self,
+        definition: Definition,
+        ways: Ways,
+        operator_of: Callable[[Formula], Operator] | None = None,
+    ) -> None:
         self.definition = definition
         self.ways_of = ways
+        self.operator_of = operator_of
         self.rules: Memo[Key, list[Placements]] = Memo()
         self.plans: Memo[Key, Redistribution] = Memo()
 
@@ -152,7 +168,22 @@ class Distributed:
         ]
         if plan.mesh.get_coordinate() is None:
             return plan.without()
+        if plan.merging:
+            values = (*local, *given[len(local) :])
+            return plan.wrapped(self.merged(plan, dict(zip(names, values, strict=False))))
         return plan.wrapped(call(local))
+
+    def merged(self, plan: Redistribution, values: Mapping[str, object]) -> object:
+        """Return this process's outputs where processes merge statistics."""
+        assert plan.merging
+        assert plan.share
+        assert self.operator_of
+        merger = Merger(plan.merging, plan.share, values, self.operator_of, plan.operators)
+        wanted = plan.outputs.wanted
+        if plan.merging.picks:
+            merger.require_inside(self.definition, wanted)
+        results = iter(merger.run())
+        return kernel.unwrap_single([next(results) if asked else None for asked in wanted])
 
     def require_possible(self) -> None:
         """Stop at a line that says too little of its tensors, or an operator that writes to them.

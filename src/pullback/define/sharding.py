@@ -15,6 +15,9 @@ from pullback.define.line import Line, Tensor
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import BATCH
 
+# How what processes have makes the whole.
+Over = Literal["sum", "max", "min"]
+
 
 class RefusedSplit(Exception):  # noqa: N818  (it is an answer: the reason)
     """Why something may not be split."""
@@ -47,7 +50,7 @@ class Shard:
 class Partial:
     """Every process has something of its size; the sum or maximum of them all is the tensor."""
 
-    by: Literal["sum", "max", "min"] = "sum"
+    by: Over = "sum"
 
     def __str__(self) -> str:
         return f"partial({self.by})"
@@ -73,6 +76,11 @@ class Placements:
     inputs: Mapping[str, Placement] = field(default_factory=dict[str, Placement])
     outputs: tuple[Placement, ...] = ()
     reason: str | None = None
+
+    @property
+    def note(self) -> str:
+        """What processes merge on the way."""
+        return ""
 
 
 def of_formula(formula: Formula) -> list[Placements]:
@@ -137,12 +145,15 @@ def part(tensor: Tensor, indices: Collection[str]) -> Placement:
 def format_table(found: Sequence[Placements], line: Line) -> str:
     """Return the ways to split an operator as a table."""
     names = [tensor.name for tensor in line.tensors]
-    rows = [["split", *names, "->", *(output.name for output in line.outputs)]]
+    notes = any(rule.note for rule in found)
+    head = ["split", *names, "->", *(output.name for output in line.outputs)]
+    rows = [[*head, "merged"] if notes else head]
     refused: list[list[str]] = []
     for rule in found:
         if rule.reason is None:
             inputs = [str(rule.inputs.get(name, "none")) for name in names]
-            rows.append([rule.split, *inputs, "->", *map(str, rule.outputs)])
+            row = [rule.split, *inputs, "->", *map(str, rule.outputs)]
+            rows.append([*row, rule.note] if notes else row)
         else:
             refused.append([rule.split, f"refused: {rule.reason}"])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -47,23 +47,28 @@ class Fused:
         lasts = ((own.rows, FEATURE), (own.columns, FEATURE), (own.columns, own.width))
         for (name, labels), last in zip(own.tensors, lasts, strict=True):
             given.append(self.arranged(arguments[name], labels, last))
-        q, _, v = given
-        batches = {tensor.shape[:-2] for tensor in given}
-        if len(batches) > 1 or q.shape[-1] != v.shape[-1] or not all(map(is_finite, given)):
+        q, k, v = given
+        batch = q.shape[:-2]
+        if own.is_causal:  # rows are counted within each head
+            k, v = (repeated(tensor, batch) for tensor in (k, v))
+        within = k.shape[:-2]
+        is_shared = v.shape[:-2] == within == batch[: len(within)]
+        finite = all(map(is_finite, (q, k, v)))
+        if not is_shared or q.shape[-1] != v.shape[-1] or not finite:
             return None
         scale = own.factor * math.prod(float(str(arguments[name])) for name in own.over)
         scale /= math.prod(float(str(arguments[name])) for name in own.under)
-        heads = [merged(tensor, 2) for tensor in given]
+        heads = Heads([merged(tensor, 2, len(within)) for tensor in (q, k, v)], batch, within)
         run = self.pull if self.arguments else self.attend
-        return run(arguments, heads, scale, q.shape[:-2])
+        return run(arguments, heads, scale)
 
     def attend(
-        self, arguments: Mapping[str, object], given: list[Tensor], scale: float, batch: torch.Size
+        self, arguments: Mapping[str, object], heads: Heads, scale: float
     ) -> list[Tensor] | None:
         """Return the attention, and what stands for statistics of its rows."""
         del arguments
         own = self.attending.attention
-        output, logs = operation("")(*given, 0.0, own.is_causal, scale=scale)
+        output, logs = operation("")(*heads.given, 0.0, own.is_causal, scale=scale)
         if not is_finite(logs):
             return None
         found = {
@@ -72,50 +77,93 @@ class Fused:
             "total": (torch.ones_like(logs), (own.rows,)),
         }
         outputs = zip(self.attending.outputs, self.attending.labels, strict=True)
-        return [self.restored(*found[kind], labels, batch) for kind, labels in outputs]
+        return [
+            self.restored(*found[kind], labels, heads.batch, heads.batch)
+            for kind, labels in outputs
+        ]
 
     def pull(
-        self, arguments: Mapping[str, object], given: list[Tensor], scale: float, batch: torch.Size
+        self, arguments: Mapping[str, object], heads: Heads, scale: float
     ) -> list[Tensor] | None:
         """Return the gradients."""
         own = self.attending.attention
         grad, output, most, total = (arguments[name] for name in self.arguments)
         rows = dict(zip(self.attending.outputs, self.attending.labels, strict=True))
         values = [
-            merged(self.arranged(each, own.output, (own.rows, own.width)), 2)
+            merged(self.arranged(each, own.output, (own.rows, own.width)), 2, len(heads.within))
             for each in (grad, output)
         ]
         assert isinstance(total, Tensor)
         logs = self.arranged(most, rows["most"], (own.rows,))
         logs = logs + self.arranged(total.log(), rows["total"], (own.rows,))
-        logs = merged(logs, 1)
+        logs = merged(logs, 1, len(heads.within))
         if not all(map(is_finite, (*values, logs))):
             return None
         found = operation("_backward")(
-            values[0], *given, values[1], logs, 0.0, own.is_causal, scale=scale
+            values[0], *heads.given, values[1], logs, 0.0, own.is_causal, scale=scale
         )
         targets = (
-            ((own.rows, FEATURE), own.query[1]),
-            ((own.columns, FEATURE), own.key[1]),
-            ((own.columns, own.width), own.value[1]),
+            ((own.rows, FEATURE), own.query[1], heads.batch),
+            ((own.columns, FEATURE), own.key[1], heads.within),
+            ((own.columns, own.width), own.value[1], heads.within),
         )
-        return [self.restored(found[place], *targets[place], batch) for place in self.gradients]
+        return [
+            self.restored(found[place], *targets[place], heads.batch) for place in self.gradients
+        ]
 
     def arranged(self, value: object, labels: Labels, last: Labels) -> Tensor:
         """Return a tensor with its batch dimensions first, and others in this order."""
         assert isinstance(value, Tensor)
         many = value.dim() - len(labels) + 1
-        order = spread((*self.attending.attention.batch, *last), many)
+        order = spread((*(i for i in self.attending.attention.batch if i in labels), *last), many)
         own = spread(labels, many)
         return value.permute([own.index(label) for label in order])
 
-    def restored(self, value: Tensor, last: Labels, labels: Labels, batch: torch.Size) -> Tensor:
-        """Return a result with its dimensions in the order of the line."""
+    def restored(
+        self, value: Tensor, last: Labels, labels: Labels, lead: torch.Size, batch: torch.Size
+    ) -> Tensor:
+        """Return a result with its dimensions in the order of the line.
+
+        Args:
+            value: the result.
+            last: its last indices; before them are those of batches.
+            labels: those of the line. What is repeated in the others is added up.
+            lead: its batch dimensions.
+            batch: those of the queries.
+        """
         own = self.attending.attention.batch
         many = len(batch) - len(own) + 1
-        order = spread((*own, *last), many)
-        value = value.reshape(*batch, *value.shape[-len(last) :])
-        return value.permute([order.index(label) for label in spread(labels, many)]).contiguous()
+        value = value.reshape(*lead, -1, *value.shape[value.dim() - len(last) + 1 :])
+        names = spread(own, many)[: len(lead)]
+        kept = spread(labels, many)
+        if alone := [k for k, name in enumerate(names) if name not in kept]:
+            value = value.sum(alone)
+        order = [*(name for name in names if name in kept), *last]
+        return value.permute([order.index(label) for label in kept]).contiguous()
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Queries, keys and values as heads of one batch.
+
+    Attributes:
+        given: the three.
+        batch: the batch dimensions of the queries.
+        within: of the keys and values; queries that share them are rows of one head.
+    """
+
+    given: list[Tensor]
+    batch: torch.Size
+    within: torch.Size
+
+
+def repeated(value: Tensor, batch: torch.Size) -> Tensor:
+    """Return keys or values with all batch dimensions of the queries, which share them."""
+    lead = value.shape[:-2]
+    ones = [1] * (len(batch) - len(lead))
+    if not ones or lead != batch[: len(lead)]:
+        return value
+    return value.reshape(*lead, *ones, *value.shape[-2:]).expand(*batch, *value.shape[-2:])
 
 
 def spread(labels: Sequence[str], many: int) -> list[str]:
@@ -126,9 +174,16 @@ def spread(labels: Sequence[str], many: int) -> list[str]:
     return found
 
 
-def merged(value: Tensor, last: int) -> Tensor:
-    """Return a tensor with all batch dimensions as heads of one batch."""
-    return value.reshape(1, -1, *value.shape[value.dim() - last :]).contiguous()
+def merged(value: Tensor, last: int, lead: int) -> Tensor:
+    """Return a tensor as heads of one batch.
+
+    Args:
+        value: batch dimensions, rows, and what a row has.
+        last: how many dimensions are no batches.
+        lead: how many batch dimensions are heads; the others are rows.
+    """
+    after = value.shape[value.dim() - last + 1 :]
+    return value.reshape(1, math.prod(value.shape[:lead]), -1, *after).contiguous()
 
 
 def is_finite(value: Tensor) -> bool:

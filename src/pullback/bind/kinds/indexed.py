@@ -6,10 +6,12 @@ from collections.abc import Iterable
 from functools import cached_property
 
 from pullback.bind.kinds.notation import IndexNotation
-from pullback.bind.math import choose, verify
+from pullback.bind.math import choose, derive, verify
 from pullback.bind.math.execute import Executor
 from pullback.bind.math.lazy import Lazy, LazyKeeping
+from pullback.bind.operator import Operator
 from pullback.bind.registry import operators
+from pullback.define.math.formula import Formula
 from pullback.define.operator import Definition
 
 
@@ -24,6 +26,11 @@ class Indexed(IndexNotation):
     def make_executor(self) -> Executor:
         """Return what chooses how each call is computed."""
         return Executor(self.definition)
+
+    def operator_of(self, formula: Formula) -> Operator:
+        """Return the operator of a formula that processes compute on the way."""
+        with derive.lock:
+            return derive.operator_of(formula, OfProcesses)
 
     @cached_property
     def supplied(self) -> Lazy:
@@ -56,3 +63,15 @@ class Kept(Indexed):
     def supplied(self) -> Lazy:
         """What the runtime asks for."""
         return Lazy(self)
+
+
+class OfProcesses(Indexed):
+    """One formula of those by which processes compute a call, most of which are short."""
+
+    def prepare(self) -> None:
+        """Compare nothing yet: loops are compared when they are compiled."""
+        IndexNotation.prepare(self)
+
+    def make_executor(self) -> Executor:
+        """Return what compiles loops only where there is work for them."""
+        return Executor(self.definition, choose.choose_for_work)

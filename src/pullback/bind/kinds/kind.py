@@ -16,6 +16,7 @@ from pullback.bind.program import Program
 from pullback.bind.rule import DerivativeRule
 from pullback.bind.runtime import Runtime
 from pullback.define.line import Line
+from pullback.define.math.formula import Formula
 from pullback.define.operator import Definition
 from pullback.define.sharding import Placements, of_line
 from pullback.diagnostic import PullbackError
@@ -84,7 +85,7 @@ class Kind:
         name = self.definition.line.qualname
         torch.library.register_fake(name, self.fake(), lib=library)
         self.register_batching(library, overload)
-        sharding.register(self.definition, self.placements, library)
+        sharding.register(self.definition, self.placements, library, self.operator_of)
 
     def register_batching(
         self, library: torch.library.Library, overload: torch._ops.OpOverload
@@ -133,6 +134,10 @@ class Kind:
         """
         del wanted, absent
         return of_line(self.definition.line)
+
+    def operator_of(self, formula: Formula) -> Operator:
+        """Return the operator of a formula that processes compute on the way."""
+        raise NotImplementedError
 
     # How it is shipped.
 

@@ -37,6 +37,8 @@ MOST_COMPARED = 2**28
 # A loop is taken if it takes up to so many times as long as PyTorch's operations: else what other
 # programs do would choose between two that are equally fast.
 NEAR = 1.1
+# A formula that is called by itself, and does less, needs no loop.
+MUCH = 1e6
 # A measurement ends after this many seconds or runs.
 ENOUGH = 0.05
 RUNS = 5
@@ -89,6 +91,12 @@ def lacks_one(call: IndexedCall, output: int, other: int) -> bool:
 def choose_blocks(call: IndexedCall) -> list[Choice]:
     """Return that all is computed by blocks, or as the one operation that it is."""
     return [] if 0 in call.sizes.values() else passing.take_blocks(call, measure_seconds)
+
+
+def choose_for_work(call: IndexedCall) -> list[Choice]:
+    """Return who computes which outputs; where little is done, PyTorch's operations."""
+    has_work = 0 not in call.sizes.values() and call.needed.flops > MUCH
+    return choose_executors(call) if has_work else []
 
 
 def choose_together(call: IndexedCall, own: Own | NoLoops, backend: Backend) -> list[Choice]:

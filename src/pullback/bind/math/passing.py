@@ -366,8 +366,8 @@ def describe(call: IndexedCall, found: Found) -> str:
     by_loops = all(blocks.has_loops(sweep, call.outputs.device) for sweep in sweeps)
     how = " with own loops" if by_loops else ""
     return (
-        f"blocks of {rows} x {columns}{how}, {passes}, {products}; vectors of {held / 1e6:.2g} MB, "
-        f"as a whole a matrix of {found.whole / 1e6:.3g} MB"
+        f"blocks of {rows} x {columns}{how}, {passes}, {products}; {held / 1e6:.2g} MB held, "
+        f"not a matrix of {found.whole / 1e6:.3g} MB"
     )
 
 

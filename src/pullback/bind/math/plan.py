@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -250,8 +250,20 @@ def steps_here(call: IndexedCall) -> Iterator[Step]:
             Choice(outputs=group, own=None, reason=f"on {call.outputs.device.type}")
             for group in nests.group_outputs(call.indexed, call.places, call.sizes)
         ]
-    for choice in found:
+    for choice in join_blocks(found):
         yield step_of(call, choice)
+
+
+def join_blocks(choices: Sequence[Choice]) -> list[Choice]:
+    """Return choices in which outputs that the same passes compute are one."""
+    found: dict[int, Choice] = {}
+    for choice in choices:
+        is_shared = choice.passing is not None and not choice.takes_own
+        key = id(choice.passing) if is_shared else id(choice)
+        known = found.get(key)
+        outputs = (*known.outputs, *choice.outputs) if known else choice.outputs
+        found[key] = replace(choice, outputs=outputs)
+    return list(found.values())
 
 
 def _name_way(choice: Choice) -> str:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pullback.define.math.index import at
+from pullback.define.math.index import BATCH, at
 from pullback.define.math.node import (
     MAX,
     NUMBER,
@@ -41,7 +41,9 @@ class Attention:
         key: of the keys.
         value: of the values.
         output: the indices of the output.
-        batch: the indices that all have, in the order of the output.
+        batch: the other indices of the queries: first those that keys and values have too, then
+            those of the queries that share keys, such as the heads of a group.
+        shared: how many of these keys and values have.
         rows: the index of the queries.
         columns: that of the keys and values.
         width: that of the values' features.
@@ -56,6 +58,7 @@ class Attention:
     value: Read
     output: tuple[str, ...]
     batch: tuple[str, ...]
+    shared: int
     rows: str
     columns: str
     width: str
@@ -114,18 +117,34 @@ def _find(whole: Passes) -> Attending:
     kinds = {most.name: "most", total.name: "total"}
     rest = [kinds.get(e.name, "") if e.op == READ else "" for e in whole.elements[1:]]
     _require("" not in rest)
+    # Blocks may be taken of heads in place of rows.
+    candidates = dict.fromkeys((*(most.pair - {most.index}), *reversed(most.labels)))
+    found = (_match_rows(whole.labels[0], most, weighted, total, rows) for rows in candidates)
+    attention = next((own for own in found if own), None)
+    if attention is None:
+        raise _Other
     return Attending(
-        attention=_match(whole.labels[0], most, weighted, total),
+        attention=attention,
         outputs=("value", *rest),
         labels=whole.labels,
     )
 
 
+def _match_rows(
+    output: tuple[str, ...], most: Statistic, weighted: Statistic, total: Statistic, rows: str
+) -> Attention | None:
+    """Return an attention with some index as its rows; None if it is none."""
+    try:
+        return _match(output, most, weighted, total, rows)
+    except _Other:
+        return None
+
+
 def _match(
-    output: tuple[str, ...], most: Statistic, weighted: Statistic, total: Statistic
+    output: tuple[str, ...], most: Statistic, weighted: Statistic, total: Statistic, rows: str
 ) -> Attention:
     columns = most.index
-    [rows] = most.pair - {columns}
+    _require(rows != BATCH)
     _require((most.op, weighted.op, total.op) == (MAX, SUM, SUM))
     _require(weighted.index == total.index == columns)
     value = _weights(most, weighted, total)
@@ -133,14 +152,16 @@ def _match(
     query, key = _factors(scaled, columns)
     widths = [label for label in weighted.labels if label not in most.labels]
     _require(len(widths) == 1)
-    batch = tuple(label for label in output if label not in (rows, *widths))
-    for labels, last in (
-        (query[1], (rows, FEATURE)),
-        (key[1], (columns, FEATURE)),
-        (value[1], (columns, *widths)),
-        (output, (rows, *widths)),
+    every = [label for label in output if label not in (rows, *widths)]
+    shared = [label for label in every if label in key[1]]
+    batch = (*shared, *(label for label in every if label not in shared))
+    for labels, own, last in (
+        (query[1], batch, (rows, FEATURE)),
+        (key[1], shared, (columns, FEATURE)),
+        (value[1], shared, (columns, *widths)),
+        (output, batch, (rows, *widths)),
     ):
-        _require(sorted(labels) == sorted((*batch, *last)))
+        _require(sorted(labels) == sorted((*own, *last)))
     divisor = math.prod(f.number for f in scaled.under if f.op == NUMBER)
     _require(divisor)
     return Attention(
@@ -149,6 +170,7 @@ def _match(
         value=value,
         output=output,
         batch=batch,
+        shared=len(shared),
         rows=rows,
         columns=columns,
         width=widths[0],

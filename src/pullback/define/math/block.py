@@ -188,7 +188,7 @@ class BlockMaker:
                 if own.op == MAX or exchanges(own, self.around.running)
                 else build.apply("add", value, part)
             )
-            self.latest[value], self.before[value] = _regular(own, new), _regular(own, value)
+            self.latest[value], self.before[value] = regular(own, new), regular(own, value)
         return part
 
     def exchange(self, own: Statistic, value: Node) -> Node:
@@ -277,7 +277,7 @@ class BlockMaker:
         return Window(place=decided, low=low, high=high), local
 
 
-def _regular(own: Statistic, value: Node) -> Node:
+def regular(own: Statistic, value: Node) -> Node:
     """Return a statistic with something else in place of what it is before anything was seen."""
     before, other = (-math.inf, 0.0) if own.op == MAX else (0.0, 1.0)
     is_before = build.apply("eq", value, number(before))

@@ -138,7 +138,7 @@ def make_passes(
         Unfit: a place of a maximum is needed, or a statistic of all of `...`.
     """
     indices, opened, named = open_outputs(nodes, labels, sizes)
-    maker = _Maker(indices, tuple(pairs))
+    maker = Maker(indices, tuple(pairs))
     elements = [maker.output(node, own) for node, own in zip(opened, named, strict=True)]
     return Passes(
         statistics=tuple(maker.statistics.values()),
@@ -148,7 +148,7 @@ def make_passes(
     )
 
 
-class _Maker:
+class Maker:
     """Finds statistics and their passes.
 
     Attributes:

@@ -15,8 +15,10 @@ from dataclasses import replace
 from pullback.define.line import Arithmetic, Tensor, names_in
 from pullback.define.math import steps
 from pullback.define.math.formula import Formula
-from pullback.define.math.node import READ, Node, in_order
-from pullback.define.math.split import KINDS, Added, SplitFollower, depends
+from pullback.define.math.merging import merge
+from pullback.define.math.node import READ, in_order
+from pullback.define.math.passes import Unfit
+from pullback.define.math.split import Added, SplitFollower, depends
 from pullback.define.sharding import Partial, Placement, Placements, RefusedSplit, Replicate, part
 
 # Beyond this many tensors, incoming partial sums are tried one by one and not together.
@@ -81,7 +83,7 @@ def _split(
         indices = _indices(indexed, dim)
         inputs = {tensor.name: part(tensor, indices) for tensor in tensors}
         split = SplitFollower(indexed, dims=indices, absent=absent)
-        return Placements(split=dim, inputs=inputs, outputs=_place_outputs(split, indexed, wanted))
+        return Placements(split=dim, inputs=inputs, outputs=split.place_outputs(wanted))
     except Added as refused:
         whole = [name for name, placement in inputs.items() if placement == Replicate()]
         for partial in _subsets(whole, MOST_ADDED):
@@ -89,14 +91,40 @@ def _split(
                 split = SplitFollower(
                     indexed, dims=indices, partial=frozenset(partial), absent=absent
                 )
-                outputs = _place_outputs(split, indexed, wanted)
+                outputs = split.place_outputs(wanted)
             except RefusedSplit:
                 continue
             once = {**inputs, **dict.fromkeys(partial, Partial())}
             return Placements(split=dim, inputs=once, outputs=outputs)
-        return Placements(split=dim, reason=str(refused))
+        return _merge(indexed, indices, wanted, absent, refused)
     except RefusedSplit as refused:
-        return Placements(split=dim, reason=str(refused))
+        if not indices:
+            return Placements(split=dim, reason=str(refused))
+        return _merge(indexed, indices, wanted, absent, refused)
+
+
+def _merge(
+    indexed: Formula,
+    indices: Sequence[str],
+    wanted: Sequence[bool],
+    absent: frozenset[str],
+    refused: RefusedSplit,
+) -> Placements:
+    """Return the effect of splitting a dimension where processes merge statistics, if they can.
+
+    Args:
+        indexed: the operator.
+        indices: the dimension, and the indices that always have its size.
+        wanted: whether each output is.
+        absent: the tensors that are None.
+        refused: why it cannot be split without.
+    """
+    try:
+        if not indexed.groups:
+            return merge(indexed, indices, wanted, absent)
+    except (RefusedSplit, Unfit):
+        pass
+    return Placements(split=indices[0], reason=str(refused))
 
 
 def _indices(indexed: Formula, dim: str) -> list[str]:
@@ -122,27 +150,6 @@ def _indices(indexed: Formula, dim: str) -> list[str]:
         if any(dim in names_in(part) for part in arithmetic):
             raise RefusedSplit(f"the size of {output.name} depends on its size")
     return found
-
-
-def _place_outputs(
-    split: SplitFollower, indexed: Formula, wanted: Sequence[bool]
-) -> tuple[Placement, ...]:
-    """Return the placements of the outputs; those that are not wanted may be anything."""
-    return tuple(
-        _place_output(split, output, node) if needed else Replicate()
-        for output, node, needed in zip(indexed.line.outputs, indexed.nodes, wanted, strict=True)
-    )
-
-
-def _place_output(split: SplitFollower, output: Tensor, node: Node) -> Placement:
-    placement = part(output, split.dims)
-    own = split.dims & frozenset(output.labels)
-    kind = split.kind(node, own)
-    if kind not in KINDS:
-        return placement
-    if own:
-        raise RefusedSplit(f"{output.name} has it, and is {split.named(kind)} over all of it")
-    return Partial(KINDS[kind])
 
 
 def _subsets(names: Sequence[str], most: int) -> Iterator[tuple[str, ...]]:

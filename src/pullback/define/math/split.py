@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from pullback.define.line import Tensor
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import Affine, size, size_of
 from pullback.define.math.node import (
@@ -22,13 +23,12 @@ from pullback.define.math.node import (
     in_order,
     is_number,
 )
-from pullback.define.sharding import RefusedSplit
+from pullback.define.sharding import Over, Partial, Placement, RefusedSplit, Replicate, part
 
 # "zero" is certainly zero, as a tensor that is None; "same" is the same in all processes; "own"
 # depends on the part that the process has, and is right for it; the others are parts of a sum, a
 # maximum or a minimum over all processes.
 Kind = Literal["zero", "same", "own", "sum", "max", "min"]
-Over = Literal["sum", "max", "min"]
 KINDS: dict[Kind, Over] = {"sum": "sum", "max": "max", "min": "min"}
 NEGATIVE: dict[Kind, Kind] = {"max": "min", "min": "max"}
 USED = {
@@ -50,6 +50,9 @@ class SplitFollower:
         dims: the dimension that is split, and those that always have its size; or none.
         partial: the tensors that are partial sums.
         absent: the tensors that are None, which count as zeros.
+        first: the scalar that is the number of a process's first element; None if each process
+            counts from 0. What is read where the part begins `first` later, and 0 outside of it, is
+            read in one process alone: a part of a sum.
     """
 
     def __init__(
@@ -59,13 +62,40 @@ class SplitFollower:
         dims: Sequence[str] = (),
         partial: frozenset[str] = frozenset(),
         absent: frozenset[str] = frozenset(),
+        first: Node | None = None,
     ) -> None:
         self.dims = frozenset(dims)
         self.dim = dims[0] if dims else None
         self.partial = partial
         self.absent = absent
+        self.first = first
+        self.indexed = indexed
         self.labels = {tensor.name: tensor.labels for tensor in indexed.line.tensors}
         self.known: dict[tuple[Node, frozenset[str]], Kind] = {}
+
+    def place_outputs(self, wanted: Sequence[bool] | None = None) -> tuple[Placement, ...]:
+        """Return the placements of the outputs; those that are not wanted may be anything.
+
+        Raises:
+            RefusedSplit: as for `kind`.
+        """
+        outputs, nodes = self.indexed.line.outputs, self.indexed.nodes
+        wanted = wanted or [True] * len(outputs)
+        return tuple(
+            self.place_output(output, node) if needed else Replicate()
+            for output, node, needed in zip(outputs, nodes, wanted, strict=True)
+        )
+
+    def place_output(self, output: Tensor, node: Node) -> Placement:
+        """Return what a process has of an output."""
+        placement = part(output, self.dims)
+        own = self.dims & frozenset(output.labels)
+        kind = self.kind(node, own)
+        if kind not in KINDS:
+            return placement
+        if own:
+            raise RefusedSplit(f"{output.name} has it, and is {self.named(kind)} over all of it")
+        return Partial(KINDS[kind])
 
     def kind(self, root: Node, split: frozenset[str]) -> Kind:
         """Return the kind of an expression.
@@ -80,7 +110,7 @@ class SplitFollower:
 
         def remaining(node: Node) -> tuple[Node, ...]:
             known = (node, split & node.free) in self.known
-            return () if known or node.op in REDUCTIONS else node.args
+            return () if known or node.op in REDUCTIONS or self._is_picked(node) else node.args
 
         for node in in_order([root], remaining):
             key = (node, split & node.free)
@@ -91,11 +121,13 @@ class SplitFollower:
     def _of(self, node: Node, split: frozenset[str]) -> Kind:
         if node.op in REDUCTIONS:
             return self._reduction(node, split)
+        if self._is_picked(node):
+            if node.free & split:
+                raise RefusedSplit("its elements say which ones of other processes are read")
+            return "sum"
         kinds: list[Kind] = [self.known[arg, split & arg.free] for arg in node.args]
-        if node.op == NUMBER:
-            return "zero" if is_number(node, 0) else "same"
-        if node.op == SCALAR:
-            return "same"
+        if node.op in (NUMBER, SCALAR):
+            return "own" if node is self.first else "zero" if is_number(node, 0) else "same"
         if node.op == READ:
             return self._read(node, split, kinds)
         if node.op in PLACED:
@@ -131,7 +163,15 @@ class SplitFollower:
     def _mentions(self, place: Affine, split: frozenset[str]) -> bool:
         """Return whether a place is counted along the dimension, by an index or by its size."""
         sizes = {size_of(dim) for dim in self.dims}
-        return any(term in split or term in sizes for term, _ in place.terms)
+        if any(term in sizes for term, _ in place.terms):
+            return True
+        if self.first is None:
+            return any(term in split for term, _ in place.terms)
+        return sum(map(place.factor, split)) != place.factor(self.first)
+
+    def _is_picked(self, node: Node) -> bool:
+        extent = size(self.dim) if self.dim else Affine()
+        return self.first is not None and is_picked(node, self.first, extent)
 
     def _require_whole(self, kinds: Sequence[Kind], what: str) -> None:
         for kind in kinds:
@@ -217,6 +257,33 @@ class SplitFollower:
         if self.partial:
             return "a partial sum"
         return {"sum": "the sum", "max": "the maximum", "min": "the minimum"}[KINDS[kind]]
+
+
+def is_picked(node: Node, first: Node, extent: Affine) -> bool:
+    """Return whether a value is read in the one process that has it, and 0 in the others.
+
+    Args:
+        node: the value.
+        first: the number of a process's first element.
+        extent: how many it has.
+    """
+    if node.op != "where" or not is_own(node.args[0], first, extent):
+        return False
+    condition, value, other = node.args
+    return value.op == READ and condition.places[0] in value.places and is_number(other, 0)
+
+
+def is_own(condition: Node, first: Node, extent: Affine) -> bool:
+    """Return whether a condition holds in the one process that has a place.
+
+    Args:
+        condition: any.
+        first: the number of a process's first element.
+        extent: how many it has.
+    """
+    if condition.op != INSIDE or condition.size != extent:
+        return False
+    return condition.places[0].factor(first) == -1
 
 
 def depends(extent: Affine, dim: str) -> bool:
