@@ -43,7 +43,8 @@ struct Reduced {
   PULLBACK_INLINE Reduced(Real x, int m) {
     // The bits that remain in the fraction of a number plus `shift` are those of the nearest
     // integer, plus 127 + m.
-    const Real shift = splat(0x1.8p23 + 127 + m), sum = fma(x, splat(1.44269504088896340736), shift);
+    const Real shift = splat(0x1.8p23 + 127 + m),
+               sum = fma(x, splat(1.44269504088896340736), shift);
     n = sum - shift;
     // log 2 in two parts: of the first, 355/512, every multiple is exact.
     r = fma(n, splat(2.12194440054690583e-4), fma(n, splat(-0.693359375), x));
@@ -176,8 +177,10 @@ PULLBACK_INLINE Real log_of_normal(Real x) {
 PULLBACK_INLINE Real log(Real x) {
   const Real value = log_of_normal(x);
   // With this added, the bits of normal numbers are the least of all.
-  if (!any(Truth(Truth(x) + 0x7F800000 >= -0x01000000))) [[likely]] return value;
-  const Truth negative = lt(x, Real{}), denormal = logical_and(gt(x, Real{}), lt(x, splat(0x1p-126)));
+  if (!any(Truth(Truth(x) + 0x7F800000 >= -0x01000000))) [[likely]]
+    return value;
+  const Truth negative = lt(x, Real{}),
+              denormal = logical_and(gt(x, Real{}), lt(x, splat(0x1p-126)));
   Real rare = where(negative, splat(not_a_number), where(eq(x, Real{}), splat(-infinity), x));
   if (any(denormal)) {
     rare = where(denormal, log_of_normal(x * splat(0x1p23)) - splat(15.942385152878742), rare);
@@ -196,8 +199,8 @@ PULLBACK_INLINE V log1p_of_fraction(V x) {
     const Real square = x * x;
     const Real even = horner(square, -3.31847160817e-3, -5.76644320097e-2, -1.5355395218e-1,
                              -2.49585873176e-1, -4.99999327631e-1);
-    const Real odd = horner(square, 2.0204579658e-2, 1.06805539992e-1, 1.96954000879e-1,
-                            3.33305113085e-1);
+    const Real odd =
+        horner(square, 2.0204579658e-2, 1.06805539992e-1, 1.96954000879e-1, 3.33305113085e-1);
     return fma(square, fma(odd, x, even), x);
   }
 #endif
