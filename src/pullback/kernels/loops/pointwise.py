@@ -219,7 +219,7 @@ class _BodyWriter:
         self.kept: dict[str, str] = {}
         self.names: dict[Node, str] = {}
         self.varying: set[Node] = set()
-        self.exponentials = set(filter(None, map(_minus_absolute, in_order(loop.nodes))))
+        self.exponentials = set(filter(None, map(_shares_exponential, in_order(loop.nodes))))
         self.scalars = {s.name: place for place, s in enumerate(loop.formula.line.scalars)}
         for node in in_order(loop.nodes):
             if node.op == READ or any(arg in self.varying for arg in node.args):
@@ -287,12 +287,13 @@ class _BodyWriter:
         return f"{name}_one"
 
 
-def _minus_absolute(node: Node) -> Node | None:
-    """Return the x of a function that has exp(-abs(x)) in it, as a sigmoid does."""
+def _shares_exponential(node: Node) -> Node | None:
+    """Return the x of a function that has exp(-abs(x)) in it, as the gradient of a sigmoid has."""
     if node.op in ("softplus", "log_sigmoid"):
         return node.args[0]
-    inner = node.args[0] if _is_exp_of_minus(node) else node
-    return inner.args[0].args[0] if inner is not node and inner.args[0].op == "abs" else None
+    if _is_exp_of_minus(node) and node.args[0].args[0].op == "abs":
+        return node.args[0].args[0].args[0]
+    return None
 
 
 def _is_exp_of_minus(node: Node) -> bool:
