@@ -321,6 +321,23 @@ def test_checkpoint_recomputes(seed: int) -> None:
     )
 
 
+def test_an_element_is_the_same_wherever_it_is(seed: int) -> None:
+    """A long loop has two vectors in turns, then one, then what fills none: with the same bits."""
+    long = define("(x[...], y[...]) -> z[...] = tanh(x)*sigmoid(y) + log(1 + x**2)*exp(-y**2)")
+    x, y, weight = torch.randn(3, 101)
+    leaves = [x.requires_grad_(), y.requires_grad_()]
+    wanted = [long(x, y), *torch.autograd.grad(long(x, y), leaves, weight)]
+    for size, first in itertools.product((1, 7, 8, 16, 17, 33, 63, 100), (0, 1)):
+        part = slice(first, first + size)
+        some = [leaf.detach()[part].requires_grad_() for leaf in leaves]
+        value = long(*some)
+        found = [value, *torch.autograd.grad(value, some, weight[part])]
+        assert all(torch.equal(f, w[part]) for f, w in zip(found, wanted, strict=True)), (
+            size,
+            first,
+        )
+
+
 def test_channels_last_stays(seed: int) -> None:
     operator = define("(x[...]) -> y[...] = gelu(x)")
     x = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last).requires_grad_()

@@ -274,7 +274,10 @@ SAVED = [
     ("(x[..., n], b[n]) -> y[..., n] = relu(x + b)", ("y",)),
     ("(x[..., n], b[n]) -> y[..., n] = tanh(x + b)", ("y",)),
     ("(x[..., n], b[n]) -> y[..., n] = x*b", ("x", "b")),
-    ("(x[...]) -> (y[...], z[...]) = y = exp(x); z = tanh(y)", ("y",)),
+    # One more is saved if that spares a function, and not for less.
+    ("(x[...]) -> (y[...], z[...]) = y = exp(x); z = tanh(y)", ("y", "z")),
+    ("(x[...]) -> (y[...], z[...]) = y = exp(x); z = y**3", ("y",)),
+    ("(x[...]) -> y[...] = exp(-x**2)", ("x", "y")),
     # A whole number is another thing than the real one that its output holds.
     ("(x[...], k[...]: int64) -> (y[...], z[...]) = y = k*k; z = where(k*k == 9, x, 0)", ("k",)),
     ("(x[...], k[...]: int64) -> (y[...], z[...]) = y = k*k; z = x*(k*k)", ("y",)),

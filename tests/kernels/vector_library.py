@@ -27,12 +27,13 @@ UNARY = [
     "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv",
     "lgamma", "digamma", "sqrt", "rsqrt", "reciprocal", "abs", "floor", "ceil", "round",
     "trunc", "frac", "sign", "sigmoid", "softplus", "log_sigmoid", "tanh_softplus", "gelu",
-    "relu", "sinc", "powi<3>", "powi<-2>", "powi<0>",
+    "relu", "sinc", "sigmoid_alone", "powi<3>", "powi<-2>", "powi<0>",
 ]
 # fmt: on
 # What exponential.h has.
 INLINED = [
     *("exp", "expm1", "sigmoid", "softplus", "log_sigmoid", "tanh_softplus", "erfc", "gelu"),
+    *("log", "tanh", "sigmoid_alone"),
 ]
 POLYGAMMA = tuple(f"polygamma{n}" for n in range(5))
 # fmt: off

@@ -20,6 +20,7 @@ STEPS = {
     "powi<3>": 1.5,
     "powi<-2>": 1.5,
     "sigmoid": 3,
+    "sigmoid_alone": 3,
     "softplus": 3,
     "log_sigmoid": 3,
     "tanh_softplus": 4,

@@ -95,19 +95,25 @@ PULLBACK_INLINE V sign(V x) {
   return real(gt(x, V{})) - real(lt(x, V{}));
 }
 
-// exp(-|x|) cannot overflow, and keeps the digits of sigmoid at a very negative x.
+// exp(-|x|) cannot overflow, and keeps the digits of sigmoid at a very negative x. The gradient has
+// it too, and so shares it.
 template <class V>
 PULLBACK_INLINE V sigmoid(V x) {
-  const V small = exp(-abs(x)), one = constant<V>(1);
-  return where(lt(x, V{}), small, one) / (one + small);
+  const V small = exp_of_minus(abs(x)), one = constant<V>(1);
+  return where(signbit(x), small, one) / (one + small);
 }
+/// Where nothing shares the exponential; exponential.h has a faster one.
+PULLBACK_INLINE double sigmoid_alone(double x) { return sigmoid(x); }
+#if !defined(PULLBACK_INLINE_EXP)
+PULLBACK_INLINE Real sigmoid_alone(Real x) { return sigmoid(x); }
+#endif
 template <class V>
 PULLBACK_INLINE V softplus(V x) {
-  return at_least(x, V{}) + log1p_of_fraction(exp(-abs(x)));
+  return at_least(x, V{}) + log1p_of_fraction(exp_of_minus(abs(x)));
 }
 template <class V>
 PULLBACK_INLINE V log_sigmoid(V x) {
-  return at_most(x, V{}) - log1p_of_fraction(exp(-abs(x)));
+  return at_most(x, V{}) - log1p_of_fraction(exp_of_minus(abs(x)));
 }
 
 template <class V>
@@ -168,7 +174,7 @@ PULLBACK_INLINE V gelu(V x) {
 template <class V>
 PULLBACK_INLINE V logaddexp(V a, V b) {
   const V distance = where(eq(a, b), V{}, abs(a - b));
-  return maximum(a, b) + log1p_of_fraction(exp(-distance));
+  return maximum(a, b) + log1p_of_fraction(exp_of_minus(distance));
 }
 template <class V>
 PULLBACK_INLINE V logaddexp2(V a, V b) {

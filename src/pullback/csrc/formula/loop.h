@@ -95,6 +95,13 @@ struct Output : Operand<Type> {
   }
 };
 
+/// A body may declare `static constexpr int abreast = 2`: it also computes two vectors in turns.
+template <class Body>
+constexpr bool comes_in_pairs = [] {
+  if constexpr (requires { Body::abreast; }) return Body::abreast == 2;
+  return false;
+}();
+
 /// One value that the body writes, and where it goes afterwards. Not stored by a destructor: the
 /// unwinding code for it would make the linker search the whole C++ library.
 template <class Type>
@@ -122,8 +129,25 @@ struct Stored<Outputs<O...>, Inputs<I...>> {
   template <class Body>
   PULLBACK_INLINE static void sweep(const Body& body, int64_t count, bool streamed,
                                     Cursor<O>... output, Cursor<I>... input) {
+    int64_t k = 0;
+    if constexpr (comes_in_pairs<Body>) {
 #pragma GCC unroll 1
-    for (int64_t k = 0; k < count; k += lanes) {
+      for (; k + 2 * lanes <= count; k += 2 * lanes) {
+        if constexpr (is_cheap<Body>) __asm__("" : "+r"(streamed));
+        // All loads come before all stores.
+        [&](auto... first) {
+          [&](auto... second) {
+            body(load<I>(input.at)..., load<I>(input.at + input.step)..., first.value...,
+                 second.value...);
+            ((input.at += 2 * input.step), ...);
+            (first.finish(streamed), ...);
+            (second.finish(streamed), ...);
+          }(Written<O>{output.next(), {}}...);
+        }(Written<O>{output.next(), {}}...);
+      }
+    }
+#pragma GCC unroll 1
+    for (; k < count; k += lanes) {
       // Keeps the compiler from splitting this into two loops, one for each kind of store.
       if constexpr (is_cheap<Body>) __asm__("" : "+r"(streamed));
       [&](auto... written) {

@@ -147,7 +147,7 @@ constexpr TruthOf<Compute>::Lane sign_bit = __is_same(Compute, float) ? INT32_MI
 PULLBACK_INLINE Real abs(Real x) { return Real(Truth(x) & ~sign_bit); }
 PULLBACK_INLINE double abs(double x) { return __builtin_fabs(x); }
 
-// A NaN passes. With AVX-512 g++ compiles the comparison to two instructions instead of one.
+// A NaN passes. g++ compiles the comparison to two instructions instead of one.
 #if PULLBACK_REGISTER_BYTES == 64 && !defined(__clang__) && PULLBACK_DOUBLE
 PULLBACK_INLINE Real at_least(Real x, Real low) {
   return __builtin_ia32_maxpd512_mask(low, x, x, -1, 4);
@@ -162,6 +162,12 @@ PULLBACK_INLINE Real at_least(Real x, Real low) {
 PULLBACK_INLINE Real at_most(Real x, Real high) {
   return __builtin_ia32_minps512_mask(high, x, x, -1, 4);
 }
+#elif PULLBACK_REGISTER_BYTES == 32 && !defined(__clang__) && PULLBACK_DOUBLE
+PULLBACK_INLINE Real at_least(Real x, Real low) { return __builtin_ia32_maxpd256(low, x); }
+PULLBACK_INLINE Real at_most(Real x, Real high) { return __builtin_ia32_minpd256(high, x); }
+#elif PULLBACK_REGISTER_BYTES == 32 && !defined(__clang__)
+PULLBACK_INLINE Real at_least(Real x, Real low) { return __builtin_ia32_maxps256(low, x); }
+PULLBACK_INLINE Real at_most(Real x, Real high) { return __builtin_ia32_minps256(high, x); }
 #else
 PULLBACK_INLINE Real at_least(Real x, Real low) { return x < low ? low : x; }
 PULLBACK_INLINE Real at_most(Real x, Real high) { return x > high ? high : x; }
@@ -170,9 +176,15 @@ PULLBACK_INLINE double at_least(double x, double low) { return x < low ? low : x
 PULLBACK_INLINE double at_most(double x, double high) { return x > high ? high : x; }
 
 PULLBACK_INLINE bool any(Truth x) {
+#if PULLBACK_REGISTER_BYTES == 32 && !defined(__clang__) && PULLBACK_DOUBLE
+  return __builtin_ia32_movmskpd256(Real(x));
+#elif PULLBACK_REGISTER_BYTES == 32 && !defined(__clang__)
+  return __builtin_ia32_movmskps256(Real(x));
+#else
   TruthOf<Compute>::Lane found = 0;
   for (int k = 0; k < lanes; ++k) found |= x[k];
   return found != 0;
+#endif
 }
 PULLBACK_INLINE bool any(bool x) { return x; }
 

@@ -27,6 +27,8 @@ UNWRITTEN = "..."
 MOST_TRIED = 4
 # What saving a tensor counts that lacks a dimension of the space, beside 1 for one with all.
 SMALL = 0.01
+# Multiplications that one tensor less to save is worth. A function such as exp costs more.
+KEPT = 8
 
 # A derivative that reads some results of the original: nodes, and the reads that stand for them.
 Drafted = Callable[[Mapping[Node, Node]], Draft]
@@ -197,7 +199,7 @@ def replace_nodes(nodes: Sequence[Node], others: Mapping[Node, Node]) -> tuple[N
 
 
 def _cost(drafted: Draft) -> tuple[float, int]:
-    """Return how much a derivative keeps alive, then how much it computes.
+    """Return what a derivative costs: what it keeps alive, and how much it computes.
 
     Forward mode keeps nothing: inputs and outputs are at hand.
     """
@@ -208,7 +210,7 @@ def _cost(drafted: Draft) -> tuple[float, int]:
     tensors = [operand for operand in saved if isinstance(operand, Tensor)]
     kept = sum(1.0 if set(tensor.labels) >= whole else SMALL for tensor in tensors)
     computed = sum(estimate_work(node) for node in in_order(drafted.nodes.values()))
-    return (kept if drafted.kind == "backward" else 0.0, computed)
+    return (KEPT * kept + computed if drafted.kind == "backward" else 0.0, computed)
 
 
 def estimate_work(node: Node) -> int:

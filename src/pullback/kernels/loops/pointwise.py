@@ -23,6 +23,8 @@ STORED = {
 }
 # Multiplications an operand, up to which memory is the limit: measured for csrc/formula/stream.h.
 CHEAP = 5
+# Multiplications from which a processor does not reach the next vector while it waits.
+LONG = 20
 VALUES = {"real": "Real", "int": "Whole", "bool": "Truth"}
 SCALARS = {"real": "double", "int": "int64_t", "bool": "bool"}
 FIELDS = {"real": "real", "int": "integer", "bool": "integer != 0"}
@@ -79,8 +81,17 @@ class Loop:
     @property
     def cheap(self) -> bool:
         """Whether moving the operands takes longer than the arithmetic on them."""
-        moved = len(self.inputs) + len(self.outputs)
-        return sum(map(derived.estimate_work, in_order(self.nodes))) <= CHEAP * moved
+        return self.work <= CHEAP * (len(self.inputs) + len(self.outputs))
+
+    @cached_property
+    def work(self) -> int:
+        """About how many multiplications an element costs."""
+        return sum(map(derived.estimate_work, in_order(self.nodes)))
+
+    @property
+    def is_long(self) -> bool:
+        """Whether two vectors are computed in turns, so that one need not wait for the other."""
+        return self.work >= LONG
 
     def stored(self, tensors: Sequence[Tensor]) -> str:
         """Return the types of stored elements."""
@@ -145,25 +156,44 @@ def write_body(loop: Loop, *, inline: str, first: str = "") -> str:
         inline: what makes its call inline.
         first: a declaration for what is computed of the scalars.
     """
-    writer = _BodyWriter(loop, notes=not first)
-    values = [writer.value(node) for node in loop.nodes]
-    assignments = [
-        f"    {output.name}_ = {value};\n"
-        for output, value in zip(loop.outputs, values, strict=True)
-    ]
-    parameters = [
-        *(f"const {_register_type(tensor)} {tensor.name}_" for tensor in loop.inputs),
-        *(f"{_register_type(output)}& {output.name}_" for output in loop.outputs),
-    ]
+    # A GPU has other threads to go on with.
+    marks = ("", "b") if loop.is_long and not first else ("",)
+    copies = [_BodyWriter(loop, notes=not first, mark=mark) for mark in marks]
+    writer = copies[0]
     members = "".join(f"  {type} {name};\n" for name, type in writer.members.items())
     made = "".join(f"    {name} = {expression};\n" for name, expression in writer.kept.items())
     opening = f"    {first}\n" if first else ""
     return (
-        f"struct Body {{\n  static constexpr bool cheap = {str(loop.cheap).lower()};\n{members}"
+        f"struct Body {{\n  static constexpr bool cheap = {str(loop.cheap).lower()};\n"
+        f"  static constexpr int abreast = {len(copies)};\n{members}"
         f"  explicit Body(const pullback::Scalar* pullback_scalars) {{\n"
         f"    (void)pullback_scalars;\n{opening}{''.join(writer.once)}{made}  }}\n"
-        f"  {inline} void operator()({', '.join(parameters)}) const {{\n"
-        f"{''.join(writer.rows)}{''.join(assignments)}  }}\n}};\n"
+        f"{_write_operator(loop, copies[:1], inline)}"
+        f"{_write_operator(loop, copies, inline) if len(copies) > 1 else ''}}};\n"
+    )
+
+
+def _write_operator(loop: Loop, copies: Sequence[_BodyWriter], inline: str) -> str:
+    """Return what computes one element or vector, or two of them in turns."""
+    rows = [row for abreast in zip(*(copy.rows for copy in copies), strict=True) for row in abreast]
+    assignments = [
+        f"    {output.name}_{copy.mark} = {copy.value(node)};\n"
+        for copy in copies
+        for output, node in zip(loop.outputs, loop.nodes, strict=True)
+    ]
+    inputs = [
+        f"const {_register_type(tensor)} {tensor.name}_{copy.mark}"
+        for copy in copies
+        for tensor in loop.inputs
+    ]
+    outputs = [
+        f"{_register_type(output)}& {output.name}_{copy.mark}"
+        for copy in copies
+        for output in loop.outputs
+    ]
+    return (
+        f"  {inline} void operator()({', '.join(inputs + outputs)}) const {{\n"
+        f"{''.join(rows)}{''.join(assignments)}  }}\n"
     )
 
 
@@ -175,30 +205,38 @@ def _register_type(tensor: Tensor) -> str:
 
 
 class _BodyWriter:
-    """Writes a variable for each node; what depends on scalars alone once, in double."""
+    """Writes a variable for each node; what depends on scalars alone once, in double.
 
-    def __init__(self, loop: Loop, *, notes: bool) -> None:
+    The names of variables end in a mark, where two vectors are computed in turns.
+    """
+
+    def __init__(self, loop: Loop, *, notes: bool, mark: str) -> None:
         self.notes = notes
+        self.mark = mark
         self.once: list[str] = []
         self.rows: list[str] = []
         self.members: dict[str, str] = {}
         self.kept: dict[str, str] = {}
         self.names: dict[Node, str] = {}
         self.varying: set[Node] = set()
+        self.exponentials = set(filter(None, map(_shares_exponential, in_order(loop.nodes))))
         self.scalars = {s.name: place for place, s in enumerate(loop.formula.line.scalars)}
         for node in in_order(loop.nodes):
             if node.op == READ or any(arg in self.varying for arg in node.args):
                 self.varying.add(node)
             self.write(node)
+        # What is the same for all elements becomes a member before the members are written.
+        for node in loop.nodes:
+            self.value(node)
 
     def write(self, node: Node) -> None:
         """Give a node its variable."""
         if node.op == NUMBER:
             self.names[node] = write_literal(node)
         elif node.op == READ:
-            self.names[node] = f"{node.name}_"
+            self.names[node] = f"{node.name}_{self.mark}"
         elif node in self.varying:
-            self.names[node] = f"t{len(self.rows)}"
+            self.names[node] = f"t{len(self.rows)}{self.mark}"
             operands = [self.value(arg) for arg in node.args]
             self.note(node, operands, self.rows)
             code = self.code(node, operands)
@@ -234,6 +272,8 @@ class _BodyWriter:
 
     def code(self, node: Node, operands: Sequence[str]) -> str:
         """Return a function's call."""
+        if node.op == "sigmoid" and node.args[0] not in self.exponentials:
+            return f"sigmoid_alone({operands[0]})"
         order = self.order(node.args[0]) if node.op == "polygamma" else ""
         return write_call(node, operands, order)
 
@@ -247,6 +287,23 @@ class _BodyWriter:
         return f"{name}_one"
 
 
+def _shares_exponential(node: Node) -> Node | None:
+    """Return the x of a function that has exp(-abs(x)) in it, as the gradient of a sigmoid has."""
+    if node.op in ("softplus", "log_sigmoid"):
+        return node.args[0]
+    if _is_exp_of_minus(node) and node.args[0].args[0].op == "abs":
+        return node.args[0].args[0].args[0]
+    return None
+
+
+def _is_exp_of_minus(node: Node) -> bool:
+    """Return whether a node is exp(-x) of an x that is not below zero."""
+    if node.op != "exp" or node.args[0].op != "neg":
+        return False
+    (x,) = node.args[0].args
+    return x.op in ("abs", "sqrt") or (x.op == "powi" and int(str(x.data)) % 2 == 0)
+
+
 def write_call(node: Node, operands: Sequence[str], order: str = "") -> str:
     """Return a function's call, by its row of the table.
 
@@ -255,6 +312,8 @@ def write_call(node: Node, operands: Sequence[str], order: str = "") -> str:
         operands: in C++.
         order: of a polygamma function, as a plain number: it is one for all elements.
     """
+    if _is_exp_of_minus(node):
+        return f"exp_of_minus(-{operands[0]})"
     function = TABLE[node.op]
     given = dict(zip(function.parameters, operands, strict=True))
     if node.op == "powi":

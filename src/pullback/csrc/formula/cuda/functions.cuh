@@ -166,6 +166,15 @@ PULLBACK_INLINE V sigmoid(V x) {
   const V small = exp(-abs(x));
   return (x < V(0) ? small : V(1)) / (V(1) + small);
 }
+// Words of the loops on a CPU, which are other instructions there.
+template <class V>
+PULLBACK_INLINE V exp_of_minus(V x) {
+  return exp(-x);
+}
+template <class V>
+PULLBACK_INLINE V sigmoid_alone(V x) {
+  return sigmoid(x);
+}
 template <class V>
 PULLBACK_INLINE V softplus(V x) {
   return maximum(x, V(0)) + log1p(exp(-abs(x)));
