@@ -123,6 +123,19 @@ def test_a_wavefront_is_soft_dtw(sdtw: Operator) -> None:
     )
 
 
+@pytest.mark.thorough
+@pytest.mark.usefixtures("looped")
+def test_lanes_may_be_those_of_wider_registers_than_there_are() -> None:
+    """Of a single vector, states are variables; where registers are narrower it is two or more."""
+    own = pb.operator("recurrence::narrow(x[t, d]) -> y[t, d] = x - y[t - 1, d]/2; y[-1, d] = 1")
+    for dtype, width in ((torch.float32, 13), (DOUBLE, 7), (DOUBLE, 8)):
+        x = torch.rand(70, width, dtype=dtype)
+        y = torch.ones(width, dtype=dtype)
+        for given in x:
+            y = given - y / 2
+        torch.testing.assert_close(own(x)[-1], y)
+
+
 def test_ctc_is_that_of_pytorch() -> None:
     """Its gradient too, where no path reaches a cell: everything is -inf there."""
     ctc = pb.operator(
