@@ -123,6 +123,32 @@ def test_a_wavefront_is_soft_dtw(sdtw: Operator) -> None:
     )
 
 
+CHAOTIC: dict[str, Callable[[Tensor], Tensor]] = {
+    "3.9*x[t - 1, d]*(1 - x[t - 1, d])": lambda x: 3.9 * x * (1 - x),
+    "sin(9*x[t - 1, d])": lambda x: (9 * x).sin(),
+    "abs(1 - 1.99*x[t - 1, d])": lambda x: (1 - 1.99 * x).abs(),
+}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("step", CHAOTIC)
+def test_a_chaotic_map_is_no_fault(step: str) -> None:
+    """Roundings grow until nothing is left; loops and steps have different ones."""
+    own = pb.operator(
+        f"recurrence::chaos{[*CHAOTIC].index(step)}(x0[d], n: int) -> x[t < n, d] = {step}; "
+        "x[-1, d] = x0"
+    )
+    for dtype in (torch.float32, DOUBLE):
+        x0 = torch.rand(6, dtype=dtype, requires_grad=True)
+        found, wanted = own(x0, 150), [x0]
+        for _ in range(4):
+            wanted.append(CHAOTIC[step](wanted[-1]))
+        exact = torch.stack(wanted[1:])
+        torch.testing.assert_close(found[:4], exact, rtol=1e-3, atol=1e-3)
+        slopes = (torch.autograd.grad(each[:3].sum(), x0)[0] for each in (found, exact))
+        torch.testing.assert_close(*slopes, rtol=1e-3, atol=1e-3)
+
+
 @pytest.mark.thorough
 @pytest.mark.usefixtures("looped")
 def test_lanes_may_be_those_of_wider_registers_than_there_are() -> None:

@@ -21,7 +21,12 @@ from pullback.bind.levels import run_isolated
 from pullback.bind.loops.chunks import ChunkedScan, Loops
 from pullback.bind.math import samples, verified, verify
 from pullback.bind.math.samples import Case
-from pullback.bind.math.tolerance import describe_difference, measure_noises, to_double
+from pullback.bind.math.tolerance import (
+    describe_difference,
+    measure_distance,
+    measure_noises,
+    to_double,
+)
 from pullback.define.math import steps
 from pullback.define.math.bounds import EmptyMaximum
 from pullback.define.math.cumulative import find_cumulative
@@ -30,6 +35,11 @@ from pullback.define.math.formula import Formula
 from pullback.define.math.node import SUM, in_order
 from pullback.diagnostic import PullbackError
 
+# By how much steps are perturbed to see the effect: a few roundings in float64, for each step may
+# amplify what the one before it has made of them.
+LITTLE = 2.0**-48
+# What moves by so much of its size then is chaotic: a rounding may move it by all of it.
+CHAOTIC = 2.0**-4
 # Such a call is stopped before a loop.
 STOPPED = (EmptyMaximum.code, IndexOutside.code)
 
@@ -178,8 +188,16 @@ def _find_difference(
     # Steps take long: how noisy they are is measured where it matters.
     if not worst({}):
         return None
-    noises = measure_noises(lambda: [run()[name] for name in got])
-    return worst(dict(zip(got, noises, strict=True)))
+    noises = measure_noises(lambda: [run()[name] for name in got], LITTLE)
+    sizes = (measure_distance(exact[name], torch.zeros(())) for name in got)
+    several = zip(got, noises, sizes, strict=True)
+    return worst({name: _extend(noise, size) for name, noise, size in several})
+
+
+def _extend(noise: float, size: float) -> float:
+    """Return how noisy something of a size is, where a perturbation says no more than that."""
+    is_chaotic = noise * LITTLE > CHAOTIC * size
+    return noise / CHAOTIC**2 if is_chaotic else noise
 
 
 def _call(formula: Formula, case: Case, dtype: torch.dtype) -> StatesCall:
