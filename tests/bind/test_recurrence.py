@@ -123,6 +123,32 @@ def test_a_wavefront_is_soft_dtw(sdtw: Operator) -> None:
     )
 
 
+@pytest.mark.parametrize("direction", [1, pytest.param(-1, marks=pytest.mark.thorough)])
+def test_the_final_state_of_no_steps_is_the_first_one(direction: int) -> None:
+    """Its gradient too, of the first and the second order, and forward mode."""
+    way = ("t - 1", "-1", "size(t) - 1") if direction > 0 else ("t + 1", "size(t)", "0")
+    own = pb.operator(
+        "recurrence::final_{}(x[..., t, d], h0[..., d]) -> (h[..., t, d], end[..., d]) = "
+        "h = h0*h[{}, d]/2 + x; h[{}, d] = h0; end = h[{}, d]".format(direction + 1, *way)
+    )
+    for length in (0, 3):
+        x = torch.rand(length, 2, dtype=DOUBLE, requires_grad=True)
+        first = torch.rand(2, dtype=DOUBLE, requires_grad=True)
+        wanted = first
+        for given in x.unbind(0)[::direction]:
+            wanted = first * wanted / 2 + given
+        end = own(x, first)[1]
+        torch.testing.assert_close(end, wanted)
+        for found, exact in zip(
+            torch.autograd.grad(end.sin().sum(), (x, first)),
+            torch.autograd.grad(wanted.sin().sum(), (x, first), allow_unused=True),
+            strict=True,
+        ):
+            torch.testing.assert_close(found, torch.zeros_like(found) if exact is None else exact)
+        torch.autograd.gradcheck(own, (x, first), check_forward_ad=True)
+        torch.autograd.gradgradcheck(own, (x, first))
+
+
 CHAOTIC: dict[str, Callable[[Tensor], Tensor]] = {
     "3.9*x[t - 1, d]*(1 - x[t - 1, d])": lambda x: 3.9 * x * (1 - x),
     "sin(9*x[t - 1, d])": lambda x: (9 * x).sin(),
