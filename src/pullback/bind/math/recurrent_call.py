@@ -326,9 +326,8 @@ class RecurrentCall:
         chunked = find_chunks(asked) if asked.backend.can_compile() else None
         found = chunked or find_scan(asked)
         if isinstance(found, Loops) and found.is_available:
-            own = found.whole if isinstance(found, Scan) else found
             last = place % len(self.formula.groups)
-            agree.require_agreement(own, self.formula, last, present)
+            agree.require_agreement(found, self.formula, last, present)
         return found
 
 

@@ -220,13 +220,8 @@ class ScanWriter(KernelWriter):
         assert self.nest.sequential
         index, direction = self.nest.sequential
         if self.nest.carries:
-            self.find_carried()
-        code = self.write_step([top, row], self.nest.outputs)
-        code += [
-            f"{variable}_{back} = {variable}_{back - 1};"
-            for variable, most in self.emitter.carried.values()
-            for back in range(most, 0, -1)
-        ]
+            self.find_carried(self.nest.outputs)
+        code = [*self.write_step([top, row], self.nest.outputs), *self.move_carried()]
         time, size = self.emitter.variables[index], self.size(index)
         head = f"for (int64_t {time} = 0; {time} < {size}; ++{time})"
         if direction < 0:
@@ -283,14 +278,23 @@ class ScanWriter(KernelWriter):
                 emitter.line(meeting)
         return step.code
 
-    def find_carried(self) -> None:
-        """Find which states a lane keeps in variables; it reads no others' here."""
+    def find_carried(self, outputs: Sequence[Output]) -> None:
+        """Find which states of a walk a lane keeps in variables; it reads no others' here."""
         emitter, most = self.emitter, dict[str, int]()
-        for read in reads_of([output.node for output in self.nest.outputs], emitter.steps):
+        own = {output.name for output in outputs} & emitter.steps.keys()
+        for read in reads_of([output.node for output in outputs], own):
             back = emitter.count_back(read)
             if back is not None and back <= MOST_CARRIED:
                 most[read.name] = max(most.get(read.name, 0), back)
         emitter.carried = {name: (emitter.name("h"), back) for name, back in most.items()}
+
+    def move_carried(self) -> list[str]:
+        """Return what makes each state of these variables one step older."""
+        return [
+            f"{variable}_{back} = {variable}_{back - 1};"
+            for variable, most in self.emitter.carried.values()
+            for back in range(most, 0, -1)
+        ]
 
     def declare_carried(self) -> list[str]:
         """Return the declarations of their variables; what is read before a step is not used."""
@@ -345,10 +349,16 @@ class ScanWriter(KernelWriter):
         super().store_outputs(together, edge=edge)
 
     def store(self, output: Output, copy: Mapping[str, int], value: str, *, edge: bool) -> None:
+        """Write the statements that store a value."""
+        if output.name in self.emitter.carried:
+            self.emitter.line(f"{self.emitter.carried[output.name][0]}_0 = {value};")
+        self.store_in_memory(output, copy, value, edge=edge)
+
+    def store_in_memory(
+        self, output: Output, copy: Mapping[str, int], value: str, *, edge: bool
+    ) -> None:
         """Write the statement that stores a value; one of a front lies across its tensor."""
         emitter, fronts, lane = self.emitter, self.nest.fronts, self.nest.lane
-        if output.name in emitter.carried:
-            emitter.line(f"{emitter.carried[output.name][0]}_0 = {value};")
         if fronts is None or fronts.gone not in output.indices:
             super().store(output, copy, value, edge=edge)
             return
