@@ -195,8 +195,7 @@ def write_scan(nest: Nest, setting: KernelSetting) -> KernelText:
     """
     assert nest.sequential
     if nest.fronts is None:
-        outputs = order_addends(nest.outputs, nest.sequential, setting)
-        nest = replace(nest, outputs=outputs)
+        nest = replace(nest, outputs=order_addends(nest.outputs, nest.sequential, setting))
     return ScanWriter(nest, setting, {}).kernel()
 
 
@@ -234,10 +233,7 @@ class ScanWriter(KernelWriter):
 
     @property
     def has_parts(self) -> bool:
-        """Whether the lanes of a task that carries states may be those of several vectors.
-
-        It is written for the widest registers: where they are narrower, each vector runs all steps.
-        """
+        """Whether a task that carries states has several vectors where registers are narrower."""
         return self.nest.carries and self.nest.block > 0 and not self.emitter.target.keeps_states
 
     def open_task(self) -> tuple[Scope, Scope]:
@@ -334,7 +330,7 @@ class ScanWriter(KernelWriter):
             lambda: self.store_outputs(stage, edge=True),
         )
         begin, end = ("first", "last") if self.nest.shares_lanes else self.ends(str(lane))
-        begin = "part" if self.has_parts else begin
+        begin = "part" if self.has_parts else begin  # each of which runs all steps
         emitter.line(text.replace("@begin", begin).replace("@end", end))
 
     def store_outputs(self, outputs: Sequence[Output], *, edge: bool) -> None:
