@@ -17,7 +17,7 @@ from torch import Tensor
 
 import pullback as pb
 from pullback import PullbackError
-from pullback.bind.loops import checkpoints
+from pullback.bind.loops import checkpoints, gpu
 from pullback.bind.loops.last_steps import End
 from pullback.bind.math import recur
 from pullback.bind.operator import Operator
@@ -305,7 +305,10 @@ def test_some_gradients_those_under_vmap_and_those_of_gradients_are_right() -> N
 
 
 @pytest.mark.thorough
-def test_the_plan_says_what_is_kept_and_one_task_alone_keeps_more() -> None:
+def test_the_plan_says_what_is_kept_and_one_task_alone_keeps_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gpu, "count_registers", lambda *_: None)
     own = define(SCAN)
 
     def plan(batch: int, device: Literal["cuda"] | None = None, steps: int = 250) -> str:
@@ -316,8 +319,8 @@ def test_the_plan_says_what_is_kept_and_one_task_alone_keeps_more() -> None:
     assert "of 'h' every 32nd state, 0.229 MB instead of 8.19)" in plan(2)
     assert "instead of" not in plan(1)
     assert "instead of" not in plan(4, steps=125)
-    # Its sums over d are those of other threads.
-    assert "all steps are kept: an output needs all steps" in plan(512, "cuda")
+    # Outputs sum over what is other threads' there.
+    assert "all steps are kept: threads of a GPU read each other's states" in plan(512, "cuda")
 
 
 # --- in CUDA, by CUDA on the CPU
@@ -383,7 +386,7 @@ gradients(own, given)
 assert keeps_few(own, *given)
 """
 TOO_FEW = """
-from pullback.bind.loops import checkpoints
+from pullback.bind.loops import checkpoints, gpu
 from pullback.bind.loops.last_steps import End
 right = checkpoints.count_kept
 checkpoints.count_kept = lambda steps, reach: right(steps, reach) - reach.before
