@@ -175,7 +175,8 @@ def loops_of(case: Case, architecture: str) -> Iterator[Own]:
     present = frozenset(parameter.name for parameter in formula.line.parameters)
     if case.steps:
         bits = sum(1 << k for k in wanted)
-        found = step_loops.find_all(formula, torch.float32, bits, present, case.sizes, backend)
+        asked = (formula, torch.float32, bits, present, case.sizes, backend)
+        found = step_loops.find_all(*asked, is_hoisted=True)
         yield from (each.own for each in found if isinstance(each, StepLoops) and each.results)
         return
     for group in nests.group_outputs(formula, wanted, case.sizes):

@@ -123,6 +123,71 @@ def test_a_wavefront_is_soft_dtw(sdtw: Operator) -> None:
     )
 
 
+@pytest.mark.parametrize("direction", [1, pytest.param(-1, marks=pytest.mark.thorough)])
+def test_the_final_state_of_no_steps_is_the_first_one(direction: int) -> None:
+    """Its gradient too, of the first and the second order, and forward mode."""
+    way = ("t - 1", "-1", "size(t) - 1") if direction > 0 else ("t + 1", "size(t)", "0")
+    own = pb.operator(
+        "recurrence::final_{}(x[..., t, d], h0[..., d]) -> (h[..., t, d], end[..., d]) = "
+        "h = h0*h[{}, d]/2 + x; h[{}, d] = h0; end = h[{}, d]".format(direction + 1, *way)
+    )
+    for length in (0, 3):
+        x = torch.rand(length, 2, dtype=DOUBLE, requires_grad=True)
+        first = torch.rand(2, dtype=DOUBLE, requires_grad=True)
+        wanted = first
+        for given in x.unbind(0)[::direction]:
+            wanted = first * wanted / 2 + given
+        end = own(x, first)[1]
+        torch.testing.assert_close(end, wanted)
+        slopes = (
+            torch.autograd.grad(last.sin().sum(), (x, first), materialize_grads=True)
+            for last in (end, wanted)
+        )
+        for found, exact in zip(*slopes, strict=True):
+            torch.testing.assert_close(found, exact)
+        torch.autograd.gradcheck(own, (x, first), check_forward_ad=True)
+        torch.autograd.gradgradcheck(own, (x, first))
+
+
+CHAOTIC: dict[str, Callable[[Tensor], Tensor]] = {
+    "3.9*x[t - 1, d]*(1 - x[t - 1, d])": lambda x: 3.9 * x * (1 - x),
+    "sin(9*x[t - 1, d])": lambda x: (9 * x).sin(),
+    "abs(1 - 1.99*x[t - 1, d])": lambda x: (1 - 1.99 * x).abs(),
+}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("step", CHAOTIC)
+def test_a_chaotic_map_is_no_fault(step: str) -> None:
+    """Roundings grow until nothing is left; loops and steps have different ones."""
+    own = pb.operator(
+        f"recurrence::chaos{[*CHAOTIC].index(step)}(x0[d], n: int) -> x[t < n, d] = {step}; "
+        "x[-1, d] = x0"
+    )
+    for dtype in (torch.float32, DOUBLE):
+        x0 = torch.rand(6, dtype=dtype, requires_grad=True)
+        found, wanted = own(x0, 150), [x0]
+        for _ in range(4):
+            wanted.append(CHAOTIC[step](wanted[-1]))
+        exact = torch.stack(wanted[1:])
+        torch.testing.assert_close(found[:4], exact, rtol=1e-3, atol=1e-3)
+        slopes = (torch.autograd.grad(each[:3].sum(), x0)[0] for each in (found, exact))
+        torch.testing.assert_close(*slopes, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("looped")
+def test_lanes_may_be_those_of_wider_registers_than_there_are() -> None:
+    """Of a single vector, states are variables; where registers are narrower it is two or more."""
+    own = pb.operator("recurrence::narrow(x[t, d]) -> y[t, d] = x - y[t - 1, d]/2; y[-1, d] = 1")
+    for dtype, width in ((torch.float32, 13), (DOUBLE, 7), (DOUBLE, 8)):
+        x = torch.rand(70, width, dtype=dtype)
+        y = torch.ones(width, dtype=dtype)
+        for given in x:
+            y = given - y / 2
+        torch.testing.assert_close(own(x)[-1], y)
+
+
 def test_ctc_is_that_of_pytorch() -> None:
     """Its gradient too, where no path reaches a cell: everything is -inf there."""
     ctc = pb.operator(

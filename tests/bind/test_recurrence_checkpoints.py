@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import pytest
@@ -15,12 +17,15 @@ from torch import Tensor
 
 import pullback as pb
 from pullback import PullbackError
-from pullback.bind.loops import checkpoints
+from pullback.bind.loops import checkpoints, gpu
+from pullback.bind.loops.last_steps import End
 from pullback.bind.math import recur
 from pullback.bind.operator import Operator
 from pullback.define.math.checkpoints import Reach
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.recurrence import Group, State
+from pullback.kernels.cuda_on_cpu.mode import Mode
+from tests.bind.cuda_modes import alone, run_watched
 from tests.bind.recurrences import SCAN, draw_line, selective_scan
 
 Loop = Callable[..., Tensor]
@@ -30,7 +35,8 @@ numbers = itertools.count()
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take all states for large ones, and have loops compiled for the smallest calls."""
-    monkeypatch.setattr(recur, "LARGE", 0)
+    for least in ("LARGE", "LARGE_FOR_FEW", "LANES"):
+        monkeypatch.setattr(recur, least, 0)
     monkeypatch.setattr(recur, "MANY_STEPS", 0)
     monkeypatch.setattr(recur, "FEW", 0)
 
@@ -57,7 +63,7 @@ def keeping_all(
 ) -> list[Tensor]:
     """Return the same by loops that keep all steps, one for each direction."""
     with monkeypatch.context() as patch:
-        patch.setattr(recur, "LARGE", 2**60)
+        patch.setattr(recur, "MANY_STEPS", 2**60)
         return gradients(define(line), given)
 
 
@@ -94,10 +100,10 @@ def ahead(x: Tensor, w: Tensor, h0: Tensor) -> Tensor:
 
 
 def delayed(x: Tensor, w: Tensor, h0: Tensor) -> Tensor:
-    h = [h0.expand_as(x[:, 0])] * 5
+    h = [h0.expand_as(x[:, 0])] * 9
     for given in steps_of(x):
-        h.append((w * h[-2] * h[-5]).tanh() + given)
-    return stacked([h[k] * h[k - 4] for k in range(5, len(h))])
+        h.append((w * h[-2] * h[-9]).tanh() + given)
+    return stacked([h[k] * h[k - 4] for k in range(9, len(h))])
 
 
 def coupled(x: Tensor, w: Tensor, h0: Tensor) -> Tensor:
@@ -151,7 +157,7 @@ CASES = {
         f"{HEAD}h[b, t, d] = tanh(w*h[b, t + 1, d]) + x; h[b, size(t), d] = h0; y = h*x", ahead
     ),
     "delayed": Case(
-        f"{HEAD}h[b, t, d] = tanh(w*h[b, t - 2, d]*h[b, t - 5, d]) + x; h[b, t < 0, d] = h0; "
+        f"{HEAD}h[b, t, d] = tanh(w*h[b, t - 2, d]*h[b, t - 9, d]) + x; h[b, t < 0, d] = h0; "
         "y = h[b, t, d]*h[b, t - 4, d]",
         delayed,
     ),
@@ -265,7 +271,7 @@ def in_one_block(
 ) -> list[Tensor]:
     """Return the same by one loop for both directions, which has all states in one block."""
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoints, "count_steps", lambda steps: steps)
+        patch.setattr(checkpoints, "count_steps", lambda steps, _: steps)
         return gradients(define(line), given)
 
 
@@ -299,7 +305,10 @@ def test_some_gradients_those_under_vmap_and_those_of_gradients_are_right() -> N
 
 
 @pytest.mark.thorough
-def test_the_plan_says_what_is_kept_and_one_task_alone_keeps_more() -> None:
+def test_the_plan_says_what_is_kept_and_one_task_alone_keeps_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gpu, "count_registers", lambda *_: None)
     own = define(SCAN)
 
     def plan(batch: int, device: Literal["cuda"] | None = None, steps: int = 250) -> str:
@@ -310,13 +319,96 @@ def test_the_plan_says_what_is_kept_and_one_task_alone_keeps_more() -> None:
     assert "of 'h' every 32nd state, 0.229 MB instead of 8.19)" in plan(2)
     assert "instead of" not in plan(1)
     assert "instead of" not in plan(4, steps=125)
-    assert "all steps are kept" in plan(2, "cuda")
+    # Outputs sum over what is other threads' there.
+    assert "all steps are kept: threads of a GPU read each other's states" in plan(512, "cuda")
+
+
+# --- in CUDA, by CUDA on the CPU
+
+ON_GPU = ("cell", "ahead", "delayed", "coupled", "chained")
+
+
+@pytest.mark.thorough
+@pytest.mark.compiler
+@pytest.mark.usefixtures("large")
+@pytest.mark.parametrize("name", ON_GPU)
+def test_a_gpu_has_the_gradients_of_a_loop_and_of_all_states(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lanes end within a warp; lengths around one block, two, and none."""
+    line, loop = CASES[name]
+    own = define(line)
+    with pb.cuda.on_cpu():
+        for length in (1, 31, 32, 33, 64, 100, 161):
+            given = draw(length, 37)
+            found = gradients(own, given)
+            for value, wanted in zip(found, gradients(loop, given), strict=True):
+                torch.testing.assert_close(value, wanted)
+        assert keeps_few(own, *draw(100, 37))
+        for dtype in (torch.float32, torch.bfloat16):
+            given = draw(100, 37, dtype)
+            all_kept = keeping_all(line, given, monkeypatch)
+            for value, wanted in zip(gradients(own, given), all_kept, strict=True):
+                assert torch.equal(value, wanted)
+
+
+@pytest.mark.thorough
+@pytest.mark.compiler
+@pytest.mark.usefixtures("large")
+@pytest.mark.parametrize("name", ["delayed", "chained"])
+def test_checkpoints_of_a_gpu_have_no_race(name: str) -> None:
+    own, given = define(CASES[name].line), draw(100, 37, torch.float32)
+    with alone(own, Mode(check="race", order="random:3")):
+        in_order = gradients(own, given)
+        assert keeps_few(own, *given)
+    with pb.cuda.on_cpu():
+        for value, wanted in zip(in_order, gradients(own, given), strict=True):
+            assert torch.equal(value, wanted)
 
 
 @pytest.mark.thorough
 @pytest.mark.usefixtures("large")
+def test_states_that_threads_exchange_are_all_kept_on_a_gpu() -> None:
+    own = define(CASES["stencil"].line)
+    with pb.cuda.on_cpu():
+        assert "all steps are kept: threads of a GPU read each other's" in str(own.plan(*draw(64)))
+
+
+MEMORY = """
+import sys
+import torch
+from pullback.bind.math import recur
+from tests.bind.test_recurrence_checkpoints import CASES, define, draw, gradients, keeps_few
+for least in ("LARGE", "LARGE_FOR_FEW", "LANES", "MANY_STEPS", "FEW"):
+    setattr(recur, least, 0)
+own, given = define(CASES["delayed"].line), draw(100, 37, torch.float32)
+gradients(own, given)
+assert keeps_few(own, *given)
+"""
+TOO_FEW = """
+from pullback.bind.loops import checkpoints, gpu
+from pullback.bind.loops.last_steps import End
+right = checkpoints.count_kept
+checkpoints.count_kept = lambda steps, reach: right(steps, reach) - reach.before
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.compiler
+def test_checkpoints_of_a_gpu_stay_in_their_tensors(tmp_path: Path) -> None:
+    done = run_watched(MEMORY, tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "no fault found" in done.stdout + done.stderr
+    done = run_watched(TOO_FEW + MEMORY, tmp_path)
+    assert done.returncode != 0
+    assert "PB223" in done.stdout + done.stderr
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("on_gpu", [False, True])
+@pytest.mark.usefixtures("large")
 def test_checkpoints_that_keep_too_little_are_found_before_they_are_used(
-    monkeypatch: pytest.MonkeyPatch,
+    on_gpu: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Few steps are several blocks, too, so that tiny sizes are enough to see it."""
     right = checkpoints.find_reach
@@ -326,6 +418,23 @@ def test_checkpoints_that_keep_too_little_are_found_before_they_are_used(
         return found and replace(found, before=found.before - 1)
 
     monkeypatch.setattr(checkpoints, "find_reach", less)
-    own = define(CASES["delayed"].line)
-    with pytest.raises(PullbackError, match="PB147"):
+    own = define(CASES["delayed"].line.replace("t - 9", "t - 5"))
+    with (
+        pb.cuda.on_cpu() if on_gpu else nullcontext(),
+        pytest.raises(PullbackError, match="PB147"),
+    ):
         gradients(own, draw(40))
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("large")
+def test_a_last_state_that_is_not_the_last_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of states that are not kept one step alone is returned, which is compared as well."""
+    right = End.spread
+
+    def other(end: End, value: Tensor, sizes: Mapping[str, int]) -> Tensor:
+        return right(replace(end, step=end.step + 1), value, sizes)
+
+    monkeypatch.setattr(End, "spread", other)
+    with pytest.raises(PullbackError, match="PB147"):
+        gradients(define(CASES["cell"].line), draw(40))

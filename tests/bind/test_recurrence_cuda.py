@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from pullback.bind.loops import gpu, scans
 from pullback.kernels.cuda_on_cpu import runtimes
 from pullback.kernels.cuda_on_cpu.mode import Mode
 from pullback.kernels.loops.cuda import Cuda
-from tests.bind.cuda_modes import alone
+from tests.bind.cuda_modes import alone, run_watched
 from tests.bind.recurrences import HEAT, RECURRENCES, SDTW, differentiate
 from tests.telling import telling
 
@@ -153,13 +151,6 @@ def ends(self, index):
     return begin, end + (" + 1" if self.nest.fronts and index == self.nest.fronts.along else "")
 scan.ScanWriter.ends = ends
 """
-
-
-def run_watched(script: str, folder: Path, *names: str) -> subprocess.CompletedProcess[str]:
-    file = folder / "watched.py"
-    file.write_text(script)
-    command = [sys.executable, "-m", "pullback", "cuda", "memory", str(file), *names]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.thorough

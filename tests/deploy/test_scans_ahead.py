@@ -16,7 +16,7 @@ from pullback.bind import kernel
 from pullback.bind.kinds.recurrent import Recurrent
 from pullback.bind.loops.backends import CudaBackend
 from pullback.bind.loops.scans import Scan
-from pullback.bind.math import agree, recurrent_call
+from pullback.bind.math import agree, recur, recurrent_call
 from pullback.bind.math.call import call_of
 from pullback.bind.math.recurrent_call import RecurrentCall
 from pullback.deploy import libraries, shipped, target
@@ -106,6 +106,40 @@ def test_a_package_brings_the_loops_of_a_recurrence_and_of_its_gradients(
     assert "step by step" not in plan
     for found, exact in zip(results_of(operator, given), wanted, strict=True):
         torch.testing.assert_close(found, exact.to(found.dtype), **BOUNDS.get(dtype, {}))
+
+
+CELL = (
+    "(x[b, t, d], w[d], h0[d]) -> y[b, t, d] ="
+    " h[b, t, d] = tanh(w*h[b, t - 1, d] + x); h[b, -1, d] = h0; y = h*h"
+)
+
+
+@THOROUGH
+@pytest.mark.parametrize("name", ["cell", "gru"])
+def test_a_package_brings_the_loops_that_a_compiler_would_give(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that keep few states of many, and those that bring what is added up into the steps."""
+    monkeypatch.setattr(recur, "LARGE", 0)
+    line, shapes = {**LINES, "cell": (CELL, ((2, 200, 40), (40,), (40,)))}[name]
+    operator = pb.operator(f"shippedscan::brought_{name}{line}")
+    compiled = pb.operator(f"shippedscan::compiled_{name}{line}")
+    given = [torch.rand(shape) for shape in shapes]
+    here = compiled.plan(*(tensor.clone().requires_grad_() for tensor in given))
+    wanted = results_of(compiled, given)
+    build(operator, ["float32"], tmp_path)
+    monkeypatch.setattr(prebuilt, "_folders", {})
+    prebuilt.add(tmp_path)
+    monkeypatch.setattr(toolchain, "has", lambda _language: False)
+    there = operator.plan(*(tensor.clone().requires_grad_() for tensor in given))
+    computed = (
+        [step.outputs for step in plan.steps if step.way == "own loop, recurrence"]
+        for plan in (here, there)
+    )
+    assert next(computed) == next(computed)
+    assert ("every 32nd state" in str(there)) == (name == "cell")
+    for found, exact in zip(results_of(operator, given), wanted, strict=True):
+        torch.testing.assert_close(found, exact, **BOUNDS["float32"])
 
 
 @THOROUGH

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -12,7 +12,7 @@ from pullback.bind.loops.backends import Backend
 from pullback.bind.loops.last_steps import Last
 from pullback.bind.loops.nests import NoLoops, Own
 from pullback.bind.loops.scans import Scan, find_scan
-from pullback.bind.math.recurrent_call import RecurrentCall
+from pullback.bind.math.recurrent_call import ALL, RecurrentCall
 from pullback.define.math.formula import Formula
 
 
@@ -60,7 +60,8 @@ def find_all(  # noqa: PLR0913, PLR0917  (all that decides which loops there are
 ) -> Iterator[StepLoops | NoLoops]:
     """Yield the loops of a recurrence: of its groups of states, and of outputs that are left.
 
-    If `is_hoisted`, also those of what Python computes before the steps.
+    If `is_hoisted`, as Python has them: with those of what it computes before the steps, and those
+    that keep few steps of large states.
     """
     line, shared = formula.line, str(dtype).removeprefix("torch.")
     missing = frozenset(t.name for t in line.tensors if t.name not in present)
@@ -69,30 +70,52 @@ def find_all(  # noqa: PLR0913, PLR0917  (all that decides which loops there are
     dtypes = {t.name: t.dtype or shared for t in line.tensors if t.name in present}
     stored = {*dtypes.values(), *(output.dtype or shared for output in line.outputs)}
     width = "float64" if "float64" in stored else "float32"
+
+    def find(own: RecurrentCall, place: int) -> Scan | NoLoops:
+        every = dtypes | dict.fromkeys(own.hoisted.parts, width)
+        return find_scan(own.ask(place, usual, every, width, backend))
+
+    made: Mapping[int, Scan | NoLoops] = {}
+    if is_hoisted:
+        known, made = known.sink_if_loops(find)
     if before := known.hoisted.before:
         every = (1 << len(before.line.outputs)) - 1
         for own in find_plain(before, getattr(torch, width), every, present, usual, backend):
             yield own if isinstance(own, NoLoops) else StepLoops(own=own)
-        dtypes |= dict.fromkeys(known.hoisted.parts, width)
-    computed: set[str | None] = set()
-    for place in range(len(known.formula.groups)):
-        found = find_scan(known.ask(place, usual, dtypes, width, backend))
-        yield _of_scan(found, known) if isinstance(found, Scan) else found
-        computed.update(found.names if isinstance(found, Scan) else ())
+    places = range(len(known.formula.groups))
+    several = [[made.get(place) or find(known, place) for place in places]]
+    if is_hoisted and known.walks and isinstance(both := find(known, ALL), Scan):
+        several.append([both])
+    for scans in several:
+        yield from (_of_scan(s, known) if isinstance(s, Scan) else s for s in scans)
+        computed = {name for s in scans if isinstance(s, Scan) for name in s.names}
+        yield from _find_left(known, present, computed, getattr(torch, width), usual, backend)
+
+
+def _find_left(  # noqa: PLR0913, PLR0917  (as `find_all`)
+    known: RecurrentCall,
+    present: frozenset[str],
+    computed: Collection[str | None],
+    width: torch.dtype,
+    usual: Mapping[str, int],
+    backend: Backend,
+) -> Iterator[StepLoops | NoLoops]:
+    """Yield the loops of the outputs that do not come with the states."""
     left = [
         k
-        for k, output in enumerate(line.outputs)
-        if asked[k] and k not in known.copied and output.name not in computed
+        for k, output in enumerate(known.formula.line.outputs)
+        if known.wanted[k] and k not in known.copied and output.name not in computed
     ]
-    if left:
-        rest = known.rest.definition.formula
-        assert rest
-        names = {own: state for state, own in known.names.items()}
-        there = {*present, *names, *known.hoisted.parts}
-        given = frozenset(p.name for p in rest.line.parameters if p.name in there)
-        bits = sum(1 << k for k in left)
-        for own in find_plain(rest, getattr(torch, width), bits, given, usual, backend):
-            yield own if isinstance(own, NoLoops) else StepLoops(own=own, reads=names)
+    if not left:
+        return
+    rest = known.rest.definition.formula
+    assert rest
+    names = {own: state for state, own in known.names.items()}
+    there = {*present, *names, *known.hoisted.parts}
+    given = frozenset(p.name for p in rest.line.parameters if p.name in there)
+    bits = sum(1 << k for k in left)
+    for own in find_plain(rest, width, bits, given, usual, backend):
+        yield own if isinstance(own, NoLoops) else StepLoops(own=own, reads=names)
 
 
 def _of_scan(scan: Scan, known: RecurrentCall) -> StepLoops:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pullback.bind.loops.last_steps import End
 from pullback.bind.loops.scan_call import ScanCall
 from pullback.define.math.checkpoints import (
+    EVERY,
     MOST_AROUND,
     Reach,
     count_kept,
@@ -26,6 +27,7 @@ from pullback.kernels.loops import checkpoints
 from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.nest import KEPT, RING, STEPS, Checkpoints, KernelSetting, Nest
 from pullback.kernels.loops.scope import RefusedLoops
+from pullback.kernels.loops.target import Target
 
 # Bytes of states from which on few are kept, although one task has all steps and no other thread
 # any: two loops, which keep all, may have more tasks.
@@ -41,19 +43,27 @@ class Kept:
         reach: how far from a step they are read.
         time: the index of the steps.
         width: the bytes of an element.
+        ends: the states of which the last step is read afterwards.
+        is_own: whether each lane has the steps of a block for itself, and none are in memory.
     """
 
     group: Group
     reach: Reach
     time: str
     width: int
+    ends: frozenset[str]
+    is_own: bool
+
+    @property
+    def around(self) -> int:
+        """How many steps beside those of a block are needed with it."""
+        return self.reach.before + self.reach.behind
 
     def sizes(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """Return the sizes that a kernel takes besides those of a call."""
         steps = sizes[self.time]
-        block, kept = count_steps(steps), count_kept(steps, self.reach)
-        around = block + self.reach.before + self.reach.behind
-        return {STEPS: block, KEPT: kept, RING: 1 << (around - 1).bit_length()}
+        block, kept = count_steps(steps, self.reach), count_kept(steps, self.reach)
+        return {STEPS: block, KEPT: kept, RING: 1 if self.is_own else _ring(block + self.around)}
 
     def whole(self, sizes: Mapping[str, int]) -> int:
         """Return how many bytes all steps would be."""
@@ -77,6 +87,10 @@ def count_elements(state: State, sizes: Mapping[str, int]) -> int:
     return math.prod(extents.number(extent) or 0 for extent in state.extents)
 
 
+def _ring(steps: int) -> int:
+    return 1 << (steps - 1).bit_length()
+
+
 def _ordinal(number: int) -> str:
     ends = {1: "st", 2: "nd", 3: "rd"}
     return f"{number}{'th' if number // 10 == 1 else ends.get(number % 10, 'th')}"
@@ -95,19 +109,27 @@ def find_ends(call: ScanCall, left: Sequence[Node]) -> dict[str, End]:
     return found
 
 
-def find_kept(call: ScanCall, others: Iterable[Node], left: Sequence[Node]) -> Kept:
+def find_kept(
+    call: ScanCall, nest: Nest, others: Iterable[Node], left: Sequence[Node], target: Target
+) -> Kept:
     """Return what has to be kept of the states of the first walk.
 
     Args:
         call: with such states.
+        nest: the loops.
         others: what else is computed in the same loops.
         left: the outputs that are not.
+        target: what runs the loops.
 
     Raises:
-        RefusedLoops: they are read too far from their steps, or afterwards.
+        RefusedLoops: they are read too far from their steps, or afterwards; or by other threads of
+            a GPU, which would have to meet at every step of each walk.
     """
     assert call.there
-    names = {*names_of(call.there)} - find_ends(call, left).keys()
+    if target.keeps_states and not nest.carries:
+        raise RefusedLoops("threads of a GPU read each other's states")
+    ends = frozenset(find_ends(call, left))
+    names = {*names_of(call.there)} - ends
     if any(True for _ in reads_of([*left, *call.later], names)):
         raise RefusedLoops("an output needs all steps of a state")
     readers = [*call.states.values(), *map(reader_of, others)]
@@ -115,7 +137,15 @@ def find_kept(call: ScanCall, others: Iterable[Node], left: Sequence[Node]) -> K
     if reach is None or reach.before + reach.behind > MOST_AROUND:
         raise RefusedLoops("a state is read far from the step that reads it")
     ((time, _),) = call.group.weights
-    return Kept(group=call.there, reach=reach, time=time, width=int(call.compute[-2:]) // 8)
+    width = int(call.compute[-2:]) // 8
+    return Kept(
+        group=call.there,
+        reach=reach,
+        time=time,
+        width=width,
+        ends=ends,
+        is_own=target.keeps_states,
+    )
 
 
 def add_checkpoints(
@@ -130,9 +160,15 @@ def add_checkpoints(
     made = replace(
         plain,
         outputs=(*plain.outputs, *more),
-        # A block of steps is computed again from memory.
-        carries=False,
-        checkpoints=Checkpoints(first=len(first), before=kept.reach.before, kept=own),
+        # Of what is in memory, a block of steps is computed again from there.
+        carries=kept.is_own,
+        checkpoints=Checkpoints(
+            first=len(first),
+            before=kept.reach.before,
+            kept=own,
+            scratch=_ring(EVERY + kept.around) if kept.is_own else 0,
+            ends=kept.ends,
+        ),
     )
     ranges = Ranges(setting.ranges)
     dims = {o.name: tuple(map(ranges.size, o.indices)) for o in more}

@@ -48,6 +48,11 @@ class End:
     place: int
     step: Affine
 
+    def repeat(self, value: Tensor, sizes: Mapping[str, int]) -> Tensor:
+        """Return a state whose every step is the last one, of all steps."""
+        step = Extents(sizes).number(self.step) or 0
+        return value.narrow(self.place, step, 1).expand_as(value)
+
     def spread(self, value: Tensor, sizes: Mapping[str, int]) -> Tensor:
         """Return a state whose every step is the last one, of a ring of steps."""
         ring, shape = value.shape[self.place], [*value.shape]

@@ -64,12 +64,6 @@ class Scan:
     ends: Mapping[str, End] = field(default_factory=dict[str, End])
 
     @property
-    def whole(self) -> Scan:
-        """The same loops, which return only what they return whole."""
-        names = tuple(None if name in self.ends else name for name in self.names)
-        return replace(self, names=names, ends={})
-
-    @property
     def owns(self) -> tuple[Own, ...]:
         """All of its kernels."""
         return (self.own,)
@@ -197,8 +191,10 @@ def _write(call: ScanCall, target: Target) -> Scan:
     if lane and (Extents(call.sizes).number(Ranges(setting.ranges).size(lane)) or 0) <= FEW_LANES:
         # What sums over all of them is computed at once.
         base = replace(base, block=0)
-    if call.there and any(
-        not is_at_hand(base, lines[k].labels, n, call) for k, n in call.outputs.items()
+    if (
+        call.there
+        and not target.keeps_states
+        and any(not is_at_hand(base, lines[k].labels, n, call) for k, n in call.outputs.items())
     ):
         base = scan.join_tasks(base, summed)
     others = {
@@ -225,7 +221,7 @@ def _write(call: ScanCall, target: Target) -> Scan:
     nest = replace(scan.nest_of(own, sequential, lane, setting, skewed, summed), rings=rings)
     twice = None
     if call.there:
-        twice = find_kept(call, [node for _, node in others.values()], left)
+        twice = find_kept(call, nest, [node for _, node in others.values()], left, target)
         nest, setting = add_checkpoints(nest, setting, call, twice)
         kernel = checkpoints.write_scan(nest, setting)
         is_alone = count_tasks(kernel, call.sizes, target) == 1

@@ -7,7 +7,7 @@ the graph. Where they differ, the call is stopped (PB147).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
@@ -19,9 +19,15 @@ from pullback.bind.dense.places import IndexOutside
 from pullback.bind.dense.steps import StatesCall, compute_group
 from pullback.bind.levels import run_isolated
 from pullback.bind.loops.chunks import ChunkedScan, Loops
+from pullback.bind.loops.last_steps import End
 from pullback.bind.math import samples, verified, verify
 from pullback.bind.math.samples import Case
-from pullback.bind.math.tolerance import describe_difference, measure_noises, to_double
+from pullback.bind.math.tolerance import (
+    describe_difference,
+    measure_distance,
+    measure_noises,
+    to_double,
+)
 from pullback.define.math import steps
 from pullback.define.math.bounds import EmptyMaximum
 from pullback.define.math.cumulative import find_cumulative
@@ -30,6 +36,11 @@ from pullback.define.math.formula import Formula
 from pullback.define.math.node import SUM, in_order
 from pullback.diagnostic import PullbackError
 
+# By how much steps are perturbed to see the effect: a few roundings in float64, for each step may
+# amplify what the one before it has made of them.
+LITTLE = 2.0**-48
+# What moves by so much of its size then is chaotic: a rounding may move it by all of it.
+CHAOTIC = 2.0**-4
 # Such a call is stopped before a loop.
 STOPPED = (EmptyMaximum.code, IndexOutside.code)
 
@@ -57,7 +68,10 @@ def require_agreement(scan: Loops, formula: Formula, place: int, present: frozen
     fixed = {**own.specialised, **(scan.crossing if isinstance(scan, ChunkedScan) else {})}
     is_added_up = isinstance(scan, ChunkedScan) or bool(scan.totals)
     has_sums = is_added_up or any(n.op == SUM for n in in_order(own.indexed.nodes))
-    compared = Compared(formula, place, present, own.dtype, fixed, scan.names, has_sums, in_chunks)
+    ends = {} if isinstance(scan, ChunkedScan) else scan.ends
+    compared = Compared(
+        *(formula, place, present, own.dtype, fixed, scan.names, has_sums, in_chunks, ends)
+    )
     home = own.backend.home
 
     def run(case: Case, known: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -108,6 +122,7 @@ class Compared:
         names: of what it computes.
         has_sums: whether something is added up in a step.
         in_chunks: whether what is infinite, or no number, spreads through a chunk of steps.
+        ends: the states of which the last step alone is computed.
     """
 
     formula: Formula
@@ -118,6 +133,7 @@ class Compared:
     names: tuple[str | None, ...]
     has_sums: bool
     in_chunks: bool = False
+    ends: Mapping[str, End] = field(default_factory=dict[str, End])
 
 
 Run = Callable[[Case, Mapping[str, Tensor]], Mapping[str, Tensor]]
@@ -178,8 +194,16 @@ def _find_difference(
     # Steps take long: how noisy they are is measured where it matters.
     if not worst({}):
         return None
-    noises = measure_noises(lambda: [run()[name] for name in got])
-    return worst(dict(zip(got, noises, strict=True)))
+    noises = measure_noises(lambda: [run()[name] for name in got], LITTLE)
+    sizes = (measure_distance(exact[name], torch.zeros(())) for name in got)
+    several = zip(got, noises, sizes, strict=True)
+    return worst({name: _extend(noise, size) for name, noise, size in several})
+
+
+def _extend(noise: float, size: float) -> float:
+    """Return how noisy something of a size is, where a perturbation says no more than that."""
+    is_chaotic = noise * LITTLE > CHAOTIC * size
+    return noise / CHAOTIC**2 if is_chaotic else noise
 
 
 def _call(formula: Formula, case: Case, dtype: torch.dtype) -> StatesCall:
@@ -208,4 +232,4 @@ def _by_steps(compared: Compared, case: Case, dtype: torch.dtype) -> dict[str, T
         dtypes = [check.dtype_named(line.dtype) if line.dtype else dtype for line in lines]
         values = evaluate.evaluate(rest, given, case.sizes, wanted, dtypes, call.device)
         found |= {o.name: v for o, v in zip(lines, values, strict=True) if v is not None}
-    return found
+    return found | {n: end.repeat(found[n], case.sizes) for n, end in compared.ends.items()}

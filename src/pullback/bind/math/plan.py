@@ -191,8 +191,9 @@ def steps_of_states(
     left = [k for k in call.places if k not in known.copied]
     on_gpu = there is not None or recur.is_for_gpu(plain.device)
     groups = dict(enumerate(known.formula.groups))
-    walks = known.walks if recur.has_large_states(known, call) else None
-    if walks and not on_gpu and isinstance(known.scan(ALL, call, compute), Loops):
+    walks = known.walks if recur.has_large_states(known, call, on_gpu=on_gpu) else None
+    both = find(known, ALL) if walks else None
+    if walks and isinstance(both, Loops):
         groups = {ALL: replace(walks.back, states=walks.states)}
     for place, group in groups.items():
         whole = known.wholes[place]
@@ -210,8 +211,8 @@ def steps_of_states(
         computed += [lines[k].name for k in more]
         left = [k for k in left if k not in more]
         way, reason = _describe_way(scan, group, whole, call.sizes)
-        if walks and on_gpu and own <= {*names_of(walks.there)}:
-            reason += ", all steps are kept"
+        if walks and isinstance(both, NoLoops) and own <= {*names_of(walks.there)}:
+            reason += f", all steps are kept: {both.reason}"
         if there and isinstance(scan, Loops):
             moved, numbers = needed.read + needed.written, scan.add_sizes(call.sizes)
             reason += f"; {describe_launches(scan.own, numbers, moved, there.architecture)}"

@@ -16,7 +16,7 @@ from pullback.bind.dense.places import IndexOutside
 from pullback.bind.dense.record import Records
 from pullback.bind.dense.steps import StatesCall, compute_group
 from pullback.bind.loops.checkpoints import count_elements
-from pullback.bind.loops.chunks import Loops
+from pullback.bind.loops.chunks import LANES, Loops
 from pullback.bind.loops.nests import NoLoops
 from pullback.bind.math import execute
 from pullback.bind.math.call import IndexedCall, call_of, compute_by_pytorch
@@ -38,6 +38,9 @@ LONG = 64
 # From so many bytes on, few steps are kept of states that a gradient computes again. In the caches
 # these are computed twice sooner than all are written and read: already from half of that on.
 LARGE = 2**22
+# The same on a GPU for fewer lanes than MANY: there a step takes as long for one as for all, and
+# half of the steps are added.
+LARGE_FOR_FEW = 2**26
 # With fewer steps than this, few would be hardly fewer: two blocks of them are in memory as well.
 MANY_STEPS = 4 * EVERY
 # From so many neighbours at each time on, a loop is faster than a cumulative function of PyTorch's.
@@ -103,11 +106,11 @@ class RecurrentExecutor:
         call = call_of(self.definition, given)
         known = self.find(call)
         plain = states_call(known, call)
-        captured = execute.is_captured(plain.device)
+        captured, on_gpu = execute.is_captured(plain.device), is_for_gpu(plain.device)
         worth = [
             not captured
             and _is_worth_a_loop(plain, group)
-            and not is_cumulative(plain, group, whole, on_gpu=is_for_gpu(plain.device))
+            and not is_cumulative(plain, group, whole, on_gpu=on_gpu)
             for group, whole in zip(known.formula.groups, known.wholes, strict=True)
         ]
         scans: dict[int, Loops | NoLoops] = {}
@@ -121,7 +124,7 @@ class RecurrentExecutor:
             known=known,
             call=replace(call, named={}),
             worth=tuple(worth),
-            keeps_few=all(worth) and not is_for_gpu(plain.device) and has_large_states(known, call),
+            keeps_few=all(worth) and has_large_states(known, call, on_gpu=on_gpu),
             is_small=many < FEW,
             is_recorded=not any(worth) and (many < FEW or not known.left),
             scans=scans,
@@ -295,19 +298,26 @@ def is_cumulative(
     return (before * after < MANY or after < WIDE_ON_GPU) if on_gpu else after < WIDE
 
 
-def has_large_states(known: RecurrentCall, call: IndexedCall) -> bool:
+def has_large_states(known: RecurrentCall, call: IndexedCall, *, on_gpu: bool) -> bool:
     """Return whether a call runs back over so large states that few steps of them are to be kept.
 
-    Loops on a GPU keep all nonetheless: a task would have all that an output sums up at a step, and
-    there would be too few of them.
+    Args:
+        known: what follows from which tensors it has.
+        call: with sizes.
+        on_gpu: whether loops would be those of a GPU.
     """
     if known.walks is None:
         return False
     ((time, _),) = known.walks.there.weights
     states, width = known.walks.there.states, compute_dtype(call).itemsize
-    if call.sizes[time] < MANY_STEPS:
+    if (length := call.sizes[time]) < MANY_STEPS:
         return False
-    return sum(count_elements(state, call.sizes) for state in states) * width >= LARGE
+    many = [count_elements(state, call.sizes) for state in states]
+    lanes = max(many) // length
+    if on_gpu and lanes < LANES:
+        # What runs back may have chunks, which are all computed at once.
+        return False
+    return sum(many) * width >= (LARGE_FOR_FEW if on_gpu and lanes < MANY else LARGE)
 
 
 def is_for_gpu(device: torch.device) -> bool:

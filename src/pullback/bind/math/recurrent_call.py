@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -32,6 +33,7 @@ from pullback.define.operator import Definition
 from pullback.kernels import prebuilt
 
 Key = tuple[frozenset[str], tuple[bool, ...]]
+Found = TypeVar("Found", bound=Loops | NoLoops)
 # In place of that of a group: all states in one kernel, which keeps few steps of the first ones.
 ALL = -1
 
@@ -104,8 +106,8 @@ class RecurrentCall:
         return RecurrentCall.of_hoisted(formula, hoisted, self.wanted)
 
     def sink_if_loops(
-        self, find: Callable[[RecurrentCall, int], Loops | NoLoops]
-    ) -> tuple[RecurrentCall, dict[int, Loops | NoLoops]]:
+        self, find: Callable[[RecurrentCall, int], Found]
+    ) -> tuple[RecurrentCall, dict[int, Found]]:
         """Return it with as much as is better computed with the steps, and the loops of these.
 
         Step by step, PyTorch's operations would take longer for that than for all steps at once.
@@ -326,9 +328,8 @@ class RecurrentCall:
         chunked = find_chunks(asked) if asked.backend.can_compile() else None
         found = chunked or find_scan(asked)
         if isinstance(found, Loops) and found.is_available:
-            own = found.whole if isinstance(found, Scan) else found
             last = place % len(self.formula.groups)
-            agree.require_agreement(own, self.formula, last, present)
+            agree.require_agreement(found, self.formula, last, present)
         return found
 
 

@@ -46,7 +46,7 @@ def change_tensors(case: Case, change: Callable[[Tensor], Tensor]) -> Case:
     return Case(arguments, case.sizes, case.what)
 
 
-def measure_noises(run: Callable[[], Sequence[Tensor]]) -> list[float]:
+def measure_noises(run: Callable[[], Sequence[Tensor]], little: float = LITTLE) -> list[float]:
     """Return how far results move if every operation's result is perturbed, relative to that.
 
     This shows cancellation: the result is small, but its terms, which roundings are in proportion
@@ -54,23 +54,24 @@ def measure_noises(run: Callable[[], Sequence[Tensor]]) -> list[float]:
 
     Args:
         run: PyTorch's operations in float64.
+        little: by how much they are perturbed.
     """
     exact = run()
     found = [0.0] * len(exact)
     for seed in range(TIMES):
-        with _Perturbed(seed):
+        with _Perturbed(seed, little):
             moved = run()
         pairs = zip(found, moved, exact, strict=True)
-        found = [max(most, measure_distance(value, true) / LITTLE) for most, value, true in pairs]
+        found = [max(most, measure_distance(value, true) / little) for most, value, true in pairs]
     return found
 
 
 class _Perturbed(TorchDispatchMode):
     """Multiplies what arithmetic returns by a factor for each value: equal values stay equal."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, little: float) -> None:
         super().__init__()
-        self.random = Random(seed)
+        self.random, self.little = Random(seed), little
 
     def __torch_dispatch__(
         self,
@@ -85,7 +86,7 @@ class _Perturbed(TorchDispatchMode):
         if is_exact or not isinstance(result, Tensor) or result.dtype != torch.float64:
             return result
         wild = torch.sin(result * self.random.uniform(1e4, 1e5)).nan_to_num()
-        factor = 1 + LITTLE * (wild + self.random.uniform(-1, 1))
+        factor = 1 + self.little * (wild + self.random.uniform(-1, 1))
         return result.mul_(factor) if name.endswith("_") else result * factor
 
 

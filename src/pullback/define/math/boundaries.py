@@ -147,6 +147,29 @@ def read_state(
     found = guards[-1][1]
     for own, each in reversed(guards[:-1]):
         found = reader.apply(tree, "where", _join(own), each, found)
+    return _without_steps(reader, tree, state, places, found)
+
+
+def _without_steps(
+    reader: IndexReader, tree: ast.expr, state: ReadState, places: Sequence[Affine], found: Node
+) -> Node:
+    """Return what is read at the end of a state, which without any step is a boundary's place.
+
+    Elsewhere every size is taken to be 1 at least.
+    """
+    ranges = reader.program.ranges
+    for k, (place, index) in enumerate(zip(places, state.indices, strict=True)):
+        extent = ranges.size(index.key)
+        outside = {extent - 1: Affine(-1), Affine(0): extent}.get(place)
+        if outside is None or not extent.terms:
+            continue
+        beyond = [outside if other == k else INSIDE for other in range(len(places))]
+        for boundary in (each for each in state.boundaries if each.covers(beyond)):
+            assert boundary.value
+            boundary.used = True
+            there = build.apply("gt", index_number(extent), number(0))
+            value = boundary.value.at(_inner_places(boundary, places), ranges)
+            found = reader.apply(tree, "where", there, found, value)
     return found
 
 

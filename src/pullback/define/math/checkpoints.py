@@ -105,15 +105,15 @@ def reader_of(node: Node) -> State:
     return State("", (), (), node)
 
 
-def count_steps(steps: int) -> int:
-    """Return how many steps a block has.
+def count_steps(steps: int, reach: Reach) -> int:
+    """Return how many steps a block has: at least all that the block after it needs.
 
     Of few steps there are many blocks as well: loops are compared with other code on tiny inputs.
     """
-    return EVERY if steps >= 3 * EVERY else max(1, steps // 12)
+    return EVERY if steps >= 3 * EVERY else max(1, reach.before, steps // 12)
 
 
 def count_kept(steps: int, reach: Reach) -> int:
     """Return how many steps of a state are kept, at least one, which may be no block's."""
-    blocks = -(-steps // count_steps(steps))
+    blocks = -(-steps // count_steps(steps, reach))
     return max(1, (blocks - 1) * reach.before)

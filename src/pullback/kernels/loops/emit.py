@@ -62,6 +62,8 @@ class Emitter:
         sequential: the index of these, and its direction.
         carried: the tensors of which a lane has its own last steps in variables: what these are
             called, and how many steps back they go.
+        scratch: the tensors of which a lane has its own steps in an array: what that is called,
+            and one less than how many steps it has, a power of two.
         fronts: of a scan whose steps are fronts.
         turns: how many values of a sum's index a turn of its loop takes, if there are sums in it.
         is_tiled: whether rows share what they read, so that it is in a cache nearby.
@@ -106,6 +108,7 @@ class Emitter:
         self.steps: dict[str, int] = {}
         self.sequential: tuple[str, int] | None = None
         self.carried: dict[str, tuple[str, int]] = {}
+        self.scratch: dict[str, tuple[str, int]] = {}
         self.fronts: Fronts | None = None
         self._names = itertools.count()
 

@@ -50,8 +50,8 @@ class KernelReads:
 
     def read(self, node: Node, copy: Mapping[str, int]) -> str:
         """Return what loads the elements of a read."""
-        if carried := self.carried(node):
-            return carried
+        if own := self.carried(node) or self.in_scratch(node, copy):
+            return own
         guard, text = self.guard(node, copy), self.load(node, copy)
         return f"({guard} ? {text} : 0)" if guard else text
 
@@ -62,6 +62,14 @@ class KernelReads:
         variable, most = self.emitter.carried[node.name]
         back = self.emitter.count_back(node)
         return f"{variable}_{back}" if back is not None and back <= most else None
+
+    def in_scratch(self, node: Node, copy: Mapping[str, int]) -> str | None:
+        """Return the element of a lane's own array; None if there is none."""
+        if node.name not in self.emitter.scratch:
+            return None
+        variable, mask = self.emitter.scratch[node.name]
+        step = node.places[self.emitter.steps[node.name]]
+        return f"{variable}[({self.emitter.places.place(step, copy)}) & {mask}]"
 
     def guard(self, node: Node, copy: Mapping[str, int]) -> str | None:
         """Return whether a step of a scan that is read is one; None if that need not be asked.

@@ -39,11 +39,16 @@ class Checkpoints:
         first: how many of the outputs, from the first on, these are.
         before: how many steps before a block are kept.
         kept: of each of these outputs, the name of the one that keeps them: these are the last.
+        scratch: how many steps of each of these a lane has for itself, a power of two; 0 if they
+            are in memory.
+        ends: of which of these the state at the last step is read afterwards.
     """
 
     first: int
     before: int
     kept: Mapping[str, str]
+    scratch: int = 0
+    ends: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)

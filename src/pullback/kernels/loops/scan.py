@@ -195,8 +195,7 @@ def write_scan(nest: Nest, setting: KernelSetting) -> KernelText:
     """
     assert nest.sequential
     if nest.fronts is None:
-        outputs = order_addends(nest.outputs, nest.sequential, setting)
-        nest = replace(nest, outputs=outputs)
+        nest = replace(nest, outputs=order_addends(nest.outputs, nest.sequential, setting))
     return ScanWriter(nest, setting, {}).kernel()
 
 
@@ -220,20 +219,22 @@ class ScanWriter(KernelWriter):
         assert self.nest.sequential
         index, direction = self.nest.sequential
         if self.nest.carries:
-            self.find_carried()
-        code = self.write_step([top, row], self.nest.outputs)
-        code += [
-            f"{variable}_{back} = {variable}_{back - 1};"
-            for variable, most in self.emitter.carried.values()
-            for back in range(most, 0, -1)
-        ]
-        row.code += self.declare_carried()
+            self.find_carried(self.nest.outputs)
+        code = [*self.write_step([top, row], self.nest.outputs), *self.move_carried()]
         time, size = self.emitter.variables[index], self.size(index)
         head = f"for (int64_t {time} = 0; {time} < {size}; ++{time})"
         if direction < 0:
             head = f"for (int64_t {time} = {size} - 1; {time} >= 0; --{time})"
-        row.code += [f"{head} {{", *code, "}"]
+        steps = [*self.declare_carried(), f"{head} {{", *code, "}"]
+        if self.has_parts:
+            steps = ["for (int64_t part = first; part < last; part += lanes) {", *steps, "}"]
+        row.code += steps
         return self.function(top, row)
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether a task that carries states has several vectors where registers are narrower."""
+        return self.nest.carries and self.nest.block > 0 and not self.emitter.target.keeps_states
 
     def open_task(self) -> tuple[Scope, Scope]:
         """Return the scopes of all tasks and of one."""
@@ -273,14 +274,23 @@ class ScanWriter(KernelWriter):
                 emitter.line(meeting)
         return step.code
 
-    def find_carried(self) -> None:
-        """Find which states a lane keeps in variables; it reads no others' here."""
+    def find_carried(self, outputs: Sequence[Output]) -> None:
+        """Find which states of a walk a lane keeps in variables; it reads no others' here."""
         emitter, most = self.emitter, dict[str, int]()
-        for read in reads_of([output.node for output in self.nest.outputs], emitter.steps):
+        own = {output.name for output in outputs} & emitter.steps.keys()
+        for read in reads_of([output.node for output in outputs], own):
             back = emitter.count_back(read)
             if back is not None and back <= MOST_CARRIED:
                 most[read.name] = max(most.get(read.name, 0), back)
         emitter.carried = {name: (emitter.name("h"), back) for name, back in most.items()}
+
+    def move_carried(self) -> list[str]:
+        """Return what makes each state of these variables one step older."""
+        return [
+            f"{variable}_{back} = {variable}_{back - 1};"
+            for variable, most in self.emitter.carried.values()
+            for back in range(most, 0, -1)
+        ]
 
     def declare_carried(self) -> list[str]:
         """Return the declarations of their variables; what is read before a step is not used."""
@@ -320,6 +330,7 @@ class ScanWriter(KernelWriter):
             lambda: self.store_outputs(stage, edge=True),
         )
         begin, end = ("first", "last") if self.nest.shares_lanes else self.ends(str(lane))
+        begin = "part" if self.has_parts else begin  # each of which runs all steps
         emitter.line(text.replace("@begin", begin).replace("@end", end))
 
     def store_outputs(self, outputs: Sequence[Output], *, edge: bool) -> None:
@@ -334,10 +345,16 @@ class ScanWriter(KernelWriter):
         super().store_outputs(together, edge=edge)
 
     def store(self, output: Output, copy: Mapping[str, int], value: str, *, edge: bool) -> None:
+        """Write the statements that store a value."""
+        if output.name in self.emitter.carried:
+            self.emitter.line(f"{self.emitter.carried[output.name][0]}_0 = {value};")
+        self.store_in_memory(output, copy, value, edge=edge)
+
+    def store_in_memory(
+        self, output: Output, copy: Mapping[str, int], value: str, *, edge: bool
+    ) -> None:
         """Write the statement that stores a value; one of a front lies across its tensor."""
         emitter, fronts, lane = self.emitter, self.nest.fronts, self.nest.lane
-        if output.name in emitter.carried:
-            emitter.line(f"{emitter.carried[output.name][0]}_0 = {value};")
         if fronts is None or fronts.gone not in output.indices:
             super().store(output, copy, value, edge=edge)
             return
