@@ -227,13 +227,24 @@ class ScanWriter(KernelWriter):
             for variable, most in self.emitter.carried.values()
             for back in range(most, 0, -1)
         ]
-        row.code += self.declare_carried()
         time, size = self.emitter.variables[index], self.size(index)
         head = f"for (int64_t {time} = 0; {time} < {size}; ++{time})"
         if direction < 0:
             head = f"for (int64_t {time} = {size} - 1; {time} >= 0; --{time})"
-        row.code += [f"{head} {{", *code, "}"]
+        steps = [*self.declare_carried(), f"{head} {{", *code, "}"]
+        if self.has_vectors:
+            steps = ["for (int64_t own = first; own < last; own += lanes) {", *steps, "}"]
+        row.code += steps
         return self.function(top, row)
+
+    @property
+    def has_vectors(self) -> bool:
+        """Whether a task has states in variables for one vector after the other.
+
+        It has one vector of the widest registers, and those that are there may be narrower.
+        """
+        nest = self.nest
+        return nest.carries and nest.lane is not None and not self.emitter.target.keeps_states
 
     def open_task(self) -> tuple[Scope, Scope]:
         """Return the scopes of all tasks and of one."""
@@ -320,6 +331,7 @@ class ScanWriter(KernelWriter):
             lambda: self.store_outputs(stage, edge=True),
         )
         begin, end = ("first", "last") if self.nest.shares_lanes else self.ends(str(lane))
+        begin = "own" if self.has_vectors else begin
         emitter.line(text.replace("@begin", begin).replace("@end", end))
 
     def store_outputs(self, outputs: Sequence[Output], *, edge: bool) -> None:
