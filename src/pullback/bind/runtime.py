@@ -41,19 +41,30 @@ HALVES = (
 )
 
 
-# A kernel's address; the places of its tensors, among the arguments and what it writes; shapes and
-# dtypes of that; bytes between neighbours; its sizes; the places of its scalars; how many tasks
-# there are, and how many of them a thread has at least.
-NativeCall = tuple[
+# A shape, and the number of a dtype.
+NativeWritten = tuple[tuple[int, ...], int]
+# A tensor: an argument, or behind these one that was made; the shape, strides and begin of a part.
+NativeView = tuple[int, tuple[tuple[int, ...], tuple[int, ...], int] | None]
+# A kernel's address; the places of its tensors, where they begin, and the bytes between neighbours;
+# its sizes; which arguments its scalars are; how many tasks there are, and a thread has at least.
+NativeLaunch = tuple[
     int,
     tuple[int, ...],
-    tuple[tuple[tuple[int, ...], int], ...],
+    tuple[int, ...],
     tuple[int, ...],
     tuple[int, ...],
     tuple[int, ...],
     int,
     int,
 ]
+# What is added up over which dimensions, and the dtype of the sum; without any it is copied.
+NativeReduction = tuple[NativeView, tuple[int, ...], int]
+# What is allocated first; which tensors no later step reads; then one of the two.
+NativeStep = tuple[
+    tuple[NativeWritten, ...], tuple[int, ...], NativeLaunch | None, NativeReduction | None
+]
+# The steps, and the outputs, None where one is not wanted.
+NativeCall = tuple[tuple[NativeStep, ...], tuple[NativeView | None, ...]]
 
 
 class Shortcuts(Protocol):
@@ -63,8 +74,8 @@ class Shortcuts(Protocol):
         """Add all calls like one."""
         ...
 
-    def run(self, *arguments: object) -> object | None:
-        """Return what a known call computes; None if it is not known, or takes the long way."""
+    def clear(self) -> None:
+        """Forget them."""
         ...
 
 

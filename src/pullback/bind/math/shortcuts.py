@@ -1,67 +1,86 @@
-"""Calls of one kernel that are known: the runtime runs them without a line of Python."""
+"""Calls of one operator that are known: the runtime makes them without a line of Python."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Callable
+from enum import Enum
 
+import torch
 from torch import Tensor
+from torch.nn import Parameter
 
-from pullback.bind import runtime
-from pullback.bind.loops.backends import CpuBackend
-from pullback.bind.loops.own_call import Shape
-from pullback.bind.math.ready import Ready, ReadyLoops
-from pullback.bind.native import SCALAR_TYPES
-from pullback.bind.runtime import NativeCall, Shortcuts
-
-
-def make_shortcuts(counts: tuple[int, ...]) -> Shortcuts:
-    """Return those of an operator, none yet; `counts` as `execute.find_counts` returns them."""
-    return runtime.load().Shortcuts(counts)
+from pullback.bind import kernel, runtime
+from pullback.bind.loops.launches import Launches
+from pullback.bind.math.execute import find_counts, key_of
+from pullback.bind.memo import Memo
+from pullback.bind.runtime import NativeCall
+from pullback.define.operator import Definition
 
 
-def find_shortcut(ready: Ready, given: Sequence[object]) -> NativeCall | None:
-    """Return the call of the kernel that computes all outputs; None if it takes more than that."""
-    [loops, *others] = ready.loops
-    # Under CUDA on the CPU, and on a GPU, a launch is more than a call.
-    if others or ready.checks or type(loops.call.own.backend) is not CpuBackend:
-        return None
-    return _of_loops(ready, loops, given)
+class State(Enum):
+    """What is known of calls that are no shortcut."""
+
+    once = "one was made, for which all was worked out that later ones need"
+    refused = "they do what the runtime does not"
 
 
-def _of_loops(ready: Ready, loops: ReadyLoops, given: Sequence[object]) -> NativeCall | None:
-    [kernel, *others] = loops.call.kernels
-    in_order = [place for place, _ in loops.outputs] == [*range(ready.count)]
-    if others or not in_order or kernel.totals or not kernel.count:
-        return None
-    places, shapes = list[int](), list[Shape]()
-    for k in loops.inputs:
-        if isinstance(k, str):
-            return None  # entries are sorted first
-        place, shape = ready.inputs[k]
-        places.append(place)
-        shapes.append(tuple(cast("Tensor", given[place]).shape) if shape is None else shape)
-    shapes += [shape for shape, _ in kernel.written]
-    places += [len(given) + k for k in range(ready.count)]
-    sizes = [cast("Tensor", given[place]).element_size() for place in places[: len(loops.inputs)]]
-    sizes += [dtype.itemsize for _, dtype in kernel.written]
-    written = (
-        (own if shape is None else shape, SCALAR_TYPES[str(dtype).removeprefix("torch.")])
-        for (own, dtype), (_, shape) in zip(kernel.written, loops.outputs, strict=True)
-    )
-    return (
-        kernel.address,
-        tuple(places[k] for k in kernel.tensors),
-        tuple(written),
-        tuple(step for k in kernel.tensors for step in _strides(shapes[k], sizes[k])),
-        kernel.sizes,
-        tuple(place for place, _ in ready.scalars),
-        kernel.count,
-        kernel.share,
-    )
+class Shortcuts:
+    """The kernel of one operator; the runtime asks for what it does not know.
 
+    The second call of its kind is noted, step by step, and the runtime makes all later ones.
 
-def _strides(shape: Shape, size: int) -> list[int]:
-    """Return the bytes between neighbours in each dimension of a contiguous tensor."""
-    return [size * math.prod(shape[d + 1 :]) for d in range(len(shape))]
+    Attributes:
+        definition: the operator.
+        execute: computes a call.
+        native: the runtime's part of it.
+        known: what is known of each kind of call.
+    """
+
+    def __init__(self, definition: Definition, execute: Callable[..., object]) -> None:
+        self.definition = definition
+        self.execute = execute
+        self.counts = find_counts(definition)
+        self.native = runtime.load().Shortcuts(self.counts)
+        self.known: Memo[object, State | NativeCall] = Memo()
+
+    def __call__(self, *arguments: object, output_mask: list[bool] | None = None) -> object:
+        """Return the outputs, None for those that are not wanted."""
+        given = kernel.fill_defaults(self.definition, arguments, output_mask)
+        tensors = [value for value in given if isinstance(value, Tensor)]
+        if not all(type(t) in (Tensor, Parameter) and t.is_cpu and not t.is_neg() for t in tensors):
+            return self.run(given)
+        key = (key_of(given, self.counts), *[tensor.stride() for tensor in tensors])
+        known = self.known.get(key)
+        if known is State.once:
+            return self.note(key, given)
+        if known is None:
+            self.known[key] = State.once
+        elif known is not State.refused:
+            self.native.add(given, known)  # the runtime has forgotten it
+        return self.run(given)
+
+    def run(self, given: tuple[object, ...]) -> object:
+        """Return the outputs of a call in Python."""
+        if not self.definition.masked:
+            return self.execute(*given)
+        return self.execute(*given[:-1], output_mask=given[-1])
+
+    def note(self, key: object, given: tuple[object, ...]) -> object:
+        """Return the outputs of a call, and let the runtime make all later ones if it can."""
+        # The same tensor may be given twice, and be two in another call of this kind.
+        with torch.no_grad():
+            given = tuple(v.detach() if isinstance(v, Tensor) else v for v in given)
+        names = [parameter.name for parameter in self.definition.line.parameters]
+        with Launches(given, names) as launches:
+            outputs = self.run(given)
+        values = outputs if isinstance(outputs, tuple) else (outputs,)
+        known = launches.call(values) if launches.is_complete else None
+        self.known[key] = known or State.refused
+        if known:
+            self.native.add(given, known)
+        return outputs
+
+    def forget(self) -> None:
+        """Forget all calls."""
+        self.known.clear()
+        self.native.clear()

@@ -4,221 +4,369 @@
 #include "../threads.h"
 #include "caller.h"
 
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/sum.h>
 #include <c10/core/DefaultDtype.h>
 
 #include <algorithm>
-#include <memory>
 #include <stdexcept>
-#include <string>
 #include <unordered_map>
-#include <vector>
 
 namespace pullback {
 
+// The files of the runtime are compiled together.
+namespace shortcuts {
+
 namespace {
 
-using Numbers = c10::SmallVector<int64_t, 8>;
+using Arguments = c10::ArrayRef<c10::IValue>;
+
+/// A part of a tensor: an argument, or behind these one that was made.
+struct View {
+  size_t tensor;
+  bool whole;
+  Ints shape, strides;
+  int64_t offset;
+};
+
+/// One kernel, or what is added up or copied between them.
+struct Step {
+  struct Written {
+    Ints shape;
+    at::ScalarType dtype;
+  };
+  std::vector<Written> written;  // becomes the next tensors
+  IndexKernel kernel = nullptr;
+  Ints operands, offsets, strides;  // tensors, and bytes
+  Ints sizes, scalars;              // the last are arguments
+  int64_t tasks = 0, grain = 0;
+  // Without a kernel: the sum over some dimensions of a view; its copy, if there are none.
+  std::optional<View> view;
+  Ints summed;
+  at::ScalarType dtype{};
+  Ints last;  // the tensors that no later step reads
+};
 
 /// All that follows from the shapes and dtypes of a call.
 struct Shortcut {
-  struct Written {
-    Numbers shape;  // as the operator returns it
-    at::ScalarType dtype;
-  };
-  IndexKernel kernel;
-  Numbers operands;  // arguments; behind them what is written
-  std::vector<Written> written;
-  Numbers strides, sizes, scalars;  // the last are arguments
-  int64_t tasks, grain;
+  std::vector<Step> steps;
+  std::vector<std::optional<View>> outputs;  // nothing: not wanted
+};
+
+/// One call that is known.
+class ShortcutCall {
+ public:
+  ShortcutCall(const Shortcut& shortcut, Arguments arguments)
+      : shortcut_(shortcut), arguments_(arguments) {}
+
+  /// Runs the steps; returns false if a kernel has something to say.
+  bool run() {
+    for (const Step& step : shortcut_.steps) {
+      for (const Step::Written& written : step.written)
+        made_.push_back(allocate(written.shape, written.dtype, at::kCPU));
+      if (step.kernel && !launch(step)) return false;
+      if (step.view) made_.push_back(reduce(step));
+      for (const int64_t tensor : step.last) made_[tensor - arguments_.size()].reset();
+    }
+    return true;
+  }
+
+  at::Tensor output(const std::optional<View>& view) const {
+    return view ? look(*view) : at::Tensor();
+  }
+
+ private:
+  const at::Tensor& tensor(size_t place) const {
+    return place < arguments_.size() ? arguments_[place].toTensor()
+                                     : made_[place - arguments_.size()];
+  }
+
+  at::Tensor look(const View& view) const {
+    const at::Tensor& own = tensor(view.tensor);
+    if (view.whole) return own;
+    const int64_t offset = own.storage_offset() + view.offset;
+    return at::native::as_strided_tensorimpl(own, view.shape, view.strides, offset);
+  }
+
+  at::Tensor reduce(const Step& step) const {
+    const at::Tensor view = look(*step.view);
+    if (!step.summed.empty()) return at::sum(view, step.summed, false, step.dtype);
+    return allocate(view.sizes(), step.dtype, at::kCPU).copy_(view);
+  }
+
+  bool launch(const Step& step) const {
+    c10::SmallVector<char*, 8> data;
+    for (size_t k = 0; k < step.operands.size(); ++k) {
+      const void* const own = tensor(step.operands[k]).const_data_ptr();
+      data.push_back(static_cast<char*>(const_cast<void*>(own)) + step.offsets[k]);
+    }
+    Scalars scalars;
+    for (const int64_t place : step.scalars) {
+      const c10::IValue& value = arguments_[place];
+      Scalar scalar{};
+      if (value.isDouble()) {
+        scalar.real = value.toDouble();
+      } else {
+        scalar.integer = value.isBool() ? value.toBool() : value.toInt();
+      }
+      scalars.push_back(scalar);
+    }
+    const IndexCall call{data.data(), step.strides.data(), step.sizes.data(), scalars.data()};
+    return run_tasks(step.kernel, call, step.tasks, step.grain) == Status::ok;
+  }
+
+  const Shortcut& shortcut_;
+  const Arguments arguments_;
+  c10::SmallVector<at::Tensor, 8> made_;
 };
 
 /// Calls by what their loops depend on.
+class KnownCalls final : public Computation {
+ public:
+  explicit KnownCalls(Ints counts) : counts_(std::move(counts)) {}
+
+  bool runs_on(c10::DeviceType device) const override { return device == c10::DeviceType::CPU; }
+
+  bool call(const Signature& signature, c10::DeviceType, torch::jit::Stack& stack) const override {
+    const Arguments arguments = torch::jit::last(stack, signature.arguments);
+    const std::shared_ptr<const Shortcut> shortcut = find(arguments);
+    if (!shortcut) return false;
+    c10::SmallVector<at::Tensor, 4> outputs;
+    {
+      ShortcutCall call(*shortcut, arguments);
+      if (!call.run()) return false;
+      for (const auto& view : shortcut->outputs) outputs.push_back(call.output(view));
+    }
+    torch::jit::drop(stack, signature.arguments);
+    for (at::Tensor& output : outputs) stack.emplace_back(std::move(output));
+    return true;
+  }
+
+  void add(Arguments arguments, std::shared_ptr<const Shortcut> shortcut) {
+    std::string text;
+    if (!describe(arguments, text)) return;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (known_.size() >= most_known) known_.clear();
+    known_[text] = std::move(shortcut);
+  }
+
+  void clear() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    known_.clear();
+  }
+
+ private:
+  static constexpr size_t most_known = 256;
+
+  std::shared_ptr<const Shortcut> find(Arguments arguments) const {
+    static thread_local std::string text;
+    text.clear();
+    if (!describe(arguments, text)) return nullptr;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = known_.find(text);
+    return found == known_.end() ? nullptr : found->second;
+  }
+
+  /// Writes what the loops of a call depend on; returns false for one that has no shortcut.
+  bool describe(Arguments arguments, std::string& text) const {
+    const auto add = [&](int64_t number) {
+      text.append(reinterpret_cast<const char*>(&number), sizeof number);
+    };
+    add(static_cast<int64_t>(c10::get_default_dtype_as_scalartype()));
+    for (size_t k = 0; k < arguments.size(); ++k) {
+      const c10::IValue& value = arguments[k];
+      if (value.isTensor() && value.toTensor().defined()) {
+        const at::Tensor& tensor = value.toTensor();
+        if (!tensor.is_cpu() || tensor.layout() != at::kStrided || tensor.is_neg() ||
+            tensor.is_conj())
+          return false;
+        const bool contiguous = tensor.is_contiguous();
+        text += contiguous ? 'c' : 's';
+        add(static_cast<int64_t>(tensor.scalar_type()));
+        add(tensor.dim());
+        for (const int64_t size : tensor.sizes()) add(size);
+        if (!contiguous)
+          for (const int64_t stride : tensor.strides()) add(stride);
+      } else if (value.isTensor() || value.isNone()) {
+        text += 'n';
+      } else if (value.isInt()) {
+        text += 'i';
+        if (std::find(counts_.begin(), counts_.end(), static_cast<int64_t>(k)) != counts_.end())
+          add(value.toInt());
+      } else if (value.isDouble()) {
+        text += 'f';
+      } else if (value.isBool()) {
+        text += 'b';
+      } else if (value.isBoolList()) {
+        text += 'l';
+        for (const bool flag : value.toBoolList()) text += flag ? '1' : '0';
+      } else {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  const Ints counts_;
+  mutable std::mutex mutex_;
+  std::unordered_map<std::string, std::shared_ptr<const Shortcut>> known_;
+};
+
+// What Python gives.
+
 struct Shortcuts {
   PyObject_HEAD
-  Numbers counts;
-  std::unordered_map<std::string, std::shared_ptr<const Shortcut>> known;
+  std::shared_ptr<KnownCalls> calls;
 };
-constexpr size_t most_known = 256;
+
+[[noreturn]] void expect(const char* what) {
+  throw std::invalid_argument(std::string("pullback_runtime: expected: ") + what);
+}
 
 int64_t number_of(PyObject* object) {
   const int64_t number = PyLong_AsLongLong(object);
-  if (PyErr_Occurred()) throw std::invalid_argument("pullback_runtime: a number was expected");
+  if (PyErr_Occurred()) expect("a number");
   return number;
 }
 
-Numbers numbers_of(PyObject* tuple) {
-  if (!PyTuple_Check(tuple)) throw std::invalid_argument("pullback_runtime: a tuple was expected");
-  Numbers numbers;
-  for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(tuple); ++k)
-    numbers.push_back(number_of(PyTuple_GET_ITEM(tuple, k)));
+template <class Read>
+void each(PyObject* tuple, Read read) {
+  if (!PyTuple_Check(tuple)) expect("a tuple");
+  for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(tuple); ++k) read(PyTuple_GET_ITEM(tuple, k));
+}
+
+Ints numbers_of(PyObject* tuple) {
+  Ints numbers;
+  each(tuple, [&](PyObject* item) { numbers.push_back(number_of(item)); });
   return numbers;
 }
 
-const at::Tensor& tensor_in(PyObject* object) {
-  return reinterpret_cast<PyTensor*>(object)->tensor;
+c10::IValue value_of(PyObject* object) {
+  if (is_plain_tensor(object)) return reinterpret_cast<PyTensor*>(object)->tensor;
+  if (object == Py_None) return {};
+  if (PyBool_Check(object)) return object == Py_True;
+  if (PyLong_Check(object)) return number_of(object);
+  if (PyFloat_Check(object)) return PyFloat_AS_DOUBLE(object);
+  if (!PyList_Check(object)) expect("an argument");
+  c10::List<bool> flags;
+  for (Py_ssize_t k = 0; k < PyList_GET_SIZE(object); ++k)
+    flags.push_back(PyList_GET_ITEM(object, k) == Py_True);
+  return flags;
 }
 
-/// Writes what the loops of a call depend on; returns false for one that has no shortcut.
-bool describe(const Shortcuts& self, PyObject* const* arguments, size_t count, std::string& text) {
-  const auto add = [&](int64_t number) {
-    text.append(reinterpret_cast<const char*>(&number), sizeof number);
-  };
-  add(static_cast<int64_t>(c10::get_default_dtype_as_scalartype()));
-  for (size_t k = 0; k < count; ++k) {
-    PyObject* const object = arguments[k];
-    if (is_plain_tensor(object)) {
-      const at::Tensor& tensor = tensor_in(object);
-      if (!tensor.is_cpu() || tensor.layout() != at::kStrided || !tensor.is_contiguous() ||
-          tensor.is_neg() || tensor.is_conj())
-        return false;
-      text += 't';
-      add(static_cast<int64_t>(tensor.scalar_type()));
-      add(tensor.dim());
-      for (const int64_t size : tensor.sizes()) add(size);
-    } else if (object == Py_None) {
-      text += 'n';
-    } else if (PyLong_CheckExact(object)) {
-      text += 'i';
-      const auto place = static_cast<int64_t>(k);
-      if (std::find(self.counts.begin(), self.counts.end(), place) != self.counts.end())
-        add(number_of(object));
-    } else if (PyFloat_CheckExact(object)) {
-      text += 'f';
-    } else {
-      return false;
-    }
-  }
-  return true;
+/// (tensor, None), or (tensor, (shape, strides, offset)).
+View read_view(PyObject* object) {
+  View view{};
+  PyObject *part, *shape, *strides;
+  long long tensor = 0, offset = 0;
+  if (!PyArg_ParseTuple(object, "LO", &tensor, &part)) expect("a view");
+  view.tensor = tensor;
+  view.whole = part == Py_None;
+  if (view.whole) return view;
+  if (!PyArg_ParseTuple(part, "OOL", &shape, &strides, &offset)) expect("a part");
+  view.shape = numbers_of(shape);
+  view.strides = numbers_of(strides);
+  view.offset = offset;
+  return view;
 }
 
-Scalars scalars_of(const Shortcut& shortcut, PyObject* const* arguments) {
-  Scalars scalars;
-  for (const int64_t place : shortcut.scalars) {
-    Scalar scalar{};
-    PyObject* const object = arguments[place];
-    if (PyFloat_CheckExact(object)) {
-      scalar.real = PyFloat_AS_DOUBLE(object);
-    } else {
-      scalar.integer = number_of(object);
-    }
-    scalars.push_back(scalar);
-  }
-  return scalars;
-}
-
-/// Runs the kernel; returns what it writes, nothing if it has something to say.
-std::vector<at::Tensor> run_kernel(const Shortcut& shortcut, PyObject* const* arguments,
-                                   size_t count) {
-  std::vector<at::Tensor> outputs;
-  for (const Shortcut::Written& written : shortcut.written)
-    outputs.push_back(allocate(written.shape, written.dtype, at::kCPU));
-  c10::SmallVector<char*, 8> data;
-  for (const int64_t place : shortcut.operands) {
-    const auto at = static_cast<size_t>(place);
-    const at::Tensor& own = at < count ? tensor_in(arguments[at]) : outputs[at - count];
-    data.push_back(static_cast<char*>(const_cast<void*>(own.const_data_ptr())));
-  }
-  const Scalars scalars = scalars_of(shortcut, arguments);
-  const IndexCall call{data.data(), shortcut.strides.data(), shortcut.sizes.data(), scalars.data()};
-  const WithoutGil without;
-  if (run_tasks(shortcut.kernel, call, shortcut.tasks, shortcut.grain) != Status::ok)
-    outputs.clear();
-  return outputs;
-}
-
-PyObject* run(PyObject* object, PyObject* const* arguments, Py_ssize_t given) {
-  return guarded([&]() -> PyObject* {
-    auto& self = *reinterpret_cast<Shortcuts*>(object);
-    const auto count = static_cast<size_t>(given);
-    static thread_local std::string text;
-    text.clear();
-    if (!describe(self, arguments, count, text)) Py_RETURN_NONE;
-    const auto found = self.known.find(text);
-    if (found == self.known.end()) Py_RETURN_NONE;
-    // Another thread may forget it while the kernel runs.
-    const std::shared_ptr<const Shortcut> shortcut = found->second;
-    const std::vector<at::Tensor> outputs = run_kernel(*shortcut, arguments, count);
-    if (outputs.empty()) Py_RETURN_NONE;
-    if (outputs.size() == 1) return THPVariable_Wrap(outputs[0]);
-    PyObject* const tuple = PyTuple_New(static_cast<Py_ssize_t>(outputs.size()));
-    for (size_t k = 0; tuple && k < outputs.size(); ++k)
-      PyTuple_SET_ITEM(tuple, static_cast<Py_ssize_t>(k), THPVariable_Wrap(outputs[k]));
-    return tuple;
+/// (written, last, launch or None, (view, summed, dtype) or None): as `NativeStep` of runtime.py.
+Step read_step(PyObject* object) {
+  Step step;
+  PyObject *written, *last, *launch, *reduction;
+  if (!PyArg_ParseTuple(object, "OOOO", &written, &last, &launch, &reduction)) expect("a step");
+  each(written, [&](PyObject* one) {
+    PyObject* shape;
+    int dtype = 0;
+    if (!PyArg_ParseTuple(one, "Oi", &shape, &dtype)) expect("a shape and a dtype");
+    step.written.push_back({numbers_of(shape), static_cast<at::ScalarType>(dtype)});
   });
-}
-
-/// The call is (address, operands, ((shape, dtype), ...), strides, sizes, scalars, tasks, grain).
-Shortcut read_shortcut(PyObject* call) {
-  PyObject *address, *operands, *written, *strides, *sizes, *scalars;
-  Shortcut shortcut{};
-  long long tasks = 0, grain = 0;
-  if (!PyArg_ParseTuple(call, "OOO!OOOLL", &address, &operands, &PyTuple_Type, &written, &strides,
-                        &sizes, &scalars, &tasks, &grain))
-    throw std::invalid_argument("pullback_runtime: this is no call");
-  shortcut.kernel = reinterpret_cast<IndexKernel>(PyLong_AsVoidPtr(address));
-  shortcut.operands = numbers_of(operands);
-  for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(written); ++k) {
-    PyObject* const one = PyTuple_GET_ITEM(written, k);
-    const auto dtype = static_cast<at::ScalarType>(number_of(PyTuple_GET_ITEM(one, 1)));
-    shortcut.written.push_back({numbers_of(PyTuple_GET_ITEM(one, 0)), dtype});
+  step.last = numbers_of(last);
+  if (launch != Py_None) {
+    PyObject *address, *operands, *offsets, *strides, *sizes, *scalars;
+    long long tasks = 0, grain = 0;
+    if (!PyArg_ParseTuple(launch, "OOOOOOLL", &address, &operands, &offsets, &strides, &sizes,
+                          &scalars, &tasks, &grain))
+      expect("a launch");
+    step.kernel = reinterpret_cast<IndexKernel>(PyLong_AsVoidPtr(address));
+    step.operands = numbers_of(operands);
+    step.offsets = numbers_of(offsets);
+    step.strides = numbers_of(strides);
+    step.sizes = numbers_of(sizes);
+    step.scalars = numbers_of(scalars);
+    step.tasks = tasks;
+    step.grain = grain;
   }
-  shortcut.strides = numbers_of(strides);
-  shortcut.sizes = numbers_of(sizes);
-  shortcut.scalars = numbers_of(scalars);
-  shortcut.tasks = tasks;
-  shortcut.grain = grain;
-  return shortcut;
+  if (reduction != Py_None) {
+    PyObject *view, *summed;
+    int dtype = 0;
+    if (!PyArg_ParseTuple(reduction, "OOi", &view, &summed, &dtype)) expect("a reduction");
+    step.view = read_view(view);
+    step.summed = numbers_of(summed);
+    step.dtype = static_cast<at::ScalarType>(dtype);
+  }
+  return step;
 }
 
-PyObject* add(PyObject* object, PyObject* const* arguments, Py_ssize_t count) {
+/// add(arguments, (steps, outputs))
+PyObject* add(PyObject* object, PyObject* const* given, Py_ssize_t count) {
   return guarded([&]() -> PyObject* {
-    if (count != 2 || !PyTuple_Check(arguments[0]) || !PyTuple_Check(arguments[1]))
-      throw std::invalid_argument("pullback_runtime: two tuples were expected");
-    auto& self = *reinterpret_cast<Shortcuts*>(object);
-    auto* const given = reinterpret_cast<PyTupleObject*>(arguments[0]);
-    std::string text;
-    if (!describe(self, given->ob_item, static_cast<size_t>(PyTuple_GET_SIZE(arguments[0])), text))
-      Py_RETURN_NONE;
-    if (self.known.size() >= most_known) self.known.clear();
-    self.known[text] = std::make_shared<const Shortcut>(read_shortcut(arguments[1]));
+    PyObject *steps, *outputs;
+    if (count != 2 || !PyArg_ParseTuple(given[1], "OO", &steps, &outputs)) expect("a call");
+    std::vector<c10::IValue> arguments;
+    each(given[0], [&](PyObject* argument) { arguments.push_back(value_of(argument)); });
+    auto shortcut = std::make_shared<Shortcut>();
+    each(steps, [&](PyObject* step) { shortcut->steps.push_back(read_step(step)); });
+    each(outputs, [&](PyObject* view) {
+      shortcut->outputs.emplace_back();
+      if (view != Py_None) shortcut->outputs.back() = read_view(view);
+    });
+    reinterpret_cast<Shortcuts*>(object)->calls->add(arguments, std::move(shortcut));
     Py_RETURN_NONE;
   });
+}
+
+PyObject* clear(PyObject* object, PyObject*) {
+  reinterpret_cast<Shortcuts*>(object)->calls->clear();
+  Py_RETURN_NONE;
 }
 
 PyObject* new_shortcuts(PyTypeObject* type, PyObject* arguments, PyObject*) {
   return guarded([&]() -> PyObject* {
     PyObject* counts = nullptr;
     if (!PyArg_ParseTuple(arguments, "O", &counts)) return nullptr;
-    Numbers numbers = numbers_of(counts);
+    auto calls = std::make_shared<KnownCalls>(numbers_of(counts));
     PyObject* const object = type->tp_alloc(type, 0);
-    if (!object) return nullptr;
-    auto& self = *reinterpret_cast<Shortcuts*>(object);
-    new (&self.counts) Numbers(std::move(numbers));
-    new (&self.known) decltype(self.known)();
+    if (object)
+      new (&reinterpret_cast<Shortcuts*>(object)->calls) std::shared_ptr<KnownCalls>(std::move(calls));
     return object;
   });
 }
 
 void delete_shortcuts(PyObject* object) {
-  auto& self = *reinterpret_cast<Shortcuts*>(object);
   PyTypeObject* const type = Py_TYPE(object);
-  std::destroy_at(&self.counts);
-  std::destroy_at(&self.known);
+  std::destroy_at(&reinterpret_cast<Shortcuts*>(object)->calls);
   type->tp_free(object);
   Py_DECREF(type);
 }
 
-template <class Function>
-PyCFunction as_method(Function function) {
-  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
-}
+PyTypeObject* type_of_all = nullptr;
 
 }  // namespace
 
+}  // namespace shortcuts
+
+std::shared_ptr<const Computation> shortcuts_in(PyObject* object) {
+  if (Py_TYPE(object) != shortcuts::type_of_all) shortcuts::expect("shortcuts");
+  return reinterpret_cast<shortcuts::Shortcuts*>(object)->calls;
+}
+
 PyObject* make_shortcuts_type() {
+  using namespace shortcuts;
   static PyMethodDef methods[] = {
-      {"add", as_method(add), METH_FASTCALL, "Add all calls like one."},
-      {"run", as_method(run), METH_FASTCALL, "Return what a known call computes, or None."},
+      {"add", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(add)), METH_FASTCALL,
+       "Add all calls like one."},
+      {"clear", clear, METH_NOARGS, "Forget them."},
       {nullptr, nullptr, 0, nullptr}};
   static PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(new_shortcuts)},
                                 {Py_tp_dealloc, reinterpret_cast<void*>(delete_shortcuts)},
@@ -226,7 +374,9 @@ PyObject* make_shortcuts_type() {
                                 {0, nullptr}};
   static PyType_Spec spec = {"pullback_runtime.Shortcuts", sizeof(Shortcuts), 0, Py_TPFLAGS_DEFAULT,
                              slots};
-  return PyType_FromSpec(&spec);
+  PyObject* const type = PyType_FromSpec(&spec);
+  type_of_all = reinterpret_cast<PyTypeObject*>(type);
+  return type;
 }
 
 }  // namespace pullback
