@@ -57,11 +57,12 @@ NativeLaunch = tuple[
     int,
     int,
 ]
-# What is added up over which dimensions, and the dtype of the sum; without any it is copied.
-NativeReduction = tuple[NativeView, tuple[int, ...], int]
+# One of PyTorch's operations, by its place in `Step::Operation` of python/shortcuts.cpp; of what,
+# along which dimensions, and the dtype of the result.
+NativeOperation = tuple[int, NativeView, tuple[int, ...], int]
 # What is allocated first; which tensors no later step reads; then one of the two.
 NativeStep = tuple[
-    tuple[NativeWritten, ...], tuple[int, ...], NativeLaunch | None, NativeReduction | None
+    tuple[NativeWritten, ...], tuple[int, ...], NativeLaunch | None, NativeOperation | None
 ]
 # The steps, and the outputs, None where one is not wanted.
 NativeCall = tuple[tuple[NativeStep, ...], tuple[NativeView | None, ...]]

@@ -1,8 +1,9 @@
 """What a call does, noted step by step, so that the runtime can make calls like it alone.
 
 That is kernels, and the few of PyTorch's operations that come between them: tensors are allocated,
-looked at in another way, copied and added up. A call that does anything else is not noted, nor is
-one whose data decide what it does: reading them is one more of PyTorch's operations.
+looked at in another way, copied and added up, also cumulatively. A call that does anything else is
+not noted, nor is one whose data decide what it does: reading them is one more of PyTorch's
+operations.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pullback.bind.native import SCALAR_TYPES
 from pullback.bind.runtime import (
     NativeCall,
     NativeLaunch,
-    NativeReduction,
+    NativeOperation,
     NativeStep,
     NativeView,
     NativeWritten,
@@ -29,7 +30,16 @@ from pullback.bind.runtime import (
 
 ATEN = torch.ops.aten
 MAKES = (ATEN.empty.memory_format, ATEN.empty_strided.default)
-COPIES = (ATEN.clone.default, ATEN._to_copy.default)
+# `Step::Operation` of python/shortcuts.cpp.
+COPY, SUM, CUMSUM, CUMPROD, FLIP = range(5)
+OPERATIONS = {
+    ATEN.clone.default: COPY,
+    ATEN._to_copy.default: COPY,
+    ATEN.sum.dim_IntList: SUM,
+    ATEN.cumsum.default: CUMSUM,
+    ATEN.cumprod.default: CUMPROD,
+    ATEN.flip.default: FLIP,
+}
 
 
 @dataclass(frozen=True)
@@ -56,7 +66,7 @@ class Launches(TorchDispatchMode):
         self.places = WeakTensorKeyDictionary()
         for k, value in enumerate(given):
             if isinstance(value, Tensor):
-                self.places[value] = _Place(k, value.storage_offset())
+                self.places[value] = _Place(k, int(value.storage_offset()))
         self.steps: list[NativeStep] = []
         self.written: list[NativeWritten] = []  # not yet part of a step
         self.shapes: list[tuple[int, ...]] = []  # of all that was made
@@ -98,22 +108,25 @@ class Launches(TorchDispatchMode):
         if alias:
             self.places[result] = place
             return True
-        return self.reduce(func, args, kwargs, result)
+        return self.operate(func, args, kwargs, result)
 
-    def reduce(
+    def operate(
         self,
         func: torch._ops.OpOverload,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         result: Tensor,
     ) -> bool:
-        """Note that a tensor is added up or copied; return False if something else is done."""
-        summed: tuple[int, ...] = ()
-        if func is ATEN.sum.dim_IntList and len(args) == 2 and "keepdim" not in kwargs:
-            summed = tuple(d % args[0].dim() for d in args[1] or ())
-        if not summed and func not in COPIES:
+        """Note an operation that makes a tensor; return False if the runtime does not know it."""
+        kind = OPERATIONS.get(func)
+        if kind is None or len(args) > 2 or "keepdim" in kwargs:
             return False
-        self.step(reduction=(self.view(args[0]), summed, _number_of(result)))
+        given = args[1] if len(args) > 1 else ()
+        along = [given] if isinstance(given, int) else [*(given or ())]
+        if bool(along) == (kind == COPY):
+            return False
+        dimensions = tuple(d % args[0].dim() for d in along)
+        self.step(operation=(kind, self.view(args[0]), dimensions, _number_of(result)))
         return self.make(result)
 
     def make(self, result: Tensor) -> bool:
@@ -123,10 +136,10 @@ class Launches(TorchDispatchMode):
         return result.is_contiguous()
 
     def step(
-        self, launch: NativeLaunch | None = None, reduction: NativeReduction | None = None
+        self, launch: NativeLaunch | None = None, operation: NativeOperation | None = None
     ) -> None:
         """Add a step, before which the tensors that were made since the last one are allocated."""
-        self.steps.append((tuple(self.written), (), launch, reduction))
+        self.steps.append((tuple(self.written), (), launch, operation))
         self.written = []
 
     def view(self, tensor: Tensor) -> NativeView:
@@ -194,15 +207,15 @@ class Launches(TorchDispatchMode):
         """Have a tensor allocated in the shape of an output that is all of it."""
         made = self.places[output].number - len(self.given)
         first = 0
-        for k, (written, last, launch, reduction) in enumerate(self.steps):
+        for k, (written, last, launch, operation) in enumerate(self.steps):
             place = made - first
-            first += len(written) + (reduction is not None)
+            first += len(written) + (operation is not None)
             many = math.prod(self.shapes[made])
             if 0 <= place < len(written) and many == output.numel():
                 own = list(written)
                 own[place] = (tuple(output.shape), own[place][1])
                 self.shapes[made] = tuple(output.shape)
-                self.steps[k] = (tuple(own), last, launch, reduction)
+                self.steps[k] = (tuple(own), last, launch, operation)
 
 
 def current() -> Launches | None:
@@ -231,12 +244,12 @@ def _drop(steps: Sequence[NativeStep], first: int, kept: Set[int]) -> Iterator[N
     """
     ends: dict[int, int] = {}
     number = first
-    for k, (written, _, launch, reduction) in enumerate(steps):
-        more = len(written) + (reduction is not None)
+    for k, (written, _, launch, operation) in enumerate(steps):
+        more = len(written) + (operation is not None)
         ends |= dict.fromkeys(range(number, number + more), k)
         number += more
-        read = [*(launch[1] if launch else ()), *([reduction[0][0]] if reduction else ())]
+        read = [*(launch[1] if launch else ()), *([operation[1][0]] if operation else ())]
         ends |= {place: k for place in read if place >= first}
-    for k, (written, _, launch, reduction) in enumerate(steps):
+    for k, (written, _, launch, operation) in enumerate(steps):
         last = tuple(place for place, end in ends.items() if end == k and place not in kept)
-        yield written, last, launch, reduction
+        yield written, last, launch, operation

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -73,7 +74,7 @@ class Shortcuts:
         names = [parameter.name for parameter in self.definition.line.parameters]
         with Launches(given, names) as launches:
             outputs = self.run(given)
-        values = outputs if isinstance(outputs, tuple) else (outputs,)
+        values: list[Any] = [*outputs] if isinstance(outputs, tuple) else [outputs]
         known = launches.call(values) if launches.is_complete else None
         self.known[key] = known or State.refused
         if known:

@@ -5,6 +5,9 @@
 #include "caller.h"
 
 #include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/cumprod.h>
+#include <ATen/ops/cumsum.h>
+#include <ATen/ops/flip.h>
 #include <ATen/ops/sum.h>
 #include <c10/core/DefaultDtype.h>
 
@@ -29,7 +32,7 @@ struct View {
   int64_t offset;
 };
 
-/// One kernel, or what is added up or copied between them.
+/// One kernel, or one of PyTorch's operations between them.
 struct Step {
   struct Written {
     Ints shape;
@@ -40,9 +43,10 @@ struct Step {
   Ints operands, offsets, strides;  // tensors, and bytes
   Ints sizes, scalars;              // the last are arguments
   int64_t tasks = 0, grain = 0;
-  // Without a kernel: the sum over some dimensions of a view; its copy, if there are none.
+  // Without a kernel: an operation of PyTorch's along some dimensions of a view.
   std::optional<View> view;
-  Ints summed;
+  enum class Operation { copy, sum, cumsum, cumprod, flip } operation{};
+  Ints dimensions;
   at::ScalarType dtype{};
   Ints last;  // the tensors that no later step reads
 };
@@ -65,7 +69,7 @@ class ShortcutCall {
       for (const Step::Written& written : step.written)
         made_.push_back(allocate(written.shape, written.dtype, at::kCPU));
       if (step.kernel && !launch(step)) return false;
-      if (step.view) made_.push_back(reduce(step));
+      if (step.view) made_.push_back(operate(step));
       for (const int64_t tensor : step.last) made_[tensor - arguments_.size()].reset();
     }
     return true;
@@ -88,10 +92,15 @@ class ShortcutCall {
     return at::native::as_strided_tensorimpl(own, view.shape, view.strides, offset);
   }
 
-  at::Tensor reduce(const Step& step) const {
+  at::Tensor operate(const Step& step) const {
     const at::Tensor view = look(*step.view);
-    if (!step.summed.empty()) return at::sum(view, step.summed, false, step.dtype);
-    return allocate(view.sizes(), step.dtype, at::kCPU).copy_(view);
+    switch (step.operation) {
+      case Step::Operation::sum: return at::sum(view, step.dimensions, false, step.dtype);
+      case Step::Operation::cumsum: return at::cumsum(view, step.dimensions[0], step.dtype);
+      case Step::Operation::cumprod: return at::cumprod(view, step.dimensions[0], step.dtype);
+      case Step::Operation::flip: return at::flip(view, step.dimensions);
+      default: return allocate(view.sizes(), step.dtype, at::kCPU).copy_(view);
+    }
   }
 
   bool launch(const Step& step) const {
@@ -270,11 +279,11 @@ View read_view(PyObject* object) {
   return view;
 }
 
-/// (written, last, launch or None, (view, summed, dtype) or None): as `NativeStep` of runtime.py.
+/// (written, last, launch or None, operation or None): as `NativeStep` of runtime.py.
 Step read_step(PyObject* object) {
   Step step;
-  PyObject *written, *last, *launch, *reduction;
-  if (!PyArg_ParseTuple(object, "OOOO", &written, &last, &launch, &reduction)) expect("a step");
+  PyObject *written, *last, *launch, *operation;
+  if (!PyArg_ParseTuple(object, "OOOO", &written, &last, &launch, &operation)) expect("a step");
   each(written, [&](PyObject* one) {
     PyObject* shape;
     int dtype = 0;
@@ -297,12 +306,14 @@ Step read_step(PyObject* object) {
     step.tasks = tasks;
     step.grain = grain;
   }
-  if (reduction != Py_None) {
-    PyObject *view, *summed;
-    int dtype = 0;
-    if (!PyArg_ParseTuple(reduction, "OOi", &view, &summed, &dtype)) expect("a reduction");
+  if (operation != Py_None) {
+    PyObject *view, *dimensions;
+    int kind = 0, dtype = 0;
+    if (!PyArg_ParseTuple(operation, "iOOi", &kind, &view, &dimensions, &dtype))
+      expect("an operation");
+    step.operation = static_cast<Step::Operation>(kind);
     step.view = read_view(view);
-    step.summed = numbers_of(summed);
+    step.dimensions = numbers_of(dimensions);
     step.dtype = static_cast<at::ScalarType>(dtype);
   }
   return step;
