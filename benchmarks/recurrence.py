@@ -342,7 +342,7 @@ def show_held(cases: Sequence[Case], *, budget: float) -> None:
 
 def differentiate(function: Function, leaves: Sequence[Tensor]) -> Sequence[Tensor]:
     """Return the gradients of a function's sum."""
-    return torch.autograd.grad(function(*leaves).sum(), leaves)
+    return torch.autograd.grad(function(*leaves).sum(), leaves, allow_unused=True)
 
 
 @contextmanager
