@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
@@ -193,6 +195,113 @@ def show_threads(threads: int, cases: Sequence[Case], *, budget: float) -> None:
     )
 
 
+def products(b: int, t: int, gates: int, d: int) -> tuple[Turn, Turn]:
+    """Return the matrix products that a GRU or an LSTM cannot do without, of both directions.
+
+    Each step multiplies its states by the weights, and in backward what arrives at the gates; the
+    gradient of the weights is one product for all steps.
+    """
+    h, w, g, all_h, all_g = draw(
+        (b, d), (d, gates * d), (b, gates * d), (t * b, d), (t * b, gates * d)
+    )
+    turned, states = w.t().contiguous(), all_h.t().contiguous()
+
+    def forward(_: object) -> None:
+        for _ in range(t):
+            torch.mm(h, w)
+
+    def both(_: object) -> None:
+        forward(_)
+        for _ in range(t):
+            torch.mm(g, turned)
+        torch.mm(states, all_g)
+
+    return (lambda: None, forward), (lambda: None, both)
+
+
+GATED = {"gru": (3, GRU), "lstm": (4, LSTM)}
+
+
+def show_products(only: Sequence[str], *, budget: float) -> None:
+    """Print how near recurrent networks are to the matrix products that they consist of."""
+    torch.set_num_threads(1)
+    rows: list[list[str]] = []
+    for name, (gates, line) in GATED.items():
+        for b, t, d in ((16, 100, 32), (16, 100, 128)):
+            if not name.startswith(tuple(only) or ""):
+                continue
+            operator = pb.operator(f"bench::products{d}_{line}")
+            x, w = draw((b, t, gates, d), (gates, d, d))
+            leaves = [x.clone().requires_grad_(), w.clone().requires_grad_()]
+            grad = torch.randn_like(operator(x, w))
+            forward, both = products(b, t, gates, d)
+            ours = {
+                "forward": (lambda: None, lambda _, op=operator, x=x, w=w: op(x, w)),
+                "both": (
+                    lambda: None,
+                    lambda _, op=operator, own=leaves, g=grad: torch.autograd.grad(
+                        op(*own), own, g
+                    ),
+                ),
+            }
+            row = [f"{name} {b}×{t}×{d}"]
+            for alone, way in ((forward, "forward"), (both, "both")):
+                seconds = fastest({OURS: ours[way], OTHER: alone}, budget)
+                row += [f"{1e3 * seconds[each]:.3g}" for each in (OURS, OTHER)]
+            rows.append(row)
+    if rows:
+        show(
+            "Recurrent networks beside the products of their matrices alone, 1 thread: ms",
+            ["", "forward", "products", "both", "products"],
+            rows,
+            ["products: torch.mm of each step, and for the gradient of all weights one more"],
+        )
+
+
+FIRST = (
+    *(lru_of(8, t, 256) for t in (200, 4000)),
+    *(biquad_of(32, t) for t in (200, 4000)),
+    *(scan_of(2, t, 256, 16) for t in (200, 1000)),
+    *(plain(f"heat {t}×1024", HEAT, heat_loop, (1024,), (1024,), (t,)) for t in (200, 2000)),
+    *(plain(f"gru 16×{t}×32", GRU, gru_loop, (16, t, 3, 32), (3, 32, 32)) for t in (100, 400)),
+    *(plain(f"soft-DTW 8×{t}×{t}", DTW, dtw_loop, (8, t, t)) for t in (64, 256)),
+)
+
+
+def show_first(cases: Sequence[Case]) -> None:
+    """Print what the first call of each line takes, with nothing in the cache."""
+    torch.set_num_threads(1)
+    rows: list[list[str]] = []
+    usual = os.environ.get("PULLBACK_CACHE")
+    for k, case in enumerate(cases):
+        operator = pb.operator(f"bench::first{k}_{case.line}")
+        leaves = [t.requires_grad_() for t in case.inputs()]
+        with TemporaryDirectory() as empty:
+            os.environ["PULLBACK_CACHE"] = empty
+            try:
+                before = used()
+                differentiate(operator, leaves)
+                python, compiler = (end - start for start, end in zip(before, used(), strict=True))
+            finally:
+                if usual is None:
+                    del os.environ["PULLBACK_CACHE"]
+                else:
+                    os.environ["PULLBACK_CACHE"] = usual
+        rows.append([case.name, f"{python + compiler:.2f}", f"{compiler:.2f}"])
+    show(
+        "The first call and its backward, nothing compiled before: s of the processor",
+        ["", "all", "the compiler"],
+        rows,
+        ["with the comparison of loops and PyTorch's operations"],
+    )
+
+
+def used() -> tuple[float, float]:
+    """Return the seconds of this process, and of those that it has started and that ended."""
+    times = os.times()
+    return times.user + times.system, times.children_user + times.children_system
+
+
 HELD = (
     scan_of(2, 1000, 256, 16),
     scan_of(2, 8000, 256, 16),
@@ -233,7 +342,7 @@ def show_held(cases: Sequence[Case], *, budget: float) -> None:
 
 def differentiate(function: Function, leaves: Sequence[Tensor]) -> Sequence[Tensor]:
     """Return the gradients of a function's sum."""
-    return torch.autograd.grad(function(*leaves).sum(), leaves)
+    return torch.autograd.grad(function(*leaves).sum(), leaves, allow_unused=True)
 
 
 @contextmanager
@@ -253,9 +362,14 @@ def main(only: Iterable[str] = (), *, budget: float = 0.5) -> None:
         only: the beginnings of the names of the cases; all without one.
         budget: seconds for each measurement.
     """
+    only = tuple(only)
     chosen = [case for case in CASES if case.name.startswith(tuple(only) or "")]
-    for threads in THREADS:
+    for threads in THREADS if chosen else ():
         show_threads(threads, chosen, budget=budget)
+    show_products(only, budget=budget)
+    first = [case for case in FIRST if case.name.startswith(tuple(only) or "")]
+    if first:
+        show_first(first)
     held = [case for case in HELD if case.name.startswith(tuple(only) or "")]
     if held:
         show_held(held, budget=budget)

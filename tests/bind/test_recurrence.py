@@ -17,11 +17,12 @@ import pullback as pb
 from pullback import PullbackError
 from pullback.bind.dense import cumulative
 from pullback.bind.kinds.recurrent import Recurrent
-from pullback.bind.loops import scans
+from pullback.bind.loops import backends, scans
 from pullback.bind.math import recur
 from pullback.bind.operator import Operator
 from pullback.bind.registry import operators
 from pullback.define.math.cumulative import find_cumulative
+from tests.bind import recurrences
 from tests.bind.recurrences import RECURRENCES, differentiate, draw_line
 
 DOUBLE = torch.float64
@@ -654,6 +655,22 @@ def test_a_few_long_filters_are_those_of_scipy(many: int, seed: int) -> None:
     (found,) = torch.autograd.grad(y, x, grad)
     turned = np.asarray(signal.lfilter(b, a, grad.flip(1)))[:, ::-1].copy()
     torch.testing.assert_close(found, torch.from_numpy(turned))
+
+
+def test_states_in_variables_are_right_on_narrow_registers(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Sixteen lanes are one vector of the widest registers, and several of those of most CPUs."""
+    write = backends.cpu.write_unit
+    monkeypatch.setattr(
+        backends.cpu,
+        "write_unit",
+        lambda *given: write(*given).replace("PULLBACK_WIDEST 64", "PULLBACK_WIDEST 16"),
+    )
+    own = pb.operator(f"recurrence::narrow_{LRU}")
+    generator = torch.Generator().manual_seed(seed)
+    a, x, h0 = (torch.rand(shape, generator=generator) for shape in [(2, 70, 15)] * 2 + [(2, 15)])
+    torch.testing.assert_close(own(a, x, h0), recurrences.lru(a, x, h0))
 
 
 def test_a_product_of_all_so_far_has_its_gradient_at_zeros(seed: int) -> None:

@@ -1,4 +1,4 @@
-"""Calls of own loops that the runtime makes alone, once a call like them was made."""
+"""Calls of one loop that the runtime makes alone, once a call like them was made."""
 
 from __future__ import annotations
 
@@ -11,36 +11,49 @@ import torch
 from torch import Tensor
 
 import pullback as pb
-from pullback.bind.kinds.indexed import Indexed
+from pullback.bind.math.execute import Executor
+from pullback.bind.math.recur import RecurrentExecutor
 from pullback.bind.registry import operators
 from pullback.diagnostic import PullbackError
+from tests.bind import recurrences
 
 pytestmark = pytest.mark.compiler
 _numbers = itertools.count()
 BAG = "(table[v, d], index[n, k]: int64) -> y[n, d] = sum[k](table[index[n, k], d])"
 
 
-def define(rest: str) -> tuple[pb.Operator, list[bool]]:
-    """Return a new operator, and of each of its calls whether the runtime made it alone."""
+def define(rest: str) -> tuple[pb.Operator, Callable[[], bool]]:
+    """Return a new operator, and whether the runtime has made all of its calls alone since asked.
+
+    That is those of its gradients, too.
+    """
     operator = pb.operator(f"shortcuts::f{next(_numbers)}{rest}")
-    assert isinstance(operator.kind, Indexed)
-    executor: Any = operator.kind.executor
-    taken: list[bool] = []
-    add = executor.shorten
+    name = operator.kind.definition.line.qualname
+    made_in_python: list[str] = []
 
-    def shorten(*given: Any) -> None:
-        add(*given)
-        if inner := executor.shortcut:
+    def made_alone() -> bool:
+        alone = not made_in_python
+        made_in_python.clear()
+        for each, own in operators.items():
+            if each.startswith(name.replace("::", "::_")) or each == name:
+                watch(each, own.kind, made_in_python)
+        return alone
 
-            def noted(*arguments: object) -> object | None:
-                values = inner(*arguments)
-                taken.append(values is not None)
-                return values
+    made_alone()
+    return operator, made_alone
 
-            executor.shortcut = noted
 
-    executor.shorten = shorten
-    return operator, taken
+def watch(name: str, kind: Any, made_in_python: list[str]) -> None:
+    """Note each call that an operator's executor computes."""
+    execute = kind.shortcuts.execute
+    if not isinstance(execute, Executor | RecurrentExecutor):
+        return
+
+    def noted(*arguments: object, **options: Any) -> object:
+        made_in_python.append(name)
+        return execute(*arguments, **options)
+
+    kind.shortcuts.execute = noted
 
 
 def draw(*shape: int, seed: int) -> Tensor:
@@ -48,32 +61,37 @@ def draw(*shape: int, seed: int) -> Tensor:
 
 
 def test_a_bag_is_the_same_however_its_tensors_lie(seed: int) -> None:
-    bag, taken = define(BAG)
+    """Each way to lie is a kind of call of its own: the third call of each is the runtime's."""
+    bag, alone = define(BAG)
     table, index = draw(30, 8, seed=seed), torch.arange(60).reshape(12, 5) * 7 % 30
     wanted = table[index].sum(1)
-    torch.testing.assert_close(bag(table, index), wanted)
-    ways: list[tuple[Tensor, Tensor, bool]] = [
-        (table, index, True),
-        (table.t().contiguous().t(), index, False),
-        (torch.ops.aten._neg_view.default(-table), index, True),
-        (table, index.t().contiguous().t(), False),
-        (torch.nn.Parameter(table), index, True),
+    ways: list[tuple[Tensor, Tensor]] = [
+        (table, index),
+        (table.t().contiguous().t(), index),
+        (torch.ops.aten._neg_view.default(-table), index),
+        (table, index.t().contiguous().t()),
+        (torch.nn.Parameter(table), index),
+        (table.repeat(1, 2)[:, ::2].copy_(table), index),
     ]
-    for one, other, alone in ways:
-        torch.testing.assert_close(bag(one, other), wanted)
-        assert taken.pop() is alone
+    for one, other in ways:
+        for _ in range(3):
+            alone()
+            torch.testing.assert_close(bag(one, other), wanted)
+        assert alone()
     # Other sizes and dtypes are other calls.
     torch.testing.assert_close(bag(table[:, :3].contiguous(), index), wanted[:, :3])
+    assert not alone()
     torch.testing.assert_close(bag(table.double(), index), table.double()[index].sum(1))
-    assert not any(taken)
+    assert not alone()
 
 
 def test_an_index_outside_is_found_in_a_call_that_is_known() -> None:
-    bag, taken = define(BAG)
+    bag, alone = define(BAG)
     table, index = torch.ones(30, 8), torch.zeros(4, 3, dtype=torch.int64)
     for _ in range(3):
+        alone()
         bag(table, index)
-    assert taken[-1]
+    assert alone()
     index[2, 1] = 30
     with pytest.raises(PullbackError, match=r"PB149.*'table' is read at 30"):
         bag(table, index)
@@ -81,16 +99,94 @@ def test_an_index_outside_is_found_in_a_call_that_is_known() -> None:
     assert bag(table, index).tolist() == [[3.0] * 8] * 4
 
 
-def test_gradients_pass_through_it(seed: int) -> None:
-    bag, taken = define(BAG)
-    table, index = draw(30, 8, seed=seed), torch.arange(60).reshape(12, 5) * 7 % 30
+def test_one_tensor_may_stand_for_two(seed: int) -> None:
+    """That is noted as a call with two tensors."""
+    operator, alone = define("(x[n, k], y[n, k]) -> z[n, k] = sum[j](x[n, j])*y[n, k]")
+    x, y = draw(40, 30, seed=seed), draw(40, 30, seed=seed + 1)
+    for _ in range(3):
+        alone()
+        torch.testing.assert_close(operator(x, x), x.sum(1, keepdim=True) * x)
+    torch.testing.assert_close(operator(x, y), x.sum(1, keepdim=True) * y)
+    assert alone()
+
+
+RECURRENCES = {
+    "lru": ((3, 90, 17), (3, 90, 17), (3, 17)),
+    "biquad": ((3, 1500), (3,), (2,)),
+    "gae": ((5, 80), (5, 80)),
+    "scan": ((2, 70, 9), (9, 5), (2, 70, 5), (2, 70, 5), (2, 70, 9)),
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(n, marks=pytest.mark.thorough) if n in {"scan", "biquad"} else n
+        for n in RECURRENCES
+    ],
+)
+def test_recurrences_and_their_gradients_are_the_runtimes(name: str, seed: int) -> None:
+    """Both directions run without Python from the third call on, and each has its own values."""
+    known = recurrences.RECURRENCES[name]._replace(shapes=RECURRENCES[name])
+    operator, alone = define(known.line)
+    leaves: list[Tensor] = []
+    for k in range(3):
+        alone()
+        leaves = [(0.4 * each).requires_grad_() for each in known.draw(seed=seed + k)]
+        results: list[Any] = []
+        for y in (operator(*leaves), known.loop(*leaves)):
+            weight = torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view_as(y)
+            results.append((y, *torch.autograd.grad(y, leaves, weight)))
+        for found, wanted in zip(*results, strict=True):
+            torch.testing.assert_close(found, wanted)
+    assert alone()
+    # A gradient that is not asked for makes another kind of call.
+    (found,) = torch.autograd.grad(operator(*leaves).sum(), leaves[0])
+    (wanted,) = torch.autograd.grad(known.loop(*leaves).sum(), leaves[0])
+    torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize(
+    ("step", "function"),
+    [
+        ("x*pad(y[b, t - 1], 1)", lambda x: x.cumprod(1)),
+        ("x + pad(y[b, t - 1])", lambda x: x.cumsum(1)),
+        ("x + pad(y[b, t + 1])", lambda x: x.flip(1).cumsum(1).flip(1)),
+    ],
+    ids=["product", "sum", "backwards"],
+)
+def test_cumulative_functions_of_pytorch_are_called_without_python(
+    step: str, function: Callable[[Tensor], Tensor], seed: int
+) -> None:
+    operator, alone = define(f"(x[b, t]) -> y[b, t] = {step}")
+    for k in range(3):
+        alone()
+        x = draw(3, 80, seed=seed + k)
+        torch.testing.assert_close(operator(x), function(x))
+    assert alone()
+
+
+def test_a_call_whose_data_decide_what_it_does_is_python_s(seed: int) -> None:
+    """Here data say where a sum ends: steps of a call that was noted would be others'."""
+    operator, _ = define("(x[n], i[m]: int64) -> y[m] = where(i < size(n), x[i], 0)")
+    x = draw(5, seed=seed)
+    for last in (3, 4, 5, 7, 2):
+        i = torch.tensor([0, last])
+        expected = torch.stack([x[0], x[last] if last < 5 else torch.zeros(())])
+        torch.testing.assert_close(operator(x, i), expected)
+
+
+def test_other_loops_are_chosen_after_a_reload(seed: int) -> None:
+    operator, alone = define("(x[t, d]) -> y[t, d] = x + 0.5*pad(y[t - 1, d])")
+    x = draw(100, 20, seed=seed)
+    first = operator(x)
     for _ in range(2):
-        table = table.detach().requires_grad_()
-        output = bag(table, index)
-        (grad,) = torch.autograd.grad(output.square().sum(), table)
-        (wanted,) = torch.autograd.grad(table[index].sum(1).square().sum(), table)
-        torch.testing.assert_close(grad, wanted)
-    assert taken[-1]
+        alone()
+        torch.testing.assert_close(operator(x), first)
+    assert alone()
+    operator.kind.reload()
+    torch.testing.assert_close(operator(x), first)
+    assert not alone()
 
 
 @pytest.mark.parametrize(
@@ -120,7 +216,7 @@ def test_scalars_are_those_of_the_call(
 ) -> None:
     operator, _ = define(line)
     x = draw(2, 3, 50, seed=seed)
-    for given in [*scalars, *scalars]:
+    for given in 4 * scalars:
         torch.testing.assert_close(operator(x, *given), reference(x, *given))
 
 
@@ -144,31 +240,9 @@ def test_scalars_are_those_of_the_call(
 def test_it_makes_a_call_of_several_steps(
     line: str, reference: Callable[..., Any], shapes: list[tuple[int, ...]], seed: int
 ) -> None:
-    operator, taken = define(line)
-    for k in range(3):
+    operator, alone = define(line)
+    for k in range(4):
+        alone()
         given = [draw(*shape, seed=seed + k) for shape in shapes]
         torch.testing.assert_close(operator(*given), reference(*given), rtol=1e-4, atol=1e-5)
-    assert taken == [True, True]
-
-
-@pytest.mark.thorough
-def test_gradients_that_are_wanted_are_made_together(seed: int) -> None:
-    layer, _ = define(
-        "(x[b, n], g[n], c[n]) -> y[b, n] = mu[b] = mean[k](x[b, k]);"
-        " y = (x - mu)/sqrt(mean[k]((x[b, k] - mu)**2) + 1e-5)*g + c"
-    )
-    every = [draw(200, 70, seed=seed), draw(70, seed=seed + 1), draw(70, seed=seed + 2)]
-    grad = draw(200, 70, seed=seed + 3)
-    executor: Any = None
-    for wanted in [(0, 1, 2), (1, 2), (0, 1, 2), (1, 2)]:
-        given = [t.clone().requires_grad_(k in wanted) for k, t in enumerate(every)]
-        wrt = [given[k] for k in wanted]
-        x, g, c = given
-        expected = torch.autograd.grad(torch.nn.functional.layer_norm(x, [70], g, c), wrt, grad)
-        found = torch.autograd.grad(layer(*given), wrt, grad)
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
-        kind: Any = operators[f"shortcuts::_{layer.definition.line.name}_grad"].kind
-        executor = kind.executor
-    only_last_two = executor.shortcut(grad, *every[:2], [False, True, True])
-    assert only_last_two
-    assert only_last_two[0] is None
+    assert alone()

@@ -118,6 +118,7 @@ def definition_fields(  # noqa: PLR0913  (all that the runtime knows)
     formula: NativeFormula | None = None,
     supply: Supply | None = None,
     keeping: NativeKeeping | None = None,
+    shortcuts: object | None = None,
 ) -> Fields:
     """Return all that the runtime knows about an operator: a `Definition`, with its `Signature`.
 
@@ -129,6 +130,7 @@ def definition_fields(  # noqa: PLR0913  (all that the runtime knows)
         formula: what computes it on devices without a kernel.
         supply: where its derivatives come from, if they are made when they are needed.
         keeping: how it keeps statistics.
+        shortcuts: the runtime's `Shortcuts`, if it makes the calls that are known.
     """
     line = definition.shaped
     position = {parameter.name: index for index, parameter in enumerate(line.parameters)}
@@ -153,6 +155,7 @@ def definition_fields(  # noqa: PLR0913  (all that the runtime knows)
         "formula": formula_fields(formula, line) if formula else None,
         "supply": vars(supply) if supply else None,
         "keeping": keeping.fields() if keeping else None,
+        "shortcuts": shortcuts,
     }
 
 

@@ -41,26 +41,31 @@ HALVES = (
 )
 
 
-# An argument, the dimension whose elements become neighbours (-1: read as it lies), its shape.
-NativeInput = tuple[int, int, tuple[int, ...]]
-# A kernel's address; the places of its tensors; shapes and dtypes of what it writes; the bytes
-# between neighbours in its tensors; its sizes; how many tasks there are, and how many of them a
-# thread has at least; of each total where its chunks are, their shape, which dimension is added.
-NativeKernel = tuple[
+# A shape, and the number of a dtype.
+NativeWritten = tuple[tuple[int, ...], int]
+# A tensor: an argument, or behind these one that was made; the shape, strides and begin of a part.
+NativeView = tuple[int, tuple[tuple[int, ...], tuple[int, ...], int] | None]
+# A kernel's address; the places of its tensors, where they begin, and the bytes between neighbours;
+# its sizes; which arguments its scalars are; how many tasks there are, and a thread has at least.
+NativeLaunch = tuple[
     int,
     tuple[int, ...],
-    tuple[tuple[tuple[int, ...], int], ...],
+    tuple[int, ...],
+    tuple[int, ...],
     tuple[int, ...],
     tuple[int, ...],
     int,
     int,
-    tuple[tuple[int, tuple[int, ...], int], ...],
 ]
-# Some loops, whose tensors are in one list: inputs, and kernel by kernel what it writes and its
-# totals. At last where each of their outputs is in that list, and which output it is.
-NativeLoops = tuple[tuple[NativeInput, ...], tuple[NativeKernel, ...], tuple[tuple[int, int], ...]]
-# All loops of a call, the places of the scalars among its arguments, how many outputs there are.
-NativeCall = tuple[tuple[NativeLoops, ...], tuple[int, ...], int]
+# One of PyTorch's operations, by its place in `Step::Operation` of python/shortcuts.cpp; of what,
+# along which dimensions, and the dtype of the result.
+NativeOperation = tuple[int, NativeView, tuple[int, ...], int]
+# What is allocated first; which tensors no later step reads; then one of the two.
+NativeStep = tuple[
+    tuple[NativeWritten, ...], tuple[int, ...], NativeLaunch | None, NativeOperation | None
+]
+# The steps, and the outputs, None where one is not wanted.
+NativeCall = tuple[tuple[NativeStep, ...], tuple[NativeView | None, ...]]
 
 
 class Shortcuts(Protocol):
@@ -70,8 +75,8 @@ class Shortcuts(Protocol):
         """Add all calls like one."""
         ...
 
-    def run(self, *arguments: object) -> object | None:
-        """Return what a known call computes; None if it is not known, or takes the long way."""
+    def clear(self) -> None:
+        """Forget them."""
         ...
 
 

@@ -76,9 +76,12 @@ def compute_group(
         known: the states of earlier groups.
         whole: the cumulative function of PyTorch's that computes them; None: step by step.
     """
+    is_empty = any(call.number(e) <= 0 for state in group.states for e in state.extents)
+    if whole and not is_empty and not (whole.starts or whole.ends):
+        return _Run(call, group, {**call.arguments, **known}).accumulate(whole)
     found = {state.name: call.empty_state(state) for state in group.states}
     run = _Run(call, group, {**call.arguments, **known, **found})
-    if all(value.numel() for value in found.values()):
+    if not is_empty:
         if whole:
             return run.accumulate(whole)
         if len(group.weights) == 1:

@@ -63,6 +63,11 @@ class Kind:
         """The C++ runtime that calls it; None if it does without."""
         return None
 
+    @property
+    def known_calls(self) -> object | None:
+        """The runtime's `Shortcuts`, if it makes calls that are known without Python."""
+        return None
+
     def prepare(self) -> None:
         """Do all that can fail, before an earlier definition is given up."""
         self.addresses = entry_points.compile_kernels(self.definition)

@@ -13,6 +13,7 @@ from pullback.bind.math import flops
 from pullback.bind.math import plan as plans
 from pullback.bind.math.flops import Cost
 from pullback.bind.math.plan import Plan
+from pullback.bind.math.shortcuts import Shortcuts
 from pullback.bind.operator import Operator, require_call
 from pullback.define.line import Line
 from pullback.define.math import derived, sharding
@@ -53,14 +54,26 @@ class IndexNotation(Mathematics):
         super().register_rules(library, overload)
         flops.register(self.definition, overload)
 
+    @cached_property
+    def shortcuts(self) -> Shortcuts | None:
+        """Has the runtime make the calls that are known."""
+        return Shortcuts(self.definition, self.executor) if self.runtime else None
+
+    @property
+    def known_calls(self) -> object | None:
+        """The runtime's part of these."""
+        return self.shortcuts and self.shortcuts.native
+
     def kernel(self) -> Callable[..., object]:
-        """Return the executor."""
-        return self.executor
+        """Return what computes the calls that the runtime does not make alone."""
+        return self.shortcuts or self.executor
 
     def reload(self) -> None:
         """Choose again."""
         super().reload()
         self.executor.forget()
+        if self.shortcuts:
+            self.shortcuts.forget()
 
     def in_pytorch(self) -> Callable[..., object]:
         """Return a function that computes it with PyTorch's operations."""

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor
 
+from pullback.bind import runtime
+from pullback.bind.loops import launches
 from pullback.bind.loops.loop_plan import KernelPlan
 from pullback.define.line import Scalar
 from pullback.define.math.index import Affine
@@ -115,11 +117,13 @@ class LoopCall:
                 for place, operand in kernel.totals_read:
                     operands[place] = lay_out(operands[place], operand)
                 given = tuple(operands)
+                self.note(kernel, given, scalars)
                 said = self.runner(
                     kernel.address, given, kernel.sizes, scalars, kernel.count, kernel.share
                 )
                 if said == INDEX_OUTSIDE:
                     outside = True
+                    launches.refuse()
                 elif said is not None:
                     raise self.own.backend.failure(self.own, said)
             if kernel.totals:
@@ -129,6 +133,20 @@ class LoopCall:
         if outside:
             require_inside()
         return outputs
+
+    def note(
+        self, kernel: KernelCall, tensors: Sequence[Tensor], scalars: tuple[float, ...]
+    ) -> None:
+        """Note that a kernel runs, if the runtime is to make calls like this one."""
+        noting = launches.current()
+        if noting is None:
+            return
+        if self.runner is not runtime.load().parallel:
+            # Under CUDA on the CPU, and on a GPU, a launch is more than a call.
+            launches.refuse()
+        names = (scalar.name for scalar in self.own.indexed.line.scalars)
+        named = dict(zip(names, scalars, strict=True))
+        noting.launch(kernel.address, tensors, kernel.sizes, named, kernel.count, kernel.share)
 
 
 def prepare_call(own: Own, sizes: Mapping[str, int], addresses: Sequence[int]) -> LoopCall:

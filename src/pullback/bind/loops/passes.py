@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from pullback.bind import runtime
+from pullback.bind.loops import launches
 from pullback.bind.loops.block_loops import BlockLoops
 from pullback.bind.loops.own_call import lay_out
 from pullback.define.math.block import Operand as Part
@@ -118,6 +119,7 @@ class BlockPass:
             *(len(self.blocks), *kinds),
             *(len(self.kinds), *self.kinds),
         )
+        launches.refuse()
         said = runtime.load().sweep(
             tuple(map(int, program)), tuple(written.tensors.values()), self.scalars
         )

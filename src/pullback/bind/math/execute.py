@@ -20,10 +20,8 @@ from pullback.bind.math.call import (
     compute_outputs,
     is_captured,
 )
-from pullback.bind.math.shortcuts import find_shortcut, make_shortcuts
 from pullback.bind.memo import Memo, key_of_argument
 from pullback.bind.notice import notice
-from pullback.bind.runtime import Shortcuts
 from pullback.define.operator import Definition
 
 Key = tuple[object, ...]
@@ -61,17 +59,9 @@ class Executor:
         self.choose_executors = choose_executors
         self.prepared: Memo[Key, PreparedCall] = Memo()
         self.counts = find_counts(definition)
-        self.shortcut: Callable[..., object | None] | None = None
-        self.shortcuts: Shortcuts | None = None
 
     def __call__(self, *arguments: object, output_mask: list[bool] | None = None) -> object:
         """Return the outputs, None for those that are not wanted."""
-        shortcut = self.shortcut  # another thread may forget it
-        if shortcut:
-            mask = (output_mask,) if self.definition.masked else ()
-            values = shortcut(*arguments, *mask)
-            if values is not None:
-                return values
         given = kernel.fill_defaults(self.definition, arguments, output_mask)
         known = self.prepared.get(key_of(given, self.counts))
         if known and known.ready and (values := known.ready.run(given)):
@@ -106,7 +96,6 @@ class Executor:
     def forget(self) -> None:
         """Choose again."""
         self.prepared.clear()
-        self.shortcuts = self.shortcut = None
 
     def known(self, given: tuple[object, ...]) -> PreparedCall:
         """Return what follows from the shapes and dtypes of a call, worked out once for each."""
@@ -117,15 +106,7 @@ class Executor:
             # What is captured is not what later calls shall be.
             if not is_captured(found.outputs.device):
                 self.prepared[key] = found
-                self.shorten(found, given)
         return found
-
-    def shorten(self, found: PreparedCall, given: tuple[object, ...]) -> None:
-        """Let the runtime make all later calls like one, if there is a shortcut."""
-        if call := found.ready and find_shortcut(found.ready, given):
-            self.shortcuts = self.shortcuts or make_shortcuts(self.counts)
-            self.shortcuts.add(given, call)
-            self.shortcut = self.shortcuts.run
 
 
 def prepare_call(

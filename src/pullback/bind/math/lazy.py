@@ -70,6 +70,7 @@ class Lazy:
                 formula=self.native,
                 supply=self.supply,
                 keeping=self.keeping,
+                shortcuts=self.kind.known_calls,
             )
         )
 

@@ -1,119 +1,87 @@
-"""Calls of own loops that are known: the runtime runs them without a line of Python."""
+"""Calls of one operator that are known: the runtime makes them without a line of Python."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from itertools import chain
-from typing import cast
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
 
+import torch
 from torch import Tensor
+from torch.nn import Parameter
 
-from pullback.bind import runtime
-from pullback.bind.loops.backends import CpuBackend
-from pullback.bind.loops.own_call import KernelCall, Shape, lay_out
-from pullback.bind.math.ready import LaidOut, Ready, ReadyLoops
-from pullback.bind.native import SCALAR_TYPES
-from pullback.bind.runtime import NativeCall, NativeInput, NativeKernel, NativeLoops, Shortcuts
-
-
-def make_shortcuts(counts: tuple[int, ...]) -> Shortcuts:
-    """Return those of an operator, none yet; `counts` as `execute.find_counts` returns them."""
-    return runtime.load().Shortcuts(counts)
+from pullback.bind import kernel, runtime
+from pullback.bind.loops.launches import Launches
+from pullback.bind.math.execute import find_counts, key_of
+from pullback.bind.memo import Memo
+from pullback.bind.runtime import NativeCall
+from pullback.define.operator import Definition
 
 
-class _Long(Exception):  # noqa: N818  (such a call goes the long way)
-    """What the runtime does not do."""
+class State(Enum):
+    """What is known of calls that are no shortcut."""
+
+    once = "one was made, for which all was worked out that later ones need"
+    refused = "they do what the runtime does not"
 
 
-def find_shortcut(ready: Ready, given: Sequence[object]) -> NativeCall | None:
-    """Return the call of the loops that compute all outputs; None if it takes more than that."""
-    # Under CUDA on the CPU, and on a GPU, a launch is more than a call.
-    backends = {type(loops.call.own.backend) for loops in ready.loops}
-    if ready.checks or backends != {CpuBackend}:
-        return None
-    try:
-        loops = tuple(_Loops(ready, each, given).native for each in ready.loops)
-    except _Long:
-        return None
-    return loops, tuple(place for place, _ in ready.scalars), ready.count
+class Shortcuts:
+    """The kernel of one operator; the runtime asks for what it does not know.
 
-
-class _Loops:
-    """Some loops of a call, whose tensors the runtime has in one list, as `LoopCall.run` has.
+    The second call of its kind is noted, step by step, and the runtime makes all later ones.
 
     Attributes:
-        inputs: which arguments, and how they are laid out.
-        strides: of each tensor of the list, in bytes.
+        definition: the operator.
+        execute: computes a call.
+        native: the runtime's part of it.
+        known: what is known of each kind of call.
     """
 
-    def __init__(self, ready: Ready, loops: ReadyLoops, given: Sequence[object]) -> None:
-        self.ready, self.given = ready, given
-        self.strides: list[tuple[int, ...]] = []
-        self.inputs = tuple(map(self.take, loops.inputs))
-        shapes = iter(loops.outputs)
-        kernels: list[NativeKernel] = []
-        outputs: list[tuple[int, int]] = []
-        for kernel in loops.call.kernels:
-            written = tuple(shape for shape, _ in kernel.written)
-            if not kernel.totals and not kernel.is_inner:
-                returned = [next(shapes) for _ in written]
-                first = len(self.strides)
-                outputs += [(first + k, place) for k, (place, _) in enumerate(returned)]
-                pairs = zip(written, returned, strict=True)
-                written = tuple(own if shape is None else shape for own, (_, shape) in pairs)
-            kernels.append(self.write(kernel, written))
-        self.native: NativeLoops = self.inputs, tuple(kernels), tuple(outputs)
+    def __init__(self, definition: Definition, execute: Callable[..., object]) -> None:
+        self.definition = definition
+        self.execute = execute
+        self.counts = find_counts(definition)
+        self.native = runtime.load().Shortcuts(self.counts)
+        self.known: Memo[object, State | NativeCall] = Memo()
 
-    def take(self, place: int | str | LaidOut) -> NativeInput:
-        """Return an argument as the kernels read it."""
-        if isinstance(place, str):
-            raise _Long  # entries are sorted first
-        laid = place if isinstance(place, LaidOut) else None
-        argument, shape = self.ready.inputs[laid.place if laid else cast("int", place)]
-        tensor = cast("Tensor", self.given[argument])
-        tensor = tensor if shape is None else tensor.view(shape)
-        unit = -1
-        if laid:
-            tensor, unit = lay_out(tensor, laid.operand), cast("int", laid.operand.unit)
-        self.strides.append(tuple(step * tensor.element_size() for step in tensor.stride()))
-        return argument, unit, tuple(tensor.shape)
+    def __call__(self, *arguments: object, output_mask: list[bool] | None = None) -> object:
+        """Return the outputs, None for those that are not wanted."""
+        given = kernel.fill_defaults(self.definition, arguments, output_mask)
+        tensors = [value for value in given if isinstance(value, Tensor)]
+        if not all(type(t) in (Tensor, Parameter) and t.is_cpu and not t.is_neg() for t in tensors):
+            return self.run(given)
+        key = (key_of(given, self.counts), *[tensor.stride() for tensor in tensors])
+        known = self.known.get(key)
+        if known is State.once:
+            return self.note(key, given)
+        if known is None:
+            self.known[key] = State.once
+        elif known is not State.refused:
+            self.native.add(given, known)  # the runtime has forgotten it
+        return self.run(given)
 
-    def write(self, kernel: KernelCall, shapes: Sequence[Shape]) -> NativeKernel:
-        """Return a kernel; note how what it writes lies."""
-        if not kernel.count:
-            raise _Long
-        for shape, dtype in kernel.written:
-            self.strides.append(strides_of(shape, dtype.itemsize))
-        operands = [self.strides[place] for place in kernel.tensors]
-        for place, operand in kernel.totals_read:
-            laid = operand.unit is None or operands[place][operand.unit] == SIZE_OF_TOTAL
-            if not laid:
-                raise _Long
-        native = (
-            kernel.address,
-            kernel.tensors,
-            tuple(
-                (shape, SCALAR_TYPES[str(dtype).removeprefix("torch.")])
-                for shape, (_, dtype) in zip(shapes, kernel.written, strict=True)
-            ),
-            tuple(chain.from_iterable(operands)),
-            kernel.sizes,
-            kernel.count,
-            kernel.share,
-            tuple((total.place, total.shape, total.summed) for total in kernel.totals),
-        )
-        for total in kernel.totals:
-            whole = [n for d, n in enumerate(total.shape) if d != total.summed]
-            steps = strides_of(whole, SIZE_OF_TOTAL)
-            self.strides.append(tuple(steps[d] for d in total.order))
-        return native
+    def run(self, given: tuple[object, ...]) -> object:
+        """Return the outputs of a call in Python."""
+        if not self.definition.masked:
+            return self.execute(*given)
+        return self.execute(*given[:-1], output_mask=given[-1])
 
+    def note(self, key: object, given: tuple[object, ...]) -> object:
+        """Return the outputs of a call, and let the runtime make all later ones if it can."""
+        # The same tensor may be given twice, and be two in another call of this kind.
+        with torch.no_grad():
+            given = tuple(v.detach() if isinstance(v, Tensor) else v for v in given)
+        names = [parameter.name for parameter in self.definition.line.parameters]
+        with Launches(given, names) as launches:
+            outputs = self.run(given)
+        values: list[Any] = [*outputs] if isinstance(outputs, tuple) else [outputs]
+        known = launches.call(values) if launches.is_complete else None
+        self.known[key] = known or State.refused
+        if known:
+            self.native.add(given, known)
+        return outputs
 
-# Totals are added up in double.
-SIZE_OF_TOTAL = 8
-
-
-def strides_of(shape: Sequence[int], size: int) -> tuple[int, ...]:
-    """Return the bytes between neighbours in each dimension of a contiguous tensor."""
-    return tuple(size * math.prod(shape[d + 1 :]) for d in range(len(shape)))
+    def forget(self) -> None:
+        """Forget all calls."""
+        self.known.clear()
+        self.native.clear()

@@ -184,12 +184,13 @@ class IndexedComputation final : public Computation {
 
   bool runs_on(c10::DeviceType device) const override { return table(device) != nullptr; }
 
-  void call(const Signature& signature, c10::DeviceType device,
+  bool call(const Signature& signature, c10::DeviceType device,
             torch::jit::Stack& stack) const override {
     const auto arguments = torch::jit::last(stack, signature.arguments);
     LoopTensors outputs = IndexedCall(signature, *table(device), arguments).run();
     torch::jit::drop(stack, signature.arguments);
     for (at::Tensor& output : outputs) stack.emplace_back(std::move(output));
+    return true;
   }
 
  private:

@@ -94,14 +94,17 @@ class NativeFunctor final : public c10::OperatorKernel {
  public:
   NativeFunctor(const Entry& entry, c10::DeviceType device) : entry_(entry), device_(device) {}
 
-  void operator()(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
     const Definition& definition = *entry_.definition.load();
     const Signature& signature = definition.signature;
     const NativeKernel& kernel =
         device_ == c10::DeviceType::CUDA ? definition.cuda : definition.cpu;
     // Tested at each call, so that a redefinition from or to a formula needs no other kernel.
-    if (!kernel.function && definition.computation)
-      return definition.computation->call(signature, device_, *stack);
+    if (!kernel.function && definition.computation) {
+      if (!definition.computation->call(signature, device_, *stack))
+        op.callBoxedForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd, *stack);
+      return;
+    }
     if (!kernel.function) return call_formula(definition, device_, *stack);
     const auto arguments = torch::jit::last(*stack, signature.arguments);
     const Sizes sizes = solve(signature, arguments);

@@ -72,15 +72,17 @@ struct Definition;
 
 /// Computes an operator that has neither a kernel nor a formula's loop.
 ///
-/// Such a one is in index notation, in a library without Python (csrc/library/indexed.cpp).
+/// Such a one is in index notation: in a library without Python any call of it
+/// (csrc/library/indexed.cpp), else those that are known (python/shortcuts.cpp).
 class Computation {
  public:
   virtual ~Computation() = default;
 
   virtual bool runs_on(c10::DeviceType device) const = 0;
 
-  /// Runs on the arguments on the stack, and pushes the outputs.
-  virtual void call(const Signature& signature, c10::DeviceType device,
+  /// Replaces the arguments on the stack by the outputs; returns false, and leaves them there, if
+  /// the operator's kernel in Python has to.
+  virtual bool call(const Signature& signature, c10::DeviceType device,
                     torch::jit::Stack& stack) const = 0;
 };
 

@@ -75,7 +75,7 @@ class Nest:
         block: how many values of the lanes' index a task has; 0 if that follows from the others.
         rings: of a scan the outputs of which only so many steps are kept, a power of two.
         meets: of a scan whether lanes read what others have written.
-        carries: of a scan whether each task has one vector, whose last states are variables.
+        carries: of a scan whether the last states of each vector are variables.
         fronts: of a scan whose steps are fronts: which part of an index each has.
         checkpoints: of a scan that computes some states twice; its `sequential` is then that of
             the others, which run back.

@@ -1,6 +1,7 @@
 #include "fields.h"
 
 #include "lazy.h"
+#include "shortcuts.h"
 
 #include <algorithm>
 #include <initializer_list>
@@ -221,6 +222,7 @@ Definition read_definition(PyObject* dictionary) {
   definition.formula = f.optional("formula", read_formula);
   if (definition.formula) definition.formula->find_places(signature);
   if (const auto supply = f.optional("supply", read_supply)) definition.supply = *supply;
+  if (const auto known = f.optional("shortcuts", shortcuts_in)) definition.computation = *known;
   return definition;
 }
 

@@ -4,301 +4,380 @@
 #include "../threads.h"
 #include "caller.h"
 
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/cumprod.h>
+#include <ATen/ops/cumsum.h>
+#include <ATen/ops/flip.h>
+#include <ATen/ops/sum.h>
 #include <c10/core/DefaultDtype.h>
 
 #include <algorithm>
-#include <memory>
 #include <stdexcept>
-#include <string>
 #include <unordered_map>
-#include <vector>
 
 namespace pullback {
 
+// The files of the runtime are compiled together.
 namespace shortcuts {
+
 namespace {
 
-using Numbers = c10::SmallVector<int64_t, 8>;
+using Arguments = c10::ArrayRef<c10::IValue>;
 
-/// All that follows from the shapes and dtypes of a call, in the words of `bind/runtime.py`.
-struct Input {
-  int64_t argument, unit;  // the latter becomes the last dimension; -1: it is read as it lies
-  Numbers shape;           // of the tensor before that
+/// A part of a tensor: an argument, or behind these one that was made.
+struct View {
+  size_t tensor;
+  bool whole;
+  Ints shape, strides;
+  int64_t offset;
 };
-struct Written {
-  Numbers shape;
-  at::ScalarType dtype;
+
+/// One kernel, or one of PyTorch's operations between them.
+struct Step {
+  struct Written {
+    Ints shape;
+    at::ScalarType dtype;
+  };
+  std::vector<Written> written;  // becomes the next tensors
+  IndexKernel kernel = nullptr;
+  Ints operands, offsets, strides;  // tensors, and bytes
+  Ints sizes, scalars;              // the last are arguments
+  int64_t tasks = 0, grain = 0;
+  // Without a kernel: an operation of PyTorch's along some dimensions of a view.
+  std::optional<View> view;
+  enum class Operation { copy, sum, cumsum, cumprod, flip } operation{};
+  Ints dimensions;
+  at::ScalarType dtype{};
+  Ints last;  // the tensors that no later step reads
 };
-struct Total {
-  int64_t place;
-  Numbers shape;
-  int64_t summed;
-};
-struct LoopKernel {
-  IndexKernel address;
-  Numbers operands;
-  std::vector<Written> written;
-  Numbers strides, sizes;
-  int64_t tasks, grain;
-  std::vector<Total> totals;
-};
-struct Output {
-  int64_t place, output;
-};
-struct Loops {
-  std::vector<Input> inputs;
-  std::vector<LoopKernel> kernels;
-  std::vector<Output> outputs;
-};
+
+/// All that follows from the shapes and dtypes of a call.
 struct Shortcut {
-  std::vector<Loops> loops;
-  Numbers scalars;  // arguments
-  int64_t outputs;
+  std::vector<Step> steps;
+  std::vector<std::optional<View>> outputs;  // nothing: not wanted
+};
+
+/// One call that is known.
+class ShortcutCall {
+ public:
+  ShortcutCall(const Shortcut& shortcut, Arguments arguments)
+      : shortcut_(shortcut), arguments_(arguments) {}
+
+  /// Runs the steps; returns false if a kernel has something to say.
+  bool run() {
+    for (const Step& step : shortcut_.steps) {
+      for (const Step::Written& written : step.written)
+        made_.push_back(allocate(written.shape, written.dtype, at::kCPU));
+      if (step.kernel && !launch(step)) return false;
+      if (step.view) made_.push_back(operate(step));
+      for (const int64_t tensor : step.last) made_[tensor - arguments_.size()].reset();
+    }
+    return true;
+  }
+
+  at::Tensor output(const std::optional<View>& view) const {
+    return view ? look(*view) : at::Tensor();
+  }
+
+ private:
+  const at::Tensor& tensor(size_t place) const {
+    return place < arguments_.size() ? arguments_[place].toTensor()
+                                     : made_[place - arguments_.size()];
+  }
+
+  at::Tensor look(const View& view) const {
+    const at::Tensor& own = tensor(view.tensor);
+    if (view.whole) return own;
+    const int64_t offset = own.storage_offset() + view.offset;
+    return at::native::as_strided_tensorimpl(own, view.shape, view.strides, offset);
+  }
+
+  at::Tensor operate(const Step& step) const {
+    const at::Tensor view = look(*step.view);
+    switch (step.operation) {
+      case Step::Operation::sum: return at::sum(view, step.dimensions, false, step.dtype);
+      case Step::Operation::cumsum: return at::cumsum(view, step.dimensions[0], step.dtype);
+      case Step::Operation::cumprod: return at::cumprod(view, step.dimensions[0], step.dtype);
+      case Step::Operation::flip: return at::flip(view, step.dimensions);
+      default: return allocate(view.sizes(), step.dtype, at::kCPU).copy_(view);
+    }
+  }
+
+  bool launch(const Step& step) const {
+    c10::SmallVector<char*, 8> data;
+    for (size_t k = 0; k < step.operands.size(); ++k) {
+      const void* const own = tensor(step.operands[k]).const_data_ptr();
+      data.push_back(static_cast<char*>(const_cast<void*>(own)) + step.offsets[k]);
+    }
+    Scalars scalars;
+    for (const int64_t place : step.scalars) {
+      const c10::IValue& value = arguments_[place];
+      Scalar scalar{};
+      if (value.isDouble()) {
+        scalar.real = value.toDouble();
+      } else {
+        scalar.integer = value.isBool() ? value.toBool() : value.toInt();
+      }
+      scalars.push_back(scalar);
+    }
+    const IndexCall call{data.data(), step.strides.data(), step.sizes.data(), scalars.data()};
+    return run_tasks(step.kernel, call, step.tasks, step.grain) == Status::ok;
+  }
+
+  const Shortcut& shortcut_;
+  const Arguments arguments_;
+  c10::SmallVector<at::Tensor, 8> made_;
 };
 
 /// Calls by what their loops depend on.
+class KnownCalls final : public Computation {
+ public:
+  explicit KnownCalls(Ints counts) : counts_(std::move(counts)) {}
+
+  bool runs_on(c10::DeviceType device) const override { return device == c10::DeviceType::CPU; }
+
+  bool call(const Signature& signature, c10::DeviceType, torch::jit::Stack& stack) const override {
+    const Arguments arguments = torch::jit::last(stack, signature.arguments);
+    const std::shared_ptr<const Shortcut> shortcut = find(arguments);
+    if (!shortcut) return false;
+    c10::SmallVector<at::Tensor, 4> outputs;
+    {
+      ShortcutCall call(*shortcut, arguments);
+      if (!call.run()) return false;
+      for (const auto& view : shortcut->outputs) outputs.push_back(call.output(view));
+    }
+    torch::jit::drop(stack, signature.arguments);
+    for (at::Tensor& output : outputs) stack.emplace_back(std::move(output));
+    return true;
+  }
+
+  void add(Arguments arguments, std::shared_ptr<const Shortcut> shortcut) {
+    std::string text;
+    if (!describe(arguments, text)) return;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (known_.size() >= most_known) known_.clear();
+    known_[text] = std::move(shortcut);
+  }
+
+  void clear() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    known_.clear();
+  }
+
+ private:
+  static constexpr size_t most_known = 256;
+
+  std::shared_ptr<const Shortcut> find(Arguments arguments) const {
+    static thread_local std::string text;
+    text.clear();
+    if (!describe(arguments, text)) return nullptr;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = known_.find(text);
+    return found == known_.end() ? nullptr : found->second;
+  }
+
+  /// Writes what the loops of a call depend on; returns false for one that has no shortcut.
+  bool describe(Arguments arguments, std::string& text) const {
+    const auto add = [&](int64_t number) {
+      text.append(reinterpret_cast<const char*>(&number), sizeof number);
+    };
+    add(static_cast<int64_t>(c10::get_default_dtype_as_scalartype()));
+    for (size_t k = 0; k < arguments.size(); ++k) {
+      const c10::IValue& value = arguments[k];
+      if (value.isTensor() && value.toTensor().defined()) {
+        const at::Tensor& tensor = value.toTensor();
+        if (!tensor.is_cpu() || tensor.layout() != at::kStrided || tensor.is_neg() ||
+            tensor.is_conj())
+          return false;
+        const bool contiguous = tensor.is_contiguous();
+        text += contiguous ? 'c' : 's';
+        add(static_cast<int64_t>(tensor.scalar_type()));
+        add(tensor.dim());
+        for (const int64_t size : tensor.sizes()) add(size);
+        if (!contiguous)
+          for (const int64_t stride : tensor.strides()) add(stride);
+      } else if (value.isTensor() || value.isNone()) {
+        text += 'n';
+      } else if (value.isInt()) {
+        text += 'i';
+        if (std::find(counts_.begin(), counts_.end(), static_cast<int64_t>(k)) != counts_.end())
+          add(value.toInt());
+      } else if (value.isDouble()) {
+        text += 'f';
+      } else if (value.isBool()) {
+        text += 'b';
+      } else if (value.isBoolList()) {
+        text += 'l';
+        for (const bool flag : value.toBoolList()) text += flag ? '1' : '0';
+      } else {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  const Ints counts_;
+  mutable std::mutex mutex_;
+  std::unordered_map<std::string, std::shared_ptr<const Shortcut>> known_;
+};
+
+// What Python gives.
+
 struct Shortcuts {
   PyObject_HEAD
-  Numbers counts;
-  std::unordered_map<std::string, std::shared_ptr<const Shortcut>> known;
+  std::shared_ptr<KnownCalls> calls;
 };
-constexpr size_t most_known = 256;
+
+[[noreturn]] void expect(const char* what) {
+  throw std::invalid_argument(std::string("pullback_runtime: expected: ") + what);
+}
 
 int64_t number_of(PyObject* object) {
   const int64_t number = PyLong_AsLongLong(object);
-  if (PyErr_Occurred()) throw std::invalid_argument("pullback_runtime: a number was expected");
+  if (PyErr_Occurred()) expect("a number");
   return number;
 }
 
-Numbers numbers_of(PyObject* tuple) {
-  if (!PyTuple_Check(tuple)) throw std::invalid_argument("pullback_runtime: a tuple was expected");
-  Numbers numbers;
-  for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(tuple); ++k)
-    numbers.push_back(number_of(PyTuple_GET_ITEM(tuple, k)));
+template <class Read>
+void each(PyObject* tuple, Read read) {
+  if (!PyTuple_Check(tuple)) expect("a tuple");
+  for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(tuple); ++k) read(PyTuple_GET_ITEM(tuple, k));
+}
+
+Ints numbers_of(PyObject* tuple) {
+  Ints numbers;
+  each(tuple, [&](PyObject* item) { numbers.push_back(number_of(item)); });
   return numbers;
 }
 
-const at::Tensor& tensor_in(PyObject* object) {
-  return reinterpret_cast<PyTensor*>(object)->tensor;
+c10::IValue value_of(PyObject* object) {
+  if (is_plain_tensor(object)) return reinterpret_cast<PyTensor*>(object)->tensor;
+  if (object == Py_None) return {};
+  if (PyBool_Check(object)) return object == Py_True;
+  if (PyLong_Check(object)) return number_of(object);
+  if (PyFloat_Check(object)) return PyFloat_AS_DOUBLE(object);
+  if (!PyList_Check(object)) expect("an argument");
+  c10::List<bool> flags;
+  for (Py_ssize_t k = 0; k < PyList_GET_SIZE(object); ++k)
+    flags.push_back(PyList_GET_ITEM(object, k) == Py_True);
+  return flags;
 }
 
-/// Writes what the loops of a call depend on; returns false for one that has no shortcut.
-bool describe(const Shortcuts& self, PyObject* const* arguments, size_t count, std::string& text) {
-  const auto add = [&](int64_t number) {
-    text.append(reinterpret_cast<const char*>(&number), sizeof number);
-  };
-  add(static_cast<int64_t>(c10::get_default_dtype_as_scalartype()));
-  for (size_t k = 0; k < count; ++k) {
-    PyObject* const object = arguments[k];
-    if (is_plain_tensor(object)) {
-      const at::Tensor& tensor = tensor_in(object);
-      if (!tensor.is_cpu() || tensor.layout() != at::kStrided || !tensor.is_contiguous() ||
-          tensor.is_neg() || tensor.is_conj())
-        return false;
-      text += 't';
-      add(static_cast<int64_t>(tensor.scalar_type()));
-      add(tensor.dim());
-      for (const int64_t size : tensor.sizes()) add(size);
-    } else if (object == Py_None) {
-      text += 'n';
-    } else if (PyLong_CheckExact(object)) {
-      text += 'i';
-      const auto place = static_cast<int64_t>(k);
-      if (std::find(self.counts.begin(), self.counts.end(), place) != self.counts.end())
-        add(number_of(object));
-    } else if (PyFloat_CheckExact(object)) {
-      text += 'f';
-    } else if (PyList_CheckExact(object)) {
-      // Which outputs are wanted.
-      text += 'l';
-      add(PyList_GET_SIZE(object));
-      for (Py_ssize_t j = 0; j < PyList_GET_SIZE(object); ++j)
-        text += PyList_GET_ITEM(object, j) == Py_True ? '1' : '0';
-    } else {
-      return false;
-    }
-  }
-  return true;
+/// (tensor, None), or (tensor, (shape, strides, offset)).
+View read_view(PyObject* object) {
+  View view{};
+  PyObject *part, *shape, *strides;
+  long long tensor = 0, offset = 0;
+  if (!PyArg_ParseTuple(object, "LO", &tensor, &part)) expect("a view");
+  view.tensor = tensor;
+  view.whole = part == Py_None;
+  if (view.whole) return view;
+  if (!PyArg_ParseTuple(part, "OOL", &shape, &strides, &offset)) expect("a part");
+  view.shape = numbers_of(shape);
+  view.strides = numbers_of(strides);
+  view.offset = offset;
+  return view;
 }
 
-Scalars scalars_of(const Shortcut& shortcut, PyObject* const* arguments) {
-  Scalars scalars;
-  for (const int64_t place : shortcut.scalars) {
-    Scalar scalar{};
-    PyObject* const object = arguments[place];
-    if (PyFloat_CheckExact(object)) {
-      scalar.real = PyFloat_AS_DOUBLE(object);
-    } else {
-      scalar.integer = number_of(object);
-    }
-    scalars.push_back(scalar);
-  }
-  return scalars;
-}
-
-at::Tensor laid_out(const at::Tensor& tensor, const Input& input) {
-  return tensor.view(input.shape).movedim(input.unit, -1).contiguous();
-}
-
-at::Tensor added_up(const at::Tensor& chunks, const Total& total) {
-  const at::Tensor parts = chunks.view(total.shape);
-  const bool one = parts.size(total.summed) == 1;
-  return one ? parts.squeeze(total.summed) : parts.sum(at::IntArrayRef(total.summed));
-}
-
-/// Runs a kernel; returns whether it has nothing to say.
-bool run_kernel(const LoopKernel& kernel, const Scalars& scalars, std::vector<at::Tensor>& tensors) {
-  for (const Written& written : kernel.written)
-    tensors.push_back(allocate(written.shape, written.dtype, at::kCPU));
-  c10::SmallVector<char*, 8> data;
-  for (const int64_t place : kernel.operands) {
-    const at::Tensor& tensor = tensors[static_cast<size_t>(place)];
-    data.push_back(static_cast<char*>(const_cast<void*>(tensor.const_data_ptr())));
-  }
-  const IndexCall call{data.data(), kernel.strides.data(), kernel.sizes.data(), scalars.data()};
-  if (run_tasks(kernel.address, call, kernel.tasks, kernel.grain) != Status::ok) return false;
-  for (const Total& total : kernel.totals)
-    tensors.push_back(added_up(tensors[static_cast<size_t>(total.place)], total));
-  return true;
-}
-
-/// Runs all loops; returns the outputs, nothing if a kernel has something to say.
-std::vector<at::Tensor> run_loops(const Shortcut& shortcut, PyObject* const* arguments) {
-  std::vector<at::Tensor> outputs(static_cast<size_t>(shortcut.outputs));
-  const Scalars scalars = scalars_of(shortcut, arguments);
-  const WithoutGil without;
-  for (const Loops& loops : shortcut.loops) {
-    std::vector<at::Tensor> tensors;
-    for (const Input& input : loops.inputs) {
-      const at::Tensor& given = tensor_in(arguments[input.argument]);
-      tensors.push_back(input.unit < 0 ? given : laid_out(given, input));
-    }
-    for (const LoopKernel& kernel : loops.kernels)
-      if (!run_kernel(kernel, scalars, tensors)) return {};
-    for (const Output& one : loops.outputs)
-      outputs[static_cast<size_t>(one.output)] = tensors[static_cast<size_t>(one.place)];
-  }
-  return outputs;
-}
-
-PyObject* run(PyObject* object, PyObject* const* arguments, Py_ssize_t given) {
-  return guarded([&]() -> PyObject* {
-    auto& self = *reinterpret_cast<Shortcuts*>(object);
-    const auto count = static_cast<size_t>(given);
-    static thread_local std::string text;
-    text.clear();
-    if (!describe(self, arguments, count, text)) Py_RETURN_NONE;
-    const auto found = self.known.find(text);
-    if (found == self.known.end()) Py_RETURN_NONE;
-    // Another thread may forget it while the kernel runs.
-    const std::shared_ptr<const Shortcut> shortcut = found->second;
-    const std::vector<at::Tensor> outputs = run_loops(*shortcut, arguments);
-    if (outputs.empty()) Py_RETURN_NONE;
-    if (outputs.size() == 1) return THPVariable_Wrap(outputs[0]);
-    PyObject* const tuple = PyTuple_New(static_cast<Py_ssize_t>(outputs.size()));
-    for (size_t k = 0; tuple && k < outputs.size(); ++k) {
-      const auto at = static_cast<Py_ssize_t>(k);
-      // One that is not wanted is undefined, which is None.
-      PyTuple_SET_ITEM(tuple, at, THPVariable_Wrap(outputs[k]));
-    }
-    return tuple;
+/// (written, last, launch or None, operation or None): as `NativeStep` of runtime.py.
+Step read_step(PyObject* object) {
+  Step step;
+  PyObject *written, *last, *launch, *operation;
+  if (!PyArg_ParseTuple(object, "OOOO", &written, &last, &launch, &operation)) expect("a step");
+  each(written, [&](PyObject* one) {
+    PyObject* shape;
+    int dtype = 0;
+    if (!PyArg_ParseTuple(one, "Oi", &shape, &dtype)) expect("a shape and a dtype");
+    step.written.push_back({numbers_of(shape), static_cast<at::ScalarType>(dtype)});
   });
+  step.last = numbers_of(last);
+  if (launch != Py_None) {
+    PyObject *address, *operands, *offsets, *strides, *sizes, *scalars;
+    long long tasks = 0, grain = 0;
+    if (!PyArg_ParseTuple(launch, "OOOOOOLL", &address, &operands, &offsets, &strides, &sizes,
+                          &scalars, &tasks, &grain))
+      expect("a launch");
+    step.kernel = reinterpret_cast<IndexKernel>(PyLong_AsVoidPtr(address));
+    step.operands = numbers_of(operands);
+    step.offsets = numbers_of(offsets);
+    step.strides = numbers_of(strides);
+    step.sizes = numbers_of(sizes);
+    step.scalars = numbers_of(scalars);
+    step.tasks = tasks;
+    step.grain = grain;
+  }
+  if (operation != Py_None) {
+    PyObject *view, *dimensions;
+    int kind = 0, dtype = 0;
+    if (!PyArg_ParseTuple(operation, "iOOi", &kind, &view, &dimensions, &dtype))
+      expect("an operation");
+    step.operation = static_cast<Step::Operation>(kind);
+    step.view = read_view(view);
+    step.dimensions = numbers_of(dimensions);
+    step.dtype = static_cast<at::ScalarType>(dtype);
+  }
+  return step;
 }
 
-PyObject* item(PyObject* tuple, Py_ssize_t place) {
-  if (!PyTuple_Check(tuple) || place >= PyTuple_GET_SIZE(tuple))
-    throw std::invalid_argument("pullback_runtime: this is no call");
-  return PyTuple_GET_ITEM(tuple, place);
-}
-
-template <class One, class Read>
-std::vector<One> each_in(PyObject* tuple, Read read) {
-  std::vector<One> found;
-  for (Py_ssize_t k = 0; PyTuple_Check(tuple) && k < PyTuple_GET_SIZE(tuple); ++k)
-    found.push_back(read(PyTuple_GET_ITEM(tuple, k)));
-  return found;
-}
-
-Input input_of(PyObject* one) {
-  return {number_of(item(one, 0)), number_of(item(one, 1)), numbers_of(item(one, 2))};
-}
-Written written_of(PyObject* one) {
-  return {numbers_of(item(one, 0)), static_cast<at::ScalarType>(number_of(item(one, 1)))};
-}
-Total total_of(PyObject* one) {
-  return {number_of(item(one, 0)), numbers_of(item(one, 1)), number_of(item(one, 2))};
-}
-LoopKernel kernel_of(PyObject* one) {
-  return {reinterpret_cast<IndexKernel>(PyLong_AsVoidPtr(item(one, 0))),
-          numbers_of(item(one, 1)),
-          each_in<Written>(item(one, 2), written_of),
-          numbers_of(item(one, 3)),
-          numbers_of(item(one, 4)),
-          number_of(item(one, 5)),
-          number_of(item(one, 6)),
-          each_in<Total>(item(one, 7), total_of)};
-}
-Output output_of(PyObject* one) { return {number_of(item(one, 0)), number_of(item(one, 1))}; }
-Loops loops_of(PyObject* one) {
-  return {each_in<Input>(item(one, 0), input_of), each_in<LoopKernel>(item(one, 1), kernel_of),
-          each_in<Output>(item(one, 2), output_of)};
-}
-Shortcut shortcut_of(PyObject* call) {
-  return {each_in<Loops>(item(call, 0), loops_of), numbers_of(item(call, 1)),
-          number_of(item(call, 2))};
-}
-
-PyObject* add(PyObject* object, PyObject* const* arguments, Py_ssize_t count) {
+/// add(arguments, (steps, outputs))
+PyObject* add(PyObject* object, PyObject* const* given, Py_ssize_t count) {
   return guarded([&]() -> PyObject* {
-    if (count != 2 || !PyTuple_Check(arguments[0]) || !PyTuple_Check(arguments[1]))
-      throw std::invalid_argument("pullback_runtime: two tuples were expected");
-    auto& self = *reinterpret_cast<Shortcuts*>(object);
-    auto* const given = reinterpret_cast<PyTupleObject*>(arguments[0]);
-    std::string text;
-    if (!describe(self, given->ob_item, static_cast<size_t>(PyTuple_GET_SIZE(arguments[0])), text))
-      Py_RETURN_NONE;
-    if (self.known.size() >= most_known) self.known.clear();
-    self.known[text] = std::make_shared<const Shortcut>(shortcut_of(arguments[1]));
+    PyObject *steps, *outputs;
+    if (count != 2 || !PyArg_ParseTuple(given[1], "OO", &steps, &outputs)) expect("a call");
+    std::vector<c10::IValue> arguments;
+    each(given[0], [&](PyObject* argument) { arguments.push_back(value_of(argument)); });
+    auto shortcut = std::make_shared<Shortcut>();
+    each(steps, [&](PyObject* step) { shortcut->steps.push_back(read_step(step)); });
+    each(outputs, [&](PyObject* view) {
+      shortcut->outputs.emplace_back();
+      if (view != Py_None) shortcut->outputs.back() = read_view(view);
+    });
+    reinterpret_cast<Shortcuts*>(object)->calls->add(arguments, std::move(shortcut));
     Py_RETURN_NONE;
   });
+}
+
+PyObject* clear(PyObject* object, PyObject*) {
+  reinterpret_cast<Shortcuts*>(object)->calls->clear();
+  Py_RETURN_NONE;
 }
 
 PyObject* new_shortcuts(PyTypeObject* type, PyObject* arguments, PyObject*) {
   return guarded([&]() -> PyObject* {
     PyObject* counts = nullptr;
     if (!PyArg_ParseTuple(arguments, "O", &counts)) return nullptr;
-    Numbers numbers = numbers_of(counts);
+    auto calls = std::make_shared<KnownCalls>(numbers_of(counts));
     PyObject* const object = type->tp_alloc(type, 0);
-    if (!object) return nullptr;
-    auto& self = *reinterpret_cast<Shortcuts*>(object);
-    new (&self.counts) Numbers(std::move(numbers));
-    new (&self.known) decltype(self.known)();
+    if (object)
+      new (&reinterpret_cast<Shortcuts*>(object)->calls) std::shared_ptr<KnownCalls>(std::move(calls));
     return object;
   });
 }
 
 void delete_shortcuts(PyObject* object) {
-  auto& self = *reinterpret_cast<Shortcuts*>(object);
   PyTypeObject* const type = Py_TYPE(object);
-  std::destroy_at(&self.counts);
-  std::destroy_at(&self.known);
+  std::destroy_at(&reinterpret_cast<Shortcuts*>(object)->calls);
   type->tp_free(object);
   Py_DECREF(type);
 }
 
-template <class Function>
-PyCFunction as_method(Function function) {
-  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
-}
+PyTypeObject* type_of_all = nullptr;
 
 }  // namespace
+
 }  // namespace shortcuts
+
+std::shared_ptr<const Computation> shortcuts_in(PyObject* object) {
+  if (Py_TYPE(object) != shortcuts::type_of_all) shortcuts::expect("shortcuts");
+  return reinterpret_cast<shortcuts::Shortcuts*>(object)->calls;
+}
 
 PyObject* make_shortcuts_type() {
   using namespace shortcuts;
   static PyMethodDef methods[] = {
-      {"add", as_method(add), METH_FASTCALL, "Add all calls like one."},
-      {"run", as_method(run), METH_FASTCALL, "Return what a known call computes, or None."},
+      {"add", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(add)), METH_FASTCALL,
+       "Add all calls like one."},
+      {"clear", clear, METH_NOARGS, "Forget them."},
       {nullptr, nullptr, 0, nullptr}};
   static PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(new_shortcuts)},
                                 {Py_tp_dealloc, reinterpret_cast<void*>(delete_shortcuts)},
@@ -306,7 +385,9 @@ PyObject* make_shortcuts_type() {
                                 {0, nullptr}};
   static PyType_Spec spec = {"pullback_runtime.Shortcuts", sizeof(Shortcuts), 0, Py_TPFLAGS_DEFAULT,
                              slots};
-  return PyType_FromSpec(&spec);
+  PyObject* const type = PyType_FromSpec(&spec);
+  type_of_all = reinterpret_cast<PyTypeObject*>(type);
+  return type;
 }
 
 }  // namespace pullback

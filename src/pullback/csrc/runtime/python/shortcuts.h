@@ -1,7 +1,9 @@
-/// Calls of an operator in index notation that are known: its loops, without a line of Python.
+/// Calls of an operator in index notation that are known: kernels, without a line of Python.
 #pragma once
 
 #include "python.h"
+
+#include "../operator.h"
 
 namespace pullback {
 
@@ -9,8 +11,10 @@ namespace pullback {
 ///
 /// Shortcuts(counts): of one operator, whose int scalars at these places say how far an index runs.
 /// add(arguments, call): adds all calls like one, whose arguments these are.
-/// run(*arguments) -> its outputs, or None: it is not known, its tensors do not lie as
-///   those of the first one, or a kernel has something to say.
+/// clear(): forgets them.
 PyObject* make_shortcuts_type();
+
+/// Returns what such an object holds, for a definition: it makes the calls that are known.
+std::shared_ptr<const Computation> shortcuts_in(PyObject* object);
 
 }  // namespace pullback
