@@ -279,6 +279,19 @@ def test_blocks_in_which_nothing_is_selected_are_left_out(name: str, seed: int) 
         assert count_blocks(found, drawn(each, LONG)) == expected
 
 
+def test_a_sum_that_a_block_adds_nothing_to_has_the_newer_maximum(seed: int) -> None:
+    """It is left out of no block that has a newer maximum, which the sum is exchanged for."""
+    indexed = formula(
+        "f(q[n, d], k[m, d], v[m, e]) -> (o[n, e], z[n]) = s[n, m] = sum[d](q[n, d]*k[m, d]); "
+        "p[n, m] = exp(s[n, m] - max[r](s[n, r])); "
+        "o = sum[m](where(m < 3, p[n, m]*v[m, e], 0)); z = sum[m](p[n, m])"
+    )
+    found = in_passes(indexed, pairs_of(indexed))
+    assert found
+    for got, want in both_ways(found, drawn(indexed, SIZES), (3, 3)):
+        torch.testing.assert_close(got, want)
+
+
 def test_conditions_by_data_leave_blocks_out_too(seed: int) -> None:
     indexed = formula(LINES["segments"][0])
     found = in_passes(indexed, pairs_of(indexed))
