@@ -25,7 +25,8 @@ from pullback.define.math.block import (
 )
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import BATCH, Affine, at, size
-from pullback.define.math.looped import LoopedBlock, LoopedMaker
+from pullback.define.math.looped import LoopedMaker
+from pullback.define.math.looped_block import LoopedBlock
 from pullback.define.math.node import (
     INDEX,
     MAX,

@@ -125,7 +125,8 @@ def scatter_of(product: Product, sizes: Sizes) -> Scatter | None:
     left = list(product.conditions)
     body = Term(over=product.over, under=product.under).value
     for condition in product.conditions:
-        found = _decide_place(condition, [v for v in sizes if v not in places], bound)
+        candidates = [v for v in sizes if v not in places]
+        found = _decide_place(condition, candidates, bound, body.free)
         if found is None:
             continue
         index, place, step = found
@@ -145,12 +146,20 @@ def scatter_of(product: Product, sizes: Sizes) -> Scatter | None:
 
 
 def _decide_place(
-    condition: Node, candidates: list[str], bound: Mapping[str, Affine]
+    condition: Node, candidates: list[str], bound: Mapping[str, Affine], taken: frozenset[str]
 ) -> tuple[str, Affine, tuple[str, Affine] | None] | None:
-    """Return an output's index, the place that data gives it, and a new index in that place."""
-    if condition.op not in (EQUAL, INSIDE) or not condition.places[0].nodes:
+    """Return an output's index, the place that data gives it, and a new index in that place.
+
+    A place may also be given by several indices, `c == n - m`: for an index that no value has, so
+    none of those taken.
+    """
+    if condition.op not in (EQUAL, INSIDE):
         return None
     place = condition.places[0]
+    if not place.nodes:
+        candidates = [c for c in candidates if c not in taken and len(place.free - {c}) > 1]
+        if condition.op != EQUAL or not place.free & bound.keys():
+            return None
     step: tuple[str, Affine] | None = None
     if condition.op == INSIDE:
         if condition.size.terms or condition.size.constant > MOST_DELTAS:
