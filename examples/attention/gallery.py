@@ -34,8 +34,6 @@ class Sizes(NamedTuple):
 SMALL = Sizes(n=9, d=4, tokens=7, words=11, wide=5)
 LARGE = Sizes(n=4200, d=64, tokens=1024, words=32768, wide=512)
 Inputs = Callable[[Sizes], list[Tensor]]
-# Rows for which the gradient of a relative bias is not too slow.
-FEW = 300
 
 
 def randn(*shape: int) -> Tensor:
@@ -176,10 +174,10 @@ ROWS = {
         eager(lambda s, b: s + b),
         also(lambda n: randn(n, n)),
     ),
-    f"relative bias with gradient, {FEW} rows": Row(
+    "relative bias with gradient": Row(
         attention(f"{S} + pad(b[n - m + size(m) - 1])", ", b[c]"),
         eager(lambda s, b: s + b[apart(len(s)) + len(s) - 1]),
-        lambda size: also(lambda n: randn(2 * n - 1))(size._replace(n=min(size.n, FEW))),
+        also(lambda n: randn(2 * n - 1)),
     ),
     "key padding": Row(
         attention(f"where(m < t, {S}, -inf)", ", t: int"),

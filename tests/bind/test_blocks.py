@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 from torch import Tensor
+from torch.autograd import grad
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
@@ -29,7 +30,7 @@ from pullback.define.math.statistics import keep_statistics
 from pullback.define.math.tiles import Pair
 from tests.define.indexed import FORMULAS
 from tests.define.indexed import SIZES as FORMULA_SIZES
-from tests.define.long_reductions import LINES, READING, SIZES
+from tests.define.long_reductions import ATTENTION, LINES, QKV, READING, SCORES, SIZES
 from tests.define.test_passes import every_pair, formula, pairs_of
 from tests.telling import telling
 
@@ -279,6 +280,19 @@ def test_blocks_in_which_nothing_is_selected_are_left_out(name: str, seed: int) 
         assert count_blocks(found, drawn(each, LONG)) == expected
 
 
+def test_a_sum_that_a_block_adds_nothing_to_has_the_newer_maximum(seed: int) -> None:
+    """It is left out of no block that has a newer maximum, which the sum is exchanged for."""
+    indexed = formula(
+        "f(q[n, d], k[m, d], v[m, e]) -> (o[n, e], z[n]) = s[n, m] = sum[d](q[n, d]*k[m, d]); "
+        "p[n, m] = exp(s[n, m] - max[r](s[n, r])); "
+        "o = sum[m](where(m < 3, p[n, m]*v[m, e], 0)); z = sum[m](p[n, m])"
+    )
+    found = in_passes(indexed, pairs_of(indexed))
+    assert found
+    for got, want in both_ways(found, drawn(indexed, SIZES), (3, 3)):
+        torch.testing.assert_close(got, want)
+
+
 def test_conditions_by_data_leave_blocks_out_too(seed: int) -> None:
     indexed = formula(LINES["segments"][0])
     found = in_passes(indexed, pairs_of(indexed))
@@ -371,6 +385,38 @@ def test_a_call_and_its_gradients_are_torchs(seed: int) -> None:
             for y in (found, expected)
         )
         torch.testing.assert_close(found, expected)
+
+
+PLACES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "n - m + size(m) - 1": lambda n, m: n - m + m.numel() - 1,
+    "m - n + size(n) - 1": lambda n, m: m - n + n.numel() - 1,
+    "n + m": lambda n, m: n + m,
+    "2*n - m + size(m)": lambda n, m: 2 * n - m + m.numel(),
+    "clamp(n - m, -2, 3) + 2": lambda n, m: (n - m).clamp(-2, 3) + 2,
+}
+
+
+@pytest.mark.parametrize("place", telling({p: p for p in PLACES}, ["n - m + size(m) - 1"]))
+@pytest.mark.usefixtures("by_pytorch")
+def test_a_bias_at_a_place_has_torchs_gradients(
+    place: str, seed: int, request: pytest.FixtureRequest
+) -> None:
+    """As a whole and by blocks: the gradient is a sum over diagonals."""
+    line = f"{QKV}, b[c]) -> o[n, e] = s[n, m] = {SCORES} + pad(b[{place}]); {ATTENTION}"
+    op = pb.operator(f"pbblocks::f{next(names)}{line}")
+    for rows, columns in ((9, 8), (1, 7), (11, 6)):
+        if rows < 9:
+            request.getfixturevalue("everything_by_blocks")
+        at = PLACES[place](torch.arange(rows)[:, None], torch.arange(columns))
+        shapes = ((rows, 3), (columns, 3), (columns, 2), (int(at.max()) + 2,))
+        q, k, v, b = leaves = [
+            torch.randn(s, dtype=torch.float64, requires_grad=True) for s in shapes
+        ]
+        found, expected = op(*leaves), torch.softmax(q @ k.T + b[at], -1) @ v
+        torch.testing.assert_close(found, expected)
+        pairs = zip(*(grad(y.sin().sum(), leaves) for y in (found, expected)), strict=True)
+        for one, other in pairs:
+            torch.testing.assert_close(one, other)
 
 
 def inputs_of_attention(*, recorded: bool = True) -> list[Tensor]:

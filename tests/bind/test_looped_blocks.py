@@ -131,12 +131,22 @@ def test_a_relative_bias_is_read_where_it_is(places: int, loops_run: list[bool],
     assert loops_run == [places == 13]
 
 
-@pytest.mark.parametrize("name", ["causal", "both ways"])
+def test_more_rows_of_blocks_than_sums_of_diagonals(seed: int) -> None:
+    """Rows of blocks share the sums that their diagonals are added to, 64 of them."""
+    for indexed in orders("relative bias of each head"):
+        sizes = {**SIZES, "n": 70, "m": 9, "c": 78}
+        require_agreement(indexed, drawn(indexed, sizes), (1, 4))
+
+
+BITS = ("causal", "both ways", "relative bias of each head", "clamped bias")
+
+
+@pytest.mark.parametrize("name", BITS)
 def test_results_have_the_same_bits_for_any_number_of_threads(name: str, seed: int) -> None:
     for indexed in orders(name):
         found = in_passes(indexed, pairs_of(indexed))
         assert found
-        drawn_once = drawn(indexed, {**SIZES, "n": 130, "m": 150, "d": 8, "e": 8})
+        drawn_once = drawn(indexed, {**SIZES, "n": 130, "m": 150, "d": 8, "e": 8, "c": 300})
         tensors = {k: v.float() for k, v in drawn_once.items()}
         results: list[list[Tensor]] = []
         for many in (1, 2, 3):

@@ -24,6 +24,25 @@ LINES: Mapping[str, tuple[str, int, int]] = {
     "soft-capping": (attention(f"5*tanh({SCORES}/5)"), 1, 2),
     "bias": (attention(f"{SCORES} + b[n, m]", ", b[n, m]"), 1, 2),
     "relative bias": (attention(f"{SCORES} + pad(b[n - m + 3])", ", b[c]"), 1, 2),
+    "clamped bias": (attention(f"{SCORES} + pad(b[clamp(n - m, -2, 2) + 2])", ", b[c]"), 1, 2),
+    "bias by data": (attention(f"{SCORES} + b[t[n, m]]", ", b[c], t[n, m]: int64"), 1, 2),
+    "bias of antidiagonals": (attention(f"{SCORES} + pad(b[n + m])", ", b[n]"), 1, 2),
+    "relative bias of all heads": (
+        "f(q[h, n, d], k[h, m, d], v[h, m, e], b[c]) -> o[h, n, e] = s[h, n, m] = "
+        "sum[d](q[h, n, d]*k[h, m, d]) + pad(b[n - m + 3]); "
+        "p[h, n, m] = exp(s[h, n, m] - max[r](s[h, n, r])); "
+        "o = sum[m](p[h, n, m]*v[h, m, e])/sum[m](p[h, n, m])",
+        1,
+        2,
+    ),
+    "relative bias of each head": (
+        "f(q[..., n, d], k[..., m, d], v[..., m, e], b[..., c]) -> o[..., n, e] = s[..., n, m] = "
+        "sum[d](q[..., n, d]*k[..., m, d]) + pad(b[..., n - m + size(m) - 1]); "
+        "p[..., n, m] = exp(s[..., n, m] - max[r](s[..., n, r])); "
+        "o = sum[m](p[..., n, m]*v[..., m, e])/sum[m](p[..., n, m])",
+        1,
+        2,
+    ),
     "padding": (
         "f(q[n, d], k[m, d], v[m, e], t[n]: int64) -> o[n, e] = "
         f"s[n, m] = where(m < t[n], {SCORES}, -inf); {ATTENTION}",

@@ -7,7 +7,7 @@ import pytest
 from pullback.define.math import derived
 from pullback.define.math.blocks import Sweep, make_passing
 from pullback.define.math.formula import Formula
-from pullback.define.math.looped import LoopedBlock
+from pullback.define.math.looped_block import LoopedBlock
 from tests.define.long_reductions import LINES
 from tests.define.test_passes import formula, pairs_of
 
@@ -33,12 +33,12 @@ def block_of(sweep: Sweep) -> LoopedBlock:
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_every_pass_has_loops_unless_it_solves_a_place_for_an_index(name: str) -> None:
+def test_every_pass_has_loops_unless_it_has_vectors_of_a_tile(name: str) -> None:
     sweeps = sweeps_of(formula(LINES[name][0]))
     assert all(sweep.has_loops for sweep in sweeps)
     if LINES[name][2]:
         without = [sweep for sweep in sweeps_of(gradients_of(name)) if not sweep.has_loops]
-        assert len(without) == (name in ("relative bias", "Gaussian"))
+        assert len(without) == (name == "Gaussian")
 
 
 def test_an_attention_is_two_products_and_a_loop_between_them() -> None:
@@ -58,6 +58,17 @@ def test_its_gradient_has_five_products_and_one_loop() -> None:
     assert len(block.of_rows) == 2
     assert not block.of_columns
     assert not block.scaled
+
+
+@pytest.mark.parametrize("name", ["relative bias", "clamped bias", "bias by data"])
+def test_the_gradient_of_a_bias_that_is_read_at_a_place_is_a_sum_in_the_same_pass(
+    name: str,
+) -> None:
+    """It has no more products than a plain attention."""
+    block = block_of(sweeps_of(gradients_of(name))[-1])
+    (placing,) = block.placings
+    assert (len(block.products), len(block.sinks)) == (2, 3)
+    assert (placing.tile is None) == (name == "relative bias")
 
 
 def test_conditions_on_a_sum_are_kept_in_mind() -> None:

@@ -40,7 +40,7 @@ from pullback.define.math.block import Block, Labels, Operand, Window
 from pullback.define.math.blocks import Passing, Sweep, Truths
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import BATCH, Affine
-from pullback.define.math.looped import LoopedBlock
+from pullback.define.math.looped_block import LoopedBlock
 from pullback.define.math.node import MAX, READ, SCALAR, Node
 from pullback.define.math.passes import Statistic, Unfit
 
@@ -285,7 +285,7 @@ class Blocks:
         numbers = {block: k for k, block in enumerate(kinds)}
         sources = {
             name: self.source(sweep, name)
-            for name in {o.tensor: 0 for block in known for o in block.operands}
+            for name in dict.fromkeys(n for block in known for n in block.tensors)
         }
         try:
             BlockPass(

@@ -14,7 +14,7 @@ import torch
 
 from pullback.bind import native
 from pullback.bind.loops.backends import CpuBackend, count_lanes, find_backend, plan_unit
-from pullback.define.math.looped import BlockValue, LoopedBlock
+from pullback.define.math.looped_block import BlockValue, LoopedBlock
 from pullback.define.math.node import READ, in_order, may_divide_by_zero
 from pullback.kernels import compile as compilation
 from pullback.kernels.loops import cpu

@@ -19,13 +19,14 @@ from pullback.bind.loops import launches
 from pullback.bind.loops.block_loops import BlockLoops
 from pullback.bind.loops.own_call import lay_out
 from pullback.define.math.block import Operand as Part
-from pullback.define.math.index import BATCH, Affine
+from pullback.define.math.index import BATCH, Affine, at
 from pullback.define.math.index import size as size_of
-from pullback.define.math.looped import (
+from pullback.define.math.looped_block import (
     FIRST_COLUMN,
     FIRST_ROW,
     Contraction,
     LoopedBlock,
+    Placing,
     Sink,
 )
 from pullback.define.math.node import Node
@@ -38,6 +39,10 @@ ROWS, COLUMNS, FIRST = -1, -2, {FIRST_ROW: -3, FIRST_COLUMN: -4}
 OWN_MEMORY = -1
 # The elements of a cache line, at which each row of a block's own memory begins.
 LINE = 16
+# The index of the sums that are added up in the end, of what goes to places within a tensor: each
+# row of blocks has one of its own, up to so many.
+PART = "part"
+MOST_PARTS = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +121,7 @@ class BlockPass:
             written.memory,
             self.compute == torch.float64,
             turns,
+            self.parts if written.sums else 0,
             *(len(self.blocks), *kinds),
             *(len(self.kinds), *self.kinds),
         )
@@ -125,6 +131,36 @@ class BlockPass:
         )
         if said is not None:
             raise MemoryError
+        for name, sums in written.sums.items():
+            state = self.sources[name].value
+            _ = state.add_(add_up(sums.value.reshape(-1, *state.shape)))
+
+    @property
+    def parts(self) -> int:
+        """How many rows of blocks have a sum of their own of what goes to places."""
+        return min(-(-self.extents[0] // self.shape[0]), MOST_PARTS)
+
+    def sums(self, name: str) -> PassTensor:
+        """Return what tasks add to where tiles say, for a statistic."""
+        source = self.sources[name]
+        missing = [index for index in self.batches if index not in source.labels]
+        shape = [self.parts]
+        for index in missing:
+            shape += self.every if index == BATCH else [self.batches[index]]
+        return PassTensor(
+            value=source.value.new_zeros([*shape, *source.value.shape]),
+            labels=(PART, *missing, *source.labels),
+            is_state=True,
+        )
+
+
+def add_up(sums: Tensor) -> Tensor:
+    """Return the sum of some tensors, in an order that does not depend on the number of threads."""
+    while len(sums) > 1:
+        half = (len(sums) + 1) // 2
+        _ = sums[: len(sums) - half].add_(sums[half:])
+        sums = sums[:half]
+    return sums[0]
 
 
 @dataclass
@@ -134,6 +170,7 @@ class _Tensors:
     Attributes:
         tensors: by name and by the dimension whose elements are next to each other.
         memory: the bytes that a task has of its own.
+        sums: what is added up at places, by the names of the statistics.
         axes: the indices of batches, their places within `...`, and how far they run.
     """
 
@@ -142,6 +179,7 @@ class _Tensors:
         default_factory=dict[tuple[str, "int | None"], Tensor]
     )
     memory: int = 0
+    sums: dict[str, PassTensor] = field(default_factory=dict[str, PassTensor])
 
     def __post_init__(self) -> None:
         self.axes = [
@@ -178,16 +216,16 @@ class _Steps:
         found: dict[str, int] = {}
         rows, width = self.call.shape[0], self.width
         tiles = [product.name for product in self.block.products]
-        weights = dict.fromkeys(sink.weight for sink in self.block.sinks)
+        weights = dict.fromkeys(each.weight for each in (*self.block.sinks, *self.block.placings))
         shared = dict(zip(weights, tiles, strict=False))
-        vectors = [name for name in self.block.dims if name not in {*self.parts, *tiles, *weights}]
+        others = [name for name in self.block.dims if name not in {*self.parts, *tiles, *weights}]
         end = 0
-        for name in [*tiles, *weights, *vectors]:
+        for name in [*tiles, *weights, *others]:
             if name in shared:
                 found[name] = found[shared[name]]
                 continue
             found[name] = end
-            many = max(rows, width) if name in vectors else rows * width
+            many = max(rows, width) if len(self.block.dims[name]) == 1 else rows * width
             end += -(-many // LINE) * LINE * 8
         self.written.memory = max(self.written.memory, end)
         return found
@@ -210,6 +248,9 @@ class _Steps:
         numbers.append(len(self.block.sinks))
         for sink in self.block.sinks:
             numbers += self.sink(sink)
+        numbers.append(len(self.block.placings))
+        for placing in self.block.placings:
+            numbers += self.placing(placing)
         return numbers
 
     def size(self, index: str) -> int:
@@ -307,6 +348,32 @@ class _Steps:
             of_a = of_a[::-1]
         sizes = [self.size(kept), self.size(sink.more), self.size(index)]
         return [*a, *b, *c, 1, *sizes, *of_a, *of_b, *of_c, bits(sink.scale)]
+
+    def placing(self, placing: Placing) -> list[int]:
+        """Return what adds values where their rows and columns say."""
+        weight, [width, _] = self.place(placing.weight, None)
+        tile = self.place(placing.tile, None)[0] if placing.tile else weight
+        name = placing.own.name
+        if name not in self.written.sums:
+            self.written.sums[name] = self.call.sums(name)
+        source = self.written.sums[name]
+        value = self.written.tensors.setdefault((name, None), source.value)
+        number = list(self.written.tensors).index((name, None))
+        batches = [index if index in self.call.batches else None for index in source.labels]
+        label, _ = placing.own.places[0]
+        dim = source.dimension(source.labels.index(label))
+        steps = [self.batch_step(source, value, batches, *axis[:2]) for axis in self.written.axes]
+        to = [number, 0, 0, 0, 0, 0, *(value.element_size() * step for step in steps)]
+        factors = [placing.place.factor(i) for i in (self.block.rows, self.block.columns)]
+        first = placing.place - sum(
+            (at(i) * placing.place.factor(i) for i in placing.place.free), Affine()
+        )
+        return [
+            *(*weight, *tile, *to, placing.tile is not None),
+            value.stride(0) * value.element_size(),
+            *([0, 0, 0] if placing.tile else [self.call.number(first), *factors]),
+            *(value.shape[dim], value.stride(dim), width, bits(placing.scale)),
+        ]
 
     def loop(self, kernel: KernelText, address: int, lanes: int) -> list[int]:
         """Return a loop."""

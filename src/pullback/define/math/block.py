@@ -22,14 +22,13 @@ from pullback.define.math.node import (
     READ,
     SUM,
     Node,
-    close,
     in_order,
     number,
     place_of,
     read,
     remake,
 )
-from pullback.define.math.passes import TILE, Statistic
+from pullback.define.math.passes import PLACED_SUM, TILE, Statistic
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.reduce import rewrite_nodes
 from pullback.define.math.tiles import Pair
@@ -161,7 +160,7 @@ class BlockMaker:
             formula=Formula(line=line, elements=tuple(elements), sizes=self.around.sizes),
             operands=operands,
             updates=tuple(
-                (own, "add" if own.op == SUM and not exchanges(own, self.around.running) else "set")
+                (own, "add" if own.is_added and not exchanges(own, self.around.running) else "set")
                 for own in statistics
             ),
         )
@@ -173,10 +172,9 @@ class BlockMaker:
 
     def update(self, own: Statistic) -> Node:
         """Return what a statistic becomes, or what is added to it."""
-        body = self.body(own)
-        if own.op == TILE:
-            return body
-        part = close(own.op, own.index, size_of(own.index), body)
+        part = own.reduce(self.body(own), self.size, self.by_data)
+        if own.op in (TILE, PLACED_SUM):
+            return part
         value = self.local(own.node)
         if own.op == MAX:
             part = build.apply("maximum", value, part)
@@ -190,6 +188,10 @@ class BlockMaker:
             )
             self.latest[value], self.before[value] = regular(own, new), regular(own, value)
         return part
+
+    def size(self, index: str) -> Affine:
+        """Return how far an index runs within the block."""
+        return size_of(index) if index in self.around.pair else self.around.ranges.size(index)
 
     def exchange(self, own: Statistic, value: Node) -> Node:
         """Return a sum so far, as it would be with the latest statistics in it."""

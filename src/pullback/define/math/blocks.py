@@ -25,7 +25,8 @@ from pullback.define.math.block import (
 )
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import BATCH, Affine, at, size
-from pullback.define.math.looped import LoopedBlock, LoopedMaker
+from pullback.define.math.looped import LoopedMaker
+from pullback.define.math.looped_block import LoopedBlock
 from pullback.define.math.node import (
     INDEX,
     MAX,
@@ -240,16 +241,20 @@ class Sweep:
             def certain(node: Node) -> bool:
                 return not self.running.isdisjoint(names_read([node])) or is_finite(node)
 
-            left = [
-                own
-                for own in self.statistics
-                if intervals.certain_value(bodies[own.name], self.pair, certain)
-                != ("least" if own.op == MAX else "zero")
-            ]
-            key = (truths, *(own.name for own in left))
+            left: dict[str, Statistic] = {}
+            for own in self.statistics:
+                neutral = "least" if own.op == MAX else "zero"
+                value = intervals.certain_value(bodies[own.name], self.pair, certain)
+                # What is exchanged for a newer value changes with that, though nothing is added.
+                is_exchanged = exchanges(own, self.running) and not left.keys().isdisjoint(
+                    own.running
+                )
+                if value != neutral or is_exchanged:
+                    left[own.name] = own
+            key = (truths, *left)
             if left and key not in self._blocks:
-                made = self._blocks[key] = BlockMaker(self.around, bodies).make(left)
-                self._made[made] = bodies, left
+                made = self._blocks[key] = BlockMaker(self.around, bodies).make([*left.values()])
+                self._made[made] = bodies, [*left.values()]
             return self._blocks.get(key)
 
     def looped(self, block: Block) -> LoopedBlock | None:

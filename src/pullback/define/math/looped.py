@@ -9,12 +9,21 @@ added to what the earlier blocks gave, which the loop has multiplied by what it 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pullback.define.math import build
-from pullback.define.math.block import BlockMaker, Operand, Surroundings, exchanges
+from pullback.define.math.block import BlockMaker, Surroundings, exchanges
 from pullback.define.math.index import Affine, at
 from pullback.define.math.index import size as size_of
+from pullback.define.math.looped_block import (
+    FIRST_COLUMN,
+    FIRST_ROW,
+    BlockValue,
+    Contraction,
+    LoopedBlock,
+    Placing,
+    Sink,
+)
 from pullback.define.math.lower import product_of
 from pullback.define.math.node import (
     READ,
@@ -22,107 +31,16 @@ from pullback.define.math.node import (
     SUM,
     Node,
     in_order,
+    is_number,
     names_read,
     place_of,
     read,
 )
-from pullback.define.math.passes import TILE, Statistic, Unfit
+from pullback.define.math.node import index as number_of
+from pullback.define.math.passes import PLACED_SUM, TILE, Statistic, Unfit
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.reduce import rewrite_nodes
 from pullback.define.math.term import Term, term_of
-
-# The sizes that say where a block begins.
-FIRST_ROW, FIRST_COLUMN = "__row", "__column"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Contraction:
-    """`sum[bound](rows * columns)`, a product of matrices whose value is one of rows and columns.
-
-    Attributes:
-        name: of its value.
-        rows: the factor that has rows; a read.
-        columns: the factor that has columns.
-        bound: the index that is summed over.
-        size: how far that runs.
-    """
-
-    name: str
-    rows: Node
-    columns: Node
-    bound: str
-    size: Affine
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sink:
-    """A product of matrices that is added to a statistic: `sum[index](scale * weight * factor)`.
-
-    Attributes:
-        own: the statistic.
-        state: its part for the block; a read.
-        weight: the name of the value of rows and columns.
-        factor: a read, of the index that is summed over and of one more.
-        more: that one.
-        scale: a number.
-        is_guarded: whether conditions select what is added, so that 0 times the factor has to be 0.
-    """
-
-    own: Statistic
-    state: Node
-    weight: str
-    factor: Node
-    more: str
-    scale: float
-    is_guarded: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class BlockValue:
-    """A value that the loop of a block computes.
-
-    Attributes:
-        name: of what it is written to: an operand, or memory of the block's own.
-        indices: its dimensions.
-        node: its element.
-    """
-
-    name: str
-    indices: tuple[str, ...]
-    node: Node
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class LoopedBlock:
-    """What is computed of one block, in this order.
-
-    Attributes:
-        rows: the index of rows.
-        columns: the index of columns.
-        products: before the loops.
-        of_columns: written first, by a loop over the columns.
-        of_rows: written by a loop over the rows: vectors, and values of rows and columns.
-        scaled: written after these: statistics with one more index.
-        sinks: products after the loops.
-        operands: the parts of tensors that are read or written.
-        sizes: how far the indices run that are no rows or columns.
-        dims: how far the dimensions run of each operand, and of memory of the block's own; without
-            those of batches.
-        batches: of each operand, the index of a batch that each dimension of its tensor has; None
-            of one that the block goes through.
-    """
-
-    rows: str
-    columns: str
-    products: tuple[Contraction, ...]
-    of_columns: tuple[BlockValue, ...]
-    of_rows: tuple[BlockValue, ...]
-    scaled: tuple[BlockValue, ...]
-    sinks: tuple[Sink, ...]
-    operands: tuple[Operand, ...]
-    sizes: Mapping[str, Affine]
-    dims: Mapping[str, tuple[Affine, ...]]
-    batches: Mapping[str, tuple[str | None, ...]]
 
 
 class LoopedMaker(BlockMaker):
@@ -148,6 +66,7 @@ class LoopedMaker(BlockMaker):
         self.weights: dict[Node, str] = {}
         self.vectors: dict[Node, str] = {}
         self.sinks: list[Sink] = []
+        self.placings: list[Placing] = []
         self.dims: dict[str, tuple[Affine, ...]] = {}
         self.of_batches: dict[str, tuple[str | None, ...]] = {}
 
@@ -160,6 +79,9 @@ class LoopedMaker(BlockMaker):
         values: list[BlockValue] = []
         scaled: list[BlockValue] = []
         for own in statistics:
+            if own.op == PLACED_SUM:
+                self.placings.append(self.placing(own))
+                continue
             if self.batches - frozenset(own.labels):
                 raise Unfit
             more = [i for i in own.labels if i not in self.batches | self.around.pair]
@@ -187,6 +109,7 @@ class LoopedMaker(BlockMaker):
             of_rows=tuple(rows),
             scaled=tuple(scaled),
             sinks=tuple(self.sinks),
+            placings=tuple(self.placings),
             operands=tuple(self.operands.values()),
             sizes=self.around.sizes,
             dims=self.dims,
@@ -209,33 +132,58 @@ class LoopedMaker(BlockMaker):
         if own.op != SUM or len(more) > 1 or own.name in self.around.running:
             raise Unfit
         body, state = self.body(own), self.local(own.node)
-        term = term_of(body)
-        factors = [factor for factor in term.over if more[0] in factor.free]
-        others = tuple(factor for factor in term.over if more[0] not in factor.free)
-        weight = replace(term, factor=1.0, over=others)
-        if len(factors) != 1 or more[0] in weight.free or body.type != "real":
-            raise Unfit
-        (factor,) = factors
-        self.require_matrix(factor, own.index, more[0])
-        self.sinks.append(
-            Sink(
-                own=own,
-                state=state,
-                weight=self.weight(weight),
-                factor=factor,
-                more=more[0],
-                scale=term.factor,
-                is_guarded=bool(term.conditions),
-            )
-        )
+        if not is_number(body, 0):
+            self.sinks.append(self.product_into(own, state, body, more[0]))
         if not exchanges(own, self.around.running):
             return []
         indices = tuple(i for i in own.labels if i not in self.batches)
         return [BlockValue(name=state.name, indices=indices, node=self.exchange(own, state))]
 
-    def weight(self, term: Term) -> str:
+    def product_into(self, own: Statistic, state: Node, body: Node, more: str) -> Sink:
+        """Return a product that is added to a statistic with one more index."""
+        term = term_of(body)
+        factors = [factor for factor in term.over if more in factor.free]
+        others = tuple(factor for factor in term.over if more not in factor.free)
+        weight = replace(term, factor=1.0, over=others)
+        if len(factors) != 1 or more in weight.free or body.type != "real":
+            raise Unfit
+        (factor,) = factors
+        self.require_matrix(factor, own.index, more)
+        return Sink(
+            own=own,
+            state=state,
+            weight=self.tile(weight.node),
+            factor=factor,
+            more=more,
+            scale=term.factor,
+            is_guarded=bool(term.conditions),
+        )
+
+    def placing(self, own: Statistic) -> Placing:
+        """Return what adds a tile's values to where its indices say."""
+        if (
+            len(own.places) != 1
+            or own.type != "real"
+            or {*own.over} - self.batches - self.around.pair
+        ):
+            raise Unfit
+        label, place = own.places[0]
+        if {*own.labels} - self.batches - {label}:
+            raise Unfit
+        term = term_of(self.body(own))
+        weight = self.tile(replace(term, factor=1.0).node)
+        is_affine = not place.nodes and place.free <= self.around.pair
+        return Placing(
+            own=own,
+            weight=weight,
+            place=place,
+            tile=None if is_affine else self.tile(number_of(self.by_data(place))),
+            scale=term.factor,
+        )
+
+    def tile(self, node: Node) -> str:
         """Return the name of a value of rows and columns."""
-        name = self.weights.setdefault(term.node, f"__w{len(self.weights)}")
+        name = self.weights.setdefault(node, f"__w{len(self.weights)}")
         self.dims[name] = (size_of(self.rows), size_of(self.columns))
         return name
 

@@ -124,7 +124,7 @@ def scatter_of(product: Product, sizes: Sizes) -> Scatter | None:
         product: a sum.
         sizes: how far its free indices run.
     """
-    if not any(c.op in (EQUAL, INSIDE) and c.places[0].nodes for c in product.conditions):
+    if not any(c.op in (EQUAL, INSIDE) for c in product.conditions):
         return None
     product = _open(product, sizes)
     bound = dict(product.bound)
@@ -134,7 +134,8 @@ def scatter_of(product: Product, sizes: Sizes) -> Scatter | None:
     body = whole = Term(over=product.over, under=product.under).value
     for condition in product.conditions:
         candidates = [v for v in sizes if v not in places]
-        found = _decide_place(condition, candidates, {*sizes, *bound, *product.free})
+        names = {*sizes, *bound, *product.free}
+        found = _decide_place(condition, candidates, bound, body.free, names)
         if found is None:
             continue
         index, place, step = found
@@ -184,17 +185,29 @@ def _open(product: Product, sizes: Sizes) -> Product:
 
 
 def _decide_place(
-    condition: Node, candidates: list[str], taken: AbstractSet[str]
+    condition: Node,
+    candidates: list[str],
+    bound: Mapping[str, Affine],
+    taken: frozenset[str],
+    names: AbstractSet[str],
 ) -> tuple[str, Affine, tuple[str, Affine] | None] | None:
-    """Return an output's index, the place that data gives it, and a new index in that place."""
-    if condition.op not in (EQUAL, INSIDE) or not condition.places[0].nodes:
+    """Return an output's index, the place that data gives it, and a new index in that place.
+
+    A place may also be given by several indices, `c == n - m`: for an index that no value has, so
+    none of those taken.
+    """
+    if condition.op not in (EQUAL, INSIDE):
         return None
     place = condition.places[0]
+    if not place.nodes:
+        candidates = [c for c in candidates if c not in taken and len(place.free - {c}) > 1]
+        if condition.op != EQUAL or not place.free & bound.keys():
+            return None
     step: tuple[str, Affine] | None = None
     if condition.op == INSIDE:
         if condition.size.terms or condition.size.constant > MOST_DELTAS:
             return None
-        step = (_fresh(taken), condition.size)
+        step = (_fresh(names), condition.size)
         place = place - at(step[0])
     for index in candidates:
         solution = reduce.solve(graph.equal(place), index)

@@ -22,8 +22,9 @@ al., "FlashAttention" (2022); for any reductions Y. Zhao et al., "Neptune" (2025
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pullback.define.math.index import BATCH, Affine, at
 from pullback.define.math.index import size as size_of
@@ -36,16 +37,21 @@ from pullback.define.math.node import (
     Node,
     Type,
     close,
+    equal,
     names_read,
     read,
+    rename_index,
 )
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.reduce import rewrite_nodes
-from pullback.define.math.term import Term, add_parts, split_sum, term_of
-from pullback.define.math.tiles import Indices, Pair, computed_parts, open_outputs
+from pullback.define.math.term import Term, add_parts, select, split_sum, term_of
+from pullback.define.math.tiles import Indices, Pair, computed_parts, open_outputs, open_placed
 
 # A statistic that is no reduction: a tile that is an output itself.
 TILE = "tile"
+# A sum over tiles whose values go where the indices say, as diagonals are summed: of a bias
+# `b[n - m]` the gradient. Its own index is not one of the tile.
+PLACED_SUM = "placed sum"
 
 
 class Unfit(Exception):  # noqa: N818  (such a formula is computed as a whole)
@@ -58,14 +64,16 @@ class Statistic:
 
     Attributes:
         name: of the tensor that holds it.
-        op: "sum", "max", or "tile" for one that is written block by block.
-        index: what is reduced over; "" for a tile.
+        op: "sum", "max", "tile" for one that is written block by block, or "placed sum".
+        index: what is reduced over; "" for a tile, and a placed sum, which has several.
         pair: the two indices of its tiles.
         labels: its own indices.
         body: what is reduced; statistics in it are read by their names.
         level: its pass, from 0.
         running: the statistics in its body that the same pass computes.
         rates: what goes with them: `exp(rate)` is a factor of what is summed so far.
+        over: what a placed sum is reduced over.
+        places: for some of its labels where values go; it has the indices of `over`.
     """
 
     name: str
@@ -77,6 +85,13 @@ class Statistic:
     level: int
     running: tuple[str, ...] = ()
     rates: tuple[Node, ...] = ()
+    over: tuple[str, ...] = ()
+    places: tuple[tuple[str, Affine], ...] = ()
+
+    @property
+    def is_added(self) -> bool:
+        """Whether blocks are added up, and nothing is exchanged for a newer value."""
+        return self.op in (SUM, PLACED_SUM)
 
     @property
     def type(self) -> Type:
@@ -87,6 +102,25 @@ class Statistic:
     def node(self) -> Node:
         """Its element at its own indices."""
         return read(self.name, map(at, self.labels), self.type)
+
+    def reduce(
+        self,
+        body: Node,
+        size: Callable[[str], Affine],
+        place: Callable[[Affine], Affine] = lambda place: place,
+    ) -> Node:
+        """Return what its body, or a part of that, is reduced to.
+
+        Args:
+            body: the tile.
+            size: returns how far an index runs.
+            place: returns a place within the part.
+        """
+        if self.places:
+            body = select([equal(at(label) - place(own)) for label, own in self.places], body)
+        for index in reversed(self.over or ([] if self.op == TILE else [self.index])):
+            body = close(SUM if self.over else self.op, index, size(index), body)
+        return body
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,6 +219,8 @@ class Maker:
 
     def reduced(self, node: Node) -> Node:
         """Return the read of a reduction's value, or the reduction with such reads in it."""
+        if (value := self.placed(node)) is not None:
+            return value
         index, body = self.indices.opened(node)
         rewritten = self.rewritten(body)
         pair = self.pair_of(index, node, rewritten)
@@ -195,6 +231,24 @@ class Maker:
         body, pulled = self.pull(node.op, rewritten, index)
         labels = self.order(body.free - {index} | node.free, pair, body)
         return self.add(node.op, index, pair, body, labels, pulled)
+
+    def placed(self, node: Node) -> Node | None:
+        """Return the read of a sum whose values go where a tile's indices say; else None."""
+        found = open_placed(node, self.indices)
+        if found is None:
+            return None
+        body = self.rewritten(found.body)
+        free = [part.free & found.moving for part in computed_parts(body)]
+        pair = next((p for p in self.pairs if any(p <= own for own in free)), None)
+        if pair is None:
+            return None
+        labels = self.order({found.names.get(i, i) for i in node.free}, pair, body)
+        value = self.add(
+            PLACED_SUM, "", pair, body, labels, (), over=found.over, places=found.places
+        )
+        for old, new in found.names.items():
+            value = rename_index(value, new, old)
+        return value
 
     def pair_of(self, index: str, node: Node, body: Node) -> Pair | None:
         """Return the indices of a reduction's tiles; None if it is no statistic.
@@ -228,12 +282,13 @@ class Maker:
         body: Node,
         labels: tuple[str, ...],
         pulled: Sequence[tuple[int, Node]],
+        **more: Any,  # noqa: ANN401  (of a placed sum)
     ) -> Node:
         """Return the value of a new statistic, which comes in the earliest pass."""
         inside = [self.statistics[n] for n in names_read([body]) if n in self.statistics]
         level = 0
         for other in inside:
-            same = op != TILE and (other.index, other.pair) == (index, pair)
+            same = op in (SUM, MAX) and (other.index, other.pair) == (index, pair)
             shares = same and index not in other.labels and may_exchange(op, body, index, other)
             level = max(level, other.level + (not shares))
         running = tuple(other.name for other in inside if other.level == level)
@@ -247,6 +302,7 @@ class Maker:
             level=level,
             running=running,
             rates=find_rates(body, running) if running else (),
+            **more,
         )
         self.statistics[own.name] = own
         if op == MAX:

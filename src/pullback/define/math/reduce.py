@@ -54,8 +54,8 @@ def sums_over(indices: Iterable[str], body: Node, ranges: Ranges) -> Node:
     """
     left = list(indices)
     while left:
-        conditions = split_guard(body)[0]
-        deltas = (i for i in left if any(solve(c, i) is not None for c in conditions))
+        conditions, term = split_guard(body)[0], term_of(body)
+        deltas = (i for i in left if any(_solved(c, i, term) is not None for c in conditions))
         index = next(deltas, left[-1])
         left.remove(index)
         body = sum_over(index, body, ranges)
@@ -142,7 +142,7 @@ def _at_delta(index: str, term: Term, ranges: Ranges) -> Node | None:
     """Return the one term that a delta leaves of a sum."""
     found: tuple[Node, Affine, Node] | None = None
     for delta in term.conditions:
-        solution = solve(delta, index)
+        solution = _solved(delta, index, term)
         if solution is not None:
             guard = ranges.inside(solution, ranges.size(index))
             if is_number(guard) or found is None:
@@ -170,6 +170,48 @@ def solve(condition: Node, index: str) -> Affine | None:
     if abs(factor) != 1 or any(index in part.free for part in place.nodes):
         return None
     return (place - at(index) * factor) * -factor
+
+
+def _solved(condition: Node, index: str, term: Term) -> Affine | None:
+    """Return what an index is where a delta holds; None if it does not say, or is left as it is."""
+    solution = solve(condition, index)
+    return None if solution is None or _scatters(condition, index, term) else solution
+
+
+def _scatters(delta: Node, index: str, term: Term) -> bool:
+    """Return whether a delta says where values go that come from a product of matrices.
+
+    `sum[n, m](where(c == n - m, f(s[n, m]), 0))` adds up diagonals. Solved for n it would be of
+    c and m, and so would be all that is reduced for each n: no product of matrices is left of that.
+    It is solved all the same where values are nothing but a product with one sum, as of a
+    convolution, or have more indices than what is computed, as with a row of `q`.
+    """
+    value = replace(term, conditions=())
+    wide = value.free
+    decided = {i for i in delta.places[0].free - wide if solve(delta, i) is not None}
+    others = delta.places[0].free - decided - {index}
+    if not decided or not others:
+        return False
+    while not value.under and [factor.op for factor in value.over] == [SUM]:
+        value = term_of(value.over[0].args[0])
+    factors = [factor for factor in (*value.over, *value.under) if factor.height]
+    if len(factors) == 1 and factors[0].op == SUM:
+        return False
+    return any(
+        _is_product(part, index, others)
+        for factor in factors
+        if factor.free >= wide
+        for part in in_order([factor])
+        if part.op == SUM
+    )
+
+
+def _is_product(reduction: Node, index: str, others: set[str] | frozenset[str]) -> bool:
+    """Return whether a sum is of a factor with an index times one with another of some indices."""
+    factors = [factor.free for factor in term_of(reduction.args[0]).over]
+    first = [free for free in factors if index in free]
+    second = [free for free in factors if others & free]
+    return bool(first and second) and not any(others & free for free in first)
 
 
 def _split(index: str, term: Term, ranges: Ranges) -> Node | None:

@@ -16,8 +16,8 @@ from pullback.define.math.draft import Derived, FreeNames
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import BATCH, at
 from pullback.define.math.index import size as size_of
-from pullback.define.math.node import READ, REDUCTIONS, Node, close, read, rename_index
-from pullback.define.math.passes import TILE, Passes, Unfit, make_passes
+from pullback.define.math.node import MAX, READ, REDUCTIONS, SUM, Node, read, rename_index
+from pullback.define.math.passes import Passes, Unfit, make_passes
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.reduce import rewrite_nodes
 from pullback.define.math.tiles import Pair, find_tiles, open_outputs
@@ -89,7 +89,7 @@ def _find_kept(formula: Formula, whole: Passes, within: Set[str]) -> Iterator[tu
         indices = [index for index in own.labels if index != BATCH]
         dims = [names[size] for i in indices if (size := whole.ranges[i]) in names]
         is_named = len(set(dims)) == len(indices)
-        is_of_rows = own.op != TILE and own.type == "real" and within >= {*indices}
+        is_of_rows = own.op in (SUM, MAX) and own.type == "real" and within >= {*indices}
         if is_named and is_of_rows and (own.name, own.labels) not in returned:
             batch = [Batch()] if BATCH in own.labels else []
             yield (
@@ -145,9 +145,7 @@ class _Cut:
         found: dict[str, Node] = {}
         values: dict[str, Node] = {}
         for own in self.whole.statistics:
-            value = self.replaced(own.body, values)
-            if own.op != TILE:
-                value = close(own.op, own.index, self.whole.ranges[own.index], value)
+            value = own.reduce(self.replaced(own.body, values), self.whole.ranges.__getitem__)
             if own.name in self.kept:
                 tensor = self.kept[own.name]
                 found[tensor.name] = rename(value, own.labels, tensor.labels)

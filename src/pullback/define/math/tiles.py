@@ -6,8 +6,9 @@ reductions is one node, and an output's own indices are those that reductions ov
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pullback.define.math.index import BATCH, Affine, is_size
 from pullback.define.math.index import size as size_of
@@ -17,11 +18,15 @@ from pullback.define.math.node import (
     READ,
     REDUCTIONS,
     SCALAR,
+    SUM,
     Node,
     in_order,
+    index,
+    place_of,
     rename_index,
 )
-from pullback.define.math.term import term_of
+from pullback.define.math.reduce import solve
+from pullback.define.math.term import Term, term_of
 
 # The two indices that blocks are taken of.
 Pair = frozenset[str]
@@ -86,12 +91,103 @@ def find_tiles(nodes: Sequence[Node], indices: Indices) -> Iterator[tuple[Pair, 
         for node in in_order([root], _within):
             if node.op in REDUCTIONS and node not in seen:
                 seen.add(node)
-                index, body = indices.opened(node)
+                if placed := open_placed(node, indices):
+                    left.append(placed.body)
+                    for part in computed_parts(placed.body):
+                        for pair in itertools.combinations(sorted(placed.moving & part.free), 2):
+                            yield frozenset(pair), part
+                    continue
+                own, body = indices.opened(node)
                 left.append(body)
                 for part in computed_parts(body):
-                    for other in part.free - {index, BATCH}:
-                        if index in part.free:
-                            yield frozenset((index, other)), part
+                    for other in part.free - {own, BATCH}:
+                        if own in part.free:
+                            yield frozenset((own, other)), part
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placed:
+    """`sum[over](where(label == place, body, 0))`: a tile's values go where its indices say.
+
+    Attributes:
+        over: the indices that are summed over.
+        places: for each of the sum's indices that is decided, where values go.
+        names: the name that each of these has here: another one than those that are summed over.
+        body: the values.
+    """
+
+    over: tuple[str, ...]
+    places: tuple[tuple[str, Affine], ...]
+    names: Mapping[str, str]
+    body: Node
+
+    @property
+    def moving(self) -> frozenset[str]:
+        """The indices that are summed over and decide a place."""
+        return frozenset[str]().union(*(place.free for _, place in self.places)) & {*self.over}
+
+
+def open_placed(node: Node, indices: Indices) -> Placed | None:
+    """Return a sum whose values go where several of its indices say; None if it is another one."""
+    if node.op != SUM or node.type != "real":
+        return None
+    bound, term = _open_chain(node)
+    places, rest = _decide_places(term.conditions, frozenset(bound))
+    term = replace(term, conditions=rest)
+    if not places or term.free & places.keys():
+        return None
+    new: dict[str, str] = {}
+    for old, extent in bound.items():
+        new[old] = indices.of(extent, {*node.free, *new.values()} - places.keys())
+    taken = {*node.free, *new.values()}
+    names = {
+        label: indices.of(indices.ranges[label], taken) if label in new.values() else label
+        for label in places
+    }
+
+    def named(part: Node) -> Node:
+        for old, name in new.items():
+            part = rename_index(part, old, name)
+        return part
+
+    return Placed(
+        over=tuple(new.values()),
+        places=tuple((names[k], place_of(named(index(place)))) for k, place in places.items()),
+        names=names,
+        body=named(term.node),
+    )
+
+
+def _open_chain(node: Node) -> tuple[dict[str, Affine], Term]:
+    """Return the indices of sums around a product, and that: as `lower.product_of`, not grouped."""
+    bound: dict[str, Affine] = {}
+    conditions: tuple[Node, ...] = ()
+    factor = 1.0
+    while True:
+        bound[node.bound] = node.size
+        term = term_of(node.args[0])
+        conditions += term.conditions
+        factor *= term.factor
+        if term.under or [part.op for part in term.over] != [SUM]:
+            return bound, replace(term, conditions=conditions, factor=factor)
+        (node,) = term.over
+
+
+def _decide_places(
+    conditions: Sequence[Node], bound: frozenset[str]
+) -> tuple[dict[str, Affine], tuple[Node, ...]]:
+    """Return where values go along the indices that conditions decide, and the other conditions."""
+    places: dict[str, Affine] = {}
+    rest: list[Node] = []
+    for condition in conditions:
+        free = condition.places[0].free if condition.op == EQUAL else frozenset[str]()
+        solved = ((label, solve(condition, label)) for label in sorted(free - bound - {*places}))
+        found = next(((label, place) for label, place in solved if place is not None), None)
+        if found and len(found[1].free & bound) > 1 and found[1].free <= bound:
+            places[found[0]] = found[1]
+        else:
+            rest.append(condition)
+    return places, tuple(rest)
 
 
 def computed_parts(body: Node, inside: dict[str, Affine] | None = None) -> Iterator[Node]:

@@ -58,6 +58,8 @@ class SegmentedOutputs:
         if scatter is None or len(scatter.places) != 1 or node.type != "real":
             return None
         row, place = scatter.places[0]
+        if not place.nodes:
+            return None  # the order of a diagonal's values would be a matrix
         opened = {old: f"~{self.label}:{k}" for k, (old, _) in enumerate(scatter.bound)}
         bound = {opened[old]: extent for old, extent in scatter.bound}
         self.ranges.sizes |= bound

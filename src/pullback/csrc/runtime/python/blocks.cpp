@@ -132,6 +132,72 @@ struct Product {
   }
 };
 
+/// Values of rows and columns that are added where these say. What lies outside is left out.
+struct Placing {
+  Place weight, places, to;
+  bool has_places;  // or they are `first + down * row + across * column`
+  int64_t part;     // bytes to the sum of the next row of blocks
+  int64_t first, down, across;
+  int64_t extent, step, width;  // how many places, elements to the next one, and of a row of values
+  double scale;
+
+  Placing(Numbers& numbers, size_t batches)
+      : weight(numbers, batches),
+        places(numbers, batches),
+        to(numbers, batches),
+        has_places(numbers.one() != 0),
+        part(numbers.one()),
+        first(numbers.one()),
+        down(numbers.one()),
+        across(numbers.one()),
+        extent(numbers.one()),
+        step(numbers.one()),
+        width(numbers.one()),
+        scale(numbers.real()) {}
+
+  template <class T>
+  void run(const std::vector<char*>& tensors, char* own, const Block& block, int64_t sum) const {
+    const T* values = reinterpret_cast<const T*>(weight.of(tensors, own, block));
+    const auto* at = reinterpret_cast<const int64_t*>(places.of(tensors, own, block));
+    T* sums = reinterpret_cast<T*>(to.of(tensors, own, block) + part * sum);
+    for (int64_t row = 0; row < block.rows; ++row, values += width, at += width) {
+      if (has_places) {
+        for (int64_t k = 0; k < block.columns; ++k) {
+          if (at[k] >= 0 && at[k] < extent) sums[at[k] * step] += static_cast<T>(scale) * values[k];
+        }
+      } else {
+        diagonal(sums, values, first + down * (block.first_row + row) + across * block.first_column,
+                 block.columns);
+      }
+    }
+  }
+
+  /// Adds a row of values, the first one at a place and each other one `across` places further.
+  template <class T>
+  void diagonal(T* sums, const T* values, int64_t place, int64_t count) const {
+    int64_t begin = 0, end = count;
+    if (across > 0) {
+      begin = std::max<int64_t>(0, (-place + across - 1) / across);
+      end = std::min(count, (extent - place + across - 1) / across);
+    } else if (across < 0) {
+      begin = std::max<int64_t>(0, (place - extent - across) / -across);
+      end = std::min(count, place / -across + (place >= 0));
+    } else if (place < 0 || place >= extent) {
+      return;
+    }
+    const T factor = static_cast<T>(scale);
+    T* const to = sums + place * step;
+    const int64_t next = across * step;
+    if (next == 1) {
+      for (int64_t k = begin; k < end; ++k) to[k] += factor * values[k];
+    } else if (next == -1) {
+      for (int64_t k = begin; k < end; ++k) to[-k] += factor * values[k];
+    } else {
+      for (int64_t k = begin; k < end; ++k) to[k * next] += factor * values[k];
+    }
+  }
+};
+
 /// A generated loop.
 struct Loop {
   IndexKernel kernel;
@@ -158,16 +224,18 @@ struct Loop {
   }
 };
 
-/// What is computed of one block: products, loops, products.
+/// What is computed of one block: products, loops, products, and what is added at places.
 struct Steps {
   std::vector<Product> before;
   std::vector<Loop> loops;
   std::vector<Product> after;
+  std::vector<Placing> placings;
 
   Steps(Numbers& numbers, size_t batches)
       : before(numbers.parts<Product>(batches)),
         loops(numbers.parts<Loop>(batches)),
-        after(numbers.parts<Product>(batches)) {}
+        after(numbers.parts<Product>(batches)),
+        placings(numbers.parts<Placing>(batches)) {}
 };
 
 /// A pass over blocks.
@@ -178,6 +246,7 @@ struct Program {
   int64_t memory;  // bytes that a task has for itself
   bool is_double;
   bool turns;                   // whether something of the columns is written
+  int64_t parts;                // how many rows of blocks have sums of their own; or 0
   std::vector<Steps> kinds;     // of blocks
   std::vector<int64_t> blocks;  // of every row of blocks, the kinds of all its blocks; or -1
 
@@ -190,6 +259,7 @@ struct Program {
         memory(numbers.one()),
         is_double(numbers.one() != 0),
         turns(numbers.one() != 0),
+        parts(numbers.one()),
         kinds(numbers.parts<Steps>(batches.size())),
         blocks(numbers.many()) {}
 
@@ -220,6 +290,11 @@ struct Run {
       if (status & 1) return status;
     }
     for (const Product& product : steps.after) product.run(tensors, own, block, program.type());
+    for (const Placing& placing : steps.placings) {
+      const int64_t sum = block.first_row / program.block_rows % program.parts;
+      if (program.is_double) placing.run<double>(tensors, own, block, sum);
+      else placing.run<float>(tensors, own, block, sum);
+    }
     return 0;
   }
   int task(const Task& task, char* own) const {
@@ -242,7 +317,8 @@ struct Run {
     return 0;
   }
 
-  int tasks(const std::vector<Task>& all) const {
+  /// Tasks that add to one sum are one after another, on one thread.
+  int tasks(const std::vector<std::vector<Task>>& all) const {
     return share_tasks(
         [&](int64_t begin, int64_t end) {
           // Whatever this thread has to do with derivatives, here nothing is recorded.
@@ -250,7 +326,9 @@ struct Run {
           const std::unique_ptr<char[]> memory(new char[static_cast<size_t>(program.memory) + 64]);
           char* const own = memory.get() + (-reinterpret_cast<uintptr_t>(memory.get()) & 63);
           int status = 0;
-          for (int64_t k = begin; k < end; ++k) status |= task(all[static_cast<size_t>(k)], own);
+          for (int64_t k = begin; k < end; ++k) {
+            for (const Task& each : all[static_cast<size_t>(k)]) status |= task(each, own);
+          }
           return status;
         },
         static_cast<int64_t>(all.size()), 1);
@@ -265,17 +343,23 @@ struct Run {
     const int64_t down = program.down(), across = program.across();
     const int64_t turns = program.turns ? std::max(down, across) : 1;
     for (int64_t turn = 0; turn < turns; ++turn) {
-      std::vector<Task> found;
+      std::vector<std::vector<Task>> found;
       for (int64_t batch = 0; batch < many; ++batch) {
+        const size_t before = found.size();
         for (int64_t k = 0; k < down; ++k) {
           // The first and the last rows in turn: under a causal mask a thread has as much as others.
           const int64_t row = k % 2 ? down - 1 - k / 2 : k / 2;
           const int64_t column = (row + turn) % turns;
-          if (!program.turns) {
-            found.push_back({batch, row, 0, across});
-          } else if (column < across && program.kind(row, column) >= 0) {
-            found.push_back({batch, row, column, column + 1});
-          }
+          const bool is_whole = !program.turns;
+          if (!is_whole && (column >= across || program.kind(row, column) < 0)) continue;
+          const Task task = {batch, row, is_whole ? 0 : column, is_whole ? across : column + 1};
+          const auto shares = [&](const std::vector<Task>& other) {
+            return program.parts && other[0].row % program.parts == row % program.parts;
+          };
+          const auto start = found.begin() + static_cast<std::ptrdiff_t>(before);
+          const auto same = std::find_if(start, found.end(), shares);
+          if (same == found.end()) found.push_back({task});
+          else same->push_back(task);
         }
       }
       if (const int status = tasks(found)) return status;
