@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pullback.define.math import build, node
 from pullback.define.math.formula import Formula
@@ -92,9 +93,11 @@ class Parts(Maker):
         body: Node,
         labels: tuple[str, ...],
         pulled: Sequence[tuple[int, Node]],
+        **more: Any,  # noqa: ANN401  (as its base)
     ) -> Node:
         """Return the value of a new statistic."""
-        return super().add(op, index, pair, self.completed(body) if index else body, labels, pulled)
+        body = self.completed(body) if index else body
+        return super().add(op, index, pair, body, labels, pulled, **more)
 
     def completed(self, root: Node) -> Node:
         """Return an expression in which what one process reads is a statistic."""
