@@ -361,21 +361,17 @@ def _not_covered(
     places: Sequence[Affine],
 ) -> PullbackError:
     """Return the error for a read outside that no boundary is for."""
-    names = [index.name for index in state.indices]
-    shown = [
-        name if region == INSIDE else _format_region(name, region)
-        for name, region in zip(names, regions, strict=True)
-    ]
-    read = reader.shown(tree)
-    cure = f"write {state.name}[{', '.join(shown)}] = ...; or pad({read}), which is 0 there"
-    # An index alone leaves at the end only where it runs over another dimension.
-    pairs = zip(regions, places, strict=True)
-    if any(region == ABOVE and place.index is not None for region, place in pairs):
-        cure = f"give both dimensions one name if they are equal; else {cure}"
+    shown, read = list[str](), reader.shown(tree)
+    another = False
+    for index, region, place in zip(state.indices, regions, places, strict=True):
+        shown.append(index.name if region == INSIDE else _format_region(index.name, region))
+        # An index alone leaves at the end only where it runs over another dimension.
+        another = another or (region == ABOVE and place.index is not None)
     return OutOfBounds.error(
         f"{reader.of}: {read} may be outside of '{state.name}', and no boundary says what it is "
         "there",
-        help=cure,
+        help="give both dimensions one name if they are equal; else " * another
+        + f"write {state.name}[{', '.join(shown)}] = ...; or pad({read}), which is 0 there",
     )
 
 
