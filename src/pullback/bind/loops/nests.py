@@ -57,6 +57,7 @@ class Own:
         specialised: the sizes that they are made for.
         dtypes: of the tensors as the kernels read them.
         known: what follows from the sizes of earlier calls.
+        searches: the loops that find where entries go.
     """
 
     indexed: Formula
@@ -68,6 +69,9 @@ class Own:
     specialised: dict[str, int]
     dtypes: dict[str, str]
     known: Memo[Key, LoopCall] = field(default_factory=Memo[Key, LoopCall], compare=False)
+    searches: Memo[tuple[object, ...], Own | None] = field(
+        default_factory=Memo[tuple[object, ...], "Own | None"], compare=False
+    )
 
     @property
     def family(self) -> str:
@@ -201,10 +205,13 @@ class Own:
     ) -> Tensor | None:
         """Return where entries go, which maxima decide; None if there are no loops for it."""
         present = frozenset(n for n, value in arguments.items() if isinstance(value, Tensor))
-        own = find(places, self.dtype, (0,), present, sizes, self.backend)
-        if isinstance(own, NoLoops) or not own.is_available:
-            return None
-        return own.run(arguments, sizes, (torch.int64,))[0]
+
+        def loops() -> Own | None:
+            own = find(places, self.dtype, (0,), present, sizes, self.backend)
+            return own if isinstance(own, Own) and own.is_available else None
+
+        own = self.searches.get_or_make((id(places), present, *sizes.items()), loops)
+        return own and own.run(arguments, sizes, (torch.int64,))[0]
 
     def prepared(self, sizes: Mapping[str, int]) -> LoopCall:
         """Return what follows from the sizes of a call, worked out once for each."""

@@ -104,6 +104,9 @@ class Sorter:
         self, arguments: Mapping[str, object], sizes: Mapping[str, int], search: Search
     ) -> dict[str, Tensor]:
         """Return the tensors that say what the order is."""
+        if self.searched:
+            # What is searched for among real numbers is new in each step of a training.
+            return self.make(arguments, sizes, search)
         nodes = self.segments.place.nodes
         given = [arguments[name] for name in names_read(nodes)]
         sources = [value for value in given if isinstance(value, Tensor)]
