@@ -198,7 +198,8 @@ PULLBACK_INLINE Real load_masked(const Compute* from, Within within) {
 PULLBACK_INLINE void store_masked(Compute* to, Real value, Within within) {
 #if PULLBACK_DOUBLE
   using Mask = Lanes<long long>;
-  __builtin_ia32_maskstorepd256(reinterpret_cast<Lanes<double>*>(to), Mask(lanes_of(within)), value);
+  __builtin_ia32_maskstorepd256(reinterpret_cast<Lanes<double>*>(to), Mask(lanes_of(within)),
+                                value);
 #else
   auto* const vector = reinterpret_cast<Lanes<float>*>(to);
   __builtin_ia32_maskstoreps256(vector, Lanes<int>(lanes_of(within)), value);

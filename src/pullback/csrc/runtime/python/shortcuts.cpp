@@ -349,7 +349,8 @@ PyObject* new_shortcuts(PyTypeObject* type, PyObject* arguments, PyObject*) {
     auto calls = std::make_shared<KnownCalls>(numbers_of(counts));
     PyObject* const object = type->tp_alloc(type, 0);
     if (object)
-      new (&reinterpret_cast<Shortcuts*>(object)->calls) std::shared_ptr<KnownCalls>(std::move(calls));
+      new (&reinterpret_cast<Shortcuts*>(object)->calls)
+          std::shared_ptr<KnownCalls>(std::move(calls));
     return object;
   });
 }
