@@ -31,7 +31,7 @@ from torch.distributed.tensor.placement_types import Placement
 
 import pullback as pb
 
-LIMIT = 200.0  # seconds
+LIMIT = 600.0  # seconds; on a slow machine compilers may need a hundred
 SEED = 7
 MOST = 8  # ways in which an operator's tensors are placed on one mesh
 Outcomes = dict[str, str | None]
