@@ -106,13 +106,13 @@ class Sorter:
         """Return the tensors that say what the order is."""
         if self.searched:
             # What is searched for among real numbers is new in each step of a training.
-            return self.make(arguments, sizes, search)
+            return self.make(arguments, sizes, search(self.searched))
         nodes = self.segments.place.nodes
         given = [arguments[name] for name in names_read(nodes)]
         sources = [value for value in given if isinstance(value, Tensor)]
         # A scalar may be a part of the place. On a GPU, changes in inference mode are unseen.
         if len(sources) < len(given) or is_captured(sources) or any(map(is_unseen, sources)):
-            return self.make(arguments, sizes, search)
+            return self.make(arguments, sizes)
         key = (*map(key_of, sources), *sizes.items())
         found = self.known.get(key)
         if found is None or not found.holds(sources):
@@ -125,17 +125,19 @@ class Sorter:
                 memory=tuple(weakref.ref(s.untyped_storage(), forget) for s in sources),
                 versions=versions_of(sources),
                 copies=tuple(source.clone() for source in sources if source.is_cpu),
-                tensors=self.make(arguments, sizes, search),
+                tensors=self.make(arguments, sizes),
             )
         return found.tensors
 
     def make(
-        self, arguments: Mapping[str, object], sizes: Mapping[str, int], search: Search
+        self,
+        arguments: Mapping[str, object],
+        sizes: Mapping[str, int],
+        places: Tensor | None = None,
     ) -> dict[str, Tensor]:
-        """Sort the entries."""
+        """Sort the entries by their rows, which are computed if they are not given."""
         segments, ranges = self.segments, Ranges(self.indexed.ranges.sizes)
         ranges.sizes |= dict(segments.bound)
-        places = search(self.searched) if self.searched else None
         if places is None:
             env = {index: ranges.size(index) for index in (*segments.batch, *dict(segments.bound))}
             places = evaluate.compute_places(self.indexed, arguments, sizes, segments.place, env)

@@ -285,6 +285,7 @@ class Maker:
         **more: Any,  # noqa: ANN401  (of a placed sum)
     ) -> Node:
         """Return the value of a new statistic, which comes in the earliest pass."""
+        body = self.completed(body) if index else body
         inside = [self.statistics[n] for n in names_read([body]) if n in self.statistics]
         level = 0
         for other in inside:
@@ -308,6 +309,10 @@ class Maker:
         if op == MAX:
             return add_parts([(1, own.node), *pulled])
         return _multiplied(own.node, pulled)
+
+    def completed(self, root: Node) -> Node:
+        """Return what a statistic is of; a process that has a part alone makes more of them."""
+        return root
 
     def pull(self, op: str, body: Node, index: str) -> tuple[Node, list[tuple[int, Node]]]:
         """Return a body without what has statistics in it and lacks the index, and that.

@@ -7,9 +7,8 @@ read, so that what is read is the sum over all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from pullback.define.math import build, node
 from pullback.define.math.formula import Formula
@@ -84,20 +83,6 @@ class Parts(Maker):
         """Return an output's element, with statistics as reads."""
         del labels
         return self.completed(self.rewritten(node))
-
-    def add(  # noqa: PLR0913, PLR0917  (as its base)
-        self,
-        op: str,
-        index: str,
-        pair: Pair,
-        body: Node,
-        labels: tuple[str, ...],
-        pulled: Sequence[tuple[int, Node]],
-        **more: Any,  # noqa: ANN401  (as its base)
-    ) -> Node:
-        """Return the value of a new statistic."""
-        body = self.completed(body) if index else body
-        return super().add(op, index, pair, body, labels, pulled, **more)
 
     def completed(self, root: Node) -> Node:
         """Return an expression in which what one process reads is a statistic."""
