@@ -11,8 +11,10 @@ import random
 import resource
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
+import time
 import zlib
 from collections.abc import Generator
 from pathlib import Path
@@ -52,6 +54,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run also what is marked `thorough`, on numbers that are drawn anew",
     )
     group.addoption(
+        "--minutes",
+        type=float,
+        metavar="MINUTES",
+        help="begin no test later than this, and at another one for each commit; says what it left",
+    )
+    group.addoption(
         "--cpu-budget",
         type=float,
         metavar="SECONDS",
@@ -73,12 +81,24 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is thorough, unless it is asked for or named."""
-    if is_thorough(config) or any("::" in word for word in config.args):
-        return
-    left_out = [item for item in items if item.get_closest_marker("thorough")]
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if not item.get_closest_marker("thorough")]
+    """Leave out what is thorough, unless it is asked for or named; begin where `--minutes` says."""
+    if not is_thorough(config) and not any("::" in word for word in config.args):
+        left_out = [item for item in items if item.get_closest_marker("thorough")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("thorough")]
+    if config.getoption("minutes") is not None and items:
+        first = zlib.crc32(commit(config.rootpath)) % len(items)
+        items[:] = items[first:] + items[:first]
+
+
+def commit(folder: Path) -> bytes:
+    """Return the name of the commit that is tested; nothing where git knows none."""
+    try:
+        return subprocess.check_output(
+            ["git", "rev-parse", "HEAD"], cwd=folder, stderr=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return b""
 
 
 def pytest_collection_finish() -> None:
@@ -87,11 +107,15 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-def pytest_runtest_setup() -> None:
-    """Have PyTorch not measure what guards of compiled code cost: it empties the caches for that.
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what would begin too late, and have PyTorch not measure what guards cost.
 
-    That takes 20 ms for each frame that is traced, and is for those who profile PyTorch.
+    It empties the caches for that, which takes 20 ms for each frame that is traced, and is for
+    those who profile PyTorch.
     """
+    if time.time() > float(os.environ.get("PULLBACK_TESTS_END", "inf")):
+        pytest.skip(f"not begun within {item.config.getoption('minutes'):g} minutes")
     guards = sys.modules.get("torch._dynamo.guards")
     if guards:
         vars(guards)["profile_guard_manager"] = lambda *_: 0.0
@@ -132,6 +156,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # Several tests have CMake build nearly the same library.
     launcher = Path(__file__).with_name("compile_once.py")
     os.environ.setdefault("CMAKE_CXX_COMPILER_LAUNCHER", f"{sys.executable};{launcher}")
+    if (minutes := config.getoption("minutes")) is not None:
+        os.environ.setdefault("PULLBACK_TESTS_END", str(time.time() + 60 * minutes))
     draw(config)
 
 
