@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import pullback as pb
+from pullback.bind.dense import attention, flash
 from pullback.bind.dense.attention import Fused
+from pullback.bind.dense.flash import Operation, Scores
 from pullback.bind.math import choose, fused, passing
 from pullback.bind.memo import Memo
+from tests.bind.gpu_ways import on_a_gpu, way
 from tests.bind.test_blocks import by_pytorch, everything_by_blocks
 from tests.telling import telling
 from tests.threads import threads
 
-__all__ = ["by_pytorch", "everything_by_blocks"]  # fixtures
+__all__ = ["by_pytorch", "everything_by_blocks", "way"]  # fixtures
 
 names = itertools.count()
 LINE = (
@@ -141,6 +146,34 @@ def test_heads_may_share_keys_and_values(
     torch.testing.assert_close(got, want)
 
 
+def require_eagers(op: pb.Operator, given: list[Tensor], noted: list[bool]) -> None:
+    """Stop unless one operation gives the values and the gradients of eager, up to its dtype."""
+    assert str(op.plan(*given)).count("PyTorch, fused") == 2
+    exact = [tensor.detach().cpu().double().requires_grad_() for tensor in given]
+    _ = op(*given)  # what is called is compared before
+    noted.clear()
+    found, expected = op(*given), eager(*exact, is_causal=True)
+    assert noted == [True]
+    grad = torch.randn_like(found)
+    got = torch.autograd.grad(found, given, grad)
+    assert noted[-1:] == [True]
+    want = torch.autograd.grad(expected, exact, grad.cpu().double())
+    for own, reference in ((found, expected), *zip(got, want, strict=True)):
+        bound = 4 * torch.finfo(own.dtype).eps * reference.abs().max().item()
+        torch.testing.assert_close(own.cpu().double(), reference, rtol=0, atol=bound)
+
+
+HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@pytest.mark.parametrize("dtype", telling(HALVES, ["bfloat16"]))
+def test_halves_are_as_near_as_their_digits(
+    dtype: torch.dtype, noted: list[bool], seed: int
+) -> None:
+    """Nothing is kept in half precision: the gradients compute the output again."""
+    require_eagers(operator(is_causal=True), leaves(2, dtype=dtype), noted)
+
+
 @pytest.mark.thorough
 def test_values_are_the_same_whether_recorded_or_not(noted: list[bool], seed: int) -> None:
     op, given = operator(), leaves(2, dtype=torch.float32)
@@ -232,3 +265,105 @@ def test_it_is_not_trusted_where_it_differs(
     monkeypatch.setattr(Fused, "compute", wrong)
     monkeypatch.setattr(fused, "_agreed", Memo[object, bool](8))
     assert "PyTorch, fused" not in str(operator().plan(*leaves()))
+
+
+# --- on a GPU
+
+OPERATIONS = {
+    "flash": Operation(flash.attend_flash, flash.pull_flash),
+    "efficient": Operation(flash.attend_efficiently, flash.pull_efficiently),
+}
+
+
+class Promised:
+    """What PyTorch's operations for a GPU promise, on any device."""
+
+    def __init__(self, of: Scores) -> None:
+        self.q, self.k, self.v = of.tensors
+        self.scale = of.scale
+        scores = of.scale * (self.q @ self.k.transpose(-1, -2))
+        outside = torch.ones_like(scores, dtype=torch.bool).triu(1)
+        self.scores = scores.masked_fill(outside, -torch.inf) if of.is_causal else scores
+
+    def attend(self) -> tuple[Tensor, Tensor]:
+        return torch.softmax(self.scores, -1) @ self.v, self.scores.logsumexp(-1)
+
+    def pull(self, grad: Tensor, output: Tensor, logs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        p = torch.exp(self.scores - logs[..., None])
+        into = p * (grad @ self.v.mT - (grad * output).sum(-1, keepdim=True)) * self.scale
+        return into @ self.k, into.mT @ self.q, p.mT @ grad
+
+
+def promised(name: str) -> Callable[..., object]:
+    """Return a stand-in for an operation that is called with PyTorch's arguments for it."""
+    schema = getattr(torch.ops.aten, f"_scaled_dot_product_{name}").default._schema
+
+    def run(*given: Any, **named: Any) -> object:
+        a = dict(zip((each.name for each in schema.arguments), given, strict=False)) | named
+        tensors = (a["query"], a["key"], a["value"])
+        own = Promised(Scores(tensors=tensors, is_causal=a["is_causal"], scale=a["scale"]))
+        assert a["dropout_p"] == 0
+        rows = own.q.shape[-2]
+        padding = -rows % 32 if name.startswith("efficient") else 0
+        if "logsumexp" not in a:
+            output, logs = own.attend()
+            logs = torch.nn.functional.pad(logs, (0, padding), value=torch.inf)
+            return output, logs, *([None] * (len(schema.returns) - 2))
+        logs = a["logsumexp"]
+        assert logs.shape[-1] == rows + padding
+        assert logs[..., rows:].isposinf().all()
+        grad = a["grad_out" if "grad_out" in a else "grad_out_"]
+        return *own.pull(grad, a["out"], logs[..., :rows]), *([None] * (len(schema.returns) - 3))
+
+    return run
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_values_and_gradients_are_those_of_a_gpus_operations(
+    name: str, dtype: torch.dtype, noted: list[bool], monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Whether what rows sum to is kept, or computed again as in half precision."""
+    monkeypatch.setattr(flash, "operation", promised)
+    monkeypatch.setattr(attention, "find_operation", lambda _: OPERATIONS[name])
+    monkeypatch.setattr(fused, "_agreed", Memo[object, bool](8))
+    require_eagers(operator(is_causal=True), leaves(2, dtype=dtype), noted)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_gpus_operations_take_what_they_are_given(name: str) -> None:
+    """PyTorch's own shape functions take the arguments."""
+    query, key = (torch.empty(1, 3, n, 8, device="meta") for n in (40, 50))
+    of = Scores(tensors=(query, key, key), is_causal=False, scale=0.5)
+    output, logs = OPERATIONS[name].attend(of)
+    assert (output.shape, logs.shape) == (query.shape, (1, 3, 40))
+    gradients = OPERATIONS[name].pull(of, output, output, logs)
+    assert [g.shape for g in gradients] == [query.shape, key.shape, key.shape]
+
+
+@pytest.mark.parametrize(
+    ("rows", "features", "is_causal", "takes"),
+    [(9, 8, False, True), (9, 4, False, False), (9, 8, True, False), (11, 8, True, True)],
+)
+def test_no_operation_of_a_gpu_is_asked_for_what_it_does_not_take(
+    rows: int, features: int, is_causal: bool, takes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Heads that are not whole vectors; a triangle whose corner it may take for another one."""
+    monkeypatch.setattr(flash.cuda, "can_use_flash_attention", lambda _: False)
+    monkeypatch.setattr(flash.cuda, "can_use_efficient_attention", lambda _: True)
+    with FakeTensorMode():
+        q, k = (
+            torch.empty(1, 2, n, features, dtype=torch.bfloat16, device="cuda") for n in (rows, 11)
+        )
+        found = flash.find_operation(Scores(tensors=(q, k, k), is_causal=is_causal, scale=1.0))
+    assert found == (OPERATIONS["efficient"] if takes else None)
+
+
+@on_a_gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_on_a_gpu_attention_is_pytorchs(
+    way: str, dtype: torch.dtype, noted: list[bool], seed: int
+) -> None:
+    shapes = ((2, 40, 16), (2, 40, 16), (2, 40, 16))
+    given = [torch.randn(s, dtype=dtype, device="cuda", requires_grad=True) for s in shapes]
+    require_eagers(operator(is_causal=True), given, noted)

@@ -1,4 +1,4 @@
-"""Attention as one operation on a CPU: PyTorch's `scaled_dot_product_attention` and its gradient.
+"""Attention as one operation: PyTorch's `scaled_dot_product_attention` and its gradient.
 
 It keeps no matrix of scores, as blocks do, and returns the log-sum-exp of each row. That stands for
 the maximum and the sum which a gradient needs: `exp(s - l)/1` is `exp(s - max)/sum`. It leaves out
@@ -8,13 +8,15 @@ infinity and 0/0. So it is not trusted where anything is infinite or NaN.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from pullback.bind.dense.flash import Operation, Scores, find_operation
 from pullback.define.math.attention import FEATURE, Attending
 from pullback.define.math.index import BATCH
 
@@ -27,8 +29,8 @@ class Fused:
 
     Attributes:
         attending: the attention.
-        arguments: of gradients, the names of what arrives, of the output, and of the maxima and
-            the sums of rows; none for the attention itself.
+        arguments: of gradients, the names of what arrives and, where they are kept, of the output
+            and of the maxima and the sums of rows; none for the attention itself.
         gradients: of gradients, which tensor each is of: 0 is the queries.
     """
 
@@ -53,23 +55,25 @@ class Fused:
             k, v = (repeated(tensor, batch) for tensor in (k, v))
         within = k.shape[:-2]
         is_shared = v.shape[:-2] == within == batch[: len(within)]
-        finite = all(map(is_finite, (q, k, v)))
-        if not is_shared or q.shape[-1] != v.shape[-1] or not finite:
+        if not is_shared:
             return None
         scale = own.factor * math.prod(float(str(arguments[name])) for name in own.over)
         scale /= math.prod(float(str(arguments[name])) for name in own.under)
-        heads = Heads([merged(tensor, 2, len(within)) for tensor in (q, k, v)], batch, within)
+        lead = len(within)
+        heads = merged(q, 2, lead), merged(k, 2, lead), merged(v, 2, lead)
+        of = Scores(tensors=heads, is_causal=own.is_causal, scale=scale)
+        operation = find_operation(of)
+        if operation is None or not are_finite(*heads):
+            return None
         run = self.pull if self.arguments else self.attend
-        return run(arguments, heads, scale)
+        return run(arguments, Heads(of, operation, batch, within))
 
-    def attend(
-        self, arguments: Mapping[str, object], heads: Heads, scale: float
-    ) -> list[Tensor] | None:
+    def attend(self, arguments: Mapping[str, object], heads: Heads) -> list[Tensor] | None:
         """Return the attention, and what stands for statistics of its rows."""
         del arguments
         own = self.attending.attention
-        output, logs = operation("")(*heads.given, 0.0, own.is_causal, scale=scale)
-        if not is_finite(logs):
+        output, logs = heads.operation.attend(heads.scores)
+        if not are_finite(logs):
             return None
         found = {
             "value": (output, (own.rows, own.width)),
@@ -82,26 +86,21 @@ class Fused:
             for kind, labels in outputs
         ]
 
-    def pull(
-        self, arguments: Mapping[str, object], heads: Heads, scale: float
-    ) -> list[Tensor] | None:
-        """Return the gradients."""
+    def pull(self, arguments: Mapping[str, object], heads: Heads) -> list[Tensor] | None:
+        """Return the gradients; what they need is computed again where it is not kept."""
         own = self.attending.attention
-        grad, output, most, total = (arguments[name] for name in self.arguments)
-        rows = dict(zip(self.attending.outputs, self.attending.labels, strict=True))
-        values = [
-            merged(self.arranged(each, own.output, (own.rows, own.width)), 2, len(heads.within))
-            for each in (grad, output)
-        ]
-        assert isinstance(total, Tensor)
-        logs = self.arranged(most, rows["most"], (own.rows,))
-        logs = logs + self.arranged(total.log(), rows["total"], (own.rows,))
-        logs = merged(logs, 1, len(heads.within))
-        if not all(map(is_finite, (*values, logs))):
+        arrived, *kept = (arguments[name] for name in self.arguments)
+        last, lead = (own.rows, own.width), len(heads.within)
+        grad = merged(self.arranged(arrived, own.output, last), 2, lead)
+        if kept:
+            value, most, total = kept
+            output = merged(self.arranged(value, own.output, last), 2, lead)
+            logs = self.logs(most, total, lead)
+        else:
+            output, logs = heads.operation.attend(heads.scores)
+        if not are_finite(grad, output, logs):
             return None
-        found = operation("_backward")(
-            values[0], *heads.given, values[1], logs, 0.0, own.is_causal, scale=scale
-        )
+        found = heads.operation.pull(heads.scores, grad, output, logs)
         targets = (
             ((own.rows, FEATURE), own.query[1], heads.batch),
             ((own.columns, FEATURE), own.key[1], heads.within),
@@ -110,6 +109,15 @@ class Fused:
         return [
             self.restored(found[place], *targets[place], heads.batch) for place in self.gradients
         ]
+
+    def logs(self, most: object, total: object, lead: int) -> Tensor:
+        """Return the log-sum-exp of each row, by its maximum and its sum."""
+        own = self.attending.attention
+        rows = dict(zip(self.attending.outputs, self.attending.labels, strict=True))
+        assert isinstance(total, Tensor)
+        logs = self.arranged(most, rows["most"], (own.rows,))
+        logs = logs + self.arranged(total.log(), rows["total"], (own.rows,))
+        return merged(logs, 1, lead)
 
     def arranged(self, value: object, labels: Labels, last: Labels) -> Tensor:
         """Return a tensor with its batch dimensions first, and others in this order."""
@@ -147,12 +155,14 @@ class Heads:
     """Queries, keys and values as heads of one batch.
 
     Attributes:
-        given: the three.
+        scores: of the three.
+        operation: what takes them.
         batch: the batch dimensions of the queries.
         within: of the keys and values; queries that share them are rows of one head.
     """
 
-    given: list[Tensor]
+    scores: Scores
+    operation: Operation
     batch: torch.Size
     within: torch.Size
 
@@ -186,11 +196,7 @@ def merged(value: Tensor, last: int, lead: int) -> Tensor:
     return value.reshape(1, math.prod(value.shape[:lead]), -1, *after).contiguous()
 
 
-def is_finite(value: Tensor) -> bool:
+def are_finite(*values: Tensor) -> bool:
     """Return whether all numbers are finite: a sum that overflows is not, either."""
-    return bool(value.sum().isfinite())
-
-
-def operation(kind: str) -> Callable[..., tuple[Tensor, ...]]:
-    """Return PyTorch's operation, or its "_backward"."""
-    return getattr(torch.ops.aten, f"_scaled_dot_product_flash_attention_for_cpu{kind}")
+    sums = [value.sum(dtype=torch.promote_types(value.dtype, torch.float32)) for value in values]
+    return bool(functools.reduce(torch.add, sums).isfinite())

@@ -42,10 +42,13 @@ lock = threading.RLock()
 def register_derivative(own: Kind, kind: KindOf) -> Program:
     """Register the operator of a formula's derivative, and return the program that calls it."""
     definition = own.definition
+    assert definition.formula
     found = derive_formula(definition, kind)
     if found is None:
         targets = definition.line.tensors if kind == "backward" else definition.line.outputs
         return Program((), (None,) * len(targets))
+    if kind == "backward":
+        fused.note_gradients(definition.formula, found)
     with lock:
         return wire_program(
             definition, found, kind, operator_of(found.formula, type(own)).definition
@@ -69,7 +72,7 @@ def register_statistics(own: Kind, made_of: type[Kind]) -> NativeKeeping | None:
     found = keep_statistics(own.definition.formula)
     if found is None or len(found.forward.line.outputs) > native.MOST_ARGUMENTS:
         return None
-    fused.note_gradients(found)
+    fused.note_gradients(found.forward, found.backward)
     with lock:
         forward = operator_of(found.forward, made_of).definition
         backward = operator_of(found.backward.formula, type(own)).definition

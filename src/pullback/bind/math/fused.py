@@ -17,16 +17,20 @@ from pullback.bind.math.tolerance import describe_difference, measure_noises, to
 from pullback.bind.memo import Memo
 from pullback.define.math.attention import FEATURE, Attending, find_attention
 from pullback.define.math.blocks import Passing
+from pullback.define.math.draft import Derived
 from pullback.define.math.formula import Formula
 from pullback.define.math.node import Node
-from pullback.define.math.passes import make_passes
+from pullback.define.math.passes import Unfit, make_passes
 from pullback.define.math.statistics import Keeping, find_products
 
 CPU = torch.device("cpu")
+# Of the features of a head in comparisons: a GPU's operations load so many at once.
+WIDTH = 8
 Content = tuple[object, tuple[Node, ...]]
-# The gradients of an attention that were derived from it: their formulas, and it.
-_gradients: Memo[Content, tuple[Keeping, Attending]] = Memo(1024)
-_agreed: Memo[tuple[Content, torch.dtype], bool] = Memo(1024)
+# What was derived from a formula that may be an attention: how, by what it is.
+_gradients: Memo[Content, Keeping] = Memo(1024)
+_attending: Memo[Content, Attending | None] = Memo(1024)
+_agreed: Memo[tuple[Content, torch.dtype, torch.device], bool] = Memo(1024)
 
 
 def content_of(formula: Formula) -> Content:
@@ -34,40 +38,61 @@ def content_of(formula: Formula) -> Content:
     return formula.layout, formula.nodes
 
 
-def note_gradients(kept: Keeping) -> None:
-    """Note what the gradients of a formula are, if that is an attention of three tensors."""
+def note_gradients(forward: Formula, backward: Derived) -> None:
+    """Note what the gradients of a formula of three tensors are.
+
+    Args:
+        forward: the formula; what is kept for them are its last outputs.
+        backward: they.
+    """
+    if len(backward.gives) == 3 and not forward.pointwise:
+        _gradients[content_of(backward.formula)] = Keeping(forward=forward, backward=backward)
+
+
+def find_attending(kept: Keeping) -> Attending | None:
+    """Return the attention that gradients are of; None if they are of something else."""
     own = kept.forward
-    labels = [output.labels for output in own.line.outputs]
-    pairs = sorted(find_products(own), key=sorted)
-    found = find_attention(make_passes(own.nodes, labels, own.sizes, pairs))
-    if found and sorted(found.outputs) == ["most", "total", "value"]:
-        names = {name for name, _ in (found.attention.tensors)}
-        if len(names) == len(kept.backward.gives) == 3:
-            _gradients[content_of(kept.backward.formula)] = kept, found
+
+    def find() -> Attending | None:
+        labels = [output.labels for output in own.line.outputs]
+        try:
+            passes = make_passes(
+                own.nodes, labels, own.sizes, sorted(find_products(own), key=sorted)
+            )
+        except Unfit:
+            return None
+        found = find_attention(passes)
+        is_whole = found and sorted(found.outputs) in (["value"], ["most", "total", "value"])
+        names = {name for name, _ in found.attention.tensors} if found else set[str]()
+        return found if is_whole and len(names) == 3 else None
+
+    return _attending.get_or_make(content_of(own), find)
 
 
-def find_fused(passing: Passing, dtypes: Sequence[torch.dtype]) -> Fused | None:
+def find_fused(
+    passing: Passing, dtypes: Sequence[torch.dtype], device: torch.device
+) -> Fused | None:
     """Return the operation that a formula is; None if it is none, or the two differ.
 
     Args:
         passing: the formula.
         dtypes: of its tensors and outputs.
+        device: of these.
     """
+    if len(set(dtypes)) != 1 or not dtypes[0].is_floating_point:
+        return None
     own = passing.indexed
-    if len(set(dtypes)) != 1 or dtypes[0] not in (torch.float32, torch.float64):
-        return None
-    if not hasattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu"):
-        return None
     key = content_of(own)
-    kept, found = _gradients.get(key) or (None, find_attention(passing.passes))
+    kept = _gradients.get(key)
+    found = find_attending(kept) if kept else find_attention(passing.passes)
     if found is None:
         return None
     fused = _of_gradients(kept, found) if kept else Fused(attending=found)
 
     def compare() -> bool:
-        return run_isolated(lambda: agree(own, kept, fused, dtypes[0]))
+        return run_isolated(lambda: agree(own, kept, fused, dtypes[0], device))
 
-    return fused if _agreed.get_or_make((key, dtypes[0]), compare) else None
+    return fused if _agreed.get_or_make((key, dtypes[0], device), compare) else None
 
 
 def _of_gradients(kept: Keeping, attending: Attending) -> Fused:
@@ -75,14 +100,21 @@ def _of_gradients(kept: Keeping, attending: Attending) -> Fused:
     names = {kind: o.name for kind, o in zip(attending.outputs, line.outputs, strict=True)}
     order = [name for name, _ in own.tensors]
     grad = kept.backward.formula.line.parameters[0].name
+    is_kept = "most" in names
     return Fused(
         attending=attending,
-        arguments=(grad, names["value"], names["most"], names["total"]),
+        arguments=(grad, *(names[kind] for kind in ("value", "most", "total") if is_kept)),
         gradients=tuple(order.index(line.tensors[k].name) for k in kept.backward.gives),
     )
 
 
-def agree(indexed: Formula, kept: Keeping | None, fused: Fused, dtype: torch.dtype) -> bool:
+def agree(
+    indexed: Formula,
+    kept: Keeping | None,
+    fused: Fused,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> bool:
     """Return whether an operation computes what the formula says, on tiny inputs.
 
     Where it takes the inputs at all, it may be as far from it as a generated loop.
@@ -92,17 +124,19 @@ def agree(indexed: Formula, kept: Keeping | None, fused: Fused, dtype: torch.dty
         kept: of gradients, what they read of the attention's call.
         fused: the operation.
         dtype: of all tensors.
+        device: where it runs; it is compared with what a CPU computes.
     """
     own = fused.attending.attention
     named = [(own.query, FEATURE), (own.value, own.width)]
     labels = {tensor.name: tensor.labels for tensor in indexed.line.tensors}
-    fixed = {labels[name][own_labels.index(at)]: 3 for (name, own_labels), at in named}
+    fixed = {labels[name][own_labels.index(at)]: WIDTH for (name, own_labels), at in named}
     compared = False
     for drawn in samples.draw_cases(indexed, dtype, fixed, frozenset()):
         case: Case = consistent(kept, drawn) if kept else drawn
-        got = fused.compute(case.arguments)
-        if 0 in case.sizes.values() or got is None:
+        found = fused.compute(on_device(case, device))
+        if 0 in case.sizes.values() or found is None:
             continue
+        got = [value.cpu() for value in found]
         compared = True
         doubled = to_double(case)
         want = computed(indexed, case, dtype)
@@ -117,6 +151,14 @@ def agree(indexed: Formula, kept: Keeping | None, fused: Fused, dtype: torch.dty
             if kind == "value" and describe_difference(*each, has_sums=True):
                 return False
     return compared
+
+
+def on_device(case: Case, device: torch.device) -> dict[str, object]:
+    """Return the arguments of a call, the tensors on a device."""
+    return {
+        name: value.to(device) if isinstance(value, Tensor) else value
+        for name, value in case.arguments.items()
+    }
 
 
 def consistent(kept: Keeping, case: Case) -> Case:

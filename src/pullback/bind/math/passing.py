@@ -103,8 +103,7 @@ def choose_fused(
         measure: times some ways.
     """
     dtypes = [*(t.dtype for t in tensors_of(call)), *call.outputs.dtypes]
-    is_there = backend is not None and call.outputs.device.type == "cpu"
-    fused = find_fused(found.passing, dtypes) if is_there else None
+    fused = find_fused(found.passing, dtypes, call.outputs.device) if backend else None
     if fused is None or backend is None or compute_fused(call, fused) is None:
         return None
     key = (
