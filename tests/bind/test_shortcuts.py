@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from pullback.bind.math.recur import RecurrentExecutor
 from pullback.bind.registry import operators
 from pullback.diagnostic import PullbackError
 from tests.bind import recurrences
+from tests.fresh import python
 
 pytestmark = pytest.mark.compiler
 _numbers = itertools.count()
@@ -252,3 +254,22 @@ def test_it_makes_a_call_of_several_steps(
         given = [draw(*shape, seed=seed + k) for shape in shapes]
         torch.testing.assert_close(operator(*given), reference(*given), rtol=1e-4, atol=1e-5)
     assert alone()
+
+
+FIRST_CALLS = """
+import sys, torch, pullback as pb
+f = pb.operator("first::f(x[n, d], c[m, d]) -> o[n] = sum[m](exp(-sum[d]((x[n, d] - c[m, d])**2)))")
+x, c = torch.randn(9, 3, requires_grad=True), torch.randn(8, 3)
+for _ in range(3):
+    f(x, c).sum().backward()
+assert x.grad.any()
+print("torch._dynamo" in sys.modules)
+"""
+
+
+def test_first_calls_do_not_wait_for_pytorchs_compiler(tmp_path: Path) -> None:
+    """To import it takes a second or more: neither comparing nor noting a call needs it."""
+    script = tmp_path / "first.py"
+    script.write_text(FIRST_CALLS)
+    found = python(script, folder=tmp_path)
+    assert (found.returncode, found.stdout) == (0, "False\n"), found.stderr

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
 from torch.autograd import forward_ad
+from torch.utils._python_dispatch import TorchDispatchMode
 
 # `torch.autograd.grad(is_grads_batched=True)` batches in an older way than `torch.vmap`.
 is_legacy = _functorch.is_legacy_batchedtensor
@@ -24,6 +25,17 @@ FORCED = torch._C._ForceDispatchKeyGuard
 # The dispatch keys that `BELOW` excludes.
 with FORCED(INCLUDED(), EXCLUDED() - EXCLUDED()), BELOW():
     AUTOGRAD = EXCLUDED()
+
+
+class EagerMode(TorchDispatchMode):
+    """A mode that no compiled code enters.
+
+    PyTorch imports its compiler to keep it from tracing a mode, which takes a second or more.
+    """
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
 
 
 @contextmanager

@@ -15,9 +15,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from pullback.bind.levels import EagerMode
 from pullback.bind.native import SCALAR_TYPES
 from pullback.bind.runtime import (
     NativeCall,
@@ -50,7 +51,7 @@ class _Place:
     begin: int
 
 
-class Launches(TorchDispatchMode):
+class Launches(EagerMode):
     """The steps of one call, while it runs.
 
     Args:

@@ -8,8 +8,8 @@ from random import Random
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from pullback.bind.levels import EagerMode
 from pullback.bind.math.samples import Case
 
 # Roundings that a loop may make beyond those that PyTorch's operations make.
@@ -66,7 +66,7 @@ def measure_noises(run: Callable[[], Sequence[Tensor]], little: float = LITTLE) 
     return found
 
 
-class _Perturbed(TorchDispatchMode):
+class _Perturbed(EagerMode):
     """Multiplies what arithmetic returns by a factor for each value: equal values stay equal."""
 
     def __init__(self, seed: int, little: float) -> None:
